@@ -1,0 +1,136 @@
+"""The compiling child: compiles kernels for GPUs that need not be there.
+
+Runs in a process of its own (see `worker`), with Triton not interpreting. All that napkin knows
+of Triton's compiler is here; it was read in Triton 3.6 and 3.9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from napkin.check._source import find, load
+from napkin.check._wire import Compilation, Compiled
+from napkin.check.worker import CompileError
+from napkin.errors import InputError, did_you_mean
+
+_scratch = tempfile.TemporaryDirectory(prefix="napkin-")
+
+
+def handle(job: Compilation) -> Compiled:
+    """Compile one kernel; raises `CompileError` when the compiler refuses it."""
+    kernel = find(load(job.text, job.path), job.kernel, triton.JITFunction)
+    source = _source(kernel, job)
+    # 3.9 warns unless fusing multiply with add is chosen, which is what every version does.
+    options = {"enable_fp_fusion": True, **job.options}
+    said: list[str] = []
+    try:
+        with _quiet(said):
+            compiled: Any = triton.compile(
+                source, target=GPUTarget("cuda", job.capability, 32), options=options
+            )
+    except Exception as error:
+        raise CompileError(_explain(error, job, "".join(said))) from None
+    registers, spills, note = _usage(compiled.asm["cubin"])
+    columns = int(getattr(compiled.metadata, "tmem_size", None) or 0)
+    return Compiled(int(compiled.metadata.shared), registers, spills, columns, note)
+
+
+def _source(kernel: Any, job: Compilation) -> Any:
+    """A kernel with its types and its constants, as Triton's launcher would hand it over."""
+    names: list[str] = kernel.arg_names
+    for name in [*job.signature, *job.constexprs, *job.divisible, *job.ones]:
+        if name not in names:
+            hint = did_you_mean(name, names)
+            raise InputError(f"kernel {job.kernel} has no parameter {name!r}; {hint}")
+    constants = {**dict.fromkeys(job.ones, 1), **job.constexprs}
+    missing = [name for name in names if name not in constants and name not in job.signature]
+    if missing:
+        raise InputError(f"kernel {job.kernel} needs a type or a value for {', '.join(missing)}")
+    signature = {name: "constexpr" if name in constants else job.signature[name] for name in names}
+    for name, kind in signature.items():
+        if kind == "constexpr" and name not in constants:
+            raise InputError(f"kernel {job.kernel} needs a value for the compile-time {name!r}")
+    attributes = {
+        (index,): [["tt.divisibility", 16]]
+        for index, name in enumerate(names)
+        if name in job.divisible and name not in constants
+    }
+    return ASTSource(kernel, signature, constants, attributes)
+
+
+def _usage(cubin: bytes) -> tuple[int | None, int | None, str]:
+    """Registers and bytes of stack of a thread; the stack of a Triton kernel holds spills."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    file = Path(_scratch.name) / "kernel.cubin"
+    file.write_bytes(cubin)
+    try:
+        done = subprocess.run(
+            [tool, "--dump-resource-usage", file], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        return None, None, f"registers unknown: cuobjdump failed ({type(error).__name__})"
+    found = re.search(r"REG:(\d+)\s+STACK:(\d+)", done.stdout)
+    if found is None:
+        return None, None, "registers unknown: cuobjdump printed no usage"
+    return int(found[1]), int(found[2]), ""
+
+
+def _explain(error: BaseException, job: Compilation, said: str) -> str:
+    """One line for what the compiler refused, with the kernel's own line where it is known."""
+    place = ""
+    source, node = getattr(error, "src", None), getattr(error, "node", None)
+    if isinstance(source, str) and node is not None:
+        lines = source.splitlines()
+        place = f", at: {lines[node.lineno - 1].strip()}" if node.lineno <= len(lines) else ""
+    root = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    text = getattr(root, "error_message", None) or str(root)
+    diagnostic = re.search(r"error: (.+)", said)
+    if diagnostic:
+        text = diagnostic[1]
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    kind = "" if diagnostic else f"{type(root).__name__}: "
+    return f"kernel {job.kernel} does not compile for sm_{job.capability}: {kind}{first}{place}"
+
+
+@contextlib.contextmanager
+def _quiet(said: list[str]) -> Iterator[None]:
+    """Keep what the compiler prints, which comes from below Python, and put it in `said`."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile("w+") as sink:
+        os.dup2(sink.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            sink.seek(0)
+            said.append(sink.read())
+
+
+def _ensure_cache() -> None:
+    """Use Triton's cache where it can be written, and a passing one where it cannot."""
+    folder = Path(triton.knobs.cache.dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        os.environ["TRITON_CACHE_DIR"] = _scratch.name
+
+
+_ensure_cache()

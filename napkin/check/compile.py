@@ -1,0 +1,192 @@
+"""What a kernel needs on a GPU, from compiling it ahead of time; no GPU and no torch.
+
+The compiler runs in child processes (see `napkin.check.worker`) and keeps what it compiled in
+Triton's own cache, so asking again is quick.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+
+from napkin.check._wire import Compilation
+from napkin.check.arrays import Descriptor, DeviceArray, as_device
+from napkin.check.interpret import Argument, read_source
+from napkin.check.worker import CompileError, Worker, worker
+from napkin.errors import InputError, did_you_mean
+
+ARCHITECTURES = {"sm_80": 80, "sm_90": 90, "sm_100": 100}
+"""The compute capability of each architecture that can be compiled for."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one program of a compiled kernel occupies.
+
+    Attributes:
+        kernel: the kernel's name.
+        arch: the architecture it was compiled for.
+        num_warps: warps of a program.
+        num_stages: depth of the software pipeline that was asked for.
+        shared_bytes: dynamic shared memory of a program, in bytes.
+        registers: registers of a thread; None when they could not be read.
+        spills: bytes of a thread's registers that spill to local memory; None likewise.
+        tensor_memory_columns: columns of tensor memory (sm_100 only), of 512 in all.
+        note: why a figure is missing, or empty.
+    """
+
+    kernel: str
+    arch: str
+    num_warps: int
+    num_stages: int
+    shared_bytes: int
+    registers: int | None
+    spills: int | None
+    tensor_memory_columns: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """How Triton's launcher sees the run-time arguments: their types and what it knows of them.
+
+    Attributes:
+        signature: each parameter's type, such as ``*bf16``, ``i32``, ``fp32``.
+        divisible: parameters known to be multiples of 16 (addresses in bytes).
+        ones: integer parameters known to be 1, which become constants.
+    """
+
+    signature: Mapping[str, str]
+    divisible: frozenset[str]
+    ones: frozenset[str]
+
+
+def specialise(args: Mapping[str, Argument]) -> Specialisation:
+    """Mirror Triton's launcher: what a launch with `args`, by parameter, would compile for."""
+    signature: dict[str, str] = {}
+    divisible: set[str] = set()
+    ones: set[str] = set()
+    for name, value in args.items():
+        if isinstance(value, bool):
+            signature[name] = "u1"
+        elif isinstance(value, int):
+            signature[name] = "i32" if -(2**31) <= value < 2**31 else "i64"
+            if value == 1:
+                ones.add(name)
+            elif value % 16 == 0:
+                divisible.add(name)
+        elif isinstance(value, float):
+            signature[name] = "fp32"
+        elif isinstance(value, Descriptor):
+            block = ", ".join(map(str, value.block_shape))
+            signature[name] = f"tensordesc<{value.array.dtype}[{block}]>"
+        else:
+            array: DeviceArray = as_device(value)
+            signature[name] = f"*{array.dtype}"
+            if array.misalignment % 16 == 0:
+                divisible.add(name)
+    return Specialisation(signature, frozenset(divisible), frozenset(ones))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One kernel to compile one way; see `resources` for what the fields mean."""
+
+    source: str | Path
+    kernel: str
+    signature: Mapping[str, str]
+    constexprs: Mapping[str, object]
+    arch: str = "sm_90"
+    num_warps: int = 4
+    num_stages: int = 3
+    divisible: Collection[str] = ()
+    ones: Collection[str] = ()
+    options: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+def resources(
+    source: str | Path,
+    kernel: str,
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, object],
+    arch: str = "sm_90",
+    num_warps: int = 4,
+    num_stages: int = 3,
+    divisible: Collection[str] = (),
+    ones: Collection[str] = (),
+) -> Resources:
+    """Compile a kernel for `arch` and read off what it needs.
+
+    Args:
+        source: the kernel's file, or its text.
+        kernel: the name of the jitted function in it.
+        signature: each run-time parameter's type, such as ``*bf16`` or ``i32``. A compile-time
+            parameter may be listed as ``constexpr`` or left out.
+        constexprs: the compile-time parameters by name.
+        arch: ``sm_80``, ``sm_90`` or ``sm_100``.
+        num_warps: warps of a program.
+        num_stages: depth of the software pipeline.
+        divisible: parameters to treat as multiples of 16. A launch finds them out by itself; leave
+            the pointers and strides out here and the pipeline is dropped, and every figure changes.
+        ones: integer parameters to treat as 1, as a launch does with every integer that is 1.
+
+    Raises:
+        CompileError: the compiler refused the kernel.
+        InputError: the call was wrong.
+    """
+    job = Job(source, kernel, signature, constexprs, arch, num_warps, num_stages, divisible, ones)
+    found = resources_many([job])[0]
+    if isinstance(found, CompileError):
+        raise found
+    return found
+
+
+def resources_many(jobs: Sequence[Job]) -> list[Resources | CompileError]:
+    """Compile every job, several at a time; a job that the compiler refuses gives its error."""
+    compilations = [_compilation(job) for job in jobs]
+    count = max(1, min(len(jobs), len(os.sched_getaffinity(0)), 8))
+    slots: SimpleQueue[int] = SimpleQueue()
+    for slot in range(count):
+        slots.put(slot)
+
+    def one(pair: tuple[Job, Compilation]) -> Resources | CompileError:
+        job, compilation = pair
+        slot = slots.get()
+        try:
+            compiled = start(slot).call(compilation)
+        except CompileError as error:
+            return error
+        finally:
+            slots.put(slot)
+        return Resources(job.kernel, job.arch, job.num_warps, job.num_stages, *compiled)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, zip(jobs, compilations, strict=True)))
+
+
+def start(slot: int = 0) -> Worker:
+    """A compiling child; started if there is none, without waiting until it is ready."""
+    return worker("napkin.check._compiler", {"TRITON_INTERPRET": None}, slot)
+
+
+def _compilation(job: Job) -> Compilation:
+    if job.arch not in ARCHITECTURES:
+        raise InputError(
+            f"cannot compile for {job.arch!r}; {did_you_mean(job.arch, ARCHITECTURES)}"
+        )
+    text, path = read_source(job.source)
+    return Compilation(
+        text=text,
+        path=path,
+        kernel=job.kernel,
+        signature=dict(job.signature),
+        constexprs=dict(job.constexprs),
+        capability=ARCHITECTURES[job.arch],
+        options={"num_warps": job.num_warps, "num_stages": job.num_stages, **job.options},
+        divisible=frozenset(job.divisible),
+        ones=frozenset(job.ones),
+    )

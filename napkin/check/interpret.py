@@ -1,0 +1,167 @@
+"""Run a Triton kernel on the CPU and count the bytes that it moves.
+
+The kernel runs in Triton's interpreter, in a child process (see `napkin.check.worker`), on copies
+of its array arguments that are copied back when it is done. It needs no GPU and no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from napkin.check._wire import Block, Landing, Launch, Packed, pack
+from napkin.check.arrays import Descriptor, DeviceArray, as_device
+from napkin.check.worker import Worker, worker
+from napkin.errors import InputError
+
+Argument = DeviceArray | Descriptor | np.ndarray | int | float
+"""What a run-time parameter may be bound to. Arrays are passed as pointers to the first element."""
+
+_LIMITS = (2**31 - 1, 65535, 65535)  # programs along each axis of a CUDA grid
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The bytes that a launch moved, over all its programs.
+
+    Every lane of an access that its mask leaves on counts its element's bytes, each time. Atomics
+    count as a read and a write.
+
+    Attributes:
+        bytes: bytes by (parameter, ``"read"`` or ``"write"``); what never happened is left out.
+        programs: how many programs ran.
+    """
+
+    bytes: Mapping[tuple[str, str], int]
+    programs: int
+
+    def read(self, name: str) -> int:
+        """Bytes read from the parameter `name`."""
+        return self.bytes.get((name, "read"), 0)
+
+    def written(self, name: str) -> int:
+        """Bytes written to the parameter `name`."""
+        return self.bytes.get((name, "write"), 0)
+
+    @property
+    def total_read(self) -> int:
+        """Bytes read from all parameters."""
+        return sum(n for (_, direction), n in self.bytes.items() if direction == "read")
+
+    @property
+    def total_written(self) -> int:
+        """Bytes written to all parameters."""
+        return sum(n for (_, direction), n in self.bytes.items() if direction == "write")
+
+    @property
+    def total(self) -> int:
+        """Bytes moved in both directions."""
+        return sum(self.bytes.values())
+
+
+def run(
+    source: str | Path,
+    kernel: str,
+    grid: Sequence[int],
+    args: Sequence[Argument],
+    constexprs: Mapping[str, object],
+    *,
+    timeout: float | None = None,
+) -> Traffic:
+    """Launch a kernel in the interpreter; array arguments change in place, as on a GPU.
+
+    Args:
+        source: the kernel's file, or its text.
+        kernel: the name of the jitted function in it.
+        grid: programs along each of one to three axes.
+        args: the run-time parameters, in the kernel's order. Strides are the caller's to pass.
+        constexprs: the compile-time parameters by name; `num_warps` and the like are no part.
+        timeout: seconds after which the launch is given up; None waits for its end.
+
+    Raises:
+        OutOfBounds: an access touched an address that holds no element of any argument.
+        KernelError: the kernel raised, ran past `timeout`, or killed its process.
+        InputError: the call was wrong.
+    """
+    sizes = tuple(int(size) for size in grid)
+    if not 1 <= len(sizes) <= 3 or any(size < 0 for size in sizes):
+        raise InputError(f"a grid has one to three sizes, none below zero, not {sizes}")
+    for axis, (size, limit) in enumerate(zip(sizes, _LIMITS, strict=False)):
+        if size > limit:
+            raise InputError(f"axis {axis} of the grid has {size} programs; a GPU allows {limit}")
+    arrays = [_array(arg) for arg in args]
+    text, path = read_source(source)
+    packed = tuple(_pack(arg, array) for arg, array in zip(args, arrays, strict=True))
+    launch = Launch(text, path, kernel, sizes, packed, dict(constexprs))
+    landing: Landing = start().call(launch, timeout)
+    named = {
+        name: (array, _packed(sent))
+        for name, array, sent in zip(landing.names, arrays, packed, strict=True)
+        if array is not None
+    }
+    for name, raw in landing.contents.items():
+        array, sent = named[name]
+        _refuse_sharing(name, array, {other: each for other, (each, _) in named.items()})
+        array.data[...] = sent.view(raw)
+    return Traffic(landing.bytes, int(np.prod(sizes)))
+
+
+def start() -> Worker:
+    """The interpreting child; started if there is none, without waiting until it is ready.
+
+    Call it early to import Triton (about a second) while something else is being worked out.
+    """
+    return worker("napkin.check._interpreter", {"TRITON_INTERPRET": "1"})
+
+
+def read_source(source: str | Path) -> tuple[str, str | None]:
+    """The text of a kernel's file, and its path when `source` is one."""
+    if isinstance(source, Path):
+        try:
+            return source.read_text(), str(source)
+        except OSError as error:
+            raise InputError(f"cannot read the kernel {source}: {error.strerror}") from None
+    if "\n" not in source:
+        raise InputError(f"{source!r} is no kernel's text; give a file as a pathlib.Path")
+    return source, None
+
+
+def _array(arg: Argument) -> DeviceArray | None:
+    if isinstance(arg, Descriptor):
+        return arg.array
+    return as_device(arg) if isinstance(arg, (DeviceArray, np.ndarray)) else None
+
+
+def _pack(arg: Argument, array: DeviceArray | None) -> Packed | Block | int | float:
+    if array is not None:
+        packed = pack(array.data, array.dtype, array.misalignment)
+        return Block(packed, tuple(arg.block_shape)) if isinstance(arg, Descriptor) else packed
+    if isinstance(arg, (bool, np.bool_)):
+        return bool(arg)
+    if isinstance(arg, (int, np.integer)):
+        return int(arg)
+    if isinstance(arg, (float, np.floating)):
+        return float(arg)
+    raise InputError(f"a kernel takes arrays, ints and floats, not {type(arg).__name__}")
+
+
+def _packed(sent: Packed | Block | int | float) -> Packed:
+    if isinstance(sent, Block):
+        return sent.array
+    assert isinstance(sent, Packed)
+    return sent
+
+
+def _refuse_sharing(name: str, array: DeviceArray, others: Mapping[str, DeviceArray]) -> None:
+    """Each argument is a copy of its own, so one that is written must not overlap another."""
+    for other, each in others.items():
+        if other != name and np.may_share_memory(array.data, each.data):
+            try:
+                shared = np.shares_memory(array.data, each.data, max_work=100_000)
+            except np.exceptions.TooHardError:
+                shared = False
+            if shared:
+                raise InputError(f"the kernel writes {name}, which shares memory with {other}")

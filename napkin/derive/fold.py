@@ -1,0 +1,114 @@
+"""Folds: what a streamed axis becomes.
+
+A fold carries states over the chunks of its axis: init, step, merge and tail, each a term over
+nodes, so that evaluation, laws, cost and kernels all read the same definition
+(arXiv 2505.09326, Def. 1: B(f(x), y) = f(x (+) y), (+) joining along the axis).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from napkin.diagram.node import Kind, Node, node
+
+Tag = Literal["old", "new", "left", "right"]
+
+
+def state_leaf(name: str, tag: Tag, axes: tuple[str, ...], kind: Kind) -> Node:
+    """The value of a state before ("old") or after ("new") a step, or of one side of a merge."""
+    return node("state", params=(name, tag), axes=axes, kind=kind)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """One carried array.
+
+    Attributes:
+        name: unique in its kernel.
+        init: the value before the first chunk.
+        step: the new value, over the chunk, old states, and new states listed before.
+        merge: the value for two joined parts, over left and right states.
+        held: "fold" for the result of a reduction so far; "running" for one kept at the current
+            value of other results and repaired when they change; "carried" for a value kept only
+            so that the next step can repair from it.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    kind: Kind
+    init: float
+    step: Node
+    merge: Node
+    held: Literal["fold", "running", "carried"]
+
+    def leaf(self, tag: Tag) -> Node:
+        """The leaf that stands for this state."""
+        return state_leaf(self.name, tag, self.axes, self.kind)
+
+
+@dataclass(frozen=True, eq=False)
+class Emit:
+    """An output that carries the streamed axis: `node` is stored chunk by chunk."""
+
+    output: str
+    node: Node
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """One loop over the axis: its states, and the outputs it stores as it goes."""
+
+    states: tuple[State, ...]
+    emits: tuple[Emit, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Separation:
+    """One use of the theorem, for the trail.
+
+    Attributes:
+        place: the reduction that was separated.
+        body: its body g.
+        parts: the pairs a_k, b_k as text.
+        running, deferred: the results whose factors are repaired at each step, or applied in the
+            tail.
+    """
+
+    place: str
+    body: str
+    parts: tuple[tuple[str, str], ...]
+    running: tuple[str, ...]
+    deferred: tuple[str, ...]
+    repair: str = ""
+
+    def __str__(self) -> str:
+        form = " + ".join(f"[{a}] * [{b}]" if b != "1" else f"[{a}]" for a, b in self.parts)
+        how: list[str] = []
+        if self.running:
+            how.append(f"running {', '.join(self.running)} (repair {self.repair})")
+        if self.deferred:
+            how.append(f"deferred {', '.join(self.deferred)}")
+        return f"{self.place}: {self.body} = {form}" + (f"; {'; '.join(how)}" if how else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A term streamed along one axis.
+
+    Attributes:
+        axis: the streamed axis.
+        passes: the loops, one after another; final results of one are known to the next.
+        tails: outputs that do not carry the axis, over final ("new") states.
+        separations: how the states were found.
+    """
+
+    axis: str
+    passes: tuple[Pass, ...]
+    tails: tuple[Emit, ...]
+    separations: tuple[Separation, ...]
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The states of all passes."""
+        return tuple(s for p in self.passes for s in p.states)

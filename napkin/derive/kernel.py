@@ -1,0 +1,190 @@
+"""A kernel as labels: a term whose axes are grouped, streamed or held whole.
+
+Labels change how a term runs, never what it computes (arXiv 2412.03317, section 2: relabelling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from napkin.derive.fold import Emit, Stream
+from napkin.derive.streaming import stream
+from napkin.diagram.diagram import Output
+from napkin.diagram.node import SCANS, Node, over, postorder
+from napkin.errors import Refusal
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One reading of an input tensor under some axis names.
+
+    Attributes:
+        tensor: the tensor's name.
+        leaf: the node that is read: an input, or an input renamed.
+        loops: indices of the passes that read it chunk by chunk; () if it is read once a group.
+    """
+
+    tensor: str
+    leaf: Node
+    loops: tuple[int, ...]
+
+    @property
+    def times(self) -> int:
+        """How often a group reads its part of the tensor."""
+        return max(1, len(self.loops))
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One kernel: a streamed term and the labels of its axes.
+
+    Attributes:
+        name: the kernel's name.
+        outputs: results, over the kernel's inputs.
+        names: distinct names of the term's reductions and named arrays.
+        group: axes cut into groups (weaved axes), in grid order.
+        whole: axes that every group holds whole.
+        stream: the loops; its axis is "" where nothing is streamed.
+    """
+
+    name: str
+    outputs: tuple[Output, ...]
+    names: Mapping[Node, str]
+    group: tuple[str, ...]
+    whole: tuple[str, ...]
+    stream: Stream
+
+    @property
+    def terms(self) -> tuple[Node, ...]:
+        """Every term that the kernel computes: steps, emits and tails."""
+        s = self.stream
+        steps = [x.step for p in s.passes for x in p.states]
+        emits = [e.node for p in s.passes for e in p.emits]
+        return (*steps, *emits, *(e.node for e in s.tails))
+
+    @property
+    def reads(self) -> tuple[Access, ...]:
+        """The readings of input tensors, in order of first use."""
+        loops: dict[Node, list[int]] = {}
+        for i, p in enumerate(self.stream.passes):
+            roots = [*(s.step for s in p.states), *(e.node for e in p.emits)]
+            for leaf in leaves(roots):
+                loops.setdefault(leaf, []).append(i)
+        for leaf in leaves(e.node for e in self.stream.tails):
+            loops.setdefault(leaf, [])
+        return tuple(
+            Access(tensor_of(leaf), leaf, tuple(at) if self.stream.axis in leaf.axes else ())
+            for leaf, at in loops.items()
+        )
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Every axis: grouped, streamed, held whole."""
+        streamed = (self.stream.axis,) if self.stream.axis else ()
+        return (*self.group, *streamed, *self.whole)
+
+
+def is_read(n: Node) -> bool:
+    """Whether `n` is read from memory: an input, or an input under other axis names."""
+    return n.op == "input" or (n.op == "rename" and n.args[0].op == "input")
+
+
+def tensor_of(leaf: Node) -> str:
+    """The name of the tensor that a reading reads."""
+    return str((leaf if leaf.op == "input" else leaf.args[0]).params[0])
+
+
+def leaves(roots: Iterable[Node]) -> tuple[Node, ...]:
+    """The readings under `roots`, each once."""
+    out: dict[Node, None] = {}
+    stack, seen = list(roots)[::-1], set[Node]()
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        if is_read(n):
+            out[n] = None
+        else:
+            stack.extend(reversed(n.args))
+    return tuple(out)
+
+
+def weaved(outputs: Sequence[Output]) -> tuple[str, ...]:
+    """Axes that the whole term is weaved over: a group partition on them is an identity."""
+    order = list(postorder(o.node for o in outputs))
+    mixed = {a for n in order for a in over(n)}
+    for n in order:
+        if n.op == "rename" and n.args[0].op != "input":
+            mixed |= set(n.args[0].axes) ^ set(n.axes)
+    shared = [a for a in outputs[0].axes if all(a in o.axes for o in outputs)]
+    return tuple(a for a in shared if a not in mixed)
+
+
+def why_not_weaved(outputs: Sequence[Output], axis: str) -> str:
+    """The condition that fails for a group partition on `axis`."""
+    for n in postorder(o.node for o in outputs):
+        if axis in over(n):
+            return f"{n.op} works along {axis}, so the algorithm is not weaved over it"
+    for o in outputs:
+        if axis not in o.axes:
+            return f"output {o.name} does not carry {axis}"
+    return f"{axis} is read under two names"
+
+
+def reduced(outputs: Sequence[Output]) -> tuple[str, ...]:
+    """Axes that some operator works along, in order."""
+    order = postorder(o.node for o in outputs)
+    return tuple(dict.fromkeys(a for n in order for a in over(n)))
+
+
+def label(
+    name: str,
+    outputs: Sequence[Output],
+    names: Mapping[Node, str],
+    *,
+    streamed: str = "",
+    passes: int = 1,
+    group: Collection[str] | None = None,
+    hold: Collection[str] = (),
+) -> Kernel:
+    """The kernel with `streamed` cut into chunks, `group` (default: every weaved axis) cut into
+    groups, and all other axes held whole.
+
+    Raises:
+        Refusal: a partition is not legal.
+    """
+    legal = weaved(outputs)
+    chosen = legal if group is None else tuple(group)
+    for axis in chosen:
+        if axis not in legal:
+            raise Refusal(
+                f"group {axis}",
+                why_place(outputs, axis),
+                why_not_weaved(outputs, axis),
+                f"group {', '.join(legal)}" if legal else f"stream {axis}",
+            )
+    chosen = tuple(a for a in legal if a in chosen and a != streamed)
+    every = tuple(dict.fromkeys(a for n in postorder(o.node for o in outputs) for a in n.axes))
+    whole = tuple(a for a in every if a not in chosen and a != streamed)
+    pairs = [(o.name, o.node) for o in outputs]
+    made = (
+        stream(pairs, streamed, names, passes=passes, hold=hold)
+        if streamed
+        else Stream("", (), tuple(Emit(n, t) for n, t in pairs), ())
+    )
+    return Kernel(name, tuple(outputs), names, chosen, whole, made)
+
+
+def why_place(outputs: Sequence[Output], axis: str) -> str:
+    """Where a group partition on `axis` fails."""
+    for n in postorder(o.node for o in outputs):
+        if axis in over(n):
+            return f"{n.op} over {' '.join(over(n))}"
+    return f"output {next((o.name for o in outputs if axis not in o.axes), outputs[0].name)}"
+
+
+def has_scan(outputs: Sequence[Output]) -> bool:
+    """Whether some operator is a scan."""
+    return any(n.op in SCANS for n in postorder(o.node for o in outputs))

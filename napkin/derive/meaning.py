@@ -1,0 +1,264 @@
+"""Between nodes and sympy: what a body means as a function of two groups of arrays.
+
+For a reduction over a streamed axis, a body is a function g(x, r) of arrays that carry the axis
+(x) and of arrays that do not and that depend on other reductions of the same pass (r). Every
+maximal subterm that lies wholly on one side becomes one sympy symbol; only the terms that mix the
+sides are translated operator by operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, cast
+
+import sympy
+
+from napkin.diagram.infer import along, pointwise
+from napkin.diagram.node import REDUCTIONS, Node, node, number, over
+from napkin.diagram.operators import POINTWISE
+
+Side = Literal["x", "r", "mixed"]
+
+
+class NotSeparable(Exception):
+    """The body has no form sum_k a_k(x) b_k(r) that the rules can find and prove."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(reason)
+        self.place, self.reason = place, reason
+
+
+def sign(n: Node) -> Literal["positive", "nonnegative", ""]:
+    """What is known of the sign of every finite value of `n`."""
+    if n.op in {"exp", "size", "ones", "sigmoid", "rsqrt"}:
+        return "positive"
+    if n.op in {"sqrt", "abs", "index"}:
+        return "nonnegative"
+    if n.op == "number":
+        value = float(str(n.params[0])) if not isinstance(n.params[0], bool) else 0.0
+        return "positive" if value > 0 else "nonnegative" if value == 0 else ""
+    inner = [sign(a) for a in n.args]
+    if n.op == "mul" and n.args[0] is n.args[1]:
+        return inner[0] or "nonnegative"
+    if n.op == "where":
+        if _guards_zero(n) and inner[1] == "positive" and inner[2]:
+            return "positive"
+        inner = inner[1:]
+    if n.op == "add" and all(inner) and "positive" in inner:
+        return "positive"
+    if n.op in {"add", "mul", "div", "sum", "prod", "where", "pow", "cast", "rename", "max"}:
+        if not all(inner):
+            return ""
+        return "positive" if all(s == "positive" for s in inner) else "nonnegative"
+    return ""
+
+
+def _guards_zero(n: Node) -> bool:
+    # where(z == 0, c, z): never zero when z is not negative and c is positive
+    test, _, kept = n.args
+    return test.op == "equal" and test.args[0] is kept and test.args[1] in (number(0), number(0.0))
+
+
+class Meaning:
+    """A translation of one body: symbols for its one-sided subterms.
+
+    Args:
+        side_of: says on which side a node lies.
+    """
+
+    def __init__(self, side_of: Callable[[Node], Side]) -> None:
+        self.side_of = side_of
+        self.nodes: dict[sympy.Symbol, Node] = {}
+        self._symbols: dict[Node, sympy.Symbol] = {}
+        self._known: dict[Any, Node] = {}
+        self._indicators: dict[sympy.Symbol, tuple[Node, bool]] = {}
+
+    # --- to sympy ---------------------------------------------------------------------------
+
+    def of(self, n: Node) -> Any:
+        """The sympy expression of `n`.
+
+        Raises:
+            NotSeparable: `n` mixes the sides in an operator without algebra.
+        """
+        if n.op == "number" and not isinstance(n.params[0], bool):
+            return _constant(cast("float | int", n.params[0]))
+        if self.side_of(n) != "mixed":
+            return self.symbol(n)
+        expression = self._mixed(n)
+        self._known.setdefault(expression, n)
+        return expression
+
+    def symbol(self, n: Node) -> sympy.Symbol:
+        """The symbol of a one-sided subterm."""
+        if n not in self._symbols:
+            known = sign(n)
+            facts: dict[str, bool] = {known: True} if known else {"real": True}
+            made = sympy.Symbol(f"{self.side_of(n)}{len(self._symbols)}", **facts)
+            self._symbols[n], self.nodes[made] = made, n
+        return self._symbols[n]
+
+    def _mixed(self, n: Node) -> Any:
+        if n.op == "where":
+            return self._where(n)
+        if n.op in REDUCTIONS:
+            return self._inner(n)
+        row = POINTWISE.get(n.op)
+        if row is None or row.sympy is None:
+            raise NotSeparable(n.op, f"{n.op} mixes the chunk with a running result")
+        return row.sympy(sympy, *(self.of(a) for a in n.args))
+
+    def _where(self, n: Node) -> Any:
+        test, yes, no = n.args
+        if self.side_of(test) == "mixed":
+            raise NotSeparable("where", "its condition mixes the chunk with a running result")
+        side = self.side_of(test)
+        both: list[Any] = []
+        for value in (True, False):
+            mark = f"{side}{'if' if value else 'else'}{len(self._indicators)}"
+            made = sympy.Symbol(mark, nonnegative=True)
+            self._indicators[made] = (test, value)
+            both.append(made)
+        return both[0] * self.of(yes) + both[1] * self.of(no)
+
+    def _inner(self, n: Node) -> Any:
+        # A reduction over another axis: its r factors come out, if they do not carry that axis.
+        from napkin.derive.separate import additive, separate
+
+        gone = over(n)
+        parts = separate(self.of(n.args[0]), self)
+        if n.op == "sum":
+            total = sympy.Integer(0)
+            for a, b in parts:
+                self._free_of(b, gone, n)
+                total += b * self.symbol(along("sum", self.carrying(self.node(a), gone), gone))
+            return total
+        if n.op in {"max", "min"}:
+            a, b = additive(parts, self, n.op)
+            self._free_of(b, gone, n)
+            inner = self.carrying(self.node(a), gone)
+            return self.symbol(along(n.op, inner, gone, n.params[1:])) + b
+        raise NotSeparable(n.op, "a product over another axis mixes with a running result")
+
+    def _free_of(self, b: Any, axes: tuple[str, ...], n: Node) -> None:
+        for s in b.free_symbols:
+            held = self.nodes[s].axes if s in self.nodes else self._indicators[s][0].axes
+            if set(held) & set(axes):
+                raise NotSeparable(
+                    n.op, f"a running result carries {' '.join(axes)}, which {n.op} removes"
+                )
+
+    # --- which side -------------------------------------------------------------------------
+
+    def split(self, expression: Any) -> tuple[set[Any], set[Any]]:
+        """The x symbols and the r symbols of an expression."""
+        xs, rs = set[Any](), set[Any]()
+        for s in expression.free_symbols:
+            (rs if s.name.startswith("r") else xs).add(s)
+        return xs, rs
+
+    # --- back to nodes ----------------------------------------------------------------------
+
+    def node(self, expression: Any) -> Node:
+        """The node of an expression over this translation's symbols."""
+        if expression in self._known:
+            return self._known[expression]
+        if expression in self.nodes:
+            return self.nodes[expression]
+        if expression.is_Symbol:
+            return self._chosen(number(1.0), expression)
+        if expression.is_Number:
+            value = float(expression)
+            return number(int(value)) if expression.is_Integer else number(value)
+        if expression.is_Add:
+            return self._sum(expression)
+        if expression.is_Mul:
+            return self._product(expression)
+        if expression.is_Pow:
+            return self._power(expression)
+        name = {"exp": "exp", "log": "log", "Abs": "abs", "tanh": "tanh", "erf": "erf"}.get(
+            type(expression).__name__
+        )
+        if name:
+            return pointwise(name, (self.node(expression.args[0]),))
+        if isinstance(expression, sympy.Max | sympy.Min):
+            op = "maximum" if isinstance(expression, sympy.Max) else "minimum"
+            first, *rest = (self.node(a) for a in expression.args)
+            for other in rest:
+                first = pointwise(op, (first, other))
+            return first
+        raise NotSeparable(str(expression), "no operator computes it")
+
+    def _chosen(self, value: Node, indicator: Any) -> Node:
+        test, positive = self._indicators[indicator]
+        pair = (value, number(0.0)) if positive else (number(0.0), value)
+        return pointwise("where", (test, *pair))
+
+    def _sum(self, expression: Any) -> Node:
+        plus = [a for a in expression.args if not a.could_extract_minus_sign()]
+        minus = [-a for a in expression.args if a.could_extract_minus_sign()]
+        key = sympy.default_sort_key
+        plus.sort(key=key)
+        minus.sort(key=key)
+        total = self.node(plus[0]) if plus else pointwise("neg", (self.node(minus.pop(0)),))
+        for a in plus[1:]:
+            total = pointwise("add", (total, self.node(a)))
+        for a in minus:
+            total = pointwise("sub", (total, self.node(a)))
+        return total
+
+    def _product(self, expression: Any) -> Node:
+        coefficient, rest = expression.as_coeff_Mul()
+        if coefficient == -1:
+            return pointwise("neg", (self.node(rest),))
+        args = sorted(expression.args, key=sympy.default_sort_key)
+        chosen = [a for a in args if a in self._indicators]
+        above = [a for a in args if a not in chosen and not _is_reciprocal(a)]
+        below = [1 / a for a in args if a not in chosen and _is_reciprocal(a)]
+        total = self._times(above) if above else None
+        if below:
+            total = pointwise("div", (total or number(1.0), self._times(below)))
+        total = total or number(1.0)
+        for indicator in chosen:
+            total = self._chosen(total, indicator)
+        return total
+
+    def _times(self, parts: list[Any]) -> Node:
+        total = self.node(parts[0])
+        for a in parts[1:]:
+            total = pointwise("mul", (total, self.node(a)))
+        return total
+
+    def _power(self, expression: Any) -> Node:
+        base, exponent = expression.as_base_exp()
+        if base == sympy.E:
+            return pointwise("exp", (self.node(exponent),))
+        if exponent == sympy.Rational(1, 2):
+            return pointwise("sqrt", (self.node(base),))
+        if exponent == sympy.Rational(-1, 2):
+            return pointwise("rsqrt", (self.node(base),))
+        if exponent.is_negative:
+            return pointwise("div", (number(1.0), self.node(1 / expression)))
+        if exponent.is_Integer and exponent <= 4:
+            return self._times([base] * int(exponent))
+        return pointwise("pow", (self.node(base), self.node(exponent)))
+
+    @staticmethod
+    def carrying(a: Node, axes: tuple[str, ...]) -> Node:
+        """`a`, made to carry every axis of `axes` (multiplied by ones where it does not)."""
+        lacking = tuple(axis for axis in axes if axis not in a.axes)
+        if not lacking:
+            return a
+        ones = node("ones", params=(lacking,), axes=lacking, kind="int")
+        return ones if a in (number(1), number(1.0)) else pointwise("mul", (a, ones))
+
+
+def _is_reciprocal(a: Any) -> bool:
+    base, exponent = a.as_base_exp()
+    return bool(base != sympy.E and exponent.is_number and exponent.is_negative)
+
+
+def _constant(value: float | int) -> Any:
+    if isinstance(value, int) or value.is_integer():
+        return sympy.Integer(int(value))
+    return sympy.Float(value, 17)

@@ -1,0 +1,566 @@
+"""From a term and an axis to a fold: which states, which repairs, which tails.
+
+Reductions over the axis are taken in order. One whose body uses no earlier result of its pass
+folds as it is. One whose body does is separated (`napkin.derive.separate`); results inside an
+exponential or a square are held running, the rest deferred to the tail. What does not separate
+waits for the next pass, where the earlier results are final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sympy
+
+from napkin.derive.fold import Emit, Pass, Separation, State, Stream, state_leaf
+from napkin.derive.meaning import Meaning, NotSeparable, Side
+from napkin.derive.separate import additive, running_symbols, separate, separate_by
+from napkin.diagram.evaluate import evaluate
+from napkin.diagram.expand import count
+from napkin.diagram.infer import along, pointwise
+from napkin.diagram.listing import text
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, number, over, postorder, substitute
+from napkin.errors import Refusal
+
+COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+
+
+def identity(n: Node) -> float:
+    """The value a reduction starts from."""
+    if n.op in {"max", "min"}:
+        return float(str(n.params[1]))
+    return 1.0 if n.op == "prod" else 0.0
+
+
+def stream(
+    outputs: Sequence[tuple[str, Node]],
+    axis: str,
+    names: Mapping[Node, str],
+    *,
+    passes: int = 1,
+    hold: Collection[str] = (),
+) -> Stream:
+    """Stream `axis` through the terms of `outputs` (without composites).
+
+    Args:
+        outputs: name and node of each result.
+        names: a distinct name for each reduction.
+        passes: how many loops over the axis are allowed.
+        hold: names of results to hold running even where deferring them would do.
+
+    Raises:
+        Refusal: the axis cannot be streamed in that many passes.
+    """
+    return _Streaming(outputs, axis, names, passes, frozenset(hold)).run()
+
+
+class _Streaming:
+    def __init__(
+        self,
+        outputs: Sequence[tuple[str, Node]],
+        axis: str,
+        names: Mapping[Node, str],
+        allowed: int,
+        hold: frozenset[str],
+    ) -> None:
+        self.outputs, self.axis, self.names, self.hold = outputs, axis, dict(names), hold
+        self.allowed = allowed
+        self.order = list(postorder([n for _, n in outputs]))
+        self.folds = [n for n in self.order if n.op in REDUCTIONS and axis in over(n)]
+        self.uses: dict[Node, frozenset[Node]] = {}
+        self.pass_of: dict[Node, int] = {}
+        self.states: list[list[State]] = [[] for _ in range(allowed)]
+        self.plain: dict[Node, State] = {}
+        self.carried: dict[Node, State] = {}
+        self.now: dict[Node, Node] = {}
+        self.final: dict[Node, Node] = {}
+        self.separations: list[Separation] = []
+        for n in self.order:
+            below = frozenset[Node]().union(*(self.uses[a] for a in n.args))
+            self.uses[n] = below | {n} if n in self.folds else below
+
+    # --- the whole --------------------------------------------------------------------------
+
+    def run(self) -> Stream:
+        self._no_scans()
+        for f in self.folds:
+            self._place(f)
+        emits: list[list[Emit]] = [[] for _ in range(self.allowed)]
+        tails: list[Emit] = []
+        for name, n in self.outputs:
+            if self.axis not in n.axes:
+                tails.append(Emit(name, self._finally(n)))
+                continue
+            p = 1 + max((self.pass_of[f] for f in self.uses[n]), default=-1)
+            if p >= self.allowed:
+                raise self._refuse(
+                    n, f"output {name} carries {self.axis} and needs a reduction over it to finish"
+                )
+            emits[p].append(Emit(name, self._finally(n)))
+        live = self._live(emits, tails)
+        loops = [
+            Pass(tuple(s for s in ss if s.name in live), tuple(es))
+            for ss, es in zip(self.states, emits, strict=True)
+        ]
+        return Stream(
+            self.axis,
+            tuple(p for p in loops if p.states or p.emits),
+            tuple(tails),
+            tuple(self.separations),
+        )
+
+    def _refuse(self, n: Node, reason: str) -> Refusal:
+        place = self.names.get(n) or text(n, self.names)
+        nearest = (
+            f"follow it by a reduction over {self.axis}, hold {self.axis} whole, "
+            f"or read {self.axis} a second time"
+        )
+        return Refusal(f"stream {self.axis}", place, reason, nearest)
+
+    def _no_scans(self) -> None:
+        for n in self.order:
+            if n.op in SCANS and self.axis in over(n):
+                raise self._refuse(
+                    n, f"{n.op} mixes positions along {self.axis} and its output carries the axis"
+                )
+            if n.op == "rename" and n.args[0].op != "input":
+                pairs = n.params[0]
+                assert isinstance(pairs, tuple)
+                if any(self.axis in pair for pair in pairs):
+                    raise self._refuse(n, f"{self.axis} is read under two names")
+
+    def _live(self, emits: list[list[Emit]], tails: list[Emit]) -> set[str]:
+        roots = [e.node for es in [*emits, tails] for e in es]
+        by_name = {s.name: s for ss in self.states for s in ss}
+        live = set[str]()
+        while roots:
+            found = {str(n.params[0]) for n in postorder(roots) if n.op == "state"} - live
+            live |= found
+            roots = [by_name[name].step for name in found]
+        return live
+
+    # --- values of terms --------------------------------------------------------------------
+
+    def _finally(self, n: Node) -> Node:
+        """`n` with every fold replaced by its final value."""
+        return substitute([n], self.final)[n]
+
+    def _current(self, n: Node, p: int) -> Node:
+        """`n` inside pass `p`: folds of the pass at their newest, earlier ones final."""
+        by = {f: v if self.pass_of[f] == p else self.final[f] for f, v in self.now.items()}
+        return substitute([n], by)[n]
+
+    # --- one reduction ----------------------------------------------------------------------
+
+    def _place(self, f: Node) -> None:
+        p = max((self.pass_of[g] for g in self.uses[f] - {f}), default=0)
+        while p < self.allowed:
+            same = {g for g in self.uses[f] - {f} if self.pass_of[g] == p}
+            if not same:
+                self.pass_of[f] = p
+                state = self._plain(f, p)
+                self.now[f] = state.leaf("new")
+                is_count = f.op == "sum" and f.args[0].op == "ones"
+                self.final[f] = _extent(over(f)) if is_count else self.now[f]
+                return
+            try:
+                self._separated(f, p, same)
+            except NotSeparable as why:
+                reason = why
+                p += 1
+            else:
+                return
+            if p >= self.allowed:
+                others = ", ".join(sorted(self.names.get(g, g.op) for g in same))
+                raise self._refuse(
+                    f,
+                    f"its body {text(f.args[0], self.names)} does not separate from {others} "
+                    f"({reason})",
+                )
+        raise self._refuse(f, f"it needs an earlier pass over {self.axis} to finish")
+
+    def _plain(self, f: Node, p: int) -> State:
+        """The state of a reduction whose body is known at each chunk."""
+        if f in self.plain:
+            return self.plain[f]
+        name = self._name(f)
+        body = self._current(f.args[0], p)
+        chunk = along(f.op, body, over(f), f.params[1:])
+        made = self._state(name, chunk, f.op, identity(f), p)
+        self.plain[f] = made
+        return made
+
+    def _state(self, name: str, chunk: Node, op: str, init: float, p: int) -> State:
+        leaf: Callable[[Any], Node] = lambda tag: state_leaf(name, tag, chunk.axes, chunk.kind)
+        made = State(
+            name,
+            chunk.axes,
+            chunk.kind,
+            init,
+            pointwise(COMBINE[op], (leaf("old"), chunk)),
+            pointwise(COMBINE[op], (leaf("left"), leaf("right"))),
+            "fold",
+        )
+        self.states[p].append(made)
+        return made
+
+    def _name(self, n: Node, stem: str = "") -> str:
+        used = {s.name for ss in self.states for s in ss}
+        base = stem or self.names.get(n) or n.op
+        name, i = base, 1
+        while name in used:
+            i += 1
+            name = f"{base}{i}"
+        return name
+
+    # --- separation -------------------------------------------------------------------------
+
+    def _separated(self, f: Node, p: int, same: set[Node]) -> None:
+        def side_of(n: Node) -> Side:
+            if not (self.uses.get(n, frozenset()) & same):
+                return "x" if self.axis in n.axes or not self.uses.get(n) else "r"
+            return "mixed" if self.axis in n.axes else "r"
+
+        # What neither carries the axis nor depends on a fold may stand on either side; left with
+        # the running results it is applied once, in the tail.
+        def sided(n: Node) -> Side:
+            side = side_of(n)
+            return "r" if side == "x" and self.axis not in n.axes else side
+
+        meaning = Meaning(sided)
+        g = meaning.of(f.args[0])
+        parts = separate(g, meaning)
+        if f.op in {"max", "min"}:
+            value = self._shifted(f, p, parts, meaning)
+        elif f.op == "prod":
+            value = self._powered(f, p, parts, meaning)
+        else:
+            value = self._summed(f, p, g, parts, meaning)
+        self.pass_of[f] = p
+        self.now[f] = self._current(value, p)
+        self.final[f] = self._finally(value)
+
+    def _folded(self, op: str, a: Node, like: Node, p: int) -> Node:
+        """The state leaf of folding `a` over the axes of `like`."""
+        axes = over(like)
+        f = along(op, Meaning.carrying(a, axes), axes, like.params[1:] if op == like.op else ())
+        if f not in self.pass_of:
+            self.uses.setdefault(f, frozenset({f}))
+            self.names.setdefault(f, self.names.get(like, like.op))
+            self.pass_of[f] = p
+            self.now[f] = self._plain(f, p).leaf("new")
+            is_count = f.op == "sum" and f.args[0].op == "ones"
+            self.final[f] = _extent(axes) if is_count else self.now[f]
+        return f
+
+    def _shifted(self, f: Node, p: int, parts: Any, meaning: Meaning) -> Node:
+        if len(parts) == 1:
+            a, b = parts[0]
+            if b.is_nonnegative:
+                self._note(f, meaning, parts, (), meaning.split(b)[1])
+                inner = self._folded(f.op, meaning.node(a), f, p)
+                return pointwise("mul", (inner, meaning.node(b)))
+        a, b = additive(parts, meaning, f.op)
+        self._note(f, meaning, [(a, sympy.Integer(1)), (sympy.Integer(1), b)], (), meaning.split(b)[1])
+        inner = self._folded(f.op, meaning.node(a), f, p)
+        return pointwise("add", (inner, meaning.node(b)))
+
+    def _powered(self, f: Node, p: int, parts: Any, meaning: Meaning) -> Node:
+        if len(parts) != 1:
+            raise NotSeparable("prod", "its body adds the chunk and a running result")
+        a, b = parts[0]
+        self._note(f, meaning, parts, (), meaning.split(b)[1])
+        inner = self._folded("prod", meaning.node(a), f, p)
+        power = pointwise("pow", (meaning.node(b), _extent(over(f))))
+        return pointwise("mul", (inner, power))
+
+    def _summed(self, f: Node, p: int, g: Any, parts: Any, meaning: Meaning) -> Node:
+        running = running_symbols(g, meaning)
+        for s, n in meaning.nodes.items():
+            if s.name.startswith("r") and self.hold & {self.names.get(u, "") for u in self._direct(n)}:
+                running.add(s)
+        running = {s for s in running if self.uses.get(meaning.nodes[s], frozenset())}
+
+        def split(e: Any) -> tuple[set[Any], set[Any]]:
+            xs, rs = meaning.split(e)
+            return xs | (rs & running), rs - running
+
+        if not running:
+            total: Node | None = None
+            for a, b in parts:
+                inner = self._folded("sum", meaning.node(a), f, p)
+                total = _plus(total, inner if b == 1 else pointwise("mul", (meaning.node(b), inner)))
+            self._note(f, meaning, parts, (), set().union(*(meaning.split(b)[1] for _, b in parts)))
+            assert total is not None
+            return total
+        total = None
+        for i, (inner, b) in enumerate(separate_by(g, split)):
+            if meaning.split(inner)[1]:
+                stem = self.names.get(f, "sum")
+                leaf = self._running(f, p, inner, meaning, stem if not i else f"{stem}_{i}")
+            else:
+                leaf = self._folded("sum", meaning.node(inner), f, p)
+            total = _plus(total, leaf if b == 1 else _scaled(leaf, meaning.node(b)))
+        assert total is not None
+        return total
+
+    def _direct(self, n: Node) -> set[Node]:
+        return {n} if n in self.folds else set(self.uses.get(n, ()))
+
+    def _note(self, f: Node, meaning: Meaning, parts: Any, running: Any, deferred: Any, repair: str = "") -> None:
+        def show(e: Any) -> str:
+            return text(meaning.node(e), self.names, top=False)
+
+        def labels(symbols: Any) -> tuple[str, ...]:
+            kept = [s for s in symbols if s in meaning.nodes and self.uses.get(meaning.nodes[s])]
+            return tuple(sorted(text(meaning.nodes[s], self.names, top=False) for s in kept))
+
+        self.separations.append(
+            Separation(
+                self.names.get(f, f.op),
+                text(f.args[0], self.names, top=False),
+                tuple((show(a), show(b)) for a, b in parts),
+                labels(running),
+                labels(deferred),
+                repair,
+            )
+        )
+
+    # --- running states ---------------------------------------------------------------------
+
+    def _running(self, f: Node, p: int, inner: Any, meaning: Meaning, stem: str) -> Node:
+        """The state of sum_x inner(x, r), kept at the current r and repaired when r changes.
+
+        With the derivatives of inner by r as a basis, f(x, r) = B(r) a(x), and the repair is the
+        matrix B(new) B(old)^-1: exp(m_old - m_new) for an exponential, Chan's triangular update
+        for a square.
+        """
+        rs = sorted(meaning.split(inner)[1], key=lambda s: s.name)
+        basis, rows, columns = _basis(inner, rs, meaning)
+        renamed = {s: sympy.Symbol(s.name + "_new", **s.assumptions0) for s in rs}
+        b_old = sympy.Matrix(rows)
+        b_new = b_old.subs(renamed, simultaneous=True)
+        # Factored, (mu_old - mu_new)**2 does not cancel as its expansion would.
+        repair = (b_new * b_old.inv()).applyfunc(lambda e: sympy.factor(sympy.simplify(e)))
+        if not sympy.simplify(repair * b_old - b_new).is_zero_matrix:
+            raise NotSeparable(f.op, "sympy cannot prove the repair")
+        olds = {s: self._old_and_new(meaning.nodes[s], p) for s in rs}
+        names = [self._name(f, stem if not i else f"{stem}_{i}") for i in range(len(basis))]
+        axes, gone = f.axes, over(f)
+        known = [None] + [
+            self._from_folds(rows[i], columns, f, p, meaning, rs) for i in range(1, len(basis))
+        ]
+        self._note(
+            f,
+            meaning,
+            [(inner, sympy.Integer(1))],
+            rs,
+            meaning.split(meaning.of(f.args[0]))[1] - set(rs),
+            self._repair_text(list(repair.row(0)), rs, renamed, meaning),
+        )
+
+        def moved(row: int, start: str, values: dict[Any, Node]) -> Node:
+            total: Node | None = None
+            for j in range(len(basis)):
+                factor = repair[row, j]
+                value = known[j]
+                if factor == 0 or value == "zero":
+                    continue
+                if isinstance(value, dict):
+                    term = value[start]
+                else:
+                    term = state_leaf(names[j], start, axes, f.kind)  # type: ignore[arg-type]
+                total = _plus(total, _scaled(term, _filled(factor, values, meaning)))
+            return total or number(0.0)
+
+        for i in range(len(basis)):
+            if known[i] is not None:
+                continue
+            news = {s: olds[s]["new"] for s in rs}
+            body = substitute(
+                [b := meaning.node(basis[i])], {meaning.nodes[s]: news[s] for s in rs}
+            )[b]
+            body = self._current(body, p)
+            chunk = along("sum", Meaning.carrying(body, gone), gone)
+            step_values = {s: olds[s]["old"] for s in rs} | {renamed[s]: news[s] for s in rs}
+            sides = [
+                moved(
+                    i,
+                    side,
+                    {s: olds[s][side] for s in rs} | {renamed[s]: olds[s]["merged"] for s in rs},
+                )
+                for side in ("left", "right")
+            ]
+            self.states[p].append(
+                State(
+                    names[i],
+                    axes,
+                    f.kind,
+                    0.0,
+                    pointwise("add", (moved(i, "old", step_values), chunk)),
+                    pointwise("add", (sides[0], sides[1])),
+                    "running",
+                )
+            )
+        return state_leaf(names[0], "new", axes, f.kind)
+
+    def _repair_text(
+        self, row: list[Any], rs: list[Any], renamed: Mapping[Any, Any], meaning: Meaning
+    ) -> str:
+        table: dict[Any, Node] = {}
+        for s in rs:
+            shown = text(meaning.nodes[s], self.names, top=False)
+            for symbol, when in ((s, "old"), (renamed[s], "new")):
+                table[symbol] = node("scalar", params=(f"{shown}_{when}",))
+        return ", ".join(text(_filled(e, table, meaning), {}) for e in row)
+
+    def _old_and_new(self, r: Node, p: int) -> dict[str, Node]:
+        """The values of a running result before and after a step, and on both sides of a merge."""
+        if r in self.plain:
+            state = self.plain[r]
+        elif r in self.carried:
+            state = self.carried[r]
+        else:
+            value = self._current(r, p)
+            leaves = [n for n in postorder([value]) if n.op == "state"]
+            start = {n: np.asarray(self._init(str(n.params[0]))) for n in leaves}
+            init = _value_at(value, start)
+            name = self._name(r, self.names.get(r) or "r")
+            # Both a step and a merge read it off the results that stand before it ("new").
+            state = State(name, r.axes, r.kind, init, value, value, "carried")
+            self.states[p].append(state)
+            self.carried[r] = state
+        values = {tag: state.leaf(tag) for tag in ("old", "new", "left", "right")}
+        values["merged"] = state_leaf(state.name, "new", state.axes, state.kind)
+        return values
+
+    def _init(self, name: str) -> float:
+        return next(s.init for ss in self.states for s in ss if s.name == name)
+
+    def _from_folds(
+        self, row: list[Any], columns: list[Any], f: Node, p: int, meaning: Meaning, rs: list[Any]
+    ) -> Any:
+        """A basis function's fold from folds that are held anyway: nodes per tag, "zero", or None.
+
+        Chan's merge needs no sum of deviations because that sum is s - n * (s / n) = 0.
+        """
+        total, values, found = sympy.Integer(0), dict[Any, State](), True
+        for b, a in zip(row, columns, strict=True):
+            if b == 0:
+                continue
+            body = Meaning.carrying(meaning.node(a), over(f))
+            state = self.plain.get(along("sum", body, over(f)))
+            found = found and state is not None
+            if state is None:
+                return None
+            symbol = sympy.Symbol(f"fold_{state.name}", positive=True)
+            values[symbol] = state
+            total += b * symbol
+        by_state = {s.name: k for k, s in values.items()}
+        definitions = {s: self._in_terms(meaning.nodes[s], by_state, p) for s in rs}
+        if all(d is not None for d in definitions.values()):
+            if sympy.simplify(total.subs(definitions)) == 0:
+                return "zero"
+        out: dict[str, Node] = {}
+        for tag in ("old", "left", "right"):
+            table: dict[Any, Node] = {k: s.leaf(tag) for k, s in values.items()}  # type: ignore[arg-type]
+            table |= {s: self._old_and_new(meaning.nodes[s], p)[tag] for s in rs}
+            out[tag] = _filled(total, table, meaning)
+        return out
+
+    def _in_terms(self, r: Node, by_state: Mapping[str, Any], p: int) -> Any:
+        value = self._current(r, p)
+        leaves = {
+            n: by_state.get(str(n.params[0])) for n in postorder([value]) if n.op == "state"
+        }
+        if any(v is None for v in leaves.values()):
+            return None
+        inner = Meaning(lambda n: "x" if n.op == "state" else "mixed")
+        try:
+            expression = inner.of(value)
+        except NotSeparable:
+            return None
+        return expression.subs({inner.symbol(n): v for n, v in leaves.items()})
+
+
+def _extent(axes: tuple[str, ...]) -> Node:
+    total: Node | None = None
+    for a in axes:
+        n = node("size", params=(a,), kind="int")
+        total = n if total is None else pointwise("mul", (total, n))
+    assert total is not None
+    return total
+
+
+def _plus(total: Node | None, term: Node) -> Node:
+    return term if total is None else pointwise("add", (total, term))
+
+
+def _scaled(n: Node, factor: Node) -> Node:
+    if factor in (number(1), number(1.0)):
+        return n
+    if factor.op == "div" and factor.args[0] in (number(1), number(1.0)):
+        return pointwise("div", (n, factor.args[1]))
+    return pointwise("mul", (n, factor))
+
+
+def _value_at(value: Node, start: Mapping[Node, Any]) -> float:
+    """A carried value before the first chunk; 0 where it has none (0/0), since it then repairs a
+    state that is all zero."""
+    unknown = [n for n in postorder([value]) if n.op in {"input", "size", "scalar"}]
+    bind = {**start, **{n: np.ones([1] * len(n.axes)) for n in unknown}}
+    flat = {n: v.reshape([1] * len(n.axes)) for n, v in bind.items()}
+    found = float(np.ravel(evaluate([value], flat, {}, {})[0])[0])
+    return 0.0 if found != found else found
+
+
+def _basis(inner: Any, rs: list[Any], meaning: Meaning) -> tuple[list[Any], list[list[Any]], list[Any]]:
+    """Functions of x and r that span `inner` at every r: itself and enough of its derivatives.
+
+    Returns the functions, and their coefficients on the functions of x alone (rows, columns).
+    """
+
+    def split(e: Any) -> tuple[set[Any], set[Any]]:
+        xs, found = meaning.split(e)
+        return xs, found
+
+    columns: list[Any] = [a for a, _ in separate_by(inner, split)]
+
+    def coefficients(e: Any) -> list[Any]:
+        row = [sympy.Integer(0)] * len(columns)
+        for a, b in separate_by(sympy.expand(e) if len(columns) > 1 else e, split):
+            scale, plain = a.as_coeff_Mul()
+            if plain not in columns:
+                raise NotSeparable(str(inner), "its derivatives leave the span of its parts")
+            row[columns.index(plain)] += scale * b
+        return row
+
+    columns = [a.as_coeff_Mul()[1] for a in columns]
+    basis, rows = [inner], [coefficients(inner)]
+    queue = [inner]
+    while queue and len(basis) < len(columns):
+        current = queue.pop(0)
+        for r in rs:
+            further = sympy.factor_terms(sympy.diff(current, r)).as_coeff_Mul()[1]
+            if further == 0:
+                continue
+            row = coefficients(further)
+            if sympy.Matrix([*rows, row]).rank(simplify=True) > len(rows):
+                basis.append(further)
+                rows.append(row)
+                queue.append(further)
+            if len(basis) == len(columns):
+                break
+    if len(basis) < len(columns):
+        raise NotSeparable(str(inner), "its derivatives do not span its parts")
+    return basis, rows, columns
+
+
+def _filled(expression: Any, values: Mapping[Any, Node], meaning: Meaning) -> Node:
+    """The node of an expression with nodes for some of its symbols."""
+    filler = Meaning(lambda _: "x")
+    filler.nodes.update(meaning.nodes)
+    filler.nodes.update(values)
+    return filler.node(sympy.powsimp(expression))

@@ -1,0 +1,160 @@
+"""The value of a diagram in numpy: what every kernel is compared with.
+
+Real arrays are float64, integers int64. A reduction over an empty axis gives its identity (sum 0,
+max -inf); softmax of a row that is all -inf gives weights 0; NaN in gives NaN out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from napkin.diagram.node import Node, number, over
+from napkin.diagram.operators import POINTWISE
+
+Array = np.ndarray[Any, Any]
+_INT_LIMIT = 2**31
+
+
+def factors(body: Node) -> tuple[Node, ...]:
+    """The factors of a product, however it is nested."""
+    if body.op == "mul":
+        return factors(body.args[0]) + factors(body.args[1])
+    return (body,)
+
+
+def _needs(n: Node) -> tuple[Node, ...]:
+    # The sum of a product is one contraction: its full product is never formed.
+    if n.op == "sum":
+        return factors(n.args[0])
+    return n.args
+
+
+def evaluate(
+    roots: Sequence[Node],
+    bind: Mapping[Node, Array],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float] | None = None,
+    box: Mapping[str, range] | None = None,
+) -> list[Array]:
+    """The values of `roots` (without composites), each with its node's axes in order.
+
+    `bind` gives the leaves' values (and may give any other node's). `box` names the part of an
+    axis that the arrays hold, where it is not the whole; size leaves still give the whole.
+    """
+    values: dict[Node, Array] = dict(bind)
+    held = {a: range(n) for a, n in sizes.items()} | dict(box or {})
+    stack = [(r, False) for r in reversed(roots)]
+    with np.errstate(all="ignore"):
+        while stack:
+            current, ready = stack.pop()
+            if current in values:
+                continue
+            if ready:
+                values[current] = _value(current, values, sizes, scalars or {}, held)
+            else:
+                stack.append((current, True))
+                stack.extend((a, False) for a in _needs(current))
+    return [values[r] for r in roots]
+
+
+def aligned(value: Array, axes: Sequence[str], target: Sequence[str]) -> Array:
+    """`value` with axes `axes`, transposed and given length-1 axes to broadcast as `target`."""
+    order = sorted(range(len(axes)), key=lambda i: target.index(axes[i]))
+    held = {axes[i] for i in order}
+    shape = iter(value.shape[i] for i in order)
+    return np.transpose(value, order).reshape([next(shape) if a in held else 1 for a in target])
+
+
+def _value(
+    n: Node,
+    values: Mapping[Node, Array],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+    held: Mapping[str, range],
+) -> Array:
+    op = n.op
+    if op == "number":
+        return np.asarray(n.params[0])
+    if op == "size":
+        return np.asarray(sizes[str(n.params[0])])
+    if op == "scalar":
+        return np.asarray(float(scalars[str(n.params[0])]))
+    if op == "index":
+        return np.asarray(held[n.axes[0]], dtype=np.int64)
+    if op == "ones":
+        return np.ones([len(held[a]) for a in n.axes], dtype=np.int64)
+    if op == "rename":
+        return values[n.args[0]]
+    if op in POINTWISE:
+        arrays = [aligned(values[a], a.axes, n.axes) for a in n.args]
+        out = np.asarray(POINTWISE[op].numpy(np, *arrays))
+        if op == "cast":
+            return out.astype(np.float64 if n.kind == "real" else np.int64)
+        return np.broadcast_to(out, np.broadcast_shapes(*(a.shape for a in arrays)))
+    if op == "sum":
+        return _contraction(factors(n.args[0]), over(n), n.axes, values)
+    where = tuple(n.args[0].axes.index(a) for a in over(n))
+    value = values[n.args[0]]
+    if op in {"max", "min"}:
+        start = float(str(n.params[1]))
+        if value.dtype.kind in "ib":
+            start = int(max(min(start, _INT_LIMIT - 1), -_INT_LIMIT))
+            value = value.astype(np.int64)
+        reduce = np.max if op == "max" else np.min
+        return np.asarray(reduce(value, axis=where, initial=start))
+    if op == "prod":
+        return np.asarray(np.prod(value, axis=where))
+    if op == "cumsum":
+        return np.cumsum(value, axis=where[0])
+    if op == "sort":
+        return np.sort(value, axis=where[0])
+    raise AssertionError(f"no value for {n!r}")
+
+
+def _contraction(
+    parts: Iterable[Node], gone: tuple[str, ...], kept: tuple[str, ...], values: Mapping[Node, Array]
+) -> Array:
+    parts = tuple(parts)
+    letters: dict[str, int] = {}
+    operands: list[Any] = []
+    for p in parts:
+        value = values[p]
+        if value.dtype == bool:
+            value = value.astype(np.int64)
+        operands += [value, [letters.setdefault(a, len(letters)) for a in p.axes]]
+    if len(parts) == 1:  # exact pairwise summation instead of einsum's
+        axes = tuple(parts[0].axes.index(a) for a in gone)
+        return np.asarray(np.sum(operands[0], axis=axes))
+    out = [letters[a] for a in kept]
+    # An axis that was made longer than 52 names would not fit einsum's alphabet.
+    return np.asarray(np.einsum(*operands, out, optimize=len(parts) > 1))
+
+
+def is_constant(n: Node) -> bool:
+    """Whether `n` is known before any array is read: made of numbers, sizes and scalars."""
+    if n.op in {"number", "size", "scalar"}:
+        return True
+    return n.op in POINTWISE and bool(n.args) and all(is_constant(a) for a in n.args)
+
+
+def close_to(found: Array, wanted: Array) -> float:
+    """Relative error by norm, ||found - wanted|| / ||wanted||; inf where special values differ."""
+    found, wanted = np.asarray(found, float), np.asarray(wanted, float)
+    if found.shape != wanted.shape:
+        return math.inf
+    special = ~np.isfinite(wanted)
+    if not np.array_equal(found[special], wanted[special], equal_nan=True):
+        return math.inf
+    f, w = found[~special], wanted[~special]
+    if not np.isfinite(f).all():
+        return math.inf
+    scale = float(np.linalg.norm(w))
+    gap = float(np.linalg.norm(f - w))
+    return gap / scale if scale else gap
+
+
+ZERO, ONE = number(0.0), number(1.0)

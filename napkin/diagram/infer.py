@@ -1,0 +1,102 @@
+"""Axes and item types of a node from its arguments, with the checks that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from napkin.diagram.node import (
+    COMPOSITES,
+    LEAVES,
+    REDUCTIONS,
+    SCANS,
+    WRAPPERS,
+    Kind,
+    Node,
+    Param,
+    node,
+    union_axes,
+)
+from napkin.diagram.operators import POINTWISE
+from napkin.errors import InputError, did_you_mean
+
+_WIDTH: dict[Kind, int] = {"bool": 0, "int": 1, "real": 2}
+
+DTYPES: dict[str, Kind] = {
+    "fp64": "real",
+    "fp32": "real",
+    "fp16": "real",
+    "bf16": "real",
+    "int64": "int",
+    "int32": "int",
+    "bool": "bool",
+}
+"""The item types a cast may name, with the kind of each."""
+
+
+def widest(nodes: Iterable[Node]) -> Kind:
+    """The item type that holds values of all nodes."""
+    return max((n.kind for n in nodes), key=lambda k: _WIDTH[k])
+
+
+def pointwise(op: str, args: Sequence[Node], params: tuple[Param, ...] = ()) -> Node:
+    """`op` on arrays aligned by axis name; the result has every axis of every argument."""
+    row = POINTWISE[op]
+    assert len(args) == row.arity, (op, len(args))
+    kind = row.kind
+    if op == "cast":
+        kind = DTYPES[str(params[0])]
+    elif op == "where":
+        kind = widest(args[1:])
+    elif kind is None:
+        kind = widest(args)
+        if kind == "bool":
+            kind = "int"
+    return node(op, args, params, union_axes(args), kind)
+
+
+def along(op: str, x: Node, axes: tuple[str, ...], extra: tuple[Param, ...] = ()) -> Node:
+    """A reduction, composite or scan of `x` along `axes`.
+
+    Raises:
+        InputError: `x` lacks an axis, or an axis is named twice.
+    """
+    if not axes:
+        raise InputError(f"{op} names no axis; write over='...' with one of: {' '.join(x.axes)}")
+    for axis in axes:
+        if axis not in x.axes:
+            raise InputError(
+                f"{op} over {axis!r}: the array has axes '{' '.join(x.axes)}', not {axis!r}; "
+                + did_you_mean(axis, x.axes)
+            )
+    if len(set(axes)) != len(axes):
+        raise InputError(f"{op} over '{' '.join(axes)}': an axis is named twice; name each once")
+    kept = x.axes
+    if op not in SCANS and op != "softmax":
+        kept = tuple(a for a in x.axes if a not in axes)
+    kind: Kind = "real" if op in COMPOSITES else x.kind
+    if kind == "bool" and op in {"sum", "prod", "cumsum"}:
+        kind = "int"
+    return node(op, (x,), (axes, *extra), kept, kind)
+
+
+def renamed(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
+    """`x` read with some axes under other names (the same values, the same sizes)."""
+    table = dict(names)
+    return node("rename", (x,), (names,), tuple(table.get(a, a) for a in x.axes), x.kind)
+
+
+def rebuilt(old: Node, args: tuple[Node, ...]) -> Node:
+    """The operator of `old` on other arguments, inferred again."""
+    if old.op in LEAVES:
+        return old
+    if old.op in REDUCTIONS or old.op in COMPOSITES or old.op in SCANS:
+        axes = old.params[0]
+        assert isinstance(axes, tuple)
+        return along(old.op, args[0], axes, old.params[1:])
+    if old.op == "rename":
+        names = old.params[0]
+        assert isinstance(names, tuple)
+        return renamed(args[0], names)
+    if old.op in WRAPPERS:
+        return node(old.op, args, old.params, args[0].axes, args[0].kind)
+    return pointwise(old.op, args, old.params)

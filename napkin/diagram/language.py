@@ -1,0 +1,327 @@
+"""The user's language: arrays with named axes, and the operators on them.
+
+Inside a function that `nk.diagram` traces, arrays are `Array` objects: arithmetic and comparison
+align by axis name, reductions name the axes that they remove, and nothing speaks of positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from napkin.diagram import infer
+from napkin.diagram.infer import DTYPES, pointwise, renamed
+from napkin.diagram.node import Node, node, number
+from napkin.diagram.signature import axis_names
+from napkin.errors import InputError, did_you_mean
+
+Operand = "Array | float | int | bool"
+
+
+class Array:
+    """A named-axis array in a diagram; `axes` are its axis names in order."""
+
+    __slots__ = ("node",)
+    __hash__ = object.__hash__
+
+    def __init__(self, n: Node) -> None:
+        self.node = n
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axis names, in order."""
+        return self.node.axes
+
+    def __repr__(self) -> str:
+        return f"Array('{' '.join(self.axes)}')"
+
+    def __bool__(self) -> bool:
+        raise InputError(
+            "an array in a diagram has no truth value; choose between values with nk.where(...)"
+        )
+
+    def __iter__(self) -> Iterable[Array]:
+        raise InputError("an array in a diagram cannot be iterated; name its axes instead")
+
+    def rename(self, **names: str) -> Array:
+        """See `rename`."""
+        return rename(self, **names)
+
+    def __add__(self, other: Operand) -> Array:
+        return _apply("add", self, other)
+
+    def __radd__(self, other: Operand) -> Array:
+        return _apply("add", other, self)
+
+    def __sub__(self, other: Operand) -> Array:
+        return _apply("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Array:
+        return _apply("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Array:
+        return _apply("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Array:
+        return _apply("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Array:
+        return _apply("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Array:
+        return _apply("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> Array:
+        return _apply("floordiv", self, other)
+
+    def __mod__(self, other: Operand) -> Array:
+        return _apply("mod", self, other)
+
+    def __pow__(self, other: Operand) -> Array:
+        return _power(self, other)
+
+    def __neg__(self) -> Array:
+        return _apply("neg", self)
+
+    def __abs__(self) -> Array:
+        return _apply("abs", self)
+
+    def __lt__(self, other: Operand) -> Array:
+        return _apply("less", self, other)
+
+    def __le__(self, other: Operand) -> Array:
+        return _apply("less_equal", self, other)
+
+    def __gt__(self, other: Operand) -> Array:
+        return _apply("greater", self, other)
+
+    def __ge__(self, other: Operand) -> Array:
+        return _apply("greater_equal", self, other)
+
+    def __eq__(self, other: object) -> Array:  # type: ignore[override]
+        return _apply("equal", self, other)
+
+    def __ne__(self, other: object) -> Array:  # type: ignore[override]
+        return _apply("not_equal", self, other)
+
+    def __and__(self, other: Operand) -> Array:
+        return _apply("and", self, other)
+
+    def __or__(self, other: Operand) -> Array:
+        return _apply("or", self, other)
+
+    def __invert__(self) -> Array:
+        return _apply("not", self)
+
+
+def lifted(value: object) -> Node:
+    """The node of an array or of a Python number.
+
+    Raises:
+        InputError: `value` is neither.
+    """
+    if isinstance(value, Array):
+        return value.node
+    if isinstance(value, bool | int | float):
+        return number(value)
+    raise InputError(
+        f"{type(value).__name__} {value!r} is not an array of the diagram or a number; "
+        "pass it to the diagram as an input"
+    )
+
+
+def _apply(op: str, *args: object) -> Array:
+    return Array(pointwise(op, [lifted(a) for a in args]))
+
+
+def _power(base: object, exponent: object) -> Array:
+    # On arrays the common powers become products and roots, which kernels compute exactly.
+    if isinstance(exponent, int | float) and isinstance(base, Array) and base.axes:
+        if exponent == 2:
+            return base * base
+        if exponent == 3:
+            return base * base * base
+        roots: dict[float, Callable[[Array], Array]] = {0.5: sqrt, -0.5: rsqrt, -1: _reciprocal}
+        if exponent in roots:
+            return roots[exponent](base)
+    return _apply("pow", base, exponent)
+
+
+def _reciprocal(x: Array) -> Array:
+    return 1.0 / x
+
+
+def _over(names: str | Iterable[str]) -> tuple[str, ...]:
+    text = names if isinstance(names, str) else " ".join(names)
+    return axis_names(text, f"over='{text}'")
+
+
+def contract(*arrays: Operand, over: str) -> Array:
+    """The product of `arrays`, aligned by axis name, summed over the axes named in `over`.
+
+    Raises:
+        InputError: an axis of `over` is on none of the arrays.
+    """
+    if not arrays:
+        raise InputError("contract needs at least one array")
+    product = lifted(arrays[0])
+    for other in arrays[1:]:
+        product = pointwise("mul", (product, lifted(other)))
+    return Array(infer.along("sum", product, _over(over)))
+
+
+def _any(x: Node, axes: tuple[str, ...]) -> Node:
+    seen = infer.along("max", pointwise("where", (x, number(1), number(0))), axes, (0.0,))
+    return pointwise("greater", (seen, number(0)))
+
+
+def _all(x: Node, axes: tuple[str, ...]) -> Node:
+    seen = infer.along("min", pointwise("where", (x, number(1), number(0))), axes, (1.0,))
+    return pointwise("greater", (seen, number(0)))
+
+
+_REDUCE: dict[str, Callable[[Node, tuple[str, ...]], Node]] = {
+    "sum": lambda x, axes: infer.along("sum", x, axes),
+    "max": lambda x, axes: infer.along("max", x, axes, (-math.inf,)),
+    "min": lambda x, axes: infer.along("min", x, axes, (math.inf,)),
+    "prod": lambda x, axes: infer.along("prod", x, axes),
+    "mean": lambda x, axes: infer.along("mean", x, axes),
+    "logsumexp": lambda x, axes: infer.along("logsumexp", x, axes),
+    "any": _any,
+    "all": _all,
+}
+
+
+def reduce(x: Operand, how: str, over: str) -> Array:
+    """`x` reduced over the axes named in `over`; `how` is sum, max, min, prod, mean, logsumexp,
+    any or all.
+
+    Raises:
+        InputError: `how` is not a reduction, or `x` lacks an axis.
+    """
+    if how not in _REDUCE:
+        raise InputError(f"reduce {how!r} is not a reduction; {did_you_mean(how, _REDUCE)}")
+    return Array(_REDUCE[how](lifted(x), _over(over)))
+
+
+def softmax(x: Operand, over: str) -> Array:
+    """exp(x) / sum of exp(x) over the axes named in `over`, stabilised by the maximum.
+
+    A row whose scores are all -inf gets weights 0.
+    """
+    return Array(infer.along("softmax", lifted(x), _over(over)))
+
+
+def cumsum(x: Operand, along: str) -> Array:
+    """Running sums of `x` along one axis, which the result keeps."""
+    return Array(infer.along("cumsum", lifted(x), _over(along)))
+
+
+def sort(x: Operand, along: str) -> Array:
+    """`x` sorted upwards along one axis, which the result keeps."""
+    return Array(infer.along("sort", lifted(x), _over(along)))
+
+
+def size(axis: str) -> Array:
+    """The size of an axis, as a scalar known when the kernel is launched."""
+    (name,) = axis_names(axis, f"size({axis!r})") or ("",)
+    return Array(node("size", params=(name,), kind="int"))
+
+
+def index(axis: str) -> Array:
+    """The position along an axis: 0, 1, 2, ..."""
+    (name,) = axis_names(axis, f"index({axis!r})") or ("",)
+    return Array(node("index", params=(name,), axes=(name,), kind="int"))
+
+
+def rename(x: Array, **names: str) -> Array:
+    """`x` with axes renamed, old name = new name: a second view of the same values.
+
+    Self-attention needs it: keys are the queries' tokens under another name, as in
+    `rename(X, t="x")`. The two axes then have one size.
+    """
+    for old, new in names.items():
+        if old not in x.axes:
+            raise InputError(
+                f"rename {old}={new!r}: the array has axes '{' '.join(x.axes)}'; "
+                + did_you_mean(old, x.axes)
+            )
+        axis_names(new, f"rename {old}={new!r}")
+    after = [names.get(a, a) for a in x.axes]
+    for axis in after:
+        if after.count(axis) > 1:
+            raise InputError(f"rename: axis {axis!r} would stand twice in '{' '.join(after)}'")
+    return Array(renamed(x.node, tuple(sorted(names.items()))))
+
+
+def exp(x: Operand) -> Array:
+    """e to the power x."""
+    return _apply("exp", x)
+
+
+def log(x: Operand) -> Array:
+    """Natural logarithm."""
+    return _apply("log", x)
+
+
+def sqrt(x: Operand) -> Array:
+    """Square root."""
+    return _apply("sqrt", x)
+
+
+def rsqrt(x: Operand) -> Array:
+    """1 / square root."""
+    return _apply("rsqrt", x)
+
+
+def tanh(x: Operand) -> Array:
+    """Hyperbolic tangent."""
+    return _apply("tanh", x)
+
+
+def erf(x: Operand) -> Array:
+    """The error function."""
+    return _apply("erf", x)
+
+
+def sigmoid(x: Operand) -> Array:
+    """1 / (1 + exp(-x))."""
+    return _apply("sigmoid", x)
+
+
+def silu(x: Operand) -> Array:
+    """x * sigmoid(x)."""
+    return _apply("mul", x, sigmoid(x))
+
+
+def gelu(x: Operand) -> Array:
+    """x * Phi(x), with the exact normal distribution function Phi."""
+    half = _apply("mul", 0.5, x)
+    return half * (1.0 + erf(_apply("mul", x, math.sqrt(0.5))))
+
+
+def abs(x: Operand) -> Array:
+    """Absolute value."""
+    return _apply("abs", x)
+
+
+def maximum(x: Operand, y: Operand) -> Array:
+    """The larger of two, value by value."""
+    return _apply("maximum", x, y)
+
+
+def minimum(x: Operand, y: Operand) -> Array:
+    """The smaller of two, value by value."""
+    return _apply("minimum", x, y)
+
+
+def where(condition: Operand, x: Operand, y: Operand) -> Array:
+    """`x` where `condition` holds, else `y`."""
+    return _apply("where", condition, x, y)
+
+
+def cast(x: Operand, dtype: str) -> Array:
+    """`x` as `dtype` (fp32, fp16, bf16, int32, ...); evaluation in float64 does not round."""
+    if dtype not in DTYPES:
+        raise InputError(f"cast to {dtype!r}: no such dtype; {did_you_mean(dtype, DTYPES)}")
+    return Array(pointwise("cast", (lifted(x),), (dtype,)))

@@ -1,0 +1,108 @@
+"""Readable listings: one line per reduction or named array, pointwise arithmetic in line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from napkin.diagram.node import LEAVES, Node, over, postorder
+from napkin.diagram.operators import POINTWISE
+
+_LOOSE = {"add", "sub"}
+
+
+def label(n: Node, names: Mapping[Node, str]) -> str:
+    """The name of an array: its own, or a letter for what it is."""
+    if n in names:
+        return names[n]
+    if n.op in {"input", "scalar", "state"}:
+        return str(n.params[0])
+    return n.op
+
+
+def assign_names(
+    roots: Iterable[Node], names: Mapping[Node, str], taken: Iterable[str] = ()
+) -> dict[Node, str]:
+    """A distinct name for every array under `roots` that a listing or a kernel gives a line to."""
+    used, out = set(taken), dict[Node, str]()
+    order = [n for n in postorder(roots) if n.op not in LEAVES - {"input"}]
+    for n in order:
+        if n.op == "input":
+            out[n] = str(n.params[0])
+            used.add(out[n])
+    for n in order:
+        if n not in out and n in names and names[n] not in used:
+            out[n] = names[n]
+            used.add(out[n])
+    stems = {"max": "m", "min": "low", "exp": "p", "prod": "product"}
+    for n in order:
+        if n in out or (n.op in POINTWISE and n not in names):
+            continue
+        stem = names.get(n) or stems.get(n.op, "z" if _sums_exp(n) else "t")
+        name, i = stem, 1
+        while name in used:
+            i += 1
+            name = f"{stem}{i}"
+        out[n] = name
+        used.add(name)
+    return out
+
+
+def _sums_exp(n: Node) -> bool:
+    return n.op == "sum" and n.args[0].op == "exp"
+
+
+def text(n: Node, names: Mapping[Node, str], *, top: bool = True) -> str:
+    """`n` as an expression over the named arrays; `top` writes its definition, not its name."""
+    if not top and n in names:
+        return names[n]
+    if n.op == "number":
+        return f"{n.params[0]:.6g}" if isinstance(n.params[0], float) else str(n.params[0])
+    if n.op == "size":
+        return str(n.params[0])
+    if n.op in LEAVES:
+        if n.op == "index":
+            return f"index({n.params[0]})"
+        return "1" if n.op == "ones" else str(n.params[0])
+    inner = [text(a, names, top=False) for a in n.args]
+    if n.op == "rename":
+        pairs = n.params[0]
+        assert isinstance(pairs, tuple)
+        return f"{inner[0]}.rename({', '.join(f'{a}={b}' for a, b in pairs)})"
+    if n.op in POINTWISE:
+        row = POINTWISE[n.op]
+        if row.text is None:
+            extra = [str(p) for p in n.params]
+            return f"{n.op}({', '.join(inner + extra)})"
+        if n.op not in _LOOSE:
+            inner = [
+                f"({t})" if _binds_looser(a, names, n.op) else t
+                for a, t in zip(n.args, inner, strict=True)
+            ]
+        elif n.op == "sub" and n.args[1].op in _LOOSE and n.args[1] not in names:
+            inner[1] = f"({inner[1]})"
+        return row.text.format(*inner)
+    body = text(n.args[0], names, top=False)
+    return f"{n.op}({body}, over {' '.join(over(n))})"
+
+
+def _binds_looser(a: Node, names: Mapping[Node, str], outer: str) -> bool:
+    if a in names or a.op not in POINTWISE or POINTWISE[a.op].text is None:
+        return False
+    return a.op != "mul" or outer != "mul"
+
+
+def listing(
+    title: str, outputs: Iterable[tuple[str, Node, tuple[str, ...]]], names: Mapping[Node, str]
+) -> str:
+    """The whole diagram as lines `name = expression   [axes]`."""
+    outputs = tuple(outputs)
+    roots = [n for _, n, _ in outputs]
+    known = assign_names(roots, names, taken={name for name, _, _ in outputs})
+    lines: list[tuple[str, str]] = []
+    result = {n: name for name, n, _ in outputs if n.op != "input"}
+    shown = {**known, **result}
+    for n in postorder(roots):
+        if n in shown and n.op not in LEAVES:
+            lines.append((f"{shown[n]} = {text(n, shown)}", " ".join(n.axes) or "()"))
+    width = max((len(left) for left, _ in lines), default=0)
+    return "\n".join([title, *(f"  {left:<{width}}  [{axes}]" for left, axes in lines)])

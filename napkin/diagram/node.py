@@ -1,0 +1,145 @@
+"""Nodes: the terms that a diagram is made of.
+
+A `Node` is one array of a diagram: an operator applied to other nodes, with named axes. Nodes are
+interned, so equal terms are one object: comparison and hashing are by identity, and common
+subterms are shared without a pass that looks for them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
+
+Kind = Literal["real", "int", "bool"]
+Param = object  # strings, numbers and tuples of them: hashable, compared by value
+
+FLOOR = -3.4028234663852886e38
+"""The lowest finite float32: the value a stabilising maximum starts from.
+
+Starting there instead of at -inf keeps exp(S - max) free of (-inf) - (-inf), so a row whose scores
+are all -inf gets weights 0, as cuDNN and FlashAttention define it.
+"""
+
+LEAVES = frozenset({"input", "number", "size", "scalar", "index", "ones", "state"})
+"""Operators without arguments."""
+
+REDUCTIONS = frozenset({"sum", "max", "min", "prod"})
+"""Reductions by a commutative monoid; `params` is the tuple of reduced axes, for max and min
+followed by the value to start from."""
+
+WRAPPERS = frozenset({"mask"})
+"""Operators of lowered terms: `params` say which lanes of a tile hold no value."""
+
+COMPOSITES = frozenset({"softmax", "logsumexp", "mean"})
+"""Operators over axes that stand for several simpler ones; `napkin.diagram.expand` opens them."""
+
+SCANS = frozenset({"cumsum", "sort"})
+"""Operators that mix along an axis and keep it."""
+
+
+class Node:
+    """One array: `op` applied to `args`; `params` hold what is not an array.
+
+    Attributes:
+        op: a leaf, a reduction, a composite, a scan, "rename", or a pointwise operator of
+            `napkin.diagram.operators`.
+        axes: the axis names, in order.
+        kind: the item type: "real", "int" or "bool".
+    """
+
+    __slots__ = ("__weakref__", "args", "axes", "kind", "op", "params")
+
+    op: str
+    args: tuple[Node, ...]
+    params: tuple[Param, ...]
+    axes: tuple[str, ...]
+    kind: Kind
+
+    def __repr__(self) -> str:
+        inner = ", ".join([a.op for a in self.args] + [str(p) for p in self.params])
+        return f"<{self.op}({inner}) {' '.join(self.axes)}>"
+
+
+_interned: weakref.WeakValueDictionary[tuple[object, ...], Node] = weakref.WeakValueDictionary()
+
+
+def node(
+    op: str,
+    args: Iterable[Node] = (),
+    params: Iterable[Param] = (),
+    axes: Iterable[str] = (),
+    kind: Kind = "real",
+) -> Node:
+    """The interned node with these parts."""
+    args, params, axes = tuple(args), tuple(params), tuple(axes)
+    # 1, 1.0 and True are equal keys but not the same constant.
+    key = (op, args, params, tuple(map(type, params)), axes, kind)
+    found = _interned.get(key)
+    if found is None:
+        found = Node()
+        found.op, found.args, found.params, found.axes, found.kind = op, args, params, axes, kind
+        _interned[key] = found
+    return found
+
+
+def number(value: float | int | bool) -> Node:
+    """A constant without axes."""
+    kind: Kind = (
+        "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "real"
+    )
+    return node("number", params=(value,), kind=kind)
+
+
+def over(n: Node) -> tuple[str, ...]:
+    """The axes a reduction, composite or scan works along; () for any other node."""
+    if n.op in REDUCTIONS or n.op in COMPOSITES or n.op in SCANS:
+        first = n.params[0]
+        assert isinstance(first, tuple)
+        return first
+    return ()
+
+
+def union_axes(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Axes of all nodes, each once, in order of first appearance."""
+    return tuple(dict.fromkeys(axis for n in nodes for axis in n.axes))
+
+
+def postorder(roots: Iterable[Node]) -> Iterator[Node]:
+    """Every node under `roots`, arguments first, each once (without recursion)."""
+    seen: set[Node] = set()
+    for root in roots:
+        stack = [(root, False)]
+        while stack:
+            current, ready = stack.pop()
+            if ready:
+                yield current
+            elif current not in seen:
+                seen.add(current)
+                stack.append((current, True))
+                stack.extend((a, False) for a in reversed(current.args) if a not in seen)
+
+
+def rewrite(
+    roots: Iterable[Node], change: Callable[[Node, tuple[Node, ...]], Node | None]
+) -> dict[Node, Node]:
+    """Rebuild the terms under `roots` from the leaves up.
+
+    `change(old, new_args)` gives the new node, or None to keep the operator on the new arguments.
+    Returns the map from every old node to its new one. Axes and kinds are inferred again.
+    """
+    from napkin.diagram.infer import rebuilt
+
+    done: dict[Node, Node] = {}
+    for old in postorder(roots):
+        args = tuple(done[a] for a in old.args)
+        new = change(old, args)
+        if new is None:
+            new = old if args == old.args else rebuilt(old, args)
+        done[old] = new
+    return done
+
+
+def substitute(roots: Iterable[Node], by: Mapping[Node, Node]) -> dict[Node, Node]:
+    """`rewrite` that replaces the nodes named in `by` and keeps the rest."""
+    return rewrite(roots, lambda old, _: by.get(old))

@@ -1,0 +1,388 @@
+"""Triton statements for the terms of a loop program."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from napkin.derive.kernel import is_read, tensor_of
+from napkin.derive.streaming import COMBINE
+from napkin.diagram.evaluate import factors, is_constant
+from napkin.diagram.node import REDUCTIONS, Node, number, over
+from napkin.diagram.operators import POINTWISE
+from napkin.errors import Refusal
+from napkin.lower import syntax as sx
+from napkin.lower.program import Program
+from napkin.lower.scope import Scope
+from napkin.lower.syntax import Expr
+
+MIN_DOT = 16
+"""Smallest dimension of a tile that Triton's `tl.dot` takes on every target."""
+
+TRITON_DTYPES = {
+    "fp64": "tl.float64",
+    "fp32": "tl.float32",
+    "fp16": "tl.float16",
+    "bf16": "tl.bfloat16",
+    "int64": "tl.int64",
+    "int32": "tl.int32",
+    "bool": "tl.int1",
+}
+
+
+class Emitter:
+    """Writes statements for terms, each once per scope, in the order they are needed."""
+
+    def __init__(self, program: Program, scope: Scope) -> None:
+        self.program, self.scope = program, scope
+        self.statements: list[ast.stmt] = []
+        self.have: dict[Node, Expr] = {}
+        self.raw: set[Node] = set()
+        self.uses: Counter[Node] = Counter()
+        self.helpers: set[str] = set()
+
+    def count(self, roots: Iterable[Node]) -> None:
+        """Note how often each term is used, to write single-use arithmetic in line."""
+        seen: set[Node] = set()
+        stack = list(roots)
+        self.uses.update(stack)
+        while stack:
+            n = stack.pop()
+            if n in seen or is_read(n) or is_constant(n):
+                continue
+            seen.add(n)
+            below = factors(n.args[0]) if n.op == "sum" else n.args
+            self.uses.update(below)
+            stack.extend(below)
+
+    def child(self) -> Emitter:
+        """An emitter for a block inside this one: it knows what is computed here."""
+        inner = Emitter(self.program, self.scope)
+        inner.have, inner.raw, inner.uses = dict(self.have), set(self.raw), self.uses
+        inner.helpers = self.helpers
+        return inner
+
+    # --- values -----------------------------------------------------------------------------
+
+    def value(self, n: Node) -> Expr:
+        """`n` as an expression, in float32 if it is real."""
+        if n in self.have:
+            found = self.have[n]
+            if n in self.raw and n.kind == "real":
+                return sx.method(found, "to", sx.name("tl.float32"))
+            return found
+        if n.op == "number":
+            return sx.const(n.params[0])
+        if n.op == "size":
+            return sx.name(self.scope.size(str(n.params[0])))
+        if is_constant(n):
+            return sx.name(self.scope.constant(n))
+        made = self._define(n)
+        if self._in_line(n):
+            return made
+        target = self.scope.value(n)
+        self.statements.append(sx.assign(target, made))
+        self.have[n] = sx.name(target)
+        return self.value(n)
+
+    def define(self, n: Node) -> None:
+        """Compute `n` here and give it a name, whatever its uses."""
+        if n not in self.have and not is_constant(n):
+            made = self._define(n)
+            if n not in self.have:
+                target = self.scope.value(n)
+                self.statements.append(sx.assign(target, made))
+                self.have[n] = sx.name(target)
+
+    def _in_line(self, n: Node) -> bool:
+        named = n in self.program.kernel.names or n.op in REDUCTIONS
+        return n.op in POINTWISE and self.uses[n] <= 1 and not named
+
+    def fit(self, n: Node, dims: Sequence[int]) -> Expr:
+        """`n` indexed to broadcast over `dims`."""
+        return sx.expanded(self.value(n), self.program.shape(n), dims)
+
+    def _define(self, n: Node) -> Expr:
+        dims = self.program.shape(n)
+        if is_read(n):
+            self.raw.add(n)
+            return self.load(n)
+        if n.op == "index":
+            return sx.name(self.scope.position(n.axes[0]))
+        if n.op == "ones":
+            return sx.call("tl.full", self._extents(dims), sx.const(1), sx.name("tl.int32"))
+        if n.op == "mask":
+            return self._mask(n, dims)
+        if n.op == "rename":
+            return self.value(n.args[0])
+        if n.op == "sum":
+            return self._contraction(n, None)
+        if n.op in REDUCTIONS:
+            return self._reduction(n.op, self.value(n.args[0]), n.args[0], over(n))
+        if n.op == "cumsum":
+            return sx.call(
+                "tl.cumsum", self.value(n.args[0]), axis=sx.const(self._place(n, over(n)[0]))
+            )
+        if n.op == "sort":
+            return self._sort(n)
+        if n.op == "add":
+            fused = self._fused_add(n)
+            if fused is not None:
+                return fused
+        if n.op == "cast":
+            return sx.method(
+                self.value(n.args[0]), "to", sx.name(TRITON_DTYPES[str(n.params[0])])
+            )
+        return self._pointwise(n, dims)
+
+    def _pointwise(self, n: Node, dims: Sequence[int]) -> Expr:
+        return sx.pattern(POINTWISE[n.op].triton, [self.fit(a, dims) for a in n.args])
+
+    def _extents(self, dims: Sequence[int]) -> Expr:
+        return sx.tuple_of(self.scope.extent(d) for d in dims)
+
+    def _mask(self, n: Node, dims: Sequence[int]) -> Expr:
+        axis, fill = str(n.params[0]), n.params[1]
+        inside = sx.expanded(
+            sx.name(self.scope.inside(axis)), self.program.shape_of((axis,)), dims
+        )
+        if n.args[0].op == "ones" and self.program.shape(n.args[0]) == tuple(dims) == (
+            self.program.shape_of((axis,))
+        ):
+            return sx.method(inside, "to", sx.name("tl.int32"))
+        if n.kind != "real":
+            fill = int(max(min(float(str(fill)), 2**31 - 1), -(2**31)))
+        return sx.call("tl.where", inside, self.fit(n.args[0], dims), sx.const(fill))
+
+    def _place(self, n: Node, axis: str) -> int:
+        dims = self.program.shape(n)
+        return next(i for i, d in enumerate(dims) if axis in self.program.dims[d])
+
+    def _sort(self, n: Node) -> Expr:
+        if self._place(n, over(n)[0]) != len(self.program.shape(n)) - 1:
+            raise Refusal(
+                f"lower sort along {over(n)[0]}",
+                "sort",
+                "Triton sorts only the last dimension of a tile",
+                f"put {over(n)[0]} last in the signature",
+            )
+        return sx.call("tl.sort", self.value(n.args[0]))
+
+    # --- reductions -------------------------------------------------------------------------
+
+    def _reduction(self, op: str, value: Expr, body: Node, axes: Sequence[str]) -> Expr:
+        return self._reduce_dims(op, value, list(self.program.shape(body)), axes)
+
+    def _reduce_dims(self, op: str, value: Expr, dims: list[int], axes: Sequence[str]) -> Expr:
+        gone = [d for d in dims if self.program.dims[d][0] in axes]
+        for d in reversed(gone):
+            at = sx.const(dims.index(d))
+            dims.remove(d)
+            if op == "prod":
+                self.helpers.add("multiply")
+                value = sx.call("tl.reduce", value, at, sx.name("multiply"))
+            else:
+                value = sx.call(f"tl.{op}", value, axis=at)
+        return value
+
+    def _fused_add(self, n: Node) -> Expr | None:
+        """`accumulator + product` as one product that starts from the accumulator."""
+        for a, b in (n.args, n.args[::-1]):
+            if b.op == "sum" and b not in self.have and self.uses[b] <= 1:
+                split = self._split(b)
+                if split and self.program.shape(a) == self.program.shape(n):
+                    return self._contraction(b, a)
+        return None
+
+    def _contraction(self, n: Node, start: Node | None) -> Expr:
+        gone = [d for d in self._all_dims(n) if self.program.dims[d][0] in over(n)]
+        parts = list(factors(n.args[0]))
+        outside = [p for p in parts if not set(self.program.shape(p)) & set(gone)]
+        split = self._split(n) if gone else None
+        if split is None:
+            inner = [p for p in parts if p not in outside] if gone else parts
+            if not gone:  # every reduced axis has tile size 1
+                return self._product(parts, self.program.shape(n))
+            dims = sorted({d for p in inner for d in self.program.shape(p)})
+            total = self._reduce_dims("sum", self._product(inner, dims), list(dims), over(n))
+            dims = [d for d in dims if d not in gone]
+            return self._times(total, dims, outside, self.program.shape(n))
+        left, right = split
+        total, dims = self._dot(left, right, gone, start, n)
+        return self._times(total, dims, outside, self.program.shape(n))
+
+    def _times(
+        self, total: Expr, have: Sequence[int], more: Sequence[Node], dims: Sequence[int]
+    ) -> Expr:
+        total = sx.expanded(total, have, dims)
+        return sx.chain("*", [total, *(self.fit(p, dims) for p in more)])
+
+    def _all_dims(self, n: Node) -> list[int]:
+        return sorted({d for p in factors(n.args[0]) for d in self.program.shape(p)})
+
+    def _product(self, parts: Sequence[Node], dims: Sequence[int]) -> Expr:
+        return sx.chain("*", [self.fit(p, dims) for p in parts])
+
+    def _split(self, n: Node) -> tuple[list[Node], list[Node]] | None:
+        """The factors of a contraction as the two operands of a matrix product, if it is one."""
+        gone = {d for d in self._all_dims(n) if self.program.dims[d][0] in over(n)}
+        parts = [p for p in factors(n.args[0]) if set(self.program.shape(p)) & gone]
+        if n.kind != "real" or len(parts) < 2 or not gone:
+            return None
+        best: tuple[int, list[Node], list[Node]] | None = None
+        for chosen in itertools.product((0, 1), repeat=len(parts) - 1):
+            sides = (
+                [parts[0], *(p for p, c in zip(parts[1:], chosen, strict=True) if not c)],
+                [p for p, c in zip(parts[1:], chosen, strict=True) if c],
+            )
+            spans = [{d for p in side for d in self.program.shape(p)} for side in sides]
+            rows, columns = spans[0] - gone, spans[1] - gone
+            if not sides[1] or rows & columns or not rows or not columns:
+                continue
+            if not (gone <= spans[0] and gone <= spans[1]):
+                continue
+            if any(
+                self.program.span(group) < MIN_DOT for group in (rows, columns, gone)
+            ):
+                continue
+            work = sum(self.program.span(s) for s in spans)
+            if best is None or work < best[0]:
+                best = (work, *sides)
+        if best is None:
+            return None
+        left, right = best[1:]
+        first = min(d for p in left for d in self.program.shape(p) if d not in gone)
+        other = min(d for p in right for d in self.program.shape(p) if d not in gone)
+        return (left, right) if first < other else (right, left)
+
+    def _dot(
+        self, left: list[Node], right: list[Node], gone: list[int], start: Node | None, n: Node
+    ) -> tuple[Expr, list[int]]:
+        spans = [sorted({d for p in side for d in self.program.shape(p)}) for side in (left, right)]
+        rows = [d for d in spans[0] if d not in gone]
+        columns = [d for d in spans[1] if d not in gone]
+        like = next((p for p in left + right if is_read(p)), None)
+        a = self._operand(left, spans[0], like)
+        b = self._operand(right, spans[1], like)
+        a = self._matrix(a, spans[0], rows, gone)
+        b = self._matrix(b, spans[1], gone, columns)
+        out = [*rows, *columns]
+        args = [a, b]
+        flat = len(rows) == 1 and len(columns) == 1
+        if start is not None:
+            begin = self.value(start)
+            want = list(self.program.shape(n))
+            if want != out:
+                begin = self._permuted(begin, want, out)
+            args.append(begin if flat else self._matrix(begin, out, rows, columns))
+        made = sx.call("tl.dot", *args, input_precision=ast.Constant("ieee"))
+        if not flat:
+            made = sx.call("tl.reshape", made, self._extents(out))
+        want = sorted(out)
+        return (self._permuted(made, out, want) if want != out else made), want
+
+    def _operand(self, parts: list[Node], dims: list[int], like: Node | None) -> Expr:
+        if len(parts) == 1 and is_read(parts[0]):
+            self.value(parts[0])
+            return self.have[parts[0]]
+        value = self._product(parts, dims)
+        if like is None:
+            target = sx.name(f"{self.scope.tensor(self.program.kernel.outputs[0].name)}")
+            return sx.method(value, "to", sx.name(f"{ast.unparse(target)}.dtype.element_ty"))
+        return sx.method(
+            value, "to", sx.name(f"{self.scope.tensor(tensor_of(like))}.dtype.element_ty")
+        )
+
+    def _matrix(
+        self, value: Expr, dims: Sequence[int], first: Sequence[int], second: Sequence[int]
+    ) -> Expr:
+        order = [*first, *second]
+        if list(dims) != order:
+            value = self._permuted(value, list(dims), order)
+        if len(order) == 2:
+            return value
+        shape = [
+            sx.chain("*", [self.scope.extent(d) for d in group]) for group in (first, second)
+        ]
+        return sx.call("tl.reshape", value, sx.tuple_of(shape))
+
+    def _permuted(self, value: Expr, have: list[int], want: list[int]) -> Expr:
+        if len(have) == 2:
+            return sx.call("tl.trans", value)
+        return sx.call("tl.permute", value, sx.tuple_of(sx.const(have.index(d)) for d in want))
+
+    # --- memory -----------------------------------------------------------------------------
+
+    def load(self, leaf: Node) -> Expr:
+        """A tile of a tensor, 0 where it reaches past an axis."""
+        dims = self.program.shape(leaf)
+        where = self.address(tensor_of(leaf), leaf, leaf.axes, self.strides_of(leaf), dims)
+        mask = self.within(leaf.axes, dims)
+        if mask is None:
+            return sx.call("tl.load", where)
+        other = sx.const(0.0 if leaf.kind == "real" else 0)
+        return sx.call("tl.load", where, mask=mask, other=other)
+
+    @staticmethod
+    def strides_of(leaf: Node) -> Sequence[str]:
+        return (leaf if leaf.op == "input" else leaf.args[0]).axes
+
+    def address(
+        self,
+        tensor: str,
+        key: Node | str,
+        axes: Sequence[str],
+        own: Sequence[str],
+        dims: Sequence[int],
+    ) -> Expr:
+        """Pointers to a tile; `key` is the reading or the output's name, `own` the tensor's names
+        for the axes."""
+        group = self.program.kernel.group
+        fixed = [a for a in axes if a in group and self.program.tiles[a] == 1]
+        start = self.scope.base(key, tensor) if fixed else self.scope.tensor(tensor)
+        parts: list[Expr] = [sx.name(start)]
+        for axis, stride in zip(axes, own, strict=True):
+            if axis in fixed:
+                continue
+            at = sx.name(self.scope.position(axis))
+            if self.program.tiles[axis] > 1:
+                at = sx.expanded(at, self.program.shape_of((axis,)), dims)
+            parts.append(sx.binary(at, "*", sx.name(self.scope.stride(tensor, stride))))
+        return sx.chain("+", parts)
+
+    def within(self, axes: Sequence[str], dims: Sequence[int]) -> Expr | None:
+        """The lanes of a tile that lie inside every axis; None where all do."""
+        tiled = [a for a in axes if self.program.tiles[a] > 1]
+        if not tiled:
+            return None
+        return sx.chain(
+            "&",
+            [
+                sx.expanded(
+                    sx.name(self.scope.inside(a)), self.program.shape_of((a,)), dims
+                )
+                for a in tiled
+            ],
+        )
+
+    def store(self, tensor: str, axes: Sequence[str], n: Node) -> None:
+        """Write a tile of an output."""
+        dims = self.program.shape_of(axes)
+        value = self.fit(n, dims)
+        if self.program.shape(n) != dims:
+            value = sx.call("tl.broadcast_to", sx.expanded(
+                self.value(n), self.program.shape(n), dims), self._extents(dims))
+        where = self.address(tensor, tensor, axes, axes, dims)
+        mask = self.within(axes, dims)
+        kinds = {} if mask is None else {"mask": mask}
+        self.statements.append(ast.Expr(sx.call("tl.store", where, value, **kinds)))
+
+
+def zero(n: Node) -> bool:
+    """Whether `n` is the constant 0."""
+    return n in (number(0), number(0.0))
+
+
+__all__ = ["COMBINE", "MIN_DOT", "Emitter", "zero"]

@@ -1,0 +1,124 @@
+"""Masks: what padded lanes of a tile hold, and where they must be told apart.
+
+A tile may reach past the end of an axis. Loads put 0 there, so most sums need no mask; a reduction
+needs one only where the value that its body has on padded lanes is not the reduction's identity.
+Following that value through the term puts the fewest masks: in attention one, on the scores, and
+exp(-inf - m) = 0 serves the sum and the product after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from napkin.derive.kernel import is_read
+from napkin.derive.streaming import identity
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, over, postorder, rewrite
+from napkin.diagram.operators import POINTWISE
+
+
+def mask(n: Node, axis: str, fill: float) -> Node:
+    """`n`, with `fill` on the lanes past the end of `axis`."""
+    return node("mask", (n,), (axis, fill), n.axes, n.kind)
+
+
+def pad(n: Node, axis: str, known: dict[tuple[Node, str], float | None]) -> float | None:
+    """The value of `n` on lanes past the end of `axis`, or None where it is not known."""
+    key = (n, axis)
+    if key not in known:
+        known[key] = _pad(n, axis, known)
+    return known[key]
+
+
+def _pad(n: Node, axis: str, known: dict[tuple[Node, str], float | None]) -> float | None:
+    if is_read(n):
+        return 0.0
+    if n.op == "number":
+        return float(str(n.params[0])) if not isinstance(n.params[0], bool) else None
+    if n.op == "ones":
+        return 1.0
+    if n.op == "mask" and n.params[0] == axis:
+        return float(str(n.params[1]))
+    if n.op in REDUCTIONS or n.op == "mask":
+        inner = pad(n.args[0], axis, known)
+        kept = 0.0 if n.op == "sum" else inner
+        return kept if inner is not None and (inner == kept or n.op != "prod") else None
+    if n.op not in POINTWISE:
+        return None
+    values = [
+        pad(a, axis, known) if axis in a.axes or a.op == "number" else math.nan for a in n.args
+    ]  # NaN stands for "some finite value"
+    if n.op == "mul" and 0.0 in values and None not in values:
+        return 0.0
+    if n.op == "div" and values[0] == 0.0 and values[1] is not None and math.isnan(values[1]):
+        return 0.0
+    if n.op in {"add", "sub"} and values[0] == -math.inf and values[1] is not None:
+        return -math.inf if values[1] != (-math.inf if n.op == "sub" else math.inf) else None
+    if n.op == "where" and values[1] is not None and values[1] == values[2]:
+        return values[1]
+    if n.op == "where" or any(v is None or math.isnan(v) for v in values):
+        return None
+    with np.errstate(all="ignore"):
+        found = float(POINTWISE[n.op].numpy(np, *(np.float64(v) for v in values if v is not None)))
+    return None if math.isnan(found) else found
+
+
+def masked(roots: Sequence[Node], axes: Iterable[str]) -> dict[Node, Node]:
+    """`roots` with masks where padded lanes of the axes in `axes` would change a result."""
+    known: dict[tuple[Node, str], float | None] = {}
+    made: dict[str, dict[Node, Node]] = {a: {} for a in axes}
+
+    def guard(body: Node, axis: str, fill: float) -> Node:
+        if pad(body, axis, known) == fill:
+            return body
+        reused = _using(made[axis], [body])[body]
+        if pad(reused, axis, known) == fill:
+            return reused
+        wrapped = mask(body, axis, fill)
+        if math.isinf(fill):
+            made[axis][body] = wrapped
+        return wrapped
+
+    def change(old: Node, args: tuple[Node, ...]) -> Node | None:
+        if old.op not in REDUCTIONS and old.op not in SCANS:
+            return None
+        body = args[0]
+        fill = math.inf if old.op == "sort" else 0.0
+        if old.op in REDUCTIONS:
+            fill = identity(old) if old.op not in {"max", "min"} else _worst(old.op)
+        for axis in over(old):
+            if axis in made and axis in body.axes:
+                body = guard(body, axis, fill)
+        return None if body is old.args[0] else _on(old, body)
+
+    done = rewrite(roots, change)
+    # Where the masked form serves every reader, the plain one need not be kept beside it.
+    for axis, table in made.items():
+        shared = _using(table, done.values())
+        if all(_sound(shared[n], axis, known) for n in done.values()):
+            done = {old: shared[new] for old, new in done.items()}
+    return done
+
+
+def _using(table: Mapping[Node, Node], roots: Iterable[Node]) -> dict[Node, Node]:
+    """The terms under `roots` with each masked node of `table` in place of its plain form."""
+    kept = set(table.values())
+    return rewrite(roots, lambda old, _: old if old in kept else table.get(old))
+
+
+def _sound(root: Node, axis: str, known: dict[tuple[Node, str], float | None]) -> bool:
+    return all(
+        pad(n.args[0], axis, known) == (_worst(n.op) if n.op in {"max", "min"} else identity(n))
+        for n in postorder([root])
+        if n.op in REDUCTIONS and axis in over(n)
+    )
+
+
+def _worst(op: str) -> float:
+    return -math.inf if op == "max" else math.inf
+
+
+def _on(old: Node, body: Node) -> Node:
+    return node(old.op, (body,), old.params, old.axes, old.kind)

@@ -1,0 +1,72 @@
+"""Source text from syntax trees, laid out as a person would."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+WIDTH = 100
+_MARK = "#: "
+
+HELPERS = {
+    "multiply": '@triton.jit\ndef multiply(a, b):\n    """The product, for `tl.reduce`."""\n    return a * b\n'
+}
+
+
+def comment(text: str) -> ast.stmt:
+    """A statement that prints as a comment with an empty line before it."""
+    return ast.Expr(ast.Constant(_MARK + text))
+
+
+def source(
+    name: str, arguments: Sequence[tuple[str, str]], body: Sequence[ast.stmt], helpers: Sequence[str]
+) -> str:
+    """The decorated function, after the helpers that it calls."""
+    out = [HELPERS[h] + "\n" for h in helpers]
+    out.append(f"@triton.jit\ndef {name}(\n{_signature(arguments)}):\n")
+    out += [_statement(s, 1) for s in body]
+    return "\n".join("".join(out).rstrip().splitlines()) + "\n"
+
+
+def _signature(arguments: Sequence[tuple[str, str]]) -> str:
+    lines, line = list[str](), "   "
+    for name, annotation in arguments:
+        piece = f" {name}: {annotation}," if annotation else f" {name},"
+        if len(line) + len(piece) > WIDTH:
+            lines.append(line)
+            line = "   "
+        line += piece
+    return "\n".join([*lines, line, ""])
+
+
+def _statement(s: ast.stmt, depth: int) -> str:
+    pad = "    " * depth
+    if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant):
+        text = str(s.value.value)
+        if text.startswith(_MARK):
+            return f"\n{pad}# {text[len(_MARK):]}\n"
+    if isinstance(s, ast.For):
+        head = f"{pad}for {ast.unparse(s.target)} in {ast.unparse(s.iter)}:\n"
+        return head + "".join(_statement(inner, depth + 1) for inner in s.body)
+    text = pad + ast.unparse(ast.fix_missing_locations(s))
+    if len(text) <= WIDTH:
+        return text + "\n"
+    return _wrapped(s, pad) + "\n"
+
+
+def _wrapped(s: ast.stmt, pad: str) -> str:
+    """A long call with each argument on a line of its own."""
+    value = s.value if isinstance(s, ast.Assign | ast.Expr) else None
+    if not isinstance(value, ast.Call):
+        return pad + ast.unparse(s)
+    target = f"{ast.unparse(s.targets[0])} = " if isinstance(s, ast.Assign) else ""
+    parts = [ast.unparse(a) for a in value.args]
+    parts += [f"{k.arg}={ast.unparse(k.value)}" for k in value.keywords]
+    inner = "".join(f"{pad}    {p},\n" for p in parts)
+    return f"{pad}{target}{ast.unparse(value.func)}(\n{inner}{pad})"
+
+
+def tidy(text: str) -> str:
+    """At most one empty line in a row inside a function."""
+    return re.sub(r"\n{3,}", "\n\n", text)

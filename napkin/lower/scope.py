@@ -1,0 +1,122 @@
+"""Names in a kernel: tensors, sizes, strides, positions and values, all from the diagram."""
+
+from __future__ import annotations
+
+import keyword
+
+from napkin.diagram.node import LEAVES, Node, postorder
+from napkin.lower import syntax as sx
+from napkin.lower.program import Program
+
+_TAKEN = {"tl", "triton", "range", "float", "multiply", "pid", "WIDE", "INDEX"}
+
+
+class Scope:
+    """Gives every thing of a program one name, and no name to two things."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._used: set[str] = set(_TAKEN)
+        self._names: dict[object, str] = {}
+        kernel = program.kernel
+        for axis in kernel.axes:
+            self._name(("position", axis), axis)
+        for tensor in self.tensors:
+            self._name(("tensor", tensor), tensor)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Inputs in order of use, then outputs."""
+        kernel = self.program.kernel
+        return tuple(
+            dict.fromkeys([*(a.tensor for a in kernel.reads), *(o.name for o in kernel.outputs)])
+        )
+
+    def _name(self, key: object, wanted: str) -> str:
+        if key not in self._names:
+            base = wanted if wanted.isidentifier() and not keyword.iskeyword(wanted) else "value"
+            name, i = base, 1
+            while name in self._used:
+                i += 1
+                name = f"{base}_{i}"
+            self._used.add(name)
+            self._names[key] = name
+        return self._names[key]
+
+    def tensor(self, name: str) -> str:
+        """The pointer argument of a tensor."""
+        return self._name(("tensor", name), name)
+
+    def size(self, axis: str) -> str:
+        """The argument with the size of an axis."""
+        return self._name(("size", axis), f"size_{axis}")
+
+    def stride(self, tensor: str, axis: str) -> str:
+        """The argument with a tensor's stride along an axis, in values."""
+        return self._name(("stride", tensor, axis), f"{tensor}_stride_{axis}")
+
+    def block(self, axis: str) -> str:
+        """The constexpr with the tile size of an axis."""
+        return self._name(("block", axis), f"BLOCK_{axis.upper()}")
+
+    def even(self, axis: str) -> str:
+        """The constexpr that says that tiles divide an axis."""
+        return self._name(("even", axis), f"EVEN_{axis.upper()}")
+
+    def position(self, axis: str) -> str:
+        """Positions along an axis of this tile's values."""
+        return self._name(("position", axis), axis)
+
+    def inside(self, axis: str) -> str:
+        """Which of these positions lie within the axis."""
+        return self._name(("inside", axis), f"{axis}_in")
+
+    def base(self, key: Node | str, tensor: str) -> str:
+        """A tensor's pointer, moved to this group along its scalar axes."""
+        return self._name(("base", key), f"{tensor}_base")
+
+    def start(self, axis: str) -> str:
+        """The first position of a chunk."""
+        return self._name(("start", axis), f"{axis}_start")
+
+    def group_id(self, axis: str) -> str:
+        """Which group of an axis this program instance works on."""
+        return self._name(("id", axis), f"{axis}_id")
+
+    def lane(self, dim: int) -> str:
+        """The lane along a tile dimension that several axes share."""
+        return self._name(("lane", dim), "_".join(self.program.dims[dim]) + "_lane")
+
+    def constant(self, n: Node) -> str:
+        """An argument that the launcher computes from sizes and scalars."""
+        if n.op == "scalar":
+            return self._name(n, str(n.params[0]))
+        return self._name(n, self.program.kernel.names.get(n, "scale"))
+
+    def value(self, n: Node) -> str:
+        """A tile."""
+        named = self.program.kernel.names.get(n)
+        if n.op in {"input", "rename"}:
+            leaf = n if n.op == "input" or n.args[0].op != "input" else n.args[0]
+            named = f"{leaf.params[0]}_tile" if leaf.op == "input" else None
+        if n.op == "mask":
+            inner = n.args[0]
+            base = self.program.kernel.names.get(inner)
+            named = f"{base}_in" if base else None
+        below = [a for a in postorder([n]) if a.op in LEAVES and a.op != "number"]
+        if n.op == "exp" and below and all(a.op == "state" for a in below):
+            named = "repair"
+        return self._name(n, named or {"exp": "p", "max": "top", "sum": "total"}.get(n.op, "t"))
+
+    def state(self, name: str) -> str:
+        """A carried value."""
+        taken = name in self.tensors or name in self.program.kernel.axes
+        return self._name(("state", name), f"{name}_acc" if taken else name)
+
+    def fresh(self, name: str) -> str:
+        """The new value of a carried one."""
+        return self._name(("fresh", name), f"{name}_new")
+
+    def extent(self, dim: int) -> sx.Expr:
+        """Values along a tile dimension, as an expression over the constexprs."""
+        return sx.chain("*", [sx.name(self.block(a)) for a in self.program.dims[dim]])

@@ -1,0 +1,112 @@
+"""Small builders for Python syntax trees, so that kernels are written as trees and not as text."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Sequence
+
+Expr = ast.expr
+
+
+def name(text: str) -> Expr:
+    """A name, dotted or not."""
+    head, *rest = text.split(".")
+    out: Expr = ast.Name(head, ast.Load())
+    for part in rest:
+        out = ast.Attribute(out, part, ast.Load())
+    return out
+
+
+def const(value: object) -> Expr:
+    """A literal; infinities are written as `float("inf")`."""
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return call("float", ast.Constant("inf" if value > 0 else "-inf"))
+    if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+        return ast.UnaryOp(ast.USub(), ast.Constant(-value))
+    return ast.Constant(value)  # type: ignore[arg-type]
+
+
+def call(function: str | Expr, *args: Expr, **keywords: Expr) -> Expr:
+    """A call."""
+    target = name(function) if isinstance(function, str) else function
+    return ast.Call(target, list(args), [ast.keyword(k, v) for k, v in keywords.items()])
+
+
+def method(target: Expr, attribute: str, *args: Expr) -> Expr:
+    """A method call."""
+    return ast.Call(ast.Attribute(target, attribute, ast.Load()), list(args), [])
+
+
+_OPS: dict[str, ast.operator] = {
+    "+": ast.Add(),
+    "-": ast.Sub(),
+    "*": ast.Mult(),
+    "/": ast.Div(),
+    "//": ast.FloorDiv(),
+    "%": ast.Mod(),
+    "&": ast.BitAnd(),
+}
+
+
+def binary(left: Expr, op: str, right: Expr) -> Expr:
+    """`left op right`."""
+    return ast.BinOp(left, _OPS[op], right)
+
+
+def chain(op: str, parts: Sequence[Expr]) -> Expr:
+    """`a op b op c`."""
+    return functools.reduce(lambda a, b: binary(a, op, b), parts)
+
+
+def less(left: Expr, right: Expr) -> Expr:
+    """`left < right`."""
+    return ast.Compare(left, [ast.Lt()], [right])
+
+
+def choose(test: Expr, yes: Expr, no: Expr) -> Expr:
+    """`yes if test else no`."""
+    return ast.IfExp(test, yes, no)
+
+
+def tuple_of(parts: Iterable[Expr]) -> Expr:
+    """A list literal, as Triton takes shapes."""
+    return ast.List(list(parts), ast.Load())
+
+
+def expanded(value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
+    """`value` with dimensions `have`, indexed to broadcast as dimensions `want`."""
+    if tuple(have) == tuple(want) or not have:
+        return value
+    index: list[Expr] = [
+        ast.Slice() if d in have else ast.Constant(None) for d in want
+    ]
+    inner: Expr = index[0] if len(index) == 1 else ast.Tuple(index, ast.Load())
+    return ast.Subscript(value, inner, ast.Load())
+
+
+def assign(target: str, value: Expr, annotation: str = "") -> ast.stmt:
+    """`target = value`, annotated where Triton wants a constexpr."""
+    left = ast.Name(target, ast.Store())
+    if annotation:
+        return ast.AnnAssign(left, name(annotation), value, 1)
+    return ast.Assign([left], value)
+
+
+class _Fill(ast.NodeTransformer):
+    def __init__(self, values: Sequence[Expr]) -> None:
+        self.values = values
+
+    def visit_Name(self, found: ast.Name) -> Expr:  # the ast module's own spelling
+        if found.id.startswith("_") and found.id[1:].isdigit():
+            return self.values[int(found.id[1:])]
+        return found
+
+
+def pattern(text: str, values: Sequence[Expr]) -> Expr:
+    """The expression `text` (a row of the operator table) with `{0}`, `{1}`, ... filled in."""
+    holes = [f"_{i}" for i in range(len(values))]
+    tree = ast.parse(text.format(*holes), mode="eval").body
+    filled = _Fill(values).visit(tree)
+    assert isinstance(filled, ast.expr)
+    return filled

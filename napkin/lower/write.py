@@ -1,0 +1,308 @@
+"""A loop program as a Triton kernel: signature, positions, loops, tail, and the source text."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from napkin.derive.fold import State
+from napkin.diagram.evaluate import is_constant
+from napkin.diagram.node import Node, over, postorder
+from napkin.lower import syntax as sx
+from napkin.lower.emit import Emitter
+from napkin.lower.printer import comment, source
+from napkin.lower.program import Program
+from napkin.lower.scope import Scope
+
+ArgKind = Literal["tensor", "constant", "size", "stride", "block", "even", "wide"]
+
+
+@dataclass(frozen=True, eq=False)
+class Argument:
+    """One argument of a kernel.
+
+    Attributes:
+        name: its name in the source.
+        kind: what it is; "block", "even" and "wide" are constexprs.
+        of: the tensor, the axis, both, or the expression that it belongs to.
+    """
+
+    name: str
+    kind: ArgKind
+    of: tuple[str, ...] | Node
+
+    @property
+    def constexpr(self) -> bool:
+        """Whether the value is fixed when the kernel is compiled."""
+        return self.kind in {"block", "even", "wide"}
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """A kernel's source and how to call it.
+
+    Attributes:
+        name: the function's name.
+        source: the text of the function (and of helpers it needs), without imports.
+        arguments: in the order of the signature.
+        grid: the grouped axes; the launch grid is the product of their group counts.
+    """
+
+    name: str
+    source: str
+    arguments: tuple[Argument, ...]
+    grid: tuple[str, ...]
+
+
+class _Writer:
+    def __init__(self, program: Program) -> None:
+        self.program, self.kernel = program, program.kernel
+        self.scope = Scope(program)
+        self.emitter = Emitter(program, self.scope)
+        self.axis = self.kernel.stream.axis
+        self.moving = self._moving()
+
+    # --- signature --------------------------------------------------------------------------
+
+    def arguments(self) -> tuple[Argument, ...]:
+        scope, tiled = self.scope, [a for a in self.kernel.axes if self.program.tiles[a] > 1]
+        axes = self.kernel.axes
+        out = [Argument(scope.tensor(t), "tensor", (t,)) for t in scope.tensors]
+        out += [Argument(scope.constant(n), "constant", n) for n in self.program.constants]
+        out += [Argument(scope.size(a), "size", (a,)) for a in axes]
+        for t, own in self._tensor_axes().items():
+            out += [Argument(scope.stride(t, a), "stride", (t, a)) for a in own]
+        out += [Argument(scope.block(a), "block", (a,)) for a in tiled]
+        out += [Argument(scope.even(a), "even", (a,)) for a in tiled]
+        return (*out, Argument("WIDE", "wide", ()))
+
+    def _tensor_axes(self) -> dict[str, tuple[str, ...]]:
+        out = {a.tensor: Emitter.strides_of(a.leaf) for a in self.kernel.reads}
+        out |= {o.name: o.axes for o in self.kernel.outputs}
+        return {t: tuple(own) for t, own in out.items()}
+
+    # --- body -------------------------------------------------------------------------------
+
+    def body(self) -> list[ast.stmt]:
+        emitter = self.emitter
+        emitter.count(self.program.roots)
+        out = [*self._positions(), *self._bases()]
+        self._prologue()
+        held = emitter.statements
+        if held and self.program.loops:
+            out += [comment("held by the group for the whole stream"), *held]
+            emitter.statements = []
+        for i in range(len(self.program.loops)):
+            out += self._loop(i)
+        emitter.statements = []
+        for name, n in self.program.tails.items():
+            self._store(emitter, name, n)
+        if emitter.statements:
+            if self.program.loops:
+                out.append(comment("tail"))
+            out += emitter.statements
+        return out
+
+    def _positions(self) -> list[ast.stmt]:
+        scope, tiles = self.scope, self.program.tiles
+        out: list[ast.stmt] = [
+            sx.assign(
+                "INDEX",
+                sx.choose(sx.name("WIDE"), sx.name("tl.int64"), sx.name("tl.int32")),
+                "tl.constexpr",
+            )
+        ]
+        group = self.kernel.group
+        if group:
+            out.append(comment("this group's place"))
+            pid = sx.method(sx.call("tl.program_id", sx.const(0)), "to", sx.name("INDEX"))
+            out.append(sx.assign("pid", pid))
+        for i, axis in reversed(list(enumerate(group))):
+            target = scope.group_id(axis) if tiles[axis] > 1 else scope.position(axis)
+            if i == 0:
+                out.append(sx.assign(target, sx.name("pid")))
+                continue
+            count: sx.Expr = sx.name(scope.size(axis))
+            if tiles[axis] > 1:
+                count = sx.call("tl.cdiv", count, sx.name(scope.block(axis)))
+            out.append(sx.assign(target, sx.binary(sx.name("pid"), "%", count)))
+            out.append(sx.assign("pid", sx.binary(sx.name("pid"), "//", count)))
+        for dim, axes in enumerate(self.program.dims):
+            if self.axis not in axes:
+                out += self._lanes(dim, {a: sx.name(scope.group_id(a)) for a in group})
+        return out
+
+    def _lanes(self, dim: int, ids: dict[str, sx.Expr]) -> list[ast.stmt]:
+        """Positions of a tile dimension's axes, and which of them lie inside."""
+        scope, axes = self.scope, self.program.dims[dim]
+        out: list[ast.stmt] = []
+        lane: sx.Expr = sx.call("tl.arange", sx.const(0), scope.extent(dim))
+        if len(axes) > 1:
+            out.append(sx.assign(scope.lane(dim), lane))
+            lane = sx.name(scope.lane(dim))
+        for i, axis in enumerate(axes):
+            here = lane
+            below = axes[i + 1 :]
+            if below:
+                inner = sx.chain("*", [sx.name(scope.block(a)) for a in below])
+                here = sx.binary(here, "//", inner)
+            if i > 0:
+                here = sx.binary(here, "%", sx.name(scope.block(axis)))
+            if axis in ids:
+                first = sx.binary(ids[axis], "*", sx.name(scope.block(axis)))
+                here = sx.binary(first, "+", here)
+            elif axis != self.axis:
+                here = sx.method(here, "to", sx.name("INDEX"))
+            if axis == self.axis:
+                here = sx.binary(sx.name(scope.start(axis)), "+", here)
+            out.append(sx.assign(scope.position(axis), here))
+            out.append(sx.assign(scope.inside(axis), self._inside(dim, axis)))
+        return out
+
+    def _inside(self, dim: int, axis: str) -> sx.Expr:
+        # Where tiles divide the axis this is constant true, and the compiler drops the mask.
+        full = sx.call(
+            "tl.full",
+            sx.tuple_of([self.scope.extent(dim)]),
+            sx.const(True),
+            sx.name("tl.int1"),
+        )
+        test = sx.less(sx.name(self.scope.position(axis)), sx.name(self.scope.size(axis)))
+        return sx.choose(sx.name(self.scope.even(axis)), full, test)
+
+    def _bases(self) -> list[ast.stmt]:
+        """Pointers moved to this group's place along the axes that have no tile dimension."""
+        out: list[ast.stmt] = []
+        fixed = {a for a in self.kernel.group if self.program.tiles[a] == 1}
+        for access in self.kernel.reads:
+            out += self._base(access.tensor, access.leaf, access.leaf.axes, fixed)
+        for o in self.kernel.outputs:
+            out += self._base(o.name, o.name, o.axes, fixed)
+        return [comment("where its tensors start"), *out] if out else []
+
+    def _base(
+        self, tensor: str, key: Node | str, axes: Sequence[str], fixed: set[str]
+    ) -> list[ast.stmt]:
+        own = axes if isinstance(key, str) else Emitter.strides_of(key)
+        scope = self.scope
+        terms: list[sx.Expr] = [
+            sx.binary(sx.name(scope.position(a)), "*", sx.name(scope.stride(tensor, s)))
+            for a, s in zip(axes, own, strict=True)
+            if a in fixed
+        ]
+        if not terms:
+            return []
+        target = scope.base(key, tensor)
+        return [sx.assign(target, sx.chain("+", [sx.name(scope.tensor(tensor)), *terms]))]
+
+    # --- what moves -------------------------------------------------------------------------
+
+    def _moving(self) -> set[Node]:
+        """Terms that change along the streamed axis."""
+        out: set[Node] = set()
+        for n in postorder(self.program.roots):
+            here = n.op == "state" or self.axis in n.axes or self.axis in over(n)
+            if here or any(a in out for a in n.args):
+                out.add(n)
+        return out
+
+    def _prologue(self) -> None:
+        for loop in self.program.loops:
+            for root in (*loop.steps.values(), *loop.emits.values()):
+                for n in self._invariants(root):
+                    self.emitter.define(n)
+
+    def _invariants(self, root: Node) -> list[Node]:
+        out: dict[Node, None] = {}
+        stack, seen = [root], set[Node]()
+        while stack:
+            n = stack.pop()
+            if n in seen or is_constant(n) or n.op in {"state", "ones"}:
+                continue
+            seen.add(n)
+            if n not in self.moving:
+                out[n] = None
+            elif n.op != "rename":
+                stack.extend(reversed(n.args))
+        return list(out)
+
+    # --- loops ------------------------------------------------------------------------------
+
+    def _loop(self, index: int) -> list[ast.stmt]:
+        scope, loop = self.scope, self.program.loops[index]
+        step = self.kernel.stream.passes[index]
+        out: list[ast.stmt] = [comment(self._title(index))]
+        for s in step.states:
+            out.append(sx.assign(scope.state(s.name), self._init(s)))
+        inner = self.emitter.child()
+        positions: list[ast.stmt] = []
+        tile = self.program.tiles[self.axis]
+        if tile > 1:
+            dim = next(i for i, axes in enumerate(self.program.dims) if self.axis in axes)
+            positions = self._lanes(dim, {})
+            variable, by = scope.start(self.axis), [sx.name(scope.block(self.axis))]
+        else:
+            variable, by = scope.position(self.axis), list[sx.Expr]()
+        for s in step.states:
+            inner.have[s.leaf("old")] = sx.name(scope.state(s.name))
+        late: list[ast.stmt] = []
+        for i, s in enumerate(step.states):
+            value = inner.value(loop.steps[s.name])
+            rest = [loop.steps[x.name] for x in step.states[i + 1 :]] + list(loop.emits.values())
+            target = scope.state(s.name)
+            if s.leaf("old") in set(postorder(rest)):
+                target = scope.fresh(s.name)
+                late.append(sx.assign(scope.state(s.name), sx.name(target)))
+            inner.statements.append(sx.assign(target, value))
+            inner.have[s.leaf("new")] = sx.name(target)
+        for name, n in loop.emits.items():
+            self._store(inner, name, n)
+        size = sx.name(scope.size(self.axis))
+        bounds = [sx.const(0), size, *by]
+        body = [*positions, *inner.statements, *late]
+        out.append(
+            ast.For(ast.Name(variable, ast.Store()), sx.call("tl.range", *bounds), body, [])
+        )
+        self.emitter.helpers |= inner.helpers
+        for s in step.states:
+            self.emitter.have[s.leaf("new")] = sx.name(scope.state(s.name))
+        return out
+
+    def _title(self, index: int) -> str:
+        count = len(self.program.loops)
+        again = "" if count == 1 else f", pass {index + 1} of {count}"
+        return f"stream {self.axis}{again}"
+
+    def _init(self, s: State) -> sx.Expr:
+        dims = self.program.shape_of(s.axes)
+        value = s.init
+        if s.kind != "real":
+            value = int(max(min(value, 2**31 - 1), -(2**31)))
+        dtype = sx.name("tl.float32" if s.kind == "real" else "tl.int32")
+        shape = sx.tuple_of(self.scope.extent(d) for d in dims)
+        if not dims:
+            made: sx.Expr = sx.const(value)
+            return made
+        if value == 0:
+            return sx.call("tl.zeros", shape, dtype)
+        return sx.call("tl.full", shape, sx.const(value), dtype)
+
+    def _store(self, emitter: Emitter, name: str, n: Node) -> None:
+        o = next(o for o in self.kernel.outputs if o.name == name)
+        emitter.store(name, o.axes, n)
+
+    # --- the function -----------------------------------------------------------------------
+
+    def function(self) -> Written:
+        body = self.body()
+        arguments = self.arguments()
+        names = [(a.name, "tl.constexpr" if a.constexpr else "") for a in arguments]
+        text = source(self.kernel.name, names, body, sorted(self.emitter.helpers))
+        return Written(self.kernel.name, text, arguments, self.kernel.group)
+
+
+def write(program: Program) -> Written:
+    """The Triton kernel of a loop program."""
+    return _Writer(program).function()

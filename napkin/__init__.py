@@ -1,0 +1,81 @@
+"""napkin turns a diagram into a checked kernel.
+
+An algorithm is written once over named axes; napkin derives how to stream and tile it, says in
+symbols what that costs, writes the Triton kernel, and checks the kernel against the prediction
+("FlashAttention on a Napkin", arXiv 2412.03317).
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from napkin.diagram.diagram import Diagram, diagram
+from napkin.diagram.language import (
+    Array,
+    abs,
+    cast,
+    contract,
+    cumsum,
+    erf,
+    exp,
+    gelu,
+    index,
+    log,
+    maximum,
+    minimum,
+    reduce,
+    rename,
+    rsqrt,
+    sigmoid,
+    silu,
+    size,
+    softmax,
+    sort,
+    sqrt,
+    tanh,
+    where,
+)
+from napkin.errors import InputError, NapkinError, Refusal
+
+if TYPE_CHECKING:
+    from napkin.cost.machines import Machine, machine
+    from napkin.plan.derive import derive
+    from napkin.plan.plan import Plan
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "derive": "napkin.plan.derive",
+    "Plan": "napkin.plan.plan",
+    "machine": "napkin.cost.machines",
+    "Machine": "napkin.cost.machines",
+}
+"""Names whose rooms import sympy and the like: loaded when they are first used."""
+
+__all__ = [
+    "Array", "Diagram", "InputError", "Machine", "NapkinError", "Plan", "Refusal", "abs", "cast",
+    "contract", "cumsum", "derive", "diagram", "erf", "exp", "gelu", "index", "log", "machine",
+    "maximum", "minimum", "reduce", "rename", "rsqrt", "sigmoid", "silu", "size", "softmax",
+    "sort", "sqrt", "tanh", "where",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'napkin' has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """`napkin.derive` is the function, though a room of the house has the same name: importing
+    the room must not put the module in the function's place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _LAZY and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

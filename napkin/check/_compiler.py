@@ -12,11 +12,12 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import triton
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -72,7 +73,7 @@ def _source(kernel: Any, job: Compilation) -> Any:
 
 def _usage(cubin: bytes) -> tuple[int | None, int | None, str]:
     """Registers and bytes of stack of a thread; the stack of a Triton kernel holds spills."""
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    tool = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     file = Path(_scratch.name) / "kernel.cubin"
     file.write_bytes(cubin)
     try:
@@ -107,7 +108,7 @@ def _explain(error: BaseException, job: Compilation, said: str) -> str:
 
 
 @contextlib.contextmanager
-def _quiet(said: list[str]) -> Iterator[None]:
+def _quiet(said: list[str]) -> Generator[None]:
     """Keep what the compiler prints, which comes from below Python, and put it in `said`."""
     sys.stderr.flush()
     kept = os.dup(2)
@@ -125,7 +126,7 @@ def _quiet(said: list[str]) -> Iterator[None]:
 
 def _ensure_cache() -> None:
     """Use Triton's cache where it can be written, and a passing one where it cannot."""
-    folder = Path(triton.knobs.cache.dir)
+    folder = Path(knobs.cache.dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -1,8 +1,8 @@
 """The interpreting child: launches kernels on the CPU inside Triton's interpreter.
 
 Runs in a process of its own (see `worker`), with ``TRITON_INTERPRET=1`` set before Triton is
-imported. Everything that napkin knows of the interpreter's insides is in `_adapt`; it was read
-in Triton 3.6 and 3.9.
+imported. What napkin knows of the interpreter's insides is at the end of this file and in
+`_formats` and `_speed`; it was read in Triton 3.6 and 3.9.
 """
 
 from __future__ import annotations
@@ -10,23 +10,26 @@ from __future__ import annotations
 import inspect
 import traceback
 import warnings
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import triton
 import triton.language as tl
-from triton.runtime import interpreter
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import min_dot_size
+from triton.runtime import interpreter as _interpreter
 
 from napkin.check._formats import teach_formats
 from napkin.check._memory import BadAccess, Memory
 from napkin.check._source import find, load
 from napkin.check._speed import shorten
 from napkin.check._wire import Block, Landing, Launch, Packed
+from napkin.check.formats import CODED
 from napkin.check.worker import KernelError, OutOfBounds
 from napkin.errors import InputError, did_you_mean
 
+interpreter: Any = _interpreter  # all of it is internal, and none of it is typed
 _memory = Memory()
 
 
@@ -93,13 +96,15 @@ def _explain(error: Exception, launch: Launch, file: str) -> KernelError:
         frames += traceback.extract_tb(link.__traceback__)
         root, link = link, link.__cause__
     lines = [frame.lineno for frame in frames if frame.filename == file and frame.lineno]
-    text = launch.text.splitlines()[lines[-1] - 1].strip() if lines else ""
-    at = f", at {launch.path or 'line '}{':' if launch.path else ''}{lines[-1]}: {text}"
+    at = ""
+    if lines:
+        place = f"{launch.path}:{lines[-1]}" if launch.path else f"line {lines[-1]}"
+        at = f", at {place}: {launch.text.splitlines()[lines[-1] - 1].strip()}"
     program = getattr(interpreter.interpreter_builder, "grid_idx", None) or (0, 0, 0)
     index = ", ".join(map(str, program[: len(launch.grid)]))
     what = str(root) if isinstance(root, BadAccess) else f"{type(root).__name__}: {root}"
     kind = OutOfBounds if isinstance(root, BadAccess) else KernelError
-    return kind(f"kernel {launch.kernel}, program ({index}): {what}{at if lines else ''}")
+    return kind(f"kernel {launch.kernel}, program ({index}): {what}{at}")
 
 
 # Everything below knows the inside of Triton's interpreter.
@@ -110,7 +115,8 @@ def _scalar(value: object, storage: Any, dtype: Any) -> Any:
 
 
 def _pointer(address: int, dtype: str) -> Any:
-    return _scalar(address, np.uint64, tl.pointer_type(tl.str_to_ty(dtype, None)))
+    element: Any = tl.str_to_ty(dtype, None)
+    return _scalar(address, np.uint64, tl.pointer_type(element))
 
 
 def _descriptor(name: str, block: Block) -> Any:
@@ -134,7 +140,7 @@ def _width(pointers: Any) -> int:
 
 
 def _adapt() -> None:
-    """Make the interpreter count, check bounds, know bf16, and patch the language once.
+    """Make the interpreter count, check bounds, know bf16, and refuse what a GPU refuses.
 
     * Loads and stores of every kind, descriptors included, end in `create_masked_load` and
       `create_masked_store` of the builder; atomics in two methods of their own.
@@ -143,7 +149,7 @@ def _adapt() -> None:
     * `_patch_lang` rewrites `triton.language` for each call of each jitted function. This process
       does nothing but interpret, so once is enough, and a launch is many times faster.
     """
-    builder: Any = interpreter.InterpreterBuilder
+    builder, tensor = interpreter.InterpreterBuilder, cast("Any", tl.tensor)
     load, store = builder.create_masked_load, builder.create_masked_store
     rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas
 
@@ -159,6 +165,8 @@ def _adapt() -> None:
         return store(self, ptrs, value, mask, *rest)
 
     def atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        if ptr.get_element_ty().name in CODED:
+            raise NotImplementedError("the interpreter has no atomics on bf16; use fp32")
         _memory.touch(ptr.data, np.asarray(mask.data), _width(ptr), ("read", "write"))
         return rmw(self, op, ptr, value, mask, *rest)
 
@@ -170,21 +178,23 @@ def _adapt() -> None:
     builder.create_atomic_rmw, builder.create_atomic_cas = atomic_rmw, atomic_cas
     teach_formats(interpreter, tl)
     shorten(interpreter)
-    patch: Callable[..., Any] = interpreter._patch_lang
-    patch(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    # The interpreter multiplies blocks of any size, a GPU's tensor cores do not.
+    target = GPUTarget("cuda", 90, 32)
+    interpreter.interpreter_builder.codegen_fns["min_dot_size"] = min_dot_size(target)
     # Triton 3.6 lets NaN through where a GPU's max.f32 and min.f32, and Triton 3.9, drop it.
     builder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
     builder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)
     # Triton 3.6 converts a one-element array straight to int, which newer numpy refuses.
-    tl.tensor.__index__ = lambda self: int(self.handle.data.item())  # type: ignore[attr-defined]
+    tensor.__index__ = lambda self: int(self.handle.data.item())
     interpreter._patch_lang = lambda fn: interpreter._LangPatchScope()
 
 
 def _undefined(ptrs: Any) -> Any:
     element = ptrs.get_element_ty()
     storage = interpreter._get_np_dtype(element)
-    data = np.full(ptrs.data.shape, 0xFF, np.uint8).repeat(storage.itemsize).view(storage)
-    return interpreter.TensorHandle(data.reshape(ptrs.data.shape), element)
+    bits = np.full(storage.itemsize, 1 if storage.kind == "b" else 0xFF, np.uint8)
+    return interpreter.TensorHandle(np.full(ptrs.data.shape, bits.view(storage)[0]), element)
 
 
 if not isinstance(tl.sum, interpreter.InterpretedFunction):

@@ -114,6 +114,7 @@ def resources(
     signature: Mapping[str, str],
     constexprs: Mapping[str, object],
     arch: str = "sm_90",
+    *,
     num_warps: int = 4,
     num_stages: int = 3,
     divisible: Collection[str] = (),

@@ -37,9 +37,10 @@ class _Monomial:
 
 
 def solve_leading(cost: Posynomial, use: Posynomial, budget: sympy.Symbol) -> Solution:
-    """Tiles C_i * budget**y_i >= 1 that minimise `cost` to leading order as `budget` grows.
+    """Tiles C_i * budget**y_i, y_i >= 0, that minimise `cost` to leading order as `budget` grows.
 
-    They fill the budget to leading order; smaller terms of `use` may pass it. The exponents of the
+    They fill the budget to leading order: smaller terms of `use` may pass it, and at a given budget
+    a tile may lie beyond a clip, 1 included where it does not grow. The exponents of the
     cost are right, and so is its leading coefficient, unless more terms tie than the dual of the
     linear program can weigh: then it is an upper bound. The cost is every term of `cost` at those
     tiles, so terms below the leading one are those of these tiles, not of a better approximation.

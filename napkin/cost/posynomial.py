@@ -63,6 +63,8 @@ class Posynomial:
         terms: dict[Exponents, Coefficient] = {}
         rest: Coefficient
         for term in sympy.Add.make_args(sympy.expand(expr)):
+            if term == 0:
+                continue
             coefficient, rest = term.as_independent(*order, as_Add=False)
             powers = rest.as_powers_dict()
             for base, exponent in powers.items():

@@ -24,6 +24,8 @@ Clips: TypeAlias = dict[sympy.Symbol, Clip]
 _PREFERENCE: dict[Clip, int] = {"upper": 0, "interior": 1, "lower": 2}
 _CLOSE = 1e-7
 """Relative error allowed in a condition that holds with equality."""
+_TOUCH = 1e-10
+"""Relative distance within which a tile or the memory is at its limit."""
 
 
 def find_regime(
@@ -37,7 +39,7 @@ def find_regime(
         InputError: even the smallest tiles do not fit.
     """
     smallest = sum(use.terms.values())
-    if smallest > memory * (1 + _CLOSE):
+    if smallest > memory * (1 + _TOUCH):
         raise InputError(
             f"the smallest tiles need {smallest:.6g} values of memory, which holds {memory:.6g}"
         )
@@ -103,11 +105,13 @@ def _is_optimal(
     """Whether the point is feasible and some lambda >= 0 satisfies every stationarity condition."""
     costs, uses = cost.at(point), use.at(point)
     used = sum(uses)
-    if used > memory * (1 + _CLOSE):
+    if used > memory * (1 + _TOUCH):
         return False
-    low, high = 0.0, math.inf if used >= memory * (1 - _CLOSE) else 0.0
+    low, high = 0.0, math.inf if used >= memory * (1 - _TOUCH) else 0.0
     for v, clip in clips.items():
-        if not 1 - _CLOSE <= point[v] <= uppers[v] * (1 + _CLOSE):
+        # A tile that just reaches its whole axis is clipped: the formula of that regime is simpler.
+        top = uppers[v] * (1 - _TOUCH if clip == "interior" else 1)
+        if not 1 - _TOUCH <= point[v] <= top:
             return False
         gain = -sum(float(e) * h for e, h in zip(cost.exponents_of(v), costs, strict=True))
         price = sum(float(e) * m for e, m in zip(use.exponents_of(v), uses, strict=True))

@@ -6,12 +6,12 @@ Labels change how a term runs, never what it computes (arXiv 2412.03317, section
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from napkin.derive.fold import Emit, Stream
-from napkin.derive.streaming import stream
+from napkin.derive.streaming import extent, stream
 from napkin.diagram.diagram import Output
-from napkin.diagram.node import SCANS, Node, over, postorder
+from napkin.diagram.node import SCANS, Node, over, postorder, rewrite
 from napkin.errors import Refusal
 
 
@@ -86,13 +86,13 @@ class Kernel:
 
 
 def is_read(n: Node) -> bool:
-    """Whether `n` is read from memory: an input, or an input under other axis names."""
-    return n.op == "input" or (n.op == "rename" and n.args[0].op == "input")
+    """Whether `n` is read from memory."""
+    return n.op == "input"
 
 
 def tensor_of(leaf: Node) -> str:
     """The name of the tensor that a reading reads."""
-    return str((leaf if leaf.op == "input" else leaf.args[0]).params[0])
+    return str(leaf.params[0])
 
 
 def leaves(roots: Iterable[Node]) -> tuple[Node, ...]:
@@ -116,7 +116,7 @@ def weaved(outputs: Sequence[Output]) -> tuple[str, ...]:
     order = list(postorder(o.node for o in outputs))
     mixed = {a for n in order for a in over(n)}
     for n in order:
-        if n.op == "rename" and n.args[0].op != "input":
+        if n.op == "rename":
             mixed |= set(n.args[0].axes) ^ set(n.axes)
     shared = [a for a in outputs[0].axes if all(a in o.axes for o in outputs)]
     return tuple(a for a in shared if a not in mixed)
@@ -155,6 +155,7 @@ def label(
     Raises:
         Refusal: a partition is not legal.
     """
+    outputs = _known_counts(outputs, streamed)
     legal = weaved(outputs)
     chosen = legal if group is None else tuple(group)
     for axis in chosen:
@@ -175,6 +176,17 @@ def label(
         else Stream("", (), tuple(Emit(n, t) for n, t in pairs), ())
     )
     return Kernel(name, tuple(outputs), names, chosen, whole, made)
+
+
+def _known_counts(outputs: Sequence[Output], streamed: str) -> list[Output]:
+    """The outputs with each count of positions as a size, unless streaming makes it grow."""
+
+    def change(old: Node, _: tuple[Node, ...]) -> Node | None:
+        counts = old.op == "sum" and old.args[0].op == "ones"
+        return extent(over(old)) if counts and streamed not in over(old) else None
+
+    done = rewrite([o.node for o in outputs], change)
+    return [replace(o, node=done[o.node]) for o in outputs]
 
 
 def why_place(outputs: Sequence[Output], axis: str) -> str:

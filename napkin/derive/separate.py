@@ -149,9 +149,7 @@ def running_symbols(expression: Any, meaning: Meaning) -> set[Any]:
         if not (xs and rs):
             continue
         base, exponent = part.as_base_exp()
-        if base == sympy.E:
-            found |= rs
-        elif exponent.is_Integer and exponent >= 2 and base.is_Add:
+        if base == sympy.E or (exponent.is_Integer and exponent >= 2 and base.is_Add):
             found |= rs
     for factor in sympy.Mul.make_args(expression):
         base, _ = factor.as_base_exp()

@@ -18,7 +18,6 @@ from napkin.derive.fold import Emit, Pass, Separation, State, Stream, state_leaf
 from napkin.derive.meaning import Meaning, NotSeparable, Side
 from napkin.derive.separate import additive, running_symbols, separate, separate_by
 from napkin.diagram.evaluate import evaluate
-from napkin.diagram.expand import count
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.listing import text
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, number, over, postorder, substitute
@@ -125,7 +124,7 @@ class _Streaming:
                 raise self._refuse(
                     n, f"{n.op} mixes positions along {self.axis} and its output carries the axis"
                 )
-            if n.op == "rename" and n.args[0].op != "input":
+            if n.op == "rename":
                 pairs = n.params[0]
                 assert isinstance(pairs, tuple)
                 if any(self.axis in pair for pair in pairs):
@@ -163,7 +162,7 @@ class _Streaming:
                 state = self._plain(f, p)
                 self.now[f] = state.leaf("new")
                 is_count = f.op == "sum" and f.args[0].op == "ones"
-                self.final[f] = _extent(over(f)) if is_count else self.now[f]
+                self.final[f] = extent(over(f)) if is_count else self.now[f]
                 return
             try:
                 self._separated(f, p, same)
@@ -252,7 +251,7 @@ class _Streaming:
             self.pass_of[f] = p
             self.now[f] = self._plain(f, p).leaf("new")
             is_count = f.op == "sum" and f.args[0].op == "ones"
-            self.final[f] = _extent(axes) if is_count else self.now[f]
+            self.final[f] = extent(axes) if is_count else self.now[f]
         return f
 
     def _shifted(self, f: Node, p: int, parts: Any, meaning: Meaning) -> Node:
@@ -263,7 +262,9 @@ class _Streaming:
                 inner = self._folded(f.op, meaning.node(a), f, p)
                 return pointwise("mul", (inner, meaning.node(b)))
         a, b = additive(parts, meaning, f.op)
-        self._note(f, meaning, [(a, sympy.Integer(1)), (sympy.Integer(1), b)], (), meaning.split(b)[1])
+        self._note(
+            f, meaning, [(a, sympy.Integer(1)), (sympy.Integer(1), b)], (), meaning.split(b)[1]
+        )
         inner = self._folded(f.op, meaning.node(a), f, p)
         return pointwise("add", (inner, meaning.node(b)))
 
@@ -273,13 +274,15 @@ class _Streaming:
         a, b = parts[0]
         self._note(f, meaning, parts, (), meaning.split(b)[1])
         inner = self._folded("prod", meaning.node(a), f, p)
-        power = pointwise("pow", (meaning.node(b), _extent(over(f))))
+        power = pointwise("pow", (meaning.node(b), extent(over(f))))
         return pointwise("mul", (inner, power))
 
     def _summed(self, f: Node, p: int, g: Any, parts: Any, meaning: Meaning) -> Node:
         running = running_symbols(g, meaning)
         for s, n in meaning.nodes.items():
-            if s.name.startswith("r") and self.hold & {self.names.get(u, "") for u in self._direct(n)}:
+            if s.name.startswith("r") and self.hold & {
+                self.names.get(u, "") for u in self._direct(n)
+            }:
                 running.add(s)
         running = {s for s in running if self.uses.get(meaning.nodes[s], frozenset())}
 
@@ -291,7 +294,9 @@ class _Streaming:
             total: Node | None = None
             for a, b in parts:
                 inner = self._folded("sum", meaning.node(a), f, p)
-                total = _plus(total, inner if b == 1 else pointwise("mul", (meaning.node(b), inner)))
+                total = _plus(
+                    total, inner if b == 1 else pointwise("mul", (meaning.node(b), inner))
+                )
             self._note(f, meaning, parts, (), set().union(*(meaning.split(b)[1] for _, b in parts)))
             assert total is not None
             return total
@@ -309,7 +314,9 @@ class _Streaming:
     def _direct(self, n: Node) -> set[Node]:
         return {n} if n in self.folds else set(self.uses.get(n, ()))
 
-    def _note(self, f: Node, meaning: Meaning, parts: Any, running: Any, deferred: Any, repair: str = "") -> None:
+    def _note(
+        self, f: Node, meaning: Meaning, parts: Any, running: Any, deferred: Any, repair: str = ""
+    ) -> None:
         def show(e: Any) -> str:
             return text(meaning.node(e), self.names, top=False)
 
@@ -472,9 +479,7 @@ class _Streaming:
 
     def _in_terms(self, r: Node, by_state: Mapping[str, Any], p: int) -> Any:
         value = self._current(r, p)
-        leaves = {
-            n: by_state.get(str(n.params[0])) for n in postorder([value]) if n.op == "state"
-        }
+        leaves = {n: by_state.get(str(n.params[0])) for n in postorder([value]) if n.op == "state"}
         if any(v is None for v in leaves.values()):
             return None
         inner = Meaning(lambda n: "x" if n.op == "state" else "mixed")
@@ -485,7 +490,8 @@ class _Streaming:
         return expression.subs({inner.symbol(n): v for n, v in leaves.items()})
 
 
-def _extent(axes: tuple[str, ...]) -> Node:
+def extent(axes: tuple[str, ...]) -> Node:
+    """The number of positions along `axes`, as a term over sizes."""
     total: Node | None = None
     for a in axes:
         n = node("size", params=(a,), kind="int")
@@ -516,7 +522,9 @@ def _value_at(value: Node, start: Mapping[Node, Any]) -> float:
     return 0.0 if found != found else found
 
 
-def _basis(inner: Any, rs: list[Any], meaning: Meaning) -> tuple[list[Any], list[list[Any]], list[Any]]:
+def _basis(
+    inner: Any, rs: list[Any], meaning: Meaning
+) -> tuple[list[Any], list[list[Any]], list[Any]]:
     """Functions of x and r that span `inner` at every r: itself and enough of its derivatives.
 
     Returns the functions, and their coefficients on the functions of x alone (rows, columns).

@@ -193,13 +193,12 @@ class Diagram:
         sizes = self.sizes_of([np.shape(a) for a in arrays])
         opened = expanded(self.roots)
         roots = [opened[n] for n in self.roots]
-        bind = dict(zip(self.inputs, values, strict=True))
+        by_name = {str(n.params[0]): v for n, v in zip(self.inputs, values, strict=True)}
+        bind = {n: by_name[str(n.params[0])] for n in postorder(roots) if n.op == "input"}
         found = evaluate(roots, bind, sizes, self.check_scalars(scalars))
         out = tuple(
             np.array(
-                np.broadcast_to(
-                    aligned(value, n.axes, o.axes), tuple(sizes[a] for a in o.axes)
-                )
+                np.broadcast_to(aligned(value, n.axes, o.axes), tuple(sizes[a] for a in o.axes))
             )
             for value, n, o in zip(found, roots, self.outputs, strict=True)
         )
@@ -243,9 +242,7 @@ class Diagram:
     def _on(self, by: Mapping[Node, Node], front: tuple[str, ...]) -> Diagram:
         """This diagram with other leaves; the axes `front` lead every output."""
         done = rewrite([*self.inputs, *self.roots], lambda old, _: by.get(old))
-        outputs = tuple(
-            replace(o, node=done[o.node], axes=front + o.axes) for o in self.outputs
-        )
+        outputs = tuple(replace(o, node=done[o.node], axes=front + o.axes) for o in self.outputs)
         return replace(
             self,
             inputs=tuple(done[n] for n in self.inputs),
@@ -264,9 +261,7 @@ class Diagram:
         numbers, use `evaluate`, or derive a plan and call that.)
         """
         if len(arrays) != len(self.inputs):
-            raise InputError(
-                f"{self.name} takes {len(self.inputs)} arrays, not {len(arrays)}"
-            )
+            raise InputError(f"{self.name} takes {len(self.inputs)} arrays, not {len(arrays)}")
         by: dict[Node, Node] = {}
         for have, n in zip(arrays, self.inputs, strict=True):
             if not isinstance(have, Array):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -380,9 +375,7 @@ def _trace(
     array_names = [p.name for p in fixed[:count]]
     array_names += [f"{spread[0].name}{i}" for i in range(count - len(array_names))]
     extra = [] if spread else fixed[count:]
-    scalars = {
-        p.name: float("nan") if p.default is p.empty else float(p.default) for p in extra
-    }
+    scalars = {p.name: float("nan") if p.default is p.empty else float(p.default) for p in extra}
     inputs = tuple(
         node("input", params=(n,), axes=s.axes, kind=s.kind)
         for n, s in zip(array_names, shapes.inputs, strict=True)

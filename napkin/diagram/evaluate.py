@@ -12,18 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from napkin.diagram.node import Node, number, over
+from napkin.diagram.node import Node, factors, over
 from napkin.diagram.operators import POINTWISE
 
 Array = np.ndarray[Any, Any]
 _INT_LIMIT = 2**31
-
-
-def factors(body: Node) -> tuple[Node, ...]:
-    """The factors of a product, however it is nested."""
-    if body.op == "mul":
-        return factors(body.args[0]) + factors(body.args[1])
-    return (body,)
 
 
 def _needs(n: Node) -> tuple[Node, ...]:
@@ -116,7 +109,10 @@ def _value(
 
 
 def _contraction(
-    parts: Iterable[Node], gone: tuple[str, ...], kept: tuple[str, ...], values: Mapping[Node, Array]
+    parts: Iterable[Node],
+    gone: tuple[str, ...],
+    kept: tuple[str, ...],
+    values: Mapping[Node, Array],
 ) -> Array:
     parts = tuple(parts)
     letters: dict[str, int] = {}
@@ -155,6 +151,3 @@ def close_to(found: Array, wanted: Array) -> float:
     scale = float(np.linalg.norm(w))
     gap = float(np.linalg.norm(f - w))
     return gap / scale if scale else gap
-
-
-ZERO, ONE = number(0.0), number(1.0)

@@ -6,9 +6,11 @@ Each rule is an identity; nothing here knows what the result will be used for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import cast
 
-from napkin.diagram.infer import along, pointwise
+from napkin.diagram.infer import along, pointwise, renamed
 from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, over, rewrite
+from napkin.diagram.operators import POINTWISE
 
 
 def count(axes: tuple[str, ...]) -> Node:
@@ -48,10 +50,48 @@ assert set(RULES) == COMPOSITES
 
 
 def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
-    """The map from every node under `roots` to its form without composites."""
+    """The map from every node under `roots` to its form without composites, in which only inputs
+    and results of reductions are read under other axis names."""
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         rule = RULES.get(old.op)
-        return rule(args[0], over(old)) if rule else None
+        if rule:
+            return rule(args[0], over(old))
+        if old.op == "rename":
+            return _sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+        return None
 
     return rewrite(roots, change)
+
+
+def view(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
+    """An input read under other axis names: a leaf that knows the tensor's own names."""
+    table = dict(names)
+    own = x.params[1] if len(x.params) > 1 else x.axes
+    axes = tuple(table.get(a, a) for a in x.axes)
+    return node("input", params=(x.params[0], own), axes=axes, kind=x.kind)
+
+
+def own_axes(leaf: Node) -> tuple[str, ...]:
+    """The tensor's own names for the axes of an input leaf."""
+    return cast("tuple[str, ...]", leaf.params[1]) if len(leaf.params) > 1 else leaf.axes
+
+
+def _sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
+    """`x` under other axis names, with the renaming moved below pointwise operators."""
+    table = dict(names)
+    if not any(a in table for a in x.axes):
+        return x
+    if x.op == "index":
+        axis = table[x.axes[0]]
+        return node("index", params=(axis,), axes=(axis,), kind="int")
+    if x.op == "input":
+        return view(x, names)
+    if x.op in POINTWISE:
+        return pointwise(x.op, [_sunk(a, names) for a in x.args], x.params)
+    kept = tuple((a, b) for a, b in names if a in x.axes)
+    if x.op == "rename":
+        inner = dict(cast("tuple[tuple[str, str], ...]", x.params[0]))
+        joined = tuple((a, table.get(inner.get(a, a), inner.get(a, a))) for a in x.args[0].axes)
+        return renamed(x.args[0], tuple((a, b) for a, b in joined if a != b))
+    return renamed(x, kept)

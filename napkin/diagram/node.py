@@ -85,9 +85,7 @@ def node(
 
 def number(value: float | int | bool) -> Node:
     """A constant without axes."""
-    kind: Kind = (
-        "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "real"
-    )
+    kind: Kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "real"
     return node("number", params=(value,), kind=kind)
 
 
@@ -143,3 +141,25 @@ def rewrite(
 def substitute(roots: Iterable[Node], by: Mapping[Node, Node]) -> dict[Node, Node]:
     """`rewrite` that replaces the nodes named in `by` and keeps the rest."""
     return rewrite(roots, lambda old, _: by.get(old))
+
+
+def factors(body: Node) -> tuple[Node, ...]:
+    """The factors of a product, however it is nested."""
+    if body.op == "mul":
+        return factors(body.args[0]) + factors(body.args[1])
+    return (body,)
+
+
+def inside_sums(roots: Iterable[Node]) -> set[Node]:
+    """Products that exist only within a contraction: no array ever holds them."""
+    roots = tuple(roots)
+    order = list(postorder(roots))
+    inside: set[Node] = set()
+    held = set(roots)
+    for n in reversed(order):  # readers before what they read
+        for a in n.args:
+            if a.op == "mul" and (n.op == "sum" or n in inside):
+                inside.add(a)
+            else:
+                held.add(a)
+    return inside - held

@@ -122,12 +122,8 @@ _ROWS = [
     ),
     Pointwise("neg", 1, lambda np, a: -a, lambda sp, a: -a, "-{0}", None, "-{0}"),
     Pointwise("abs", 1, lambda np, a: abs(a), lambda sp, a: sp.Abs(a), "tl.abs({0})"),
-    Pointwise(
-        "exp", 1, lambda np, a: np.exp(a), lambda sp, a: sp.exp(a), "tl.exp({0})", "real"
-    ),
-    Pointwise(
-        "log", 1, lambda np, a: np.log(a), lambda sp, a: sp.log(a), "tl.log({0})", "real"
-    ),
+    Pointwise("exp", 1, lambda np, a: np.exp(a), lambda sp, a: sp.exp(a), "tl.exp({0})", "real"),
+    Pointwise("log", 1, lambda np, a: np.log(a), lambda sp, a: sp.log(a), "tl.log({0})", "real"),
     Pointwise(
         "sqrt", 1, lambda np, a: np.sqrt(a), lambda sp, a: sp.sqrt(a), "tl.sqrt_rn({0})", "real"
     ),
@@ -173,9 +169,7 @@ _ROWS = [
         "{0} // {1}",
     ),
     Pointwise("mod", 2, lambda np, a, b: np.mod(a, b), None, "{0} % {1}", "int", "{0} % {1}"),
-    Pointwise(
-        "where", 3, lambda np, c, a, b: np.where(c, a, b), None, "tl.where({0}, {1}, {2})"
-    ),
+    Pointwise("where", 3, lambda np, c, a, b: np.where(c, a, b), None, "tl.where({0}, {1}, {2})"),
     # The item type of a cast is its parameter; lowering writes the conversion itself.
     Pointwise("cast", 1, lambda np, a: a, lambda sp, a: a, "{0}"),
 ]

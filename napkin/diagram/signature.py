@@ -11,9 +11,43 @@ from napkin.errors import InputError
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _RESERVED = re.compile(r"[gs]_")
 _PYTHON = frozenset(
-    "and as assert async await break class continue def del elif else except finally for from "
-    "global if import in is lambda nonlocal not or pass raise return try while with yield "
-    "tl triton range".split()
+    [
+        "and",
+        "as",
+        "assert",
+        "async",
+        "await",
+        "break",
+        "class",
+        "continue",
+        "def",
+        "del",
+        "elif",
+        "else",
+        "except",
+        "finally",
+        "for",
+        "from",
+        "global",
+        "if",
+        "import",
+        "in",
+        "is",
+        "lambda",
+        "nonlocal",
+        "not",
+        "or",
+        "pass",
+        "raise",
+        "return",
+        "try",
+        "while",
+        "with",
+        "yield",
+        "tl",
+        "triton",
+        "range",
+    ]
 )
 _KINDS: dict[str, Kind] = {"real": "real", "int": "int", "bool": "bool"}
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from napkin.derive.kernel import is_read, tensor_of
 from napkin.derive.streaming import COMBINE
-from napkin.diagram.evaluate import factors, is_constant
-from napkin.diagram.node import REDUCTIONS, Node, number, over
+from napkin.diagram.evaluate import is_constant
+from napkin.diagram.expand import own_axes
+from napkin.diagram.node import REDUCTIONS, Node, factors, number, over
 from napkin.diagram.operators import POINTWISE
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
@@ -115,8 +116,6 @@ class Emitter:
             return sx.call("tl.full", self._extents(dims), sx.const(1), sx.name("tl.int32"))
         if n.op == "mask":
             return self._mask(n, dims)
-        if n.op == "rename":
-            return self.value(n.args[0])
         if n.op == "sum":
             return self._contraction(n, None)
         if n.op in REDUCTIONS:
@@ -132,9 +131,7 @@ class Emitter:
             if fused is not None:
                 return fused
         if n.op == "cast":
-            return sx.method(
-                self.value(n.args[0]), "to", sx.name(TRITON_DTYPES[str(n.params[0])])
-            )
+            return sx.method(self.value(n.args[0]), "to", sx.name(TRITON_DTYPES[str(n.params[0])]))
         return self._pointwise(n, dims)
 
     def _pointwise(self, n: Node, dims: Sequence[int]) -> Expr:
@@ -145,9 +142,7 @@ class Emitter:
 
     def _mask(self, n: Node, dims: Sequence[int]) -> Expr:
         axis, fill = str(n.params[0]), n.params[1]
-        inside = sx.expanded(
-            sx.name(self.scope.inside(axis)), self.program.shape_of((axis,)), dims
-        )
+        inside = sx.expanded(sx.name(self.scope.inside(axis)), self.program.shape_of((axis,)), dims)
         if n.args[0].op == "ones" and self.program.shape(n.args[0]) == tuple(dims) == (
             self.program.shape_of((axis,))
         ):
@@ -243,9 +238,7 @@ class Emitter:
                 continue
             if not (gone <= spans[0] and gone <= spans[1]):
                 continue
-            if any(
-                self.program.span(group) < MIN_DOT for group in (rows, columns, gone)
-            ):
+            if any(self.program.span(group) < MIN_DOT for group in (rows, columns, gone)):
                 continue
             work = sum(self.program.span(s) for s in spans)
             if best is None or work < best[0]:
@@ -303,9 +296,7 @@ class Emitter:
             value = self._permuted(value, list(dims), order)
         if len(order) == 2:
             return value
-        shape = [
-            sx.chain("*", [self.scope.extent(d) for d in group]) for group in (first, second)
-        ]
+        shape = [sx.chain("*", [self.scope.extent(d) for d in group]) for group in (first, second)]
         return sx.call("tl.reshape", value, sx.tuple_of(shape))
 
     def _permuted(self, value: Expr, have: list[int], want: list[int]) -> Expr:
@@ -327,7 +318,7 @@ class Emitter:
 
     @staticmethod
     def strides_of(leaf: Node) -> Sequence[str]:
-        return (leaf if leaf.op == "input" else leaf.args[0]).axes
+        return own_axes(leaf)
 
     def address(
         self,
@@ -360,9 +351,7 @@ class Emitter:
         return sx.chain(
             "&",
             [
-                sx.expanded(
-                    sx.name(self.scope.inside(a)), self.program.shape_of((a,)), dims
-                )
+                sx.expanded(sx.name(self.scope.inside(a)), self.program.shape_of((a,)), dims)
                 for a in tiled
             ],
         )
@@ -372,8 +361,11 @@ class Emitter:
         dims = self.program.shape_of(axes)
         value = self.fit(n, dims)
         if self.program.shape(n) != dims:
-            value = sx.call("tl.broadcast_to", sx.expanded(
-                self.value(n), self.program.shape(n), dims), self._extents(dims))
+            value = sx.call(
+                "tl.broadcast_to",
+                sx.expanded(self.value(n), self.program.shape(n), dims),
+                self._extents(dims),
+            )
         where = self.address(tensor, tensor, axes, axes, dims)
         mask = self.within(axes, dims)
         kinds = {} if mask is None else {"mask": mask}

@@ -20,7 +20,10 @@ def comment(text: str) -> ast.stmt:
 
 
 def source(
-    name: str, arguments: Sequence[tuple[str, str]], body: Sequence[ast.stmt], helpers: Sequence[str]
+    name: str,
+    arguments: Sequence[tuple[str, str]],
+    body: Sequence[ast.stmt],
+    helpers: Sequence[str],
 ) -> str:
     """The decorated function, after the helpers that it calls."""
     out = [HELPERS[h] + "\n" for h in helpers]
@@ -45,7 +48,7 @@ def _statement(s: ast.stmt, depth: int) -> str:
     if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant):
         text = str(s.value.value)
         if text.startswith(_MARK):
-            return f"\n{pad}# {text[len(_MARK):]}\n"
+            return f"\n{pad}# {text[len(_MARK) :]}\n"
     if isinstance(s, ast.For):
         head = f"{pad}for {ast.unparse(s.target)} in {ast.unparse(s.iter)}:\n"
         return head + "".join(_statement(inner, depth + 1) for inner in s.body)

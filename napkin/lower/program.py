@@ -89,7 +89,12 @@ def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
     roots += tails.values()
     constants = tuple(_constants(roots))
     return Program(
-        kernel, dict(tiles), _classes(kernel, tiled, list(postorder(roots))), loops, tails, constants
+        kernel,
+        dict(tiles),
+        _classes(kernel, tiled, list(postorder(roots))),
+        loops,
+        tails,
+        constants,
     )
 
 
@@ -108,9 +113,7 @@ def _constants(roots: list[Node]) -> list[Node]:
     return list(found)
 
 
-def _classes(
-    kernel: Kernel, tiled: list[str], order: list[Node]
-) -> tuple[tuple[str, ...], ...]:
+def _classes(kernel: Kernel, tiled: list[str], order: list[Node]) -> tuple[tuple[str, ...], ...]:
     carried = [frozenset(n.axes) for n in order if n.axes]
     carried += [frozenset(over(n)) for n in order if n.op in REDUCTIONS or n.op in SCANS]
     sequence = _memory_order(kernel, tiled)

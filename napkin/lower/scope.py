@@ -96,9 +96,8 @@ class Scope:
     def value(self, n: Node) -> str:
         """A tile."""
         named = self.program.kernel.names.get(n)
-        if n.op in {"input", "rename"}:
-            leaf = n if n.op == "input" or n.args[0].op != "input" else n.args[0]
-            named = f"{leaf.params[0]}_tile" if leaf.op == "input" else None
+        if n.op == "input":
+            named = f"{n.params[0]}_tile"
         if n.op == "mask":
             inner = n.args[0]
             base = self.program.kernel.names.get(inner)

@@ -224,7 +224,7 @@ class _Writer:
             seen.add(n)
             if n not in self.moving:
                 out[n] = None
-            elif n.op != "rename":
+            else:
                 stack.extend(reversed(n.args))
         return list(out)
 
@@ -262,9 +262,7 @@ class _Writer:
         size = sx.name(scope.size(self.axis))
         bounds = [sx.const(0), size, *by]
         body = [*positions, *inner.statements, *late]
-        out.append(
-            ast.For(ast.Name(variable, ast.Store()), sx.call("tl.range", *bounds), body, [])
-        )
+        out.append(ast.For(ast.Name(variable, ast.Store()), sx.call("tl.range", *bounds), body, []))
         self.emitter.helpers |= inner.helpers
         for s in step.states:
             self.emitter.have[s.leaf("new")] = sx.name(scope.state(s.name))

@@ -1,0 +1,103 @@
+"""Which level holds what, and how much: shared memory for operands of products, registers for the
+rest. In values or bytes of one group, for given tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from napkin.cost.traffic import ITEM_BYTES
+from napkin.derive.kernel import Kernel, is_read, tensor_of
+from napkin.diagram.evaluate import is_constant
+from napkin.diagram.node import LEAVES, Node, factors, inside_sums, over, postorder
+
+Axes = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Arrays that a group holds, by axes: at which level, and for how long.
+
+    Attributes:
+        streamed_operands: operands of products that are read chunk by chunk (shared memory, as
+            many copies as the pipeline is deep), with their tensors.
+        fixed_operands: operands read once (shared memory), with their tensors.
+        states: accumulators (registers, float32, for the whole loop).
+        chunk: the largest arrays computed from a chunk (registers, float32).
+        products: rows, columns and reduced axes of every matrix product.
+    """
+
+    streamed_operands: tuple[tuple[str, Axes], ...]
+    fixed_operands: tuple[tuple[str, Axes], ...]
+    states: tuple[Axes, ...]
+    chunk: tuple[Axes, ...]
+    products: tuple[tuple[Axes, Axes, Axes], ...]
+
+
+def held(kernel: Kernel) -> Held:
+    """What a group of `kernel` holds at each level."""
+    products: dict[tuple[Axes, Axes, Axes], None] = {}
+    operands: dict[Node, None] = {}
+    inner = inside_sums(kernel.terms)
+    for n in postorder(kernel.terms):
+        if n.op != "sum":
+            continue
+        parts = [p for p in factors(n.args[0]) if p.axes]
+        shape = product_shape(n, parts)
+        if shape is None:
+            continue
+        products[shape] = None
+        operands.update((p, None) for p in parts if is_read(p) and set(over(n)) & set(p.axes))
+    axis = kernel.stream.axis
+    streamed = tuple((tensor_of(p), p.axes) for p in operands if axis and axis in p.axes)
+    fixed = tuple((tensor_of(p), p.axes) for p in operands if not (axis and axis in p.axes))
+    computed = [
+        n.axes
+        for n in postorder(kernel.terms)
+        if n not in inner
+        and not is_constant(n)
+        and (n.op not in LEAVES or (is_read(n) and n not in operands))
+    ]
+    return Held(
+        streamed,
+        fixed,
+        tuple(s.axes for s in kernel.stream.states),
+        tuple(dict.fromkeys(computed)),
+        tuple(products),
+    )
+
+
+def product_shape(n: Node, parts: list[Node]) -> tuple[Axes, Axes, Axes] | None:
+    """Rows, columns and reduced axes, if a sum is a matrix product of its factors."""
+    gone = set(over(n))
+    parts = [p for p in parts if gone & set(p.axes)]
+    for i, first in enumerate(parts):
+        for second in parts[i + 1 :]:
+            rows = [a for a in first.axes if a not in second.axes]
+            columns = [a for a in second.axes if a not in first.axes]
+            rest = {a for p in parts if p not in (first, second) for a in p.axes}
+            mixed = rest & (set(rows) | set(columns))
+            if rows and columns and not (mixed & set(rows) and mixed & set(columns)):
+                return tuple(rows), tuple(columns), over(n)
+    return None
+
+
+def extent(axes: Iterable[str], tiles: Mapping[str, int]) -> int:
+    """Values of a tile with these axes."""
+    return math.prod(tiles[a] for a in axes)
+
+
+def shared_bytes(h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str], slots: int) -> int:
+    """Bytes of shared memory that operands need, with `slots` copies of what is streamed."""
+    streamed = sum(extent(axes, tiles) * ITEM_BYTES[dtypes[t]] for t, axes in h.streamed_operands)
+    fixed = sum(extent(axes, tiles) * ITEM_BYTES[dtypes[t]] for t, axes in h.fixed_operands)
+    return streamed * slots + fixed
+
+
+def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
+    """Bytes of registers: every state, and the two largest arrays of a chunk, in float32."""
+    largest = sorted((extent(axes, tiles) for axes in h.chunk), reverse=True)[:2]
+    inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
+    return 4 * (sum(extent(axes, tiles) for axes in h.states) + inside)

@@ -1,0 +1,75 @@
+"""M: values that one group holds at the inner level.
+
+With a streamed axis the chunks of the inputs lie beside the results that grow; without one, the
+largest column of the diagram counts, since a value is dropped once its last reader has run
+(arXiv 2412.03317, section 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import sympy
+
+from napkin.cost.traffic import tile_symbol
+from napkin.derive.kernel import Kernel, is_read
+from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
+
+
+def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
+    """Values of one tile of an array with these axes."""
+    return sympy.prod([tile_symbol(kernel, a) for a in axes])
+
+
+def memory(kernel: Kernel) -> Any:
+    """M in values, as a function of group, stream and whole sizes."""
+    if not kernel.stream.axis:
+        return columns(kernel)
+    # One tensor read under two names is held twice: its tiles differ.
+    reads = [tile(kernel, a.leaf.axes) for a in kernel.reads]
+    writes = [tile(kernel, o.axes) for o in kernel.outputs]
+    return sympy.expand(sympy.Add(*reads, *writes))
+
+
+def columns(kernel: Kernel) -> Any:
+    """The column rule: the largest sum of tiles that are alive together, operator by operator.
+
+    An operator's column holds its arguments, its result, and whatever a later operator reads.
+    """
+    inside = inside_sums(kernel.terms)
+    order = [
+        n
+        for n in postorder(kernel.terms)
+        if (is_read(n) or n.op not in LEAVES) and n.axes and n not in inside
+    ]
+    results = set(kernel.terms)
+    last: dict[Node, int] = {}
+    for i, n in enumerate(order):
+        for a in _arguments(n, inside):
+            last[a] = i
+    sums: list[Any] = []
+    reads = [n for n in order if is_read(n)]
+    sums.append(sympy.Add(*(tile(kernel, n.axes) for n in reads)))
+    for i, n in enumerate(order):
+        if is_read(n):
+            continue
+        alive = [m for m in order[: i + 1] if not is_read(m) or m in last]
+        alive = [m for m in alive if last.get(m, -1) > i or m in results or m is n]
+        later = [m for m in order[i + 1 :] if is_read(m)]
+        sums.append(sympy.Add(*(tile(kernel, m.axes) for m in [*alive, *later])))
+    kept = [s for s in dict.fromkeys(sympy.expand(s) for s in sums) if s != 0]
+    kept = [s for s in kept if not any(t != s and _at_least(t, s) for t in kept)]
+    return sympy.Max(*kept) if len(kept) > 1 else (kept[0] if kept else sympy.Integer(0))
+
+
+def _arguments(n: Node, inside: set[Node]) -> list[Node]:
+    out: list[Node] = []
+    for a in () if is_read(n) else n.args:
+        out += _arguments(a, inside) if a in inside else [a]
+    return out
+
+
+def _at_least(big: Any, small: Any) -> bool:
+    terms = sympy.Add.make_args(sympy.expand(big - small))
+    return all(t.is_nonnegative for t in terms)

@@ -1,0 +1,69 @@
+"""The cost of one labelled kernel in one object: H, M, the optimum, and the work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from napkin.cost.bound import Optimum, Term, optimum
+from napkin.cost.memory import memory
+from napkin.cost.traffic import Traffic
+from napkin.cost.work import flops
+from napkin.derive.kernel import Kernel
+from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """Symbolic costs of a kernel, in values and operations."""
+
+    kernel: Kernel
+
+    @cached_property
+    def H(self) -> Traffic:
+        """Values transferred: `.total`, `.per_tensor`, `.per_group`, `.per_step`."""
+        return Traffic(self.kernel)
+
+    @cached_property
+    def M(self) -> Any:
+        """Values that one group holds."""
+        return memory(self.kernel)
+
+    @cached_property
+    def flops(self) -> Any:
+        """Operations of the matrix products, or of all arithmetic where there is none."""
+        return flops(self.kernel)
+
+    def optimum(
+        self,
+        *,
+        finite: bool = False,
+        sizes: Mapping[str, int] | None = None,
+        memory: float | None = None,
+    ) -> Optimum:
+        """The least H for M values of memory; see `napkin.cost.bound.optimum`."""
+        groups = {group_symbol(a): size_symbol(a) for a in self.kernel.group}
+        axis = self.kernel.stream.axis
+        streams = {stream_symbol(axis): size_symbol(axis)} if axis else {}
+        numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}
+        return optimum(
+            self.H.total,
+            self.M,
+            groups,
+            streams=streams,
+            finite=finite,
+            sizes=numbers,
+            memory=memory,
+        )
+
+    @cached_property
+    def bound(self) -> Any:
+        """H at the optimum for s -> 0, in axis sizes and M."""
+        return self.optimum().bound
+
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """The bound as sum of alpha * M**-beta."""
+        return self.optimum().terms

@@ -1,0 +1,74 @@
+"""Time: the slowest of the pipes that a kernel uses, from its counted work and bytes.
+
+A roofline over the kernel's own counts: matrix products, arithmetic and special functions, bytes
+into the inner level, and bytes from the outermost memory, with the tail wave and the launch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from napkin.cost.machines import Machine
+
+LAUNCH_SECONDS = 3e-6
+"""Seconds between the launch of a kernel and its first instruction, and after its last."""
+
+GROUP_SECONDS = 1e-6
+"""Seconds from a group's first load to its last store, beside its work: two memory latencies."""
+
+ARITHMETIC_LANES = 128
+"""float32 operations per clock and SM (CUDA Programming Guide, arithmetic throughput)."""
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds of one kernel and the pipe that sets them."""
+
+    seconds: float
+    limited_by: str
+    pipes: Mapping[str, float]
+
+
+def predict(
+    machine: Machine,
+    dtype: str,
+    work: Mapping[str, float],
+    inner_bytes: float,
+    outer_bytes: float,
+    groups: int,
+    resident: int = 1,
+    overlapped: bool = True,
+) -> Time:
+    """The time of a kernel.
+
+    Args:
+        work: operations per pipe: "product", "arithmetic", "special".
+        inner_bytes: bytes into and out of the inner level (H).
+        outer_bytes: bytes from and to the outermost memory.
+        groups: program instances; the last wave of them may leave multiprocessors idle.
+        resident: program instances that one multiprocessor holds at once.
+        overlapped: whether loads go on while the last chunk is computed.
+    """
+    clock = machine.clock
+    lanes = machine.sms * clock
+    pipes = {
+        "tensor cores" if dtype != "fp32" else "fp32 arithmetic": work["product"]
+        / machine.peak(dtype),
+        "arithmetic": work["arithmetic"] / (ARITHMETIC_LANES * lanes),
+        "special functions": work["special"] / machine.special_rate,
+        "L2 to shared memory": inner_bytes / machine.l2_rate,
+    }
+    waves = groups / (machine.sms * resident)
+    idle = math.ceil(waves) / waves if waves else 1.0
+    pipes = {k: v * idle for k, v in pipes.items()}
+    pipes["latency"] = math.ceil(waves) * GROUP_SECONDS
+    pipes["DRAM"] = outer_bytes / machine.dram_rate
+    slowest = max(pipes, key=lambda k: pipes[k])
+    seconds = pipes[slowest]
+    if not overlapped:
+        loads = max(pipes["L2 to shared memory"], pipes["DRAM"])
+        rest = max(v for k, v in pipes.items() if k not in {"L2 to shared memory", "DRAM"})
+        seconds = loads + rest
+    return Time(seconds + LAUNCH_SECONDS, "launch" if seconds < LAUNCH_SECONDS else slowest, pipes)

@@ -1,0 +1,158 @@
+"""H: values that cross between the outer and the inner level, per tensor, per step and in total.
+
+A reading of a tensor costs its whole size once for every group along the grouped axes that it does
+not carry (arXiv 2412.03317, section 2; with ceil(a/g) for a/g the count is exact for ragged
+sizes). A result is written once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import sympy
+
+from napkin.derive.kernel import Kernel
+from napkin.diagram.node import Kind
+from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+
+Direction = Literal["read", "write"]
+
+ITEM_BYTES: dict[str, int] = {
+    "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "int64": 8, "int32": 4, "bool": 1,
+}  # fmt: skip
+"""Bytes per value."""
+
+
+def item_dtype(kind: Kind, dtype: str) -> str:
+    """The storage type of a tensor: `dtype` if it is real."""
+    return {"real": dtype, "int": "int32", "bool": "bool"}[kind]
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """The transfers of one tensor in one direction.
+
+    Attributes:
+        tensor: the tensor's name.
+        direction: "read" or "write".
+        axes: the axes it is read or written under.
+        repeated: grouped axes that it does not carry: it crosses once per group of each.
+        times: readings per group (a second pass reads again).
+        streamed: the streamed axis if it crosses chunk by chunk, else "".
+        kind: the item type.
+    """
+
+    tensor: str
+    direction: Direction
+    axes: tuple[str, ...]
+    repeated: tuple[str, ...]
+    times: int
+    streamed: str
+    kind: Kind
+
+    @property
+    def size(self) -> Any:
+        """Values of the tensor."""
+        return sympy.prod([size_symbol(a) for a in self.axes])
+
+    @property
+    def total(self) -> Any:
+        """Values in total, over all groups, as a function of the group sizes."""
+        groups = [size_symbol(a) / group_symbol(a) for a in self.repeated]
+        return self.times * self.size * sympy.prod(groups)
+
+    def per_step(self, kernel: Kernel) -> Any:
+        """Values per chunk of one group if it is streamed, else per group."""
+        return sympy.prod([tile_symbol(kernel, a) for a in self.axes])
+
+    def values(self, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> int:
+        """Values in total, exact for any sizes."""
+        groups = math.prod(-(-sizes[a] // tiles[a]) for a in self.repeated)
+        return self.times * math.prod(sizes[a] for a in self.axes) * groups
+
+
+def tile_symbol(kernel: Kernel, axis: str) -> Any:
+    """What one group (or chunk) holds of an axis: g_a, s_a, or the whole size."""
+    if axis in kernel.group:
+        return group_symbol(axis)
+    return stream_symbol(axis) if axis == kernel.stream.axis else size_symbol(axis)
+
+
+def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
+    """Every reading and writing of a kernel."""
+    out: list[Transfer] = []
+    for access in kernel.reads:
+        axes = access.leaf.axes
+        streamed = kernel.stream.axis if kernel.stream.axis in axes else ""
+        repeated = tuple(a for a in kernel.group if a not in axes)
+        out.append(
+            Transfer(
+                access.tensor, "read", axes, repeated, access.times, streamed, access.leaf.kind
+            )
+        )
+    for o in kernel.outputs:
+        streamed = kernel.stream.axis if kernel.stream.axis in o.axes else ""
+        out.append(Transfer(o.name, "write", o.axes, (), 1, streamed, o.node.kind))
+    return tuple(out)
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """H of one kernel: symbolic in axis and group sizes, in values."""
+
+    kernel: Kernel
+
+    @cached_property
+    def parts(self) -> tuple[Transfer, ...]:
+        """The transfers that make it up."""
+        return transfers(self.kernel)
+
+    @property
+    def per_tensor(self) -> dict[str, Any]:
+        """Values in total for each tensor, read and written."""
+        out: dict[str, Any] = {}
+        for t in self.parts:
+            out[t.tensor] = sympy.expand(out.get(t.tensor, 0) + t.total)
+        return out
+
+    @property
+    def total(self) -> Any:
+        """Values in total."""
+        return sympy.expand(sympy.Add(*(t.total for t in self.parts)))
+
+    @property
+    def per_group(self) -> Any:
+        """Values per group: the total over the number of groups."""
+        groups = sympy.prod([size_symbol(a) / group_symbol(a) for a in self.kernel.group])
+        return sympy.expand(self.total / groups)
+
+    @property
+    def per_step(self) -> Any:
+        """Values per chunk of one group: what one turn of the streamed loop reads and writes."""
+        parts = [t.per_step(self.kernel) for t in self.parts if t.streamed]
+        return sympy.expand(sympy.Add(*parts))
+
+    def values(self, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> int:
+        """Values in total, exact for any sizes."""
+        return sum(t.values(sizes, tiles) for t in self.parts)
+
+    def bytes(
+        self, sizes: Mapping[str, int], tiles: Mapping[str, int], dtypes: Mapping[str, str]
+    ) -> dict[tuple[str, Direction], int]:
+        """Bytes in total for each tensor and direction, exact for any sizes."""
+        out: dict[tuple[str, Direction], int] = {}
+        for t in self.parts:
+            key = (t.tensor, t.direction)
+            count = t.values(sizes, tiles) * ITEM_BYTES[dtypes[t.tensor]]
+            out[key] = out.get(key, 0) + count
+        return out
+
+
+def compulsory(parts: Sequence[Transfer]) -> Any:
+    """Values that any kernel must move: each tensor once."""
+    sizes = {(t.tensor, t.direction): t.size for t in parts}
+    return sympy.expand(sympy.Add(*sizes.values()))

@@ -1,0 +1,114 @@
+"""The loop program run in numpy, group by group and chunk by chunk, counting what it moves.
+
+This is what the kernel does, without Triton: the counts are the H that the cost room predicts, and
+the value is the diagram's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from napkin.cost.traffic import Direction
+from napkin.derive.kernel import Kernel, is_read, tensor_of
+from napkin.derive.law import advance, chunk_of, start
+from napkin.diagram.evaluate import Array, aligned, evaluate
+from napkin.diagram.node import Node
+
+
+@dataclass
+class Execution:
+    """Outputs of a run, and the values that crossed per tensor and direction."""
+
+    outputs: dict[str, Array]
+    moved: dict[tuple[str, Direction], int] = field(
+        default_factory=dict[tuple[str, Direction], int]
+    )
+
+    @property
+    def total(self) -> int:
+        """H: values moved in total."""
+        return sum(self.moved.values())
+
+    def count(self, tensor: str, direction: Direction, values: int) -> None:
+        """Note that a part of a tensor crossed."""
+        key = (tensor, direction)
+        self.moved[key] = self.moved.get(key, 0) + values
+
+
+def execute(
+    kernel: Kernel,
+    arrays: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    scalars: Mapping[str, float] | None = None,
+) -> Execution:
+    """Run a kernel with given tile sizes on float64 arrays, by tensor name."""
+    out = Execution({o.name: np.full([sizes[a] for a in o.axes], np.nan) for o in kernel.outputs})
+    reads = {a.leaf: arrays[tensor_of(a.leaf)] for a in kernel.reads}
+    cuts = [
+        [range(i, min(i + tiles[a], sizes[a])) for i in range(0, sizes[a], tiles[a])]
+        for a in kernel.group
+    ]
+    for parts in itertools.product(*cuts):
+        box = dict(zip(kernel.group, parts, strict=True))
+        known: dict[Node, Array] = {}
+        for leaf, value in reads.items():
+            assert is_read(leaf)
+            where = tuple(
+                slice(box[a].start, box[a].stop) if a in box else slice(None) for a in leaf.axes
+            )
+            known[leaf] = value[where]
+        _group(kernel, known, sizes, tiles, scalars or {}, box, out)
+    return out
+
+
+def _group(
+    kernel: Kernel,
+    known: dict[Node, Array],
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    scalars: Mapping[str, float],
+    box: dict[str, range],
+    out: Execution,
+) -> None:
+    s = kernel.stream
+    extents = {**sizes, **{a: len(part) for a, part in box.items()}}
+    for access in kernel.reads:
+        if not access.loops:
+            out.count(access.tensor, "read", known[access.leaf].size)
+    for i, step in enumerate(s.passes):
+        states = start(s, step, extents)
+        for first in range(0, sizes[s.axis], tiles[s.axis]):
+            part = range(first, min(first + tiles[s.axis], sizes[s.axis]))
+            inside = chunk_of(known, s.axis, part)
+            for access in kernel.reads:
+                if i in access.loops:
+                    out.count(access.tensor, "read", inside[access.leaf].size)
+            states, emitted = advance(s, step, states, inside, part, sizes, scalars, box)
+            for e, value in zip(step.emits, emitted, strict=True):
+                _write(kernel, e.output, e.node, value, {**box, s.axis: part}, sizes, out)
+        for x in step.states:
+            known[x.leaf("new")] = states[x.name]
+    tails = evaluate([e.node for e in s.tails], known, sizes, scalars, box)
+    for e, value in zip(s.tails, tails, strict=True):
+        _write(kernel, e.output, e.node, value, box, sizes, out)
+
+
+def _write(
+    kernel: Kernel,
+    name: str,
+    n: Node,
+    value: Array,
+    box: Mapping[str, range],
+    sizes: Mapping[str, int],
+    out: Execution,
+) -> None:
+    o = next(o for o in kernel.outputs if o.name == name)
+    parts = [box.get(a, range(sizes[a])) for a in o.axes]
+    where = tuple(slice(p.start, p.stop) for p in parts)
+    out.outputs[name][where] = aligned(value, n.axes, o.axes)
+    out.count(name, "write", int(np.prod([len(p) for p in parts])))

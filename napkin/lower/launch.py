@@ -1,0 +1,123 @@
+"""How a kernel is called: grid, arguments in order, and the constants fixed at compile time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from napkin.diagram.evaluate import evaluate
+from napkin.diagram.node import Node
+from napkin.errors import InputError
+from napkin.lower.program import Program
+from napkin.lower.write import Argument, Written
+
+_INT32 = 2**31 - 1
+MAX_GRID = 2**31 - 1
+"""Programs along the first axis of a CUDA grid."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch.
+
+    Attributes:
+        grid: program instances.
+        scalars: the arguments that are not tensors, by name.
+        tensors: the pointer arguments: argument name to tensor name.
+        order: the names of the run-time arguments, in the kernel's order.
+        constexprs: compile-time arguments by name.
+    """
+
+    grid: int
+    scalars: Mapping[str, int | float]
+    tensors: Mapping[str, str]
+    order: tuple[str, ...]
+    constexprs: Mapping[str, int | bool]
+
+
+def launch(
+    program: Program,
+    written: Written,
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+    strides: Mapping[str, Sequence[int]],
+) -> Launch:
+    """The launch of a kernel on tensors with these strides (in values, by tensor name).
+
+    Raises:
+        InputError: the grid is larger than a GPU takes.
+    """
+    tiles = program.tiles
+    grid = math.prod(-(-sizes[a] // tiles[a]) for a in program.kernel.group)
+    if grid > MAX_GRID:
+        raise InputError(
+            f"{written.name} would launch {grid} programs, more than a GPU takes (2**31 - 1); "
+            "cut the largest axis into several calls"
+        )
+    own = {a.of[0]: list[str]() for a in written.arguments if a.kind == "tensor"}  # type: ignore[index]
+    for a in written.arguments:
+        if a.kind == "stride":
+            assert isinstance(a.of, tuple)
+            own[a.of[0]].append(a.of[1])
+    step = {
+        (tensor, axis): int(value)
+        for tensor, axes in own.items()
+        for axis, value in zip(axes, strides[tensor], strict=True)
+    }
+    wide = any(_reach(tensor, axes, step, sizes, program) > _INT32 for tensor, axes in own.items())
+    run: dict[str, int | float] = {}
+    fixed: dict[str, int | bool] = {}
+    tensors: dict[str, str] = {}
+    order: list[str] = []
+    for a in written.arguments:
+        if a.kind == "tensor":
+            assert isinstance(a.of, tuple)
+            tensors[a.name] = a.of[0]
+        elif a.constexpr:
+            fixed[a.name] = _fixed(a, program, sizes, wide)
+        else:
+            run[a.name] = _run_time(a, sizes, scalars, step)
+        if not a.constexpr:
+            order.append(a.name)
+    return Launch(grid, run, tensors, tuple(order), fixed)
+
+
+def _fixed(a: Argument, program: Program, sizes: Mapping[str, int], wide: bool) -> int | bool:
+    if a.kind == "wide":
+        return wide
+    assert isinstance(a.of, tuple)
+    axis = a.of[0]
+    tile = program.tiles[axis]
+    if a.kind == "block":
+        return tile
+    if axis in program.kernel.whole:
+        return sizes[axis] == tile
+    return sizes[axis] % tile == 0
+
+
+def _run_time(
+    a: Argument,
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+    step: Mapping[tuple[str, str], int],
+) -> int | float:
+    if isinstance(a.of, Node):
+        value = evaluate([a.of], {}, sizes, scalars)[0].item()
+        return int(value) if a.of.kind != "real" else float(value)
+    return sizes[a.of[0]] if a.kind == "size" else step[a.of[0], a.of[1]]
+
+
+def _reach(
+    tensor: str,
+    axes: Sequence[str],
+    step: Mapping[tuple[str, str], int],
+    sizes: Mapping[str, int],
+    program: Program,
+) -> int:
+    """The farthest offset that address arithmetic forms, padded lanes included."""
+    total = 0
+    for a in axes:
+        tile = program.tiles.get(a, 1)
+        total += (-(-max(sizes[a], 1) // tile) * tile) * abs(step[tensor, a])
+    return total

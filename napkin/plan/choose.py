@@ -1,0 +1,233 @@
+"""Labels and tiles for one kernel on one machine: which axis to stream, and the integer optimum.
+
+Every legal labelling is tried; for each, tiles that are powers of two (as Triton needs), large
+enough for matrix instructions, and that fit shared memory and registers. The least predicted time
+wins, then the least traffic.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from napkin.cost.levels import Held, extent, held, register_bytes, shared_bytes
+from napkin.cost.machines import Machine
+from napkin.cost.time import Time, predict
+from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
+from napkin.cost.work import Count, counts
+from napkin.derive.kernel import Kernel, label, weaved
+from napkin.diagram.diagram import Output
+from napkin.diagram.node import Node, inside_sums, postorder
+from napkin.errors import Refusal
+
+MIN_DOT = 16
+"""Smallest rows, columns and depth of a matrix product on tiles."""
+
+MAX_TILE = 2**16
+"""Values of the largest tile that registers are asked to hold."""
+
+MAX_GROUP = 256
+"""Values of the largest group along one axis: beyond it, no tile fits registers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Labels, tiles and launch settings of one kernel, with what they are predicted to cost."""
+
+    kernel: Kernel
+    tiles: Mapping[str, int]
+    sizes: Mapping[str, int]
+    warps: int
+    stages: int
+    shared: int
+    time: Time
+    bytes: int
+
+    @property
+    def origin(self) -> Sequence[Output]:
+        """The terms that it computes, unstreamed."""
+        return self.kernel.outputs
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """Smaller is better: time, then traffic, then the larger chunk and the fewer warps."""
+        # Times within a few percent of each other are one time to a model of this kind.
+        bucket = round(math.log(self.time.seconds) * 40)
+        chunk = self.tiles.get(self.kernel.stream.axis, 1)
+        return (bucket, self.bytes, len(self.kernel.stream.passes), -chunk, self.warps)
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is at least `size`."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def labellings(
+    name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
+) -> Iterator[Kernel]:
+    """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none."""
+    legal = set(weaved(outputs))
+    every = tuple(dict.fromkeys(a for n in postorder(o.node for o in outputs) for a in n.axes))
+    for axis in ("", *(a for a in every if a not in legal)):
+        whole = [a for a in every if a not in legal and a != axis]
+        if not _may_fit(outputs, whole, sizes):
+            continue
+        for passes in (1, 2, 3) if axis else (1,):
+            try:
+                yield label(name, outputs, names, streamed=axis, passes=passes)
+            except Refusal:
+                continue
+            break
+
+
+def _may_fit(outputs: Sequence[Output], whole: Sequence[str], sizes: Mapping[str, int]) -> bool:
+    inside = inside_sums(o.node for o in outputs)
+    return all(
+        math.prod(power_of_two(sizes[a]) for a in n.axes if a in whole) <= MAX_TILE
+        for n in postorder(o.node for o in outputs)
+        if n not in inside
+    )
+
+
+def best(
+    name: str,
+    outputs: Sequence[Output],
+    names: Mapping[Node, str],
+    sizes: Mapping[str, int],
+    dtype: str,
+    machine: Machine,
+) -> Choice | None:
+    """The best way to run a term as one kernel, or None if there is none that fits."""
+    found = [
+        choice
+        for kernel in labellings(name, outputs, names, sizes)
+        if (choice := best_tiles(kernel, sizes, dtype, machine)) is not None
+    ]
+    return min(found, key=lambda c: c.rank, default=None)
+
+
+def best_tiles(
+    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
+) -> Choice | None:
+    """The best tiles for a labelled kernel, or None if none fits."""
+    search = _Search(kernel, sizes, dtype, machine)
+    return min(search.choices(), key=lambda c: c.rank, default=None)
+
+
+def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
+    """The storage type of every tensor of a kernel."""
+    kinds = {a.tensor: a.leaf.kind for a in kernel.reads}
+    kinds |= {o.name: o.node.kind for o in kernel.outputs}
+    return {t: item_dtype(kind, dtype) for t, kind in kinds.items()}
+
+
+class _Search:
+    def __init__(
+        self, kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
+    ) -> None:
+        self.kernel, self.sizes, self.dtype, self.machine = kernel, sizes, dtype, machine
+        self.held: Held = held(kernel)
+        self.parts: tuple[Transfer, ...] = transfers(kernel)
+        self.counts: tuple[Count, ...] = counts(kernel)
+        self.dtypes = storage(kernel, dtype)
+        self.in_product = {a for p in self.held.products for role in p for a in role}
+        distinct = {(t.tensor, t.direction): t for t in self.parts}
+        self.outer = sum(
+            math.prod(sizes[a] for a in t.axes) * ITEM_BYTES[self.dtypes[t.tensor]]
+            for t in distinct.values()
+        )
+
+    def choices(self) -> Iterator[Choice]:
+        """Every setting that fits."""
+        axes = self.kernel.axes
+        for values in itertools.product(*(self._candidates(a) for a in axes)):
+            tiles = dict(zip(axes, values, strict=True))
+            if self._shaped(tiles):
+                choice = self._settle(tiles)
+                if choice is not None:
+                    yield choice
+
+    def _candidates(self, axis: str) -> list[int]:
+        top = power_of_two(self.sizes[axis])
+        if axis in self.in_product:
+            top = max(top, MIN_DOT)
+        if axis in self.kernel.whole:
+            return [top]
+        if axis == self.kernel.stream.axis:
+            low = MIN_DOT if axis in self.in_product else min(top, 32)
+            high = min(top, 256 if axis in self.in_product else 4096)
+            return _powers(low, max(low, high))
+        reused = [
+            a for a in self.kernel.group if any(a not in x.leaf.axes for x in self.kernel.reads)
+        ]
+        if axis in reused:
+            return _powers(1, min(top, MAX_GROUP))
+        innermost = [a for a in self.kernel.group if a not in reused][-1:]
+        if not self.held.products and axis in innermost:
+            return _powers(1, min(top, 1024))
+        return [1]
+
+    def _shaped(self, tiles: Mapping[str, int]) -> bool:
+        """Whether products are large enough for matrix instructions, and tiles not too large."""
+        for roles in self.held.products:
+            if any(extent(role, tiles) < MIN_DOT for role in roles):
+                return False
+        return all(extent(axes, tiles) <= MAX_TILE for axes in self.held.chunk)
+
+    def _settle(self, tiles: dict[str, int]) -> Choice | None:
+        registers = register_bytes(self.held, tiles)
+        # A quarter is left for addresses, masks and what the compiler keeps beside these.
+        room = self.machine.registers_per_thread * 32 * 3 // 4
+        warps = next((w for w in (4, 8) if registers <= w * room), 0)
+        if not warps:
+            return None
+        if not self.held.products:
+            warps = 4 if max(extent(a, tiles) for a in self.held.chunk) <= 4096 else 8
+        for stages in (3, 2, 1):
+            slots = stages if self.machine.capability >= 90 else max(stages - 1, 1)
+            shared = shared_bytes(self.held, tiles, self.dtypes, slots)
+            if shared <= self.machine.shared_per_block:
+                return self._priced(tiles, warps, stages, shared, registers)
+        return None
+
+    def _priced(
+        self, tiles: dict[str, int], warps: int, stages: int, shared: int, registers: int
+    ) -> Choice:
+        inner = sum(
+            t.values(self.sizes, tiles) * ITEM_BYTES[self.dtypes[t.tensor]] for t in self.parts
+        )
+        work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
+        waste = self._waste(tiles)
+        for c in self.counts:
+            work[c.pipe] += c.number(self.sizes, tiles) * waste
+        groups = math.prod(-(-self.sizes[a] // tiles[a]) for a in self.kernel.group)
+        # A thread takes some registers whatever it computes: about 32 of 4 bytes.
+        taken = max(registers * 4 // 3, warps * 32 * 128)
+        resident = max(
+            1,
+            min(
+                self.machine.shared_per_sm // max(shared, 1),
+                self.machine.registers_per_sm // taken,
+                self.machine.warps_per_sm // warps,
+                self.machine.blocks_per_sm,
+            ),
+        )
+        overlapped = stages > 1 or resident > 1 or not self.kernel.stream.axis
+        time = predict(
+            self.machine, self.dtype, work, inner, self.outer, groups, resident, overlapped
+        )
+        return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
+
+    def _waste(self, tiles: Mapping[str, int]) -> float:
+        """Lanes computed over lanes wanted: padded tiles do work that nobody reads."""
+        waste = 1.0
+        for a in self.kernel.axes:
+            size = self.sizes[a]
+            waste *= -(-size // tiles[a]) * tiles[a] / size
+        return waste
+
+
+def _powers(low: int, high: int) -> list[int]:
+    return [1 << i for i in range(low.bit_length() - 1, high.bit_length())]

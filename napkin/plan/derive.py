@@ -1,0 +1,82 @@
+"""`nk.derive`: from a diagram and a machine to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from napkin.cost.machines import Machine, machine
+from napkin.derive.derivation import separations
+from napkin.derive.prepare import Prepared, prepare
+from napkin.derive.trail import Move, Trail
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.node import Node, postorder
+from napkin.errors import InputError, did_you_mean
+from napkin.plan.cut import Cut, cut
+from napkin.plan.plan import Plan, PlannedKernel
+
+DTYPES = ("bf16", "fp16", "fp32")
+"""Storage types that kernels are written for."""
+
+
+def derive(
+    diagram: Diagram,
+    on: str | Machine = "h100",
+    sizes: Mapping[str, int] | None = None,
+    dtype: str = "bf16",
+    *,
+    materialise: Sequence[str] | None = None,
+) -> Plan:
+    """Derive how to run a diagram on a machine.
+
+    Args:
+        on: a machine, its name, or a machine file.
+        sizes: axis sizes; those not given come from the diagram's defaults.
+        dtype: storage type of real tensors: bf16, fp16 or fp32.
+        materialise: names of arrays to store between kernels, and no others; by default those
+            that make the whole fastest.
+
+    Raises:
+        InputError: a size, a dtype, a machine or an array is not known.
+        Refusal: no kernel fits the machine.
+    """
+    place = on if isinstance(on, Machine) else machine(on)
+    if dtype not in DTYPES:
+        raise InputError(f"dtype {dtype!r}: kernels store {', '.join(DTYPES)}")
+    known = diagram.check_sizes(sizes or {})
+    ready = prepare(diagram)
+    at = None if materialise is None else [_named(ready, name) for name in materialise]
+    found = cut(diagram.name, ready.outputs, ready.names, known, dtype, place, at=at)
+    kernels = tuple(PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces)
+    stored = {name: n.axes for name, n in found.materialised.items()}
+    return Plan(diagram, place, dtype, known, kernels, stored, _trail(diagram, ready, found))
+
+
+def _named(ready: Prepared, name: str) -> Node:
+    arrays = {ready.names[n]: n for n in postorder(o.node for o in ready.outputs) if n in ready.names}
+    if name not in arrays:
+        raise InputError(f"materialise {name!r}: no such array; {did_you_mean(name, arrays)}")
+    return arrays[name]
+
+
+def _trail(diagram: Diagram, ready: Prepared, found: Cut) -> Trail:
+    moves = [Move("expand", diagram.name, what) for what in ready.expansions]
+    moves += [
+        Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]")
+        for name, n in found.materialised.items()
+    ]
+    seen: set[int] = set()
+    for piece in found.pieces:
+        choice = piece.choice
+        if id(choice) in seen:
+            continue
+        seen.add(id(choice))
+        kernel = choice.kernel
+        axis = kernel.stream.axis
+        if axis:
+            passes = len(kernel.stream.passes)
+            moves.append(Move("stream", kernel.name, axis, None if passes == 1 else passes))
+            moves += separations(kernel)
+        moves += [Move("group", kernel.name, a) for a in kernel.group]
+        tiled = (*kernel.group, axis) if axis else kernel.group
+        moves += [Move("tile", kernel.name, a, choice.tiles[a]) for a in tiled]
+    return Trail(tuple(moves))

@@ -1,0 +1,242 @@
+"""Plans: what a diagram will run as on a machine, with every prediction, ready to be called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import sympy
+
+from napkin.cost.bound import Term
+from napkin.cost.machines import Machine
+from napkin.cost.model import Cost
+from napkin.cost.traffic import Direction, Traffic
+from napkin.derive.trail import Trail
+from napkin.diagram.diagram import Diagram
+from napkin.lower.program import Program, build
+from napkin.lower.resources import shared_bytes
+from napkin.lower.write import Written, write
+from napkin.plan.choose import Choice, storage
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedKernel:
+    """One kernel of a plan: labels, tiles, predictions, source.
+
+    Attributes:
+        choice: labels, tiles and launch settings.
+        binding: the kernel's tensor names to the plan's.
+    """
+
+    choice: Choice
+    binding: Mapping[str, str]
+    dtype: str
+    machine: Machine
+
+    @property
+    def name(self) -> str:
+        """The kernel's name in its source."""
+        return self.choice.kernel.name
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Symbolic H, M, bound and work."""
+        return Cost(self.choice.kernel)
+
+    @property
+    def H(self) -> Traffic:
+        """Values transferred, symbolic."""
+        return self.cost.H
+
+    @property
+    def M(self) -> Any:
+        """Values held by one group, symbolic."""
+        return self.cost.M
+
+    @property
+    def bound(self) -> Any:
+        """The least H for M values of memory (s -> 0)."""
+        return self.cost.bound
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The bound as sum of alpha * M**-beta."""
+        return self.cost.terms
+
+    @property
+    def flops(self) -> Any:
+        """Operations, symbolic."""
+        return self.cost.flops
+
+    @property
+    def tiles(self) -> Mapping[str, int]:
+        """Values of each axis that one tile holds."""
+        return self.choice.tiles
+
+    @cached_property
+    def dtypes(self) -> dict[str, str]:
+        """Storage type of each tensor."""
+        return storage(self.choice.kernel, self.dtype)
+
+    @cached_property
+    def bytes(self) -> dict[tuple[str, Direction], int]:
+        """Predicted bytes per tensor and direction at the plan's sizes."""
+        return self.bytes_at(self.choice.sizes)
+
+    def bytes_at(self, sizes: Mapping[str, int]) -> dict[tuple[str, Direction], int]:
+        """Predicted bytes per tensor and direction at other sizes, with the same tiles."""
+        return self.H.bytes(sizes, self.tiles, self.dtypes)
+
+    @cached_property
+    def program(self) -> Program:
+        """The loop program."""
+        return build(self.choice.kernel, self.tiles)
+
+    @cached_property
+    def written(self) -> Written:
+        """The kernel's function, and its arguments."""
+        return write(self.program)
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        """Predicted shared memory of one group on the plan's machine, in bytes."""
+        return self.shared_on(self.machine.arch)
+
+    def shared_on(self, arch: str) -> int:
+        """Predicted shared memory of one group on another architecture, in bytes."""
+        return shared_bytes(
+            self.program, self.dtypes, arch, self.choice.warps, self.choice.stages
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """Kernels in the order they run, and what they are predicted to cost.
+
+    Attributes:
+        diagram: what is computed.
+        machine: where.
+        dtype: storage type of real tensors.
+        sizes: size of every axis.
+        kernels: the kernels.
+        materialised: arrays that pass between kernels through memory, with their axes.
+        trail: the derivation.
+    """
+
+    diagram: Diagram
+    machine: Machine
+    dtype: str
+    sizes: Mapping[str, int]
+    kernels: tuple[PlannedKernel, ...]
+    materialised: Mapping[str, tuple[str, ...]]
+    trail: Trail
+
+    @property
+    def name(self) -> str:
+        """The diagram's name."""
+        return self.diagram.name
+
+    @property
+    def H(self) -> Any:
+        """Values transferred by all kernels, symbolic."""
+        return sympy.expand(sympy.Add(*(k.H.total for k in self.kernels)))
+
+    @property
+    def M(self) -> Any:
+        """Values that the largest group holds: one expression per kernel."""
+        return tuple(k.M for k in self.kernels) if len(self.kernels) > 1 else self.kernels[0].M
+
+    @property
+    def bound(self) -> Any:
+        """The least H of these kernels for M values of memory (s -> 0)."""
+        return sympy.expand(sympy.Add(*(k.bound for k in self.kernels)))
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The bound as sum of alpha * M**-beta, over all kernels."""
+        table: dict[Any, Any] = {}
+        for k in self.kernels:
+            for t in k.terms:
+                table[t.beta] = table.get(t.beta, 0) + t.alpha
+        return tuple(Term(sympy.expand(table[beta]), beta) for beta in sorted(table))
+
+    @property
+    def tiles(self) -> Mapping[str, int] | tuple[Mapping[str, int], ...]:
+        """Tile sizes, of each kernel if there are several."""
+        found = tuple(k.tiles for k in self.kernels)
+        return found if len(found) > 1 else found[0]
+
+    @property
+    def flops(self) -> Any:
+        """Operations of all kernels, symbolic."""
+        return sympy.expand(sympy.Add(*(k.flops for k in self.kernels)))
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time of all kernels."""
+        return sum(k.choice.time.seconds for k in self.kernels)
+
+    @cached_property
+    def source(self) -> str:
+        """The kernel file: a header with the derivation, then every kernel once."""
+        return import_module("napkin.plan.file").kernel_file(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data; expressions are sympy text."""
+        return {
+            "name": self.name,
+            "machine": self.machine.name,
+            "dtype": self.dtype,
+            "sizes": dict(self.sizes),
+            "trail": [str(m) for m in self.trail],
+            "materialised": {t: " ".join(axes) for t, axes in self.materialised.items()},
+            "kernels": [_kernel_json(k) for k in self.kernels],
+        }
+
+    def check(self, **settings: Any) -> Any:
+        """Check every prediction against the kernels; see `napkin.check.verdict.check`."""
+        return import_module("napkin.plan.checking").check(self, **settings)
+
+    def __call__(self, *arrays: Any, **scalars: float) -> Any:
+        """Run the kernels: torch tensors on a GPU, else through Triton's interpreter.
+
+        numpy arrays give numpy arrays, torch tensors give torch tensors.
+        """
+        return import_module("napkin.plan.running").run(self, arrays, scalars)
+
+    def __repr__(self) -> str:
+        return import_module("napkin.plan.text").plan_text(self)
+
+
+def _kernel_json(k: PlannedKernel) -> dict[str, Any]:
+    by_tensor: dict[str, int] = {}
+    for (tensor, _), count in k.bytes.items():
+        by_tensor[tensor] = by_tensor.get(tensor, 0) + count
+    return {
+        "name": k.name,
+        "tensors": dict(k.binding),
+        "H": {
+            "total": str(k.H.total),
+            "per_step": str(k.H.per_step),
+            "per_tensor": {t: str(e) for t, e in k.H.per_tensor.items()},
+        },
+        "M": str(k.M),
+        "bound": str(k.bound),
+        "terms": [{"alpha": str(t.alpha), "beta": str(t.beta)} for t in k.terms],
+        "flops": str(k.flops),
+        "tiles": dict(k.tiles),
+        "warps": k.choice.warps,
+        "stages": k.choice.stages,
+        "bytes": by_tensor,
+        "shared_bytes": k.shared_bytes,
+        "time_us": round(k.choice.time.seconds * 1e6, 3),
+        "limited_by": k.choice.time.limited_by,
+    }
+
+
+def distinct(kernels: Sequence[PlannedKernel]) -> list[PlannedKernel]:
+    """Kernels of a plan, each once however often it runs."""
+    return list({id(k.choice): k for k in kernels}.values())

@@ -1,0 +1,32 @@
+"""A plan as text: the derivation, then each kernel's costs and settings."""
+
+from __future__ import annotations
+
+from napkin.plan.plan import Plan, PlannedKernel
+
+
+def plan_text(plan: Plan) -> str:
+    """What `print(plan)` shows."""
+    sizes = ", ".join(f"{a}={n}" for a, n in plan.sizes.items())
+    lines = [f"{plan.name} on {plan.machine.name}, {plan.dtype}, {sizes}", ""]
+    lines += [str(plan.trail)]
+    for name, axes in plan.materialised.items():
+        lines += ["", f"materialised: {name} [{' '.join(axes)}]"]
+    for k in plan.kernels:
+        lines += ["", *_kernel(k)]
+    lines += ["", f"predicted time {plan.seconds * 1e6:.1f} us"]
+    return "\n".join(lines)
+
+
+def _kernel(k: PlannedKernel) -> list[str]:
+    tiles = ", ".join(f"{a}={n}" for a, n in k.tiles.items())
+    moved = sum(k.bytes.values())
+    return [
+        f"kernel {k.name}",
+        f"  H      {k.H.total} values = {moved:,} bytes",
+        f"  M      {k.M} values",
+        f"  bound  {k.bound}",
+        f"  tiles  {tiles}; {k.choice.warps} warps, {k.choice.stages} stages, "
+        f"{k.shared_bytes:,} bytes of shared memory",
+        f"  time   {k.choice.time.seconds * 1e6:.1f} us, limited by {k.choice.time.limited_by}",
+    ]

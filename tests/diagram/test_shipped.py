@@ -1,0 +1,145 @@
+"""Every shipped diagram against a plain numpy reference, at odd sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from napkin.diagram.library import load, names
+
+Array = np.ndarray[Any, Any]
+SIZES = {"a": 5, "b": 3, "c": 7, "d": 9, "e": 4, "f": 13, "h": 2, "k": 3, "m": 5, "n": 6}
+SIZES |= {"q": 7, "r": 2, "v": 17, "x": 11}
+
+
+def normal(scores: Array) -> Array:
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def scores_of(q: Array, k: Array) -> Array:
+    return q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
+
+
+def attention(q: Array, k: Array, v: Array) -> Array:
+    return normal(scores_of(q, k)) @ v
+
+
+def grouped_query_attention(q: Array, k: Array, v: Array) -> Array:
+    out = np.empty(q.shape)
+    for b, head, r in np.ndindex(*q.shape[:3]):
+        out[b, head, r] = attention(q[b, head, r], k[b, head], v[b, head])
+    return out
+
+
+def spherical_attention(q: Array, k: Array, v: Array) -> Array:
+    s = scores_of(q, k)
+    return s / np.linalg.norm(s, axis=-1, keepdims=True) @ v
+
+
+def l1_attention(q: Array, k: Array, v: Array) -> Array:
+    s = scores_of(q, k)
+    return s / np.linalg.norm(s, ord=1, axis=-1, keepdims=True) @ v
+
+
+def softcapped_attention(q: Array, k: Array, v: Array, cap: float = 30.0) -> Array:
+    return normal(cap * np.tanh(scores_of(q, k) / cap)) @ v
+
+
+def gelu(x: Array) -> Array:
+    return x * np.vectorize(lambda u: 0.5 * math.erfc(-u / math.sqrt(2)))(x)
+
+
+def logsumexp(x: Array) -> Array:
+    return np.logaddexp.reduce(x, axis=-1)
+
+
+def cross_entropy(logits: Array, target: Array) -> Array:
+    return logsumexp(logits) - logits[np.arange(len(target)), target]
+
+
+def rmsnorm(x: Array, g: Array, eps: float = 1e-6) -> Array:
+    return np.stack([row * g / math.sqrt(row @ row / len(row) + eps) for row in x])
+
+
+def layernorm(x: Array, g: Array, b: Array, eps: float = 1e-5) -> Array:
+    return (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + eps) * g + b
+
+
+REFERENCES: dict[str, Callable[..., Array]] = {
+    "attention": attention,
+    "cross_entropy": cross_entropy,
+    "grouped_query_attention": grouped_query_attention,
+    "l1_attention": l1_attention,
+    "layernorm": layernorm,
+    "layernorm_linear": lambda x, g, b, w: layernorm(x, g, b) @ w,
+    "linear_attention": lambda q, k, v: q @ (k.T @ v),
+    "logsumexp": logsumexp,
+    "matmul": lambda a, b: a @ b,
+    "matmul_bias_gelu": lambda x, w, b: gelu(x @ w + b),
+    "mlp": lambda x, u, w: gelu(x @ u) @ w,
+    "multi_head_attention": attention,
+    "rmsnorm": rmsnorm,
+    "rmsnorm_linear": lambda x, g, w: rmsnorm(x, g) @ w,
+    "softcapped_attention": softcapped_attention,
+    "softmax": normal,
+    "spherical_attention": spherical_attention,
+    "variance": lambda x: x.var(-1),
+}
+
+
+def arrays_for(name: str, scale: float = 1.0) -> list[Array]:
+    rng = np.random.default_rng(len(name))
+    out: list[Array] = []
+    for leaf in load(name).inputs:
+        shape = [SIZES[a] for a in leaf.axes]
+        values = rng.normal(size=shape) * scale
+        out.append(rng.integers(0, SIZES["v"], shape) if leaf.kind == "int" else values)
+    return out
+
+
+def test_every_shipped_diagram_has_a_reference() -> None:
+    assert set(REFERENCES) == set(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_value(name: str) -> None:
+    arrays = arrays_for(name)
+    wanted = REFERENCES[name](*arrays)
+    found = load(name).evaluate(*arrays)
+    assert found.shape == wanted.shape
+    # atol: where a sum cancels, the last bit of its terms is more than 1e-12 of it.
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["attention", "softmax", "logsumexp", "cross_entropy"])
+def test_scores_past_the_range_of_exp(name: str) -> None:
+    arrays = arrays_for(name, scale=1e3)
+    found = load(name).evaluate(*arrays)
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, REFERENCES[name](*arrays), rtol=1e-11, atol=1e-12)
+
+
+def test_the_cap_is_a_scalar_of_the_call() -> None:
+    capped, arrays = load("softcapped_attention"), arrays_for("softcapped_attention", scale=3)
+    near = capped.evaluate(*arrays, cap=0.5)
+    np.testing.assert_allclose(near, softcapped_attention(*arrays, cap=0.5), rtol=1e-12, atol=1e-13)
+    assert not np.allclose(near, capped.evaluate(*arrays))
+
+
+@pytest.mark.parametrize("name", names())
+def test_page(name: str) -> None:
+    page = load(name)
+    assert page.name == name
+    assert page.check_sizes({}).keys() == set(page.axes)  # it runs without arguments
+
+
+def test_heads_are_attention_weaved() -> None:
+    one = load("attention")
+    assert load("multi_head_attention").roots == one.weave("b h").roots
+    grouped = one.weave("r", into="Q").weave("b k")
+    assert load("grouped_query_attention").roots == grouped.roots

@@ -1,11 +1,11 @@
 """A diagram as columns: tuples of arrays, and between them operators.
 
-A diagram alternates data columns, the tuple of arrays that exists at a moment, and function columns,
-here one operator each: a term of n composed stages has n + 1 data columns (arXiv 2412.03317,
-section 2). Copying, deleting and swapping arrays is a rearrangement of wires and no stage.
+A diagram alternates data columns, the tuple of arrays that exists at a moment, and function
+columns, here one operator each: a term of n composed stages has n + 1 data columns (arXiv
+2412.03317, section 2). Copying, deleting and swapping arrays rearranges wires and is no stage.
 
-A stage is a reduction with the product under it (a contraction), a composite such as softmax, a scan,
-a renaming, or the pointwise arithmetic between two of those.
+A stage is a reduction with the product under it (a contraction), a composite such as softmax, a
+scan, a renaming, or the pointwise arithmetic between two of those.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.evaluate import factors, is_constant
-from napkin.diagram.expand import expanded as opened
+from napkin.diagram.evaluate import is_constant
+from napkin.diagram.expand import expanded as expanded_nodes
 from napkin.diagram.infer import rebuilt
 from napkin.diagram.listing import assign_names, text
 from napkin.diagram.node import LEAVES, Node, over, postorder
@@ -85,64 +85,71 @@ def columns(
 ) -> tuple[Column, ...]:
     """The data columns: column i is the tuple on the wires cut after stage i.
 
-    Column 0 holds the inputs and the last column the outputs, both in the diagram's order. In between
-    a result takes the place of the first argument that ends with it, so that few wires cross.
-    Composites stay one stage unless `expanded`; `levels` are level paths, of the nodes that stages
-    have (those of the diagram with its composites opened, if `expanded`).
+    Column 0 holds the inputs and the last column the outputs, both in the diagram's order; those in
+    between are in the order of `alive`. Composites stay one stage unless `expanded`; `levels` are
+    the level paths of nodes of stages (where `expanded`, of the diagram with composites opened).
     """
-    if expanded:
-        diagram = _opened(diagram)
+    diagram = opened(diagram) if expanded else diagram
     names, order = _named(diagram), stages(diagram)
-    life: dict[Node, int] = {}
-    alive = list(dict.fromkeys(diagram.inputs))
-    cuts = [tuple(alive)]
-    last = {a: i for i, stage in enumerate(order) for a in stage.args}
-    last |= dict.fromkeys(diagram.roots, len(order))
-    for i, stage in enumerate(order):
-        ending = [n for n in alive if last.get(n, -1) <= i]
-        used = [n for n in alive if n in stage.args]
-        gone = [n for n in used if n in ending]
-        at = alive.index(gone[0]) if gone else alive.index(used[-1]) + 1 if used else len(alive)
-        alive.insert(at, stage.node)
-        alive = [n for n in alive if n not in ending]
-        cuts.append(tuple(alive))
-    outer = {*diagram.inputs, *diagram.roots}
+    outer, age = {*diagram.inputs, *diagram.roots}, dict[Node, int]()
     made: list[Column] = []
-    for i, cut in enumerate(cuts):
-        rows: list[Entry] = []
+    for i, cut in enumerate(alive(diagram)):
+        rows: dict[Node, Entry] = {}
         for n in cut:
             path = (levels or {}).get(n) or ((OUTER,) if n in outer else (INNER,))
-            level = path[min(life.get(n, 0), len(path) - 1)]
-            life[n] = life.get(n, 0) + 1
-            rows.append(Entry(names[n], n.axes, n, level))
-        made.append(Column(tuple(rows), order[i - 1] if i else None))
-    if order:
-        final = {e.node: e for e in made[-1]}
-        made[-1] = replace(
-            made[-1],
-            entries=tuple(
-                replace(final[o.node], name=o.name, axes=o.axes) for o in diagram.outputs
-            ),
-        )
+            level = path[min(age.get(n, 0), len(path) - 1)]
+            age[n] = age.get(n, 0) + 1
+            rows[n] = Entry(names[n], n.axes, n, level)
+        entries = tuple(rows.values())
+        if order and i == len(order):
+            entries = tuple(
+                replace(rows[o.node], name=o.name, axes=o.axes) for o in diagram.outputs
+            )
+        made.append(Column(entries, order[i - 1] if i else None))
     return tuple(made)
 
 
-def stages(diagram: Diagram, *, expanded: bool = False) -> tuple[Stage, ...]:
+def alive(diagram: Diagram) -> tuple[tuple[Node, ...], ...]:
+    """The arrays on each cut, in an order that lets few wires cross: a result takes the place of
+    its first argument that ends with it, and everything else stays where it is."""
+    order = stages(diagram)
+    last = {a: i for i, stage in enumerate(order) for a in stage.args}
+    last |= dict.fromkeys(diagram.roots, len(order))
+    now = list(dict.fromkeys(diagram.inputs))
+    cuts = [tuple(now)]
+    for i, stage in enumerate(order):
+        used = [n for n in now if n in stage.args]
+        ending = [n for n in now if last.get(n, -1) <= i]
+        gone = [n for n in used if n in ending]
+        at = now.index(gone[0]) if gone else now.index(used[-1]) + 1 if used else len(now)
+        now.insert(at, stage.node)
+        now = [n for n in now if n not in ending]
+        cuts.append(tuple(now))
+    return tuple(cuts)
+
+
+def opened(diagram: Diagram) -> Diagram:
+    """The same diagram with its composites opened (`napkin.diagram.expand`)."""
+    by = expanded_nodes(diagram.roots)
+    return replace(
+        diagram,
+        outputs=tuple(replace(o, node=by[o.node]) for o in diagram.outputs),
+        names={by[n]: t for n, t in diagram.names.items() if n in by},
+    )
+
+
+def stages(diagram: Diagram) -> tuple[Stage, ...]:
     """The operators, in an order in which they can run."""
-    if expanded:
-        diagram = _opened(diagram)
     names = _named(diagram)
-    shown = {**names, **{n: n.op for n in postorder(diagram.roots) if n.op == "scalar"}}
-    shown = {n: t if n.op != "scalar" else str(n.params[0]) for n, t in shown.items()}
     out: list[Stage] = []
     for n in postorder(diagram.roots):
         if n not in names or n.op == "input":
             continue
         args = _arguments(n, names)
         op = "pointwise" if n.op in POINTWISE else n.op
-        if n.op == "sum" and len(args) > 1 and n.args[0] not in names:
+        if n.op == "sum" and len(args) > 1:
             op = "contract"
-        out.append(Stage(op, n, args, over(n), text(n, shown)))
+        out.append(Stage(op, n, args, over(n), text(n, names)))
     return tuple(out)
 
 
@@ -150,10 +157,10 @@ def validate(diagram: Diagram) -> None:
     """Check that the columns fit together (composition needs equal tuples on both sides).
 
     Raises:
-        InputError: an axis stands twice in an array or comes from nowhere, an operator's result does
-            not have the axes that its arguments give it, an operator works along an axis that its
-            argument lacks, an input is used but not declared or declared but not used, or an output
-            is not in the last column.
+        InputError: an axis stands twice in an array, an operator's result does not have the axes
+            that its arguments give it, an operator works along an axis that its argument lacks, an
+            input is used but not declared or declared but not used, or an output is not in the
+            last column or not declared with its axes.
     """
     names = _named(diagram)
 
@@ -200,10 +207,77 @@ def validate(diagram: Diagram) -> None:
             )
 
 
-def _opened(diagram: Diagram) -> Diagram:
-    by = opened(diagram.roots)
-    return replace(
-        diagram,
-        outputs=tuple(replace(o, node=by[o.node]) for o in diagram.outputs),
-        names={by[n]: t for n, t in diagram.names.items() if n in by},
-    )
+def _arguments(n: Node, wires: Mapping[Node, str]) -> tuple[Node, ...]:
+    """The wires that `n` is computed from, in order of reading, each once."""
+    out: dict[Node, None] = {}
+    stack, seen = list(reversed(n.args)), set[Node]()
+    while stack:
+        a = stack.pop()
+        if a in wires:
+            out[a] = None
+        elif a not in seen:
+            seen.add(a)
+            stack.extend(reversed(a.args))
+    return tuple(out)
+
+
+def _factors(n: Node, wires: set[Node]) -> Iterator[Node]:
+    stack = [n]
+    while stack:
+        a = stack.pop()
+        if a.op == "mul" and a not in wires:
+            stack.extend(a.args)
+        else:
+            yield a
+
+
+def _wires(diagram: Diagram) -> set[Node]:
+    """The nodes that are arrays of some column; the others stand in the text of a stage."""
+    order = list(postorder(diagram.roots))
+    uses: dict[Node, int] = {}
+    for n in order:
+        for a in n.args:
+            uses[a] = uses.get(a, 0) + 1
+    wires = {*diagram.inputs, *diagram.roots}
+    for n in order:
+        # Written twice, arithmetic is still done once: what is shared is an array.
+        shared = n in diagram.names or uses.get(n, 0) > 1
+        if _is_operator(n) or (shared and _is_array(n)):
+            wires.add(n)
+    for n in order:
+        if not _is_operator(n):
+            continue
+        parts = {a for a in _factors(n.args[0], wires) if _is_array(a) or a in wires}
+        wires |= parts if n.op == "sum" and len(parts) > 1 else {a for a in n.args if _is_array(a)}
+    return wires
+
+
+def _is_operator(n: Node) -> bool:
+    """Whether `n` is a stage wherever it stands. (A sum of ones is a size, not an array.)"""
+    if n.op == "sum" and n.args[0].op == "ones":
+        return False
+    return n.op not in POINTWISE and n.op not in LEAVES
+
+
+def _is_array(n: Node) -> bool:
+    """Whether pointwise `n` is more than a constant."""
+    return n.op in POINTWISE and not is_constant(n)
+
+
+def _named(diagram: Diagram) -> dict[Node, str]:
+    """The wires, each with a name of its own: that of listings, where they give it a line."""
+    wires = _wires(diagram)
+    results = {o.node: o.name for o in reversed(diagram.outputs) if o.node.op != "input"}
+    known = assign_names(diagram.roots, diagram.names, taken=[o.name for o in diagram.outputs])
+    known |= {n: str(n.params[0]) for n in diagram.inputs} | results
+    used = set(known.values())
+    out: dict[Node, str] = {}
+    for n in postorder([*diagram.inputs, *diagram.roots]):
+        if n in wires:
+            name, i = known.get(n, "t"), 1
+            while n not in known and name in used:
+                i += 1
+                name = f"t{i}"
+            used.add(name)
+            out[n] = name
+    return out

@@ -198,14 +198,14 @@ class Plan:
 
     def check(self, **settings: Any) -> Any:
         """Check every prediction against the kernels; see `napkin.check.verdict.check`."""
-        return import_module("napkin.plan.checking").check(self, **settings)
+        return import_module("napkin.check.verdict").check(self, **settings)
 
     def __call__(self, *arrays: Any, **scalars: float) -> Any:
         """Run the kernels: torch tensors on a GPU, else through Triton's interpreter.
 
         numpy arrays give numpy arrays, torch tensors give torch tensors.
         """
-        return import_module("napkin.plan.running").run(self, arrays, scalars)
+        return import_module("napkin.check.running").run(self, arrays, scalars)
 
     def __repr__(self) -> str:
         return import_module("napkin.plan.text").plan_text(self)

@@ -1,0 +1,143 @@
+"""A plan's kernels run one after another: through Triton's interpreter, on numpy's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from napkin.check.arrays import DeviceArray, empty, to_device
+from napkin.check.interpret import Argument
+from napkin.check.interpret import run as interpret
+from napkin.cost.traffic import Direction, item_dtype
+from napkin.diagram.diagram import Diagram
+from napkin.errors import InputError
+from napkin.lower.launch import Launch, launch
+from napkin.plan.derive import derive
+from napkin.plan.plan import Plan, PlannedKernel
+
+SPELLING = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "int32": "i32", "bool": "i1"}
+"""Storage types as Triton's signatures spell them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """What a run of a plan left behind.
+
+    Attributes:
+        tensors: every tensor, by its name in the plan.
+        moved: for each kernel, bytes by (the plan's tensor name, direction), as counted.
+    """
+
+    tensors: Mapping[str, DeviceArray]
+    moved: tuple[Mapping[tuple[str, Direction], int], ...]
+
+
+def launch_of(
+    k: PlannedKernel,
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+    strides: Mapping[str, Sequence[int]],
+) -> Launch:
+    """The launch of one kernel; `strides` are by the plan's tensor names, in values."""
+    own = {theirs: strides[ours] for theirs, ours in k.binding.items()}
+    return launch(k.program, k.written, sizes, scalars, own)
+
+
+def run_kernels(
+    plan: Plan,
+    inputs: Mapping[str, DeviceArray],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+) -> Ran:
+    """Run every kernel of a plan in the interpreter; outputs start poisoned.
+
+    Args:
+        inputs: the inputs by name, of the storage types of the plan, with any strides.
+        sizes: axis sizes; an axis that a kernel holds whole must fit its tile.
+    """
+    tensors = dict(inputs)
+    for name, axes, kind in outputs_of(plan):
+        shape = [sizes[a] for a in axes]
+        tensors[name] = empty(shape, SPELLING[item_dtype(kind, plan.dtype)])
+    moved: list[Mapping[tuple[str, Direction], int]] = []
+    for k in plan.kernels:
+        strides = {t: tensors[t].strides for t in k.binding.values()}
+        call = launch_of(k, sizes, scalars, strides)
+        counted: dict[tuple[str, Direction], int] = {}
+        if call.grid:
+            args: list[Argument] = [
+                tensors[k.binding[call.tensors[a]]] if a in call.tensors else call.scalars[a]
+                for a in call.order
+            ]
+            traffic = interpret(plan.source, k.name, (call.grid,), args, call.constexprs)
+            for argument, tensor in call.tensors.items():
+                key = k.binding[tensor]
+                for direction, count in (
+                    ("read", traffic.read(argument)),
+                    ("write", traffic.written(argument)),
+                ):
+                    if count:
+                        counted[key, direction] = counted.get((key, direction), 0) + count
+        moved.append(counted)
+    return Ran(tensors, tuple(moved))
+
+
+def outputs_of(plan: Plan) -> list[tuple[str, tuple[str, ...], Any]]:
+    """Name, axes and item type of every tensor that some kernel of the plan writes."""
+    out = [
+        (k.binding[o.name], o.axes, o.node.kind)
+        for k in plan.kernels
+        for o in k.choice.kernel.outputs
+    ]
+    return list(dict.fromkeys(out))
+
+
+@lru_cache(maxsize=64)
+def _plan_at(
+    diagram: Diagram, machine: Any, sizes: tuple[tuple[str, int], ...], dtype: str
+) -> Plan:
+    return derive(diagram, machine, dict(sizes), dtype)
+
+
+def plan_for(plan: Plan, sizes: Mapping[str, int]) -> Plan:
+    """The plan for other sizes (itself, for its own); derived once per sizes."""
+    if all(plan.sizes[a] == n for a, n in sizes.items()):
+        return plan
+    at_least_one = tuple((a, max(1, n)) for a, n in sizes.items())
+    return _plan_at(plan.diagram, plan.machine, at_least_one, plan.dtype)
+
+
+def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
+    """`plan(Q, K, V)`: numpy arrays or CPU torch tensors, through the interpreter."""
+    diagram = plan.diagram
+    sizes = diagram.sizes_of([tuple(np.shape(a)) for a in arrays])
+    values = diagram.check_scalars(scalars)
+    chosen = plan_for(plan, sizes)
+    inputs: dict[str, DeviceArray] = {}
+    for a, n in zip(arrays, diagram.inputs, strict=True):
+        dtype = SPELLING[item_dtype(n.kind, plan.dtype)]
+        inputs[str(n.params[0])] = to_device(_values(a, str(n.params[0])), dtype)
+    ran = run_kernels(chosen, inputs, sizes, values)
+    found = [ran.tensors[o.name].to_float64() for o in diagram.outputs]
+    like = next((a for a in arrays if hasattr(a, "detach")), None)
+    out = tuple(_like(value, like) for value in found)
+    return out[0] if len(out) == 1 else out
+
+
+def _values(a: Any, name: str) -> np.ndarray[Any, Any]:
+    if hasattr(a, "detach"):
+        if a.device.type != "cpu":
+            raise InputError(f"{name} is on {a.device}; this call runs on the CPU")
+        a = a.detach().double().numpy()
+    return np.asarray(a)
+
+
+def _like(value: np.ndarray[Any, Any], like: Any) -> Any:
+    if like is None:
+        return value
+    # torch stays out of this module: a tensor makes its own kind.
+    return like.new_tensor(value.tolist(), dtype=like.dtype)

@@ -1,0 +1,302 @@
+"""The verdict on a plan: do its kernels compute, move and take what was predicted?
+
+Values against float64 evaluation, bytes per tensor and direction against H, and shared memory of
+an ahead-of-time compile against the prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from napkin.check.arrays import DeviceArray, to_device
+from napkin.check.compile import Job, resources_many, specialise
+from napkin.check.running import SPELLING, launch_of, outputs_of, run_kernels
+from napkin.check.worker import KernelError
+from napkin.cost.traffic import item_dtype
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.evaluate import close_to
+from napkin.errors import NapkinError
+from napkin.plan.derive import derive
+from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.samples import Case, cases
+
+TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2}
+"""Largest relative error, by norm, of a kernel in each storage type."""
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+EXACT = ("sm_80", "sm_90")
+"""Architectures whose shared memory is modelled; on the others it is only reported."""
+
+Progress = Callable[[str, int, int], None]
+
+
+class CheckFailed(NapkinError):
+    """A check found a prediction that does not hold."""
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """The error of one output in one case."""
+
+    case: str
+    output: str
+    relative_error: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the error is within the tolerance; NaN is not."""
+        return self.relative_error <= self.tolerance
+
+
+@dataclass(frozen=True)
+class TrafficRow:
+    """Bytes of one tensor in one direction, in one kernel and one case."""
+
+    case: str
+    kernel: str
+    tensor: str
+    direction: str
+    predicted: int
+    counted: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether they are equal."""
+        return self.predicted == self.counted
+
+
+@dataclass(frozen=True)
+class ResourceRow:
+    """What one kernel takes on one architecture; shared memory in bytes."""
+
+    kernel: str
+    arch: str
+    shared_predicted: int
+    shared_compiled: int | None
+    registers: int | None
+    spills: int | None
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether predicted and compiled shared memory are equal, where that is modelled."""
+        return self.arch not in EXACT or self.shared_predicted == self.shared_compiled
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Every row of a check."""
+
+    name: str
+    values: tuple[ValueRow, ...]
+    traffic: tuple[TrafficRow, ...]
+    resources: tuple[ResourceRow, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every row holds."""
+        return all(r.ok for r in (*self.values, *self.traffic, *self.resources))
+
+    @property
+    def relative_error(self) -> float:
+        """The largest error of any output."""
+        return max((r.relative_error for r in self.values), default=0.0)
+
+    def raise_if_wrong(self) -> None:
+        """Raise with the rows that failed.
+
+        Raises:
+            CheckFailed: some row does not hold.
+        """
+        bad = [r for r in (*self.values, *self.traffic, *self.resources) if not r.ok]
+        if bad:
+            lines = "; ".join(str(r) for r in bad[:5])
+            raise CheckFailed(f"{self.name}: {len(bad)} predictions do not hold: {lines}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as plain data."""
+        return {
+            "ok": self.ok,
+            "values": {
+                "relative_error": self.relative_error,
+                "tolerance": max((r.tolerance for r in self.values), default=0.0),
+                "ok": all(r.ok for r in self.values),
+                "rows": [asdict(r) for r in self.values],
+            },
+            "traffic": [asdict(r) for r in self.traffic],
+            "resources": [asdict(r) for r in self.resources],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        good = "holds" if self.ok else "DOES NOT HOLD"
+        lines = [f"{self.name}: the prediction {good}"]
+        for v in self.values:
+            mark = "ok" if v.ok else "WRONG"
+            lines.append(f"  {v.case}: {v.output} error {v.relative_error:.2e} {mark}")
+        for t in self.traffic:
+            mark = "=" if t.ok else "!="
+            lines.append(
+                f"  {t.case}: {t.kernel} {t.direction} {t.tensor} {t.predicted} {mark} {t.counted}"
+            )
+        for r in self.resources:
+            mark = "=" if r.shared_predicted == r.shared_compiled else "!="
+            lines.append(
+                f"  {r.kernel} {r.arch} shared {r.shared_predicted} {mark} {r.shared_compiled}, "
+                f"{r.registers} registers, {r.spills} bytes spilled"
+            )
+        return "\n".join(lines)
+
+
+def check(
+    plan: Plan,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    resources: bool = True,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Check a plan on the CPU.
+
+    Args:
+        sizes: run at these sizes only; by default at sizes that divide the tiles, at primes, with
+            an input transposed in memory, and with a batch axis weaved in.
+        seed: of the random inputs.
+        resources: whether to compile for each architecture as well.
+        progress: called with a text, and how many steps of how many are done.
+    """
+    tell = progress or (lambda text, done, total: None)
+    todo = cases(plan, sizes)
+    total = len(todo) + (1 if resources else 0)
+    values: list[ValueRow] = []
+    traffic: list[TrafficRow] = []
+    for i, case in enumerate(todo):
+        tell(case.name, i, total)
+        chosen = plan
+        if case.weave:
+            woven = plan.diagram.weave(case.weave)
+            full = {**plan.sizes, **case.sizes}
+            chosen = derive(woven, plan.machine, full, plan.dtype)
+        v, t = run_case(chosen, case, np.random.default_rng(seed + i))
+        values += v
+        traffic += t
+    found: list[ResourceRow] = []
+    if resources:
+        tell("compile", len(todo), total)
+        found = compiled(plan)
+    tell("done", total, total)
+    return Verdict(plan.name, tuple(values), tuple(traffic), tuple(found))
+
+
+def draw(
+    diagram: Diagram, sizes: Mapping[str, int], dtype: str, rng: np.random.Generator, flip: bool
+) -> dict[str, DeviceArray]:
+    """Random inputs in storage types; `flip` transposes the first input with two axes."""
+    out: dict[str, DeviceArray] = {}
+    for n in diagram.inputs:
+        shape = [sizes[a] for a in n.axes]
+        if n.kind == "real":
+            value = rng.normal(size=shape)
+        else:
+            others = [sizes[a] for a in diagram.axes if a not in n.axes] or [2]
+            value = rng.integers(0, max(others) if n.kind == "int" else 2, size=shape)
+        order = None
+        if flip and len(shape) > 1:
+            order, flip = tuple(reversed(range(len(shape)))), False
+        out[str(n.params[0])] = to_device(value, SPELLING[item_dtype(n.kind, dtype)], order=order)
+    return out
+
+
+def run_case(
+    plan: Plan, case: Case, rng: np.random.Generator
+) -> tuple[list[ValueRow], list[TrafficRow]]:
+    """Run one case: the errors of the outputs, and bytes predicted and counted."""
+    diagram, sizes = plan.diagram, case.sizes
+    inputs = draw(diagram, sizes, plan.dtype, rng, case.transposed)
+    scalars = diagram.check_scalars({})
+    wanted = diagram.evaluate(*(a.to_float64() for a in inputs.values()), **scalars)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    try:
+        ran = run_kernels(plan, inputs, sizes, scalars)
+    except KernelError as error:
+        raise CheckFailed(f"{plan.name}, {case.name}: {error}") from None
+    limit = TOLERANCE[plan.dtype]
+    values = [
+        ValueRow(case.name, o.name, close_to(ran.tensors[o.name].to_float64(), w), limit)
+        for o, w in zip(diagram.outputs, wanted, strict=True)
+    ]
+    traffic: list[TrafficRow] = []
+    for k, counted in zip(plan.kernels, ran.moved, strict=True):
+        predicted = {(k.binding[t], d): n for (t, d), n in k.bytes_at(sizes).items()}
+        for tensor, direction in dict.fromkeys([*predicted, *counted]):
+            key = (tensor, direction)
+            traffic.append(
+                TrafficRow(
+                    case.name, k.name, tensor, direction, predicted.get(key, 0), counted.get(key, 0)
+                )
+            )
+    return values, traffic
+
+
+def compiled(plan: Plan) -> list[ResourceRow]:
+    """Resources of every kernel on every architecture, from an ahead-of-time compile."""
+    kernels = distinct(plan.kernels)
+    pairs = [(k, arch) for k in kernels for arch in ARCHITECTURES]
+    found = resources_many([_job(plan, k, arch) for k, arch in pairs])
+    rows: list[ResourceRow] = []
+    for (k, arch), r in zip(pairs, found, strict=True):
+        predicted = k.shared_on(arch)
+        if isinstance(r, Exception):
+            rows.append(ResourceRow(k.name, arch, predicted, None, None, None, str(r)))
+        else:
+            rows.append(
+                ResourceRow(k.name, arch, predicted, r.shared_bytes, r.registers, r.spills, r.note)
+            )
+    return rows
+
+
+def _job(plan: Plan, k: PlannedKernel, arch: str) -> Job:
+    shapes = {t: [plan.sizes[a] for a in axes] for t, axes, _ in _tensors(plan)}
+    strides = {t: contiguous(shape) for t, shape in shapes.items()}
+    scalars = plan.diagram.check_scalars({})
+    call = launch_of(k, plan.sizes, scalars, strides)
+    kinds = {t: kind for t, _, kind in _tensors(plan)}
+    args: dict[str, Any] = {}
+    for a in call.order:
+        if a in call.tensors:
+            kind = kinds[k.binding[call.tensors[a]]]
+            args[a] = to_device(np.zeros(1), SPELLING[item_dtype(kind, plan.dtype)])
+        else:
+            args[a] = call.scalars[a]
+    special = specialise(args)
+    return Job(
+        plan.source,
+        k.name,
+        special.signature,
+        call.constexprs,
+        arch,
+        num_warps=k.choice.warps,
+        num_stages=k.choice.stages,
+        divisible=special.divisible,
+        ones=special.ones,
+    )
+
+
+def _tensors(plan: Plan) -> list[tuple[str, tuple[str, ...], Any]]:
+    return [(str(n.params[0]), n.axes, n.kind) for n in plan.diagram.inputs] + outputs_of(plan)
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in values."""
+    out: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        out.append(step)
+        step *= n
+    return tuple(reversed(out))

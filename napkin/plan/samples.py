@@ -1,0 +1,88 @@
+"""Sizes to check a plan at: few enough tiles for an interpreter, and every kind of edge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from napkin.plan.plan import Plan
+
+BATCH = "batch"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: its sizes, whether an input is transposed in memory, and axes weaved in."""
+
+    name: str
+    sizes: Mapping[str, int]
+    transposed: bool = False
+    weave: str = ""
+
+
+def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
+    """The runs of a check: the given sizes, or tiles that divide, primes, a transposed input and
+    a batch axis."""
+    if sizes is not None:
+        return [Case("as asked", plan.diagram.check_sizes({**plan.sizes, **sizes}))]
+    even = {a: _even(plan, a) for a in plan.sizes}
+    ragged = {a: _ragged(plan, a) for a in plan.sizes}
+    even, ragged = _tied(plan, even), _tied(plan, ragged)
+    batch = BATCH
+    while batch in plan.diagram.axes:
+        batch += "_"
+    return [
+        Case("divides", even),
+        Case("primes", ragged),
+        Case("transposed", ragged, transposed=True),
+        Case("batched", {**_tied(plan, {a: _capped(plan, a, ragged[a]) for a in ragged}), batch: 2},
+             weave=batch),
+    ]
+
+
+def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
+    same = plan.diagram.same_size
+    groups: dict[str, int] = {}
+    for a, n in sizes.items():
+        root = same.get(a, a)
+        groups[root] = min(groups.get(root, n), n)
+    return {a: groups[same.get(a, a)] for a in sizes}
+
+
+def _roles(plan: Plan, axis: str) -> tuple[int, int]:
+    """The largest tile that cuts the axis, and the smallest that must hold it whole (0: none)."""
+    cut = [0]
+    whole: list[int] = []
+    for k in plan.kernels:
+        kernel = k.choice.kernel
+        if axis in kernel.whole:
+            whole.append(k.tiles[axis])
+        elif axis in k.tiles:
+            cut.append(k.tiles[axis])
+    return max(cut), min(whole, default=0)
+
+
+def _even(plan: Plan, axis: str) -> int:
+    cut, whole = _roles(plan, axis)
+    if whole:
+        return min(whole, plan.sizes[axis])
+    return min(2 * cut, max(cut, plan.sizes[axis]))
+
+
+def _ragged(plan: Plan, axis: str) -> int:
+    cut, whole = _roles(plan, axis)
+    if whole:
+        return _prime_below(whole)
+    return _prime_below(cut + cut // 2 + 2) if cut > 1 else 3
+
+
+def _capped(plan: Plan, axis: str, size: int) -> int:
+    return min(size, _prime_below(67))
+
+
+def _prime_below(n: int) -> int:
+    """The largest prime below `n` (1 where there is none)."""
+    for p in range(n - 1, 1, -1):
+        if all(p % d for d in range(2, int(p**0.5) + 1)):
+            return p
+    return 1

@@ -122,7 +122,7 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
         dtype = SPELLING[item_dtype(n.kind, plan.dtype)]
         inputs[str(n.params[0])] = to_device(_values(a, str(n.params[0])), dtype)
     ran = run_kernels(chosen, inputs, sizes, values)
-    found = [ran.tensors[o.name].to_float64() for o in diagram.outputs]
+    found = [ran.tensors[plan.tensor_of[o.name]].to_float64() for o in diagram.outputs]
     like = next((a for a in arrays if hasattr(a, "detach")), None)
     out = tuple(_like(value, like) for value in found)
     return out[0] if len(out) == 1 else out

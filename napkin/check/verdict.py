@@ -228,7 +228,7 @@ def run_case(
         raise CheckFailed(f"{plan.name}, {case.name}: {error}") from None
     limit = TOLERANCE[plan.dtype]
     values = [
-        ValueRow(case.name, o.name, close_to(ran.tensors[o.name].to_float64(), w), limit)
+        ValueRow(case.name, o.name, close_to(ran.tensors[plan.tensor_of[o.name]].to_float64(), w), limit)
         for o, w in zip(diagram.outputs, wanted, strict=True)
     ]
     traffic: list[TrafficRow] = []

@@ -1,8 +1,8 @@
 """The least transfer that a memory allows: the optimum of a two-level cost, in symbols.
 
 Given the transfers H of an algorithm, a posynomial in 1/g_a, and its memory use M, a posynomial in
-g_a and s_a, minimise H subject to M <= budget and 1 <= g_a <= a (arXiv 2412.03317, section 3; the
-canonical form sum_t alpha_t M^-beta_t is its equation for H*). H, M and the budget are in values.
+g_a and s_a, minimise H subject to M <= budget and 1 <= g_a <= a, and write the least H in the
+canonical form sum_t alpha_t M^-beta_t of arXiv 2412.03317. H, M and the budget are in values.
 """
 
 from __future__ import annotations

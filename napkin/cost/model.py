@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import sympy
+
 from napkin.cost.bound import Optimum, Term, optimum
 from napkin.cost.memory import memory
 from napkin.cost.traffic import Traffic
@@ -48,15 +50,29 @@ class Cost:
         axis = self.kernel.stream.axis
         streams = {stream_symbol(axis): size_symbol(axis)} if axis else {}
         numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}
-        return optimum(
-            self.H.total,
-            self.M,
-            groups,
-            streams=streams,
-            finite=finite,
-            sizes=numbers,
-            memory=memory,
-        )
+
+        def solve(used: Any) -> Optimum:
+            return optimum(
+                self.H.total,
+                used,
+                groups,
+                streams=streams,
+                finite=finite,
+                sizes=numbers,
+                memory=memory,
+            )
+
+        columns = self.M.args if isinstance(self.M, sympy.Max) else (self.M,)
+        if len(columns) == 1:
+            return solve(self.M)
+        # Without a stream every column must fit: the one whose optimum leaves room for the others
+        # binds. If they bind together, their sum is a safe stand-in for the largest.
+        for i, column in enumerate(columns):
+            found = solve(column)
+            others = [c for j, c in enumerate(columns) if j != i]
+            if all(_fits(c, column, found) for c in others):
+                return found
+        return solve(sympy.Add(*columns))
 
     @cached_property
     def bound(self) -> Any:
@@ -67,3 +83,14 @@ class Cost:
     def terms(self) -> tuple[Term, ...]:
         """The bound as sum of alpha * M**-beta."""
         return self.optimum().terms
+
+
+def _fits(other: Any, binding: Any, found: Optimum) -> bool:
+    """Whether a column is no larger than the binding one at an optimum, for long axes."""
+    gap = sympy.expand((binding - other).xreplace(found.tiles))
+    large = {s: sympy.Integer(2) ** (40 + i) for i, s in enumerate(_sorted(gap))}
+    return bool(gap.xreplace(large) >= 0)
+
+
+def _sorted(expression: Any) -> list[Any]:
+    return sorted(expression.free_symbols, key=lambda s: s.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from napkin.derive.kernel import Kernel, label, reduced, weaved
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.trail import RULES, Labels, Move, Trail
+from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
 
@@ -51,7 +52,37 @@ class Derivation:
             streamed=labels.stream,
             passes=labels.passes,
             group=[a for a, _ in labels.group],
+            hold=labels.hold,
         )
+
+    # --- what it costs ----------------------------------------------------------------------
+
+    @cached_property
+    def cost(self) -> Any:
+        """Symbolic costs; see `napkin.cost.model.Cost`."""
+        return doors.cost(self.kernel)
+
+    @property
+    def H(self) -> Any:
+        """Values transferred in total, over axis and group sizes."""
+        return self.cost.H.total
+
+    @property
+    def M(self) -> Any:
+        """Values that one group holds, over group, chunk and whole sizes."""
+        return self.cost.M
+
+    @property
+    def bound(self) -> Any:
+        """The least H for M values of memory (s -> 0)."""
+        return self.cost.bound
+
+    @property
+    def terms(self) -> Any:
+        """The bound as sum of alpha * M**-beta."""
+        return self.cost.terms
+
+    # --- moves ------------------------------------------------------------------------------
 
     def _known(self, axis: str) -> None:
         if axis not in self.diagram.axes:
@@ -61,28 +92,32 @@ class Derivation:
             )
 
     def _move(self, *moves: Move) -> Derivation:
+        known = [Move("expand", self.diagram.name, what) for what in self.prepared.expansions]
+        moves = (*(m for m in known if m.argument not in self.labels.expanded), *moves)
         labels = self.labels
         for m in moves:
             labels = RULES[m.rule].apply(labels, m)
         made = self._kernel(labels)  # refuses here if a condition fails
         trail = self.trail
-        if not self.labels.expanded:
-            opened = [Move("expand", made.name, what) for what in self.prepared.expansions]
-            trail = trail.then(*opened)
-            labels = replace(labels, expanded=self.prepared.expansions)
-        trail = trail.then(*moves)
-        if moves[0].rule == "stream":
-            trail = trail.then(*separations(made))
+        for m in moves:
+            trail = trail.then(m)
+            if m.rule == "stream":
+                trail = trail.then(*separations(made))
         return Derivation(self.diagram, labels, trail)
 
-    def stream(self, axis: str, chunk: int | None = None, passes: int = 1) -> Derivation:
+    def stream(
+        self, axis: str, chunk: int | None = None, passes: int = 1, hold: Iterable[str] = ()
+    ) -> Derivation:
         """Cut `axis` into chunks that one group reads in turn (arXiv 2412.03317, section 2.3).
 
         Args:
             chunk: values per chunk; open if None.
             passes: how often the axis may be read.
+            hold: names of results to keep running where applying them in the tail would do; for
+                a softmax this is the normalised accumulator of FlashAttention-1.
 
         Raises:
+            InputError: there is no such axis or result.
             Refusal: some reduction over the axis does not stream, or an output carries the axis
                 and waits for one.
         """
@@ -94,7 +129,16 @@ class Derivation:
                 f"{self.labels.stream} is streamed already, and a kernel streams one axis",
                 "take that back with undo()",
             )
-        moves = [Move("stream", self.diagram.name, axis, None if passes == 1 else passes)]
+        moves: list[Move] = []
+        names = [t for n, t in self.prepared.names.items() if axis in over(n)]
+        for held in (hold,) if isinstance(hold, str) else hold:
+            if held not in names:
+                raise InputError(
+                    f"hold {held!r}: no reduction over {axis} has that name; "
+                    + did_you_mean(held, names)
+                )
+            moves.append(Move("hold", self.diagram.name, held))
+        moves.append(Move("stream", self.diagram.name, axis, None if passes == 1 else passes))
         if chunk is not None:
             moves.append(Move("tile", self.diagram.name, axis, _size(axis, chunk)))
         return self._move(*moves)
@@ -119,11 +163,14 @@ class Derivation:
         return out
 
     def undo(self) -> Derivation:
-        """The derivation before its last move."""
+        """The derivation before its last move.
+
+        An expansion stays: it is no choice of the reader's, and every later move needs it.
+        """
         moves = list(self.trail.moves)
         while moves and moves[-1].rule == "separate":
             moves.pop()
-        if not moves:
+        if not moves or moves[-1].rule == "expand":
             return self
         last = moves.pop()
         labels = RULES[last.rule].invert(self.labels, last)

@@ -8,6 +8,7 @@ waits for the next pass, where the earlier results are final.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -15,13 +16,16 @@ import numpy as np
 import sympy
 
 from napkin.derive.fold import Emit, Pass, Separation, State, Stream, state_leaf
-from napkin.derive.meaning import Meaning, NotSeparable, Side
+from napkin.derive.meaning import Meaning, NotSeparable, Side, sign
 from napkin.derive.separate import additive, running_symbols, separate, separate_by
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.listing import text
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, number, over, postorder, substitute
 from napkin.errors import Refusal
+
+_DERIVATIVES = 9
+"""Derivatives of a body that a basis is looked for among."""
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 
@@ -71,8 +75,8 @@ class _Streaming:
         self.uses: dict[Node, frozenset[Node]] = {}
         self.pass_of: dict[Node, int] = {}
         self.states: list[list[State]] = [[] for _ in range(allowed)]
-        self.plain: dict[Node, State] = {}
-        self.carried: dict[Node, State] = {}
+        self.plain: dict[tuple[Node, int], State] = {}
+        self.carried: dict[tuple[Node, int], State] = {}
         self.now: dict[Node, Node] = {}
         self.final: dict[Node, Node] = {}
         self.separations: list[Separation] = []
@@ -149,7 +153,12 @@ class _Streaming:
     def _current(self, n: Node, p: int) -> Node:
         """`n` inside pass `p`: folds of the pass at their newest, earlier ones final."""
         by = {f: v if self.pass_of[f] == p else self.final[f] for f, v in self.now.items()}
+        # Each pass counts for itself: a running mean is over what the pass has seen.
+        by |= {f: self._plain(f, p).leaf("new") for f in by if is_count(f) and f in self._in(n)}
         return substitute([n], by)[n]
+
+    def _in(self, n: Node) -> frozenset[Node]:
+        return self.uses.get(n) or frozenset(postorder([n]))
 
     # --- one reduction ----------------------------------------------------------------------
 
@@ -161,8 +170,7 @@ class _Streaming:
                 self.pass_of[f] = p
                 state = self._plain(f, p)
                 self.now[f] = state.leaf("new")
-                is_count = f.op == "sum" and f.args[0].op == "ones"
-                self.final[f] = extent(over(f)) if is_count else self.now[f]
+                self.final[f] = extent(over(f)) if is_count(f) else self.now[f]
                 return
             try:
                 self._separated(f, p, same)
@@ -182,13 +190,13 @@ class _Streaming:
 
     def _plain(self, f: Node, p: int) -> State:
         """The state of a reduction whose body is known at each chunk."""
-        if f in self.plain:
-            return self.plain[f]
+        if (f, p) in self.plain:
+            return self.plain[f, p]
         name = self._name(f)
         body = self._current(f.args[0], p)
         chunk = along(f.op, body, over(f), f.params[1:])
         made = self._state(name, chunk, f.op, identity(f), p)
-        self.plain[f] = made
+        self.plain[f, p] = made
         return made
 
     def _state(self, name: str, chunk: Node, op: str, init: float, p: int) -> State:
@@ -250,8 +258,7 @@ class _Streaming:
             self.names.setdefault(f, self.names.get(like, like.op))
             self.pass_of[f] = p
             self.now[f] = self._plain(f, p).leaf("new")
-            is_count = f.op == "sum" and f.args[0].op == "ones"
-            self.final[f] = extent(axes) if is_count else self.now[f]
+            self.final[f] = extent(axes) if is_count(f) else self.now[f]
         return f
 
     def _shifted(self, f: Node, p: int, parts: Any, meaning: Meaning) -> Node:
@@ -285,22 +292,32 @@ class _Streaming:
             }:
                 running.add(s)
         running = {s for s in running if self.uses.get(meaning.nodes[s], frozenset())}
+        if running:
+            try:
+                return self._held(f, p, g, meaning, running)
+            except NotSeparable:
+                # Without exponentials the separated factors stay in range: deferring is right,
+                # if less exact.
+                if g.has(sympy.exp):
+                    raise
+        return self._deferred(f, p, parts, meaning)
+
+    def _deferred(self, f: Node, p: int, parts: Any, meaning: Meaning) -> Node:
+        total: Node | None = None
+        for a, b in parts:
+            inner = self._folded("sum", meaning.node(a), f, p)
+            total = _plus(total, inner if b == 1 else pointwise("mul", (meaning.node(b), inner)))
+        self._note(f, meaning, parts, (), set().union(*(meaning.split(b)[1] for _, b in parts)))
+        return total or number(0.0)  # a body that is identically 0 has no parts
+
+    def _held(self, f: Node, p: int, g: Any, meaning: Meaning, running: set[Any]) -> Node:
+        """A sum whose body holds some results running; factors of the others are deferred."""
 
         def split(e: Any) -> tuple[set[Any], set[Any]]:
             xs, rs = meaning.split(e)
             return xs | (rs & running), rs - running
 
-        if not running:
-            total: Node | None = None
-            for a, b in parts:
-                inner = self._folded("sum", meaning.node(a), f, p)
-                total = _plus(
-                    total, inner if b == 1 else pointwise("mul", (meaning.node(b), inner))
-                )
-            self._note(f, meaning, parts, (), set().union(*(meaning.split(b)[1] for _, b in parts)))
-            assert total is not None
-            return total
-        total = None
+        total: Node | None = None
         for i, (inner, b) in enumerate(separate_by(g, split)):
             if meaning.split(inner)[1]:
                 stem = self.names.get(f, "sum")
@@ -308,8 +325,7 @@ class _Streaming:
             else:
                 leaf = self._folded("sum", meaning.node(inner), f, p)
             total = _plus(total, leaf if b == 1 else _scaled(leaf, meaning.node(b)))
-        assert total is not None
-        return total
+        return total or number(0.0)
 
     def _direct(self, n: Node) -> set[Node]:
         return {n} if n in self.folds else set(self.uses.get(n, ()))
@@ -425,20 +441,20 @@ class _Streaming:
 
     def _old_and_new(self, r: Node, p: int) -> dict[str, Node]:
         """The values of a running result before and after a step, and on both sides of a merge."""
-        if r in self.plain:
-            state = self.plain[r]
-        elif r in self.carried:
-            state = self.carried[r]
+        if (r, p) in self.plain:
+            state = self.plain[r, p]
+        elif (r, p) in self.carried:
+            state = self.carried[r, p]
         else:
             value = self._current(r, p)
             leaves = [n for n in postorder([value]) if n.op == "state"]
             start = {n: np.asarray(self._init(str(n.params[0]))) for n in leaves}
-            init = _value_at(value, start)
+            init = _value_at(value, start, otherwise=1.0 if sign(r) == "positive" else 0.0)
             name = self._name(r, self.names.get(r) or "r")
             # Both a step and a merge read it off the results that stand before it ("new").
             state = State(name, r.axes, r.kind, init, value, value, "carried")
             self.states[p].append(state)
-            self.carried[r] = state
+            self.carried[r, p] = state
         values = {tag: state.leaf(tag) for tag in ("old", "new", "left", "right")}
         values["merged"] = state_leaf(state.name, "new", state.axes, state.kind)
         return values
@@ -453,13 +469,15 @@ class _Streaming:
 
         Chan's merge needs no sum of deviations because that sum is s - n * (s / n) = 0.
         """
-        total, values, found = sympy.Integer(0), dict[Any, State](), True
+        total, values = sympy.Integer(0), dict[Any, State]()
         for b, a in zip(row, columns, strict=True):
             if b == 0:
                 continue
             body = Meaning.carrying(meaning.node(a), over(f))
-            state = self.plain.get(along("sum", body, over(f)))
-            found = found and state is not None
+            fold = along("sum", body, over(f))
+            if is_count(fold):
+                self._plain(fold, p)
+            state = self.plain.get((fold, p))
             if state is None:
                 return None
             symbol = sympy.Symbol(f"fold_{state.name}", positive=True)
@@ -490,6 +508,11 @@ class _Streaming:
         return expression.subs({inner.symbol(n): v for n, v in leaves.items()})
 
 
+def is_count(f: Node) -> bool:
+    """Whether a reduction counts positions: its final value is a size."""
+    return f.op == "sum" and f.args[0].op == "ones"
+
+
 def extent(axes: tuple[str, ...]) -> Node:
     """The number of positions along `axes`, as a term over sizes."""
     total: Node | None = None
@@ -512,14 +535,14 @@ def _scaled(n: Node, factor: Node) -> Node:
     return pointwise("mul", (n, factor))
 
 
-def _value_at(value: Node, start: Mapping[Node, Any]) -> float:
-    """A carried value before the first chunk; 0 where it has none (0/0), since it then repairs a
-    state that is all zero."""
+def _value_at(value: Node, start: Mapping[Node, Any], otherwise: float) -> float:
+    """A carried value before the first chunk. Where it has none (0/0) any finite one does, since
+    it repairs a state that is all zero; it keeps its sign, so that the repair stays finite."""
     unknown = [n for n in postorder([value]) if n.op in {"input", "size", "scalar"}]
     bind = {**start, **{n: np.ones([1] * len(n.axes)) for n in unknown}}
     flat = {n: v.reshape([1] * len(n.axes)) for n, v in bind.items()}
     found = float(np.ravel(evaluate([value], flat, {}, {})[0])[0])
-    return 0.0 if found != found else found
+    return otherwise if found != found else found
 
 
 def _basis(
@@ -546,24 +569,21 @@ def _basis(
         return row
 
     columns = [a.as_coeff_Mul()[1] for a in columns]
-    basis, rows = [inner], [coefficients(inner)]
+    found: list[tuple[Any, list[Any]]] = [(inner, coefficients(inner))]
     queue = [inner]
-    while queue and len(basis) < len(columns):
+    while queue and len(found) < _DERIVATIVES:
         current = queue.pop(0)
         for r in rs:
             further = sympy.factor_terms(sympy.diff(current, r)).as_coeff_Mul()[1]
-            if further == 0:
-                continue
-            row = coefficients(further)
-            if sympy.Matrix([*rows, row]).rank(simplify=True) > len(rows):
-                basis.append(further)
-                rows.append(row)
+            if further != 0 and all(further != e for e, _ in found):
+                found.append((further, coefficients(further)))
                 queue.append(further)
-            if len(basis) == len(columns):
-                break
-    if len(basis) < len(columns):
-        raise NotSeparable(str(inner), "its derivatives do not span its parts")
-    return basis, rows, columns
+    for chosen in itertools.combinations(found[1:], len(columns) - 1):
+        rows = [found[0][1], *(row for _, row in chosen)]
+        # The repair divides by this determinant, so it must not vanish for any running result.
+        if sympy.factor(sympy.Matrix(rows).det()).is_nonzero:
+            return [inner, *(e for e, _ in chosen)], rows, columns
+    raise NotSeparable(str(inner), "no basis of its derivatives is invertible for every result")
 
 
 def _filled(expression: Any, values: Mapping[Any, Node], meaning: Meaning) -> Node:

@@ -23,6 +23,7 @@ class Labels:
         stream: the streamed axis, or "".
         chunk: its chunk size, or None while it is open.
         passes: loops over the streamed axis.
+        hold: results kept running though they could be deferred.
     """
 
     expanded: tuple[str, ...] = ()
@@ -30,6 +31,7 @@ class Labels:
     stream: str = ""
     chunk: int | None = None
     passes: int = 1
+    hold: tuple[str, ...] = ()
 
     @property
     def tiles(self) -> dict[str, int]:
@@ -96,6 +98,14 @@ def _untile(labels: Labels, m: Move) -> Labels:
     return _tile(labels, replace(m, value=None))
 
 
+def _hold(labels: Labels, m: Move) -> Labels:
+    return replace(labels, hold=(*labels.hold, m.argument))
+
+
+def _unhold(labels: Labels, m: Move) -> Labels:
+    return replace(labels, hold=tuple(n for n in labels.hold if n != m.argument))
+
+
 def _same(labels: Labels, m: Move) -> Labels:
     return labels
 
@@ -112,6 +122,7 @@ class Rule:
 RULES: dict[str, Rule] = {
     "expand": Rule(_expand, _unexpand, "open a composite operator into reductions by a monoid"),
     "materialise": Rule(_same, _same, "store an array in the outer level between two kernels"),
+    "hold": Rule(_hold, _unhold, "keep a result running instead of applying it in the tail"),
     "stream": Rule(_stream, _unstream, "cut an axis into chunks that one group reads in turn"),
     "separate": Rule(_same, _same, "g(x, r) = sum a_k(x) b_k(r): fold in the pass of r"),
     "group": Rule(_group, _ungroup, "cut a weaved axis into groups that run side by side"),

@@ -315,9 +315,11 @@ class Diagram:
 
     # --- moves of the other rooms -----------------------------------------------------------
 
-    def stream(self, axis: str, chunk: int | None = None) -> Any:
+    def stream(
+        self, axis: str, chunk: int | None = None, passes: int = 1, hold: Iterable[str] = ()
+    ) -> Any:
         """Stream `axis` in chunks; see `napkin.derive.derivation.Derivation.stream`."""
-        return moves.start(self).stream(axis, chunk)
+        return moves.start(self).stream(axis, chunk, passes, hold)
 
     def group(self, *axes: str, **tiles: int | None) -> Any:
         """Partition axes into groups; see `napkin.derive.derivation.Derivation.group`."""

@@ -18,6 +18,11 @@ def start(diagram: Diagram) -> Any:
     return import_module("napkin.derive.derivation").Derivation.start(diagram)
 
 
+def cost(kernel: Any) -> Any:
+    """The symbolic cost of a labelled kernel."""
+    return import_module("napkin.cost.model").Cost(kernel)
+
+
 def draw(diagram: Diagram) -> Any:
     """The SVG drawing of `diagram`."""
     return import_module("napkin.show.circuit").draw(diagram)

@@ -41,10 +41,14 @@ def _pad(n: Node, axis: str, known: dict[tuple[Node, str], float | None]) -> flo
         return 1.0
     if n.op == "mask" and n.params[0] == axis:
         return float(str(n.params[1]))
-    if n.op in REDUCTIONS or n.op == "mask":
+    if n.op in REDUCTIONS:  # over another axis
         inner = pad(n.args[0], axis, known)
-        kept = 0.0 if n.op == "sum" else inner
-        return kept if inner is not None and (inner == kept or n.op != "prod") else None
+        if n.op in {"max", "min"}:
+            return inner
+        return inner if inner == identity(n) else None
+    if n.op == "mask":  # of another axis: its own padded lanes hold the fill
+        inner = pad(n.args[0], axis, known)
+        return inner if inner == n.params[1] else None
     if n.op not in POINTWISE:
         return None
     values = [

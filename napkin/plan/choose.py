@@ -154,7 +154,7 @@ class _Search:
         if axis in self.in_product:
             top = max(top, MIN_DOT)
         if axis in self.kernel.whole:
-            return [top]
+            return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
         if axis == self.kernel.stream.axis:
             low = MIN_DOT if axis in self.in_product else min(top, 32)
             high = min(top, 256 if axis in self.in_product else 4096)

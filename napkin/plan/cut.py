@@ -89,6 +89,7 @@ class _Cutting:
         self.heavy = [n for n in self.order if _is_heavy(n)]
         self.level = self._levels()
         self.results = {o.node for o in outputs}
+        self.named = {o.node: o for o in reversed(outputs)}
         self.cache: dict[object, Choice | None] = {}
         self.tensor_names: dict[Node, str] = {}
         self.frontiers: dict[tuple[Node, int], frozenset[Node]] = {}
@@ -294,11 +295,11 @@ class _Cutting:
         return list(found)
 
     def _axes_of(self, n: Node) -> tuple[str, ...]:
-        return next((o.axes for o in self.outputs if o.node is n), n.axes)
+        return self.named[n].axes if n in self.named else n.axes
 
     def _tensor(self, n: Node) -> str:
         if n not in self.tensor_names:
-            result = next((o.name for o in self.outputs if o.node is n), "")
+            result = self.named[n].name if n in self.named else ""
             base = result or self.names.get(n) or "t"
             taken = set(self.tensor_names.values())
             taken |= {str(m.params[0]) for m in self.order if m.op == "input"}

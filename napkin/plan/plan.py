@@ -134,6 +134,12 @@ class Plan:
     materialised: Mapping[str, tuple[str, ...]]
     trail: Trail
 
+    @cached_property
+    def tensor_of(self) -> dict[str, str]:
+        """The tensor that holds each output: its own, or that of an equal output before it."""
+        first: dict[Any, str] = {}
+        return {o.name: first.setdefault((o.node, o.axes), o.name) for o in self.diagram.outputs}
+
     @property
     def name(self) -> str:
         """The diagram's name."""

@@ -1,15 +1,17 @@
 """Where the wires of a neural circuit diagram run: lanes, blocks and columns, before any drawing.
 
-An array is a bundle of wires, one per axis, that stays at one height for as long as the array lives.
-An operator is a block in the place of the arguments that end with it: the axes that it is weaved
-over pass above, and the box below them holds the axes that it works along (arXiv 2412.03317,
-section 2: weaving). Its result continues from the block.
+An array is a bundle of wires, one per axis, that stays at one height as long as the array lives. An
+operator is a block in the place of the arguments that end with it: the axes that it is weaved over
+pass above, and the box below them holds the axes that it works along (arXiv 2412.03317, section 2:
+weaving). Its result continues from the block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import cast
 
 from napkin.diagram.columns import Stage, alive, stages
 from napkin.diagram.diagram import Diagram
@@ -18,8 +20,11 @@ from napkin.diagram.node import Node
 LANE = 20
 """Between two wires of a bundle."""
 
-GAP = 34
-"""Between the last wire of an array and the first of the next; the dashed line runs there."""
+GAP = 40
+"""Between the last wire of an array and the first of the next."""
+
+RULE = 24
+"""How far above an array's first wire runs the dashed line that parts it from the one above."""
 
 ITEM = ""
 """The lane of an array without axes: it has no wire of its own, but is there."""
@@ -77,39 +82,48 @@ class Layout:
         """The height of the wire of `axis`."""
         return self.y(n, self.lanes[n].index(axis))
 
-    def bottom(self, n: Node) -> int:
-        """The height of the last wire."""
-        return self.y(n, len(self.lanes[n]) - 1)
+    @property
+    def foot(self) -> int:
+        """The height of the lowest wire or port."""
+        wires = [self.y(n, len(self.lanes[n]) - 1) for n in self.top]
+        ports = [self.y(b.stage.node, b.passing + b.ports - 1) for b in self.blocks]
+        return max([0, *wires, *ports])
 
 
 def layout(diagram: Diagram) -> Layout:
     """The layout of `diagram`, composites as they are."""
     lanes: dict[Node, tuple[str, ...]] = {n: n.axes or (ITEM,) for n in diagram.inputs}
     blocks: list[Block] = []
-    for stage in stages(diagram):
-        lanes[stage.node] = _lanes(stage, lanes)
-        blocks.append(_block(stage, lanes))
     cuts = alive(diagram)
+    for stage, cut in zip(stages(diagram), cuts, strict=False):
+        # From top to bottom, not in the order of reading: fewer wires cross.
+        args = [a for a in cut if a in stage.args]
+        lanes[stage.node] = _lanes(stage, args, lanes)
+        blocks.append(_block(stage, args, lanes))
     return Layout(cuts, tuple(blocks), lanes, _heights(cuts, blocks, lanes))
 
 
-def _lanes(stage: Stage, lanes: Mapping[Node, tuple[str, ...]]) -> tuple[str, ...]:
-    # The order of the arguments' wires, not of the memory: fewer wires cross. What comes out of the
-    # box comes last, below the wires that pass above it.
-    order = dict.fromkeys(axis for a in stage.args for axis in lanes[a])
+def _lanes(
+    stage: Stage, args: Sequence[Node], lanes: Mapping[Node, tuple[str, ...]]
+) -> tuple[str, ...]:
+    # In the order of the arguments' wires, not of the memory, for the same reason. What comes out
+    # of the box comes last, below the wires that pass above it.
+    pairs = stage.node.params[0] if stage.op == "rename" else ()
+    new = dict(cast("tuple[tuple[str, str], ...]", pairs))
+    order = dict.fromkeys(new.get(axis, axis) for a in args for axis in lanes[a])
     order |= dict.fromkeys(stage.node.axes)
     kept = [axis for axis in order if axis in stage.node.axes]
     return tuple(sorted(kept, key=lambda axis: axis in stage.over)) or (ITEM,)
 
 
-def _block(stage: Stage, lanes: Mapping[Node, tuple[str, ...]]) -> Block:
+def _block(stage: Stage, args: Sequence[Node], lanes: Mapping[Node, tuple[str, ...]]) -> Block:
     out = lanes[stage.node]
     weaved = () if stage.op in {"pointwise", "rename"} else out
     above = [axis for axis in weaved if axis not in stage.over and axis != ITEM]
     wires: list[Wire] = []
     joined: list[Wire] = []
     ports = len(above)
-    for a in stage.args:
+    for a in args:
         for axis in lanes[a]:
             if axis in above:
                 wire = Wire(a, axis, above.index(axis))
@@ -137,7 +151,7 @@ def _heights(
         apart[upper, lower] = max(apart.get((upper, lower), 0), distance)
 
     for i, cut in enumerate(cuts):
-        for upper, lower in zip(cut, cut[1:], strict=False):
+        for upper, lower in pairwise(cut):
             below(upper, lower, (len(lanes[upper]) - 1) * LANE + GAP)
             if i and upper is blocks[i - 1].stage.node:
                 made = blocks[i - 1]
@@ -148,7 +162,10 @@ def _heights(
             if ending:
                 below(ending[0], made.node, 0)
     top = dict.fromkeys((n for cut in cuts for n in cut), 0)
-    for _ in top:
+    moved = True
+    while moved:
+        moved = False
         for (upper, lower), distance in apart.items():
-            top[lower] = max(top[lower], top[upper] + distance)
+            if top[lower] < top[upper] + distance:
+                top[lower], moved = top[upper] + distance, True
     return top

@@ -1,0 +1,125 @@
+"""Random diagrams: chains and small graphs of contractions, maps and reductions over 2 to 5 axes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import napkin as nk
+from napkin import Array, Diagram
+
+AXES = ("a", "b", "c", "d", "e")
+
+
+class Drawing:
+    """Draws one diagram from a source of randomness."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.axes = AXES[: rng.randint(2, 5)]
+        self.sizes = {a: rng.choice((1, 2, 3, 5, 6)) for a in self.axes}
+        count = rng.randint(2, 4)
+        self.inputs = [self._some_axes() for _ in range(count)]
+
+    def _some_axes(self) -> tuple[str, ...]:
+        k = self.rng.randint(1, min(3, len(self.axes)))
+        return tuple(sorted(self.rng.sample(self.axes, k)))
+
+    def build(self, *arrays: Array) -> tuple[Array, ...]:
+        """The results of a random program on `arrays`."""
+        pool = list(arrays)
+        for _ in range(self.rng.randint(2, 6)):
+            made = self._step(pool)
+            if made is not None and len(made.axes) <= 4:
+                pool.append(made)
+        outputs = [pool[-1]]
+        if self.rng.random() < 0.25:
+            outputs.append(self.rng.choice(pool[len(arrays) :] or pool))
+        return tuple(outputs)
+
+    def _step(self, pool: list[Array]) -> Array | None:
+        x = self._recent(pool)
+        move = self.rng.random()
+        if move < 0.2:
+            return self._map(x)
+        if move < 0.35:
+            return self._combine(x, self.rng.choice(pool))
+        if move < 0.65:
+            return self._contract(x, self._recent(pool))
+        return self._reduce(x)
+
+    def _recent(self, pool: list[Array]) -> Array:
+        return self.rng.choice(pool[-3:])
+
+    def _map(self, x: Array) -> Array:
+        maps: list[Callable[[Array], Array]] = [
+            lambda x: nk.exp(x * 0.3),
+            nk.tanh,
+            nk.silu,
+            nk.abs,
+            lambda x: x * x,
+            lambda x: -x,
+            lambda x: x * 0.5 + 1.0,
+            lambda x: nk.sqrt(nk.abs(x) + 0.1),
+            lambda x: nk.where(x > 0, x, 0.1 * x),
+            lambda x: x * nk.size(x.axes[0]) ** -0.5 if x.axes else x,
+        ]
+        return self.rng.choice(maps)(x)
+
+    def _combine(self, x: Array, y: Array) -> Array:
+        ways: list[Callable[[Array, Array], Array]] = [
+            lambda x, y: x + y,
+            lambda x, y: x - y,
+            lambda x, y: x * y,
+            lambda x, y: x / (nk.abs(y) + 1.0),
+            nk.maximum,
+        ]
+        return self.rng.choice(ways)(x, y)
+
+    def _contract(self, x: Array, y: Array) -> Array | None:
+        shared = [a for a in x.axes if a in y.axes]
+        if not shared:
+            return None
+        return nk.contract(x, y, over=self.rng.choice(shared))
+
+    def _reduce(self, x: Array) -> Array | None:
+        if not x.axes:
+            return None
+        over = self.rng.choice(x.axes)
+        ways: list[Callable[[Array], Array]] = [
+            lambda x: nk.reduce(x, "sum", over=over),
+            lambda x: nk.reduce(x, "max", over=over),
+            lambda x: nk.reduce(x, "min", over=over),
+            lambda x: nk.reduce(x, "mean", over=over),
+            lambda x: nk.reduce(x, "logsumexp", over=over),
+            lambda x: nk.softmax(x, over=over),
+            lambda x: x / nk.sqrt(nk.reduce(x * x, "sum", over=over) + 1e-3),
+            lambda x: x * nk.rsqrt(nk.reduce(x * x, "mean", over=over) + 1e-3),
+            lambda x: x - nk.reduce(x, "mean", over=over),
+            lambda x: nk.reduce((x - nk.reduce(x, "mean", over=over)) ** 2, "mean", over=over),
+        ]
+        return self.rng.choice(ways)(x)
+
+    def diagram(self) -> Diagram | None:
+        """The diagram, or None where the program came to nothing worth a kernel."""
+        inputs = ", ".join(" ".join(axes) for axes in self.inputs)
+        # The shapes of the results are known once the program has run: run it once to see.
+        state = self.rng.getstate()
+        shapes: list[tuple[str, ...]] = []
+
+        def probe(*arrays: Array) -> tuple[Array, ...]:
+            shapes.extend(r.axes for r in self.build(*arrays))
+            return arrays[:1]
+
+        nk.diagram(f"{inputs} -> {' '.join(self.inputs[0])}", name="probe")(probe)
+        self.rng.setstate(state)
+        outputs = ", ".join(" ".join(axes) or "()" for axes in shapes)
+        sizes = {a: n for a, n in self.sizes.items() if any(a in i for i in self.inputs)}
+        return nk.diagram(f"{inputs} -> {outputs}", sizes=sizes, name="drawn")(self.build)
+
+
+def draw(seed: int) -> Diagram:
+    """The diagram of a seed."""
+    made = Drawing(random.Random(seed)).diagram()
+    assert made is not None
+    return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,10 @@ def plan_for(plan: Plan, sizes: Mapping[str, int]) -> Plan:
 
 
 def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
-    """`plan(Q, K, V)`: numpy arrays or CPU torch tensors, through the interpreter."""
+    """`plan(Q, K, V)`: CUDA tensors on their GPU; numpy arrays and CPU tensors through the
+    interpreter."""
+    if any(getattr(getattr(a, "device", None), "type", "cpu") == "cuda" for a in arrays):
+        return import_module("napkin.torch.run").run(plan, arrays, scalars)
     diagram = plan.diagram
     sizes = diagram.sizes_of([tuple(np.shape(a)) for a in arrays])
     values = diagram.check_scalars(scalars)

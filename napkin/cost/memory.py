@@ -33,9 +33,18 @@ def memory(kernel: Kernel) -> Any:
 
 
 def columns(kernel: Kernel) -> Any:
-    """The column rule: the largest sum of tiles that are alive together, operator by operator.
+    """The column rule: the largest sum of tiles that are alive together, operator by operator."""
+    sums = [sympy.Add(*(tile(kernel, n.axes) for n in column)) for column in alive(kernel)]
+    kept = [s for s in dict.fromkeys(sympy.expand(s) for s in sums) if s != 0]
+    kept = [s for s in kept if not any(t != s and _at_least(t, s) for t in kept)]
+    return sympy.Max(*kept) if len(kept) > 1 else (kept[0] if kept else sympy.Integer(0))
 
-    An operator's column holds its arguments, its result, and whatever a later operator reads.
+
+def alive(kernel: Kernel) -> list[list[Node]]:
+    """The arrays that are alive together, for every column of a kernel without a stream.
+
+    The first column is the inputs. An operator's holds what it leaves: its result, and whatever a
+    later operator reads.
     """
     inside = inside_sums(kernel.terms)
     order = [
@@ -48,19 +57,15 @@ def columns(kernel: Kernel) -> Any:
     for i, n in enumerate(order):
         for a in _arguments(n, inside):
             last[a] = i
-    sums: list[Any] = []
-    reads = [n for n in order if is_read(n)]
-    sums.append(sympy.Add(*(tile(kernel, n.axes) for n in reads)))
+    out = [[n for n in order if is_read(n)]]
     for i, n in enumerate(order):
         if is_read(n):
             continue
-        alive = [m for m in order[: i + 1] if not is_read(m) or m in last]
-        alive = [m for m in alive if last.get(m, -1) > i or m in results or m is n]
+        held = [m for m in order[: i + 1] if not is_read(m) or m in last]
+        held = [m for m in held if last.get(m, -1) > i or m in results or m is n]
         later = [m for m in order[i + 1 :] if is_read(m)]
-        sums.append(sympy.Add(*(tile(kernel, m.axes) for m in [*alive, *later])))
-    kept = [s for s in dict.fromkeys(sympy.expand(s) for s in sums) if s != 0]
-    kept = [s for s in kept if not any(t != s and _at_least(t, s) for t in kept)]
-    return sympy.Max(*kept) if len(kept) > 1 else (kept[0] if kept else sympy.Integer(0))
+        out.append([*held, *later])
+    return out
 
 
 def _arguments(n: Node, inside: set[Node]) -> list[Node]:

@@ -44,12 +44,19 @@ class Cost:
         finite: bool = False,
         sizes: Mapping[str, int] | None = None,
         memory: float | None = None,
+        chunk: int | None = None,
     ) -> Optimum:
-        """The least H for M values of memory; see `napkin.cost.bound.optimum`."""
+        """The least H for M values of memory; see `napkin.cost.bound.optimum`.
+
+        Args:
+            finite: keep the stream size as a symbol; beside `sizes`, `chunk` is its number.
+        """
         groups = {group_symbol(a): size_symbol(a) for a in self.kernel.group}
         axis = self.kernel.stream.axis
         streams = {stream_symbol(axis): size_symbol(axis)} if axis else {}
         numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}
+        if numbers is not None and chunk is not None:
+            numbers[stream_symbol(axis)] = chunk
 
         def solve(used: Any) -> Optimum:
             return optimum(
@@ -89,7 +96,8 @@ def _fits(other: Any, binding: Any, found: Optimum) -> bool:
     """Whether a column is no larger than the binding one at an optimum, for long axes."""
     gap = sympy.expand((binding - other).xreplace(found.tiles))
     large = {s: sympy.Integer(2) ** (40 + i) for i, s in enumerate(_sorted(gap))}
-    return bool(gap.xreplace(large) >= 0)
+    value = gap.xreplace(large)
+    return bool(value.is_comparable and value >= 0)
 
 
 def _sorted(expression: Any) -> list[Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.trail import RULES, Labels, Move, Trail
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.node import over
 from napkin.errors import InputError, Refusal, did_you_mean
 
 
@@ -103,7 +104,18 @@ class Derivation:
             trail = trail.then(m)
             if m.rule == "stream":
                 trail = trail.then(*separations(made))
-        return Derivation(self.diagram, labels, trail)
+        return self._at(labels, trail, made)
+
+    def _tile(self, axis: str, size: int) -> Derivation:
+        # A size is no condition: the kernel stays as it is.
+        m = Move("tile", self.diagram.name, axis, _size(axis, size))
+        return self._at(RULES["tile"].apply(self.labels, m), self.trail.then(m), self.kernel)
+
+    def _at(self, labels: Labels, trail: Trail, kernel: Kernel) -> Derivation:
+        out = Derivation(self.diagram, labels, trail)
+        # What is known already need not be derived again.
+        vars(out).update(prepared=self.prepared, kernel=kernel)
+        return out
 
     def stream(
         self, axis: str, chunk: int | None = None, passes: int = 1, hold: Iterable[str] = ()
@@ -139,9 +151,8 @@ class Derivation:
                 )
             moves.append(Move("hold", self.diagram.name, held))
         moves.append(Move("stream", self.diagram.name, axis, None if passes == 1 else passes))
-        if chunk is not None:
-            moves.append(Move("tile", self.diagram.name, axis, _size(axis, chunk)))
-        return self._move(*moves)
+        out = self._move(*moves)
+        return out if chunk is None else out._tile(axis, chunk)
 
     def group(self, *axes: str, **tiles: int | None) -> Derivation:
         """Cut weaved axes into groups: `group("q")` or `group(q=128)`.
@@ -153,28 +164,22 @@ class Derivation:
         out = self
         for axis, size in wanted.items():
             out._known(axis)
-            moves: list[Move] = []
             if axis not in dict(out.labels.group):
-                moves.append(Move("group", self.diagram.name, axis))
+                out = out._move(Move("group", self.diagram.name, axis))
             if size is not None:
-                moves.append(Move("tile", self.diagram.name, axis, _size(axis, size)))
-            if moves:
-                out = out._move(*moves)
+                out = out._tile(axis, size)
         return out
 
     def undo(self) -> Derivation:
-        """The derivation before its last move.
-
-        An expansion stays: it is no choice of the reader's, and every later move needs it.
-        """
-        moves = list(self.trail.moves)
-        while moves and moves[-1].rule == "separate":
-            moves.pop()
-        if not moves or moves[-1].rule == "expand":
-            return self
-        last = moves.pop()
-        labels = RULES[last.rule].invert(self.labels, last)
-        return Derivation(self.diagram, labels, Trail(tuple(moves)))
+        """The derivation before its last move, and before what came with that move."""
+        kept = list(self.trail.moves)
+        while kept and kept[-1].rule == "separate":
+            kept.pop()
+        kept = kept[:-1]
+        while kept and kept[-1].rule in {"hold", "expand"}:
+            kept.pop()
+        trail = Trail(tuple(kept))
+        return Derivation(self.diagram, trail.replay().get(self.diagram.name, Labels()), trail)
 
     def legal(self) -> tuple[Move, ...]:
         """Every group or stream move that is legal now."""
@@ -210,15 +215,21 @@ def separations(kernel: Kernel) -> list[Move]:
     return [Move("separate", kernel.name, s.place, note=str(s)) for s in kernel.stream.separations]
 
 
-def replayed(diagram: Diagram, trail: Trail) -> Mapping[str, Labels]:
-    """The labels that a trail leads to on `diagram`, each move checked again."""
+def replayed(diagram: Diagram, trail: Trail) -> Derivation:
+    """The derivation that a trail of one kernel leads to on `diagram`, each move checked again.
+
+    Raises:
+        Refusal: a move is not legal on this diagram.
+    """
     out = Derivation.start(diagram)
+    held: list[str] = []
     for m in trail:
-        if m.rule == "stream":
-            out = out.stream(m.argument, passes=m.value or 1)
+        if m.rule == "hold":
+            held.append(m.argument)
+        elif m.rule == "stream":
+            out, held = out.stream(m.argument, passes=m.value or 1, hold=held), []
         elif m.rule == "group":
             out = out.group(m.argument)
-        elif m.rule == "tile":
-            labels = RULES["tile"].apply(out.labels, m)
-            out = Derivation(diagram, labels, out.trail.then(m))
-    return {diagram.name: out.labels}
+        elif m.rule == "tile" and m.value is not None:
+            out = out._tile(m.argument, m.value)
+    return out

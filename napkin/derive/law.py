@@ -1,19 +1,23 @@
-"""The law of folds, executed: fold(xs + ys) == merge(fold(xs), fold(ys)).
+"""The law of folds, executed: B(f(x), y) == f(x (+) y), and merge(f(x), f(y)) == f(x (+) y).
 
-Every derived fold is run on chunks of any lengths, and its merge on any split, with the same
-nodes that kernels are written from (arXiv 2505.09326, Def. 1).
+A fold is run on chunks of any lengths, and its merge on any split, with the same nodes that
+kernels are written from, and compared with the diagram's own value (arXiv 2505.09326, Def. 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from napkin.derive.fold import Pass, Stream
-from napkin.diagram.evaluate import Array, evaluate
+from napkin.derive.kernel import Kernel, leaves, tensor_of
+from napkin.diagram.evaluate import Array, aligned, close_to, evaluate
 from napkin.diagram.node import Node
+from napkin.errors import Refusal
 
 States = dict[str, Array]
 
@@ -85,9 +89,7 @@ def folded(
         for i, e in enumerate(step.emits):
             at = e.node.axes.index(stream.axis)
             outputs[e.output] = np.concatenate([p[i] for p in pieces], axis=at)
-    tails = evaluate([e.node for e in stream.tails], known, sizes, scalars)
-    outputs |= {e.output: value for e, value in zip(stream.tails, tails, strict=True)}
-    return finals, outputs
+    return finals, outputs | finished(stream, finals, known, sizes, scalars)
 
 
 def merged(
@@ -107,3 +109,142 @@ def merged(
         out[s.name] = np.array(np.broadcast_to(value, left[s.name].shape))
         bind[s.leaf("new")] = out[s.name]
     return out
+
+
+def finished(
+    stream: Stream,
+    states: States,
+    bind: Mapping[Node, Array],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float] | None = None,
+) -> dict[str, Array]:
+    """The outputs that do not carry the axis, from final states."""
+    known = {**bind, **{s.leaf("new"): states[s.name] for s in stream.states}}
+    values = evaluate([e.node for e in stream.tails], known, sizes, scalars)
+    return {e.output: value for e, value in zip(stream.tails, values, strict=True)}
+
+
+@dataclass(frozen=True)
+class Breach:
+    """Where a fold breaks its law.
+
+    Attributes:
+        what: the output or the state that differs.
+        lengths: the lengths of the chunks.
+        error: the relative error.
+    """
+
+    what: str
+    lengths: tuple[int, ...]
+    error: float
+
+    def __str__(self) -> str:
+        cut = ", ".join(map(str, self.lengths))
+        return f"{self.what} differs by {self.error:.2g} from its value in one piece on ({cut})"
+
+
+def ranges(lengths: Sequence[int]) -> list[range]:
+    """Consecutive pieces of an axis, from their lengths."""
+    ends = [0, *np.cumsum(lengths, dtype=int).tolist()]
+    return [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+
+
+def breach(
+    kernel: Kernel,
+    arrays: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    lengths: Sequence[int],
+    scalars: Mapping[str, float] | None = None,
+    tolerance: float = 1e-9,
+) -> Breach | None:
+    """Where the fold of `kernel` breaks its law on these arrays, the axis cut into `lengths`.
+
+    Folded chunk by chunk, it must give what the diagram computes on the whole; and in every pass
+    the states of the chunks, each folded alone, must merge to the states of the whole.
+    """
+    s = kernel.stream
+    bind = {n: arrays[tensor_of(n)] for n in leaves([o.node for o in kernel.outputs])}
+    parts = ranges(lengths)
+    whole = [range(sizes[s.axis])]
+
+    def differs(what: str, found: Array, wanted: Array) -> Breach | None:
+        error = close_to(np.broadcast_to(found, np.shape(wanted)), wanted)
+        return Breach(what, tuple(lengths), error) if error > tolerance else None
+
+    found = folded(s, bind, sizes, parts, scalars)[1]
+    values = evaluate([o.node for o in kernel.outputs], bind, sizes, scalars)
+    stored = {e.output: e.node for e in (*(e for p in s.passes for e in p.emits), *s.tails)}
+    for o, wanted in zip(kernel.outputs, values, strict=True):
+        value = aligned(found[o.name], stored[o.name].axes, o.axes)
+        bad = differs(f"output {o.name}", value, aligned(wanted, o.node.axes, o.axes))
+        if bad:
+            return bad
+    known = dict(bind)
+    finals = folded(s, bind, sizes, whole, scalars)[0]
+    for step in s.passes:
+
+        def join(left: States, right: States, step: Pass = step) -> States:
+            return merged(step, left, right, sizes, scalars)
+
+        nothing = start(s, step, sizes)
+        alone = [
+            advance(s, step, nothing, chunk_of(known, s.axis, p), p, sizes, scalars)[0]
+            for p in parts
+        ]
+        grown = reduce(join, alone, nothing)
+        nested = reduce(lambda right, left: join(left, right), reversed(alone), nothing)
+        for x in step.states:
+            for joined in (grown, nested):
+                bad = differs(f"merged state {x.name}", joined[x.name], finals[x.name])
+                if bad:
+                    return bad
+        known |= {x.leaf("new"): finals[x.name] for x in step.states}
+    return None
+
+
+def assert_law(
+    kernel: Kernel,
+    *,
+    trials: int = 20,
+    seed: int = 0,
+    lengths: Sequence[int] = (0, 1, 1, 2, 3, 5),
+    extremes: Mapping[str, Sequence[float]] | None = None,
+    scalars: Mapping[str, float] | None = None,
+    tolerance: float = 1e-9,
+) -> None:
+    """Execute the law of a streamed kernel on random arrays in random ragged chunks.
+
+    The axis is never empty as a whole: a mean, or a division by a norm, of nothing has no value.
+
+    Args:
+        lengths: what the length of a chunk is drawn from.
+        extremes: per tensor, values that some of its entries take.
+
+    Raises:
+        Refusal: the fold broke its law.
+    """
+    rng = np.random.default_rng(seed)
+    for _ in range(trials):
+        cut = [int(n) for n in rng.choice(list(lengths), size=rng.integers(1, 7))]
+        cut += [] if any(cut) else [1]
+        sizes = {a: int(rng.integers(1, 5)) for a in kernel.axes}
+        sizes[kernel.stream.axis] = sum(cut)
+        arrays = {
+            a.tensor: _random(a.leaf, sizes, rng, (extremes or {}).get(a.tensor, ()))
+            for a in kernel.reads
+        }
+        bad = breach(kernel, arrays, sizes, cut, scalars, tolerance)
+        if bad:
+            raise Refusal(f"fold {kernel.stream.axis}", kernel.name, f"its law fails: {bad}")
+
+
+def _random(
+    leaf: Node, sizes: Mapping[str, int], rng: np.random.Generator, extremes: Sequence[float]
+) -> Array:
+    shape = [sizes[a] for a in leaf.axes]
+    if leaf.kind != "real":
+        return rng.integers(0, 2 if leaf.kind == "bool" else 4, size=shape)
+    values = rng.normal(size=shape)
+    if extremes:
+        values = np.where(rng.random(shape) < 0.3, rng.choice(list(extremes), size=shape), values)
+    return values

@@ -86,7 +86,8 @@ class Meaning:
         if self.side_of(n) != "mixed":
             return self.symbol(n)
         expression = self._mixed(n)
-        self._known.setdefault(expression, n)
+        if all(self.split(expression)):  # it may have simplified to one side, and other axes
+            self._known.setdefault(expression, n)
         return expression
 
     def symbol(self, n: Node) -> sympy.Symbol:

@@ -19,7 +19,7 @@ from napkin.derive.fold import Emit, Pass, Separation, State, Stream, state_leaf
 from napkin.derive.meaning import Meaning, NotSeparable, Side, sign
 from napkin.derive.separate import additive, running_symbols, separate, separate_by
 from napkin.diagram.evaluate import evaluate
-from napkin.diagram.infer import along, pointwise
+from napkin.diagram.infer import along, pointwise, rebuilt
 from napkin.diagram.listing import text
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, number, over, postorder, substitute
 from napkin.errors import Refusal
@@ -99,7 +99,10 @@ class _Streaming:
             p = 1 + max((self.pass_of[f] for f in self.uses[n]), default=-1)
             if p >= self.allowed:
                 raise self._refuse(
-                    n, f"output {name} carries {self.axis} and needs a reduction over it to finish"
+                    n,
+                    f"output {name} carries {self.axis} and needs a reduction over it to finish",
+                    f"follow it by a reduction over {self.axis}",
+                    self._again,
                 )
             emits[p].append(Emit(name, self._finally(n)))
         live = self._live(emits, tails)
@@ -114,13 +117,14 @@ class _Streaming:
             tuple(self.separations),
         )
 
-    def _refuse(self, n: Node, reason: str) -> Refusal:
+    def _refuse(self, n: Node, reason: str, *others: str) -> Refusal:
         place = self.names.get(n) or text(n, self.names)
-        nearest = (
-            f"follow it by a reduction over {self.axis}, hold {self.axis} whole, "
-            f"or read {self.axis} a second time"
-        )
+        nearest = " or ".join([*others, f"hold {self.axis} whole"])
         return Refusal(f"stream {self.axis}", place, reason, nearest)
+
+    @property
+    def _again(self) -> str:
+        return f"read {self.axis} once more (passes={self.allowed + 1})"
 
     def _no_scans(self) -> None:
         for n in self.order:
@@ -152,13 +156,31 @@ class _Streaming:
 
     def _current(self, n: Node, p: int) -> Node:
         """`n` inside pass `p`: folds of the pass at their newest, earlier ones final."""
-        by = {f: v if self.pass_of[f] == p else self.final[f] for f, v in self.now.items()}
-        # Each pass counts for itself: a running mean is over what the pass has seen.
-        by |= {f: self._plain(f, p).leaf("new") for f in by if is_count(f) and f in self._in(n)}
-        return substitute([n], by)[n]
+        return self._at(n, p, {})
 
-    def _in(self, n: Node) -> frozenset[Node]:
-        return self.uses.get(n) or frozenset(postorder([n]))
+    def _at(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
+        if n not in done:
+            waits = [f for f in self._uses_of(n) if not is_count(f)]
+            if all(self.pass_of[f] < p for f in waits):
+                done[n] = self._finally(n)
+            elif n in self.now:
+                done[n] = self.now[n]
+            else:
+                done[n] = rebuilt(n, tuple(self._beside(a, p, done) for a in n.args))
+        return done[n]
+
+    def _beside(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
+        # Each pass counts for itself: a mean so far is over what the pass has seen.
+        uses = self._uses_of(n)
+        if uses and all(is_count(f) for f in uses):
+            return substitute([n], {f: self._plain(f, p).leaf("new") for f in uses})[n]
+        return self._at(n, p, done)
+
+    def _uses_of(self, n: Node) -> frozenset[Node]:
+        if n not in self.uses:
+            below = frozenset[Node]().union(*(self._uses_of(a) for a in n.args))
+            self.uses[n] = below | {n} if n in self.now else below
+        return self.uses[n]
 
     # --- one reduction ----------------------------------------------------------------------
 
@@ -185,8 +207,9 @@ class _Streaming:
                     f,
                     f"its body {text(f.args[0], self.names)} does not separate from {others} "
                     f"({reason})",
+                    self._again,
                 )
-        raise self._refuse(f, f"it needs an earlier pass over {self.axis} to finish")
+        raise self._refuse(f, f"it needs an earlier pass over {self.axis} to finish", self._again)
 
     def _plain(self, f: Node, p: int) -> State:
         """The state of a reduction whose body is known at each chunk."""
@@ -369,7 +392,8 @@ class _Streaming:
         repair = (b_new * b_old.inv()).applyfunc(lambda e: sympy.factor(sympy.simplify(e)))
         if not sympy.simplify(repair * b_old - b_new).is_zero_matrix:
             raise NotSeparable(f.op, "sympy cannot prove the repair")
-        olds = {s: self._old_and_new(meaning.nodes[s], p) for s in rs}
+        starts = self._starts(rs, renamed, repair, meaning, p)
+        olds = {s: self._old_and_new(meaning.nodes[s], p, starts[s]) for s in rs}
         names = [self._name(f, stem if not i else f"{stem}_{i}") for i in range(len(basis))]
         axes, gone = f.axes, over(f)
         known = [None] + [
@@ -439,28 +463,58 @@ class _Streaming:
                 table[symbol] = node("scalar", params=(f"{shown}_{when}",))
         return ", ".join(text(_filled(e, table, meaning), {}) for e in row)
 
-    def _old_and_new(self, r: Node, p: int) -> dict[str, Node]:
+    def _starts(
+        self, rs: list[Any], renamed: Mapping[Any, Any], repair: Any, meaning: Meaning, p: int
+    ) -> dict[Any, float]:
+        """The value of each running result before the first chunk, from which a repair is finite.
+
+        That is its value on nothing where possible. Where it has none (0/0), or the repair from it
+        is not finite, any value does that keeps its sign: what it repairs is still all zero.
+        """
+        choices: list[list[float]] = []
+        for s in rs:
+            r = meaning.nodes[s]
+            own = self._before(r, p)
+            choices.append([own, 1.0] if sign(r) == "positive" else [own, 0.0, 1.0])
+        symbols = [*rs, *(renamed[s] for s in rs)]
+        entries = sympy.lambdify(symbols, list(repair), "numpy")
+        for chosen in itertools.product(*choices):
+            with np.errstate(all="ignore"):
+                found = [
+                    entries(*map(np.float64, (*chosen, *[later] * len(rs))))
+                    for later in (0.7, 2.3, 1e4)
+                ]
+            if np.isfinite(np.asarray(found, float)).all():
+                return dict(zip(rs, chosen, strict=True))
+        raise NotSeparable(str(repair[0, 0]), "no start makes its repair finite")
+
+    def _before(self, r: Node, p: int) -> float:
+        """The value of a running result on nothing; NaN where it has none."""
+        value = self._current(r, p)
+        start = {n: self._init(n) for n in postorder([value]) if n.op == "state"}
+        return _value_at(value, start)
+
+    def _old_and_new(self, r: Node, p: int, first: float | None = None) -> dict[str, Node]:
         """The values of a running result before and after a step, and on both sides of a merge."""
-        if (r, p) in self.plain:
-            state = self.plain[r, p]
-        elif (r, p) in self.carried:
+        plain = self.plain.get((r, p))
+        if (r, p) in self.carried:
             state = self.carried[r, p]
+        elif plain is not None and (first is None or first == plain.init):
+            state = plain
         else:
+            assert first is not None
             value = self._current(r, p)
-            leaves = [n for n in postorder([value]) if n.op == "state"]
-            start = {n: np.asarray(self._init(str(n.params[0]))) for n in leaves}
-            init = _value_at(value, start, otherwise=1.0 if sign(r) == "positive" else 0.0)
             name = self._name(r, self.names.get(r) or "r")
             # Both a step and a merge read it off the results that stand before it ("new").
-            state = State(name, r.axes, r.kind, init, value, value, "carried")
+            state = State(name, r.axes, r.kind, first, value, value, "carried")
             self.states[p].append(state)
             self.carried[r, p] = state
         values = {tag: state.leaf(tag) for tag in ("old", "new", "left", "right")}
         values["merged"] = state_leaf(state.name, "new", state.axes, state.kind)
         return values
 
-    def _init(self, name: str) -> float:
-        return next(s.init for ss in self.states for s in ss if s.name == name)
+    def _init(self, leaf: Node) -> float:
+        return next(s.init for ss in self.states for s in ss if s.name == leaf.params[0])
 
     def _from_folds(
         self, row: list[Any], columns: list[Any], f: Node, p: int, meaning: Meaning, rs: list[Any]
@@ -535,14 +589,11 @@ def _scaled(n: Node, factor: Node) -> Node:
     return pointwise("mul", (n, factor))
 
 
-def _value_at(value: Node, start: Mapping[Node, Any], otherwise: float) -> float:
-    """A carried value before the first chunk. Where it has none (0/0) any finite one does, since
-    it repairs a state that is all zero; it keeps its sign, so that the repair stays finite."""
-    unknown = [n for n in postorder([value]) if n.op in {"input", "size", "scalar"}]
-    bind = {**start, **{n: np.ones([1] * len(n.axes)) for n in unknown}}
-    flat = {n: v.reshape([1] * len(n.axes)) for n, v in bind.items()}
-    found = float(np.ravel(evaluate([value], flat, {}, {})[0])[0])
-    return otherwise if found != found else found
+def _value_at(value: Node, start: Mapping[Node, float]) -> float:
+    """A term where every state has its first value, and inputs, sizes and scalars are 1."""
+    leaves = [n for n in postorder([value]) if n.op in {"input", "size", "scalar", "state"}]
+    bind = {n: np.full([1] * len(n.axes), start.get(n, 1.0)) for n in leaves}
+    return float(np.ravel(evaluate([value], bind, {}, {})[0])[0])
 
 
 def _basis(

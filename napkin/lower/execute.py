@@ -1,17 +1,19 @@
 """The loop program run in numpy, group by group and chunk by chunk, counting what it moves.
 
-This is what the kernel does, without Triton: the counts are the H that the cost room predicts, and
-the value is the diagram's.
+This is what the kernel does, without Triton: the counts are the H and M that the cost room
+predicts, and the value is the diagram's.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from napkin.cost.memory import alive
 from napkin.cost.traffic import Direction
 from napkin.derive.kernel import Kernel, is_read, tensor_of
 from napkin.derive.law import advance, chunk_of, start
@@ -21,12 +23,14 @@ from napkin.diagram.node import Node
 
 @dataclass
 class Execution:
-    """Outputs of a run, and the values that crossed per tensor and direction."""
+    """Outputs of a run, the values that crossed per tensor and direction, and the most values of
+    inputs and results (M) that one group held at once."""
 
     outputs: dict[str, Array]
     moved: dict[tuple[str, Direction], int] = field(
         default_factory=dict[tuple[str, Direction], int]
     )
+    peak: int = 0
 
     @property
     def total(self) -> int:
@@ -37,6 +41,10 @@ class Execution:
         """Note that a part of a tensor crossed."""
         key = (tensor, direction)
         self.moved[key] = self.moved.get(key, 0) + values
+
+    def hold(self, values: int) -> None:
+        """Note that one group holds so many values at this point."""
+        self.peak = max(self.peak, values)
 
 
 def execute(
@@ -77,17 +85,24 @@ def _group(
 ) -> None:
     s = kernel.stream
     extents = {**sizes, **{a: len(part) for a, part in box.items()}}
+    held = sum(_size(o.axes, extents) for o in kernel.outputs if s.axis not in o.axes)
     for access in kernel.reads:
         if not access.loops:
             out.count(access.tensor, "read", known[access.leaf].size)
+            held += known[access.leaf].size
+    if not s.axis:
+        for column in alive(kernel):
+            out.hold(sum(_size(n.axes, extents) for n in column))
     for i, step in enumerate(s.passes):
         states = start(s, step, extents)
         for first in range(0, sizes[s.axis], tiles[s.axis]):
             part = range(first, min(first + tiles[s.axis], sizes[s.axis]))
             inside = chunk_of(known, s.axis, part)
-            for access in kernel.reads:
-                if i in access.loops:
-                    out.count(access.tensor, "read", inside[access.leaf].size)
+            loaded = [a for a in kernel.reads if i in a.loops]
+            for access in loaded:
+                out.count(access.tensor, "read", inside[access.leaf].size)
+            stored = sum(_size(e.node.axes, {**extents, s.axis: len(part)}) for e in step.emits)
+            out.hold(held + sum(inside[a.leaf].size for a in loaded) + stored)
             states, emitted = advance(s, step, states, inside, part, sizes, scalars, box)
             for e, value in zip(step.emits, emitted, strict=True):
                 _write(kernel, e.output, e.node, value, {**box, s.axis: part}, sizes, out)
@@ -96,6 +111,10 @@ def _group(
     tails = evaluate([e.node for e in s.tails], known, sizes, scalars, box)
     for e, value in zip(s.tails, tails, strict=True):
         _write(kernel, e.output, e.node, value, box, sizes, out)
+
+
+def _size(axes: Sequence[str], extents: Mapping[str, int]) -> int:
+    return math.prod(extents[a] for a in axes)
 
 
 def _write(

@@ -52,11 +52,9 @@ class Choice:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """Smaller is better: time, then traffic, then the larger chunk and the fewer warps."""
-        # Times within a few percent of each other are one time to a model of this kind.
-        bucket = round(math.log(self.time.seconds) * 40)
+        """Smaller is better: time, then fewer passes, the larger chunk and the fewer warps."""
         chunk = self.tiles.get(self.kernel.stream.axis, 1)
-        return (bucket, self.bytes, len(self.kernel.stream.passes), -chunk, self.warps)
+        return (self.time.seconds, len(self.kernel.stream.passes), -chunk, self.warps)
 
 
 def power_of_two(size: int) -> int:

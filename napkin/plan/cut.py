@@ -87,9 +87,11 @@ class _Cutting:
         self.sizes, self.dtype, self.machine = sizes, dtype, machine
         self.order = _order(outputs)
         self.heavy = [n for n in self.order if _is_heavy(n)]
+        self.place = {n: i for i, n in enumerate(self.order)}
         self.level = self._levels()
         self.results = {o.node for o in outputs}
         self.named = {o.node: o for o in reversed(outputs)}
+        self.readers = self._readers()
         self.cache: dict[object, Choice | None] = {}
         self.tensor_names: dict[Node, str] = {}
         self.frontiers: dict[tuple[Node, int], frozenset[Node]] = {}
@@ -181,10 +183,11 @@ class _Cutting:
         piece = self._piece(wanted, j - 1)
         if piece is not None:
             return [piece]
-        if j < i or len(wanted) == 1:
-            return None
-        # One reduction whose readers want it and something wider: the wider are kernels after it.
         heavy = self.heavy[i]
+        if j < i or wanted == [heavy]:
+            return None
+        # One reduction whose readers want something wider, or want it under other axis names:
+        # that is computed by kernels after it.
         first = self._piece([heavy], i - 1)
         rest = [self._piece([n], i) for n in wanted if n is not heavy]
         if first is None or any(p is None for p in rest):
@@ -193,16 +196,26 @@ class _Cutting:
 
     def _wanted(self, j: int, i: int) -> list[Node]:
         """What heavy terms j to i (and their pointwise followers) hand on."""
-        out: dict[Node, None] = {}
-        for n in self.results:
-            if j <= self.level[n] <= i:
-                out[n] = None
-            elif self.level[n] > i and not _is_heavy(n):
-                out.update(dict.fromkeys(m for m in self._below(n, i) if j <= self.level[m] <= i))
-        for k in range(i + 1, len(self.heavy)):
-            below = self._below(self.heavy[k], i)
-            out.update(dict.fromkeys(m for m in below if j <= self.level[m] <= i))
-        return [n for n in self.order if n in out]
+        out: dict[Node, None] = {n: None for n in self.results if j <= self.level[n] <= i}
+        for n in dict.fromkeys(n for at in range(j, i + 1) for n in self.readers[at]):
+            if self.level[n] > i:
+                below = self._below(n, i)
+                out.update(dict.fromkeys(m for m in below if j <= self.level[m] <= i))
+        return sorted(out, key=lambda n: self.place[n])
+
+    def _readers(self) -> list[list[Node]]:
+        """For each heavy term, the heavy terms and results that something of its level goes into."""
+        out: list[list[Node]] = [[] for _ in self.heavy]
+        touches: dict[Node, frozenset[int]] = {}
+        for n in self.order:
+            below = frozenset[int]().union(*(touches[a] for a in n.args))
+            touches[n] = frozenset({self.level[n]}) if _is_heavy(n) else below
+            if _is_heavy(n) or n in self.results:
+                for at in below - {-1}:
+                    out[at].append(n)
+            if not _is_heavy(n) and self.level[n] >= 0:
+                touches[n] = below | {self.level[n]}
+        return out
 
     def _below(self, n: Node, boundary: int) -> frozenset[Node]:
         """Arrays of level at most `boundary` that computing `n` reads directly."""

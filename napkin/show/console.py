@@ -1,0 +1,97 @@
+"""Where output goes: tables and trees by rich, JSON as it is, progress beside them on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, and how many steps of how many are done."""
+
+_PIPED_WIDTH = 120
+"""Columns where nobody said how wide the output is."""
+
+
+def console(stream: Any = None) -> Console:
+    """A console that writes texts as they are: no markup, no emoji, no guessing of colours."""
+    from rich.console import Console
+
+    file = sys.stdout if stream is None else stream
+    known = file.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    width = None if known else _PIPED_WIDTH
+    return Console(file=file, width=width, markup=False, emoji=False, highlight=False)
+
+
+def emit(*things: RenderableType) -> None:
+    """Print to stdout.
+
+    Rendered first and written at once, so that a reader who left is an error of ours to handle.
+    """
+    made = console()
+    with made.capture() as caught:
+        for thing in things:
+            made.print(thing)
+    lines = caught.get().strip("\n").split("\n")
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in lines))
+
+
+def table(*columns: str, title: str = "", right: tuple[str, ...] = ()) -> Table:
+    """An empty table; the columns in `right` hold numbers."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for name in columns:
+        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return made
+
+
+def json_text(data: Any) -> str:
+    """`data` as JSON text; a number that JSON cannot write (NaN, an infinity) becomes null."""
+    return json.dumps(_writable(data), indent=2, allow_nan=False) + "\n"
+
+
+def _writable(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {k: _writable(v) for k, v in cast("dict[Any, Any]", data).items()}
+    if isinstance(data, list | tuple):
+        return [_writable(v) for v in cast("list[Any]", data)]
+    if isinstance(data, float) and not math.isfinite(data):
+        return None
+    return data
+
+
+def emit_json(data: Any) -> None:
+    """Print `data` to stdout as JSON."""
+    sys.stdout.write(json_text(data))
+
+
+@contextmanager
+def progress() -> Generator[Progress]:
+    """A progress bar on stderr, or nothing where stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda text, done, total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Bar(*columns, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda text, done, total: bar.update(
+            task, description=text, completed=done, total=total
+        )

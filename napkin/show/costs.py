@@ -1,0 +1,160 @@
+"""Costs in symbols beside their numbers: transfers, memory, and the optimum for a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from napkin.cost.bound import Optimum
+from napkin.cost.traffic import ITEM_BYTES
+from napkin.diagram.symbols import MEMORY, group_symbol, size_symbol, stream_symbol
+from napkin.errors import InputError
+from napkin.plan.plan import Plan, PlannedKernel
+from napkin.show.console import table
+from napkin.show.plans import heading, term_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+def cost_json(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data, with the optimum of each kernel: for long axes, and at its sizes."""
+    out = plan.to_json()
+    for data, k in zip(out["kernels"], plan.kernels, strict=True):
+        data["optimum"] = _optimum_json(_canonical(k))
+        data["at_sizes"] = _at_sizes_json(plan, k)
+    return out
+
+
+def cost_view(plan: Plan) -> list[RenderableType]:
+    """The costs of a plan as tables."""
+    out: list[RenderableType] = [heading(plan), ""]
+    for k in plan.kernels:
+        out += [_transfers(k), _memory(k), _optima(plan, k)]
+    return out
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+
+def inner_values(plan: Plan) -> int:
+    """Values that fit in the shared memory of one group: M, in numbers."""
+    return plan.machine.shared_per_block // ITEM_BYTES[plan.dtype]
+
+
+def _numbers(k: PlannedKernel) -> dict[Any, int]:
+    out: dict[Any, int] = {size_symbol(a): n for a, n in k.choice.sizes.items()}
+    out |= {group_symbol(a): k.tiles[a] for a in k.choice.kernel.group}
+    axis = k.choice.kernel.stream.axis
+    return out | ({stream_symbol(axis): k.tiles[axis]} if axis else {})
+
+
+def _at(expression: Any, numbers: Mapping[Any, int]) -> float:
+    return float(expression.subs(numbers))
+
+
+def _canonical(k: PlannedKernel) -> Optimum | str:
+    try:
+        return k.cost.optimum()
+    except InputError as error:
+        return str(error)
+
+
+def _at_sizes(plan: Plan, k: PlannedKernel) -> Optimum | str:
+    """The optimum in the regime of the plan's sizes and machine, or why there is none."""
+    try:
+        return k.cost.optimum(sizes=k.choice.sizes, memory=inner_values(plan))
+    except InputError as error:
+        return str(error)
+
+
+# --- plain data ---------------------------------------------------------------------------------
+
+
+def _optimum_json(found: Optimum | str) -> dict[str, Any]:
+    if isinstance(found, str):
+        return {"none": found}
+    return {
+        "tiles": {str(v): str(e) for v, e in found.tiles.items()},
+        "bound": str(found.bound),
+        "terms": [{"alpha": str(t.alpha), "beta": str(t.beta)} for t in found.terms],
+        "multiplier": str(found.multiplier),
+        "clipped": [str(v) for v in found.clipped],
+        "arbitrary": [str(v) for v in found.arbitrary],
+        "exact": found.exact,
+    }
+
+
+def _at_sizes_json(plan: Plan, k: PlannedKernel) -> dict[str, Any]:
+    found = _at_sizes(plan, k)
+    out = {"M": inner_values(plan), **_optimum_json(found)}
+    out["H"] = k.H.values(k.choice.sizes, k.tiles)
+    if not isinstance(found, str):
+        out["H_least"] = round(_at(found.bound, {**_numbers(k), MEMORY: inner_values(plan)}))
+    return out
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def _transfers(k: PlannedKernel) -> Table:
+    numbers = ("values", "bytes")
+    made = table("tensor", "direction", "H in values", *numbers,
+                 title=f"kernel {k.name}: transfers", right=numbers)  # fmt: skip
+    for (tensor, direction), count in k.bytes.items():
+        own = [t for t in k.H.parts if (t.tensor, t.direction) == (tensor, direction)]
+        values = sum(t.values(k.choice.sizes, k.tiles) for t in own)
+        symbolic = sum(t.total for t in own)
+        made.add_row(tensor, direction, str(symbolic), f"{values:,}", f"{count:,}")
+    total = k.H.values(k.choice.sizes, k.tiles)
+    made.add_section()
+    made.add_row("all", "", str(k.H.total), f"{total:,}", f"{sum(k.bytes.values()):,}")
+    at = _numbers(k)
+    for name, part in (("a group", k.H.per_group), ("a step", k.H.per_step)):
+        if part != 0:
+            made.add_row(name, "", str(part), f"{_at(part, at):,.0f}", "")
+    return made
+
+
+def _memory(k: PlannedKernel) -> Table:
+    numbers = ("values", "bytes")
+    made = table("memory", "in values", *numbers,
+                 title=f"kernel {k.name}: memory of a group", right=numbers)  # fmt: skip
+    made.add_row("M", str(k.M), f"{_at(k.M, _numbers(k)):,.0f}", "")
+    made.add_row("shared memory, predicted", "", "", f"{k.shared_bytes:,}")
+    made.add_row(f"shared memory of {k.machine.name}", "", "", f"{k.machine.shared_per_block:,}")
+    return made
+
+
+def _optima(plan: Plan, k: PlannedKernel) -> Table:
+    at_sizes = _at_sizes(plan, k)
+    room = inner_values(plan)
+    made = table("", "for long axes", f"at these sizes, M = {room:,}",
+                 title=f"kernel {k.name}: the optimum for M values of memory")  # fmt: skip
+    columns = [_rows(_canonical(k), None), _rows(at_sizes, {**_numbers(k), MEMORY: room})]
+    for name in dict.fromkeys(n for c in columns for n in c):
+        made.add_row(name, *(c.get(name, "") for c in columns))
+    made.add_section()
+    total = k.H.values(k.choice.sizes, k.tiles)
+    if not isinstance(at_sizes, str):
+        least = _at(at_sizes.bound, {**_numbers(k), MEMORY: room})
+        made.add_row("least H, in values", "", f"{least:,.0f}")
+    made.add_row("H with the tiles of the plan", "", f"{total:,}")
+    return made
+
+
+def _rows(found: Optimum | str, numbers: Mapping[Any, int] | None) -> dict[str, str]:
+    """What an optimum says, by name; tiles with their numbers where there are any."""
+    if isinstance(found, str):
+        return {"none": found}
+    out = {"bound": str(found.bound) + ("" if found.exact else ", to leading order")}
+    for i, t in enumerate(found.terms):
+        out[f"term {i + 1}"] = term_text(t)
+    for v, e in found.tiles.items():
+        value = "" if numbers is None or e.is_number else f" = {_at(e, numbers):,.1f}"
+        clipped = ", all of the axis or 1" if v in found.clipped else ""
+        free = ", any split does" if v in found.arbitrary else ""
+        out[f"tile {v}"] = f"{e}{value}{clipped}{free}"
+    out["multiplier"] = str(found.multiplier)
+    return out

@@ -1,0 +1,62 @@
+"""Writing files: whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+from napkin.errors import InputError
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write `content` to `path`: to a temporary file beside it, which then takes its name.
+
+    What is there and is no regular file (/dev/null, a pipe) is written to as it is.
+
+    Raises:
+        InputError: it cannot be written; a file that was there before is untouched.
+    """
+    with _refusing(path):
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; name a file in it, as in {path / 'name.svg'}")
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return
+        target = path.resolve()
+        beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            with beside.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+
+
+def writable_folder(path: Path) -> None:
+    """Make `path` a folder that files can be written into.
+
+    Raises:
+        InputError: it cannot be one.
+    """
+    with _refusing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".napkin.{os.getpid()}.tmp"
+        probe.touch(exist_ok=False)
+        probe.unlink()
+
+
+@contextlib.contextmanager
+def _refusing(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(
+            f"{path} cannot be written: {reason}; name a place where you may write"
+        ) from None

@@ -1,0 +1,98 @@
+"""A plan as it is read: the derivation as a tree, then what each kernel costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from napkin.cost.bound import Term
+from napkin.derive.trail import Move, Trail
+from napkin.plan.plan import Plan, PlannedKernel
+from napkin.show.options import sizes_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.tree import Tree
+
+
+def heading(plan: Plan) -> str:
+    """What is planned, where, in which type and at which sizes."""
+    return f"{plan.name} on {plan.machine.name}, {plan.dtype}, {sizes_text(plan.sizes)}"
+
+
+def plan_view(plan: Plan) -> list[RenderableType]:
+    """The derivation and the costs of a plan."""
+    tables = [kernel_table(k) for k in plan.kernels]
+    total = f"predicted time {plan.seconds * 1e6:,.1f} us"
+    if len(tables) > 1:
+        total += f", of {len(tables)} kernels"
+    return [trail_tree(plan.trail, heading(plan)), "", *tables, total]
+
+
+def trail_tree(trail: Trail, title: str) -> Tree:
+    """Kernels, their moves, and under each stream the separations that make it legal."""
+    from rich.tree import Tree
+
+    root = Tree(title)
+    for kernel, moves in groupby(trail, key=lambda move: move.kernel):
+        branch = stem = root.add(kernel)
+        for move in moves:
+            if move.rule == "separate":
+                stem.add(f"separate {move.note or move.argument}")
+                continue
+            leaf = branch.add(_words(move))
+            if move.rule == "stream":
+                stem = leaf
+    return root
+
+
+def _words(move: Move) -> str:
+    if move.rule == "stream" and move.value:
+        return f"stream {move.argument} in {move.value} passes"
+    return str(move)
+
+
+def kernel_table(k: PlannedKernel) -> Table:
+    """The costs of one kernel, a line each."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=f"kernel {k.name}", title_justify="left", title_style="bold",
+                 box=box.SIMPLE, show_header=False)  # fmt: skip
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, text in _rows(k):
+        made.add_row(name, text)
+    return made
+
+
+def _rows(k: PlannedKernel) -> Iterable[tuple[str, str]]:
+    moved: dict[str, int] = {}
+    for (tensor, _), count in k.bytes.items():
+        moved[tensor] = moved.get(tensor, 0) + count
+    yield "H", f"{k.H.total} values = {sum(moved.values()):,} bytes"
+    for tensor, count in moved.items():
+        yield f"  {_called(k, tensor)}", f"{k.H.per_tensor[tensor]} values = {count:,} bytes"
+    yield "M", f"{k.M} values"
+    yield "bound", str(k.bound)
+    yield "terms", "; ".join(term_text(t) for t in k.terms)
+    yield "operations", str(k.flops)
+    yield "tiles", sizes_text(k.tiles)
+    yield "launch", f"{k.choice.warps} warps, {k.choice.stages} stages"
+    limit = k.machine.shared_per_block
+    yield "shared memory", f"{k.shared_bytes:,} of {limit:,} bytes"
+    yield "time", f"{k.choice.time.seconds * 1e6:,.1f} us"
+    yield "limited by", k.choice.time.limited_by
+
+
+def term_text(t: Term) -> str:
+    """`alpha * M**-beta`, its parts kept apart."""
+    return f"{t.alpha}, times M**(-{t.beta})" if t.beta else str(t.alpha)
+
+
+def _called(k: PlannedKernel, tensor: str) -> str:
+    """The kernel's name of a tensor, with the plan's where that is another."""
+    ours = k.binding.get(tensor, tensor)
+    return tensor if ours == tensor else f"{tensor} ({ours})"

@@ -1,0 +1,95 @@
+"""A verdict as it is read: every prediction beside what was found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from napkin.plan.plan import Plan
+from napkin.show.console import table
+from napkin.show.plans import heading
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_STEPS = 1024
+"""Tiles that the interpreter gets through in well under a minute."""
+
+
+def asked_sizes(plan: Plan) -> dict[str, int] | None:
+    """The plan's sizes to check at, or None (a choice of small ones) where they are so large that
+    interpreting every tile would take minutes."""
+    steps = 0
+    for k in plan.kernels:
+        cut = [a for a in k.choice.kernel.axes if a not in k.choice.kernel.whole]
+        steps += math.prod(-(-plan.sizes[a] // k.tiles[a]) for a in cut)
+    return dict(plan.sizes) if steps <= _STEPS else None
+
+
+def verdict_view(plan: Plan, data: Mapping[str, Any]) -> list[RenderableType]:
+    """The verdict whose plain data are given, as tables."""
+    out: list[RenderableType] = [heading(plan), "", _values(data["values"])]
+    if data["traffic"]:
+        out.append(_traffic(data["traffic"]))
+    if data["resources"]:
+        out.append(_resources(data["resources"]))
+    out += list(data.get("notes", ()))
+    said = "every prediction holds" if data["ok"] else "some prediction does NOT hold"
+    return [*out, f"{plan.name}: {said}"]
+
+
+def _values(values: Mapping[str, Any]) -> Table:
+    made = table("case", "output", "relative error", "at most", "", title="values",
+                 right=("relative error", "at most"))  # fmt: skip
+    whole = {"case": "all", "output": "all", **values}
+    for row in values.get("rows") or [whole]:
+        error, most = row["relative_error"], row["tolerance"]
+        good = error is not None and error <= most
+        made.add_row(
+            row["case"], row["output"], f"{error:.2e}", f"{most:.0e}", "ok" if good else "WRONG"
+        )
+    return made
+
+
+def _traffic(rows: list[Mapping[str, Any]]) -> Table:
+    numbers = ("predicted", "counted")
+    made = table("case", "kernel", "tensor", "direction", "predicted", "", "counted",
+                 title="bytes", right=numbers)  # fmt: skip
+    for row in rows:
+        same = row["predicted"] == row["counted"]
+        made.add_row(
+            row.get("case", ""),
+            row["kernel"],
+            row["tensor"],
+            row["direction"],
+            f"{row['predicted']:,}",
+            "=" if same else "!=",
+            f"{row['counted']:,}",
+            style=None if same else "red",
+        )
+    return made
+
+
+def _resources(rows: list[Mapping[str, Any]]) -> Table:
+    numbers = ("predicted", "compiled", "registers", "spills")
+    made = table("kernel", "arch", "predicted", "", "compiled", "registers", "spills", "note",
+                 title="bytes of shared memory", right=numbers)  # fmt: skip
+    for row in rows:
+        predicted, compiled = row["shared_predicted"], row["shared_compiled"]
+        made.add_row(
+            row["kernel"],
+            row["arch"],
+            _number(predicted),
+            "=" if predicted == compiled else "!=",
+            _number(compiled),
+            _number(row["registers"]),
+            _number(row["spills"]),
+            row.get("note") or "",
+        )
+    return made
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"

@@ -1,0 +1,1 @@
+"""Plans on torch tensors: the kernels launched on a GPU."""

@@ -1,0 +1,110 @@
+"""Launch a plan's kernels on CUDA tensors."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from napkin.check.running import launch_of, outputs_of, plan_for
+from napkin.cost.traffic import item_dtype
+from napkin.errors import InputError
+from napkin.plan.plan import Plan
+
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+    "int32": torch.int32,
+    "bool": torch.bool,
+}
+
+
+@lru_cache(maxsize=256)
+def module_of(source: str) -> ModuleType:
+    """The kernel file imported as a module; Triton reads a kernel's text from its file."""
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    root = Path(tempfile.gettempdir()) / f"napkin-{os.getuid()}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    path = root / f"kernel_{digest}.py"
+    if not path.exists() or path.read_text() != source:
+        with tempfile.NamedTemporaryFile("w", dir=root, delete=False) as part:
+            part.write(source)
+        os.replace(part.name, path)
+    name = f"napkin_kernel_{digest}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
+    """`plan(Q, K, V)` on CUDA tensors: outputs in the plan's storage type, on their device.
+
+    Raises:
+        InputError: tensors on several devices, or of another storage type than the plan's.
+    """
+    diagram = plan.diagram
+    sizes = diagram.sizes_of([tuple(a.shape) for a in arrays])
+    values = diagram.check_scalars(scalars)
+    chosen = plan_for(plan, sizes)
+    devices = {a.device for a in arrays}
+    if len(devices) > 1:
+        raise InputError(f"{plan.name}: tensors are on {', '.join(map(str, devices))}; use one")
+    tensors: dict[str, torch.Tensor] = {}
+    for a, n in zip(arrays, diagram.inputs, strict=True):
+        wanted = DTYPES[item_dtype(n.kind, plan.dtype)]
+        if a.dtype != wanted:
+            if n.kind == "real":
+                raise InputError(
+                    f"{plan.name}: {n.params[0]} is {a.dtype}, but the plan stores {plan.dtype}; "
+                    f"derive with the tensors' dtype, or convert them"
+                )
+            a = a.to(wanted)
+        tensors[str(n.params[0])] = a
+    device = devices.pop()
+    launch_all(chosen, tensors, sizes, values, device)
+    found = tuple(tensors[chosen.tensor_of[o.name]] for o in diagram.outputs)
+    return found[0] if len(found) == 1 else found
+
+
+def launch_all(
+    plan: Plan,
+    tensors: dict[str, torch.Tensor],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+    device: torch.device,
+) -> None:
+    """Launch every kernel on the current stream; outputs are added to `tensors`."""
+    for name, axes, kind in outputs_of(plan):
+        shape = [sizes[a] for a in axes]
+        dtype = DTYPES[item_dtype(kind, plan.dtype)]
+        tensors[name] = torch.empty(shape, dtype=dtype, device=device)
+    module = module_of(plan.source)
+    with torch.cuda.device(device):
+        for k in plan.kernels:
+            strides = {t: tensors[t].stride() for t in k.binding.values()}
+            call = launch_of(k, sizes, scalars, strides)
+            if not call.grid:
+                continue
+            args = [
+                tensors[k.binding[call.tensors[a]]] if a in call.tensors else call.scalars[a]
+                for a in call.order
+            ]
+            getattr(module, k.name)[(call.grid,)](
+                *args,
+                **call.constexprs,
+                num_warps=k.choice.warps,
+                num_stages=k.choice.stages,
+            )

@@ -106,11 +106,6 @@ class Derivation:
                 trail = trail.then(*separations(made))
         return self._at(labels, trail, made)
 
-    def _tile(self, axis: str, size: int) -> Derivation:
-        # A size is no condition: the kernel stays as it is.
-        m = Move("tile", self.diagram.name, axis, _size(axis, size))
-        return self._at(RULES["tile"].apply(self.labels, m), self.trail.then(m), self.kernel)
-
     def _at(self, labels: Labels, trail: Trail, kernel: Kernel) -> Derivation:
         out = Derivation(self.diagram, labels, trail)
         # What is known already need not be derived again.
@@ -152,7 +147,7 @@ class Derivation:
             moves.append(Move("hold", self.diagram.name, held))
         moves.append(Move("stream", self.diagram.name, axis, None if passes == 1 else passes))
         out = self._move(*moves)
-        return out if chunk is None else out._tile(axis, chunk)
+        return out if chunk is None else out.tile(**{axis: chunk})
 
     def group(self, *axes: str, **tiles: int | None) -> Derivation:
         """Cut weaved axes into groups: `group("q")` or `group(q=128)`.
@@ -167,7 +162,29 @@ class Derivation:
             if axis not in dict(out.labels.group):
                 out = out._move(Move("group", self.diagram.name, axis))
             if size is not None:
-                out = out._tile(axis, size)
+                out = out.tile(**{axis: size})
+        return out
+
+    def tile(self, **sizes: int) -> Derivation:
+        """Fix the size of groups and of the chunk: `tile(q=128, x=64)`.
+
+        Raises:
+            Refusal: an axis is not cut.
+        """
+        out = self
+        for axis, size in sizes.items():
+            out._known(axis)
+            if axis != out.labels.stream and axis not in dict(out.labels.group):
+                raise Refusal(
+                    f"tile {axis}",
+                    self.diagram.name,
+                    f"{axis} is neither grouped nor streamed",
+                    f"cut {axis} first with group or stream",
+                )
+            m = Move("tile", self.diagram.name, axis, _size(axis, size))
+            labels = RULES["tile"].apply(out.labels, m)
+            # A size is no condition: the kernel stays as it is.
+            out = self._at(labels, out.trail.then(m), out.kernel)
         return out
 
     def undo(self) -> Derivation:
@@ -231,5 +248,5 @@ def replayed(diagram: Diagram, trail: Trail) -> Derivation:
         elif m.rule == "group":
             out = out.group(m.argument)
         elif m.rule == "tile" and m.value is not None:
-            out = out._tile(m.argument, m.value)
+            out = out.tile(**{m.argument: m.value})
     return out

@@ -6,6 +6,7 @@ kernels are written from, and compared with the diagram's own value (arXiv 2505.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -146,7 +147,7 @@ class Breach:
 def ranges(lengths: Sequence[int]) -> list[range]:
     """Consecutive pieces of an axis, from their lengths."""
     ends = [0, *np.cumsum(lengths, dtype=int).tolist()]
-    return [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    return [range(a, b) for a, b in itertools.pairwise(ends)]
 
 
 def breach(

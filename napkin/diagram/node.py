@@ -8,7 +8,7 @@ subterms are shared without a pass that looks for them.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Literal
 
 Kind = Literal["real", "int", "bool"]
@@ -103,8 +103,9 @@ def union_axes(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(axis for n in nodes for axis in n.axes))
 
 
-def postorder(roots: Iterable[Node]) -> Iterator[Node]:
-    """Every node under `roots`, arguments first, each once (without recursion)."""
+def postorder(roots: Iterable[Node], stop: Container[Node] = ()) -> Iterator[Node]:
+    """Every node under `roots`, arguments first, each once (without recursion); nothing below a
+    node of `stop`."""
     seen: set[Node] = set()
     for root in roots:
         stack = [(root, False)]
@@ -115,21 +116,27 @@ def postorder(roots: Iterable[Node]) -> Iterator[Node]:
             elif current not in seen:
                 seen.add(current)
                 stack.append((current, True))
-                stack.extend((a, False) for a in reversed(current.args) if a not in seen)
+                if current not in stop:
+                    stack.extend((a, False) for a in reversed(current.args) if a not in seen)
 
 
 def rewrite(
-    roots: Iterable[Node], change: Callable[[Node, tuple[Node, ...]], Node | None]
+    roots: Iterable[Node],
+    change: Callable[[Node, tuple[Node, ...]], Node | None],
+    given: Mapping[Node, Node] | None = None,
 ) -> dict[Node, Node]:
     """Rebuild the terms under `roots` from the leaves up.
 
     `change(old, new_args)` gives the new node, or None to keep the operator on the new arguments.
-    Returns the map from every old node to its new one. Axes and kinds are inferred again.
+    Nodes of `given` become what it says, and what lies below them is left alone. Returns the map
+    from every old node to its new one. Axes and kinds are inferred again.
     """
     from napkin.diagram.infer import rebuilt
 
-    done: dict[Node, Node] = {}
-    for old in postorder(roots):
+    done: dict[Node, Node] = dict(given or {})
+    for old in postorder(roots, done):
+        if old in done:
+            continue
         args = tuple(done[a] for a in old.args)
         new = change(old, args)
         if new is None:
@@ -140,7 +147,7 @@ def rewrite(
 
 def substitute(roots: Iterable[Node], by: Mapping[Node, Node]) -> dict[Node, Node]:
     """`rewrite` that replaces the nodes named in `by` and keeps the rest."""
-    return rewrite(roots, lambda old, _: by.get(old))
+    return rewrite(roots, lambda old, args: None, by)
 
 
 def factors(body: Node) -> tuple[Node, ...]:

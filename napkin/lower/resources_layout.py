@@ -206,72 +206,128 @@ def within_warps(a: Layout, b: Layout) -> bool:
 
 
 @functools.lru_cache(4096)
-def convert_bytes(a: Layout, b: Layout, bits: int) -> int:
+def convert_bytes(a: Layout, b: Layout, bits: int, capability: int) -> int:
     """Shared memory, in bytes, to go from layout `a` to `b`: what one round moves.
 
     Bits that are registers on both sides need not be in memory together: the conversion runs in
-    rounds, one per value of them, each reusing the memory. Bits that a wide access or the 32 banks
-    cover stay in every round.
+    rounds, one per value of them, each reusing the memory. Bits that one access or the 32 banks
+    cover stay in every round, so the instructions chosen on both sides decide the size.
     """
-    return 0 if within_warps(a, b) else scratch_bytes(a, b, bits)
+    if within_warps(a, b):
+        return 0
+    matrix = [_ROWS, _COLUMNS] if bits == 16 else [_ROWS]
+    stores = [_PLAIN, *matrix] if capability >= 90 else [_PLAIN]  # stmatrix came with sm_90
+    best: tuple[int, int, int] | None = None
+    for s in stores:
+        for d in [_PLAIN, *matrix]:
+            found = _with_instructions(a, b, bits, s, d)
+            if found is not None and (best is None or found[:2] < best[:2]):
+                best = found
+    return scratch_bytes(a, b, bits) if best is None else best[2]
+
+
+@dataclass(frozen=True)
+class _Access:
+    """Lanes that hold neighbours in memory, and lanes that give the addresses of one wavefront."""
+
+    together: Bits
+    addresses: Bits
+
+
+_PLAIN = _Access((), (0, 1, 2))  # 16 bytes a thread
+_ROWS = _Access((0, 1), (2, 3, 4))  # ldmatrix, stmatrix
+_COLUMNS = _Access((2, 3, 4), (0, 1))  # the same, transposed
+
+
+def _with_instructions(
+    a: Layout, b: Layout, bits: int, store: _Access, load: _Access
+) -> tuple[int, int, int] | None:
+    """Bank conflicts, minus the rounds, and the bytes of one round; None where a pair of
+    instructions cannot serve."""
+    full = (128 // bits).bit_length() - 1
+    vector = _joint(a, b, full, store.together, load.together)
+    if vector is None:
+        return None
+    tiles = _addressed(a, store, vector), _addressed(b, load, vector)
+    if tiles[0] is None or tiles[1] is None:
+        return None
+    rank = math.prod(a.shape).bit_length() - 1
+    segment = _spread(vector, tiles[0], tiles[1], rank, bits)
+    common = sum(s in a.held and s in b.held for s in segment)
+    spare = min(len(x.together) + len(x.addresses) - 3 for x in (store, load))
+    rounds = max(0, common - spare)
+    conflicts = sum(1 << _overlap(segment, t) for t in tiles)
+    return conflicts, -rounds, (1 << rank >> rounds) * bits // 8
+
+
+def _joint(a: Layout, b: Layout, full: int, mine: Bits, other: Bits) -> list[int] | None:
+    """The 16 bytes that both instructions move whole, or None."""
+    if len(mine) > len(other):
+        return _joint(b, a, full, other, mine)
+    count = full - len(other)  # registers of the side that moves fewer
+    common = [r for r in a.held if r in b.held]
+    if count < 0 or len(common) < count:
+        return None
+    lanes = [b.lane[i] for i in other]
+    if 0 in lanes or any(a.lane[i] == 0 for i in mine):
+        return None
+    extra = len(other) - len(mine)
+    if any(lane not in a.held for lane in lanes[:extra]):
+        return None
+    if [a.lane[i] for i in mine] != lanes[extra:]:
+        return None
+    return [*common[:count], *lanes]
+
+
+def _addressed(a: Layout, access: _Access, vector: Sequence[int]) -> list[int] | None:
+    need = 3 - len(access.addresses)
+    extra = [r for r in a.held if r not in vector][:need]
+    return None if len(extra) < need else [*extra, *(a.lane[i] for i in access.addresses)]
+
+
+def _overlap(x: Sequence[int], y: Sequence[int]) -> int:
+    return len(_reduced(x)) + len(_reduced(y)) - len(_reduced([*x, *y]))
 
 
 def scratch_bytes(a: Layout, b: Layout, bits: int) -> int:
-    """Bytes of one round of a conversion through shared memory."""
+    """Bytes of one round of a conversion through shared memory with plain loads and stores."""
     rank = math.prod(a.shape).bit_length() - 1
     vector = _vector(a, b, bits)
-    bank = min((1024 // ((1 << len(vector)) * bits)).bit_length() - 1, rank - len(vector))
-    segment = _segment(
-        {*vector, *_tile(a, vector, bits)} - {0},
-        {*vector, *_tile(b, vector, bits)} - {0},
-        rank,
-        rank - bank - len(vector),
-    )
+    drop = max(0, ((1 << len(vector)) * bits // 32).bit_length() - 1)
+    tiles = [list(x.lane[: len(x.lane) - drop]) for x in (a, b)]
+    segment = _spread(vector, tiles[0], tiles[1], rank, bits)
     rounds = sum(s in a.held and s in b.held for s in segment)
     return max(1, (1 << rank >> rounds) * bits // 8)
 
 
 def _vector(a: Layout, b: Layout, bits: int) -> list[int]:
-    """The bits that one access covers: common registers, then what fills a 4-byte bank and what
-    widens the access of one side without conflicts on the other."""
-    common = [r for r in a.held if r in b.held][: (128 // bits).bit_length() - 1]
-    per_bank = max(0, (32 // bits).bit_length() - 1)
-    lanes = (set(a.lane), set(b.lane))
-
-    def widening(registers: Sequence[int], have: Sequence[int], other: set[int]) -> list[int]:
-        most = (128 // max(bits, 32)).bit_length() - 1
-        return [r for r in registers if r not in have and r in other][:most]
-
-    from_a = True
-    if (1 << len(common)) * bits < 32:
-        ra, rb = list(a.held), list(b.held)
-        front = [ra[: len(common)] == common, rb[: len(common)] == common]
-        if common and not any(front):
-            ra = common + [r for r in ra if r not in common]
-            rb = common + [r for r in rb if r not in common]
-            front = [True, True]
-
-        def filled(registers: Sequence[int]) -> list[int]:
-            return common + list(registers[len(common) : per_bank])
-
-        if all(front):
-            from_a = widening(ra, filled(ra), lanes[1]) >= widening(rb, filled(rb), lanes[0])
-        else:
-            from_a = front[0]
-        common = filled(ra if from_a else rb)
-        if from_a:
-            return common + widening(ra, common, lanes[1])
-        return common + widening(rb, common, lanes[0])
-    return common + widening(a.held, common, lanes[1])
+    """The bits that one access covers: common registers; up to a 4-byte bank, what is a register
+    on one side and a warp on the other, since warps do not conflict."""
+    vector = [r for r in a.held if r in b.held][: (128 // bits).bit_length() - 1]
+    need = (32 // bits).bit_length() - 1
+    if len(vector) >= need:
+        return vector
+    warps = [[w for w in x.warp if w] for x in (a, b)]
+    one = [r for r in a.held if r not in vector and r in warps[1]]
+    two = [r for r in b.held if r not in vector and r in warps[0]]
+    if len(one) == len(two):
+        vector += one if one and min(one) < min(two) else two
+    else:
+        vector += max(one, two, key=len)
+    if len(vector) < need:
+        vector += [w for w in warps[0] if w in warps[1]]
+    for i in range(max(map(len, warps))):
+        vector += [w[i] for w in warps if i < len(w) and w[i] not in vector]
+    return vector[:need]
 
 
-def _tile(a: Layout, vector: Sequence[int], bits: int) -> list[int]:
-    """The lanes of one wavefront: fewer where each lane moves 8 or 16 bytes."""
-    wide = 0
-    while wide < min(len(vector), len(a.held)) and a.held[wide] == vector[wide]:
-        wide += 1
-    drop = max(0, ((1 << wide) * bits // 32).bit_length() - 1)
-    return [b for b in a.lane[: len(a.lane) - drop] if b not in vector]
+def _spread(
+    vector: Sequence[int], a: Sequence[int], b: Sequence[int], rank: int, bits: int
+) -> list[int]:
+    """The bits above one line of the 32 banks."""
+    line = 1024 // ((1 << len(vector)) * bits)
+    bank = min(line.bit_length() - 1, rank - len(vector))
+    return _segment({*vector, *a} - {0}, {*vector, *b} - {0}, rank, rank - bank - len(vector))
 
 
 def _segment(a: set[int], b: set[int], rank: int, length: int) -> list[int]:

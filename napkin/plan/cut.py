@@ -204,7 +204,7 @@ class _Cutting:
         return sorted(out, key=lambda n: self.place[n])
 
     def _readers(self) -> list[list[Node]]:
-        """For each heavy term, the heavy terms and results that something of its level goes into."""
+        """For each heavy term, the heavy terms and results that its level's arrays go into."""
         out: list[list[Node]] = [[] for _ in self.heavy]
         touches: dict[Node, frozenset[int]] = {}
         for n in self.order:
@@ -269,13 +269,14 @@ class _Cutting:
         def change(old: Node, args: tuple[Node, ...]) -> Node | None:
             if old.op == "rename":
                 return view(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
-            return leaf_of.get(old)
+            return None
 
-        done = rewrite(wanted, change)
+        done = rewrite(wanted, change, {n: leaf_of[n] for n in stored if n not in wanted})
         outputs = [Output(self._tensor(n), done[n], self._axes_of(n)) for n in wanted]
         key = _key(outputs)
         if key not in self.cache:
-            names = {done[n]: t for n, t in self.names.items() if n in done and n.op != "input"}
+            named = [n for n in done if n in self.names and n.op != "input"]
+            names = {done[n]: self.names[n] for n in named}
             names |= {o.node: o.name for o in outputs}
             title = self._title(wanted)
             self.cache[key] = best(title, outputs, names, self.sizes, self.dtype, self.machine)
@@ -301,7 +302,7 @@ class _Cutting:
                 if self.level[n] > boundary:
                     return None
                 found[n.args[0]] = None
-            elif n not in wanted and 0 <= self.level[n] and n in self._needed(n, boundary):
+            elif n not in wanted and self.level[n] >= 0 and n in self._needed(n, boundary):
                 found[n] = None
             else:
                 stack.extend(_arguments(n))

@@ -358,6 +358,4 @@ def test_fact_20_merge_is_associative_and_commutative(name: str) -> None:
             trees[i : i + 2] = [join(trees[i], trees[i + 1])]
         split = finished(kernel.stream, trees[0], bind, sizes)["O"]
         np.testing.assert_allclose(split, streamed, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(
-        streamed, softmax_contraction.evaluate(S, V), rtol=1e-12, atol=1e-12
-    )
+    np.testing.assert_allclose(streamed, softmax_contraction.evaluate(S, V), rtol=1e-12, atol=1e-12)

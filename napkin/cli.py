@@ -194,7 +194,9 @@ def generate_kernels(
     for line in outcome.written:
         print(out / line)
     if outcome.wrong:
-        say("\n".join(outcome.wrong))
+        what = f"{len(outcome.wrong)} found wrong in {out}"
+        what += "; napkin generate writes what is missing or differs" if check else ""
+        say("\n  ".join([what, *outcome.wrong]))
         raise typer.Exit(FAILED)
     print(f"{out} is up to date")
 

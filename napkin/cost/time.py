@@ -18,6 +18,10 @@ LAUNCH_SECONDS = 3e-6
 GROUP_SECONDS = 1e-6
 """Seconds from a group's first load to its last store, beside its work: two memory latencies."""
 
+CHUNK_SECONDS = {True: 0.2e-6, False: 0.7e-6}
+"""Seconds of a turn of the streamed loop beside its work, with loads pipelined or not: the second
+is a memory latency, the first a barrier."""
+
 EXPOSED = 0.1
 """Share of the faster pipes' time that is not hidden behind the slowest: an assumption, until it is
 measured; it makes a kernel that moves less the better one among equals."""
@@ -44,6 +48,8 @@ def predict(
     groups: int,
     resident: int = 1,
     overlapped: bool = True,
+    chunks: int = 0,
+    pipelined: bool = False,
 ) -> Time:
     """The time of a kernel.
 
@@ -54,6 +60,8 @@ def predict(
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor holds at once.
         overlapped: whether loads go on while the last chunk is computed.
+        chunks: turns of the streamed loop in one group.
+        pipelined: whether their loads are started a turn or more ahead.
     """
     clock = machine.clock
     lanes = machine.sms * clock
@@ -67,7 +75,8 @@ def predict(
     waves = groups / (machine.sms * resident)
     idle = math.ceil(waves) / waves if waves else 1.0
     pipes = {k: v * idle for k, v in pipes.items()}
-    pipes["latency"] = math.ceil(waves) * GROUP_SECONDS
+    turn = CHUNK_SECONDS[pipelined]
+    pipes["latency"] = math.ceil(waves) * (GROUP_SECONDS + chunks * turn)
     pipes["DRAM"] = outer_bytes / machine.dram_rate
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest] + EXPOSED * (sum(pipes.values()) - pipes[slowest])

@@ -131,11 +131,6 @@ class _Search:
         self.counts: tuple[Count, ...] = counts(kernel)
         self.dtypes = storage(kernel, dtype)
         self.in_product = {a for p in self.held.products for role in p for a in role}
-        distinct = {(t.tensor, t.direction): t for t in self.parts}
-        self.outer = sum(
-            math.prod(sizes[a] for a in t.axes) * ITEM_BYTES[self.dtypes[t.tensor]]
-            for t in distinct.values()
-        )
 
     def choices(self) -> Iterator[Choice]:
         """Every setting that fits."""
@@ -213,10 +208,33 @@ class _Search:
             ),
         )
         overlapped = stages > 1 or resident > 1 or not self.kernel.stream.axis
+        streamed = self.kernel.stream.axis
+        chunks = -(-self.sizes[streamed] // tiles[streamed]) if streamed else 0
         time = predict(
-            self.machine, self.dtype, work, inner, self.outer, groups, resident, overlapped
+            self.machine,
+            self.dtype,
+            work,
+            inner,
+            self._outer(tiles, groups, resident),
+            groups,
+            resident,
+            overlapped,
+            chunks * len(self.kernel.stream.passes),
+            bool(self.held.streamed_operands),
         )
         return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
+
+    def _outer(self, tiles: Mapping[str, int], groups: int, resident: int) -> float:
+        """Bytes from and to the outermost memory: each tensor once, and what a later pass reads
+        again where the groups that run together read more than L2 holds."""
+        together = min(groups, self.machine.sms * resident)
+        total = 0.0
+        for t in {(t.tensor, t.direction): t for t in self.parts}.values():
+            size = math.prod(self.sizes[a] for a in t.axes) * ITEM_BYTES[self.dtypes[t.tensor]]
+            live = size * together / groups
+            again = t.times if live > self.machine.level("l2").capacity.value / 2 else 1
+            total += size * again
+        return total
 
     def _waste(self, tiles: Mapping[str, int]) -> float:
         """Lanes computed over lanes wanted: padded tiles do work that nobody reads."""

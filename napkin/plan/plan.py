@@ -213,6 +213,11 @@ class Plan:
         """
         return import_module("napkin.check.running").run(self, arrays, scalars)
 
+    def bound_call(self, *arrays: Any, **scalars: float) -> Any:
+        """A function without arguments that runs the kernels on these CUDA tensors again and
+        again into the same outputs: what to time."""
+        return import_module("napkin.torch.run").bound_call(self, arrays, scalars)
+
     def __repr__(self) -> str:
         return import_module("napkin.plan.text").plan_text(self)
 

@@ -97,4 +97,5 @@ def _bug(error: Exception) -> int:
 def _drop(stream: Any) -> None:
     """Let what a stream still holds go nowhere, so that it raises no more when Python ends."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        number = stream.fileno()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)

@@ -7,8 +7,8 @@ import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 
 from napkin.check.running import launch_of, outputs_of, plan_for
 from napkin.cost.traffic import item_dtype
+from napkin.diagram.node import Node
 from napkin.errors import InputError
 from napkin.plan.plan import Plan
 
@@ -55,6 +56,30 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
     Raises:
         InputError: tensors on several devices, or of another storage type than the plan's.
     """
+    chosen, tensors, calls = prepared(plan, arrays, scalars)
+    for call in calls:
+        call()
+    found = tuple(tensors[chosen.tensor_of[o.name]] for o in plan.diagram.outputs)
+    return found[0] if len(found) == 1 else found
+
+
+def bound_call(
+    plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]
+) -> Callable[[], None]:
+    """A function that launches the kernels on these tensors, with nothing left to work out."""
+    _, _, calls = prepared(plan, arrays, scalars)
+
+    def again() -> None:
+        for call in calls:
+            call()
+
+    return again
+
+
+def prepared(
+    plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]
+) -> tuple[Plan, dict[str, torch.Tensor], list[Callable[[], Any]]]:
+    """The plan for these shapes, all tensors, and the launches in order."""
     diagram = plan.diagram
     sizes = diagram.sizes_of([tuple(a.shape) for a in arrays])
     values = diagram.check_scalars(scalars)
@@ -62,49 +87,52 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
     devices = {a.device for a in arrays}
     if len(devices) > 1:
         raise InputError(f"{plan.name}: tensors are on {', '.join(map(str, devices))}; use one")
-    tensors: dict[str, torch.Tensor] = {}
-    for a, n in zip(arrays, diagram.inputs, strict=True):
-        wanted = DTYPES[item_dtype(n.kind, plan.dtype)]
-        if a.dtype != wanted:
-            if n.kind == "real":
-                raise InputError(
-                    f"{plan.name}: {n.params[0]} is {a.dtype}, but the plan stores {plan.dtype}; "
-                    f"derive with the tensors' dtype, or convert them"
-                )
-            a = a.to(wanted)
-        tensors[str(n.params[0])] = a
+    tensors = {
+        str(n.params[0]): _stored(a, n, plan)
+        for a, n in zip(arrays, diagram.inputs, strict=True)
+    }
     device = devices.pop()
-    launch_all(chosen, tensors, sizes, values, device)
-    found = tuple(tensors[chosen.tensor_of[o.name]] for o in diagram.outputs)
-    return found[0] if len(found) == 1 else found
-
-
-def launch_all(
-    plan: Plan,
-    tensors: dict[str, torch.Tensor],
-    sizes: Mapping[str, int],
-    scalars: Mapping[str, float],
-    device: torch.device,
-) -> None:
-    """Launch every kernel on the current stream; outputs are added to `tensors`."""
-    for name, axes, kind in outputs_of(plan):
+    for name, axes, kind in outputs_of(chosen):
         shape = [sizes[a] for a in axes]
         dtype = DTYPES[item_dtype(kind, plan.dtype)]
         tensors[name] = torch.empty(shape, dtype=dtype, device=device)
+    return chosen, tensors, list(_launches(chosen, tensors, sizes, values, device))
+
+
+def _stored(a: Any, n: Node, plan: Plan) -> torch.Tensor:
+    wanted = DTYPES[item_dtype(n.kind, plan.dtype)]
+    if a.dtype != wanted and n.kind == "real":
+        raise InputError(
+            f"{plan.name}: {n.params[0]} is {a.dtype}, but the plan stores {plan.dtype}; "
+            "derive with the tensors' dtype, or convert them"
+        )
+    return a.to(wanted)
+
+
+def _launches(
+    plan: Plan,
+    tensors: Mapping[str, torch.Tensor],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+    device: torch.device,
+) -> Iterator[Callable[[], Any]]:
     module = module_of(plan.source)
+    for k in plan.kernels:
+        strides = {t: tensors[t].stride() for t in k.binding.values()}
+        call = launch_of(k, sizes, scalars, strides)
+        if not call.grid:
+            continue
+        args = [
+            tensors[k.binding[call.tensors[a]]] if a in call.tensors else call.scalars[a]
+            for a in call.order
+        ]
+        kernel = getattr(module, k.name)[(call.grid,)]
+        settings = {"num_warps": k.choice.warps, "num_stages": k.choice.stages}
+        yield partial(_launch, device, kernel, args, {**call.constexprs, **settings})
+
+
+def _launch(
+    device: torch.device, kernel: Any, args: Sequence[Any], named: Mapping[str, Any]
+) -> None:
     with torch.cuda.device(device):
-        for k in plan.kernels:
-            strides = {t: tensors[t].stride() for t in k.binding.values()}
-            call = launch_of(k, sizes, scalars, strides)
-            if not call.grid:
-                continue
-            args = [
-                tensors[k.binding[call.tensors[a]]] if a in call.tensors else call.scalars[a]
-                for a in call.order
-            ]
-            getattr(module, k.name)[(call.grid,)](
-                *args,
-                **call.constexprs,
-                num_warps=k.choice.warps,
-                num_stages=k.choice.stages,
-            )
+        kernel(*args, **named)

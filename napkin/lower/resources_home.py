@@ -1,0 +1,255 @@
+"""The register layout in which each term of a loop program is computed.
+
+Loads and products fix a layout; arithmetic between them takes the layout of a product where it has
+one, else that of a load, and a reduction leaves the rest of its argument's layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from napkin.cost.traffic import ITEM_BYTES
+from napkin.derive.kernel import is_read, tensor_of
+from napkin.diagram.evaluate import is_constant
+from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
+from napkin.lower.program import Program
+from napkin.lower.resources_dot import Dot, Unit, dot_of, fma, mma, unit, wgmma
+from napkin.lower.resources_layout import LANES, Layout, Mma, blocked, sliced
+
+WIDEST = 128
+"""Bits that one thread loads or stores at once."""
+
+
+class Tensors:
+    """How tensors lie in memory, and how a group loads their tiles.
+
+    `sizes` are the axis sizes of row-major tensors; without them every tensor is aligned.
+    """
+
+    def __init__(
+        self, program: Program, dtypes: Mapping[str, str], sizes: Mapping[str, int] | None
+    ) -> None:
+        self.program, self.dtypes, self.sizes = program, dtypes, sizes
+
+    def bits_of(self, tensor: str) -> int:
+        """Bits of one value."""
+        return 8 * ITEM_BYTES[self.dtypes[tensor]]
+
+    def bits(self, leaf: Node) -> int:
+        """Bits of one value of a reading."""
+        return self.bits_of(tensor_of(leaf))
+
+    def aligned(self, axes: Sequence[str]) -> bool:
+        """Whether tiles start at multiples of 16 values, and end there or at their own end."""
+        if self.sizes is None or not axes:
+            return True
+        sizes = [self.sizes[a] for a in axes]
+        steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes) - 1)]
+        ends = sizes[-1] % self.program.tiles[axes[-1]] == 0 or sizes[-1] % 16 == 0
+        return ends and all(s % 16 == 0 for s in steps)
+
+    def _values(self, tensor: str, axes: Sequence[str], warps: int) -> tuple[int, list[int]]:
+        """Values that one thread loads at once, and the dimensions from the contiguous one."""
+        dims = list(self.program.shape_of(axes))
+        order = list(range(len(dims)))[::-1]
+        if not axes or self.program.tiles[axes[-1]] == 1:
+            return 1, order
+        fast = next(i for i, d in enumerate(dims) if axes[-1] in self.program.dims[d])
+        order = [fast, *(i for i in order if i != fast)]
+        if not self.aligned(axes):
+            return 1, order
+        share = max(1, self.program.span(dims) // (warps * LANES))
+        widest = WIDEST // self.bits_of(tensor)
+        return min(widest, share, self.program.extent(dims[fast])), order
+
+    def layout(self, tensor: str, axes: Sequence[str], warps: int) -> Layout:
+        """The layout in which a tile is loaded or stored: coalesced."""
+        shape = tuple(self.program.extent(d) for d in self.program.shape_of(axes))
+        count, order = self._values(tensor, axes, warps)
+        values = tuple(count if i == order[0] else 1 for i in range(len(shape)))
+        return blocked(shape, values, tuple(order), warps).of(shape)
+
+    def width(self, leaf: Node, warps: int) -> int:
+        """Bits that one thread copies at once."""
+        dims = self.program.shape(leaf)
+        if not dims:
+            return 0
+        bits = self.bits(leaf)
+        if len(dims) == 1 and self.program.span(dims) < warps * LANES:
+            # Fewer values than threads: loaded again in the layout that wants them.
+            whole = min(WIDEST // bits, self.program.span(dims))
+            return bits * (whole if self.aligned(leaf.axes) else 1)
+        return bits * self._values(tensor_of(leaf), leaf.axes, warps)[0]
+
+
+def narrowed(whole: Layout, have: Sequence[int], want: Sequence[int]) -> Layout:
+    """A layout without the dimensions that are not wanted."""
+    left = list(have)
+    for d in reversed([d for d in have if d not in want]):
+        whole = sliced(whole, left.index(d))
+        left.remove(d)
+    return whole
+
+
+class Homes:
+    """Layouts of terms, found once each."""
+
+    def __init__(
+        self,
+        program: Program,
+        tensors: Tensors,
+        capability: int,
+        warps: int,
+        moving: set[Node],
+    ) -> None:
+        self.program, self.tensors = program, tensors
+        self.capability, self.warps, self.moving = capability, warps, moving
+        self.steps = {name: n for loop in program.loops for name, n in loop.steps.items()}
+        self._dots: dict[Node, Dot | None] = {}
+        self._home: dict[Node, tuple[Layout | None, bool]] = {}
+        self._finding: set[Node] = set()
+        self._result: dict[Node, Mma] = {}
+        self._regions()
+
+    # --- products ---------------------------------------------------------------------------
+
+    def dot(self, n: Node) -> Dot | None:
+        """The product that `n` is, if it is one."""
+        if n.op != "sum":
+            return None
+        if n not in self._dots:
+            self._dots[n] = dot_of(self.program, n)
+        return self._dots[n]
+
+    def _regions(self) -> None:
+        """Accumulators: products of one loop are laid out together."""
+        loops = [(*x.steps.values(), *x.emits.values()) for x in self.program.loops]
+        for roots in (*loops, tuple(self.program.tails.values())):
+            dots = [d for n in postorder(roots) if (d := self.dot(n)) is not None]
+            first: Mma | None = None
+            for d in dots:
+                rows, columns = self.program.span(d.rows), self.program.span(d.columns)
+                kind = self.unit(d)
+                if kind == "wgmma":
+                    below = {d.node, *self._readers(roots, d.node)}
+                    feeds = any(x.node in below for x in dots if x is not d)
+                    self._result[d.node] = wgmma(rows, columns, self.warps, feeds)
+                elif kind == "mma":
+                    made = first or mma(rows, columns, self.warps, len(dots) > 1)
+                    self._result[d.node] = made
+                    first = made
+
+    def _readers(self, roots: Sequence[Node], n: Node) -> set[Node]:
+        """Terms of the same step that depend on `n`."""
+        out = {n}
+        grew = True
+        while grew:
+            grew = False
+            for x in postorder(roots):
+                via = x.op == "state" and x.params[1] == "new"
+                args = (self.steps[str(x.params[0])],) if via else x.args
+                if x not in out and any(a in out for a in args):
+                    out.add(x)
+                    grew = True
+        return out
+
+    def bits(self, dot: Dot) -> int:
+        """Bits of an operand's values: those of the first tensor in the product."""
+        parts = [*dot.sides[0], *dot.sides[1]]
+        like = next((p for p in parts if is_read(p)), None)
+        if like is not None:
+            return self.tensors.bits(like)
+        return self.tensors.bits_of(self.program.kernel.outputs[0].name)
+
+    def unit(self, dot: Dot) -> Unit:
+        """The instruction that computes it."""
+        return unit(self.capability, self.bits(dot), self.program.span(dot.rows), self.warps)
+
+    def result(self, dot: Dot) -> Layout:
+        """The accumulator's layout."""
+        rows, columns = self.program.span(dot.rows), self.program.span(dot.columns)
+        if dot.node in self._result:
+            made = self._result[dot.node].of((rows, columns))
+        else:
+            made = fma(rows, columns, self.warps)
+        shape = tuple(self.program.extent(d) for d in (*dot.rows, *dot.columns))
+        return Layout(shape, made.register, made.lane, made.warp)
+
+    def operand(self, dot: Dot, side: int) -> Layout | None:
+        """The layout of an operand in registers; None where it is read from shared memory."""
+        if dot.node not in self._result or not dot.flat:
+            return None
+        shape = [self.program.span(dot.rows), self.program.span(dot.gone)]
+        if side == 1:
+            shape = [self.program.span(dot.gone), self.program.span(dot.columns)]
+        return self._result[dot.node].operand(side, shape, self.bits(dot))
+
+    def side(self, dot: Dot, side: int) -> Layout | None:
+        """The layout in which an operand is computed."""
+        return self._widest(dot.sides[side], dot.spans[side])[0]
+
+    # --- terms ------------------------------------------------------------------------------
+
+    def home(self, n: Node) -> Layout | None:
+        """The layout of a term's tile; None for scalars and for what fits any layout."""
+        return self._found(n)[0]
+
+    def from_product(self, n: Node) -> bool:
+        """Whether a term takes its layout from a product."""
+        return self._found(n)[1]
+
+    def work_dims(self, n: Node) -> tuple[int, ...]:
+        """The tile dimensions over which a term is computed: a reduction's include the reduced."""
+        if n.op in REDUCTIONS and self.dot(n) is None:
+            inner = factors(n.args[0]) if n.op == "sum" else n.args
+            gone = set(over(n))
+            inner = [p for p in inner if gone & set(p.axes)] or list(inner)
+            return tuple(sorted({d for p in inner for d in self.program.shape(p)}))
+        return self.program.shape(n)
+
+    def work(self, n: Node) -> Layout | None:
+        """The layout over `work_dims`."""
+        if n.op in REDUCTIONS and self.dot(n) is None:
+            inner = factors(n.args[0]) if n.op == "sum" else n.args
+            return self._widest(inner, self.work_dims(n))[0]
+        return self.home(n)
+
+    def _found(self, n: Node) -> tuple[Layout | None, bool]:
+        if n in self._home:
+            return self._home[n]
+        if n in self._finding:
+            return None, False  # a state that its own step reads: another argument decides
+        self._finding.add(n)
+        found = self._find(n)
+        self._finding.remove(n)
+        if found[0] is not None or not self._finding:
+            self._home[n] = found
+        return found
+
+    def _find(self, n: Node) -> tuple[Layout | None, bool]:
+        dims = self.program.shape(n)
+        if not dims or is_constant(n):
+            return None, False
+        if is_read(n):
+            return self.tensors.layout(tensor_of(n), n.axes, self.warps), False
+        if n.op == "state":
+            return self._found(self.steps[str(n.params[0])])
+        dot = self.dot(n)
+        if dot is not None:
+            out = (*dot.rows, *dot.columns)
+            return (self.result(dot), True) if out == tuple(dims) else (None, True)
+        if n.op in REDUCTIONS:
+            inner = factors(n.args[0]) if n.op == "sum" else n.args
+            wide = self.work_dims(n)
+            whole, product = self._widest(inner, wide)
+            if whole is None or not set(dims) <= set(wide):
+                return None, product
+            return narrowed(whole, wide, dims), product
+        return self._widest(n.args, dims)
+
+    def _widest(self, args: Sequence[Node], dims: Sequence[int]) -> tuple[Layout | None, bool]:
+        """The layout of arithmetic over `dims`: a product's if an argument has one."""
+        full = [self._found(a) for a in args if self.program.shape(a) == tuple(dims)]
+        known = [x for x in full if x[0] is not None]
+        return next((x for x in known if x[1]), known[0] if known else (None, False))

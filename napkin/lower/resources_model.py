@@ -1,0 +1,327 @@
+"""The operations of a loop program in order, and the shared memory that each one takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from napkin.derive.kernel import is_read
+from napkin.diagram.evaluate import is_constant
+from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
+from napkin.lower.program import Program
+from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
+from napkin.lower.resources_dot import Dot
+from napkin.lower.resources_home import Homes, Tensors, narrowed
+from napkin.lower.resources_layout import LANES, Layout, transposed
+
+NARROWEST = 32
+"""Bits of the narrowest asynchronous copy (PTX ISA, cp.async: 4, 8 or 16 bytes)."""
+
+
+class Model:
+    """Walks a program once; `peak` is the answer.
+
+    Times are counted in operations. A buffer is (first, last, bytes), both ends included.
+    """
+
+    def __init__(
+        self, program: Program, tensors: Tensors, capability: int, warps: int, stages: int
+    ) -> None:
+        self.program, self.tensors = program, tensors
+        self.capability, self.warps, self.stages = capability, warps, stages
+        self.axis = program.kernel.stream.axis
+        self.moving = _moving(program, self.axis)
+        self.homes = Homes(program, tensors, capability, warps, self.moving)
+        self.now = 0
+        self.buffers: list[tuple[int, int, int]] = []
+        self.done: dict[Node, int] = {}
+        self.rings: dict[Node, int] = {}
+        self.kept: dict[tuple[Node, int], tuple[int, int]] = {}
+        self.inside = False
+
+    def peak(self) -> int:
+        """The most bytes taken at once."""
+        program = self.program
+        for loop in program.loops:
+            for n in _invariants((*loop.steps.values(), *loop.emits.values()), self.moving):
+                self._visit(n)
+        for i in range(len(program.loops)):
+            self._loop(i)
+        for name, n in program.tails.items():
+            self._store(name, n)
+        ends = {last for _, last, _ in self.buffers}
+        return max(
+            (sum(size for a, b, size in self.buffers if a <= t <= b) for t in ends), default=0
+        )
+
+    # --- time -------------------------------------------------------------------------------
+
+    def _tick(self) -> int:
+        self.now += 1
+        return self.now
+
+    def _take(self, size: int, since: int | None = None) -> None:
+        """`size` bytes now, or since an earlier operation."""
+        now = self._tick()
+        if size:
+            self.buffers.append((now if since is None else since, now, size))
+
+    def _loop(self, index: int) -> None:
+        loop = self.program.loops[index]
+        before, start = dict(self.done), self._tick()
+        roots = (*loop.steps.values(), *loop.emits.values())
+        self.inside, self.rings = True, self._rings(roots)
+        for root in loop.steps.values():
+            self._visit(root)
+        for name, n in loop.emits.items():
+            self._store(name, n)
+        end = self._tick()
+        for leaf, slots in self.rings.items():
+            self.buffers.append((start, end, slots * self._bytes(leaf)))
+        self.buffers += [(since, end, size) for since, size in self.kept.values()]
+        self.inside, self.rings, self.done = False, {}, before
+        self.kept.clear()
+        self._late(roots)
+
+    # --- rings ------------------------------------------------------------------------------
+
+    def _bytes(self, leaf: Node) -> int:
+        return self.program.span(self.program.shape(leaf)) * self.tensors.bits(leaf) // 8
+
+    def _rings(self, roots: Sequence[Node]) -> dict[Node, int]:
+        """The chunks that are copied ahead, with their slots: those that feed a product's operands
+        and can be copied asynchronously."""
+        if self.stages < 2:
+            return {}
+        found: dict[Node, None] = {}
+        straight: set[Node] = set()
+        indirect: set[Node] = set()
+        for n in self._within(roots):
+            dot = self.homes.dot(n)
+            for side in (0, 1) if dot else ():
+                assert dot is not None
+                for p in dot.sides[side]:
+                    found.update((x, None) for x in self._within([p]) if is_read(x))
+            if dot is None:
+                indirect.update(a for a in _arguments(n) if is_read(a))
+                continue
+            for side in (0, 1):
+                parts = dot.sides[side]
+                alone = len(parts) == 1 and self.homes.unit(dot) == "wgmma" and dot.flat
+                (straight if alone else indirect).update(p for p in parts if is_read(p))
+        out: dict[Node, int] = {}
+        for leaf in found:
+            width = self.homes.tensors.width(leaf, self.warps)
+            if leaf in self.moving and width >= NARROWEST:
+                alone = leaf in straight and leaf not in indirect
+                out[leaf] = self.stages - 1 + alone
+        return out
+
+    def _within(self, roots: Iterable[Node]) -> Iterator[Node]:
+        """Every term of one step under `roots`, final states of the step followed."""
+        seen: set[Node] = set()
+        stack = list(roots)
+        while stack:
+            n = stack.pop()
+            if n in seen or is_constant(n):
+                continue
+            seen.add(n)
+            yield n
+            if n.op == "state" and n.params[1] == "new" and self.inside:
+                stack.append(self.homes.steps[str(n.params[0])])
+            elif not is_read(n):
+                stack.extend(_arguments(n))
+
+    # --- operations -------------------------------------------------------------------------
+
+    def _visit(self, n: Node) -> None:
+        if n in self.done or is_constant(n) or n.op in {"state", "index", "ones"}:
+            return
+        if n.op == "add":
+            for a, b in (n.args, n.args[::-1]):
+                dot = self.homes.dot(b) if b not in self.done else None
+                if dot is not None and self.program.shape(a) == self.program.shape(n):
+                    self._product(dot, a)
+                    self.done[b] = self.done[n] = self.now
+                    return
+        dot = self.homes.dot(n)
+        if dot is not None:
+            self._product(dot, None)
+            for p in factors(n.args[0]):
+                if p not in dot.sides[0] and p not in dot.sides[1]:
+                    self._visit(p)
+        elif not is_read(n):
+            for a in _arguments(n):
+                self._visit(a)
+                self._convert(a, n)
+            if n.op in REDUCTIONS:
+                self._reduce(n)
+        self.done[n] = self._tick()
+
+    def _convert(self, a: Node, n: Node) -> None:
+        """Bring an argument to the layout in which `n` is computed."""
+        self._move(a, self.homes.work(n), self.homes.work_dims(n), 32)
+
+    def _move(self, a: Node, want: Layout | None, dims: Sequence[int], bits: int) -> None:
+        """Bring `a` to its part of a layout over `dims`."""
+        have, mine = self.homes.home(a), self.program.shape(a)
+        if have is None or want is None or a in self.rings:
+            return  # a ring is read in any layout
+        if is_read(a) and self.program.span(mine) < self.warps * LANES:
+            return  # so little is loaded again, in the layout that is wanted
+        self._take(convert_bytes(have, narrowed(want, dims, mine), bits, self.capability))
+
+    def _reduce(self, n: Node) -> None:
+        for size in self._reductions(n):
+            if not self._by_threads(n):
+                self._take(size)
+
+    def _reductions(self, n: Node) -> Iterator[int]:
+        whole, dims = self.homes.work(n), list(self.homes.work_dims(n))
+        if whole is None:
+            return
+        for d in reversed([d for d in dims if self.program.dims[d][0] in over(n)]):
+            at = dims.index(d)
+            yield reduce_bytes(whole, at)
+            dims.pop(at)
+            whole = narrowed(whole, (*dims[:at], d, *dims[at:]), dims)
+
+    def _by_threads(self, n: Node) -> bool:
+        """Whether each thread keeps its own share of a sum over the loop, so that warps meet once,
+        after it: done for float32 chunks that are summed as they are loaded."""
+        body = n.args[0]
+        plain = is_read(body) and self.tensors.bits(body) == 32 and len(body.axes) > 1
+        return self.inside and plain and len(self.program.shape(body)) > 1
+
+    def _late(self, roots: Sequence[Node]) -> None:
+        self.inside = True
+        late = [n for n in self._within(roots) if n.op in REDUCTIONS and self._by_threads(n)]
+        self.inside = False
+        for n in late:
+            for size in self._reductions(n):
+                self._take(size)
+
+    # --- products ---------------------------------------------------------------------------
+
+    def _product(self, dot: Dot, start: Node | None) -> None:
+        ready: list[int] = []
+        for side in (0, 1):
+            parts = dot.sides[side]
+            self._operand(dot, side)
+            same = len(parts) == 1 and (is_read(parts[0]) or self.homes.bits(dot) == 32)
+            ready.append(self.done.get(parts[0], self.now) if same else self._tick())
+        if start is not None:
+            self._visit(start)
+            self._convert(start, dot.node)
+        for side in (0, 1):
+            size, held = self._staged(dot, side)
+            if size and held and self.inside and not self._moves(dot, side):
+                self.kept[dot.node, side] = ready[side], size
+            elif size and held:
+                self.buffers.append((ready[side], self.now + 1, size))
+            elif size:
+                self.buffers.append((ready[side], ready[side], size))
+        self._tick()
+
+    def _operand(self, dot: Dot, side: int) -> None:
+        """Compute an operand, in its own layout or in the one that the product wants."""
+        parts, into = dot.sides[side], self._wanted(dot, side)
+        if into is not None and self._again(parts):
+            for x in self._within(parts):
+                if is_read(x) and x in self.moving:
+                    self._visit(x)
+                    self._move(x, into, dot.spans[side], self.tensors.bits(x))
+            return
+        own = self.homes.side(dot, side)
+        for p in parts:
+            self._visit(p)
+            if len(parts) > 1:
+                self._move(p, own, dot.spans[side], 32)
+
+    def _wanted(self, dot: Dot, side: int) -> Layout | None:
+        """The layout of an operand's tile that a product takes from registers, if it does."""
+        if side == 1 and self.homes.unit(dot) == "wgmma":
+            return None
+        into = self.homes.operand(dot, side)
+        return transposed(into) if into is not None and dot.turned(side) else into
+
+    def _moves(self, dot: Dot, side: int) -> bool:
+        return any(p in self.moving for p in dot.sides[side])
+
+    def _staged(self, dot: Dot, side: int) -> tuple[int, bool]:
+        """Bytes for an operand beside its ring, and whether it stays until the product."""
+        parts, unit = dot.sides[side], self.homes.unit(dot)
+        size = self.program.span(dot.spans[side]) * self.homes.bits(dot) // 8
+        alone = len(parts) == 1 and is_read(parts[0]) and dot.flat
+        if alone and parts[0] in self.rings:
+            return 0, False
+        into, source = self._wanted(dot, side), self.homes.side(dot, side)
+        if into is None or (unit == "wgmma" and alone):
+            return size, True
+        if alone:
+            if not dot.turned(side) or source is None:
+                return size, True
+            return convert_bytes(source, into, self.homes.bits(dot), self.capability), False
+        if self._again(parts):
+            return 0, False
+        if source is not None and within_warps(source, into):
+            return 0, False
+        return size, True
+
+    def _again(self, parts: Sequence[Node]) -> bool:
+        """Whether an operand is arithmetic on what is loaded in the loop, its tiles from rings: it
+        is computed where the product wants it."""
+        if not self.inside or (len(parts) == 1 and is_read(parts[0])):
+            return False
+        below = [n for n in self._within(parts) if n in self.moving]
+        if any(n.op in REDUCTIONS or n.op == "state" for n in below):
+            return False
+        leaves = [n for n in below if is_read(n)]
+        return bool(leaves) and all(
+            x in self.rings or len(self.program.shape(x)) < 2 for x in leaves
+        )
+
+    # --- stores -----------------------------------------------------------------------------
+
+    def _store(self, name: str, n: Node) -> None:
+        self._visit(n)
+        have = self.homes.home(n)
+        o = next(o for o in self.program.kernel.outputs if o.name == name)
+        dims = self.program.shape_of(o.axes)
+        if have is None or self.program.shape(n) != dims:
+            return
+        if len(dims) > 1 and not self.homes.from_product(n):
+            return  # stored in the layout of its loads
+        bits = self.tensors.bits_of(name)
+        want: Layout = self.tensors.layout(name, o.axes, self.warps)
+        self._take(convert_bytes(have, want, bits, self.capability))
+
+
+def _arguments(n: Node) -> tuple[Node, ...]:
+    return factors(n.args[0]) if n.op == "sum" else n.args
+
+
+def _moving(program: Program, axis: str) -> set[Node]:
+    """Terms that change along the streamed axis."""
+    out: set[Node] = set()
+    for n in postorder(program.roots):
+        here = n.op == "state" or axis in n.axes or axis in over(n)
+        if here or any(a in out for a in n.args):
+            out.add(n)
+    return out
+
+
+def _invariants(roots: Sequence[Node], moving: set[Node]) -> list[Node]:
+    """Terms of a loop that are computed before it."""
+    out: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack = list(roots)[::-1]
+    while stack:
+        n = stack.pop()
+        if n in seen or is_constant(n) or n.op in {"state", "ones"}:
+            continue
+        seen.add(n)
+        if n not in moving:
+            out[n] = None
+        else:
+            stack.extend(reversed(n.args))
+    return list(out)

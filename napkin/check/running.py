@@ -61,6 +61,7 @@ def run_kernels(
         sizes: axis sizes; an axis that a kernel holds whole must fit its tile.
     """
     tensors = dict(inputs)
+    sizes = plan.full(sizes)
     for name, axes, kind in outputs_of(plan):
         shape = [sizes[a] for a in axes]
         tensors[name] = empty(shape, SPELLING[item_dtype(kind, plan.dtype)])

@@ -233,7 +233,7 @@ def run_case(
     ]
     traffic: list[TrafficRow] = []
     for k, counted in zip(plan.kernels, ran.moved, strict=True):
-        predicted = {(k.binding[t], d): n for (t, d), n in k.bytes_at(sizes).items()}
+        predicted = {(k.binding[t], d): n for (t, d), n in k.bytes_at(plan.full(sizes)).items()}
         for tensor, direction in dict.fromkeys([*predicted, *counted]):
             key = (tensor, direction)
             traffic.append(
@@ -262,10 +262,11 @@ def compiled(plan: Plan) -> list[ResourceRow]:
 
 
 def _job(plan: Plan, k: PlannedKernel, arch: str) -> Job:
-    shapes = {t: [plan.sizes[a] for a in axes] for t, axes, _ in _tensors(plan)}
+    sizes = plan.full(plan.sizes)
+    shapes = {t: [sizes[a] for a in axes] for t, axes, _ in _tensors(plan)}
     strides = {t: contiguous(shape) for t, shape in shapes.items()}
     scalars = plan.diagram.check_scalars({})
-    call = launch_of(k, plan.sizes, scalars, strides)
+    call = launch_of(k, sizes, scalars, strides)
     kinds = {t: kind for t, _, kind in _tensors(plan)}
     args: dict[str, Any] = {}
     for a in call.order:

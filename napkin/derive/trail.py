@@ -121,6 +121,7 @@ class Rule:
 
 RULES: dict[str, Rule] = {
     "expand": Rule(_expand, _unexpand, "open a composite operator into reductions by a monoid"),
+    "refactor": Rule(_same, _same, "sum_x (sum_d A B) C = sum_d A (sum_x B C)"),
     "materialise": Rule(_same, _same, "store an array in the outer level between two kernels"),
     "hold": Rule(_hold, _unhold, "keep a result running instead of applying it in the tail"),
     "stream": Rule(_stream, _unstream, "cut an axis into chunks that one group reads in turn"),

@@ -58,7 +58,7 @@ def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
         if rule:
             return rule(args[0], over(old))
         if old.op == "rename":
-            return _sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+            return sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
         return None
 
     return rewrite(roots, change)
@@ -77,7 +77,7 @@ def own_axes(leaf: Node) -> tuple[str, ...]:
     return cast("tuple[str, ...]", leaf.params[1]) if len(leaf.params) > 1 else leaf.axes
 
 
-def _sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
+def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
     """`x` under other axis names, with the renaming moved below pointwise operators."""
     table = dict(names)
     if not any(a in table for a in x.axes):
@@ -88,7 +88,7 @@ def _sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
     if x.op == "input":
         return view(x, names)
     if x.op in POINTWISE:
-        return pointwise(x.op, [_sunk(a, names) for a in x.args], x.params)
+        return pointwise(x.op, [sunk(a, names) for a in x.args], x.params)
     kept = tuple((a, b) for a, b in names if a in x.axes)
     if x.op == "rename":
         inner = dict(cast("tuple[tuple[str, str], ...]", x.params[0]))

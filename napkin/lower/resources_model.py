@@ -229,7 +229,10 @@ class Model:
             for x in self._within(parts):
                 if is_read(x) and x in self.moving:
                     self._visit(x)
-                    self._move(x, into, dot.spans[side], self.tensors.bits(x))
+                    if len(self.program.shape(x)) == len(dot.spans[side]):
+                        self._take(0 if x in self.rings else self._bytes(x))
+                    else:
+                        self._move(x, into, dot.spans[side], self.tensors.bits(x))
             return
         own = self.homes.side(dot, side)
         for p in parts:
@@ -268,17 +271,14 @@ class Model:
         return size, True
 
     def _again(self, parts: Sequence[Node]) -> bool:
-        """Whether an operand is arithmetic on what is loaded in the loop, its tiles from rings: it
-        is computed where the product wants it."""
+        """Whether an operand is arithmetic on what is loaded in the loop: it is computed in the
+        layout that the product wants."""
         if not self.inside or (len(parts) == 1 and is_read(parts[0])):
             return False
         below = [n for n in self._within(parts) if n in self.moving]
         if any(n.op in REDUCTIONS or n.op == "state" for n in below):
             return False
-        leaves = [n for n in below if is_read(n)]
-        return bool(leaves) and all(
-            x in self.rings or len(self.program.shape(x)) < 2 for x in leaves
-        )
+        return any(is_read(n) for n in below)
 
     # --- stores -----------------------------------------------------------------------------
 

@@ -51,6 +51,11 @@ class Cut:
     pieces: tuple[Piece, ...]
     materialised: Mapping[str, Node]
 
+    @property
+    def seconds(self) -> float:
+        """Predicted time of all kernels."""
+        return sum(p.choice.time.seconds for p in self.pieces)
+
 
 def cut(
     name: str,

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from napkin.cost.machines import Machine, machine
 from napkin.derive.derivation import separations
 from napkin.derive.prepare import Prepared, prepare
+from napkin.derive.refactor import Refactored, refactorings
 from napkin.derive.trail import Move, Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import Node, postorder
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.cut import Cut, cut
 from napkin.plan.plan import Plan, PlannedKernel
 
@@ -46,20 +47,34 @@ def derive(
     ready = prepare(diagram)
     at = None if materialise is None else [_named(ready, name) for name in materialise]
     found = cut(diagram.name, ready.outputs, ready.names, known, dtype, place, at=at)
+    turned: Refactored | None = None
+    for other in refactorings(ready.outputs, ready.names) if at is None else ():
+        sized = {**known, **{new: known[old] for new, old in other.same_size.items()}}
+        try:
+            instead = cut(diagram.name, other.outputs, other.names, sized, dtype, place)
+        except Refusal:
+            continue
+        if instead.seconds < found.seconds:
+            found, turned = instead, other
     kernels = tuple(PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces)
     stored = {name: n.axes for name, n in found.materialised.items()}
-    return Plan(diagram, place, dtype, known, kernels, stored, _trail(diagram, ready, found))
+    trail = _trail(diagram, ready, found, turned)
+    same_size = turned.same_size if turned else {}
+    return Plan(diagram, place, dtype, known, kernels, stored, trail, same_size)
 
 
 def _named(ready: Prepared, name: str) -> Node:
-    arrays = {ready.names[n]: n for n in postorder(o.node for o in ready.outputs) if n in ready.names}
+    order = postorder(o.node for o in ready.outputs)
+    arrays = {ready.names[n]: n for n in order if n in ready.names}
     if name not in arrays:
         raise InputError(f"materialise {name!r}: no such array; {did_you_mean(name, arrays)}")
     return arrays[name]
 
 
-def _trail(diagram: Diagram, ready: Prepared, found: Cut) -> Trail:
+def _trail(diagram: Diagram, ready: Prepared, found: Cut, turned: Refactored | None) -> Trail:
     moves = [Move("expand", diagram.name, what) for what in ready.expansions]
+    if turned is not None:
+        moves.append(Move("refactor", diagram.name, turned.place, note=turned.law))
     moves += [
         Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]")
         for name, n in found.materialised.items()

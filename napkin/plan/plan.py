@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -124,6 +124,7 @@ class Plan:
         kernels: the kernels.
         materialised: arrays that pass between kernels through memory, with their axes.
         trail: the derivation.
+        same_size: axes that refactoring named, with the axes whose sizes they have.
     """
 
     diagram: Diagram
@@ -133,6 +134,11 @@ class Plan:
     kernels: tuple[PlannedKernel, ...]
     materialised: Mapping[str, tuple[str, ...]]
     trail: Trail
+    same_size: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Sizes for the kernels' axes: those of the diagram, and of axes that refactoring named."""
+        return {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}}
 
     @cached_property
     def tensor_of(self) -> dict[str, str]:

@@ -53,12 +53,13 @@ def _roles(plan: Plan, axis: str) -> tuple[int, int]:
     """The largest tile that cuts the axis, and the smallest that must hold it whole (0: none)."""
     cut = [0]
     whole: list[int] = []
+    alike = [axis, *(new for new, old in plan.same_size.items() if old == axis)]
     for k in plan.kernels:
-        kernel = k.choice.kernel
-        if axis in kernel.whole:
-            whole.append(k.tiles[axis])
-        elif axis in k.tiles:
-            cut.append(k.tiles[axis])
+        for a in alike:
+            if a in k.choice.kernel.whole:
+                whole.append(k.tiles[a])
+            elif a in k.tiles:
+                cut.append(k.tiles[a])
     return max(cut), min(whole, default=0)
 
 

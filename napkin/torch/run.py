@@ -92,6 +92,7 @@ def prepared(
         for a, n in zip(arrays, diagram.inputs, strict=True)
     }
     device = devices.pop()
+    sizes = chosen.full(sizes)
     for name, axes, kind in outputs_of(chosen):
         shape = [sizes[a] for a in axes]
         dtype = DTYPES[item_dtype(kind, plan.dtype)]

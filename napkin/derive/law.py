@@ -58,6 +58,10 @@ def advance(
     for s in step.states:
         bind[s.leaf("old")] = states[s.name]
     box = {**(box or {}), stream.axis: part}
+    if not part:
+        # Nothing joined on is no step: a mean so far must not be read off no values at all.
+        bind |= {s.leaf("new"): states[s.name] for s in step.states}
+        return states, evaluate([e.node for e in step.emits], bind, sizes, scalars, box)
     out: States = {}
     for s in step.states:
         (value,) = evaluate([s.step], bind, sizes, scalars, box)

@@ -24,6 +24,17 @@ from napkin.diagram.listing import text
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, number, over, postorder, substitute
 from napkin.errors import Refusal
 
+_NUMERIC = {
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "Abs": np.abs,
+    "tanh": np.tanh,
+    "Max": np.maximum,
+    "Min": np.minimum,
+}
+"""What a repair may call, in numpy."""
+
 _DERIVATIVES = 9
 """Derivatives of a body that a basis is looked for among."""
 
@@ -388,9 +399,8 @@ class _Streaming:
         renamed = {s: sympy.Symbol(s.name + "_new", **s.assumptions0) for s in rs}
         b_old = sympy.Matrix(rows)
         b_new = b_old.subs(renamed, simultaneous=True)
-        # Factored, (mu_old - mu_new)**2 does not cancel as its expansion would.
-        repair = (b_new * b_old.inv()).applyfunc(lambda e: sympy.factor(sympy.simplify(e)))
-        if not sympy.simplify(repair * b_old - b_new).is_zero_matrix:
+        repair = (b_new * b_old.inv()).applyfunc(_tidy)
+        if not (repair * b_old - b_new).applyfunc(_tidy).is_zero_matrix:
             raise NotSeparable(f.op, "sympy cannot prove the repair")
         starts = self._starts(rs, renamed, repair, meaning, p)
         olds = {s: self._old_and_new(meaning.nodes[s], p, starts[s]) for s in rs}
@@ -477,7 +487,7 @@ class _Streaming:
             own = self._before(r, p)
             choices.append([own, 1.0] if sign(r) == "positive" else [own, 0.0, 1.0])
         symbols = [*rs, *(renamed[s] for s in rs)]
-        entries = sympy.lambdify(symbols, list(repair), "numpy")
+        entries = sympy.lambdify(symbols, list(repair), [_NUMERIC])
         for chosen in itertools.product(*choices):
             with np.errstate(all="ignore"):
                 found = [
@@ -539,9 +549,9 @@ class _Streaming:
             total += b * symbol
         by_state = {s.name: k for k, s in values.items()}
         definitions = {s: self._in_terms(meaning.nodes[s], by_state, p) for s in rs}
-        if all(d is not None for d in definitions.values()):
-            if sympy.simplify(total.subs(definitions)) == 0:
-                return "zero"
+        known = all(d is not None for d in definitions.values())
+        if known and _tidy(total.subs(definitions)) == 0:
+            return "zero"
         out: dict[str, Node] = {}
         for tag in ("old", "left", "right"):
             table: dict[Any, Node] = {k: s.leaf(tag) for k, s in values.items()}  # type: ignore[arg-type]
@@ -560,6 +570,16 @@ class _Streaming:
         except NotSeparable:
             return None
         return expression.subs({inner.symbol(n): v for n, v in leaves.items()})
+
+
+def _tidy(e: Any) -> Any:
+    """A repair's entry in the form that it is computed in: exponentials joined, the rest factored,
+    so that (mu_old - mu_new)**2 does not cancel as its expansion would."""
+    e = sympy.powsimp(sympy.expand(e))
+    symbols = e.free_symbols
+    if e.is_rational_function(*symbols):
+        return sympy.factor(sympy.cancel(e))
+    return sympy.factor_terms(e)
 
 
 def is_count(f: Node) -> bool:

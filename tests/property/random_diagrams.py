@@ -66,7 +66,9 @@ class Drawing:
         ]
         return self.rng.choice(maps)(x)
 
-    def _combine(self, x: Array, y: Array) -> Array:
+    def _combine(self, x: Array, y: Array) -> Array | None:
+        if x.node is y.node:
+            return None  # x - x is 0 however it is computed
         ways: list[Callable[[Array, Array], Array]] = [
             lambda x, y: x + y,
             lambda x, y: x - y,

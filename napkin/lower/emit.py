@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from napkin.derive.kernel import is_read, tensor_of
-from napkin.derive.streaming import COMBINE
+from napkin.derive.streaming import COMBINE, identity
 from napkin.diagram.evaluate import is_constant
 from napkin.diagram.expand import own_axes
 from napkin.diagram.node import REDUCTIONS, Node, factors, number, over
@@ -33,6 +34,10 @@ TRITON_DTYPES = {
 }
 
 
+_HELPERS = {"prod": "multiply", "max": "largest", "min": "smallest"}
+"""Reductions that a function of the kernel file combines: `tl.max` and `tl.min` lose a NaN."""
+
+
 class Emitter:
     """Writes statements for terms, each once per scope, in the order they are needed."""
 
@@ -43,6 +48,8 @@ class Emitter:
         self.raw: set[Node] = set()
         self.uses: Counter[Node] = Counter()
         self.helpers: set[str] = set()
+        steps = [step for loop in program.loops for step in loop.steps.values()]
+        self.begun = {a for n in steps if n.op in {"maximum", "minimum"} for a in n.args}
 
     def count(self, roots: Iterable[Node]) -> None:
         """Note how often each term is used, to write single-use arithmetic in line."""
@@ -119,7 +126,7 @@ class Emitter:
         if n.op == "sum":
             return self._contraction(n, None)
         if n.op in REDUCTIONS:
-            return self._reduction(n.op, self.value(n.args[0]), n.args[0], over(n))
+            return self._reduction(n)
         if n.op == "cumsum":
             return sx.call(
                 "tl.cumsum", self.value(n.args[0]), axis=sx.const(self._place(n, over(n)[0]))
@@ -135,7 +142,13 @@ class Emitter:
         return self._pointwise(n, dims)
 
     def _pointwise(self, n: Node, dims: Sequence[int]) -> Expr:
-        return sx.pattern(POINTWISE[n.op].triton, [self.fit(a, dims) for a in n.args])
+        made = sx.pattern(POINTWISE[n.op].triton, [self.fit(a, dims) for a in n.args])
+        if n.op in {"maximum", "minimum"} and n.kind == "real":
+            if not any(map(stabilises, n.args)):
+                assert isinstance(made, ast.Call)
+                every = sx.name("tl.PropagateNan.ALL")
+                made.keywords.append(ast.keyword("propagate_nan", every))
+        return made
 
     def _extents(self, dims: Sequence[int]) -> Expr:
         return sx.tuple_of(self.scope.extent(d) for d in dims)
@@ -167,17 +180,25 @@ class Emitter:
 
     # --- reductions -------------------------------------------------------------------------
 
-    def _reduction(self, op: str, value: Expr, body: Node, axes: Sequence[str]) -> Expr:
-        return self._reduce_dims(op, value, list(self.program.shape(body)), axes)
+    def _reduction(self, n: Node) -> Expr:
+        body = n.args[0]
+        dims = list(self.program.shape(body))
+        op = n.op
+        if op in _HELPERS and (op == "prod" or (n.kind == "real" and not stabilises(n))):
+            op = _HELPERS[op]
+        value = self._reduce_dims(op, self.value(body), dims, over(n))
+        if stabilises(n) and n not in self.begun:  # held whole: no state has begun for it
+            value = sx.call(f"tl.{COMBINE[n.op]}", value, sx.const(identity(n)))
+        return value
 
     def _reduce_dims(self, op: str, value: Expr, dims: list[int], axes: Sequence[str]) -> Expr:
         gone = [d for d in dims if self.program.dims[d][0] in axes]
         for d in reversed(gone):
             at = sx.const(dims.index(d))
             dims.remove(d)
-            if op == "prod":
-                self.helpers.add("multiply")
-                value = sx.call("tl.reduce", value, at, sx.name("multiply"))
+            if op in _HELPERS.values():
+                self.helpers.add(op)
+                value = sx.call("tl.reduce", value, at, sx.name(op))
             else:
                 value = sx.call(f"tl.{op}", value, axis=at)
         return value
@@ -370,6 +391,14 @@ class Emitter:
         mask = self.within(axes, dims)
         kinds = {} if mask is None else {"mask": mask}
         self.statements.append(ast.Expr(sx.call("tl.store", where, value, **kinds)))
+
+
+def stabilises(n: Node) -> bool:
+    """Whether `n` is a maximum that starts from a finite value, to keep exponentials in range.
+
+    It may lose a NaN, which then stands in the sum of those exponentials.
+    """
+    return n.op in {"max", "min"} and n.kind == "real" and math.isfinite(identity(n))
 
 
 def zero(n: Node) -> bool:

@@ -9,9 +9,22 @@ from collections.abc import Sequence
 WIDTH = 100
 _MARK = "#: "
 
+_COMBINE = """@triton.jit
+def {name}(a, b):
+    \"\"\"{what}, for `tl.reduce`.\"\"\"
+    return {value}
+"""
+_NAN = "propagate_nan=tl.PropagateNan.ALL"
+
 HELPERS = {
-    "multiply": '@triton.jit\ndef multiply(a, b):\n    """The product, for `tl.reduce`."""\n    return a * b\n'
+    name: _COMBINE.format(name=name, what=what, value=value)
+    for name, what, value in (
+        ("multiply", "The product", "a * b"),
+        ("largest", "The larger, or NaN if one is NaN", f"tl.maximum(a, b, {_NAN})"),
+        ("smallest", "The smaller, or NaN if one is NaN", f"tl.minimum(a, b, {_NAN})"),
+    )
 }
+"""Functions that kernels combine values with; printed before the kernels that use them."""
 
 
 def comment(text: str) -> ast.stmt:

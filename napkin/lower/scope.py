@@ -6,9 +6,10 @@ import keyword
 
 from napkin.diagram.node import LEAVES, Node, postorder
 from napkin.lower import syntax as sx
+from napkin.lower.printer import HELPERS
 from napkin.lower.program import Program
 
-_TAKEN = {"tl", "triton", "range", "float", "multiply", "pid", "WIDE", "INDEX"}
+_TAKEN = {"tl", "triton", "range", "float", "pid", "WIDE", "INDEX", *HELPERS}
 
 
 class Scope:

@@ -1,6 +1,6 @@
 """The folder `generated/`: every shipped diagram's kernel, costs, derivation and verdict.
 
-NAME/diagram.svg, and for each machine NAME/ARCH/ with kernel.py, cost.json, derivation.txt and
+NAME/diagram.svg, and for each machine NAME/MACHINE/ with kernel.py, cost.json, derivation.txt and
 verdict.json. All but the verdict are made again in seconds and compared as bytes; a verdict says
 which kernel and which launch it is about, so that one made for an older kernel is found out.
 """
@@ -25,7 +25,7 @@ from napkin.show.costs import cost_json
 from napkin.show.files import writable_folder, write_file
 
 MACHINES = ("a100", "h100")
-"""One for each architecture that kernels are kept for."""
+"""Machines that kernels are kept for: one for each architecture whose shared memory is modelled."""
 
 VERDICT = "verdict.json"
 
@@ -87,7 +87,7 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
                 see = f"see napkin check {d.name} --on {machine}"
                 wrong.append(f"{title}: not written, as some prediction does not hold; {see}")
                 continue
-            folder = f"{d.name}/{plan.machine.arch}"
+            folder = f"{d.name}/{plan.machine.name}"
             files[VERDICT] = json_text({**_subject(plan), **verdict}).encode()
             written += _store(out, {f"{folder}/{name}": text for name, text in files.items()})
     wrong += _left_over(out, found, everything=not wanted)
@@ -112,7 +112,7 @@ def compare(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
         for j, machine in enumerate(MACHINES):
             tell(f"{d.name} on {machine}", i * len(MACHINES) + j, len(found) * len(MACHINES))
             plan = derive(d, machine)
-            folder = f"{d.name}/{plan.machine.arch}"
+            folder = f"{d.name}/{plan.machine.name}"
             files = plan_files(plan)
             wrong += _differing(out, {f"{folder}/{name}": text for name, text in files.items()})
             wrong += _stale(out, f"{folder}/{VERDICT}", _subject(plan))
@@ -205,16 +205,9 @@ def _stale(out: Path, name: str, subject: Mapping[str, Any]) -> list[str]:
 
 def _left_over(out: Path, found: Iterable[Diagram], *, everything: bool) -> list[str]:
     """Files that nothing generates: in all of `out`, or in the folders of some diagrams."""
-    archs = [derive_arch(machine) for machine in MACHINES]
     names_of = ("kernel.py", "cost.json", "derivation.txt", VERDICT)
     known = {out / d.name / "diagram.svg" for d in found}
-    known |= {out / d.name / arch / name for d in found for arch in archs for name in names_of}
+    known |= {out / d.name / place / name for d in found for place in MACHINES for name in names_of}
     roots = [out] if everything else [out / d.name for d in found]
     every = sorted(p for root in roots for p in root.rglob("*") if not p.is_dir())
     return [f"{p}: left over; delete it" for p in every if p not in known]
-
-
-def derive_arch(name: str) -> str:
-    """The architecture of a machine, which names its folder."""
-    arch: str = import_module("napkin.cost.machines").machine(name).arch
-    return arch

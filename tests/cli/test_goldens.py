@@ -16,7 +16,7 @@ from napkin.show.console import json_text
 from napkin.show.goldens import VERDICT
 
 NAMES = ("kernel.py", "cost.json", "derivation.txt", VERDICT)
-EXPECTED = {"diagram.svg", *(f"{arch}/{name}" for arch in ("sm_80", "sm_90") for name in NAMES)}
+EXPECTED = {"diagram.svg", *(f"{arch}/{name}" for arch in ("a100", "h100") for name in NAMES)}
 
 
 class Verdict:
@@ -54,7 +54,7 @@ def test_generate_and_check(napkin: Callable[..., Any], here: Path) -> None:
 
 def test_what_the_files_hold(napkin: Callable[..., Any], here: Path) -> None:
     napkin("generate", "matmul")
-    folder = here / "generated" / "matmul" / "sm_90"
+    folder = here / "generated" / "matmul" / "h100"
     assert "@triton.jit" in (folder / "kernel.py").read_text()
     assert (folder / "derivation.txt").read_text().startswith("matmul on h100, bf16")
     assert json.loads((folder / "cost.json").read_text())["machine"] == "h100"
@@ -69,17 +69,17 @@ def test_a_file_that_differs_or_is_missing(
     napkin: Callable[..., Any], here: Path, name: str
 ) -> None:
     napkin("generate", "matmul")
-    path = here / "generated" / "matmul" / "sm_80" / name
+    path = here / "generated" / "matmul" / "a100" / name
     path.write_text(path.read_text() + "\n")
     found = napkin("generate", "--check", "matmul")
     assert (found.status, found.out) == (1, "")
     assert found.err.startswith("napkin: 1 found wrong in generated; napkin generate writes")
-    assert f"generated/matmul/sm_80/{name}: differs\n" in found.err
+    assert f"generated/matmul/a100/{name}: differs\n" in found.err
     path.unlink()
     found = napkin("generate", "--check", "matmul")
-    assert f"generated/matmul/sm_80/{name}: missing\n" in found.err
+    assert f"generated/matmul/a100/{name}: missing\n" in found.err
     assert not path.exists()
-    assert napkin("generate", "matmul").out.startswith(f"generated/matmul/sm_80/{name}\n")
+    assert napkin("generate", "matmul").out.startswith(f"generated/matmul/a100/{name}\n")
     assert napkin("generate", "--check", "matmul").status == 0
 
 
@@ -96,13 +96,13 @@ def test_a_verdict_on_something_else(
     napkin: Callable[..., Any], here: Path, change: dict[str, Any] | None, said: str
 ) -> None:
     napkin("generate", "matmul")
-    path = here / "generated" / "matmul" / "sm_90" / VERDICT
+    path = here / "generated" / "matmul" / "h100" / VERDICT
     path.write_text(
         "[]" if change is None else json_text({**json.loads(path.read_text()), **change})
     )
     found = napkin("generate", "--check", "matmul")
     assert found.status == 1
-    assert f"generated/matmul/sm_90/verdict.json: {said}\n" in found.err
+    assert f"generated/matmul/h100/verdict.json: {said}\n" in found.err
 
 
 def test_left_over(napkin: Callable[..., Any], here: Path) -> None:

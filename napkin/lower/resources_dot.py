@@ -115,7 +115,7 @@ def wgmma(rows: int, columns: int, warps: int, feeds: bool) -> Mma:
 
 def mma(rows: int, columns: int, warps: int, chained: bool) -> Mma:
     """An mma.sync accumulator. Products of one loop put all warps along the longer side of the
-    first result; a lone product balances the blocks of 16 x 8 that each warp repeats."""
+    last result; a lone product balances the blocks of 16 x 8 that each warp repeats."""
     if chained:
         return Mma(2, (warps, 1) if rows >= columns else (1, warps), 8)
     along, across = 1, 1

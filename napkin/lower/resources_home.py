@@ -41,13 +41,18 @@ class Tensors:
         return self.bits_of(tensor_of(leaf))
 
     def aligned(self, axes: Sequence[str]) -> bool:
-        """Whether tiles start at multiples of 16 values, and end there or at their own end."""
-        if self.sizes is None or not axes:
+        """Whether rows start at multiples of 16 values."""
+        if self.sizes is None:
             return True
         sizes = [self.sizes[a] for a in axes]
-        steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes) - 1)]
-        ends = sizes[-1] % self.program.tiles[axes[-1]] == 0 or sizes[-1] % 16 == 0
-        return ends and all(s % 16 == 0 for s in steps)
+        return all(math.prod(sizes[i + 1 :]) % 16 == 0 for i in range(len(sizes) - 1))
+
+    def ends(self, axes: Sequence[str]) -> bool:
+        """Whether the mask at the end of a row cuts at multiples of 16 values, or nowhere."""
+        if self.sizes is None or not axes:
+            return True
+        size = self.sizes[axes[-1]]
+        return size % 16 == 0 or size % self.program.tiles[axes[-1]] == 0
 
     def _values(self, tensor: str, axes: Sequence[str], warps: int) -> tuple[int, list[int]]:
         """Values that one thread loads at once, and the dimensions from the contiguous one."""
@@ -76,6 +81,8 @@ class Tensors:
         if not dims:
             return 0
         bits = self.bits(leaf)
+        if not self.ends(leaf.axes):
+            return bits
         if len(dims) == 1 and self.program.span(dims) < warps * LANES:
             # Fewer values than threads: loaded again in the layout that wants them.
             whole = min(WIDEST // bits, self.program.span(dims))
@@ -128,7 +135,7 @@ class Homes:
         for roots in (*loops, tuple(self.program.tails.values())):
             dots = [d for n in postorder(roots) if (d := self.dot(n)) is not None]
             first: Mma | None = None
-            for d in dots:
+            for d in reversed(dots):  # the compiler settles the last one first
                 rows, columns = self.program.span(d.rows), self.program.span(d.columns)
                 kind = self.unit(d)
                 if kind == "wgmma":

@@ -95,6 +95,7 @@ class Model:
         found: dict[Node, None] = {}
         straight: set[Node] = set()
         indirect: set[Node] = set()
+        turned: set[Node] = set()  # mma.sync takes no transposed left operand from a ring
         for n in self._within(roots):
             dot = self.homes.dot(n)
             for side in (0, 1) if dot else ():
@@ -106,12 +107,15 @@ class Model:
                 continue
             for side in (0, 1):
                 parts = dot.sides[side]
-                alone = len(parts) == 1 and self.homes.unit(dot) == "wgmma" and dot.flat
+                unit = self.homes.unit(dot)
+                alone = len(parts) == 1 and unit == "wgmma" and dot.flat
+                if side == 0 and unit == "mma" and dot.turned(0):
+                    turned.update(p for p in parts if is_read(p))
                 (straight if alone else indirect).update(p for p in parts if is_read(p))
         out: dict[Node, int] = {}
         for leaf in found:
             width = self.homes.tensors.width(leaf, self.warps)
-            if leaf in self.moving and width >= NARROWEST:
+            if leaf in self.moving and leaf not in turned and width >= NARROWEST:
                 alone = leaf in straight and leaf not in indirect
                 out[leaf] = self.stages - 1 + alone
         return out
@@ -159,7 +163,9 @@ class Model:
 
     def _convert(self, a: Node, n: Node) -> None:
         """Bring an argument to the layout in which `n` is computed."""
-        self._move(a, self.homes.work(n), self.homes.work_dims(n), 32)
+        # Outside loops a conversion is moved before the cast to float32.
+        bits = self.tensors.bits(a) if is_read(a) and not self.inside else 32
+        self._move(a, self.homes.work(n), self.homes.work_dims(n), bits)
 
     def _move(self, a: Node, want: Layout | None, dims: Sequence[int], bits: int) -> None:
         """Bring `a` to its part of a layout over `dims`."""
@@ -230,7 +236,7 @@ class Model:
                 if is_read(x) and x in self.moving:
                     self._visit(x)
                     if len(self.program.shape(x)) == len(dot.spans[side]):
-                        self._take(0 if x in self.rings else self._bytes(x))
+                        self._once(x)
                     else:
                         self._move(x, into, dot.spans[side], self.tensors.bits(x))
             return
@@ -239,6 +245,11 @@ class Model:
             self._visit(p)
             if len(parts) > 1:
                 self._move(p, own, dot.spans[side], 32)
+
+    def _once(self, leaf: Node) -> None:
+        """Pass a tile without a ring through shared memory as it is loaded."""
+        if leaf not in self.rings:
+            self.buffers.append((self.done[leaf], self.done[leaf], self._bytes(leaf)))
 
     def _wanted(self, dot: Dot, side: int) -> Layout | None:
         """The layout of an operand's tile that a product takes from registers, if it does."""
@@ -261,7 +272,7 @@ class Model:
         if into is None or (unit == "wgmma" and alone):
             return size, True
         if alone:
-            if not dot.turned(side) or source is None:
+            if self.inside or not dot.turned(side) or source is None:
                 return size, True
             return convert_bytes(source, into, self.homes.bits(dot), self.capability), False
         if self._again(parts):

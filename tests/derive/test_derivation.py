@@ -51,7 +51,9 @@ def test_holding_one_name_or_several() -> None:
     one, same = attention.stream("x", hold="z"), attention.stream("x", hold=["z"])
     assert one.labels == same.labels
     assert [s.name for s in one.kernel.stream.states] == ["m", "z", "r", "O"]
-    with pytest.raises(InputError, match=r"hold 'Z': no reduction over x has that name; known: m, z, O"):
+    with pytest.raises(
+        InputError, match=r"hold 'Z': no reduction over x has that name; known: m, z, O"
+    ):
         attention.stream("x", hold=["Z"])
 
 

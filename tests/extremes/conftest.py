@@ -35,7 +35,7 @@ def labelled(diagram: Diagram, sizes: dict[str, int]) -> Iterator[Kernel]:
 
 
 def in_kernel(
-    kernel: Kernel, arrays: dict[str, Any], sizes: dict[str, int], dtype: str, chunk: int
+    kernel: Kernel, arrays: dict[str, Any], sizes: dict[str, int], scalars: dict[str, float], dtype: str, chunk: int
 ) -> dict[str, Array]:
     """The kernel's outputs from the interpreter, with chunks of `chunk` and groups of 2."""
     tiles = {a: power_of_two(max(sizes[a], 2)) for a in kernel.whole}
@@ -43,7 +43,6 @@ def in_kernel(
     tiles.pop("", None)
     written = write(program := build(kernel, tiles))
     types = storage(kernel, dtype)
-    scalars: dict[str, float] = {}
     tensors = {
         t: to_device(
             arrays[t] if t in arrays else np.full([sizes[a] for a in outputs[t].axes], np.nan),
@@ -60,11 +59,11 @@ def in_kernel(
 
 
 def in_folds(
-    kernel: Kernel, arrays: dict[str, Any], sizes: dict[str, int], lengths: list[int]
+    kernel: Kernel, arrays: dict[str, Any], sizes: dict[str, int], scalars: dict[str, float], lengths: list[int]
 ) -> dict[str, Array]:
     """The kernel's outputs from its fold, the streamed axis cut into chunks of these lengths."""
     bind = {a.leaf: arrays[a.tensor] for a in kernel.reads}
-    found = folded(kernel.stream, bind, sizes, ranges(lengths))[1]
+    found = folded(kernel.stream, bind, sizes, ranges(lengths), scalars)[1]
     stored = {e.output: e.node for p in kernel.stream.passes for e in p.emits}
     stored |= {e.output: e.node for e in kernel.stream.tails}
     return {

@@ -74,7 +74,7 @@ class Drawing:
             lambda x, y: x - y,
             lambda x, y: x * y,
             lambda x, y: x / (nk.abs(y) + 1.0),
-            nk.maximum,
+            lambda x, y: nk.maximum(x, 0.5 * y - 0.1),
         ]
         return self.rng.choice(ways)(x, y)
 

@@ -15,6 +15,7 @@ from napkin.check.interpret import Argument
 from napkin.check.interpret import run as interpret
 from napkin.cost.traffic import Direction, item_dtype
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.node import Kind
 from napkin.errors import InputError
 from napkin.lower.launch import Launch, launch
 from napkin.plan.derive import derive
@@ -119,30 +120,36 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
     if any(getattr(getattr(a, "device", None), "type", "cpu") == "cuda" for a in arrays):
         return import_module("napkin.torch.run").run(plan, arrays, scalars)
     diagram = plan.diagram
-    sizes = diagram.sizes_of([tuple(np.shape(a)) for a in arrays])
+    for a, n in zip(arrays, diagram.inputs, strict=False):
+        if hasattr(a, "detach") and a.device.type not in {"cpu", "meta"}:
+            raise InputError(f"{n.params[0]} is on {a.device}; this call runs on the CPU")
+    numbers = diagram.read(arrays)
+    sizes = diagram.sizes_of([a.shape for a in numbers])
     values = diagram.check_scalars(scalars)
     chosen = plan_for(plan, sizes)
-    inputs: dict[str, DeviceArray] = {}
-    for a, n in zip(arrays, diagram.inputs, strict=True):
-        dtype = SPELLING[item_dtype(n.kind, plan.dtype)]
-        inputs[str(n.params[0])] = to_device(_values(a, str(n.params[0])), dtype)
+    inputs = {
+        str(n.params[0]): to_device(a, SPELLING[item_dtype(n.kind, plan.dtype)])
+        for a, n in zip(numbers, diagram.inputs, strict=True)
+    }
     ran = run_kernels(chosen, inputs, sizes, values)
-    found = [ran.tensors[plan.tensor_of[o.name]].to_float64() for o in diagram.outputs]
-    like = next((a for a in arrays if hasattr(a, "detach")), None)
-    out = tuple(_like(value, like) for value in found)
+    tensors = [a for a in arrays if hasattr(a, "detach")]
+    out = tuple(
+        _given_back(ran.tensors[plan.tensor_of[o.name]].to_float64(), o.node.kind, plan, tensors)
+        for o in diagram.outputs
+    )
     return out[0] if len(out) == 1 else out
 
 
-def _values(a: Any, name: str) -> np.ndarray[Any, Any]:
-    if hasattr(a, "detach"):
-        if a.device.type != "cpu":
-            raise InputError(f"{name} is on {a.device}; this call runs on the CPU")
-        a = a.detach().double().numpy()
-    return np.asarray(a)
-
-
-def _like(value: np.ndarray[Any, Any], like: Any) -> Any:
-    if like is None:
+def _given_back(
+    value: np.ndarray[Any, Any], kind: Kind, plan: Plan, tensors: Sequence[Any]
+) -> Any:
+    """An output as an array of the kind that came in: numpy, or torch with the inputs' dtype."""
+    if kind != "real":
+        value = value.astype(np.int64 if kind == "int" else np.bool_)
+    if not tensors:
         return value
-    # torch stays out of this module: a tensor makes its own kind.
-    return like.new_tensor(value.tolist(), dtype=like.dtype)
+    torch = import_module("torch")
+    own = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[plan.dtype]
+    real = next((t.dtype for t in tensors if t.is_floating_point()), own)
+    dtype = {"real": real, "int": torch.int32, "bool": torch.bool}[kind]
+    return torch.from_numpy(value).to(dtype)

@@ -12,6 +12,7 @@ from typing import Any
 
 import sympy
 
+from napkin.cost.levels import held
 from napkin.cost.traffic import tile_symbol
 from napkin.derive.kernel import Kernel, is_read
 from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
@@ -30,6 +31,24 @@ def memory(kernel: Kernel) -> Any:
     reads = [tile(kernel, a.leaf.axes) for a in kernel.reads]
     writes = [tile(kernel, o.axes) for o in kernel.outputs]
     return sympy.expand(sympy.Add(*reads, *writes))
+
+
+def per_level(kernel: Kernel) -> dict[str, Any]:
+    """Values that one group holds in shared memory and in registers.
+
+    Operands of matrix products lie in shared memory (one chunk of what is streamed; a pipeline
+    holds several). Accumulators, and the largest array computed from a chunk, lie in registers.
+    """
+    found = held(kernel)
+    operands = [axes for _, axes in (*found.streamed_operands, *found.fixed_operands)]
+    axis = kernel.stream.axis
+    chunk = [tile(kernel, axes) for axes in found.chunk if not axis or axis in axes]
+    largest = [t for t in dict.fromkeys(chunk) if not any(t != u and _at_least(u, t) for u in chunk)]
+    top = sympy.Max(*largest) if len(largest) > 1 else sympy.Add(*largest)
+    return {
+        "shared": sympy.expand(sympy.Add(*(tile(kernel, axes) for axes in operands))),
+        "registers": sympy.expand(sympy.Add(*(tile(kernel, axes) for axes in found.states))) + top,
+    }
 
 
 def columns(kernel: Kernel) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 
 from napkin.cost.bound import Optimum, Term, optimum
-from napkin.cost.memory import memory
+from napkin.cost.memory import memory, per_level
 from napkin.cost.traffic import Traffic
 from napkin.cost.work import flops
 from napkin.derive.kernel import Kernel
@@ -32,6 +32,11 @@ class Cost:
     def M(self) -> Any:
         """Values that one group holds."""
         return memory(self.kernel)
+
+    @cached_property
+    def levels(self) -> dict[str, Any]:
+        """Values that one group holds in shared memory and in registers."""
+        return per_level(self.kernel)
 
     @cached_property
     def flops(self) -> Any:
@@ -69,7 +74,7 @@ class Cost:
                 memory=memory,
             )
 
-        columns = self.M.args if isinstance(self.M, sympy.Max) else (self.M,)
+        columns: tuple[Any, ...] = self.M.args if isinstance(self.M, sympy.Max) else (self.M,)
         if len(columns) == 1:
             return solve(self.M)
         # Without a stream every column must fit: the one whose optimum leaves room for the others

@@ -91,6 +91,7 @@ class _Streaming:
         self.now: dict[Node, Node] = {}
         self.final: dict[Node, Node] = {}
         self.separations: list[Separation] = []
+        self.taken: set[str] = set()
         for n in self.order:
             below = frozenset[Node]().union(*(self.uses[a] for a in n.args))
             self.uses[n] = below | {n} if n in self.folds else below
@@ -248,12 +249,12 @@ class _Streaming:
         return made
 
     def _name(self, n: Node, stem: str = "") -> str:
-        used = {s.name for ss in self.states for s in ss}
         base = stem or self.names.get(n) or n.op
         name, i = base, 1
-        while name in used:
+        while name in self.taken:
             i += 1
             name = f"{base}{i}"
+        self.taken.add(name)
         return name
 
     # --- separation -------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
@@ -140,11 +140,7 @@ class Diagram:
             InputError: the shapes do not fit the signature, or disagree.
         """
         shapes = tuple(tuple(s) for s in shapes)
-        if len(shapes) != len(self.inputs):
-            raise InputError(
-                f"{self.name} takes {len(self.inputs)} arrays "
-                f"({', '.join(str(n.params[0]) for n in self.inputs)}), not {len(shapes)}"
-            )
+        self._check_count(shapes)
         found: dict[str, tuple[int, str]] = {}
         for n, shape in zip(self.inputs, shapes, strict=True):
             if len(shape) != len(n.axes):
@@ -159,6 +155,24 @@ class Diagram:
                         f"{self.name}: axis {axis} is {have} in {who} but {value} in {n.params[0]}"
                     )
         return self.check_sizes({a: v for a, (v, _) in found.items()}, empty=True)
+
+    def _check_count(self, given: Sized) -> None:
+        if len(given) != len(self.inputs):
+            raise InputError(
+                f"{self.name} takes {len(self.inputs)} arrays "
+                f"({', '.join(str(n.params[0]) for n in self.inputs)}), not {len(given)}"
+            )
+
+    def read(self, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """The numbers of the inputs, in order, from numpy arrays (or anything numpy can read).
+
+        Raises:
+            InputError: there are more or fewer arrays, or one holds no numbers of its input.
+        """
+        from napkin.diagram.reading import numbers
+
+        self._check_count(arrays)
+        return [numbers(a, n, self.name) for a, n in zip(arrays, self.inputs, strict=True)]
 
     def check_scalars(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """Values for every user scalar.
@@ -183,14 +197,17 @@ class Diagram:
         """The value in float64, from numpy arrays (or anything numpy can read).
 
         One output gives an array, several give a tuple.
+
+        Raises:
+            InputError: the arrays do not fit the signature.
         """
         import numpy as np
 
         from napkin.diagram.evaluate import aligned, evaluate
         from napkin.diagram.expand import expanded
 
-        values = [_numpy(a, n) for a, n in zip(arrays, self.inputs, strict=False)]
-        sizes = self.sizes_of([np.shape(a) for a in arrays])
+        values = self.read(arrays)
+        sizes = self.sizes_of([a.shape for a in values])
         opened = expanded(self.roots)
         roots = [opened[n] for n in self.roots]
         by_name = {str(n.params[0]): v for n, v in zip(self.inputs, values, strict=True)}
@@ -328,14 +345,6 @@ class Diagram:
     def draw(self) -> str:
         """The neural circuit diagram as SVG text."""
         return cast(str, moves.draw(self))
-
-
-def _numpy(array: Any, n: Node) -> np.ndarray[Any, Any]:
-    import numpy as np
-
-    if hasattr(array, "detach"):  # a torch tensor, of any device and dtype
-        array = array.detach().cpu().double().numpy()
-    return np.asarray(array, float if n.kind == "real" else np.int64)
 
 
 def diagram(

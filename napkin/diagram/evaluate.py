@@ -17,6 +17,7 @@ from napkin.diagram.operators import POINTWISE
 
 Array = np.ndarray[Any, Any]
 _INT_LIMIT = 2**31
+_STORED = {"real": np.float64, "int": np.int64}
 
 
 def _needs(n: Node) -> tuple[Node, ...]:
@@ -84,9 +85,11 @@ def _value(
         return values[n.args[0]]
     if op in POINTWISE:
         arrays = [aligned(values[a], a.axes, n.axes) for a in n.args]
+        if n.kind != "bool" and op != "where":  # numpy computes on booleans in bits or in fp16
+            arrays = [a.astype(np.int64) if a.dtype == bool else a for a in arrays]
         out = np.asarray(POINTWISE[op].numpy(np, *arrays))
         if op == "cast":
-            return out.astype(np.float64 if n.kind == "real" else np.int64)
+            return (out != 0) if n.kind == "bool" else out.astype(_STORED[n.kind])
         return np.broadcast_to(out, np.broadcast_shapes(*(a.shape for a in arrays)))
     if op == "sum":
         return _contraction(factors(n.args[0]), over(n), n.axes, values)

@@ -20,6 +20,8 @@ def count(axes: tuple[str, ...]) -> Node:
 
 def shifted(x: Node, axes: tuple[str, ...]) -> tuple[Node, Node]:
     """The maximum of `x` over `axes`, and exp(x - maximum), which stays in range."""
+    if x.kind != "real":  # no whole number lies as far below all others as FLOOR
+        x = pointwise("cast", (x,), ("fp32",))
     top = along("max", x, axes, (FLOOR,))
     return top, pointwise("exp", (pointwise("sub", (x, top)),))
 

@@ -144,6 +144,8 @@ def _power(base: object, exponent: object) -> Array:
         roots: dict[float, Callable[[Array], Array]] = {0.5: sqrt, -0.5: rsqrt, -1: _reciprocal}
         if exponent in roots:
             return roots[exponent](base)
+        if exponent == exponent // 1:  # a whole power has a value for negative numbers
+            exponent = int(exponent)
     return _apply("pow", base, exponent)
 
 

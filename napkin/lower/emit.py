@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +15,7 @@ from napkin.diagram.node import REDUCTIONS, Node, factors, number, over
 from napkin.diagram.operators import POINTWISE
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
+from napkin.lower.arithmetic import as_kind, pointwise, stabilises
 from napkin.lower.program import Program
 from napkin.lower.scope import Scope
 from napkin.lower.syntax import Expr
@@ -128,9 +128,8 @@ class Emitter:
         if n.op in REDUCTIONS:
             return self._reduction(n)
         if n.op == "cumsum":
-            return sx.call(
-                "tl.cumsum", self.value(n.args[0]), axis=sx.const(self._place(n, over(n)[0]))
-            )
+            value = as_kind(n.kind, n.args[0], self.value(n.args[0]))
+            return sx.call("tl.cumsum", value, axis=sx.const(self._place(n, over(n)[0])))
         if n.op == "sort":
             return self._sort(n)
         if n.op == "add":
@@ -138,17 +137,22 @@ class Emitter:
             if fused is not None:
                 return fused
         if n.op == "cast":
-            return sx.method(self.value(n.args[0]), "to", sx.name(TRITON_DTYPES[str(n.params[0])]))
+            return self._cast(n)
         return self._pointwise(n, dims)
 
     def _pointwise(self, n: Node, dims: Sequence[int]) -> Expr:
-        made = sx.pattern(POINTWISE[n.op].triton, [self.fit(a, dims) for a in n.args])
-        if n.op in {"maximum", "minimum"} and n.kind == "real":
-            if not any(map(stabilises, n.args)):
-                assert isinstance(made, ast.Call)
-                every = sx.name("tl.PropagateNan.ALL")
-                made.keywords.append(ast.keyword("propagate_nan", every))
+        if n.op == "mul":
+            return self._product(n.args, dims)
+        made, helper = pointwise(n, [self.fit(a, dims) for a in n.args])
+        self.helpers |= {helper} - {""}
         return made
+
+    def _cast(self, n: Node) -> Expr:
+        """Rounded as asked; what follows is computed in float32 again."""
+        value, target = self.value(n.args[0]), str(n.params[0])
+        if target in {"fp16", "bf16"}:
+            value = sx.method(value, "to", sx.name(TRITON_DTYPES[target]))
+        return sx.method(value, "to", sx.name(TRITON_DTYPES["fp32" if n.kind == "real" else target]))
 
     def _extents(self, dims: Sequence[int]) -> Expr:
         return sx.tuple_of(self.scope.extent(d) for d in dims)
@@ -186,7 +190,7 @@ class Emitter:
         op = n.op
         if op in _HELPERS and (op == "prod" or (n.kind == "real" and not stabilises(n))):
             op = _HELPERS[op]
-        value = self._reduce_dims(op, self.value(body), dims, over(n))
+        value = self._reduce_dims(op, as_kind(n.kind, body, self.value(body)), dims, over(n))
         if stabilises(n) and n not in self.begun:  # held whole: no state has begun for it
             value = sx.call(f"tl.{COMBINE[n.op]}", value, sx.const(identity(n)))
         return value
@@ -239,7 +243,18 @@ class Emitter:
         return sorted({d for p in factors(n.args[0]) for d in self.program.shape(p)})
 
     def _product(self, parts: Sequence[Node], dims: Sequence[int]) -> Expr:
-        return sx.chain("*", [self.fit(p, dims) for p in parts])
+        """`parts` multiplied, over tile dimensions `dims`.
+
+        Triton 3.6 takes `tl.sum(x[:, :, None] * y[None, :, :])` for a TF32 `tl.dot(x, y)`,
+        whichever dimension is summed; `y[None, :, :] * x[:, :, None]` it leaves alone. So with
+        three dimensions or more, factors that lack the first one come first.
+        """
+        if len(dims) > 2:
+            parts = sorted(parts, key=lambda p: dims[0] in self.program.shape(p))
+        values = [self.fit(p, dims) for p in parts]
+        if all(p.kind == "bool" for p in parts):
+            values[0] = as_kind("int", parts[0], values[0])
+        return sx.chain("*", values)
 
     def _split(self, n: Node) -> tuple[list[Node], list[Node]] | None:
         """The factors of a contraction as the two operands of a matrix product, if it is one."""
@@ -391,14 +406,6 @@ class Emitter:
         mask = self.within(axes, dims)
         kinds = {} if mask is None else {"mask": mask}
         self.statements.append(ast.Expr(sx.call("tl.store", where, value, **kinds)))
-
-
-def stabilises(n: Node) -> bool:
-    """Whether `n` is a maximum that starts from a finite value, to keep exponentials in range.
-
-    It may lose a NaN, which then stands in the sum of those exponentials.
-    """
-    return n.op in {"max", "min"} and n.kind == "real" and math.isfinite(identity(n))
 
 
 def zero(n: Node) -> bool:

@@ -51,12 +51,13 @@ def _pad(n: Node, axis: str, known: dict[tuple[Node, str], float | None]) -> flo
         return inner if inner == n.params[1] else None
     if n.op not in POINTWISE:
         return None
-    args = factors(n) if n.op == "mul" else n.args
+    if n.op == "mul":
+        within = [pad(p, axis, known) for p in factors(n) if axis in p.axes or p.op == "number"]
+        if 0.0 in within and all(v is not None and math.isfinite(v) for v in within):
+            return 0.0
     values = [
-        pad(a, axis, known) if axis in a.axes or a.op == "number" else math.nan for a in args
+        pad(a, axis, known) if axis in a.axes or a.op == "number" else math.nan for a in n.args
     ]  # NaN stands for "some finite value"
-    if n.op == "mul" and 0.0 in values and None not in values:
-        return 0.0
     if n.op == "div" and values[0] == 0.0 and values[1] is not None and math.isnan(values[1]):
         return 0.0
     if n.op in {"add", "sub"} and values[0] == -math.inf and values[1] is not None:
@@ -117,7 +118,7 @@ def _zeroed(body: Node, axis: str, known: dict[tuple[Node, str], float | None]) 
     parts = [p for p in factors(body) if axis in p.axes]
     if any(set(p.axes) == set(body.axes) for p in parts):
         return body
-    loose = {p for p in parts if (at := pad(p, axis, known)) is None or math.isinf(at)}
+    loose = {p for p in parts if (at := pad(p, axis, known)) is None or not math.isfinite(at)}
     if not loose and all(pad(p, axis, known) != 0.0 for p in parts):
         loose = {min(parts, key=lambda p: len(p.axes))}
     return _with_factors(body, {p: mask(p, axis, 0.0) for p in loose})

@@ -9,22 +9,46 @@ from collections.abc import Sequence
 WIDTH = 100
 _MARK = "#: "
 
-_COMBINE = """@triton.jit
-def {name}(a, b):
-    \"\"\"{what}, for `tl.reduce`.\"\"\"
-    return {value}
-"""
 _NAN = "propagate_nan=tl.PropagateNan.ALL"
 
+
+def _helper(name: str, says: str, *lines: str) -> str:
+    body = "".join(f"    {line}\n" for line in (f'"""{says}."""', *lines))
+    return f"@triton.jit\ndef {name}(a, b):\n{body}"
+
+
 HELPERS = {
-    name: _COMBINE.format(name=name, what=what, value=value)
-    for name, what, value in (
-        ("multiply", "The product", "a * b"),
-        ("largest", "The larger, or NaN if one is NaN", f"tl.maximum(a, b, {_NAN})"),
-        ("smallest", "The smaller, or NaN if one is NaN", f"tl.minimum(a, b, {_NAN})"),
-    )
+    "multiply": _helper("multiply", "The product, for `tl.reduce`", "return a * b"),
+    "largest": _helper(
+        "largest",
+        "The larger, or NaN if one is NaN, for `tl.reduce`",
+        f"return tl.maximum(a, b, {_NAN})",
+    ),
+    "smallest": _helper(
+        "smallest",
+        "The smaller, or NaN if one is NaN, for `tl.reduce`",
+        f"return tl.minimum(a, b, {_NAN})",
+    ),
+    "floor_divide": _helper(
+        "floor_divide",
+        "The whole quotient rounded down; Triton rounds to zero",
+        "down = (a % b != 0) & ((a < 0) != (b < 0))",
+        "return a // b - down.to(tl.int32)",
+    ),
+    "remainder": _helper(
+        "remainder",
+        "The remainder with the sign of b; Triton gives it the sign of a",
+        "r = a % b",
+        "return tl.where((r != 0) & ((a < 0) != (b < 0)), r + b, r)",
+    ),
+    "power": _helper(
+        "power",
+        "a to a whole power b, where exp2(b * log2(a)) is NaN for a < 0",
+        "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
+        "return tl.where((a < 0) & (b % 2 != 0), -size, size)",
+    ),
 }
-"""Functions that kernels combine values with; printed before the kernels that use them."""
+"""Functions that kernels call; printed before the kernels that use them."""
 
 
 def comment(text: str) -> ast.stmt:

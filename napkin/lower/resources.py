@@ -37,5 +37,3 @@ def shared_bytes(
     """
     capability = int(arch.removeprefix("sm_"))
     return Model(program, Tensors(program, dtypes, sizes), capability, warps, stages).peak()
-
-

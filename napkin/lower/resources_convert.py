@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from napkin.lower.resources_layout import Bits, Layout
 
+
 def _reduced(vectors: Iterable[int]) -> dict[int, int]:
     """An echelon basis: leading bit to vector."""
     basis: dict[int, int] = {}
@@ -83,15 +84,15 @@ def _with_instructions(
     vector = _joint(a, b, full, store.together, load.together)
     if vector is None:
         return None
-    tiles = _addressed(a, store, vector), _addressed(b, load, vector)
-    if tiles[0] is None or tiles[1] is None:
+    from_a, to_b = _addressed(a, store, vector), _addressed(b, load, vector)
+    if from_a is None or to_b is None:
         return None
     rank = math.prod(a.shape).bit_length() - 1
-    segment = _spread(vector, tiles[0], tiles[1], rank, bits)
+    segment = _spread(vector, from_a, to_b, rank, bits)
     common = sum(s in a.held and s in b.held for s in segment)
     spare = min(len(x.together) + len(x.addresses) - 3 for x in (store, load))
     rounds = max(0, common - spare)
-    conflicts = sum(1 << _overlap(segment, t) for t in tiles)
+    conflicts = sum(1 << _overlap(segment, t) for t in (from_a, to_b))
     return conflicts, -rounds, (1 << rank >> rounds) * bits // 8
 
 

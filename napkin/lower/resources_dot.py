@@ -8,7 +8,6 @@ single values for float32, which no matrix instruction multiplies exactly.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -134,5 +133,3 @@ def fma(rows: int, columns: int, warps: int) -> Layout:
     side = 4 if each >= 16 else 2 if each >= 4 else 1
     shape = (rows, columns)
     return blocked(shape, (side, side), (1, 0), warps).of(shape)
-
-

@@ -52,9 +52,7 @@ def layout(shape: Sequence[int], register: Steps, lane: Steps, warp: Steps, tile
     repeats: list[tuple[int, int]] = []
     for d in reversed(range(len(shape))):
         repeats += [(d, v) for v in _powers(tile[d], shape[d])]
-    return Layout(
-        tuple(shape), positions([*register, *repeats]), positions(lane), positions(warp)
-    )
+    return Layout(tuple(shape), positions([*register, *repeats]), positions(lane), positions(warp))
 
 
 def _powers(low: int, high: int) -> list[int]:
@@ -82,8 +80,8 @@ class Blocked:
                 at[d] *= counts[d]
             return out
 
-        steps = [take(self.values), take(self.lanes), take(self.warps)]
-        return layout(shape, *steps, tuple(at))
+        register, lane, warp = take(self.values), take(self.lanes), take(self.warps)
+        return layout(shape, register, lane, warp, tuple(at))
 
 
 @functools.lru_cache(4096)

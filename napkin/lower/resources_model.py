@@ -272,8 +272,11 @@ class Model:
         if into is None or (unit == "wgmma" and alone):
             return size, True
         if alone:
-            if self.inside or not dot.turned(side) or source is None:
+            if not dot.turned(side) or source is None:
                 return size, True
+            if side == 0 and self.inside:
+                self._once(parts[0])
+                return 0, False
             return convert_bytes(source, into, self.homes.bits(dot), self.capability), False
         if self._again(parts):
             return 0, False

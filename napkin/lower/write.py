@@ -150,10 +150,10 @@ class _Writer:
                 here = sx.binary(here, "//", inner)
             if i > 0:
                 here = sx.binary(here, "%", sx.name(scope.block(axis)))
-            if axis in ids:
+            if axis in ids:  # already of type INDEX
                 first = sx.binary(ids[axis], "*", sx.name(scope.block(axis)))
                 here = sx.binary(first, "+", here)
-            elif axis != self.axis:
+            else:
                 here = sx.method(here, "to", sx.name("INDEX"))
             if axis == self.axis:
                 here = sx.binary(sx.name(scope.start(axis)), "+", here)
@@ -244,7 +244,9 @@ class _Writer:
             positions = self._lanes(dim, {})
             variable, by = scope.start(self.axis), [sx.name(scope.block(self.axis))]
         else:
-            variable, by = scope.position(self.axis), list[sx.Expr]()
+            variable, by = scope.start(self.axis), list[sx.Expr]()
+            here = sx.call("tl.cast", sx.name(variable), sx.name("INDEX"))
+            positions = [sx.assign(scope.position(self.axis), here)]
         for s in step.states:
             inner.have[s.leaf("old")] = sx.name(scope.state(s.name))
         late: list[ast.stmt] = []

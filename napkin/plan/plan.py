@@ -11,6 +11,7 @@ from typing import Any
 import sympy
 
 from napkin.cost.bound import Term
+from napkin.cost.levels import held, register_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.model import Cost
 from napkin.cost.traffic import Direction, Traffic
@@ -241,6 +242,7 @@ def _kernel_json(k: PlannedKernel) -> dict[str, Any]:
             "per_tensor": {t: str(e) for t, e in k.H.per_tensor.items()},
         },
         "M": str(k.M),
+        "M_levels": {level: str(e) for level, e in k.cost.levels.items()},
         "bound": str(k.bound),
         "terms": [{"alpha": str(t.alpha), "beta": str(t.beta)} for t in k.terms],
         "flops": str(k.flops),
@@ -249,6 +251,7 @@ def _kernel_json(k: PlannedKernel) -> dict[str, Any]:
         "stages": k.choice.stages,
         "bytes": by_tensor,
         "shared_bytes": k.shared_bytes,
+        "register_bytes": register_bytes(held(k.choice.kernel), k.tiles),
         "time_us": round(k.choice.time.seconds * 1e6, 3),
         "limited_by": k.choice.time.limited_by,
     }

@@ -97,7 +97,9 @@ def test_streams_keep_their_law_and_refusals_are_justified(seed):
         except Refusal as refusal:
             assert refusal.rule == f"stream {axis}"
             assert refusal.place and refusal.reason and refusal.nearest
-            assert not naive_streaming_is_right(diagram, ready, axis, seed), refusal
+            # On one draw it may be right by luck: a maximum that stands in the first chunk.
+            draws = (naive_streaming_is_right(diagram, ready, axis, seed + i) for i in range(4))
+            assert not all(draws), refusal
             continue
         bind = {a.leaf: arrays[a.tensor] for a in kernel.reads}
         parts = pieces(sizes[axis], rng)

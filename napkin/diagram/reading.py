@@ -1,0 +1,65 @@
+"""Numbers as a user gives them: numpy arrays, torch tensors, lists, of the item types of inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from napkin.diagram.node import Kind, Node
+from napkin.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_HOLDS: dict[Kind, str] = {"real": "real numbers", "int": "whole numbers", "bool": "true or false"}
+_INT32 = range(-(2**31), 2**31)
+
+
+def numbers(given: Any, leaf: Node, diagram: str) -> np.ndarray[Any, Any]:
+    """What was given for an input: float64 if it is real, else int64 (booleans as 0 and 1).
+
+    Any strides will do: transposed, broadcast and reversed views are read as what they show.
+
+    Raises:
+        InputError: it is no array of numbers, or holds a number that the input's item type lacks.
+    """
+    import numpy as np
+
+    where = f"{diagram}: {leaf.params[0]}"
+    found = _as_numpy(given, where)
+    if found.dtype.kind not in "biufO":
+        raise InputError(f"{where} holds {_HOLDS[leaf.kind]}, not {found.dtype}")
+    try:
+        with np.errstate(all="ignore"):
+            wide = found.astype(float, copy=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where} holds {_HOLDS[leaf.kind]}: {error}") from None
+    if leaf.kind == "real":
+        return wide
+    if leaf.kind == "bool":
+        return (wide != 0).astype(np.int64)
+    bad = (wide != np.floor(wide)) | (wide < _INT32[0]) | (wide > _INT32[-1])
+    if bad.any():
+        raise InputError(
+            f"{where} holds whole numbers in int32, as ':int' in the signature says, "
+            f"not {wide[bad].flat[0]:g}"
+        )
+    return found.astype(np.int64)
+
+
+def _as_numpy(given: Any, where: str) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    if hasattr(given, "detach"):  # a torch tensor, of any device, dtype and layout
+        given = given.detach()
+        if given.device.type == "meta":
+            raise InputError(f"{where} is on the device 'meta' and has no numbers")
+        if str(given.layout) != "torch.strided":
+            raise InputError(f"{where} is {given.layout}; give it as .to_dense()")
+        given = given.cpu()
+        if given.is_floating_point():
+            given = given.double()  # numpy has no bf16
+        return given.resolve_conj().resolve_neg().numpy()
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise InputError(f"{where} is no array: {error}") from None

@@ -1,0 +1,69 @@
+"""Pointwise operators as Triton expressions, where Triton and the diagram disagree made to agree.
+
+Triton has functions of floats only, adds booleans as bits, rounds whole quotients to zero, has no
+powers of negative numbers, and its maximum loses a NaN.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Sequence
+
+from napkin.derive.streaming import identity
+from napkin.diagram.evaluate import is_constant
+from napkin.diagram.node import Kind, Node
+from napkin.diagram.operators import POINTWISE
+from napkin.lower import syntax as sx
+from napkin.lower.syntax import Expr
+
+_WHOLE = {"floordiv": "floor_divide", "mod": "remainder"}
+_TYPES: dict[Kind, str] = {"real": "tl.float32", "int": "tl.int32"}
+
+
+def pointwise(n: Node, values: Sequence[Expr]) -> tuple[Expr, str]:
+    """A pointwise term from the expressions of its arguments, and the helper that it calls."""
+    values = [_typed(n, a, v) for a, v in zip(n.args, values, strict=True)]
+    if n.op in _WHOLE and not all(map(_nonnegative, n.args)):
+        return sx.call(_WHOLE[n.op], *values), _WHOLE[n.op]
+    if n.op == "pow" and n.args[1].kind != "real":
+        return sx.call("power", *values), "power"
+    made = sx.pattern(POINTWISE[n.op].triton, values)
+    if n.op in {"maximum", "minimum"} and n.kind == "real" and not any(map(stabilises, n.args)):
+        assert isinstance(made, ast.Call)
+        made.keywords.append(ast.keyword("propagate_nan", sx.name("tl.PropagateNan.ALL")))
+    return made, ""
+
+
+def as_kind(kind: Kind, a: Node, value: Expr) -> Expr:
+    """The value of `a` as a tile of a wider item type, where it is of a narrower one."""
+    if a.kind == kind or kind == "bool" or is_constant(a) or (a.kind, kind) == ("real", "int"):
+        return value
+    return sx.method(value, "to", sx.name(_TYPES[kind]))
+
+
+def stabilises(n: Node) -> bool:
+    """Whether `n` is a maximum that starts from a finite value, to keep exponentials in range.
+
+    It may lose a NaN, which then stands in the sum of those exponentials.
+    """
+    return n.op in {"max", "min"} and n.kind == "real" and math.isfinite(identity(n))
+
+
+def _typed(n: Node, a: Node, value: Expr) -> Expr:
+    row = POINTWISE[n.op]
+    if row.kind == "real" and n.op != "div":  # Triton divides whole numbers as floats
+        # A whole exponent stays one: `power` asks whether it is odd.
+        return value if n.op == "pow" and a is n.args[1] else as_kind("real", a, value)
+    arithmetic = row.kind in {None, "int"} or n.op == "div"
+    if a.kind == "bool" and arithmetic and n.op not in {"where", "cast"}:
+        return as_kind("int", a, value)
+    return value
+
+
+def _nonnegative(n: Node) -> bool:
+    if n.op == "number":
+        return float(str(n.params[0])) >= 0
+    if n.op in {"add", "mul", "floordiv", "mod", "maximum", "minimum"}:
+        return all(map(_nonnegative, n.args))
+    return n.op in {"index", "size", "ones"}

@@ -140,9 +140,7 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
     return out[0] if len(out) == 1 else out
 
 
-def _given_back(
-    value: np.ndarray[Any, Any], kind: Kind, plan: Plan, tensors: Sequence[Any]
-) -> Any:
+def _given_back(value: np.ndarray[Any, Any], kind: Kind, plan: Plan, tensors: Sequence[Any]) -> Any:
     """An output as an array of the kind that came in: numpy, or torch with the inputs' dtype."""
     if kind != "real":
         value = value.astype(np.int64 if kind == "int" else np.bool_)

@@ -89,7 +89,7 @@ class Separation:
             how.append(f"running {', '.join(self.running)} (repair {self.repair})")
         if self.deferred:
             how.append(f"deferred {', '.join(self.deferred)}")
-        return f"{self.place}: {self.body} = {form}" + (f"; {'; '.join(how)}" if how else "")
+        return f"{self.body} = {form}" + (f"; {'; '.join(how)}" if how else "")
 
 
 @dataclass(frozen=True, eq=False)

@@ -152,7 +152,9 @@ class Emitter:
         value, target = self.value(n.args[0]), str(n.params[0])
         if target in {"fp16", "bf16"}:
             value = sx.method(value, "to", sx.name(TRITON_DTYPES[target]))
-        return sx.method(value, "to", sx.name(TRITON_DTYPES["fp32" if n.kind == "real" else target]))
+        return sx.method(
+            value, "to", sx.name(TRITON_DTYPES["fp32" if n.kind == "real" else target])
+        )
 
     def _extents(self, dims: Sequence[int]) -> Expr:
         return sx.tuple_of(self.scope.extent(d) for d in dims)

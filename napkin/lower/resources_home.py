@@ -253,7 +253,18 @@ class Homes:
             if whole is None or not set(dims) <= set(wide):
                 return None, product
             return narrowed(whole, wide, dims), product
-        return self._widest(n.args, dims)
+        found = self._widest(n.args, dims)
+        return self._outer(n, dims) if found[0] is None and len(dims) > 1 else found
+
+    def _outer(self, n: Node, dims: Sequence[int]) -> tuple[Layout | None, bool]:
+        """The layout of arithmetic on vectors along different dimensions: that of a store."""
+        below = [a for a in n.args if self.home(a) is not None]
+        if len(below) < 2 or any(self.from_product(a) for a in below):
+            return None, False
+        same = [o for o in self.program.kernel.outputs if self.program.shape_of(o.axes) == dims]
+        if not same:
+            return None, False
+        return self.tensors.layout(same[0].name, same[0].axes, self.warps), False
 
     def _widest(self, args: Sequence[Node], dims: Sequence[int]) -> tuple[Layout | None, bool]:
         """The layout of arithmetic over `dims`: a product's if an argument has one."""

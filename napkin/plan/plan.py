@@ -193,6 +193,12 @@ class Plan:
         return sum(k.choice.time.seconds for k in self.kernels)
 
     @cached_property
+    def workspace(self) -> int:
+        """The most bytes of materialised arrays that are alive at once."""
+        found: int = import_module("napkin.plan.graph").workspace(self)
+        return found
+
+    @cached_property
     def source(self) -> str:
         """The kernel file: a header with the derivation, then every kernel once."""
         return import_module("napkin.plan.file").kernel_file(self)
@@ -206,6 +212,7 @@ class Plan:
             "sizes": dict(self.sizes),
             "trail": [str(m) for m in self.trail],
             "materialised": {t: " ".join(axes) for t, axes in self.materialised.items()},
+            "workspace_bytes": self.workspace,
             "kernels": [_kernel_json(k) for k in self.kernels],
         }
 

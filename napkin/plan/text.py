@@ -12,6 +12,8 @@ def plan_text(plan: Plan) -> str:
     lines += [str(plan.trail)]
     for name, axes in plan.materialised.items():
         lines += ["", f"materialised: {name} [{' '.join(axes)}]"]
+    if plan.materialised:
+        lines += ["", f"workspace: {plan.workspace:,} bytes at once"]
     for k in plan.kernels:
         lines += ["", *_kernel(k)]
     lines += ["", f"predicted time {plan.seconds * 1e6:.1f} us"]

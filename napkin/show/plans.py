@@ -40,7 +40,7 @@ def trail_tree(trail: Trail, title: str) -> Tree:
         branch = stem = root.add(kernel)
         for move in moves:
             if move.rule == "separate":
-                stem.add(f"separate {move.note or move.argument}")
+                stem.add(str(move))
                 continue
             leaf = branch.add(_words(move))
             if move.rule == "stream":

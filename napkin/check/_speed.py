@@ -5,6 +5,7 @@ Without them more than half of a launch goes into the types of intermediate resu
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,13 @@ import numpy as np
 _EXACT: dict[str, Callable[..., Any]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 
 
+def _branches(function: Callable[..., Any]) -> bool:
+    """Whether a function chooses by its arguments, and so has to see values one by one."""
+    return any("JUMP" in step.opname for step in dis.get_instructions(function))
+
+
 def shorten(interpreter: Any) -> None:
-    """Replace three slow steps of the interpreter, in this process only."""
+    """Replace four slow steps of the interpreter, in this process only."""
     semantic: Any = interpreter.TritonSemantic
     find_np_dtype: Callable[[Any], Any] = interpreter._get_np_dtype
     storage: dict[str, Any] = {}
@@ -44,6 +50,20 @@ def shorten(interpreter: Any) -> None:
         if found.min() < low or found.max() > high:
             raise OverflowError(f"{kind} overflows in {operator.__name__}: use tl.int64 here")
 
+    reduce_each = interpreter.ReduceOps.generic_reduce
+
+    def generic_reduce(self: Any, input: Any) -> Any:
+        """A function of the kernel's own, on halves of the block and not value by value."""
+        if len(input) != 1 or self.axis is None or self.keep_dims or _branches(self.combine_fn.fn):
+            return reduce_each(self, input)
+        kind, rest = input[0].dtype, np.moveaxis(input[0].handle.data, self.axis, 0)
+        while len(rest) > 1:
+            half, odd = len(rest) // 2, rest[len(rest) // 2 * 2 :]
+            sides = (self.to_tensor(rest[i * half : (i + 1) * half], kind) for i in (0, 1))
+            rest = np.concatenate([self.combine_fn.fn(*sides).handle.data, odd])
+        return [self.to_tensor(rest[0], kind)]
+
+    interpreter.ReduceOps.generic_reduce = generic_reduce
     semantic.broadcast_impl_value = broadcast_impl_value
     semantic.binary_op_sanitize_overflow_impl = sanitize_overflow
     interpreter._get_np_dtype = np_dtype

@@ -79,10 +79,11 @@ def run_kernels(
             traffic = interpret(plan.source, k.name, (call.grid,), args, call.constexprs)
             for argument, tensor in call.tensors.items():
                 key = k.binding[tensor]
-                for direction, count in (
-                    ("read", traffic.read(argument)),
-                    ("write", traffic.written(argument)),
-                ):
+                both: dict[Direction, int] = {
+                    "read": traffic.read(argument),
+                    "write": traffic.written(argument),
+                }
+                for direction, count in both.items():
                     if count:
                         counted[key, direction] = counted.get((key, direction), 0) + count
         moved.append(counted)

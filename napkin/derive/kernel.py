@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from napkin.derive.fold import Emit, Stream
-from napkin.derive.streaming import extent, stream
+from napkin.derive.streaming import stream
+from napkin.derive.terms import extent, is_count
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import SCANS, Node, over, postorder, rewrite
 from napkin.errors import Refusal
@@ -182,8 +183,7 @@ def _known_counts(outputs: Sequence[Output], streamed: str) -> list[Output]:
     """The outputs with each count of positions as a size, unless streaming makes it grow."""
 
     def change(old: Node, _: tuple[Node, ...]) -> Node | None:
-        counts = old.op == "sum" and old.args[0].op == "ones"
-        return extent(over(old)) if counts and streamed not in over(old) else None
+        return extent(over(old)) if is_count(old) and streamed not in over(old) else None
 
     done = rewrite([o.node for o in outputs], change)
     return [replace(o, node=done[o.node]) for o in outputs]

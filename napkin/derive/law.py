@@ -17,7 +17,7 @@ import numpy as np
 from napkin.derive.fold import Pass, State, Stream
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.diagram.evaluate import Array, aligned, close_to, evaluate
-from napkin.diagram.node import Node
+from napkin.diagram.node import Node, in_kind
 from napkin.errors import Refusal
 
 States = dict[str, Array]
@@ -37,7 +37,9 @@ def chunk_of(bind: Mapping[Node, Array], axis: str, part: range) -> dict[Node, A
 
 def start(stream: Stream, step: Pass, extents: Mapping[str, int]) -> States:
     """The states before the first chunk."""
-    return {s.name: np.full([extents[a] for a in s.axes], s.init) for s in step.states}
+    return {
+        s.name: np.full([extents[a] for a in s.axes], in_kind(s.init, s.kind)) for s in step.states
+    }
 
 
 def advance(

@@ -36,9 +36,7 @@ class Refactored:
     same_size: Mapping[str, str]
 
 
-def refactorings(
-    outputs: Sequence[Output], names: Mapping[Node, str]
-) -> Iterator[Refactored]:
+def refactorings(outputs: Sequence[Output], names: Mapping[Node, str]) -> Iterator[Refactored]:
     """The terms of `outputs` with one contraction of a contraction turned, each way in turn."""
     taken = {a for n in postorder(o.node for o in outputs) for a in n.axes}
     found = 0

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from napkin.diagram.node import Node, factors, over
+from napkin.diagram.node import Node, factors, in_kind, over
 from napkin.diagram.operators import POINTWISE
 
 Array = np.ndarray[Any, Any]
-_INT_LIMIT = 2**31
 _STORED = {"real": np.float64, "int": np.int64}
 
 
@@ -96,9 +95,8 @@ def _value(
     where = tuple(n.args[0].axes.index(a) for a in over(n))
     value = values[n.args[0]]
     if op in {"max", "min"}:
-        start = float(str(n.params[1]))
-        if value.dtype.kind in "ib":
-            start = int(max(min(start, _INT_LIMIT - 1), -_INT_LIMIT))
+        start = in_kind(float(str(n.params[1])), n.kind)
+        if value.dtype == bool:
             value = value.astype(np.int64)
         reduce = np.max if op == "max" else np.min
         return np.asarray(reduce(value, axis=where, initial=start))

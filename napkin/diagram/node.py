@@ -21,6 +21,9 @@ Starting there instead of at -inf keeps exp(S - max) free of (-inf) - (-inf), so
 are all -inf gets weights 0, as cuDNN and FlashAttention define it.
 """
 
+INT32 = range(-(2**31), 2**31)
+"""The values of whole numbers in storage."""
+
 LEAVES = frozenset({"input", "number", "size", "scalar", "index", "ones", "state"})
 """Operators without arguments."""
 
@@ -87,6 +90,11 @@ def number(value: float | int | bool) -> Node:
     """A constant without axes."""
     kind: Kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "real"
     return node("number", params=(value,), kind=kind)
+
+
+def in_kind(value: float, kind: Kind) -> float:
+    """`value` in an item type: a whole number is held in int32, which has no infinity."""
+    return value if kind == "real" else int(max(min(value, INT32[-1]), INT32[0]))
 
 
 def over(n: Node) -> tuple[str, ...]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from napkin.diagram.node import Kind, Node
+from napkin.diagram.node import INT32, Kind, Node
 from napkin.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
 _HOLDS: dict[Kind, str] = {"real": "real numbers", "int": "whole numbers", "bool": "true or false"}
-_INT32 = range(-(2**31), 2**31)
 
 
 def numbers(given: Any, leaf: Node, diagram: str) -> np.ndarray[Any, Any]:
@@ -37,7 +36,7 @@ def numbers(given: Any, leaf: Node, diagram: str) -> np.ndarray[Any, Any]:
         return wide
     if leaf.kind == "bool":
         return (wide != 0).astype(np.int64)
-    bad = (wide != np.floor(wide)) | (wide < _INT32[0]) | (wide > _INT32[-1])
+    bad = (wide != np.floor(wide)) | (wide < INT32[0]) | (wide > INT32[-1])
     if bad.any():
         raise InputError(
             f"{where} holds whole numbers in int32, as ':int' in the signature says, "

@@ -10,7 +10,7 @@ import ast
 import math
 from collections.abc import Sequence
 
-from napkin.derive.streaming import identity
+from napkin.derive.terms import identity
 from napkin.diagram.evaluate import is_constant
 from napkin.diagram.node import Kind, Node
 from napkin.diagram.operators import POINTWISE

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from napkin.derive.kernel import is_read, tensor_of
-from napkin.derive.streaming import COMBINE, identity
+from napkin.derive.terms import COMBINE, identity
 from napkin.diagram.evaluate import is_constant
 from napkin.diagram.expand import own_axes
-from napkin.diagram.node import REDUCTIONS, Node, factors, number, over
+from napkin.diagram.node import REDUCTIONS, Node, factors, in_kind, number, over
 from napkin.diagram.operators import POINTWISE
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
@@ -160,15 +160,14 @@ class Emitter:
         return sx.tuple_of(self.scope.extent(d) for d in dims)
 
     def _mask(self, n: Node, dims: Sequence[int]) -> Expr:
-        axis, fill = str(n.params[0]), n.params[1]
+        axis = str(n.params[0])
         inside = sx.expanded(sx.name(self.scope.inside(axis)), self.program.shape_of((axis,)), dims)
         if n.args[0].op == "ones" and self.program.shape(n.args[0]) == tuple(dims) == (
             self.program.shape_of((axis,))
         ):
             return sx.method(inside, "to", sx.name("tl.int32"))
-        if n.kind != "real":
-            fill = int(max(min(float(str(fill)), 2**31 - 1), -(2**31)))
-        return sx.call("tl.where", inside, self.fit(n.args[0], dims), sx.const(fill))
+        fill = sx.const(in_kind(float(str(n.params[1])), n.kind))
+        return sx.call("tl.where", inside, self.fit(n.args[0], dims), fill)
 
     def _place(self, n: Node, axis: str) -> int:
         dims = self.program.shape(n)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from napkin.derive.kernel import is_read
-from napkin.derive.streaming import identity
+from napkin.derive.terms import identity
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, node, over, postorder, rewrite
 from napkin.diagram.operators import POINTWISE
 

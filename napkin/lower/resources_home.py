@@ -116,8 +116,15 @@ class Homes:
         self._dots: dict[Node, Dot | None] = {}
         self._home: dict[Node, tuple[Layout | None, bool]] = {}
         self._finding: set[Node] = set()
+        self._shape: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._result: dict[Node, Mma] = {}
         self._regions()
+
+    def shape(self, n: Node) -> tuple[int, ...]:
+        """The tile dimensions of a term."""
+        if n.axes not in self._shape:
+            self._shape[n.axes] = self.program.shape(n)
+        return self._shape[n.axes]
 
     # --- products ---------------------------------------------------------------------------
 
@@ -212,8 +219,8 @@ class Homes:
             inner = factors(n.args[0]) if n.op == "sum" else n.args
             gone = set(over(n))
             inner = [p for p in inner if gone & set(p.axes)] or list(inner)
-            return tuple(sorted({d for p in inner for d in self.program.shape(p)}))
-        return self.program.shape(n)
+            return tuple(sorted({d for p in inner for d in self.shape(p)}))
+        return self.shape(n)
 
     def work(self, n: Node) -> Layout | None:
         """The layout over `work_dims`."""
@@ -235,7 +242,7 @@ class Homes:
         return found
 
     def _find(self, n: Node) -> tuple[Layout | None, bool]:
-        dims = self.program.shape(n)
+        dims = self.shape(n)
         if not dims or is_constant(n):
             return None, False
         if is_read(n):
@@ -268,6 +275,6 @@ class Homes:
 
     def _widest(self, args: Sequence[Node], dims: Sequence[int]) -> tuple[Layout | None, bool]:
         """The layout of arithmetic over `dims`: a product's if an argument has one."""
-        full = [self._found(a) for a in args if self.program.shape(a) == tuple(dims)]
+        full = [self._found(a) for a in args if self.shape(a) == tuple(dims)]
         known = [x for x in full if x[0] is not None]
         return next((x for x in known if x[1]), known[0] if known else (None, False))

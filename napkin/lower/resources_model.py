@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from napkin.derive.kernel import is_read
 from napkin.diagram.evaluate import is_constant
-from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
+from napkin.diagram.node import REDUCTIONS, Node, factors, over
 from napkin.lower.program import Program
 from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
 from napkin.lower.resources_dot import Dot
 from napkin.lower.resources_home import Homes, Tensors, narrowed
 from napkin.lower.resources_layout import LANES, Layout, transposed
-
-NARROWEST = 32
-"""Bits of the narrowest asynchronous copy (PTX ISA, cp.async: 4, 8 or 16 bytes)."""
+from napkin.lower.resources_walk import arguments, invariants, moving_terms, rings, within
 
 
 class Model:
@@ -28,8 +26,7 @@ class Model:
     ) -> None:
         self.program, self.tensors = program, tensors
         self.capability, self.warps, self.stages = capability, warps, stages
-        self.axis = program.kernel.stream.axis
-        self.moving = _moving(program, self.axis)
+        self.moving = moving_terms(program)
         self.homes = Homes(program, tensors, capability, warps, self.moving)
         self.now = 0
         self.buffers: list[tuple[int, int, int]] = []
@@ -42,7 +39,7 @@ class Model:
         """The most bytes taken at once."""
         program = self.program
         for loop in program.loops:
-            for n in _invariants((*loop.steps.values(), *loop.emits.values()), self.moving):
+            for n in invariants((*loop.steps.values(), *loop.emits.values()), self.moving):
                 self._visit(n)
         for i in range(len(program.loops)):
             self._loop(i)
@@ -69,7 +66,7 @@ class Model:
         loop = self.program.loops[index]
         before, start = dict(self.done), self._tick()
         roots = (*loop.steps.values(), *loop.emits.values())
-        self.inside, self.rings = True, self._rings(roots)
+        self.inside, self.rings = True, rings(self.homes, roots, self.stages)
         for root in loop.steps.values():
             self._visit(root)
         for name, n in loop.emits.items():
@@ -82,58 +79,11 @@ class Model:
         self.kept.clear()
         self._late(roots)
 
-    # --- rings ------------------------------------------------------------------------------
-
     def _bytes(self, leaf: Node) -> int:
-        return self.program.span(self.program.shape(leaf)) * self.tensors.bits(leaf) // 8
-
-    def _rings(self, roots: Sequence[Node]) -> dict[Node, int]:
-        """The chunks that are copied ahead, with their slots: those that feed a product's operands
-        and can be copied asynchronously."""
-        if self.stages < 2:
-            return {}
-        found: dict[Node, None] = {}
-        straight: set[Node] = set()
-        indirect: set[Node] = set()
-        turned: set[Node] = set()  # mma.sync takes no transposed left operand from a ring
-        for n in self._within(roots):
-            dot = self.homes.dot(n)
-            for side in (0, 1) if dot else ():
-                assert dot is not None
-                for p in dot.sides[side]:
-                    found.update((x, None) for x in self._within([p]) if is_read(x))
-            if dot is None:
-                indirect.update(a for a in _arguments(n) if is_read(a))
-                continue
-            for side in (0, 1):
-                parts = dot.sides[side]
-                unit = self.homes.unit(dot)
-                alone = len(parts) == 1 and unit == "wgmma" and dot.flat
-                if side == 0 and unit == "mma" and dot.turned(0):
-                    turned.update(p for p in parts if is_read(p))
-                (straight if alone else indirect).update(p for p in parts if is_read(p))
-        out: dict[Node, int] = {}
-        for leaf in found:
-            width = self.homes.tensors.width(leaf, self.warps)
-            if leaf in self.moving and leaf not in turned and width >= NARROWEST:
-                alone = leaf in straight and leaf not in indirect
-                out[leaf] = self.stages - 1 + alone
-        return out
+        return self.program.span(self.homes.shape(leaf)) * self.tensors.bits(leaf) // 8
 
     def _within(self, roots: Iterable[Node]) -> Iterator[Node]:
-        """Every term of one step under `roots`, final states of the step followed."""
-        seen: set[Node] = set()
-        stack = list(roots)
-        while stack:
-            n = stack.pop()
-            if n in seen or is_constant(n):
-                continue
-            seen.add(n)
-            yield n
-            if n.op == "state" and n.params[1] == "new" and self.inside:
-                stack.append(self.homes.steps[str(n.params[0])])
-            elif not is_read(n):
-                stack.extend(_arguments(n))
+        return within(roots, self.homes.steps if self.inside else {})
 
     # --- operations -------------------------------------------------------------------------
 
@@ -143,7 +93,7 @@ class Model:
         if n.op == "add":
             for a, b in (n.args, n.args[::-1]):
                 dot = self.homes.dot(b) if b not in self.done else None
-                if dot is not None and self.program.shape(a) == self.program.shape(n):
+                if dot is not None and self.homes.shape(a) == self.homes.shape(n):
                     self._product(dot, a)
                     self.done[b] = self.done[n] = self.now
                     return
@@ -154,7 +104,7 @@ class Model:
                 if p not in dot.sides[0] and p not in dot.sides[1]:
                     self._visit(p)
         elif not is_read(n):
-            for a in _arguments(n):
+            for a in arguments(n):
                 self._visit(a)
                 self._convert(a, n)
             if n.op in REDUCTIONS:
@@ -169,7 +119,7 @@ class Model:
 
     def _move(self, a: Node, want: Layout | None, dims: Sequence[int], bits: int) -> None:
         """Bring `a` to its part of a layout over `dims`."""
-        have, mine = self.homes.home(a), self.program.shape(a)
+        have, mine = self.homes.home(a), self.homes.shape(a)
         if have is None or want is None or a in self.rings:
             return  # a ring is read in any layout
         if is_read(a) and self.program.span(mine) < self.warps * LANES:
@@ -196,7 +146,7 @@ class Model:
         after it: done for float32 chunks that are summed as they are loaded."""
         body = n.args[0]
         plain = is_read(body) and self.tensors.bits(body) == 32 and len(body.axes) > 1
-        return self.inside and plain and len(self.program.shape(body)) > 1
+        return self.inside and plain and len(self.homes.shape(body)) > 1
 
     def _late(self, roots: Sequence[Node]) -> None:
         self.inside = True
@@ -235,7 +185,7 @@ class Model:
             for x in self._within(parts):
                 if is_read(x) and x in self.moving:
                     self._visit(x)
-                    if len(self.program.shape(x)) == len(dot.spans[side]):
+                    if len(self.homes.shape(x)) == len(dot.spans[side]):
                         self._once(x)
                     else:
                         self._move(x, into, dot.spans[side], self.tensors.bits(x))
@@ -301,41 +251,10 @@ class Model:
         have = self.homes.home(n)
         o = next(o for o in self.program.kernel.outputs if o.name == name)
         dims = self.program.shape_of(o.axes)
-        if have is None or self.program.shape(n) != dims:
+        if have is None or self.homes.shape(n) != dims:
             return
         if len(dims) > 1 and not self.homes.from_product(n):
             return  # stored in the layout of its loads
         bits = self.tensors.bits_of(name)
         want: Layout = self.tensors.layout(name, o.axes, self.warps)
         self._take(convert_bytes(have, want, bits, self.capability))
-
-
-def _arguments(n: Node) -> tuple[Node, ...]:
-    return factors(n.args[0]) if n.op == "sum" else n.args
-
-
-def _moving(program: Program, axis: str) -> set[Node]:
-    """Terms that change along the streamed axis."""
-    out: set[Node] = set()
-    for n in postorder(program.roots):
-        here = n.op == "state" or axis in n.axes or axis in over(n)
-        if here or any(a in out for a in n.args):
-            out.add(n)
-    return out
-
-
-def _invariants(roots: Sequence[Node], moving: set[Node]) -> list[Node]:
-    """Terms of a loop that are computed before it."""
-    out: dict[Node, None] = {}
-    seen: set[Node] = set()
-    stack = list(roots)[::-1]
-    while stack:
-        n = stack.pop()
-        if n in seen or is_constant(n) or n.op in {"state", "ones"}:
-            continue
-        seen.add(n)
-        if n not in moving:
-            out[n] = None
-        else:
-            stack.extend(reversed(n.args))
-    return list(out)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from napkin.derive.fold import State
 from napkin.diagram.evaluate import is_constant
-from napkin.diagram.node import Node, over, postorder
+from napkin.diagram.node import Node, in_kind, over, postorder
 from napkin.lower import syntax as sx
 from napkin.lower.emit import Emitter
 from napkin.lower.printer import comment, source
@@ -277,9 +277,7 @@ class _Writer:
 
     def _init(self, s: State) -> sx.Expr:
         dims = self.program.shape_of(s.axes)
-        value = s.init
-        if s.kind != "real":
-            value = int(max(min(value, 2**31 - 1), -(2**31)))
+        value = in_kind(s.init, s.kind)
         dtype = sx.name("tl.float32" if s.kind == "real" else "tl.int32")
         shape = sx.tuple_of(self.scope.extent(d) for d in dims)
         if not dims:

@@ -102,6 +102,8 @@ def prepared(
 
 def _stored(a: Any, n: Node, plan: Plan) -> torch.Tensor:
     wanted = DTYPES[item_dtype(n.kind, plan.dtype)]
+    if n.kind == "int" and (a.is_floating_point() or a.is_complex()):
+        raise InputError(f"{plan.name}: {n.params[0]} holds whole numbers, but is {a.dtype}")
     if a.dtype != wanted and n.kind == "real":
         raise InputError(
             f"{plan.name}: {n.params[0]} is {a.dtype}, but the plan stores {plan.dtype}; "

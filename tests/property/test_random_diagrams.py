@@ -20,7 +20,7 @@ from napkin.cost.traffic import Traffic
 from napkin.derive.kernel import label, weaved
 from napkin.derive.law import folded, merged
 from napkin.derive.prepare import prepare
-from napkin.derive.streaming import COMBINE, identity
+from napkin.derive.terms import COMBINE, identity
 from napkin.diagram.evaluate import aligned, evaluate
 from napkin.diagram.infer import pointwise
 from napkin.diagram.node import REDUCTIONS, SCANS, node, over, postorder, substitute

@@ -1,0 +1,155 @@
+"""The states that an axis is folded into, pass by pass, and what terms stand for beside them.
+
+Within a pass a reduction over the axis has two readings: its value so far, which the next terms of
+the pass use, and its final value, which later passes and the tail use (arXiv 2412.03317,
+section 2.3). `Folding` keeps both for every reduction that has found its pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+
+from napkin.derive.fold import State, state_leaf
+from napkin.derive.meaning import Meaning
+from napkin.derive.terms import COMBINE, extent, identity, is_count
+from napkin.diagram.infer import along, pointwise, rebuilt
+from napkin.diagram.node import REDUCTIONS, Node, over, postorder, substitute
+
+
+class Folding:
+    """The states of each pass over an axis, found one reduction after another.
+
+    Attributes:
+        axis: the streamed axis.
+        names: a distinct name for each reduction.
+        order: every term, arguments first.
+        folds: the reductions over the axis, in order.
+        states: the states of each pass, in the order of their steps.
+        carried: the states that only carry a result from step to step, by result and pass.
+        pass_of: the pass in which each reduction is known.
+    """
+
+    def __init__(
+        self, roots: Iterable[Node], axis: str, names: Mapping[Node, str], passes: int
+    ) -> None:
+        self.axis, self.names = axis, dict(names)
+        self.order = list(postorder(roots))
+        self.folds = [n for n in self.order if n.op in REDUCTIONS and axis in over(n)]
+        self.states: list[list[State]] = [[] for _ in range(passes)]
+        self.carried: dict[tuple[Node, int], State] = {}
+        self.pass_of: dict[Node, int] = {}
+        self._plain: dict[tuple[Node, int], State] = {}
+        self._now: dict[Node, Node] = {}
+        self._final: dict[Node, Node] = {}
+        self._taken: set[str] = set()
+        self._uses: dict[Node, frozenset[Node]] = {}
+        self._find_uses(self.order, set(self.folds))
+
+    # --- what terms stand for ---------------------------------------------------------------
+
+    def uses(self, n: Node) -> frozenset[Node]:
+        """The reductions over the axis that `n` is computed from, itself included."""
+        if n not in self._uses:
+            self._find_uses([n], self._now)
+        return self._uses[n]
+
+    def _find_uses(self, roots: Iterable[Node], folds: Container[Node]) -> None:
+        for n in postorder(roots, self._uses):
+            if n not in self._uses:
+                below = frozenset[Node]().union(*(self._uses[a] for a in n.args))
+                self._uses[n] = below | {n} if n in folds else below
+
+    def last(self, n: Node) -> Node:
+        """`n` with every reduction at its final value."""
+        return substitute([n], self._final)[n]
+
+    def current(self, n: Node, p: int) -> Node:
+        """`n` inside pass `p`: reductions of the pass so far, those of earlier passes final."""
+        return self._at(n, p, {})
+
+    def _at(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
+        if n not in done:
+            waits = [f for f in self.uses(n) if not is_count(f)]
+            if all(self.pass_of[f] < p for f in waits):
+                done[n] = self.last(n)
+            elif n in self._now:
+                done[n] = self._now[n]
+            else:
+                done[n] = rebuilt(n, tuple(self._beside(a, p, done) for a in n.args))
+        return done[n]
+
+    def _beside(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
+        # Each pass counts for itself: a mean so far is over what the pass has seen.
+        uses = self.uses(n)
+        if uses and all(is_count(f) for f in uses):
+            return substitute([n], {f: self.plain(f, p).leaf("new") for f in uses})[n]
+        return self._at(n, p, done)
+
+    # --- states -----------------------------------------------------------------------------
+
+    def name(self, n: Node, stem: str = "") -> str:
+        """A state's name, after `stem` or the name of `n`; no other state has it."""
+        base = stem or self.names.get(n) or n.op
+        name, i = base, 1
+        while name in self._taken:
+            i += 1
+            name = f"{base}{i}"
+        self._taken.add(name)
+        return name
+
+    def define(self, f: Node, p: int, value: Node) -> None:
+        """Say that pass `p` knows the reduction `f` as `value`, a term over known reductions."""
+        self.pass_of[f] = p
+        self._now[f] = self.current(value, p)
+        self._final[f] = self.last(value)
+
+    def fold(self, f: Node, p: int) -> None:
+        """Fold a reduction as it is: its body is known at each chunk of pass `p`."""
+        self.pass_of[f] = p
+        self._now[f] = self.plain(f, p).leaf("new")
+        self._final[f] = extent(over(f)) if is_count(f) else self._now[f]
+
+    def folded(self, op: str, body: Node, like: Node, p: int) -> Node:
+        """The reduction of `body` by `op` over the axes of `like`, folded in pass `p`."""
+        axes = over(like)
+        start = like.params[1:] if op == like.op else ()
+        f = along(op, Meaning.carrying(body, axes), axes, start)
+        if f not in self.pass_of:
+            self._uses.setdefault(f, frozenset({f}))
+            self.names.setdefault(f, self.names.get(like, like.op))
+            self.fold(f, p)
+        return f
+
+    def plain(self, f: Node, p: int) -> State:
+        """The state of a reduction that pass `p` folds as it is."""
+        if (f, p) not in self._plain:
+            name = self.name(f)
+            body = self.current(f.args[0], p)
+            chunk = along(f.op, body, over(f), f.params[1:])
+            old, left, right = (
+                state_leaf(name, tag, chunk.axes, chunk.kind) for tag in ("old", "left", "right")
+            )
+            step = pointwise(COMBINE[f.op], (old, chunk))
+            merge = pointwise(COMBINE[f.op], (left, right))
+            made = State(name, chunk.axes, chunk.kind, identity(f), step, merge, "fold")
+            self.states[p].append(made)
+            self._plain[f, p] = made
+        return self._plain[f, p]
+
+    def found(self, f: Node, p: int) -> State | None:
+        """The state of a reduction that pass `p` folds as it is already."""
+        return self._plain.get((f, p))
+
+    def starts(self) -> dict[Node, float]:
+        """What the leaf of each state is before the first chunk."""
+        return {s.leaf("new"): s.init for states in self.states for s in states}
+
+    def live(self, roots: Iterable[Node]) -> list[list[State]]:
+        """The states of each pass that `roots` are computed from, directly or through others."""
+        by_name = {s.name: s for states in self.states for s in states}
+        live, frontier = set[str](), list(roots)
+        while frontier:
+            found = {str(n.params[0]) for n in postorder(frontier) if n.op == "state"} - live
+            live |= found
+            frontier = [by_name[name].step for name in found]
+        return [[s for s in states if s.name in live] for states in self.states]

@@ -1,0 +1,174 @@
+"""Repairs: how a sum moves when a result in its body changes.
+
+A body g(x, r) is summed at the current value of r; when a chunk changes r, the sum has to be what
+it would be at the new r. Functions of x and r that span g at every r, f(x, r) = B(r) a(x), make
+that a matrix: the sums at the new r are B(new) B(old)^-1 times those at the old. It is
+exp(m_old - m_new) for an exponential (FlashAttention's rescaling, arXiv 2412.03317, section 2.3)
+and a triangular matrix for a square (Chan's update of a variance).
+
+Everything here is algebra on the expressions of a `Meaning`; nothing knows of folds or passes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sympy
+
+from napkin.derive.meaning import Meaning, NotSeparable
+from napkin.derive.separate import separate_by
+from napkin.diagram.listing import text
+from napkin.diagram.node import Node, node
+
+DERIVATIVES = 9
+"""Derivatives of a body that a basis is looked for among."""
+
+_LATER = (0.7, 2.3, 1e4)
+"""Values of a result after a chunk, at which a repair is tried."""
+
+_NUMERIC = {
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "Abs": np.abs,
+    "tanh": np.tanh,
+    "Max": np.maximum,
+    "Min": np.minimum,
+}
+"""What a repair may call, in numpy."""
+
+
+@dataclass(frozen=True, eq=False)
+class Repair:
+    """The repair of the sum of one body.
+
+    Attributes:
+        meaning: the translation whose symbols the expressions are over.
+        old, new: the symbols of the results r, before and after a chunk.
+        basis: functions of x and r: the body, and those of its derivatives that span with it.
+        columns: functions of x alone.
+        rows: B(r), the coefficients of each function of `basis` on `columns`.
+        matrix: B(new) B(old)^-1.
+    """
+
+    meaning: Meaning
+    old: tuple[Any, ...]
+    new: tuple[Any, ...]
+    basis: tuple[Any, ...]
+    columns: tuple[Any, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    matrix: Any
+
+    def entry(self, row: int, column: int, values: Mapping[Any, Node]) -> Node | None:
+        """An entry of the matrix over nodes for old and new results; None where it is 0."""
+        factor = self.matrix[row, column]
+        return None if factor == 0 else filled(factor, values, self.meaning)
+
+    def start(self, choices: Sequence[Sequence[float]]) -> dict[Any, float]:
+        """Values of the results before the first chunk, the first choice for each from which the
+        repair is finite.
+
+        Raises:
+            NotSeparable: there is none.
+        """
+        entries = sympy.lambdify([*self.old, *self.new], list(self.matrix), [_NUMERIC])
+        for chosen in itertools.product(*choices):
+            with np.errstate(all="ignore"):
+                found = [
+                    entries(*map(np.float64, (*chosen, *[later] * len(chosen)))) for later in _LATER
+                ]
+            if np.isfinite(np.asarray(found, float)).all():
+                return dict(zip(self.old, chosen, strict=True))
+        raise NotSeparable(str(self.matrix[0, 0]), "no start makes its repair finite")
+
+    def shown(self, names: Mapping[Node, str]) -> str:
+        """The first row of the matrix, for a trail."""
+        table: dict[Any, Node] = {}
+        for old, new in zip(self.old, self.new, strict=True):
+            name = text(self.meaning.nodes[old], names, top=False)
+            table[old] = node("scalar", params=(f"{name}_old",))
+            table[new] = node("scalar", params=(f"{name}_new",))
+        row = [filled(e, table, self.meaning) for e in self.matrix.row(0)]
+        return ", ".join(text(n, {}) for n in row)
+
+
+def repaired(body: Any, meaning: Meaning) -> Repair:
+    """The repair of the sum of `body`.
+
+    Raises:
+        NotSeparable: the body and its derivatives by r have no basis that is invertible at every
+            r, or sympy cannot prove the repair.
+    """
+    results = sorted(meaning.split(body)[1], key=lambda s: s.name)
+    columns = _columns(body, meaning)
+    spanned = _derivatives(body, results, columns, meaning)
+    for chosen in itertools.combinations(spanned[1:], len(columns) - 1):
+        functions, rows = zip(spanned[0], *chosen, strict=True)
+        # The repair divides by this determinant, so it must not vanish for any running result.
+        if sympy.factor(sympy.Matrix(rows).det()).is_nonzero:
+            new = tuple(sympy.Symbol(s.name + "_new", **s.assumptions0) for s in results)
+            matrix = _between(rows, dict(zip(results, new, strict=True)))
+            return Repair(meaning, tuple(results), new, functions, columns, rows, matrix)
+    raise NotSeparable(str(body), "no basis of its derivatives is invertible for every result")
+
+
+def _columns(body: Any, meaning: Meaning) -> tuple[Any, ...]:
+    """The functions of x alone that span `body`."""
+    return tuple(a.as_coeff_Mul()[1] for a, _ in separate_by(body, meaning.split))
+
+
+def _derivatives(
+    body: Any, results: Sequence[Any], columns: Sequence[Any], meaning: Meaning
+) -> list[tuple[Any, tuple[Any, ...]]]:
+    """The body and its derivatives by the results, each with its coefficients on `columns`."""
+
+    def coefficients(e: Any) -> tuple[Any, ...]:
+        row = [sympy.Integer(0)] * len(columns)
+        for a, b in separate_by(sympy.expand(e) if len(columns) > 1 else e, meaning.split):
+            scale, plain = a.as_coeff_Mul()
+            if plain not in columns:
+                raise NotSeparable(str(body), "its derivatives leave the span of its parts")
+            row[columns.index(plain)] += scale * b
+        return tuple(row)
+
+    found = [(body, coefficients(body))]
+    queue = [body]
+    while queue and len(found) < DERIVATIVES:
+        current = queue.pop(0)
+        for r in results:
+            further = sympy.factor_terms(sympy.diff(current, r)).as_coeff_Mul()[1]
+            if further != 0 and all(further != e for e, _ in found):
+                found.append((further, coefficients(further)))
+                queue.append(further)
+    return found
+
+
+def _between(rows: Sequence[Sequence[Any]], renamed: Mapping[Any, Any]) -> Any:
+    """B(new) B(old)^-1, proved to take B(old) to B(new)."""
+    old = sympy.Matrix(rows)
+    new = old.subs(renamed, simultaneous=True)
+    matrix = (new * old.inv()).applyfunc(tidy)
+    if not (matrix * old - new).applyfunc(tidy).is_zero_matrix:
+        raise NotSeparable("sum", "sympy cannot prove the repair")
+    return matrix
+
+
+def tidy(e: Any) -> Any:
+    """A repair's entry in the form that it is computed in: exponentials joined, the rest factored,
+    so that (mu_old - mu_new)**2 does not cancel as its expansion would."""
+    e = sympy.powsimp(sympy.expand(e))
+    if e.is_rational_function(*e.free_symbols):
+        return sympy.factor(sympy.cancel(e))
+    return sympy.factor_terms(e)
+
+
+def filled(expression: Any, values: Mapping[Any, Node], meaning: Meaning) -> Node:
+    """The node of an expression with nodes for some of its symbols."""
+    filler = Meaning(lambda _: "x")
+    filler.nodes.update(meaning.nodes)
+    filler.nodes.update(values)
+    return filler.node(sympy.powsimp(expression))

@@ -1,0 +1,151 @@
+"""Running states: a sum held at the current value of the results in its body.
+
+When a chunk changes the results, the sum is repaired (`napkin.derive.repair`) before the chunk is
+added; a merge repairs both sides to the joined results. The repair needs the sums of a few more
+functions than the body. Those that other states give already, or that are 0, are read off them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+
+from napkin.derive.fold import State, Tag, state_leaf
+from napkin.derive.folding import Folding
+from napkin.derive.meaning import Meaning, NotSeparable, sign
+from napkin.derive.repair import Repair, filled, tidy
+from napkin.derive.terms import added, is_count, scaled, value_at
+from napkin.diagram.infer import along, pointwise
+from napkin.diagram.node import Node, over, postorder, substitute
+
+BEFORE: tuple[Tag, ...] = ("old", "left", "right")
+"""The sides that a repair starts from: one step, or the two halves of a merge."""
+
+Sums = Mapping[Tag, Node]
+"""The sum of one function of a basis on each side; nothing where it is 0."""
+
+
+def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
+    """Hold the sum `f` of a repair's body running in pass `p`: its leaf after the step.
+
+    The results that the repair is by get states of their own where nothing carries them yet.
+
+    Raises:
+        NotSeparable: no start makes the repair finite, or no operator computes it.
+    """
+    choices = [_choices(repair.meaning.nodes[s], p, folding) for s in repair.old]
+    start = repair.start(choices)
+    results = {s: _result(repair.meaning.nodes[s], p, folding, start[s]) for s in repair.old}
+    names = [folding.name(f, f"{stem}_{i}" if i else stem) for i in range(len(repair.basis))]
+    sums: list[Sums] = []
+    own: list[int] = []
+    for i, name in enumerate(names):
+        known = _read_off(repair, i, f, p, folding, results) if i else None
+        if known is None:
+            own.append(i)
+            known = {tag: state_leaf(name, tag, f.axes, f.kind) for tag in BEFORE}
+        sums.append(known)
+    for i in own:
+        old, left, right = (_moved(repair, i, tag, sums, results) for tag in BEFORE)
+        step = pointwise("add", (old, _chunk(repair, i, f, p, folding, results)))
+        merge = pointwise("add", (left, right))
+        folding.states[p].append(State(names[i], f.axes, f.kind, 0.0, step, merge, "running"))
+    return state_leaf(names[0], "new", f.axes, f.kind)
+
+
+def _choices(r: Node, p: int, folding: Folding) -> list[float]:
+    """Values that a result may have before the first chunk, the best first.
+
+    That is its value on nothing where possible. Where it has none (0/0), or the repair from it is
+    not finite, any value does that keeps its sign: what it repairs is still all zero.
+    """
+    nothing = value_at(folding.current(r, p), folding.starts())
+    return [nothing, 1.0] if sign(r) == "positive" else [nothing, 0.0, 1.0]
+
+
+def _result(r: Node, p: int, folding: Folding, first: float) -> State:
+    """The state that has a result before and after a step: its own fold, if that starts from the
+    value `first`, or a state that only carries it."""
+    if (r, p) in folding.carried:
+        return folding.carried[r, p]
+    plain = folding.found(r, p)
+    if plain is not None and plain.init == first:
+        return plain
+    value = folding.current(r, p)
+    name = folding.name(r, folding.names.get(r) or "r")
+    # Both a step and a merge read it off the results that stand before it ("new").
+    state = State(name, r.axes, r.kind, first, value, value, "carried")
+    folding.states[p].append(state)
+    folding.carried[r, p] = state
+    return state
+
+
+def _moved(
+    repair: Repair, row: int, tag: Tag, sums: list[Sums], results: Mapping[Any, State]
+) -> Node:
+    """One row of the repair: a sum of side `tag` as it is at the new results."""
+    values = {s: state.leaf(tag) for s, state in results.items()}
+    values |= {new: results[s].leaf("new") for s, new in zip(repair.old, repair.new, strict=True)}
+    terms: list[Node] = []
+    for column, known in enumerate(sums):
+        if known and (factor := repair.entry(row, column, values)) is not None:
+            terms.append(scaled(known[tag], factor))
+    return added(terms)
+
+
+def _chunk(
+    repair: Repair, i: int, f: Node, p: int, folding: Folding, results: Mapping[Any, State]
+) -> Node:
+    """The sum of a basis function over one chunk, at the new results."""
+    body = repair.meaning.node(repair.basis[i])
+    now = {repair.meaning.nodes[s]: state.leaf("new") for s, state in results.items()}
+    body = folding.current(substitute([body], now)[body], p)
+    return along("sum", Meaning.carrying(body, over(f)), over(f))
+
+
+def _read_off(
+    repair: Repair, i: int, f: Node, p: int, folding: Folding, results: Mapping[Any, State]
+) -> Sums | None:
+    """The sum of a basis function from folds that are held anyway; None where they do not give it.
+
+    Chan's merge needs no sum of deviations because that sum is s - n * (s / n) = 0.
+    """
+    total, states = sympy.Integer(0), dict[Any, State]()
+    for b, a in zip(repair.rows[i], repair.columns, strict=True):
+        if b == 0:
+            continue
+        fold = along("sum", Meaning.carrying(repair.meaning.node(a), over(f)), over(f))
+        state = folding.plain(fold, p) if is_count(fold) else folding.found(fold, p)
+        if state is None:
+            return None
+        symbol = sympy.Symbol(f"fold_{state.name}", positive=True)
+        states[symbol] = state
+        total += b * symbol
+    by_state = {state.name: symbol for symbol, state in states.items()}
+    known = {s: _over_folds(repair.meaning.nodes[s], by_state, p, folding) for s in repair.old}
+    if all(e is not None for e in known.values()) and tidy(total.subs(known)) == 0:
+        return {}
+    return {
+        tag: filled(
+            total,
+            {s: state.leaf(tag) for s, state in {**states, **results}.items()},
+            repair.meaning,
+        )
+        for tag in BEFORE
+    }
+
+
+def _over_folds(r: Node, by_state: Mapping[str, Any], p: int, folding: Folding) -> Any:
+    """A result as an expression over the symbols of states; None where it needs another state."""
+    value = folding.current(r, p)
+    leaves = {n: by_state.get(str(n.params[0])) for n in postorder([value]) if n.op == "state"}
+    if any(symbol is None for symbol in leaves.values()):
+        return None
+    inner = Meaning(lambda n: "x" if n.op == "state" else "mixed")
+    try:
+        expression = inner.of(value)
+    except NotSeparable:
+        return None
+    return expression.subs({inner.symbol(n): symbol for n, symbol in leaves.items()})

@@ -1,0 +1,63 @@
+"""Small terms that folds are written with: identities, counts, sums and products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from napkin.diagram.evaluate import evaluate
+from napkin.diagram.infer import pointwise
+from napkin.diagram.node import Node, node, number, postorder
+
+COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+"""The pointwise operator that joins two results of a reduction."""
+
+_ONES = (number(1), number(1.0))
+
+
+def identity(n: Node) -> float:
+    """The value a reduction starts from."""
+    if n.op in {"max", "min"}:
+        return float(str(n.params[1]))
+    return 1.0 if n.op == "prod" else 0.0
+
+
+def is_count(f: Node) -> bool:
+    """Whether a reduction counts positions: its final value is a size."""
+    return f.op == "sum" and f.args[0].op == "ones"
+
+
+def extent(axes: tuple[str, ...]) -> Node:
+    """The number of positions along `axes`, as a term over sizes."""
+    total: Node | None = None
+    for a in axes:
+        n = node("size", params=(a,), kind="int")
+        total = n if total is None else pointwise("mul", (total, n))
+    assert total is not None
+    return total
+
+
+def added(terms: Iterable[Node]) -> Node:
+    """The sum of `terms`, from left to right; 0 where there are none."""
+    total: Node | None = None
+    for n in terms:
+        total = n if total is None else pointwise("add", (total, n))
+    return number(0.0) if total is None else total
+
+
+def scaled(n: Node, factor: Node) -> Node:
+    """`n` times `factor`, a factor 1 left out and a reciprocal written as a division."""
+    if factor in _ONES:
+        return n
+    if factor.op == "div" and factor.args[0] in _ONES:
+        return pointwise("div", (n, factor.args[1]))
+    return pointwise("mul", (n, factor))
+
+
+def value_at(term: Node, start: Mapping[Node, float]) -> float:
+    """The value of a term with one position along each axis, where its leaves are as `start` says,
+    or 1."""
+    leaves = [n for n in postorder([term]) if n.op in {"input", "size", "scalar", "state"}]
+    bind = {n: np.full([1] * len(n.axes), start.get(n, 1.0)) for n in leaves}
+    return float(np.ravel(evaluate([term], bind, {}, {})[0])[0])

@@ -1,0 +1,97 @@
+"""Walks over the terms of a loop program, and the chunks that its loops copy ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from napkin.derive.kernel import is_read
+from napkin.diagram.evaluate import is_constant
+from napkin.diagram.node import Node, factors, over, postorder
+from napkin.lower.program import Program
+from napkin.lower.resources_home import Homes
+
+NARROWEST = 32
+"""Bits of the narrowest asynchronous copy (PTX ISA, cp.async: 4, 8 or 16 bytes)."""
+
+
+def arguments(n: Node) -> tuple[Node, ...]:
+    """What a term is computed from; a contraction's factors one by one."""
+    return factors(n.args[0]) if n.op == "sum" else n.args
+
+
+def within(roots: Iterable[Node], steps: Mapping[str, Node]) -> Iterator[Node]:
+    """Every term of one step under `roots`; final states are followed to their steps in `steps`."""
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        n = stack.pop()
+        if n in seen or is_constant(n):
+            continue
+        seen.add(n)
+        yield n
+        if n.op == "state" and n.params[1] == "new" and n.params[0] in steps:
+            stack.append(steps[str(n.params[0])])
+        elif not is_read(n):
+            stack.extend(arguments(n))
+
+
+def moving_terms(program: Program) -> set[Node]:
+    """Terms that change along the streamed axis."""
+    axis = program.kernel.stream.axis
+    out: set[Node] = set()
+    for n in postorder(program.roots):
+        here = n.op == "state" or axis in n.axes or axis in over(n)
+        if here or any(a in out for a in n.args):
+            out.add(n)
+    return out
+
+
+def invariants(roots: Sequence[Node], moving: set[Node]) -> list[Node]:
+    """Terms of a loop that are computed before it."""
+    out: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack = list(roots)[::-1]
+    while stack:
+        n = stack.pop()
+        if n in seen or is_constant(n) or n.op in {"state", "ones"}:
+            continue
+        seen.add(n)
+        if n not in moving:
+            out[n] = None
+        else:
+            stack.extend(reversed(n.args))
+    return list(out)
+
+
+def rings(homes: Homes, roots: Sequence[Node], stages: int) -> dict[Node, int]:
+    """The chunks that a loop copies ahead, with their slots.
+
+    A chunk is copied ahead if it feeds an operand of a product, however indirectly, and each thread
+    copies at least `NARROWEST` bits of it at once. One that only wgmma reads stays in use for one
+    iteration more, so it has a slot more.
+    """
+    if stages < 2:
+        return {}
+    found: dict[Node, None] = {}
+    straight: set[Node] = set()
+    indirect: set[Node] = set()
+    turned: set[Node] = set()  # mma.sync takes no transposed left operand from a ring
+    for n in within(roots, homes.steps):
+        dot = homes.dot(n)
+        if dot is None:
+            indirect.update(a for a in arguments(n) if is_read(a))
+            continue
+        unit = homes.unit(dot)
+        for side, parts in enumerate(dot.sides):
+            found.update((x, None) for x in within(parts, homes.steps) if is_read(x))
+            alone = len(parts) == 1 and unit == "wgmma" and dot.flat
+            (straight if alone else indirect).update(p for p in parts if is_read(p))
+            if side == 0 and unit == "mma" and dot.turned(0):
+                turned.update(p for p in parts if is_read(p))
+    out: dict[Node, int] = {}
+    for leaf in found:
+        wide = homes.tensors.width(leaf, homes.warps) >= NARROWEST
+        if leaf in homes.moving and leaf not in turned and wide:
+            alone = leaf in straight and leaf not in indirect
+            out[leaf] = stages - 1 + alone
+    return out

@@ -1,0 +1,228 @@
+"""The model of shared memory against the compiler, and each rule of the model by itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import time
+from functools import cache
+from pathlib import Path
+
+import napkin as nk
+from napkin.check.compile import Job, Resources, resources_many, specialise
+from napkin.lower.launch import launch
+from napkin.lower.resources import shared_bytes
+from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
+from napkin.lower.resources_dot import fma, mma, unit, wgmma
+from napkin.lower.resources_layout import blocked, sliced, transposed
+from napkin.plan.plan import PlannedKernel, distinct
+
+DIAGRAMS = Path(__file__).parents[2] / "diagrams"
+SCALARS = {"eps": 1e-5, "cap": 30.0}
+POINTERS = {"int32": "*i32", "int64": "*i64", "bool": "*u8"}
+
+
+# --- against the compiler -------------------------------------------------------------------
+
+
+@cache
+def kernels(name: str, on: str, dtype: str) -> tuple[PlannedKernel, ...]:
+    """The kernels that napkin chooses for a shipped diagram."""
+    spec = importlib.util.spec_from_file_location(name, DIAGRAMS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return tuple(distinct(nk.derive(getattr(module, name), on=on, dtype=dtype).kernels))
+
+
+def job(k: PlannedKernel, arch: str, sizes: dict[str, int], stages: int = 0) -> Job:
+    """The compilation of a kernel for row-major tensors of these sizes."""
+    axes: dict[str, list[str]] = {}
+    for a in k.written.arguments:
+        if a.kind in {"tensor", "stride"}:
+            axes.setdefault(a.of[0], []).extend(a.of[1:])
+    strides = {
+        t: tuple(math.prod(sizes[b] for b in own[i + 1 :]) for i in range(len(own)))
+        for t, own in axes.items()
+    }
+    how = launch(k.program, k.written, sizes, SCALARS, strides)
+    seen = specialise(how.scalars)
+    pointers = {n: POINTERS.get(k.dtypes[t], f"*{k.dtypes[t]}") for n, t in how.tensors.items()}
+    return Job(
+        f"import triton\nimport triton.language as tl\n\n{k.written.source}",
+        k.name,
+        {**seen.signature, **pointers},
+        how.constexprs,
+        arch,
+        k.choice.warps,
+        stages or k.choice.stages,
+        seen.divisible | set(how.tensors),
+        seen.ones,
+    )
+
+
+CASES = [
+    # name, machine, dtype, arch, stages (0: as chosen), what is taken off every size
+    ("matmul", "h100", "bf16", "sm_90", 0, 0),
+    ("matmul", "a100", "bf16", "sm_80", 0, 16),  # ragged, and still aligned
+    ("multi_head_attention", "h100", "bf16", "sm_90", 0, 0),
+    ("multi_head_attention", "a100", "fp16", "sm_80", 0, 0),
+    ("multi_head_attention", "h100", "bf16", "sm_90", 1, 0),  # nothing copied ahead
+    ("l1_attention", "h100", "bf16", "sm_80", 0, 0),  # P crosses warps
+    ("softmax", "h100", "fp32", "sm_90", 0, 0),
+    ("layernorm", "h100", "bf16", "sm_80", 0, 0),
+    ("layernorm", "h100", "bf16", "sm_90", 0, 5),  # unaligned: narrow loads, another layout
+    ("rmsnorm_linear", "h100", "bf16", "sm_90", 0, 0),
+    ("rmsnorm_linear", "a100", "bf16", "sm_80", 0, 0),
+    ("layernorm_linear", "h100", "bf16", "sm_90", 0, 0),
+    ("cross_entropy", "h100", "bf16", "sm_90", 0, 0),
+    ("matmul_bias_gelu", "h100", "bf16", "sm_80", 0, 5),
+]
+
+
+def sizes_of(k: PlannedKernel, less: int) -> dict[str, int]:
+    """The plan's sizes, each a little smaller where there is room."""
+    return {a: n - less if n > 256 else n for a, n in k.choice.sizes.items()}
+
+
+def table(cases: list[tuple[str, str, str, str, int, int]]) -> list[tuple[str, int, object]]:
+    """Each case's kernels with the predicted and the compiled bytes."""
+    rows: list[tuple[str, int]] = []
+    jobs: list[Job] = []
+    for name, on, dtype, arch, stages, less in cases:
+        for k in kernels(name, on, dtype):
+            sizes = sizes_of(k, less)
+            jobs.append(job(k, arch, sizes, stages))
+            depth = stages or k.choice.stages
+            said = shared_bytes(k.program, k.dtypes, arch, k.choice.warps, depth, sizes)
+            rows.append((f"{k.name} {dtype} {arch} {dict(k.tiles)} stages={depth}", said))
+    found = resources_many(jobs)
+    return [
+        (label, said, r.shared_bytes if isinstance(r, Resources) else r)
+        for (label, said), r in zip(rows, found, strict=True)
+    ]
+
+
+def test_predicted_is_compiled() -> None:
+    wrong = [row for row in table(CASES) if row[1] != row[2]]
+    assert not wrong
+
+
+# --- the rules ------------------------------------------------------------------------------
+
+
+def ring(arch: str, stages: int, name: str = "matmul") -> int:
+    """Bytes for a kernel with the tiles of one plan, at another depth."""
+    k = kernels(name, "h100", "bf16")[-1]
+    return shared_bytes(k.program, k.dtypes, arch, k.choice.warps, stages)
+
+
+def test_a_ring_has_one_slot_less_than_stages_and_wgmma_keeps_one_more() -> None:
+    k = kernels("matmul", "h100", "bf16")[-1]
+    a, b, c = (k.tiles[axis] for axis in "abc")
+    slot = 2 * (a * b + b * c)
+    assert ring("sm_80", 3) == 2 * slot
+    assert ring("sm_80", 4) == 3 * slot
+    assert ring("sm_90", 3) == 3 * slot
+    assert ring("sm_90", 4) == 4 * slot
+
+
+def test_one_stage_holds_each_operand_once() -> None:
+    k = kernels("matmul", "h100", "bf16")[-1]
+    a, b, c = (k.tiles[axis] for axis in "abc")
+    assert ring("sm_90", 1) == 2 * (a * b + b * c)
+
+
+def test_unaligned_16_bit_loads_have_no_ring() -> None:
+    # 2 bytes a thread are fewer than an asynchronous copy moves.
+    k = kernels("matmul", "h100", "bf16")[-1]
+    sizes = {a: n - 1 for a, n in k.choice.sizes.items()}
+    plain = shared_bytes(k.program, k.dtypes, "sm_90", k.choice.warps, 3, sizes)
+    assert plain == ring("sm_90", 1)
+
+
+def test_the_unit_follows_from_the_operands() -> None:
+    assert unit(90, 16, 64, 4) == "wgmma"
+    assert unit(90, 16, 32, 4) == "mma"  # wgmma takes 64 rows
+    assert unit(80, 16, 128, 8) == "mma"
+    assert unit(90, 32, 128, 8) == "fma"  # exact float32
+
+
+def test_accumulators() -> None:
+    # As the compiler lays them out: warps along rows and columns, and wgmma's width.
+    assert wgmma(64, 128, 8, feeds=False).warps == (4, 2)
+    assert wgmma(64, 128, 8, feeds=False).columns == 64
+    assert wgmma(64, 256, 8, feeds=True).warps == (8, 1)
+    assert wgmma(128, 128, 8, feeds=False).warps == (8, 1)
+    assert mma(64, 128, 4, chained=True).warps == (1, 4)
+    assert mma(128, 128, 8, chained=True).warps == (8, 1)
+    assert mma(128, 256, 8, chained=False).warps == (2, 4)
+    assert fma(32, 64, 4) == blocked((32, 64), (4, 4), (1, 0), 4).of((32, 64))
+    assert fma(32, 32, 4) == blocked((32, 32), (2, 2), (1, 0), 4).of((32, 32))
+
+
+def test_blocked_layouts_spread_threads_from_the_contiguous_dimension() -> None:
+    made = blocked((64, 128), (1, 8), (1, 0), 4)
+    assert (made.lanes, made.warps) == ((2, 16), (4, 1))
+    made = blocked((8, 4096), (1, 8), (1, 0), 8)
+    assert (made.lanes, made.warps) == ((1, 32), (1, 8))
+
+
+def test_a_product_of_a_product_stays_in_its_warps() -> None:
+    scores = wgmma(64, 128, 4, feeds=True)
+    weights = wgmma(64, 128, 4, feeds=False).operand(0, (64, 128), 16)
+    assert within_warps(scores.of((64, 128)), weights)
+    across = mma(64, 128, 4, chained=True)  # a row is spread over the warps
+    assert not within_warps(across.of((64, 128)), across.operand(0, (64, 128), 16))
+
+
+def test_a_conversion_takes_one_round_of_memory() -> None:
+    # The whole tile, less the bits that are registers on both sides and that no access needs.
+    shape = (64, 128)
+    stored = blocked(shape, (1, 8), (1, 0), 4).of(shape)
+    result = wgmma(64, 128, 4, feeds=False).of(shape)
+    assert convert_bytes(result, stored, 16, 90) == 8192
+    wide = wgmma(64, 128, 8, feeds=False).of(shape)
+    beside = blocked(shape, (1, 8), (1, 0), 8).of(shape)
+    assert convert_bytes(wide, beside, 16, 90) == 64 * 128 * 2
+
+
+def test_a_conversion_depends_on_the_instructions_of_the_architecture() -> None:
+    shape = (32, 128)
+    stored = blocked(shape, (1, 8), (1, 0), 4).of(shape)
+    result = mma(32, 128, 4, chained=True).of(shape)
+    assert convert_bytes(result, stored, 16, 90) == 2048  # stmatrix: 4 rounds
+    assert convert_bytes(result, stored, 16, 90) <= convert_bytes(result, stored, 16, 80)
+
+
+def test_a_conversion_to_itself_is_free() -> None:
+    a = blocked((64, 128), (1, 8), (1, 0), 4).of((64, 128))
+    assert convert_bytes(a, a, 32, 80) == 0
+
+
+def test_a_reduction_takes_memory_only_across_warps() -> None:
+    one = blocked((4096,), (8,), (0,), 4).of((4096,))
+    assert reduce_bytes(one, 0) == 16  # one float32 a warp
+    rows = blocked((64, 128), (1, 8), (1, 0), 4).of((64, 128))
+    assert reduce_bytes(rows, 1) == 0  # each row lies in one warp
+    wide = blocked((8, 4096), (1, 8), (1, 0), 8).of((8, 4096))
+    assert reduce_bytes(wide, 1) == 128  # 8 warps x 4 rows (16 bytes) a round, in 2 rounds
+    assert reduce_bytes(mma(64, 128, 4, chained=True).of((64, 128)), 1) == 512
+
+
+def test_slices_and_transposes_keep_positions() -> None:
+    a = blocked((64, 128), (1, 8), (1, 0), 4).of((64, 128))
+    assert transposed(transposed(a)) == a
+    assert sliced(a, 1).shape == (64,)
+    assert sliced(a, 1).warp == (2, 4)
+    assert set(sliced(a, 0).warp) == {0}
+
+
+def test_the_model_is_quick() -> None:
+    k = kernels("multi_head_attention", "h100", "bf16")[-1]
+    k.shared_on("sm_90")
+    start = time.perf_counter()
+    for _ in range(20):
+        k.shared_on("sm_90")
+    assert time.perf_counter() - start < 20 * 0.02

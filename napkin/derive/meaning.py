@@ -18,6 +18,7 @@ from napkin.diagram.node import REDUCTIONS, Node, node, number, over
 from napkin.diagram.operators import POINTWISE
 
 Side = Literal["x", "r", "mixed"]
+Sign = Literal["positive", "nonnegative", ""]
 
 
 class NotSeparable(Exception):
@@ -28,7 +29,7 @@ class NotSeparable(Exception):
         self.place, self.reason = place, reason
 
 
-def sign(n: Node) -> Literal["positive", "nonnegative", ""]:
+def sign(n: Node) -> Sign:
     """What is known of the sign of every finite value of `n`."""
     if n.op in {"exp", "size", "ones", "sigmoid", "rsqrt"}:
         return "positive"
@@ -37,7 +38,7 @@ def sign(n: Node) -> Literal["positive", "nonnegative", ""]:
     if n.op == "number":
         value = float(str(n.params[0])) if not isinstance(n.params[0], bool) else 0.0
         return "positive" if value > 0 else "nonnegative" if value == 0 else ""
-    inner = [sign(a) for a in n.args]
+    inner: list[Sign] = [sign(a) for a in n.args]
     if n.op == "mul" and n.args[0] is n.args[1]:
         return inner[0] or "nonnegative"
     if n.op == "where":
@@ -111,9 +112,9 @@ class Meaning:
 
     def _where(self, n: Node) -> Any:
         test, yes, no = n.args
-        if self.side_of(test) == "mixed":
-            raise NotSeparable("where", "its condition mixes the chunk with a running result")
         side = self.side_of(test)
+        if side == "mixed":
+            test, side = self._test(test)
         both: list[Any] = []
         for value in (True, False):
             mark = f"{side}{'if' if value else 'else'}{len(self._indicators)}"
@@ -121,6 +122,16 @@ class Meaning:
             self._indicators[made] = (test, value)
             both.append(made)
         return both[0] * self.of(yes) + both[1] * self.of(no)
+
+    def _test(self, test: Node) -> tuple[Node, Side]:
+        """A condition whose mixed arguments simplify to one side, over that side alone."""
+        if test.args and test.op in POINTWISE:
+            values = [self.of(a) for a in test.args]
+            sides = [self.split(v) for v in values]
+            xs, rs = any(x for x, _ in sides), any(r for _, r in sides)
+            if not (xs and rs):
+                return pointwise(test.op, [self.node(v) for v in values]), "r" if rs else "x"
+        raise NotSeparable("where", "its condition mixes the chunk with a running result")
 
     def _inner(self, n: Node) -> Any:
         # A reduction over another axis: its r factors come out, if they do not carry that axis.

@@ -45,8 +45,9 @@ def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
         known = _read_off(repair, i, f, p, folding, results) if i else None
         if known is None:
             own.append(i)
-            known = {tag: state_leaf(name, tag, f.axes, f.kind) for tag in BEFORE}
-        sums.append(known)
+            sums.append({tag: state_leaf(name, tag, f.axes, f.kind) for tag in BEFORE})
+        else:
+            sums.append(known)
     for i in own:
         old, left, right = (_moved(repair, i, tag, sums, results) for tag in BEFORE)
         step = pointwise("add", (old, _chunk(repair, i, f, p, folding, results)))
@@ -127,12 +128,9 @@ def _read_off(
     known = {s: _over_folds(repair.meaning.nodes[s], by_state, p, folding) for s in repair.old}
     if all(e is not None for e in known.values()) and tidy(total.subs(known)) == 0:
         return {}
+    states |= results
     return {
-        tag: filled(
-            total,
-            {s: state.leaf(tag) for s, state in {**states, **results}.items()},
-            repair.meaning,
-        )
+        tag: filled(total, {s: state.leaf(tag) for s, state in states.items()}, repair.meaning)
         for tag in BEFORE
     }
 

@@ -8,6 +8,7 @@ product and Chan's variance are instances (arXiv 2412.03317, section 2; arXiv 25
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import sympy
@@ -15,6 +16,9 @@ import sympy
 from napkin.derive.meaning import Meaning, NotSeparable
 
 Parts = list[tuple[Any, Any]]
+Split = Callable[[Any], tuple[set[Any], set[Any]]]
+"""The x symbols and the r symbols of an expression."""
+
 _ONE = sympy.Integer(1)
 
 
@@ -25,17 +29,17 @@ def separate(expression: Any, meaning: Meaning) -> Parts:
     Raises:
         NotSeparable: the rules find no such form, or sympy cannot prove it.
     """
-    return separate_by(expression, lambda e: meaning.split(e))
+    return separate_by(expression, meaning.split)
 
 
-def separate_by(expression: Any, split: Any) -> Parts:
+def separate_by(expression: Any, split: Split) -> Parts:
     """`separate` for any way to split symbols in two groups."""
     parts = _merged(_separate(expression, split))
     _prove(expression, parts)
     return parts
 
 
-def _separate(e: Any, split: Any) -> Parts:
+def _separate(e: Any, split: Split) -> Parts:
     xs, rs = split(e)
     if not rs:
         return [(e, _ONE)]
@@ -62,7 +66,7 @@ def _separate(e: Any, split: Any) -> Parts:
     raise NotSeparable(type(e).__name__.lower(), "it mixes the chunk with a running result")
 
 
-def _power(e: Any, split: Any) -> Parts:
+def _power(e: Any, split: Split) -> Parts:
     base, exponent = e.as_base_exp()
     if base == sympy.E:
         a = b = sympy.Integer(0)
@@ -144,6 +148,7 @@ def running_symbols(expression: Any, meaning: Meaning) -> set[Any]:
     found = set[Any]()
     degree = 0
     sums: set[Any] = set()
+    part: Any
     for part in sympy.preorder_traversal(expression):
         xs, rs = meaning.split(part)
         if not (xs and rs):

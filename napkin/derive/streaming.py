@@ -10,7 +10,7 @@ the earlier results are final.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -66,8 +66,12 @@ class _Streaming:
         emits: list[list[Emit]] = [[] for _ in range(self.allowed)]
         tails: list[Emit] = []
         for name, n in outputs:
-            stored = tails if self.axis not in n.axes else emits[self._pass_after(name, n)]
-            stored.append(Emit(name, self.folding.last(n)))
+            if self.axis not in n.axes:
+                tails.append(Emit(name, self.folding.last(n)))
+                continue
+            if self._pass_of(n) >= self.allowed:
+                n = self._without_what_cancels(n)
+            emits[self._pass_after(name, n)].append(Emit(name, self.folding.last(n)))
         live = self.folding.live(e.node for es in (*emits, tails) for e in es)
         loops = [Pass(tuple(s), tuple(e)) for s, e in zip(live, emits, strict=True)]
         return Stream(
@@ -101,9 +105,22 @@ class _Streaming:
                 if any(self.axis in pair for pair in pairs):
                     raise self._refuse(n, f"{self.axis} is read under two names")
 
-    def _pass_after(self, name: str, n: Node) -> int:
+    def _pass_of(self, n: Node) -> int:
         """The first pass in which every reduction that `n` uses is final."""
-        p = 1 + max((self.folding.pass_of[f] for f in self.folding.uses(n)), default=-1)
+        return 1 + max((self.folding.pass_of[f] for f in self.folding.uses(n)), default=-1)
+
+    def _without_what_cancels(self, n: Node) -> Node:
+        """`n` over what it depends on: softmax(x - c) over another axis is softmax(x)."""
+        meaning = Meaning(lambda m: self._side(m, self.folding.uses(n)))
+        try:
+            expression = meaning.of(n)
+            found = meaning.node(expression)
+        except NotSeparable:
+            return n
+        return n if self.folding.uses(found) else found
+
+    def _pass_after(self, name: str, n: Node) -> int:
+        p = self._pass_of(n)
         if p >= self.allowed:
             raise self._refuse(
                 n,
@@ -140,15 +157,7 @@ class _Streaming:
 
     def _separated(self, f: Node, p: int, same: set[Node]) -> Node:
         """A reduction whose body uses results of its pass, over reductions whose bodies do not."""
-
-        # What neither carries the axis nor depends on a fold may stand on either side; left with
-        # the running results it is applied once, in the tail.
-        def side_of(n: Node) -> Side:
-            if self.axis not in n.axes:
-                return "r"
-            return "mixed" if self.folding.uses(n) & same else "x"
-
-        meaning = Meaning(side_of)
+        meaning = Meaning(lambda n: self._side(n, same))
         body = meaning.of(f.args[0])
         parts = separate(body, meaning)
         if f.op in {"max", "min"}:
@@ -156,6 +165,13 @@ class _Streaming:
         if f.op == "prod":
             return self._powered(f, p, parts, meaning)
         return self._summed(f, p, body, parts, meaning)
+
+    def _side(self, n: Node, results: Container[Node]) -> Side:
+        # What neither carries the axis nor depends on a fold may stand on either side; left with
+        # the running results it is applied once, in the tail.
+        if self.axis not in n.axes:
+            return "r"
+        return "mixed" if any(f in results for f in self.folding.uses(n)) else "x"
 
     def _shifted(self, f: Node, p: int, parts: Parts, meaning: Meaning) -> Node:
         """max_x a(x) b = b max_x a(x) where b >= 0; max_x (a(x) + b) = b + max_x a(x)."""

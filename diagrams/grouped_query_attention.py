@@ -3,15 +3,11 @@
 import napkin as nk
 
 
-@nk.diagram("q d, x d, x d -> q d")
+@nk.diagram("q d, x d, x d -> q d", sizes={"q": 4096, "x": 4096, "d": 128})
 def attention(Q, K, V):
     S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
     return nk.contract(nk.softmax(S, over="x"), V, over="x")
 
 
-@nk.diagram(
-    "b k r q d, b k x d, b k x d -> b k r q d",
-    sizes={"b": 1, "k": 8, "r": 4, "q": 4096, "x": 4096, "d": 128},
-)
-def grouped_query_attention(Q, K, V):
-    return attention.weave("r", into="Q").weave("b k")(Q, K, V)
+heads = attention.weave("r", into="Q").weave("b k").with_sizes(b=1, k=8, r=4)
+grouped_query_attention = heads.named("grouped_query_attention")

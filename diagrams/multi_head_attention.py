@@ -3,15 +3,11 @@
 import napkin as nk
 
 
-@nk.diagram("q d, x d, x d -> q d")
+@nk.diagram("q d, x d, x d -> q d", sizes={"q": 4096, "x": 4096, "d": 128})
 def attention(Q, K, V):
     S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
     return nk.contract(nk.softmax(S, over="x"), V, over="x")
 
 
-@nk.diagram(
-    "b h q d, b h x d, b h x d -> b h q d",
-    sizes={"b": 1, "h": 16, "q": 4096, "x": 4096, "d": 128},
-)
-def multi_head_attention(Q, K, V):
-    return attention.weave("b h")(Q, K, V)
+heads = attention.weave("b h").with_sizes(b=1, h=16)
+multi_head_attention = heads.named("multi_head_attention")

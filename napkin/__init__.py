@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from napkin.diagram.diagram import Diagram, diagram
+from napkin.diagram.diagram import Diagram
 from napkin.diagram.language import (
     Array,
     abs,
@@ -38,6 +38,7 @@ from napkin.diagram.language import (
     tanh,
     where,
 )
+from napkin.diagram.trace import diagram
 from napkin.errors import InputError, NapkinError, Refusal
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, is_read, tensor_of
-from napkin.diagram.evaluate import is_constant
 from napkin.diagram.node import LEAVES, Node, factors, inside_sums, over, postorder
 
 Axes = tuple[str, ...]
@@ -57,7 +56,7 @@ def held(kernel: Kernel) -> Held:
         n.axes
         for n in postorder(kernel.terms)
         if n not in inner
-        and not is_constant(n)
+        and not n.constant
         and (n.op not in LEAVES or (is_read(n) and n not in operands))
     ]
     return Held(
@@ -89,7 +88,7 @@ def extent(axes: Iterable[str], tiles: Mapping[str, int]) -> int:
     return math.prod(tiles[a] for a in axes)
 
 
-def shared_bytes(h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str], slots: int) -> int:
+def operand_bytes(h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str], slots: int) -> int:
     """Bytes of shared memory that operands need, with `slots` copies of what is streamed."""
     streamed = sum(extent(axes, tiles) * ITEM_BYTES[dtypes[t]] for t, axes in h.streamed_operands)
     fixed = sum(extent(axes, tiles) * ITEM_BYTES[dtypes[t]] for t, axes in h.fixed_operands)

@@ -43,7 +43,8 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
     operands = [axes for _, axes in (*found.streamed_operands, *found.fixed_operands)]
     axis = kernel.stream.axis
     chunk = [tile(kernel, axes) for axes in found.chunk if not axis or axis in axes]
-    largest = [t for t in dict.fromkeys(chunk) if not any(t != u and _at_least(u, t) for u in chunk)]
+    distinct = list(dict.fromkeys(chunk))
+    largest = [t for t in distinct if not any(t != u and _at_least(u, t) for u in distinct)]
     top = sympy.Max(*largest) if len(largest) > 1 else sympy.Add(*largest)
     return {
         "shared": sympy.expand(sympy.Add(*(tile(kernel, axes) for axes in operands))),

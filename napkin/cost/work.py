@@ -10,7 +10,6 @@ from typing import Any
 import sympy
 
 from napkin.derive.kernel import Kernel, is_read
-from napkin.diagram.evaluate import is_constant
 from napkin.diagram.node import REDUCTIONS, Node, factors, inside_sums, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
@@ -67,7 +66,7 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
         streamed = s.axis if i < len(s.passes) else ""
         inside = inside_sums(roots)
         for n in postorder(roots):
-            if not is_read(n) and not is_constant(n) and n not in inside:
+            if not is_read(n) and not n.constant and n not in inside:
                 out += _counts(n, kernel, streamed)
     return tuple(out)
 

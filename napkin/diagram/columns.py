@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.evaluate import is_constant
 from napkin.diagram.expand import expanded as expanded_nodes
 from napkin.diagram.infer import rebuilt
 from napkin.diagram.listing import assign_names, text
@@ -194,7 +193,9 @@ def validate(diagram: Diagram) -> None:
                 )
     for n in diagram.inputs:
         if n not in used:
-            fail(n, "this input is never used; take it out of the signature, or use it")
+            raise InputError(
+                f"{diagram.name}: {names[n]} is never used; take it out of the signature, or use it"
+            )
     final = {e.node for e in columns(diagram)[-1]}
     for o in diagram.outputs:
         if o.node not in final:
@@ -261,7 +262,7 @@ def _is_operator(n: Node) -> bool:
 
 def _is_array(n: Node) -> bool:
     """Whether pointwise `n` is more than a constant."""
-    return n.op in POINTWISE and not is_constant(n)
+    return n.op in POINTWISE and not n.constant
 
 
 def _named(diagram: Diagram) -> dict[Node, str]:

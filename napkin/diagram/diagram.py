@@ -6,25 +6,24 @@ need the other rooms are looked up in `napkin.diagram.moves`.
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from napkin.diagram import moves
-from napkin.diagram.language import Array
+from napkin.diagram import sizes as checks
+from napkin.diagram.language import Array, lifted
 from napkin.diagram.listing import listing
-from napkin.diagram.node import Node, node, over, postorder, rewrite
-from napkin.diagram.signature import Shape, Signature, axis_names, parse
+from napkin.diagram.node import Node, node, postorder, rewrite
+from napkin.diagram.signature import Shape, Signature, axis_names
 from napkin.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
 
-MAX_SIZE = 2**40
-"""No axis is longer: it is a slip of the keyboard, not a size."""
+INNER_NAMES: ContextVar[dict[Node, str]] = ContextVar("INNER_NAMES")
+"""What the diagrams that a traced function calls say their arrays are called; set while tracing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,32 +105,7 @@ class Diagram:
             InputError: an axis is unknown or missing, or a size is not a whole number in range
                 (0 passes only where `empty` allows it).
         """
-        same, out = self.same_size, dict[str, int]()
-        for axis, value in sizes.items():
-            if axis not in self.axes:
-                raise InputError(
-                    f"sizes: {self.name} has no axis {axis!r}; {did_you_mean(axis, self.axes)}"
-                )
-            if isinstance(value, bool) or not isinstance(value, int):  # pyright: ignore
-                raise InputError(f"sizes: {axis}={value!r} is not a whole number")
-            if value < (0 if empty else 1) or value > MAX_SIZE:
-                low = 0 if empty else 1
-                raise InputError(f"sizes: {axis}={value} is not between {low} and 2**40")
-            root = same.get(axis, axis)
-            if out.setdefault(root, value) != value:
-                raise InputError(
-                    f"sizes: {axis}={value}, but {axis} is {root} under another name and "
-                    f"{root}={out[root]}; give one size"
-                )
-        for axis, value in self.sizes.items():
-            out.setdefault(same.get(axis, axis), value)
-        missing = [a for a in self.axes if same.get(a, a) not in out]
-        if missing:
-            raise InputError(
-                f"sizes: {self.name} needs a size for {', '.join(missing)}; "
-                f"write {','.join(f'{a}=1024' for a in missing)}"
-            )
-        return {a: out[same.get(a, a)] for a in self.axes}
+        return checks.check_sizes(self, sizes, empty=empty)
 
     def sizes_of(self, shapes: Iterable[tuple[int, ...]]) -> dict[str, int]:
         """Axis sizes from the shapes of the inputs, in order.
@@ -139,29 +113,7 @@ class Diagram:
         Raises:
             InputError: the shapes do not fit the signature, or disagree.
         """
-        shapes = tuple(tuple(s) for s in shapes)
-        self._check_count(shapes)
-        found: dict[str, tuple[int, str]] = {}
-        for n, shape in zip(self.inputs, shapes, strict=True):
-            if len(shape) != len(n.axes):
-                raise InputError(
-                    f"{self.name}: {n.params[0]} has axes '{' '.join(n.axes)}' but an array of "
-                    f"shape {shape} was given"
-                )
-            for axis, value in zip(n.axes, shape, strict=True):
-                have, who = found.setdefault(axis, (value, str(n.params[0])))
-                if have != value:
-                    raise InputError(
-                        f"{self.name}: axis {axis} is {have} in {who} but {value} in {n.params[0]}"
-                    )
-        return self.check_sizes({a: v for a, (v, _) in found.items()}, empty=True)
-
-    def _check_count(self, given: Sized) -> None:
-        if len(given) != len(self.inputs):
-            raise InputError(
-                f"{self.name} takes {len(self.inputs)} arrays "
-                f"({', '.join(str(n.params[0]) for n in self.inputs)}), not {len(given)}"
-            )
+        return checks.sizes_of(self, shapes)
 
     def read(self, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         """The numbers of the inputs, in order, from numpy arrays (or anything numpy can read).
@@ -171,7 +123,7 @@ class Diagram:
         """
         from napkin.diagram.reading import numbers
 
-        self._check_count(arrays)
+        checks.check_count(self, arrays)
         return [numbers(a, n, self.name) for a, n in zip(arrays, self.inputs, strict=True)]
 
     def check_scalars(self, scalars: Mapping[str, float]) -> dict[str, float]:
@@ -180,16 +132,7 @@ class Diagram:
         Raises:
             InputError: a scalar is unknown, or has no value.
         """
-        for name in scalars:
-            if name not in self.scalars:
-                raise InputError(
-                    f"{self.name} has no scalar {name!r}; {did_you_mean(name, self.scalars)}"
-                )
-        out = {**self.scalars, **scalars}
-        missing = [name for name, value in out.items() if value != value]
-        if missing:
-            raise InputError(f"{self.name} needs a value for the scalar {', '.join(missing)}")
-        return out
+        return checks.check_scalars(self, scalars)
 
     # --- what it computes -------------------------------------------------------------------
 
@@ -271,6 +214,14 @@ class Diagram:
         """The same diagram under another name."""
         return replace(self, name=name)
 
+    def with_sizes(self, **sizes: int) -> Diagram:
+        """The same diagram with other default sizes, over those that it has.
+
+        Raises:
+            InputError: an axis is unknown, or a size is not a whole number in range.
+        """
+        return replace(self, sizes=checks.check_sizes(self, sizes, partial=True))
+
     def __call__(self, *arrays: Array, **scalars: Any) -> Any:
         """Apply the diagram to arrays of the diagram that is being traced.
 
@@ -295,13 +246,15 @@ class Diagram:
                     f"given, '{' '.join(have.axes)}', {what}; rename axes with nk.rename"
                 )
             by[n] = have.node
-        from napkin.diagram.language import lifted
-
         scalar_nodes = {
             node("scalar", params=(k,)): lifted(scalars.get(k, default))
             for k, default in self.scalars.items()
         }
         done = rewrite(self.roots, lambda old, _: by.get(old) or scalar_nodes.get(old))
+        names = INNER_NAMES.get({})
+        for n, text in (*self.names.items(), *((o.node, o.name) for o in self.outputs)):
+            if n in done and n.op != "input":
+                names.setdefault(done[n], text)
         out = tuple(Array(done[n]) for n in self.roots)
         return out[0] if len(out) == 1 else out
 
@@ -345,120 +298,3 @@ class Diagram:
     def draw(self) -> str:
         """The neural circuit diagram as SVG text."""
         return cast(str, moves.draw(self))
-
-
-def diagram(
-    signature: str, *, sizes: Mapping[str, int] | None = None, name: str | None = None
-) -> Callable[[Callable[..., Any]], Diagram]:
-    """Trace a function on named-axis arrays into a `Diagram`.
-
-    `signature` gives the axes of each array parameter and of each result. Parameters beyond the
-    arrays are user scalars; their defaults are kept.
-
-    Raises:
-        InputError: the signature does not parse, or does not fit the function.
-    """
-    shapes = parse(signature)
-
-    def trace(function: Callable[..., Any]) -> Diagram:
-        return _trace(function, shapes, signature, dict(sizes or {}), name)
-
-    return trace
-
-
-def _trace(
-    function: Callable[..., Any],
-    shapes: Signature,
-    signature: str,
-    sizes: dict[str, int],
-    name: str | None,
-) -> Diagram:
-    title = name or function.__name__
-    params = list(inspect.signature(function).parameters.values())
-    spread = [p for p in params if p.kind is p.VAR_POSITIONAL]
-    fixed = [p for p in params if p.kind is not p.VAR_POSITIONAL]
-    count = len(shapes.inputs)
-    if len(fixed) < count and not spread:
-        raise InputError(
-            f"{title}: signature '{signature}' has {count} arrays but the function takes "
-            f"{len(fixed)}"
-        )
-    array_names = [p.name for p in fixed[:count]]
-    array_names += [f"{spread[0].name}{i}" for i in range(count - len(array_names))]
-    extra = [] if spread else fixed[count:]
-    scalars = {p.name: float("nan") if p.default is p.empty else float(p.default) for p in extra}
-    inputs = tuple(
-        node("input", params=(n,), axes=s.axes, kind=s.kind)
-        for n, s in zip(array_names, shapes.inputs, strict=True)
-    )
-    by_name = {k: Array(node("scalar", params=(k,))) for k in scalars}
-    result, seen = _call(function, [Array(n) for n in inputs], by_name)
-    results = result if isinstance(result, tuple | list) else (result,)
-    results = cast("tuple[Any, ...]", results)
-    if len(results) != len(shapes.outputs):
-        raise InputError(
-            f"{title}: signature '{signature}' has {len(shapes.outputs)} outputs but the function "
-            f"returns {len(results)}"
-        )
-    names = {a.node: k for k, a in seen.items() if a.node.op != "input"}
-    outputs: list[Output] = []
-    for i, (value, shape) in enumerate(zip(results, shapes.outputs, strict=True)):
-        if not isinstance(value, Array):
-            raise InputError(f"{title}: output {i + 1} is {value!r}, not an array")
-        if set(value.axes) != set(shape.axes):
-            raise InputError(
-                f"{title}: output {i + 1} has axes '{' '.join(value.axes)}', but signature "
-                f"'{signature}' says '{' '.join(shape.axes)}'"
-            )
-        given = names.pop(value.node, "")
-        fallback = "O" if len(results) == 1 else f"O{i + 1}"
-        taken = {*array_names, *scalars, *(o.name for o in outputs)}
-        chosen = given if given and given not in taken else fallback
-        while chosen in taken:
-            chosen += "_out"
-        outputs.append(Output(chosen, value.node, shape.axes))
-    made = Diagram(
-        title, inputs, tuple(outputs), scalars, names, sizes, inspect.getdoc(function) or ""
-    )
-    _validate(made, signature)
-    return made
-
-
-def _validate(made: Diagram, signature: str) -> None:
-    known = {a for n in made.inputs for a in n.axes}
-    for n in postorder(made.roots):
-        if n.op == "rename":
-            known |= set(n.axes)
-    for n in postorder(made.roots):
-        axes = (str(n.params[0]),) if n.op in {"size", "index"} else over(n)
-        for axis in axes:
-            if axis not in known:
-                raise InputError(
-                    f"{made.name}: {n.op} names axis {axis!r}, which no input of "
-                    f"'{signature}' has; {did_you_mean(axis, sorted(known))}"
-                )
-    for axis, value in made.sizes.items():
-        if axis not in known:
-            raise InputError(f"{made.name}: sizes names axis {axis!r}, which no array has")
-        if value < 1:
-            raise InputError(f"{made.name}: sizes gives {axis}={value}; sizes start at 1")
-
-
-def _call(
-    function: Callable[..., Any], arrays: list[Array], scalars: Mapping[str, Array]
-) -> tuple[Any, dict[str, Array]]:
-    """The result of `function`, and the arrays its local variables named."""
-    seen: dict[str, Array] = {}
-    code = getattr(function, "__code__", None)
-
-    def watch(frame: FrameType, event: str, _: Any) -> None:
-        if event == "return" and frame.f_code is code:
-            seen.update({k: v for k, v in frame.f_locals.items() if isinstance(v, Array)})
-
-    before = sys.getprofile()
-    sys.setprofile(watch)
-    try:
-        result = function(*arrays, **scalars)
-    finally:
-        sys.setprofile(before)
-    return result, seen

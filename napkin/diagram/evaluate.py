@@ -133,9 +133,7 @@ def _contraction(
 
 def is_constant(n: Node) -> bool:
     """Whether `n` is known before any array is read: made of numbers, sizes and scalars."""
-    if n.op in {"number", "size", "scalar"}:
-        return True
-    return n.op in POINTWISE and bool(n.args) and all(is_constant(a) for a in n.args)
+    return n.constant
 
 
 def close_to(found: Array, wanted: Array) -> float:

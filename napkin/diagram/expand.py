@@ -69,9 +69,8 @@ def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
 def view(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
     """An input read under other axis names: a leaf that knows the tensor's own names."""
     table = dict(names)
-    own = x.params[1] if len(x.params) > 1 else x.axes
     axes = tuple(table.get(a, a) for a in x.axes)
-    return node("input", params=(x.params[0], own), axes=axes, kind=x.kind)
+    return node("input", params=(*x.params[:1], own_axes(x)), axes=axes, kind=x.kind)
 
 
 def own_axes(leaf: Node) -> tuple[str, ...]:

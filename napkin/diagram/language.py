@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from napkin.diagram import infer
 from napkin.diagram.infer import DTYPES, pointwise, renamed
@@ -15,7 +16,7 @@ from napkin.diagram.node import Node, node, number
 from napkin.diagram.signature import axis_names
 from napkin.errors import InputError, did_you_mean
 
-Operand = "Array | float | int | bool"
+Operand: TypeAlias = "Array | float | int | bool"
 
 
 class Array:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from napkin.diagram.node import LEAVES, Node, over, postorder
 from napkin.diagram.operators import POINTWISE
+
+LONGEST = 2000
+"""Characters that an expression may have within another."""
 
 _LOOSE = {"add", "sub"}
 
@@ -52,37 +56,45 @@ def _sums_exp(n: Node) -> bool:
 
 
 def text(n: Node, names: Mapping[Node, str], *, top: bool = True) -> str:
-    """`n` as an expression over the named arrays; `top` writes its definition, not its name."""
+    """`n` as an expression over the named arrays; `top` writes its definition, not its name.
+
+    What is longer than `LONGEST` characters stands as "..." in what is made of it.
+    """
     if not top and n in names:
         return names[n]
+    done: dict[Node, str] = {}
+    for a in postorder(n.args, names):
+        short = names[a] if a in names else _expression(a, [done[b] for b in a.args], names)
+        done[a] = short if len(short) <= LONGEST else "..."
+    return _expression(n, [done[a] for a in n.args], names)
+
+
+def _expression(n: Node, inner: list[str], names: Mapping[Node, str]) -> str:
+    """`n` as an expression over the texts of its arguments."""
     if n.op == "number":
         return f"{n.params[0]:.6g}" if isinstance(n.params[0], float) else str(n.params[0])
-    if n.op == "size":
-        return str(n.params[0])
     if n.op in LEAVES:
         if n.op == "index":
             return f"index({n.params[0]})"
         return "1" if n.op == "ones" else str(n.params[0])
-    inner = [text(a, names, top=False) for a in n.args]
     if n.op == "rename":
         pairs = n.params[0]
         assert isinstance(pairs, tuple)
         return f"{inner[0]}.rename({', '.join(f'{a}={b}' for a, b in pairs)})"
-    if n.op in POINTWISE:
-        row = POINTWISE[n.op]
-        if row.text is None:
-            extra = [str(p) for p in n.params]
-            return f"{n.op}({', '.join(inner + extra)})"
-        if n.op not in _LOOSE:
-            inner = [
-                f"({t})" if _binds_looser(a, names, n.op) else t
-                for a, t in zip(n.args, inner, strict=True)
-            ]
-        elif n.op == "sub" and n.args[1].op in _LOOSE and n.args[1] not in names:
-            inner[1] = f"({inner[1]})"
-        return row.text.format(*inner)
-    body = text(n.args[0], names, top=False)
-    return f"{n.op}({body}, over {' '.join(over(n))})"
+    if n.op not in POINTWISE:
+        return f"{n.op}({inner[0]}, over {' '.join(over(n))})"
+    row = POINTWISE[n.op]
+    if row.text is None:
+        extra = [str(p) for p in n.params]
+        return f"{n.op}({', '.join(inner + extra)})"
+    if n.op not in _LOOSE:
+        inner = [
+            f"({t})" if _binds_looser(a, names, n.op) else t
+            for a, t in zip(n.args, inner, strict=True)
+        ]
+    elif n.op == "sub" and n.args[1].op in _LOOSE and n.args[1] not in names:
+        inner = [inner[0], f"({inner[1]})"]
+    return row.text.format(*inner)
 
 
 def _binds_looser(a: Node, names: Mapping[Node, str], outer: str) -> bool:
@@ -91,13 +103,24 @@ def _binds_looser(a: Node, names: Mapping[Node, str], outer: str) -> bool:
     return a.op != "mul" or outer != "mul"
 
 
+def _shared(roots: Iterable[Node]) -> list[Node]:
+    """Pointwise arrays that are written twice or more."""
+    order = list(postorder(roots))
+    uses = Counter(a for n in order for a in n.args)
+    return [n for n in order if uses[n] > 1 and n.op in POINTWISE and not n.constant]
+
+
 def listing(
     title: str, outputs: Iterable[tuple[str, Node, tuple[str, ...]]], names: Mapping[Node, str]
 ) -> str:
-    """The whole diagram as lines `name = expression   [axes]`."""
+    """The whole diagram as lines `name = expression   [axes]`.
+
+    Arithmetic that is used more than once has a line of its own.
+    """
     outputs = tuple(outputs)
     roots = [n for _, n, _ in outputs]
-    known = assign_names(roots, names, taken={name for name, _, _ in outputs})
+    hints = {**dict.fromkeys(_shared(roots), "t"), **names}
+    known = assign_names(roots, hints, taken={name for name, _, _ in outputs})
     lines: list[tuple[str, str]] = []
     result = {n: name for name, n, _ in outputs if n.op != "input"}
     shown = {**known, **result}

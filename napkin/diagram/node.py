@@ -27,6 +27,9 @@ INT32 = range(-(2**31), 2**31)
 LEAVES = frozenset({"input", "number", "size", "scalar", "index", "ones", "state"})
 """Operators without arguments."""
 
+CONSTANTS = frozenset({"number", "size", "scalar"})
+"""Leaves that are known before any array is read."""
+
 REDUCTIONS = frozenset({"sum", "max", "min", "prod"})
 """Reductions by a commutative monoid; `params` is the tuple of reduced axes, for max and min
 followed by the value to start from."""
@@ -40,6 +43,9 @@ COMPOSITES = frozenset({"softmax", "logsumexp", "mean"})
 SCANS = frozenset({"cumsum", "sort"})
 """Operators that mix along an axis and keep it."""
 
+_ALONG_AXES = REDUCTIONS | COMPOSITES | SCANS | WRAPPERS | {"rename"}
+"""Operators with arguments that are not pointwise."""
+
 
 class Node:
     """One array: `op` applied to `args`; `params` hold what is not an array.
@@ -49,15 +55,17 @@ class Node:
             `napkin.diagram.operators`.
         axes: the axis names, in order.
         kind: the item type: "real", "int" or "bool".
+        constant: whether it is known before any array is read: made of numbers, sizes and scalars.
     """
 
-    __slots__ = ("__weakref__", "args", "axes", "kind", "op", "params")
+    __slots__ = ("__weakref__", "args", "axes", "constant", "kind", "op", "params")
 
     op: str
     args: tuple[Node, ...]
     params: tuple[Param, ...]
     axes: tuple[str, ...]
     kind: Kind
+    constant: bool
 
     def __repr__(self) -> str:
         inner = ", ".join([a.op for a in self.args] + [str(p) for p in self.params])
@@ -82,6 +90,9 @@ def node(
     if found is None:
         found = Node()
         found.op, found.args, found.params, found.axes, found.kind = op, args, params, axes, kind
+        found.constant = op in CONSTANTS or (
+            bool(args) and op not in _ALONG_AXES and all(a.constant for a in args)
+        )
         _interned[key] = found
     return found
 
@@ -160,9 +171,15 @@ def substitute(roots: Iterable[Node], by: Mapping[Node, Node]) -> dict[Node, Nod
 
 def factors(body: Node) -> tuple[Node, ...]:
     """The factors of a product, however it is nested."""
-    if body.op == "mul":
-        return factors(body.args[0]) + factors(body.args[1])
-    return (body,)
+    out: list[Node] = []
+    stack = [body]
+    while stack:
+        n = stack.pop()
+        if n.op == "mul":
+            stack.extend(reversed(n.args))
+        else:
+            out.append(n)
+    return tuple(out)
 
 
 def inside_sums(roots: Iterable[Node]) -> set[Node]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from napkin.cost.levels import Held, extent, held, register_bytes, shared_bytes
+from napkin.cost.levels import Held, extent, held, operand_bytes, register_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.time import Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
@@ -21,6 +21,8 @@ from napkin.derive.kernel import Kernel, label, weaved
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, inside_sums, postorder
 from napkin.errors import Refusal
+from napkin.lower.program import build
+from napkin.lower.resources import shared_bytes
 
 MIN_DOT = 16
 """Smallest rows, columns and depth of a matrix product on tiles."""
@@ -30,6 +32,10 @@ MAX_TILE = 2**16
 
 MAX_GROUP = 256
 """Values of the largest group along one axis: beyond it, no tile fits registers."""
+
+
+TRIED = 40
+"""Settings, best first, that are held to the full model of shared memory before giving up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +115,20 @@ def best(
 def best_tiles(
     kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
 ) -> Choice | None:
-    """The best tiles for a labelled kernel, or None if none fits."""
+    """The best tiles for a labelled kernel, or None if none fits.
+
+    The search estimates shared memory from operands alone; the choice is held to the full model.
+    """
     search = _Search(kernel, sizes, dtype, machine)
-    return min(search.choices(), key=lambda c: c.rank, default=None)
+    for choice in sorted(search.choices(), key=lambda c: c.rank)[:TRIED]:
+        program = build(kernel, choice.tiles)
+        for stages in range(choice.stages, 0, -1):
+            shared = shared_bytes(
+                program, search.dtypes, machine.arch, choice.warps, stages, sizes
+            )
+            if shared <= machine.shared_per_block:
+                return replace(choice, stages=stages, shared=shared)
+    return None
 
 
 def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
@@ -180,7 +197,7 @@ class _Search:
             warps = 4 if max(extent(a, tiles) for a in self.held.chunk) <= 4096 else 8
         for stages in (3, 2, 1):
             slots = stages if self.machine.capability >= 90 else max(stages - 1, 1)
-            shared = shared_bytes(self.held, tiles, self.dtypes, slots)
+            shared = operand_bytes(self.held, tiles, self.dtypes, slots)
             if shared <= self.machine.shared_per_block:
                 return self._priced(tiles, warps, stages, shared, registers)
         return None

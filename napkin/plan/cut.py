@@ -14,7 +14,6 @@ from typing import cast
 from napkin.cost.machines import Machine
 from napkin.derive.kernel import is_read
 from napkin.diagram.diagram import Output
-from napkin.diagram.evaluate import is_constant
 from napkin.diagram.expand import view
 from napkin.diagram.node import (
     REDUCTIONS,
@@ -234,7 +233,7 @@ class _Cutting:
         return self.frontiers[key]
 
     def _needed(self, n: Node, boundary: int) -> frozenset[Node]:
-        if is_constant(n) or is_read(n) or self.level[n] < 0:
+        if n.constant or is_read(n) or self.level[n] < 0:
             return frozenset()
         if _is_heavy(n) or n.op == "rename":
             inner = n.args[0] if n.op == "rename" else n
@@ -300,7 +299,7 @@ class _Cutting:
         stack, seen = list(reversed(wanted)), set[Node]()
         while stack:
             n = stack.pop()
-            if n in seen or is_constant(n) or is_read(n):
+            if n in seen or n.constant or is_read(n):
                 continue
             seen.add(n)
             if n.op == "rename":

@@ -109,7 +109,12 @@ class PlannedKernel:
     def shared_on(self, arch: str) -> int:
         """Predicted shared memory of one group on another architecture, in bytes."""
         return shared_bytes(
-            self.program, self.dtypes, arch, self.choice.warps, self.choice.stages
+            self.program,
+            self.dtypes,
+            arch,
+            self.choice.warps,
+            self.choice.stages,
+            self.choice.sizes,
         )
 
 

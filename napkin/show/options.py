@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from napkin.diagram.diagram import MAX_SIZE
+from napkin.diagram.sizes import MAX_SIZE
 from napkin.errors import InputError
 
 _EXAMPLE = "write --sizes q=4096,x=4096,d=128"

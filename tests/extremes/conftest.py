@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -88,7 +89,7 @@ class Ways:
     def every(self) -> dict[str, tuple[Array, ...]]:
         """Each fold on ragged chunks, each loop program in numpy, each kernel, and the plan."""
         out = {"plan": self.planned()}
-        for k in kernels(self.diagram, self.key):
+        for k in self.kernels():
             axis = k.stream.axis
             if axis:
                 size = self.sizes[axis]
@@ -116,14 +117,19 @@ class Ways:
         found = execute(kernel, self.named, self.sizes, tiles, self.scalars).outputs
         return tuple(found[o.name] for o in kernel.outputs)
 
-    def in_kernel(self, kernel: Kernel) -> tuple[Array, ...]:
-        program, text = written(kernel, self.key, 2)
+    def kernels(self) -> tuple[Kernel, ...]:
+        return kernels(self.diagram, self.key)
+
+    def in_kernel(self, kernel: Kernel, chunk: int = 2, *, wide: bool = False) -> tuple[Array, ...]:
+        program, text = written(kernel, self.key, chunk)
         types = storage(kernel, self.dtype)
         tensors = {t: to_device(a, SPELLING[types[t]]) for t, a in self.named.items() if t in types}
         for o in kernel.outputs:
             tensors[o.name] = empty([self.sizes[a] for a in o.axes], SPELLING[types[o.name]])
         strides = {t: a.strides for t, a in tensors.items()}
         call = launch(program, text, self.sizes, self.scalars, strides)
+        if wide:
+            call = replace(call, constexprs={**call.constexprs, "WIDE": True})
         run_kernel(text.source, text.name, call, tensors)
         return tuple(tensors[o.name].to_float64() for o in kernel.outputs)
 

@@ -1,4 +1,4 @@
-"""Random diagrams: chains and small graphs of contractions, maps and reductions over 2 to 5 axes."""
+"""Random diagrams: chains and small graphs of contractions, maps, reductions over 2 to 5 axes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import napkin as nk
 from napkin import Array, Diagram
+from napkin.diagram.node import node, postorder
 
 AXES = ("a", "b", "c", "d", "e")
 
@@ -102,26 +103,29 @@ class Drawing:
         ]
         return self.rng.choice(ways)(x)
 
-    def diagram(self) -> Diagram | None:
-        """The diagram, or None where the program came to nothing worth a kernel."""
-        inputs = ", ".join(" ".join(axes) for axes in self.inputs)
-        # The shapes of the results are known once the program has run: run it once to see.
+    def diagram(self) -> Diagram:
+        """The diagram of one random program, over the inputs that it came to use."""
+        leaves = [
+            Array(node("input", params=(f"unused{i}",), axes=axes))
+            for i, axes in enumerate(self.inputs)
+        ]
+        # What the results use, and their shapes, are known once the program has run.
         state = self.rng.getstate()
-        shapes: list[tuple[str, ...]] = []
-
-        def probe(*arrays: Array) -> tuple[Array, ...]:
-            shapes.extend(r.axes for r in self.build(*arrays))
-            return arrays[:1]
-
-        nk.diagram(f"{inputs} -> {' '.join(self.inputs[0])}", name="probe")(probe)
+        results = self.build(*leaves)
+        used = set(postorder(r.node for r in results))
+        chosen = [i for i, leaf in enumerate(leaves) if leaf.node in used]
         self.rng.setstate(state)
-        outputs = ", ".join(" ".join(axes) or "()" for axes in shapes)
-        sizes = {a: n for a, n in self.sizes.items() if any(a in i for i in self.inputs)}
-        return nk.diagram(f"{inputs} -> {outputs}", sizes=sizes, name="drawn")(self.build)
+
+        def program(*arrays: Array) -> tuple[Array, ...]:
+            given = dict(zip(chosen, arrays, strict=True))
+            return self.build(*(given.get(i, leaf) for i, leaf in enumerate(leaves)))
+
+        inputs = ", ".join(" ".join(self.inputs[i]) for i in chosen)
+        outputs = ", ".join(" ".join(r.axes) or "()" for r in results)
+        sizes = {a: n for a, n in self.sizes.items() if any(a in self.inputs[i] for i in chosen)}
+        return nk.diagram(f"{inputs} -> {outputs}", sizes=sizes, name="drawn")(program)
 
 
 def draw(seed: int) -> Diagram:
     """The diagram of a seed."""
-    made = Drawing(random.Random(seed)).diagram()
-    assert made is not None
-    return made
+    return Drawing(random.Random(seed)).diagram()

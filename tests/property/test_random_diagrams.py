@@ -52,9 +52,7 @@ def numbers(diagram, seed, sizes=None):
     """Random inputs by name, the sizes, and the outputs in float64."""
     rng = np.random.default_rng(seed)
     sizes = diagram.check_sizes(sizes or {})
-    arrays = {
-        str(n.params[0]): rng.normal(size=[sizes[a] for a in n.axes]) for n in diagram.inputs
-    }
+    arrays = {str(n.params[0]): rng.normal(size=[sizes[a] for a in n.axes]) for n in diagram.inputs}
     wanted = diagram.evaluate(*arrays.values())
     return sizes, arrays, wanted if isinstance(wanted, tuple) else (wanted,)
 
@@ -67,7 +65,9 @@ def test_every_labelling_computes_the_diagram_and_moves_what_is_predicted(seed):
     ready = prepare(diagram)
     rng = random.Random(seed)
     for kernel in labellings("k", ready.outputs, ready.names, sizes):
-        tiles = {a: sizes[a] if a in kernel.whole else rng.randint(1, sizes[a]) for a in kernel.axes}
+        tiles = {
+            a: sizes[a] if a in kernel.whole else rng.randint(1, sizes[a]) for a in kernel.axes
+        }
         ran = execute(kernel, arrays, sizes, tiles)
         for o, w in zip(diagram.outputs, wanted, strict=True):
             assert close(ran.outputs[o.name], w), (kernel.stream.axis, tiles)
@@ -137,12 +137,14 @@ def naive_streaming_is_right(diagram, ready, axis, seed):
     if any(n.op == "rename" or (n.op in SCANS and axis in over(n)) for n in order):
         return False
     folds = [n for n in order if n.op in REDUCTIONS and axis in over(n)]
-    old = {f: node("state", params=(i, "old"), axes=f.axes, kind=f.kind) for i, f in enumerate(folds)}
-    new = {f: node("state", params=(i, "new"), axes=f.axes, kind=f.kind) for i, f in enumerate(folds)}
-    inputs = [n for n in order if n.op == "input"]
-    held = {
-        f: np.full([sizes[a] for a in f.axes], identity(f), float) for f in folds
+    old = {
+        f: node("state", params=(i, "old"), axes=f.axes, kind=f.kind) for i, f in enumerate(folds)
     }
+    new = {
+        f: node("state", params=(i, "new"), axes=f.axes, kind=f.kind) for i, f in enumerate(folds)
+    }
+    inputs = [n for n in order if n.op == "input"]
+    held = {f: np.full([sizes[a] for a in f.axes], identity(f), float) for f in folds}
     stored = {o.name: [] for o in ready.outputs}
     size = sizes[axis]
     parts = [range(i, min(i + max(1, size // 3), size)) for i in range(0, size, max(1, size // 3))]
@@ -180,8 +182,12 @@ def naive_streaming_is_right(diagram, ready, axis, seed):
     return True
 
 
-@settings(max_examples=max(12, EXAMPLES // 25), deadline=None, derandomize=EXAMPLES <= 300,
-          suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=max(12, EXAMPLES // 25),
+    deadline=None,
+    derandomize=EXAMPLES <= 300,
+    suppress_health_check=list(HealthCheck),
+)
 @given(seeds)
 def test_kernels_in_the_interpreter(seed):
     plan = nk.derive(draw(seed), on="h100", dtype="fp32")

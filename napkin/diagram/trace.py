@@ -1,0 +1,140 @@
+"""Tracing: a Python function on named-axis arrays, run once to see the diagram that it writes."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, cast
+
+from napkin.diagram.columns import validate
+from napkin.diagram.diagram import INNER_NAMES, Diagram, Output
+from napkin.diagram.language import Array
+from napkin.diagram.node import Node, node, over, postorder
+from napkin.diagram.signature import Signature, parse
+from napkin.errors import InputError, did_you_mean
+
+
+def diagram(
+    signature: str, *, sizes: Mapping[str, int] | None = None, name: str | None = None
+) -> Callable[[Callable[..., Any]], Diagram]:
+    """Trace a function on named-axis arrays into a `Diagram`.
+
+    `signature` gives the axes of each array parameter and of each result. Parameters beyond the
+    arrays are user scalars; their defaults are kept.
+
+    Raises:
+        InputError: the signature does not parse, or does not fit the function.
+    """
+    shapes = parse(signature)
+
+    def trace(function: Callable[..., Any]) -> Diagram:
+        return _trace(function, shapes, signature, dict(sizes or {}), name)
+
+    return trace
+
+
+def _trace(
+    function: Callable[..., Any],
+    shapes: Signature,
+    signature: str,
+    sizes: dict[str, int],
+    name: str | None,
+) -> Diagram:
+    title = name or function.__name__
+    if not title.isidentifier():  # a lambda, whose name would be no name for a kernel
+        title = "diagram"
+    params = list(inspect.signature(function).parameters.values())
+    spread = [p for p in params if p.kind is p.VAR_POSITIONAL]
+    fixed = [p for p in params if p.kind is not p.VAR_POSITIONAL]
+    count = len(shapes.inputs)
+    if len(fixed) < count and not spread:
+        raise InputError(
+            f"{title}: signature '{signature}' has {count} arrays but the function takes "
+            f"{len(fixed)}"
+        )
+    array_names = [p.name for p in fixed[:count]]
+    array_names += [f"{spread[0].name}{i}" for i in range(count - len(array_names))]
+    extra = [] if spread else fixed[count:]
+    scalars = {p.name: float("nan") if p.default is p.empty else float(p.default) for p in extra}
+    inputs = tuple(
+        node("input", params=(n,), axes=s.axes, kind=s.kind)
+        for n, s in zip(array_names, shapes.inputs, strict=True)
+    )
+    by_name = {k: Array(node("scalar", params=(k,))) for k in scalars}
+    result, own, inner = _call(function, [Array(n) for n in inputs], by_name)
+    results = cast("tuple[Any, ...]", result if isinstance(result, tuple | list) else (result,))
+    if len(results) != len(shapes.outputs):
+        raise InputError(
+            f"{title}: signature '{signature}' has {len(shapes.outputs)} outputs but the function "
+            f"returns {len(results)}"
+        )
+    outputs: list[Output] = []
+    for i, (value, shape) in enumerate(zip(results, shapes.outputs, strict=True)):
+        if not isinstance(value, Array):
+            raise InputError(f"{title}: output {i + 1} is {value!r}, not an array")
+        if set(value.axes) != set(shape.axes):
+            raise InputError(
+                f"{title}: output {i + 1} has axes '{' '.join(value.axes)}', but signature "
+                f"'{signature}' says '{' '.join(shape.axes)}'"
+            )
+        given = own.pop(value.node, "")
+        fallback = "O" if len(results) == 1 else f"O{i + 1}"
+        taken = {*array_names, *scalars, *(o.name for o in outputs)}
+        chosen = given if given and given not in taken else fallback
+        while chosen in taken:
+            chosen += "_out"
+        outputs.append(Output(chosen, value.node, shape.axes))
+    results_of = {o.node for o in outputs}
+    names = {n: text for n, text in (inner | own).items() if n not in results_of}
+    doc = inspect.getdoc(function) or ""
+    made = Diagram(title, inputs, tuple(outputs), scalars, names, sizes, doc)
+    _check_axes(made, signature)
+    validate(made)
+    return made
+
+
+def _check_axes(made: Diagram, signature: str) -> None:
+    """Check that every axis that the function or its sizes name is an axis of some array."""
+    known = {a for n in made.inputs for a in n.axes}
+    for n in postorder(made.roots):
+        if n.op == "rename":
+            known |= set(n.axes)
+    for n in postorder(made.roots):
+        axes = (str(n.params[0]),) if n.op in {"size", "index"} else over(n)
+        for axis in axes:
+            if axis not in known:
+                raise InputError(
+                    f"{made.name}: {n.op} names axis {axis!r}, which no input of "
+                    f"'{signature}' has; {did_you_mean(axis, sorted(known))}"
+                )
+    for axis, value in made.sizes.items():
+        if axis not in known:
+            raise InputError(f"{made.name}: sizes names axis {axis!r}, which no array has")
+        if value < 1:
+            raise InputError(f"{made.name}: sizes gives {axis}={value}; sizes start at 1")
+
+
+def _call(
+    function: Callable[..., Any], arrays: list[Array], scalars: Mapping[str, Array]
+) -> tuple[Any, dict[Node, str], dict[Node, str]]:
+    """The result of `function`, what its local variables call arrays, and what the diagrams that it
+    calls do."""
+    seen: dict[str, Array] = {}
+    code = getattr(function, "__code__", None)
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event == "return" and frame.f_code is code:
+            seen.update({k: v for k, v in frame.f_locals.items() if isinstance(v, Array)})
+
+    inner: dict[Node, str] = {}
+    token, before = INNER_NAMES.set(inner), sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        result = function(*arrays, **scalars)
+    finally:
+        sys.setprofile(before)
+        INNER_NAMES.reset(token)
+    own = {a.node: k for k, a in seen.items() if a.node.op != "input"}
+    return result, own, inner

@@ -1,0 +1,96 @@
+"""Offsets past 2**31: addresses are computed in 64 bits exactly where they have to be.
+
+The interpreter refuses a 32-bit integer that overflows, so a tensor of a few values with one huge
+stride shows what a tensor of 8 GB would: lanes past the end of an axis form the same offsets, and
+are masked. (Such a tensor itself is read on a GPU, in tests/gpu.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import as_strided
+
+import napkin as nk
+from napkin.check.arrays import DeviceArray, to_device
+from napkin.check.interpret import run
+from napkin.check.running import launch_of, run_kernels
+from napkin.check.verdict import contiguous
+from napkin.check.worker import KernelError
+from napkin.diagram.library import load
+from napkin.plan.plan import Plan
+
+SIZES = {"q": 3, "x": 5, "d": 4}
+TENSORS = {"Q": "q d", "K": "x d", "V": "x d", "O": "q d"}
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return nk.derive(load("attention"), sizes=SIZES, dtype="fp32")
+
+
+def strides(**of: int) -> dict[str, tuple[int, ...]]:
+    """Row-major strides, but `of` a tensor between its rows."""
+    out = {t: contiguous([SIZES[a] for a in axes.split()]) for t, axes in TENSORS.items()}
+    return out | {t: (step, 1) for t, step in of.items()}
+
+
+def wide(plan: Plan, sizes: dict[str, int] | None = None, **of: int) -> bool:
+    (kernel,) = plan.kernels
+    call = launch_of(kernel, sizes or SIZES, {}, strides(**of))
+    return bool(call.constexprs["WIDE"])
+
+
+def test_when_a_launch_is_wide(plan: Plan) -> None:
+    (kernel,) = plan.kernels
+    rows = kernel.tiles["x"]  # padded lanes form offsets, too
+    assert not wide(plan)
+    assert not wide(plan, K=(2**31 - 2 * kernel.tiles["d"]) // rows)
+    assert wide(plan, K=2**31 // rows)
+    assert wide(plan, K=-(2**31) // rows)
+    assert wide(plan, O=2**40)
+    assert wide(plan, {**SIZES, "x": 2**29 + 1})
+    assert not wide(plan, {**SIZES, "x": 2**28})
+    assert not wide(plan, {"q": 3, "x": 0, "d": 4})
+
+
+def views(rng: np.random.Generator, step: int, name: str) -> dict[str, DeviceArray]:
+    """Inputs with one row each; that of `name` would be `step` values before the next."""
+    out = {t: to_device(rng.normal(size=(1, 4)), "fp32") for t in "QKV"}
+    data = as_strided(out[name].data, (1, 4), (step * 4, 4))
+    return out | {name: DeviceArray(data, "fp32")}
+
+
+@pytest.mark.parametrize("name", ["Q", "K", "V"])
+def test_a_row_stride_that_overflows_32_bits(plan: Plan, rng: Any, name: str) -> None:
+    (kernel,) = plan.kernels
+    sizes = {"q": 1, "x": 1, "d": 4}
+    given = views(rng, 2**31 // (kernel.tiles["q" if name == "Q" else "x"] - 1) + 1, name)
+    wanted = load("attention").evaluate(*(a.to_float64() for a in given.values()))
+    found = run_kernels(plan, given, sizes, {}).tensors["O"].to_float64()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+    given["O"] = to_device(np.zeros((1, 4)), "fp32")
+    call = launch_of(kernel, sizes, {}, {t: a.strides for t, a in given.items()})
+    narrow = replace(call, constexprs={**call.constexprs, "WIDE": False})
+    args = [given[narrow.tensors[a]] if a in narrow.tensors else narrow.scalars[a]
+            for a in narrow.order]  # fmt: skip
+    with pytest.raises(KernelError, match="int32 overflows"):
+        run(plan.source, kernel.name, (narrow.grid,), args, narrow.constexprs)
+
+
+@pytest.mark.parametrize("name", ["attention", "softmax", "layernorm_linear", "cross_entropy"])
+def test_a_wide_kernel_computes_the_same(ways: Any, rng: Any, name: str) -> None:
+    """Every labelling, each axis streamed one position at a time and two at a time."""
+    diagram = load(name)
+    sizes = {"q": 3, "x": 5, "d": 4, "n": 3, "v": 5, "m": 3}
+    given = [rng.integers(0, 3, size=[sizes[a] for a in n.axes]) for n in diagram.inputs]
+    some = ways(diagram, tuple(given))
+    for kernel in some.kernels():
+        for chunk in (1, 2):
+            narrow = some.in_kernel(kernel, chunk)
+            for a, b in zip(narrow, some.in_kernel(kernel, chunk, wide=True), strict=True):
+                np.testing.assert_array_equal(a, b)

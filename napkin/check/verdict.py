@@ -227,20 +227,16 @@ def run_case(
     except KernelError as error:
         raise CheckFailed(f"{plan.name}, {case.name}: {error}") from None
     limit = TOLERANCE[plan.dtype]
-    values = [
-        ValueRow(case.name, o.name, close_to(ran.tensors[plan.tensor_of[o.name]].to_float64(), w), limit)
-        for o, w in zip(diagram.outputs, wanted, strict=True)
-    ]
+    values: list[ValueRow] = []
+    for o, w in zip(diagram.outputs, wanted, strict=True):
+        found = ran.tensors[plan.tensor_of[o.name]].to_float64()
+        values.append(ValueRow(case.name, o.name, close_to(found, w), limit))
     traffic: list[TrafficRow] = []
     for k, counted in zip(plan.kernels, ran.moved, strict=True):
         predicted = {(k.binding[t], d): n for (t, d), n in k.bytes_at(plan.full(sizes)).items()}
-        for tensor, direction in dict.fromkeys([*predicted, *counted]):
-            key = (tensor, direction)
-            traffic.append(
-                TrafficRow(
-                    case.name, k.name, tensor, direction, predicted.get(key, 0), counted.get(key, 0)
-                )
-            )
+        for key in dict.fromkeys([*predicted, *counted]):
+            both = predicted.get(key, 0), counted.get(key, 0)
+            traffic.append(TrafficRow(case.name, k.name, *key, *both))
     return values, traffic
 
 

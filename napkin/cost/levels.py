@@ -39,6 +39,7 @@ def held(kernel: Kernel) -> Held:
     """What a group of `kernel` holds at each level."""
     products: dict[tuple[Axes, Axes, Axes], None] = {}
     operands: dict[Node, None] = {}
+    spread: dict[Axes, None] = {}
     inner = inside_sums(kernel.terms)
     for n in postorder(kernel.terms):
         if n.op != "sum":
@@ -46,6 +47,8 @@ def held(kernel: Kernel) -> Held:
         parts = [p for p in factors(n.args[0]) if p.axes]
         shape = product_shape(n, parts)
         if shape is None:
+            # No matrix product: the factors are multiplied out in registers, then summed.
+            spread[tuple(dict.fromkeys(a for p in parts for a in p.axes))] = None
             continue
         products[shape] = None
         operands.update((p, None) for p in parts if is_read(p) and set(over(n)) & set(p.axes))
@@ -63,7 +66,7 @@ def held(kernel: Kernel) -> Held:
         streamed,
         fixed,
         tuple(s.axes for s in kernel.stream.states),
-        tuple(dict.fromkeys(computed)),
+        tuple(dict.fromkeys([*computed, *spread])),
         tuple(products),
     )
 
@@ -74,8 +77,8 @@ def product_shape(n: Node, parts: list[Node]) -> tuple[Axes, Axes, Axes] | None:
     parts = [p for p in parts if gone & set(p.axes)]
     for i, first in enumerate(parts):
         for second in parts[i + 1 :]:
-            rows = [a for a in first.axes if a not in second.axes]
-            columns = [a for a in second.axes if a not in first.axes]
+            rows = [a for a in first.axes if a not in second.axes and a not in gone]
+            columns = [a for a in second.axes if a not in first.axes and a not in gone]
             rest = {a for p in parts if p not in (first, second) for a in p.axes}
             mixed = rest & (set(rows) | set(columns))
             if rows and columns and not (mixed & set(rows) and mixed & set(columns)):

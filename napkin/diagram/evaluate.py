@@ -131,11 +131,6 @@ def _contraction(
     return np.asarray(np.einsum(*operands, out, optimize=len(parts) > 1))
 
 
-def is_constant(n: Node) -> bool:
-    """Whether `n` is known before any array is read: made of numbers, sizes and scalars."""
-    return n.constant
-
-
 def close_to(found: Array, wanted: Array) -> float:
     """Relative error by norm, ||found - wanted|| / ||wanted||; inf where special values differ."""
     found, wanted = np.asarray(found, float), np.asarray(wanted, float)

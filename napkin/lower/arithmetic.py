@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 
 from napkin.derive.terms import identity
-from napkin.diagram.evaluate import is_constant
 from napkin.diagram.node import Kind, Node
 from napkin.diagram.operators import POINTWISE
 from napkin.lower import syntax as sx
@@ -37,7 +36,7 @@ def pointwise(n: Node, values: Sequence[Expr]) -> tuple[Expr, str]:
 
 def as_kind(kind: Kind, a: Node, value: Expr) -> Expr:
     """The value of `a` as a tile of a wider item type, where it is of a narrower one."""
-    if a.kind == kind or kind == "bool" or is_constant(a) or (a.kind, kind) == ("real", "int"):
+    if a.kind == kind or kind == "bool" or a.constant or (a.kind, kind) == ("real", "int"):
         return value
     return sx.method(value, "to", sx.name(_TYPES[kind]))
 

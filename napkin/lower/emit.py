@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 
 from napkin.derive.kernel import is_read, tensor_of
 from napkin.derive.terms import COMBINE, identity
-from napkin.diagram.evaluate import is_constant
 from napkin.diagram.expand import own_axes
 from napkin.diagram.node import REDUCTIONS, Node, factors, in_kind, number, over
 from napkin.diagram.operators import POINTWISE
@@ -58,7 +57,7 @@ class Emitter:
         self.uses.update(stack)
         while stack:
             n = stack.pop()
-            if n in seen or is_read(n) or is_constant(n):
+            if n in seen or is_read(n) or n.constant:
                 continue
             seen.add(n)
             below = factors(n.args[0]) if n.op == "sum" else n.args
@@ -85,7 +84,7 @@ class Emitter:
             return sx.const(n.params[0])
         if n.op == "size":
             return sx.name(self.scope.size(str(n.params[0])))
-        if is_constant(n):
+        if n.constant:
             return sx.name(self.scope.constant(n))
         made = self._define(n)
         if self._in_line(n):
@@ -97,7 +96,7 @@ class Emitter:
 
     def define(self, n: Node) -> None:
         """Compute `n` here and give it a name, whatever its uses."""
-        if n not in self.have and not is_constant(n):
+        if n not in self.have and not n.constant:
             made = self._define(n)
             if n not in self.have:
                 target = self.scope.value(n)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from napkin.derive.kernel import Kernel, is_read
-from napkin.diagram.evaluate import is_constant
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, over, postorder
 from napkin.lower.masks import masked
 
@@ -102,13 +101,13 @@ def _constants(roots: list[Node]) -> list[Node]:
     """Expressions over sizes and user scalars that the launcher computes."""
     found: dict[Node, None] = {}
     for n in postorder(roots):
-        if is_constant(n):
+        if n.constant:
             continue
         for a in n.args:
-            if is_constant(a) and a.op not in {"number", "size"} and not is_read(n):
+            if a.constant and a.op not in {"number", "size"} and not is_read(n):
                 found[a] = None
     for n in roots:
-        if is_constant(n) and n.op not in {"number", "size"}:
+        if n.constant and n.op not in {"number", "size"}:
             found[n] = None
     return list(found)
 

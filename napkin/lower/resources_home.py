@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import is_read, tensor_of
-from napkin.diagram.evaluate import is_constant
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import Dot, Unit, dot_of, fma, mma, unit, wgmma
@@ -243,7 +242,7 @@ class Homes:
 
     def _find(self, n: Node) -> tuple[Layout | None, bool]:
         dims = self.shape(n)
-        if not dims or is_constant(n):
+        if not dims or n.constant:
             return None, False
         if is_read(n):
             return self.tensors.layout(tensor_of(n), n.axes, self.warps), False

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from napkin.derive.kernel import is_read
-from napkin.diagram.evaluate import is_constant
 from napkin.diagram.node import REDUCTIONS, Node, factors, over
 from napkin.lower.program import Program
 from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
@@ -88,7 +87,7 @@ class Model:
     # --- operations -------------------------------------------------------------------------
 
     def _visit(self, n: Node) -> None:
-        if n in self.done or is_constant(n) or n.op in {"state", "index", "ones"}:
+        if n in self.done or n.constant or n.op in {"state", "index", "ones"}:
             return
         if n.op == "add":
             for a, b in (n.args, n.args[::-1]):

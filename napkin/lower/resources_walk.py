@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.derive.kernel import is_read
-from napkin.diagram.evaluate import is_constant
 from napkin.diagram.node import Node, factors, over, postorder
 from napkin.lower.program import Program
 from napkin.lower.resources_home import Homes
@@ -25,7 +24,7 @@ def within(roots: Iterable[Node], steps: Mapping[str, Node]) -> Iterator[Node]:
     stack = list(roots)
     while stack:
         n = stack.pop()
-        if n in seen or is_constant(n):
+        if n in seen or n.constant:
             continue
         seen.add(n)
         yield n
@@ -53,7 +52,7 @@ def invariants(roots: Sequence[Node], moving: set[Node]) -> list[Node]:
     stack = list(roots)[::-1]
     while stack:
         n = stack.pop()
-        if n in seen or is_constant(n) or n.op in {"state", "ones"}:
+        if n in seen or n.constant or n.op in {"state", "ones"}:
             continue
         seen.add(n)
         if n not in moving:

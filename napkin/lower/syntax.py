@@ -95,10 +95,10 @@ class _Fill(ast.NodeTransformer):
     def __init__(self, values: Sequence[Expr]) -> None:
         self.values = values
 
-    def visit_Name(self, found: ast.Name) -> Expr:  # the ast module's own spelling
-        if found.id.startswith("_") and found.id[1:].isdigit():
-            return self.values[int(found.id[1:])]
-        return found
+    def visit_Name(self, node: ast.Name) -> Expr:
+        if node.id.startswith("_") and node.id[1:].isdigit():
+            return self.values[int(node.id[1:])]
+        return node
 
 
 def pattern(text: str, values: Sequence[Expr]) -> Expr:

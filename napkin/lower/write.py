@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from napkin.derive.fold import State
-from napkin.diagram.evaluate import is_constant
 from napkin.diagram.node import Node, in_kind, over, postorder
 from napkin.lower import syntax as sx
 from napkin.lower.emit import Emitter
@@ -219,7 +218,7 @@ class _Writer:
         stack, seen = [root], set[Node]()
         while stack:
             n = stack.pop()
-            if n in seen or is_constant(n) or n.op in {"state", "ones"}:
+            if n in seen or n.constant or n.op in {"state", "ones"}:
                 continue
             seen.add(n)
             if n not in self.moving:

@@ -19,7 +19,7 @@ from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
 from napkin.cost.work import Count, counts
 from napkin.derive.kernel import Kernel, label, weaved
 from napkin.diagram.diagram import Output
-from napkin.diagram.node import Node, inside_sums, postorder
+from napkin.diagram.node import Kind, Node, inside_sums, postorder
 from napkin.errors import Refusal
 from napkin.lower.program import build
 from napkin.lower.resources import shared_bytes
@@ -133,7 +133,7 @@ def best_tiles(
 
 def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
     """The storage type of every tensor of a kernel."""
-    kinds = {a.tensor: a.leaf.kind for a in kernel.reads}
+    kinds: dict[str, Kind] = {a.tensor: a.leaf.kind for a in kernel.reads}
     kinds |= {o.name: o.node.kind for o in kernel.outputs}
     return {t: item_dtype(kind, dtype) for t, kind in kinds.items()}
 

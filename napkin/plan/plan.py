@@ -165,7 +165,8 @@ class Plan:
     @property
     def M(self) -> Any:
         """Values that the largest group holds: one expression per kernel."""
-        return tuple(k.M for k in self.kernels) if len(self.kernels) > 1 else self.kernels[0].M
+        found = [k.M for k in self.kernels]
+        return tuple(found) if len(found) > 1 else found[0]
 
     @property
     def bound(self) -> Any:
@@ -184,8 +185,8 @@ class Plan:
     @property
     def tiles(self) -> Mapping[str, int] | tuple[Mapping[str, int], ...]:
         """Tile sizes, of each kernel if there are several."""
-        found = tuple(k.tiles for k in self.kernels)
-        return found if len(found) > 1 else found[0]
+        found = [k.tiles for k in self.kernels]
+        return tuple(found) if len(found) > 1 else found[0]
 
     @property
     def flops(self) -> Any:

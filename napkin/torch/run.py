@@ -43,7 +43,8 @@ def module_of(source: str) -> ModuleType:
         os.replace(part.name, path)
     name = f"napkin_kernel_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     sys.modules[name] = made
     spec.loader.exec_module(made)

@@ -47,10 +47,10 @@ def plan_of(diagram: Diagram, sizes: Sizes, dtype: str) -> Plan:
 
 @lru_cache
 def written(kernel: Kernel, sizes: Sizes, chunk: int) -> tuple[Program, Written]:
-    """A kernel's source, in groups of 2 and chunks of `chunk`."""
+    """A kernel's source, in groups of 4 and chunks of `chunk`."""
     whole = {a: power_of_two(max(n, 2)) for a, n in sizes if a in kernel.whole}
     streamed = {kernel.stream.axis: chunk} if kernel.stream.axis else {}
-    program = build(kernel, {**whole, **dict.fromkeys(kernel.group, 2), **streamed})
+    program = build(kernel, {**whole, **dict.fromkeys(kernel.group, 4), **streamed})
     return program, write(program)
 
 
@@ -73,9 +73,7 @@ class Ways:
         ]
         self.sizes = diagram.sizes_of([a.shape for a in self.arrays])
         self.key = tuple(self.sizes.items())
-        self.named = {
-            str(n.params[0]): a for n, a in zip(diagram.inputs, self.arrays, strict=True)
-        }
+        self.named = {str(n.params[0]): a for n, a in zip(diagram.inputs, self.arrays, strict=True)}
         self.scalars = diagram.check_scalars({})
 
     def evaluated(self) -> tuple[Array, ...]:
@@ -86,9 +84,9 @@ class Ways:
         found = plan_of(self.diagram, self.key, self.dtype)(*self.arrays)
         return found if isinstance(found, tuple) else (found,)
 
-    def every(self) -> dict[str, tuple[Array, ...]]:
+    def every(self, *, plan: bool = True) -> dict[str, tuple[Array, ...]]:
         """Each fold on ragged chunks, each loop program in numpy, each kernel, and the plan."""
-        out = {"plan": self.planned()}
+        out = {"plan": self.planned()} if plan else {}
         for k in self.kernels():
             axis = k.stream.axis
             if axis:
@@ -138,13 +136,18 @@ class Agreement:
     """All ways agree: NaN and infinities in the same places, the rest to rounding."""
 
     def __call__(
-        self, diagram: Diagram, *arrays: Any, dtype: str = "fp32", tolerance: float = 0.0
+        self,
+        diagram: Diagram,
+        *arrays: Any,
+        dtype: str = "fp32",
+        tolerance: float = 0.0,
+        plan: bool = True,
     ) -> Any:
         """What evaluation gives, after it was compared with every other way."""
         ways = Ways(diagram, arrays, dtype)
         wanted = ways.evaluated()
         tolerance = tolerance or TOLERANCE[dtype]
-        for way, found in ways.every().items():
+        for way, found in ways.every(plan=plan).items():
             for f, w in zip(found, wanted, strict=True):
                 assert f.shape == w.shape, way
                 scale = max(1.0, float(np.max(np.abs(w), where=np.isfinite(w), initial=0.0)))

@@ -92,7 +92,9 @@ def test_outputs_have_their_item_types(rng: Any) -> None:
     only = nk.diagram("n x:bool -> n")(lambda M: nk.reduce(M, "mean", over="x"))
     back = nk.derive(only, sizes={"n": 3, "x": 5}, dtype="bf16")(torch.tensor(mask))
     assert back.dtype == torch.bfloat16
-    torch.testing.assert_close(back.double(), torch.tensor(mask).double().mean(1), atol=1e-2, rtol=0)
+    torch.testing.assert_close(
+        back.double(), torch.tensor(mask).double().mean(1), atol=1e-2, rtol=0
+    )
 
 
 def refusal(call: Any, *arrays: Any) -> str:
@@ -144,9 +146,7 @@ def test_what_holds_no_numbers(attention: Any, qkv: list[Any]) -> None:
         (Q.astype("M8[s]"), "datetime64[s]"),
         (np.full((3, 4), "a"), "<U1"),
     ):
-        assert refusal(attention, given, K, V) == (
-            f"attention: Q holds real numbers, not {dtype}"
-        )
+        assert refusal(attention, given, K, V) == (f"attention: Q holds real numbers, not {dtype}")
     assert refusal(attention, [[1, 2], [3]], K, V).startswith("attention: Q is no array: ")
     assert refusal(attention, np.array([["a"]], object), K, V) == (
         "attention: Q holds real numbers: could not convert string to float: 'a'"
@@ -155,7 +155,7 @@ def test_what_holds_no_numbers(attention: Any, qkv: list[Any]) -> None:
 
 def test_tensors_that_hold_no_numbers(attention: Any, qkv: list[Any]) -> None:
     torch = pytest.importorskip("torch")
-    Q, K, V = qkv
+    _, K, V = qkv
     assert refusal(attention, torch.zeros(3, 4, device="meta"), K, V) == (
         "attention: Q is on the device 'meta' and has no numbers"
     )

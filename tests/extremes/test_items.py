@@ -64,7 +64,9 @@ REAL: dict[str, Callable[..., Any]] = {
     "quotient of whole numbers": lambda x, i: i / 4 + (i > 0) / 2 + x * (x > 0),
     "mean of booleans": lambda x: nk.reduce(x > 0, "mean", over="x") + x,
     "contraction with booleans": lambda x, i: nk.contract(x > 0, i, over="x") * x,
-    "product over a sum": lambda x, i: nk.reduce(x * nk.reduce(i, "sum", over="x"), "prod", "x") + x,
+    "product over a sum": lambda x, i: (
+        nk.reduce(x * nk.reduce(i, "sum", over="x"), "prod", "x") + x
+    ),
 }
 
 

@@ -54,15 +54,16 @@ def main() -> None:
             tensors.append(made if n.kind == "real" else torch.zeros_like(made, dtype=torch.int32))
         call = plan.bound_call(*tensors)
         us = 1e3 * triton.testing.do_bench(call, return_mode="median")
-        flops = float(plan.flops.subs({s: plan.sizes.get(s.name, 1) for s in plan.flops.free_symbols}))
+        known = {s: plan.sizes.get(s.name, 1) for s in plan.flops.free_symbols}
+        flops = float(plan.flops.subs(known))
         moved = sum(t.numel() * t.element_size() for t in tensors)
         rate = f"{flops / us / 1e6:.0f} TFLOP/s" if flops > 1e10 else f"{moved / us / 1e6:.2f} TB/s"
         other = rival(name, tensors)
         theirs = 1e3 * triton.testing.do_bench(other, return_mode="median") if other else 0
         text = f"{name} {','.join(f'{a}={n}' for a, n in sizes.items())}"
-        print(f"{text:44} {plan.seconds * 1e6:10.1f} {us:10.1f} {rate:>14} {theirs:10.1f}", flush=True)
-        tiles = [(dict(k.tiles), k.choice.warps, k.choice.stages, k.shared_bytes) for k in plan.kernels]
-        print("    ", tiles)
+        print(f"{text:44} {plan.seconds * 1e6:10.1f} {us:10.1f} {rate:>14} {theirs:10.1f}")
+        for k in plan.kernels:
+            print("    ", dict(k.tiles), k.choice.warps, k.choice.stages, k.shared_bytes)
 
 
 if __name__ == "__main__":

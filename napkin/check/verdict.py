@@ -233,9 +233,11 @@ def run_case(
         values.append(ValueRow(case.name, o.name, close_to(found, w), limit))
     traffic: list[TrafficRow] = []
     for k, counted in zip(plan.kernels, ran.moved, strict=True):
-        predicted = {(k.binding[t], d): n for (t, d), n in k.bytes_at(plan.full(sizes)).items()}
-        for key in dict.fromkeys([*predicted, *counted]):
-            both = predicted.get(key, 0), counted.get(key, 0)
+        wanted_bytes = k.bytes_at(plan.full(sizes))
+        predicted = {(k.binding[t], str(d)): n for (t, d), n in wanted_bytes.items()}
+        seen = {(t, str(d)): n for (t, d), n in counted.items()}
+        for key in dict.fromkeys([*predicted, *seen]):
+            both = predicted.get(key, 0), seen.get(key, 0)
             traffic.append(TrafficRow(case.name, k.name, *key, *both))
     return values, traffic
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 
 import sympy
 
+from napkin.derive.terms import extent
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.node import REDUCTIONS, Node, node, number, over
 from napkin.diagram.operators import POINTWISE
@@ -143,7 +144,11 @@ class Meaning:
             total = sympy.Integer(0)
             for a, b in parts:
                 self._free_of(b, gone, n)
-                total += b * self.symbol(along("sum", self.carrying(self.node(a), gone), gone))
+                chunk = self.node(a)
+                if set(chunk.axes) & set(gone):
+                    total += b * self.symbol(along("sum", self.carrying(chunk, gone), gone))
+                else:  # the same everywhere: counted, so that it can cancel against a mean's count
+                    total += a * b * self.symbol(extent(gone))
             return total
         if n.op in {"max", "min"}:
             a, b = additive(parts, self, n.op)

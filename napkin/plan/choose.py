@@ -123,9 +123,7 @@ def best_tiles(
     for choice in sorted(search.choices(), key=lambda c: c.rank)[:TRIED]:
         program = build(kernel, choice.tiles)
         for stages in range(choice.stages, 0, -1):
-            shared = shared_bytes(
-                program, search.dtypes, machine.arch, choice.warps, stages, sizes
-            )
+            shared = shared_bytes(program, search.dtypes, machine.arch, choice.warps, stages, sizes)
             if shared <= machine.shared_per_block:
                 return replace(choice, stages=stages, shared=shared)
     return None

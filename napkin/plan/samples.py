@@ -35,8 +35,11 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
         Case("divides", even),
         Case("primes", ragged),
         Case("transposed", ragged, transposed=True),
-        Case("batched", {**_tied(plan, {a: _capped(plan, a, ragged[a]) for a in ragged}), batch: 2},
-             weave=batch),
+        Case(
+            "batched",
+            {**_tied(plan, {a: _capped(plan, a, ragged[a]) for a in ragged}), batch: 2},
+            weave=batch,
+        ),
     ]
 
 

@@ -89,8 +89,7 @@ def prepared(
     if len(devices) > 1:
         raise InputError(f"{plan.name}: tensors are on {', '.join(map(str, devices))}; use one")
     tensors = {
-        str(n.params[0]): _stored(a, n, plan)
-        for a, n in zip(arrays, diagram.inputs, strict=True)
+        str(n.params[0]): _stored(a, n, plan) for a, n in zip(arrays, diagram.inputs, strict=True)
     }
     device = devices.pop()
     sizes = chosen.full(sizes)

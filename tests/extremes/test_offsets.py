@@ -27,9 +27,14 @@ SIZES = {"q": 3, "x": 5, "d": 4}
 TENSORS = {"Q": "q d", "K": "x d", "V": "x d", "O": "q d"}
 
 
-@pytest.fixture(scope="module")
-def plan() -> Plan:
-    return nk.derive(load("attention"), sizes=SIZES, dtype="fp32")
+@pytest.fixture(scope="module", params=["held whole", "streamed"])
+def plan(request: Any) -> Plan:
+    """Attention whose kernel holds the keys whole, or streams them."""
+    streamed = request.param == "streamed"
+    sizes = {"q": 1024, "x": 1024, "d": 64} if streamed else SIZES
+    made = nk.derive(load("attention"), sizes=sizes, dtype="fp16")
+    assert made.kernels[0].choice.kernel.stream.axis == ("x" if streamed else "")
+    return made
 
 
 def strides(**of: int) -> dict[str, tuple[int, ...]]:
@@ -59,9 +64,9 @@ def test_when_a_launch_is_wide(plan: Plan) -> None:
 
 def views(rng: np.random.Generator, step: int, name: str) -> dict[str, DeviceArray]:
     """Inputs with one row each; that of `name` would be `step` values before the next."""
-    out = {t: to_device(rng.normal(size=(1, 4)), "fp32") for t in "QKV"}
-    data = as_strided(out[name].data, (1, 4), (step * 4, 4))
-    return out | {name: DeviceArray(data, "fp32")}
+    out = {t: to_device(rng.normal(size=(1, 4)), "fp16") for t in "QKV"}
+    data = as_strided(out[name].data, (1, 4), (step * 2, 2))
+    return out | {name: DeviceArray(data, "fp16")}
 
 
 @pytest.mark.parametrize("name", ["Q", "K", "V"])
@@ -71,9 +76,9 @@ def test_a_row_stride_that_overflows_32_bits(plan: Plan, rng: Any, name: str) ->
     given = views(rng, 2**31 // (kernel.tiles["q" if name == "Q" else "x"] - 1) + 1, name)
     wanted = load("attention").evaluate(*(a.to_float64() for a in given.values()))
     found = run_kernels(plan, given, sizes, {}).tensors["O"].to_float64()
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(found, wanted, atol=5e-3)
 
-    given["O"] = to_device(np.zeros((1, 4)), "fp32")
+    given["O"] = to_device(np.zeros((1, 4)), "fp16")
     call = launch_of(kernel, sizes, {}, {t: a.strides for t, a in given.items()})
     narrow = replace(call, constexprs={**call.constexprs, "WIDE": False})
     args = [given[narrow.tensors[a]] if a in narrow.tensors else narrow.scalars[a]

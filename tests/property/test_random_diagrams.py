@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 
@@ -74,11 +75,18 @@ def test_every_labelling_computes_the_diagram_and_moves_what_is_predicted(seed):
         assert ran.total == Traffic(kernel).values(sizes, tiles)
 
 
+def streamed(ready, axis):
+    """The kernel that streams an axis in one pass, or the refusal."""
+    try:
+        return label("k", ready.outputs, ready.names, streamed=axis, group=[]), None
+    except Refusal as refusal:
+        return None, refusal
+
+
 def pieces(size, rng):
     """A random cut of range(size) in consecutive parts, some of them empty."""
     cuts = sorted(rng.randint(0, size) for _ in range(rng.randint(0, 4)))
-    ends = [0, *cuts, size]
-    return [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    return [range(a, b) for a, b in itertools.pairwise([0, *cuts, size])]
 
 
 @many
@@ -92,11 +100,10 @@ def test_streams_keep_their_law_and_refusals_are_justified(seed):
     axes = {a for n in postorder(outputs) for a in (*n.axes, *over(n))}
     legal = weaved(ready.outputs)
     for axis in sorted(axes - set(legal)):
-        try:
-            kernel = label("k", ready.outputs, ready.names, streamed=axis, group=[])
-        except Refusal as refusal:
+        kernel, refusal = streamed(ready, axis)
+        if kernel is None:
             assert refusal.rule == f"stream {axis}"
-            assert refusal.place and refusal.reason and refusal.nearest
+            assert all((refusal.place, refusal.reason, refusal.nearest))
             # On one draw it may be right by luck: a maximum that stands in the first chunk.
             draws = (naive_streaming_is_right(diagram, ready, axis, seed + i) for i in range(4))
             assert not all(draws), refusal

@@ -113,7 +113,7 @@ class _Streaming:
         """`n` over what it depends on: softmax(x - c) over another axis is softmax(x)."""
         meaning = Meaning(lambda m: self._side(m, self.folding.uses(n)))
         try:
-            expression = meaning.of(n)
+            expression = sympy.expand(meaning.of(n))
             found = meaning.node(expression)
         except NotSeparable:
             return n

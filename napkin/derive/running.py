@@ -7,6 +7,7 @@ functions than the body. Those that other states give already, or that are 0, ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from napkin.derive.meaning import Meaning, NotSeparable, sign
 from napkin.derive.repair import Repair, filled, tidy
 from napkin.derive.terms import added, is_count, scaled, value_at
 from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import Node, over, postorder, substitute
+from napkin.diagram.node import FLOOR, Node, number, over, postorder, substitute
 
 BEFORE: tuple[Tag, ...] = ("old", "left", "right")
 """The sides that a repair starts from: one step, or the two halves of a merge."""
@@ -72,9 +73,13 @@ def _result(r: Node, p: int, folding: Folding, first: float) -> State:
     if (r, p) in folding.carried:
         return folding.carried[r, p]
     plain = folding.found(r, p)
-    if plain is not None and plain.init == first:
+    if plain is not None and plain.init == first and math.isfinite(first):
         return plain
     value = folding.current(r, p)
+    if math.isinf(first):
+        # A maximum over scores that are all -inf so far must not be subtracted from -inf.
+        first, op = (FLOOR, "maximum") if first < 0 else (-FLOOR, "minimum")
+        value = pointwise(op, (value, number(first)))
     name = folding.name(r, folding.names.get(r) or "r")
     # Both a step and a merge read it off the results that stand before it ("new").
     state = State(name, r.axes, r.kind, first, value, value, "carried")

@@ -117,7 +117,8 @@ class _Streaming:
             found = meaning.node(expression)
         except NotSeparable:
             return n
-        return n if self.folding.uses(found) else found
+        kept = self.folding.uses(found) or self.axis not in found.axes
+        return n if kept else found
 
     def _pass_after(self, name: str, n: Node) -> int:
         p = self._pass_of(n)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from napkin.derive.kernel import is_read, tensor_of
 from napkin.derive.terms import COMBINE, identity
 from napkin.diagram.expand import own_axes
-from napkin.diagram.node import REDUCTIONS, Node, factors, in_kind, number, over
+from napkin.diagram.node import REDUCTIONS, Node, factors, in_kind, over
 from napkin.diagram.operators import POINTWISE
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
@@ -406,11 +406,3 @@ class Emitter:
         mask = self.within(axes, dims)
         kinds = {} if mask is None else {"mask": mask}
         self.statements.append(ast.Expr(sx.call("tl.store", where, value, **kinds)))
-
-
-def zero(n: Node) -> bool:
-    """Whether `n` is the constant 0."""
-    return n in (number(0), number(0.0))
-
-
-__all__ = ["COMBINE", "MIN_DOT", "Emitter", "zero"]

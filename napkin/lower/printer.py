@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 
 WIDTH = 100
@@ -105,8 +104,3 @@ def _wrapped(s: ast.stmt, pad: str) -> str:
     parts += [f"{k.arg}={ast.unparse(k.value)}" for k in value.keywords]
     inner = "".join(f"{pad}    {p},\n" for p in parts)
     return f"{pad}{target}{ast.unparse(value.func)}(\n{inner}{pad})"
-
-
-def tidy(text: str) -> str:
-    """At most one empty line in a row inside a function."""
-    return re.sub(r"\n{3,}", "\n\n", text)

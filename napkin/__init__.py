@@ -13,6 +13,19 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.keys.keyset import KeySet
+from napkin.diagram.keys.neighbors import neighborhood
+from napkin.diagram.keys.patterns import (
+    blocked,
+    causal,
+    dilated,
+    documents,
+    fixed,
+    global_tokens,
+    sinks,
+    sliding,
+    strided,
+)
 from napkin.diagram.language import (
     Array,
     abs,
@@ -43,6 +56,7 @@ from napkin.errors import InputError, NapkinError, Refusal
 
 if TYPE_CHECKING:
     from napkin.cost.machines import Machine, machine
+    from napkin.cost.simulate import simulate
     from napkin.plan.derive import derive
     from napkin.plan.plan import Plan
 
@@ -53,14 +67,16 @@ _LAZY = {
     "Plan": "napkin.plan.plan",
     "machine": "napkin.cost.machines",
     "Machine": "napkin.cost.machines",
+    "simulate": "napkin.cost.simulate",
 }
 """Names whose rooms import sympy and the like: loaded when they are first used."""
 
 __all__ = [
-    "Array", "Diagram", "InputError", "Machine", "NapkinError", "Plan", "Refusal", "abs", "cast",
-    "contract", "cumsum", "derive", "diagram", "erf", "exp", "gelu", "index", "log", "machine",
-    "maximum", "minimum", "reduce", "rename", "rsqrt", "sigmoid", "silu", "size", "softmax",
-    "sort", "sqrt", "tanh", "where",
+    "Array", "Diagram", "InputError", "KeySet", "Machine", "NapkinError", "Plan", "Refusal", "abs",
+    "blocked", "cast", "causal", "contract", "cumsum", "derive", "diagram", "dilated", "documents",
+    "erf", "exp", "fixed", "gelu", "global_tokens", "index", "log", "machine", "maximum",
+    "minimum", "neighborhood", "reduce", "rename", "rsqrt", "sigmoid", "silu", "simulate", "sinks",
+    "size", "sliding", "softmax", "sort", "sqrt", "strided", "tanh", "where",
 ]  # fmt: skip
 
 

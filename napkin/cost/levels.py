@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from napkin.cost.traffic import ITEM_BYTES
-from napkin.derive.kernel import Kernel, is_read, tensor_of
+from napkin.derive.kernel import Kernel, tensor_of
+from napkin.derive.terms import is_read
 from napkin.diagram.node import LEAVES, Node, factors, inside_sums, over, postorder
 
 Axes = tuple[str, ...]
@@ -52,9 +53,9 @@ def held(kernel: Kernel) -> Held:
             continue
         products[shape] = None
         operands.update((p, None) for p in parts if is_read(p) and set(over(n)) & set(p.axes))
-    axis = kernel.stream.axis
-    streamed = tuple((tensor_of(p), p.axes) for p in operands if axis and axis in p.axes)
-    fixed = tuple((tensor_of(p), p.axes) for p in operands if not (axis and axis in p.axes))
+    carried = kernel.stream.carried
+    streamed = tuple((tensor_of(p), p.axes) for p in operands if carried(p.axes))
+    fixed = tuple((tensor_of(p), p.axes) for p in operands if not carried(p.axes))
     computed = [
         n.axes
         for n in postorder(kernel.terms)

@@ -14,7 +14,8 @@ import sympy
 
 from napkin.cost.levels import held
 from napkin.cost.traffic import tile_symbol
-from napkin.derive.kernel import Kernel, is_read
+from napkin.derive.kernel import Kernel
+from napkin.derive.terms import is_read
 from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
 
 
@@ -25,7 +26,7 @@ def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
 
 def memory(kernel: Kernel) -> Any:
     """M in values, as a function of group, stream and whole sizes."""
-    if not kernel.stream.axis:
+    if not kernel.stream.axes:
         return columns(kernel)
     # One tensor read under two names is held twice: its tiles differ.
     reads = [tile(kernel, a.leaf.axes) for a in kernel.reads]
@@ -41,8 +42,8 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
     """
     found = held(kernel)
     operands = [axes for _, axes in (*found.streamed_operands, *found.fixed_operands)]
-    axis = kernel.stream.axis
-    chunk = [tile(kernel, axes) for axes in found.chunk if not axis or axis in axes]
+    stream = kernel.stream
+    chunk = [tile(kernel, a) for a in found.chunk if not stream.axes or stream.carried(a)]
     distinct = list(dict.fromkeys(chunk))
     largest = [t for t in distinct if not any(t != u and _at_least(u, t) for u in distinct)]
     top = sympy.Max(*largest) if len(largest) > 1 else sympy.Add(*largest)

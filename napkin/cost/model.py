@@ -57,15 +57,14 @@ class Cost:
             finite: keep the stream size as a symbol; beside `sizes`, `chunk` is its number.
         """
         groups = {group_symbol(a): size_symbol(a) for a in self.kernel.group}
-        axis = self.kernel.stream.axis
-        streams = {stream_symbol(axis): size_symbol(axis)} if axis else {}
+        streams = {stream_symbol(a): size_symbol(a) for a in self.kernel.stream.axes}
         numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}
         if numbers is not None and chunk is not None:
-            numbers[stream_symbol(axis)] = chunk
+            numbers |= {s: chunk for s in streams}
 
         def solve(used: Any) -> Optimum:
             return optimum(
-                self.H.total,
+                over_strides(self.H.total),
                 used,
                 groups,
                 streams=streams,
@@ -95,6 +94,12 @@ class Cost:
     def terms(self) -> tuple[Term, ...]:
         """The bound as sum of alpha * M**-beta."""
         return self.optimum().terms
+
+
+def over_strides(expression: Any) -> Any:
+    """H for groups of a stride of queries or more, where it is a sum of monomials."""
+    found = expression.replace(sympy.Max, lambda *a: sympy.Add(*(x for x in a if x != 0)))
+    return sympy.expand(found)
 
 
 def _fits(other: Any, binding: Any, found: Optimum) -> bool:

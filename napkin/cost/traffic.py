@@ -15,7 +15,10 @@ from typing import Any, Literal
 
 import sympy
 
+from napkin.cost.interior import read_sum
+from napkin.cost.visited import Bind, read
 from napkin.derive.kernel import Kernel
+from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.node import Kind
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 
@@ -42,7 +45,8 @@ class Transfer:
         axes: the axes it is read or written under.
         repeated: grouped axes that it does not carry: it crosses once per group of each.
         times: readings per group (a second pass reads again).
-        streamed: the streamed axis if it crosses chunk by chunk, else "".
+        kernel: the kernel, where a key set says which chunks of the tensor cross; else None.
+        streamed: whether it crosses chunk by chunk.
         kind: the item type.
     """
 
@@ -51,8 +55,9 @@ class Transfer:
     axes: tuple[str, ...]
     repeated: tuple[str, ...]
     times: int
-    streamed: str
+    streamed: bool
     kind: Kind
+    kernel: Kernel | None = None
 
     @property
     def size(self) -> Any:
@@ -62,15 +67,33 @@ class Transfer:
     @property
     def total(self) -> Any:
         """Values in total, over all groups, as a function of the group sizes."""
+        if self.kernel is not None:
+            return self.times * self._visited(self.kernel)
         groups = [size_symbol(a) / group_symbol(a) for a in self.repeated]
         return self.times * self.size * sympy.prod(groups)
+
+    def _visited(self, kernel: Kernel) -> Any:
+        """Values in total where a key set says what crosses: exact but for the borders."""
+        seen = kernel.visits
+        assert seen is not None
+        queries = query_axes(seen.keys)
+        groups = [size_symbol(a) / group_symbol(a) for a in self.repeated if a not in queries]
+        held = [size_symbol(a) for a in self.axes if a not in kernel.stream.axes]
+        shared = [group_symbol(a) / size_symbol(a) for a in self.axes if a in queries]
+        lacking = [stream_symbol(a) for a in kernel.stream.axes if a not in self.axes]
+        parts = [*groups, *held, *shared, *(1 / s for s in lacking)]
+        return read_sum(kernel, seen) * sympy.prod(parts)
 
     def per_step(self, kernel: Kernel) -> Any:
         """Values per chunk of one group if it is streamed, else per group."""
         return sympy.prod([tile_symbol(kernel, a) for a in self.axes])
 
-    def values(self, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> int:
-        """Values in total, exact for any sizes."""
+    def values(
+        self, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None = None
+    ) -> int:
+        """Values in total, exact for any sizes; `bind` gives the inputs that key sets read."""
+        if self.kernel is not None:
+            return self.times * read(self.kernel, self.axes, sizes, tiles, bind)
         groups = math.prod(-(-sizes[a] // tiles[a]) for a in self.repeated)
         return self.times * math.prod(sizes[a] for a in self.axes) * groups
 
@@ -79,7 +102,7 @@ def tile_symbol(kernel: Kernel, axis: str) -> Any:
     """What one group (or chunk) holds of an axis: g_a, s_a, or the whole size."""
     if axis in kernel.group:
         return group_symbol(axis)
-    return stream_symbol(axis) if axis == kernel.stream.axis else size_symbol(axis)
+    return stream_symbol(axis) if axis in kernel.stream.axes else size_symbol(axis)
 
 
 def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
@@ -87,15 +110,22 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
     out: list[Transfer] = []
     for access in kernel.reads:
         axes = access.leaf.axes
-        streamed = kernel.stream.axis if kernel.stream.axis in axes else ""
+        streamed = kernel.stream.carried(axes)
         repeated = tuple(a for a in kernel.group if a not in axes)
         out.append(
             Transfer(
-                access.tensor, "read", axes, repeated, access.times, streamed, access.leaf.kind
+                access.tensor,
+                "read",
+                axes,
+                repeated,
+                access.times,
+                streamed,
+                access.leaf.kind,
+                kernel if streamed and kernel.visits is not None else None,
             )
         )
     for o in kernel.outputs:
-        streamed = kernel.stream.axis if kernel.stream.axis in o.axes else ""
+        streamed = kernel.stream.carried(o.axes)
         out.append(Transfer(o.name, "write", o.axes, (), 1, streamed, o.node.kind))
     return tuple(out)
 
@@ -136,18 +166,24 @@ class Traffic:
         parts = [t.per_step(self.kernel) for t in self.parts if t.streamed]
         return sympy.expand(sympy.Add(*parts))
 
-    def values(self, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> int:
-        """Values in total, exact for any sizes."""
-        return sum(t.values(sizes, tiles) for t in self.parts)
+    def values(
+        self, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None = None
+    ) -> int:
+        """Values in total, exact for any sizes; `bind` gives the inputs that key sets read."""
+        return sum(t.values(sizes, tiles, bind) for t in self.parts)
 
     def bytes(
-        self, sizes: Mapping[str, int], tiles: Mapping[str, int], dtypes: Mapping[str, str]
+        self,
+        sizes: Mapping[str, int],
+        tiles: Mapping[str, int],
+        dtypes: Mapping[str, str],
+        bind: Bind | None = None,
     ) -> dict[tuple[str, Direction], int]:
         """Bytes in total for each tensor and direction, exact for any sizes."""
         out: dict[tuple[str, Direction], int] = {}
         for t in self.parts:
             key = (t.tensor, t.direction)
-            count = t.values(sizes, tiles) * ITEM_BYTES[dtypes[t.tensor]]
+            count = t.values(sizes, tiles, bind) * ITEM_BYTES[dtypes[t.tensor]]
             out[key] = out.get(key, 0) + count
         return out
 

@@ -9,7 +9,11 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.kernel import Kernel, is_read
+from napkin.cost.interior import read_sum, seen_sum
+from napkin.cost.visited import share
+from napkin.derive.kernel import Kernel
+from napkin.derive.terms import is_read
+from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.node import REDUCTIONS, Node, factors, inside_sums, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
@@ -27,33 +31,47 @@ class Count:
         per_value: operations per value.
         axes: the array's axes.
         repeated: grouped axes that it does not carry: each of their groups computes it again.
-        chunked: the streamed axis, if it is computed once for each chunk of it; else "".
+        chunked: the streamed axes, if it is computed once for each chunk of them; else ().
+        kernel: the kernel, where a key set says which of its values there are; else None.
     """
 
     pipe: str
     per_value: int
     axes: tuple[str, ...]
     repeated: tuple[str, ...]
-    chunked: str = ""
-
-    @property
-    def extra(self) -> tuple[str, ...]:
-        """The streamed axis, where its chunks repeat the work."""
-        return (self.chunked,) if self.chunked else ()
+    chunked: tuple[str, ...] = ()
+    kernel: Kernel | None = None
 
     @property
     def total(self) -> Any:
         """Operations in total, symbolic."""
+        if self.kernel is not None:
+            return self.per_value * self._seen(self.kernel)
         sizes = [size_symbol(a) for a in self.axes]
         again = [size_symbol(a) / group_symbol(a) for a in self.repeated]
-        if self.chunked:
-            again.append(size_symbol(self.chunked) / stream_symbol(self.chunked))
+        again += [size_symbol(a) / stream_symbol(a) for a in self.chunked]
         return self.per_value * sympy.prod(sizes) * sympy.prod(again)
+
+    def _seen(self, kernel: Kernel) -> Any:
+        """Values of the array for the keys that are seen; computed once per chunk, those of the
+        chunks that are visited."""
+        seen = kernel.visits
+        assert seen is not None
+        queries = query_axes(seen.keys)
+        own = set(queries) <= set(self.axes)
+        pairs = seen_sum(seen, queries) if own else read_sum(kernel, seen)
+        rest = [size_symbol(a) for a in self.axes if a not in (*queries, *kernel.stream.axes)]
+        again = [size_symbol(a) / group_symbol(a) for a in self.repeated if a not in queries]
+        lacking = [stream_symbol(a) for a in kernel.stream.axes if a not in self.axes]
+        partly = [group_symbol(a) for a in queries if a in self.axes and not own]
+        parts = [*rest, *again, *partly, *(1 / s for s in lacking)]
+        return sympy.expand(pairs * sympy.prod(parts))
 
     def number(self, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> float:
         """Operations in total."""
-        again = math.prod(-(-sizes[a] // tiles[a]) for a in (*self.repeated, *self.extra))
-        return float(self.per_value * math.prod(sizes[a] for a in self.axes) * again)
+        again = math.prod(-(-sizes[a] // tiles[a]) for a in (*self.repeated, *self.chunked))
+        found = float(self.per_value * math.prod(sizes[a] for a in self.axes) * again)
+        return found if self.kernel is None else found * share(self.kernel, sizes, tiles)[0]
 
 
 def counts(kernel: Kernel) -> tuple[Count, ...]:
@@ -63,7 +81,7 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
     blocks.append([e.node for e in s.tails])
     out: list[Count] = []
     for i, roots in enumerate(blocks):
-        streamed = s.axis if i < len(s.passes) else ""
+        streamed = s.axes if i < len(s.passes) else ()
         inside = inside_sums(roots)
         for n in postorder(roots):
             if not is_read(n) and not n.constant and n not in inside:
@@ -71,10 +89,13 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
     return tuple(out)
 
 
-def _counts(n: Node, kernel: Kernel, streamed: str) -> Iterable[Count]:
+def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Count]:
     def made(pipe: str, per_value: int, axes: tuple[str, ...]) -> Count:
         repeated = tuple(a for a in kernel.group if a not in axes)
-        return Count(pipe, per_value, axes, repeated, "" if streamed in axes else streamed)
+        chunked = () if kernel.stream.carried(axes) else streamed
+        moves = kernel.stream.carried(axes) or bool(chunked)
+        seen = kernel if moves and kernel.visits is not None else None
+        return Count(pipe, per_value, axes, repeated, chunked, seen)
 
     if n.op in REDUCTIONS:
         parts = [p for p in factors(n.args[0]) if p.op != "ones"] if n.op == "sum" else [n.args[0]]

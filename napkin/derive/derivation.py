@@ -117,8 +117,10 @@ class Derivation:
     ) -> Derivation:
         """Cut `axis` into chunks that one group reads in turn (arXiv 2412.03317, section 2.3).
 
+        Several axes, separated by spaces, are cut jointly: a chunk is a box of them.
+
         Args:
-            chunk: values per chunk; open if None.
+            chunk: values per chunk along each axis; open if None.
             passes: how often the axis may be read.
             hold: names of results to keep running where applying them in the tail would do; for
                 a softmax this is the normalised accumulator of FlashAttention-1.
@@ -128,16 +130,18 @@ class Derivation:
             Refusal: some reduction over the axis does not stream, or an output carries the axis
                 and waits for one.
         """
-        self._known(axis)
+        axes = axis.split()
+        for a in axes:
+            self._known(a)
         if self.labels.stream:
             raise Refusal(
                 f"stream {axis}",
                 self.diagram.name,
-                f"{self.labels.stream} is streamed already, and a kernel streams one axis",
+                f"{self.labels.stream} is streamed already, and a kernel streams once",
                 "take that back with undo()",
             )
         moves: list[Move] = []
-        names = [t for n, t in self.prepared.names.items() if axis in over(n)]
+        names = [t for n, t in self.prepared.names.items() if set(axes) & set(over(n))]
         for held in (hold,) if isinstance(hold, str) else hold:
             if held not in names:
                 raise InputError(
@@ -145,9 +149,11 @@ class Derivation:
                     + did_you_mean(held, names)
                 )
             moves.append(Move("hold", self.diagram.name, held))
-        moves.append(Move("stream", self.diagram.name, axis, None if passes == 1 else passes))
+        moves.append(
+            Move("stream", self.diagram.name, " ".join(axes), None if passes == 1 else passes)
+        )
         out = self._move(*moves)
-        return out if chunk is None else out.tile(**{axis: chunk})
+        return out if chunk is None else out.tile(**dict.fromkeys(axes, chunk))
 
     def group(self, *axes: str, **tiles: int | None) -> Derivation:
         """Cut weaved axes into groups: `group("q")` or `group(q=128)`.
@@ -174,7 +180,7 @@ class Derivation:
         out = self
         for axis, size in sizes.items():
             out._known(axis)
-            if axis != out.labels.stream and axis not in dict(out.labels.group):
+            if axis not in out.labels.stream.split() and axis not in dict(out.labels.group):
                 raise Refusal(
                     f"tile {axis}",
                     self.diagram.name,
@@ -202,7 +208,7 @@ class Derivation:
         """Every group or stream move that is legal now."""
         name, out = self.diagram.name, list[Move]()
         for axis in weaved(self.prepared.outputs):
-            if axis not in dict(self.labels.group) and axis != self.labels.stream:
+            if axis not in dict(self.labels.group) and axis not in self.labels.stream.split():
                 out.append(Move("group", name, axis))
         if not self.labels.stream:
             for axis in reduced(self.prepared.outputs):

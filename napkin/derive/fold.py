@@ -7,6 +7,7 @@ nodes, so that evaluation, laws, cost and kernels all read the same definition
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -94,19 +95,28 @@ class Separation:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """A term streamed along one axis.
+    """A term streamed along one axis, or along several that are always reduced together.
 
     Attributes:
-        axis: the streamed axis.
+        axes: the streamed axes: a chunk is a box of them. () where nothing is streamed.
         passes: the loops, one after another; final results of one are known to the next.
         tails: outputs that do not carry the axis, over final ("new") states.
         separations: how the states were found.
     """
 
-    axis: str
+    axes: tuple[str, ...]
     passes: tuple[Pass, ...]
     tails: tuple[Emit, ...]
     separations: tuple[Separation, ...]
+
+    @property
+    def axis(self) -> str:
+        """The streamed axes in words, "" where nothing is streamed."""
+        return " ".join(self.axes)
+
+    def carried(self, axes: Iterable[str]) -> bool:
+        """Whether an array with these axes differs from chunk to chunk."""
+        return any(a in self.axes for a in axes)
 
     @property
     def states(self) -> tuple[State, ...]:

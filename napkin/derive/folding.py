@@ -7,7 +7,7 @@ section 2.3). `Folding` keeps both for every reduction that has found its pass.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from napkin.derive.fold import State, state_leaf
 from napkin.derive.meaning import Meaning
@@ -20,7 +20,7 @@ class Folding:
     """The states of each pass over an axis, found one reduction after another.
 
     Attributes:
-        axis: the streamed axis.
+        axes: the streamed axes.
         names: a distinct name for each reduction.
         order: every term, arguments first.
         folds: the reductions over the axis, in order.
@@ -30,11 +30,11 @@ class Folding:
     """
 
     def __init__(
-        self, roots: Iterable[Node], axis: str, names: Mapping[Node, str], passes: int
+        self, roots: Iterable[Node], axes: Sequence[str], names: Mapping[Node, str], passes: int
     ) -> None:
-        self.axis, self.names = axis, dict(names)
+        self.axes, self.names = tuple(axes), dict(names)
         self.order = list(postorder(roots))
-        self.folds = [n for n in self.order if n.op in REDUCTIONS and axis in over(n)]
+        self.folds = [n for n in self.order if n.op in REDUCTIONS and self.streamed(over(n))]
         self.states: list[list[State]] = [[] for _ in range(passes)]
         self.carried: dict[tuple[Node, int], State] = {}
         self.pass_of: dict[Node, int] = {}
@@ -44,6 +44,10 @@ class Folding:
         self._taken: set[str] = set()
         self._uses: dict[Node, frozenset[Node]] = {}
         self._find_uses(self.order, set(self.folds))
+
+    def streamed(self, axes: Iterable[str]) -> bool:
+        """Whether an array with these axes differs from chunk to chunk."""
+        return any(a in self.axes for a in axes)
 
     # --- what terms stand for ---------------------------------------------------------------
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from napkin.derive.fold import Emit, Stream
 from napkin.derive.streaming import stream
-from napkin.derive.terms import extent, is_count
+from napkin.derive.terms import extent, is_count, is_read
+from napkin.derive.visits import Visits, visits
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import SCANS, Node, over, postorder, rewrite
 from napkin.errors import Refusal
@@ -46,7 +48,7 @@ class Kernel:
         names: distinct names of the term's reductions and named arrays.
         group: axes cut into groups (weaved axes), in grid order.
         whole: axes that every group holds whole.
-        stream: the loops; its axis is "" where nothing is streamed.
+        stream: the loops; it has no axes where nothing is streamed.
     """
 
     name: str
@@ -75,20 +77,19 @@ class Kernel:
         for leaf in leaves(e.node for e in self.stream.tails):
             loops.setdefault(leaf, [])
         return tuple(
-            Access(tensor_of(leaf), leaf, tuple(at) if self.stream.axis in leaf.axes else ())
+            Access(tensor_of(leaf), leaf, tuple(at) if self.stream.carried(leaf.axes) else ())
             for leaf, at in loops.items()
         )
+
+    @cached_property
+    def visits(self) -> Visits | None:
+        """The key set that says which chunks are visited; None where all are."""
+        return visits(self.stream)
 
     @property
     def axes(self) -> tuple[str, ...]:
         """Every axis: grouped, streamed, held whole."""
-        streamed = (self.stream.axis,) if self.stream.axis else ()
-        return (*self.group, *streamed, *self.whole)
-
-
-def is_read(n: Node) -> bool:
-    """Whether `n` is read from memory."""
-    return n.op == "input"
+        return (*self.group, *self.stream.axes, *self.whole)
 
 
 def tensor_of(leaf: Node) -> str:
@@ -150,13 +151,15 @@ def label(
     group: Collection[str] | None = None,
     hold: Collection[str] = (),
 ) -> Kernel:
-    """The kernel with `streamed` cut into chunks, `group` (default: every weaved axis) cut into
+    """The kernel with `streamed` (an axis, or several separated by spaces, cut jointly) cut into
+    chunks, `group` (default: every weaved axis) cut into
     groups, and all other axes held whole.
 
     Raises:
         Refusal: a partition is not legal.
     """
-    outputs = _known_counts(outputs, streamed)
+    cut = tuple(streamed.split())
+    outputs = _known_counts(outputs, cut)
     legal = weaved(outputs)
     chosen = legal if group is None else tuple(group)
     for axis in chosen:
@@ -167,23 +170,23 @@ def label(
                 why_not_weaved(outputs, axis),
                 f"group {', '.join(legal)}" if legal else f"stream {axis}",
             )
-    chosen = tuple(a for a in legal if a in chosen and a != streamed)
+    chosen = tuple(a for a in legal if a in chosen and a not in cut)
     every = tuple(dict.fromkeys(a for n in postorder(o.node for o in outputs) for a in n.axes))
-    whole = tuple(a for a in every if a not in chosen and a != streamed)
+    whole = tuple(a for a in every if a not in chosen and a not in cut)
     pairs = [(o.name, o.node) for o in outputs]
     made = (
-        stream(pairs, streamed, names, passes=passes, hold=hold)
-        if streamed
-        else Stream("", (), tuple(Emit(n, t) for n, t in pairs), ())
+        stream(pairs, cut, names, passes=passes, hold=hold)
+        if cut
+        else Stream((), (), tuple(Emit(n, t) for n, t in pairs), ())
     )
     return Kernel(name, tuple(outputs), names, chosen, whole, made)
 
 
-def _known_counts(outputs: Sequence[Output], streamed: str) -> list[Output]:
+def _known_counts(outputs: Sequence[Output], streamed: Sequence[str]) -> list[Output]:
     """The outputs with each count of positions as a size, unless streaming makes it grow."""
 
     def change(old: Node, _: tuple[Node, ...]) -> Node | None:
-        return extent(over(old)) if is_count(old) and streamed not in over(old) else None
+        return extent(over(old)) if is_count(old) and not set(streamed) & set(over(old)) else None
 
     done = rewrite([o.node for o in outputs], change)
     return [replace(o, node=done[o.node]) for o in outputs]

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -21,18 +20,25 @@ from napkin.diagram.node import Node, in_kind
 from napkin.errors import Refusal
 
 States = dict[str, Array]
+Chunk = Mapping[str, range]
+"""The positions of each streamed axis that one step reads."""
+
+_ALL = slice(None)
 
 
-def chunk_of(bind: Mapping[Node, Array], axis: str, part: range) -> dict[Node, Array]:
-    """The slice of every bound array that carries `axis`."""
+def chunk_of(bind: Mapping[Node, Array], chunk: Chunk) -> dict[Node, Array]:
+    """The part of every bound array that lies in `chunk`, by axis."""
     out: dict[Node, Array] = {}
     for n, value in bind.items():
-        if axis in n.axes:
-            where: list[Any] = [slice(None)] * value.ndim
-            where[n.axes.index(axis)] = slice(part.start, part.stop)
-            value = value[tuple(where)]
-        out[n] = value
+        where = [chunk.get(a, _ALL) for a in n.axes]
+        out[n] = value[tuple(slice(p.start, p.stop) for p in where)] if n.axes else value
     return out
+
+
+def chunks(stream: Stream, parts: Sequence[range], sizes: Mapping[str, int]) -> list[Chunk]:
+    """Pieces of the first streamed axis, with every position of the others."""
+    first, *rest = stream.axes
+    return [{first: p} | {a: range(sizes[a]) for a in rest} for p in parts]
 
 
 def start(stream: Stream, step: Pass, extents: Mapping[str, int]) -> States:
@@ -47,7 +53,7 @@ def advance(
     step: Pass,
     states: States,
     known: Mapping[Node, Array],
-    part: range,
+    part: Chunk,
     sizes: Mapping[str, int],
     scalars: Mapping[str, float] | None = None,
     box: Mapping[str, range] | None = None,
@@ -59,8 +65,8 @@ def advance(
     bind = dict(known)
     for s in step.states:
         bind[s.leaf("old")] = states[s.name]
-    box = {**(box or {}), stream.axis: part}
-    if not part:
+    box = {**(box or {}), **part}
+    if not all(part.values()):
         # Nothing joined on is no step: a mean so far must not be read off no values at all.
         bind |= {s.leaf("new"): states[s.name] for s in step.states}
         return states, evaluate([e.node for e in step.emits], bind, sizes, scalars, box)
@@ -85,21 +91,24 @@ def folded(
     parts: Sequence[range],
     scalars: Mapping[str, float] | None = None,
 ) -> tuple[States, dict[str, Array]]:
-    """Final states and outputs, streamed over `parts`, consecutive pieces of the axis."""
+    """Final states and outputs, streamed over `parts`, consecutive pieces of the axis.
+
+    Of several streamed axes the first is cut and the others stay whole.
+    """
     finals, known = States(), dict(bind)
     outputs: dict[str, Array] = {}
     for step in stream.passes:
         states = start(stream, step, sizes)
         pieces: list[list[Array]] = []
-        for part in parts:
-            inside = chunk_of(known, stream.axis, part)
+        for part in chunks(stream, parts, sizes):
+            inside = chunk_of(known, part)
             states, emitted = advance(stream, step, states, inside, part, sizes, scalars)
             pieces.append(emitted)
         for s in step.states:
             known[s.leaf("new")] = states[s.name]
         finals |= states
         for i, e in enumerate(step.emits):
-            at = e.node.axes.index(stream.axis)
+            at = e.node.axes.index(stream.axes[0])
             outputs[e.output] = np.concatenate([p[i] for p in pieces], axis=at)
     return finals, outputs | finished(stream, finals, known, sizes, scalars)
 
@@ -171,13 +180,14 @@ def breach(
 ) -> Breach | None:
     """Where the fold of `kernel` breaks its law on these arrays, the axis cut into `lengths`.
 
-    Folded chunk by chunk, it must give what the diagram computes on the whole; and in every pass
+    Of several streamed axes the first is cut and the others stay whole. Folded chunk by chunk, it
+    must give what the diagram computes on the whole; and in every pass
     the states of the chunks, each folded alone, must merge to the states of the whole.
     """
     s = kernel.stream
     bind = {n: arrays[tensor_of(n)] for n in leaves([o.node for o in kernel.outputs])}
     parts = ranges(lengths)
-    whole = [range(sizes[s.axis])]
+    whole = [range(sizes[s.axes[0]])]
 
     def differs(what: str, found: Array, wanted: Array) -> Breach | None:
         error = close_to(np.broadcast_to(found, np.shape(wanted)), wanted)
@@ -200,8 +210,8 @@ def breach(
 
         nothing = start(s, step, sizes)
         alone = [
-            advance(s, step, nothing, chunk_of(known, s.axis, p), p, sizes, scalars)[0]
-            for p in parts
+            advance(s, step, nothing, chunk_of(known, p), p, sizes, scalars)[0]
+            for p in chunks(s, parts, sizes)
         ]
         grown = reduce(join, alone, nothing)
         nested = reduce(lambda right, left: join(left, right), reversed(alone), nothing)
@@ -240,7 +250,7 @@ def assert_law(
         cut = [int(n) for n in rng.choice(list(lengths), size=rng.integers(1, 7))]
         cut += [] if any(cut) else [1]
         sizes = {a: int(rng.integers(1, 5)) for a in kernel.axes}
-        sizes[kernel.stream.axis] = sum(cut)
+        sizes[kernel.stream.axes[0]] = sum(cut)
         arrays = {
             a.tensor: _random(a.leaf, sizes, rng, (extremes or {}).get(a.tensor, ()))
             for a in kernel.reads

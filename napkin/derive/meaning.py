@@ -8,14 +8,14 @@ sides are translated operator by operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, cast
 
 import sympy
 
-from napkin.derive.terms import extent
+from napkin.derive.terms import extent, identity, starting, worst
 from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import REDUCTIONS, Node, node, number, over
+from napkin.diagram.node import INT32, REDUCTIONS, Node, in_kind, node, number, over
 from napkin.diagram.operators import POINTWISE
 
 Side = Literal["x", "r", "mixed"]
@@ -34,12 +34,14 @@ def sign(n: Node) -> Sign:
     """What is known of the sign of every finite value of `n`."""
     if n.op in {"exp", "size", "ones", "sigmoid", "rsqrt"}:
         return "positive"
-    if n.op in {"sqrt", "abs", "index"}:
+    if n.op == "index":
         return "nonnegative"
     if n.op == "number":
         value = float(str(n.params[0])) if not isinstance(n.params[0], bool) else 0.0
         return "positive" if value > 0 else "nonnegative" if value == 0 else ""
     inner: list[Sign] = [sign(a) for a in n.args]
+    if n.op in {"sqrt", "abs"}:
+        return inner[0] or "nonnegative"
     if n.op == "mul" and n.args[0] is n.args[1]:
         return inner[0] or "nonnegative"
     if n.op == "where":
@@ -72,6 +74,7 @@ class Meaning:
         self.side_of = side_of
         self.nodes: dict[sympy.Symbol, Node] = {}
         self._symbols: dict[Node, sympy.Symbol] = {}
+        self._expressions: dict[Node, Any] = {}
         self._known: dict[Any, Node] = {}
         self._indicators: dict[sympy.Symbol, tuple[Node, bool]] = {}
 
@@ -83,6 +86,11 @@ class Meaning:
         Raises:
             NotSeparable: `n` mixes the sides in an operator without algebra.
         """
+        if n not in self._expressions:
+            self._expressions[n] = self._read(n)
+        return self._expressions[n]
+
+    def _read(self, n: Node) -> Any:
         if n.op == "number" and not isinstance(n.params[0], bool):
             return _constant(cast("float | int", n.params[0]))
         if self.side_of(n) != "mixed":
@@ -107,7 +115,7 @@ class Meaning:
         if n.op in REDUCTIONS:
             return self._inner(n)
         row = POINTWISE.get(n.op)
-        if row is None or row.sympy is None:
+        if row is None or row.sympy is None or _truncates(n):
             raise NotSeparable(n.op, f"{n.op} mixes the chunk with a running result")
         return row.sympy(sympy, *(self.of(a) for a in n.args))
 
@@ -135,35 +143,94 @@ class Meaning:
         raise NotSeparable("where", "its condition mixes the chunk with a running result")
 
     def _inner(self, n: Node) -> Any:
-        # A reduction over another axis: its r factors come out, if they do not carry that axis.
+        # A reduction over another axis: what does not carry that axis comes out.
+        from napkin.derive.separate import separate
+
+        body = self.of(n.args[0])
+        if n.op == "sum":
+            return self._total(separate(body, self), n)
+        if n.op in {"max", "min"}:
+            return self._inner_extremum(n, body)
+        raise NotSeparable(n.op, "a product over another axis mixes with a running result")
+
+    def _total(self, parts: Iterable[tuple[Any, Any]], n: Node) -> Any:
+        """The sum of the products of `parts`, in each of which one factor at most carries an axis
+        that the sum removes."""
+        gone = over(n)
+        total = sympy.Integer(0)
+        for a, b in parts:
+            if not self.carries(a, gone):
+                a, b = b, a
+            if self.carries(b, gone):
+                raise NotSeparable(
+                    n.op, f"a running result carries {' '.join(gone)}, which {n.op} removes"
+                )
+            if self.carries(a, gone):
+                total += b * self.symbol(self.reduced("sum", a, gone))
+            else:  # the same everywhere: counted, so that it can cancel against a mean's count
+                total += a * b * self.symbol(self.positions(gone))
+        return total
+
+    def _inner_extremum(self, n: Node, body: Any) -> Any:
         from napkin.derive.separate import additive, separate
 
         gone = over(n)
-        parts = separate(self.of(n.args[0]), self)
-        if n.op == "sum":
-            total = sympy.Integer(0)
-            for a, b in parts:
-                self._free_of(b, gone, n)
-                chunk = self.node(a)
-                if set(chunk.axes) & set(gone):
-                    total += b * self.symbol(along("sum", self.carrying(chunk, gone), gone))
-                else:  # the same everywhere: counted, so that it can cancel against a mean's count
-                    total += a * b * self.symbol(extent(gone))
-            return total
-        if n.op in {"max", "min"}:
-            a, b = additive(parts, self, n.op)
-            self._free_of(b, gone, n)
-            inner = self.carrying(self.node(a), gone)
-            return self.symbol(along(n.op, inner, gone, n.params[1:])) + b
-        raise NotSeparable(n.op, "a product over another axis mixes with a running result")
+        try:
+            a, b = additive(separate(body, self), self, n.op)
+        except NotSeparable:
+            return self.extremum(n, body, lambda e: self._how(e, gone))[0]
+        if self.carries(b, gone):
+            return self.extremum(n, body, lambda e: self._how(e, gone))[0]
+        inner = self.carrying(self.node(a), gone)
+        return self.symbol(along(n.op, inner, gone, n.params[1:])) + b
 
-    def _free_of(self, b: Any, axes: tuple[str, ...], n: Node) -> None:
-        for s in b.free_symbols:
-            held = self.nodes[s].axes if s in self.nodes else self._indicators[s][0].axes
-            if set(held) & set(axes):
-                raise NotSeparable(
-                    n.op, f"a running result carries {' '.join(axes)}, which {n.op} removes"
-                )
+    def _how(self, e: Any, gone: tuple[str, ...]) -> str:
+        """How an expression depends on axes that a reduction removes, as `lattice.Kind` says."""
+        if not self.carries(e, gone):
+            return ""
+        xs, rs = self.split(e)
+        return "mixed" if xs and rs else "x" if xs else "r"
+
+    def extremum(self, n: Node, body: Any, kind: Callable[[Any], str]) -> tuple[Any, list[Node]]:
+        """The max or min `n` of `body` over extrema of one-sided terms, and those extrema.
+
+        Raises:
+            NotSeparable: no rule brings it to that form.
+        """
+        from napkin.derive.lattice import bounded_on_nothing, distributed
+
+        gone = over(n)
+        folds: dict[Any, tuple[str, Any]] = {}
+
+        def folded(op: str, a: Any) -> Any:
+            made = self.symbol(self.reduced(op, a, gone))
+            folds[made] = (op, a)
+            return made
+
+        found = distributed(n.op, body, kind, folded)
+        join, meet = (sympy.Max, sympy.Min) if n.op == "max" else (sympy.Min, sympy.Max)
+        if bounded_on_nothing(n.op, found, folds):
+            found = meet(found, self.symbol(_limit(n)))
+        if identity(n) != worst(n.op):
+            found = join(found, self.symbol(number(identity(n))))
+        return found, [self.nodes[s] for s in folds]
+
+    def reduced(self, op: str, a: Any, axes: tuple[str, ...]) -> Node:
+        """The reduction of an expression by `op` along `axes`."""
+        return along(op, self.carrying(self.node(a), axes), axes, starting(op))
+
+    def positions(self, axes: tuple[str, ...]) -> Node:
+        """The number of positions along `axes`."""
+        return extent(axes)
+
+    def carries(self, expression: Any, axes: Collection[str]) -> bool:
+        """Whether a symbol of an expression carries one of `axes`."""
+        return any(set(self.axes(s)) & set(axes) for s in expression.free_symbols)
+
+    def axes(self, symbol: Any) -> tuple[str, ...]:
+        """The axes of what a symbol stands for."""
+        held = self.nodes[symbol] if symbol in self.nodes else self._indicators[symbol][0]
+        return held.axes
 
     # --- which side -------------------------------------------------------------------------
 
@@ -186,7 +253,8 @@ class Meaning:
             return self._chosen(number(1.0), expression)
         if expression.is_Number:
             value = float(expression)
-            return number(int(value)) if expression.is_Integer else number(value)
+            whole = expression.is_Integer and int(value) in INT32
+            return number(int(value)) if whole else number(value)
         if expression.is_Add:
             return self._sum(expression)
         if expression.is_Mul:
@@ -268,6 +336,18 @@ class Meaning:
             return a
         ones = node("ones", params=(lacking,), axes=lacking, kind="int")
         return ones if a in (number(1), number(1.0)) else pointwise("mul", (a, ones))
+
+
+def _truncates(n: Node) -> bool:
+    """Whether a node is a cast that changes values: to booleans, or of reals to whole numbers."""
+    return n.op == "cast" and n.kind != "real" and n.args[0].kind not in {n.kind, "bool"}
+
+
+def _limit(n: Node) -> Node:
+    """A bound on the max or min `n`: of nothing its value, of anything no limit at all."""
+    nothing, none = (in_kind(v, n.kind) for v in (worst(n.op), -worst(n.op)))
+    empty = pointwise("equal", (extent(over(n)), number(0)))
+    return pointwise("where", (empty, number(nothing), number(none)))
 
 
 def _is_reciprocal(a: Any) -> bool:

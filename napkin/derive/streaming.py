@@ -24,7 +24,7 @@ from napkin.derive.separate import Parts, additive, running_symbols, separate, s
 from napkin.derive.terms import added, extent, scaled
 from napkin.diagram.infer import pointwise
 from napkin.diagram.listing import text
-from napkin.diagram.node import SCANS, Node, over
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, over
 from napkin.errors import Refusal
 
 _ONE = sympy.Integer(1)
@@ -32,13 +32,13 @@ _ONE = sympy.Integer(1)
 
 def stream(
     outputs: Sequence[tuple[str, Node]],
-    axis: str,
+    axes: Sequence[str],
     names: Mapping[Node, str],
     *,
     passes: int = 1,
     hold: Collection[str] = (),
 ) -> Stream:
-    """Stream `axis` through the terms of `outputs` (without composites).
+    """Stream `axes`, jointly, through the terms of `outputs` (without composites).
 
     Args:
         outputs: name and node of each result.
@@ -47,16 +47,17 @@ def stream(
         hold: names of results to hold running even where deferring them would do.
 
     Raises:
-        Refusal: the axis cannot be streamed in that many passes.
+        Refusal: the axes cannot be streamed in that many passes.
     """
-    folding = Folding([n for _, n in outputs], axis, names, passes)
+    folding = Folding([n for _, n in outputs], axes, names, passes)
     return _Streaming(folding, passes, frozenset(hold)).run(outputs)
 
 
 class _Streaming:
     def __init__(self, folding: Folding, allowed: int, hold: frozenset[str]) -> None:
         self.folding, self.allowed, self.hold = folding, allowed, hold
-        self.axis = folding.axis
+        self.axes, self.carried = folding.axes, folding.streamed
+        self.axis = " ".join(folding.axes)
         self.separations: list[Separation] = []
 
     def run(self, outputs: Sequence[tuple[str, Node]]) -> Stream:
@@ -66,7 +67,7 @@ class _Streaming:
         emits: list[list[Emit]] = [[] for _ in range(self.allowed)]
         tails: list[Emit] = []
         for name, n in outputs:
-            if self.axis not in n.axes:
+            if not self.carried(n.axes):
                 tails.append(Emit(name, self.folding.last(n)))
                 continue
             if self._pass_of(n) >= self.allowed:
@@ -75,7 +76,7 @@ class _Streaming:
         live = self.folding.live(e.node for es in (*emits, tails) for e in es)
         loops = [Pass(tuple(s), tuple(e)) for s, e in zip(live, emits, strict=True)]
         return Stream(
-            self.axis,
+            self.axes,
             tuple(p for p in loops if p.states or p.emits),
             tuple(tails),
             tuple(self.separations),
@@ -95,14 +96,22 @@ class _Streaming:
     def _refuse_mixing(self) -> None:
         """Refuse what mixes positions along the axis and keeps it."""
         for n in self.folding.order:
-            if n.op in SCANS and self.axis in over(n):
+            if n.op in SCANS and self.carried(over(n)):
                 raise self._refuse(
                     n, f"{n.op} mixes positions along {self.axis} and its output carries the axis"
                 )
+            if n.op in REDUCTIONS and self.carried(over(n)):
+                apart = [a for a in self.axes if a not in over(n)]
+                if apart:
+                    raise self._refuse(
+                        n,
+                        f"it works along {' '.join(over(n))} and leaves {' '.join(apart)}, so "
+                        "these axes are not reduced together",
+                    )
             if n.op == "rename":
                 pairs = n.params[0]
                 assert isinstance(pairs, tuple)
-                if any(self.axis in pair for pair in pairs):
+                if any(map(self.carried, pairs)):
                     raise self._refuse(n, f"{self.axis} is read under two names")
 
     def _pass_of(self, n: Node) -> int:
@@ -117,7 +126,7 @@ class _Streaming:
             found = meaning.node(expression)
         except NotSeparable:
             return n
-        kept = self.folding.uses(found) or self.axis not in found.axes
+        kept = self.folding.uses(found) or not self.carried(found.axes)
         return n if kept else found
 
     def _pass_after(self, name: str, n: Node) -> int:
@@ -170,7 +179,7 @@ class _Streaming:
     def _side(self, n: Node, results: Container[Node]) -> Side:
         # What neither carries the axis nor depends on a fold may stand on either side; left with
         # the running results it is applied once, in the tail.
-        if self.axis not in n.axes:
+        if not self.carried(n.axes):
             return "r"
         return "mixed" if any(f in results for f in self.folding.uses(n)) else "x"
 

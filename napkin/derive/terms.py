@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -21,6 +22,21 @@ def identity(n: Node) -> float:
     if n.op in {"max", "min"}:
         return float(str(n.params[1]))
     return 1.0 if n.op == "prod" else 0.0
+
+
+def is_read(n: Node) -> bool:
+    """Whether `n` is read from memory."""
+    return n.op == "input"
+
+
+def worst(op: str) -> float:
+    """The max or min of nothing."""
+    return -math.inf if op == "max" else math.inf
+
+
+def starting(op: str) -> tuple[float, ...]:
+    """The parameter of a reduction that says what it starts from, where it needs one."""
+    return (worst(op),) if op in {"max", "min"} else ()
 
 
 def is_count(f: Node) -> bool:

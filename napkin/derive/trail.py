@@ -20,16 +20,16 @@ class Labels:
     Attributes:
         expanded: composites opened into reductions.
         group: grouped axes, with their tile size or None while it is open.
-        stream: the streamed axis, or "".
-        chunk: its chunk size, or None while it is open.
-        passes: loops over the streamed axis.
+        stream: the streamed axis, or several separated by spaces, or "".
+        chunk: the chunk sizes that are fixed, by axis.
+        passes: loops over what is streamed.
         hold: results kept running though they could be deferred.
     """
 
     expanded: tuple[str, ...] = ()
     group: tuple[tuple[str, int | None], ...] = ()
     stream: str = ""
-    chunk: int | None = None
+    chunk: tuple[tuple[str, int], ...] = ()
     passes: int = 1
     hold: tuple[str, ...] = ()
 
@@ -37,7 +37,7 @@ class Labels:
     def tiles(self) -> dict[str, int]:
         """The sizes that have been fixed."""
         out = {a: n for a, n in self.group if n is not None}
-        return out | ({self.stream: self.chunk} if self.stream and self.chunk else {})
+        return out | dict(self.chunk)
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,9 @@ def _unstream(labels: Labels, m: Move) -> Labels:
 
 
 def _tile(labels: Labels, m: Move) -> Labels:
-    if m.argument == labels.stream:
-        return replace(labels, chunk=m.value)
+    if m.argument in labels.stream.split():
+        chunk = {**dict(labels.chunk), m.argument: m.value}
+        return replace(labels, chunk=tuple((a, n) for a, n in chunk.items() if n is not None))
     group = tuple((a, m.value if a == m.argument else n) for a, n in labels.group)
     return replace(labels, group=group)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from napkin.diagram import moves
 from napkin.diagram import sizes as checks
+from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.language import Array, lifted
 from napkin.diagram.listing import listing
 from napkin.diagram.node import Node, node, postorder, rewrite
@@ -79,12 +80,22 @@ class Diagram:
         return tuple(dict.fromkeys(every))
 
     @property
+    def key_sets(self) -> tuple[Node, ...]:
+        """The nodes of the key sets that the diagram uses."""
+        return tuple(n for n in postorder(self.roots) if n.op == "keys")
+
+    @property
     def same_size(self) -> dict[str, str]:
         """Axes whose size is another axis's, because an array is read under both names."""
         table: dict[str, str] = {}
         for n in postorder(self.roots):
             if n.op == "rename":
                 for old, new in cast("tuple[tuple[str, str], ...]", n.params[0]):
+                    root = table.get(old, old)
+                    if table.get(new, new) != root:
+                        table[new] = root
+            if n.op == "keys":
+                for old, new in spec_of(n).tied:
                     root = table.get(old, old)
                     if table.get(new, new) != root:
                         table[new] = root

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from napkin.diagram.keys.terms import member
 from napkin.diagram.node import Node, factors, in_kind, over
 from napkin.diagram.operators import POINTWISE
 
@@ -23,6 +24,8 @@ def _needs(n: Node) -> tuple[Node, ...]:
     # The sum of a product is one contraction: its full product is never formed.
     if n.op == "sum":
         return factors(n.args[0])
+    if n.op == "keys":
+        return (member(n),)
     return n.args
 
 
@@ -62,6 +65,14 @@ def aligned(value: Array, axes: Sequence[str], target: Sequence[str]) -> Array:
     return np.transpose(value, order).reshape([next(shape) if a in held else 1 for a in target])
 
 
+def aligned_to(
+    value: Array, axes: Sequence[str], target: Sequence[str], held: Mapping[str, range]
+) -> Array:
+    """`value` as an array with every axis of `target`."""
+    shape = [len(held[a]) for a in target]
+    return np.broadcast_to(aligned(value, axes, target), shape)
+
+
 def _value(
     n: Node,
     values: Mapping[Node, Array],
@@ -82,6 +93,8 @@ def _value(
         return np.ones([len(held[a]) for a in n.axes], dtype=np.int64)
     if op == "rename":
         return values[n.args[0]]
+    if op == "keys":
+        return aligned_to(values[member(n)], member(n).axes, n.axes, held)
     if op in POINTWISE:
         arrays = [aligned(values[a], a.axes, n.axes) for a in n.args]
         if n.kind != "bool" and op != "where":  # numpy computes on booleans in bits or in fp16

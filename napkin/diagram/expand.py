@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from napkin.diagram.infer import along, pointwise, renamed
+from napkin.diagram.keys.terms import from_arguments, spec_of
 from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, over, rewrite
 from napkin.diagram.operators import POINTWISE
 
@@ -88,6 +89,8 @@ def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
         return node("index", params=(axis,), axes=(axis,), kind="int")
     if x.op == "input":
         return view(x, names)
+    if x.op == "keys":
+        return from_arguments([sunk(a, names) for a in x.args], spec_of(x).renamed(table))
     if x.op in POINTWISE:
         return pointwise(x.op, [sunk(a, names) for a in x.args], x.params)
     kept = tuple((a, b) for a, b in names if a in x.axes)

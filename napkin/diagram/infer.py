@@ -97,6 +97,9 @@ def rebuilt(old: Node, args: tuple[Node, ...]) -> Node:
         names = old.params[0]
         assert isinstance(names, tuple)
         return renamed(args[0], names)
+    if old.op == "keys":
+        keys = tuple(a for a in old.axes if a not in union_axes(old.args))
+        return node("keys", args, old.params, (*union_axes(args), *keys), "bool")
     if old.op in WRAPPERS:
         return node(old.op, args, old.params, args[0].axes, args[0].kind)
     return pointwise(old.op, args, old.params)

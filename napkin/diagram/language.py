@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from napkin.diagram import infer
 from napkin.diagram.infer import DTYPES, pointwise, renamed
+from napkin.diagram.keys.keyset import KeySet, attached
 from napkin.diagram.node import Node, node, number
 from napkin.diagram.signature import axis_names
 from napkin.errors import InputError, did_you_mean
@@ -159,6 +160,18 @@ def _over(names: str | Iterable[str]) -> tuple[str, ...]:
     return axis_names(text, f"over='{text}'")
 
 
+_LEFT_OUT: dict[str, float | bool] = {
+    "sum": 0.0,
+    "max": -math.inf,
+    "min": math.inf,
+    "prod": 1.0,
+    "logsumexp": -math.inf,
+    "any": False,
+    "all": True,
+}
+"""What a position outside a key set counts as."""
+
+
 def contract(*arrays: Operand, over: str) -> Array:
     """The product of `arrays`, aligned by axis name, summed over the axes named in `over`.
 
@@ -195,24 +208,44 @@ _REDUCE: dict[str, Callable[[Node, tuple[str, ...]], Node]] = {
 }
 
 
-def reduce(x: Operand, how: str, over: str) -> Array:
+def reduce(x: Operand, how: str, over: str | Iterable[str], keys: KeySet | None = None) -> Array:
     """`x` reduced over the axes named in `over`; `how` is sum, max, min, prod, mean, logsumexp,
     any or all.
 
+    Args:
+        keys: the positions that count; the others are left out (see `napkin.diagram.keys`).
+
     Raises:
-        InputError: `how` is not a reduction, or `x` lacks an axis.
+        InputError: `how` is not a reduction, or `x` lacks an axis, or does not fit `keys`.
     """
     if how not in _REDUCE:
         raise InputError(f"reduce {how!r} is not a reduction; {did_you_mean(how, _REDUCE)}")
-    return Array(_REDUCE[how](lifted(x), _over(over)))
+    axes, body = _over(over), lifted(x)
+    if keys is None:
+        return Array(_REDUCE[how](body, axes))
+    seen = attached(keys, body, axes)
+    if how == "mean":
+        total = infer.along("sum", pointwise("where", (seen, body, number(0.0))), axes)
+        return Array(pointwise("div", (total, infer.along("sum", seen, axes))))
+    return Array(_REDUCE[how](pointwise("where", (seen, body, number(_LEFT_OUT[how]))), axes))
 
 
-def softmax(x: Operand, over: str) -> Array:
+def softmax(x: Operand, over: str | Iterable[str], keys: KeySet | None = None) -> Array:
     """exp(x) / sum of exp(x) over the axes named in `over`, stabilised by the maximum.
 
     A row whose scores are all -inf gets weights 0.
+
+    Args:
+        keys: the key set of every query: other keys get weight 0 (see `napkin.diagram.keys`).
+
+    Raises:
+        InputError: `x` lacks an axis, or does not fit `keys`.
     """
-    return Array(infer.along("softmax", lifted(x), _over(over)))
+    axes, body = _over(over), lifted(x)
+    if keys is not None:
+        infer.along("softmax", body, axes)  # says which axis is missing before `keys` does
+        body = pointwise("where", (attached(keys, body, axes), body, number(-math.inf)))
+    return Array(infer.along("softmax", body, axes))
 
 
 def cumsum(x: Operand, along: str) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import LEAVES, Node, over, postorder
 from napkin.diagram.operators import POINTWISE
 
@@ -39,7 +40,7 @@ def assign_names(
             used.add(out[n])
     stems = {"max": "m", "min": "low", "exp": "p", "prod": "product"}
     for n in order:
-        if n in out or (n.op in POINTWISE and n not in names):
+        if n in out or n.op == "keys" or (n.op in POINTWISE and n not in names):
             continue
         stem = names.get(n) or stems.get(n.op, "z" if _sums_exp(n) else "t")
         name, i = stem, 1
@@ -81,6 +82,8 @@ def _expression(n: Node, inner: list[str], names: Mapping[Node, str]) -> str:
         pairs = n.params[0]
         assert isinstance(pairs, tuple)
         return f"{inner[0]}.rename({', '.join(f'{a}={b}' for a, b in pairs)})"
+    if n.op == "keys":
+        return spec_of(n).text
     if n.op not in POINTWISE:
         return f"{n.op}({inner[0]}, over {' '.join(over(n))})"
     row = POINTWISE[n.op]

@@ -24,7 +24,7 @@ are all -inf gets weights 0, as cuDNN and FlashAttention define it.
 INT32 = range(-(2**31), 2**31)
 """The values of whole numbers in storage."""
 
-LEAVES = frozenset({"input", "number", "size", "scalar", "index", "ones", "state"})
+LEAVES = frozenset({"input", "number", "size", "scalar", "index", "corner", "ones", "state"})
 """Operators without arguments."""
 
 CONSTANTS = frozenset({"number", "size", "scalar"})
@@ -43,7 +43,7 @@ COMPOSITES = frozenset({"softmax", "logsumexp", "mean"})
 SCANS = frozenset({"cumsum", "sort"})
 """Operators that mix along an axis and keep it."""
 
-_ALONG_AXES = REDUCTIONS | COMPOSITES | SCANS | WRAPPERS | {"rename"}
+_ALONG_AXES = REDUCTIONS | COMPOSITES | SCANS | WRAPPERS | {"rename", "keys"}
 """Operators with arguments that are not pointwise."""
 
 
@@ -51,8 +51,8 @@ class Node:
     """One array: `op` applied to `args`; `params` hold what is not an array.
 
     Attributes:
-        op: a leaf, a reduction, a composite, a scan, "rename", or a pointwise operator of
-            `napkin.diagram.operators`.
+        op: a leaf, a reduction, a composite, a scan, "rename", "keys" (a key set, see
+            `napkin.diagram.keys`), or a pointwise operator of `napkin.diagram.operators`.
         axes: the axis names, in order.
         kind: the item type: "real", "int" or "bool".
         constant: whether it is known before any array is read: made of numbers, sizes and scalars.

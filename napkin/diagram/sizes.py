@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sized
 from typing import TYPE_CHECKING
 
+from napkin.diagram.keys.keyset import check_sizes as check_keys
 from napkin.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ def check_sizes(
             low = 0 if empty else 1
             raise InputError(f"sizes: {axis}={value} is not between {low} and 2**40")
         root = same.get(axis, axis)
+        if root in out and out[root] != value:
+            for n in diagram.key_sets:
+                check_keys(n, sizes)
         if out.setdefault(root, value) != value:
             raise InputError(
                 f"sizes: {axis}={value}, but {axis} is {root} under another name and "
@@ -51,7 +55,10 @@ def check_sizes(
             f"sizes: {diagram.name} needs a size for {', '.join(missing)}; "
             f"write {','.join(f'{a}=1024' for a in missing)}"
         )
-    return {a: out[same.get(a, a)] for a in diagram.axes if same.get(a, a) in out}
+    found = {a: out[same.get(a, a)] for a in diagram.axes if same.get(a, a) in out}
+    for n in diagram.key_sets:
+        check_keys(n, found)
+    return found
 
 
 def sizes_of(diagram: Diagram, shapes: Iterable[tuple[int, ...]]) -> dict[str, int]:

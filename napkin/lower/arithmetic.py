@@ -65,4 +65,4 @@ def _nonnegative(n: Node) -> bool:
         return float(str(n.params[0])) >= 0
     if n.op in {"add", "mul", "floordiv", "mod", "maximum", "minimum"}:
         return all(map(_nonnegative, n.args))
-    return n.op in {"index", "size", "ones"}
+    return n.op in {"index", "corner", "size", "ones"}

@@ -7,15 +7,16 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from napkin.derive.kernel import is_read, tensor_of
-from napkin.derive.terms import COMBINE, identity
+from napkin.derive.kernel import tensor_of
+from napkin.derive.terms import COMBINE, identity, is_read
 from napkin.diagram.expand import own_axes
+from napkin.diagram.keys.terms import member
 from napkin.diagram.node import REDUCTIONS, Node, factors, in_kind, over
 from napkin.diagram.operators import POINTWISE
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, pointwise, stabilises
-from napkin.lower.program import Program
+from napkin.lower.program import Program, counted
 from napkin.lower.scope import Scope
 from napkin.lower.syntax import Expr
 
@@ -47,6 +48,7 @@ class Emitter:
         self.raw: set[Node] = set()
         self.uses: Counter[Node] = Counter()
         self.helpers: set[str] = set()
+        self.inside: set[str] = set()
         steps = [step for loop in program.loops for step in loop.steps.values()]
         self.begun = {a for n in steps if n.op in {"maximum", "minimum"} for a in n.args}
 
@@ -64,11 +66,16 @@ class Emitter:
             self.uses.update(below)
             stack.extend(below)
 
+    def recount(self, roots: Iterable[Node]) -> None:
+        """Note the uses in `roots` alone: of one loop among several that stand for one pass."""
+        self.uses = Counter()
+        self.count(roots)
+
     def child(self) -> Emitter:
         """An emitter for a block inside this one: it knows what is computed here."""
         inner = Emitter(self.program, self.scope)
         inner.have, inner.raw, inner.uses = dict(self.have), set(self.raw), self.uses
-        inner.helpers = self.helpers
+        inner.helpers, inner.inside = self.helpers, set(self.inside)
         return inner
 
     # --- values -----------------------------------------------------------------------------
@@ -84,6 +91,10 @@ class Emitter:
             return sx.const(n.params[0])
         if n.op == "size":
             return sx.name(self.scope.size(str(n.params[0])))
+        if n.op in {"index", "corner"}:
+            return self._define(n)
+        if n.constant and counted(n):
+            return self._pointwise(n, ())
         if n.constant:
             return sx.name(self.scope.constant(n))
         made = self._define(n)
@@ -118,6 +129,10 @@ class Emitter:
             return self.load(n)
         if n.op == "index":
             return sx.name(self.scope.position(n.axes[0]))
+        if n.op == "keys":
+            return self.value(member(n))
+        if n.op == "corner":
+            return sx.name(self.scope.corner(*map(str, n.params)))
         if n.op == "ones":
             return sx.call("tl.full", self._extents(dims), sx.const(1), sx.name("tl.int32"))
         if n.op == "mask":
@@ -381,7 +396,7 @@ class Emitter:
 
     def within(self, axes: Sequence[str], dims: Sequence[int]) -> Expr | None:
         """The lanes of a tile that lie inside every axis; None where all do."""
-        tiled = [a for a in axes if self.program.tiles[a] > 1]
+        tiled = [a for a in axes if self.program.tiles[a] > 1 and a not in self.inside]
         if not tiled:
             return None
         return sx.chain(

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from napkin.cost.memory import alive
 from napkin.cost.traffic import Direction
-from napkin.derive.kernel import Kernel, is_read, tensor_of
+from napkin.cost.visited import chunks as visited_chunks
+from napkin.derive.fold import Pass
+from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.law import advance, chunk_of, start
+from napkin.derive.terms import is_read
 from napkin.diagram.evaluate import Array, aligned, evaluate
 from napkin.diagram.node import Node
 
@@ -70,7 +73,7 @@ def execute(
                 slice(box[a].start, box[a].stop) if a in box else slice(None) for a in leaf.axes
             )
             known[leaf] = value[where]
-        _group(kernel, known, sizes, tiles, scalars or {}, box, out)
+        _group(kernel, known, sizes, tiles, scalars or {}, box, reads, out)
     return out
 
 
@@ -81,36 +84,67 @@ def _group(
     tiles: Mapping[str, int],
     scalars: Mapping[str, float],
     box: dict[str, range],
+    bind: Mapping[Node, Array],
     out: Execution,
 ) -> None:
     s = kernel.stream
     extents = {**sizes, **{a: len(part) for a, part in box.items()}}
-    held = sum(_size(o.axes, extents) for o in kernel.outputs if s.axis not in o.axes)
+    held = sum(_size(o.axes, extents) for o in kernel.outputs if not s.carried(o.axes))
     for access in kernel.reads:
         if not access.loops:
             out.count(access.tensor, "read", known[access.leaf].size)
             held += known[access.leaf].size
-    if not s.axis:
+    if not s.axes:
         for column in alive(kernel):
             out.hold(sum(_size(n.axes, extents) for n in column))
     for i, step in enumerate(s.passes):
         states = start(s, step, extents)
-        for first in range(0, sizes[s.axis], tiles[s.axis]):
-            part = range(first, min(first + tiles[s.axis], sizes[s.axis]))
-            inside = chunk_of(known, s.axis, part)
+        for turn, part in _chunks(kernel, step, sizes, tiles, bind, box):
+            inside = chunk_of(known, part)
             loaded = [a for a in kernel.reads if i in a.loops]
             for access in loaded:
                 out.count(access.tensor, "read", inside[access.leaf].size)
-            stored = sum(_size(e.node.axes, {**extents, s.axis: len(part)}) for e in step.emits)
+            stored = sum(
+                _size(e.node.axes, {**extents, **{a: len(p) for a, p in part.items()}})
+                for e in step.emits
+            )
             out.hold(held + sum(inside[a.leaf].size for a in loaded) + stored)
-            states, emitted = advance(s, step, states, inside, part, sizes, scalars, box)
+            states, emitted = advance(s, turn, states, inside, part, sizes, scalars, box)
             for e, value in zip(step.emits, emitted, strict=True):
-                _write(kernel, e.output, e.node, value, {**box, s.axis: part}, sizes, out)
+                _write(kernel, e.output, e.node, value, {**box, **part}, sizes, out)
         for x in step.states:
             known[x.leaf("new")] = states[x.name]
     tails = evaluate([e.node for e in s.tails], known, sizes, scalars, box)
     for e, value in zip(s.tails, tails, strict=True):
         _write(kernel, e.output, e.node, value, box, sizes, out)
+
+
+def _chunks(
+    kernel: Kernel,
+    step: Pass,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    bind: Mapping[Node, Array],
+    box: Mapping[str, range],
+) -> Iterator[tuple[Pass, dict[str, range]]]:
+    """The chunks that a group reads in one pass, each with the steps that it takes there."""
+    axes, seen = kernel.stream.axes, kernel.visits
+    if seen is None:
+        cuts = [
+            [range(i, min(i + tiles[a], sizes[a])) for i in range(0, sizes[a], tiles[a])]
+            for a in axes
+        ]
+        for parts in itertools.product(*cuts):
+            yield step, dict(zip(axes, parts, strict=True))
+        return
+    place = {a: part.start // tiles[a] for a, part in box.items()}
+    turns: dict[int, Pass] = {}
+    for i, part in visited_chunks(kernel, sizes, tiles, place, bind):
+        if i not in turns:
+            inside = seen.inside([x.step for x in step.states], seen.test(i))
+            states = [replace(x, step=inside[x.step]) for x in step.states]
+            turns[i] = replace(step, states=tuple(states))
+        yield turns[i], part
 
 
 def _size(axes: Sequence[str], extents: Mapping[str, int]) -> int:

@@ -11,12 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
-from napkin.derive.kernel import is_read
+from napkin.derive.known import Known, value_at
 from napkin.derive.terms import identity
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, node, over, postorder, rewrite
-from napkin.diagram.operators import POINTWISE
 
 
 def mask(n: Node, axis: str, fill: float) -> Node:
@@ -24,67 +21,20 @@ def mask(n: Node, axis: str, fill: float) -> Node:
     return node("mask", (n,), (axis, fill), n.axes, n.kind)
 
 
-def pad(n: Node, axis: str, known: dict[tuple[Node, str], float | None]) -> float | None:
-    """The value of `n` on lanes past the end of `axis`, or None where it is not known."""
-    key = (n, axis)
-    if key not in known:
-        known[key] = _pad(n, axis, known)
-    return known[key]
-
-
-def _pad(n: Node, axis: str, known: dict[tuple[Node, str], float | None]) -> float | None:
-    if is_read(n):
-        return 0.0
-    if n.op == "number":
-        return float(str(n.params[0])) if not isinstance(n.params[0], bool) else None
-    if n.op == "ones":
-        return 1.0
-    if n.op == "mask" and n.params[0] == axis:
-        return float(str(n.params[1]))
-    if n.op in REDUCTIONS:  # over another axis
-        inner = pad(n.args[0], axis, known)
-        if n.op in {"max", "min"}:
-            return inner
-        return inner if inner == identity(n) else None
-    if n.op == "mask":  # of another axis: its own padded lanes hold the fill
-        inner = pad(n.args[0], axis, known)
-        return inner if inner == n.params[1] else None
-    if n.op not in POINTWISE:
-        return None
-    if n.op == "mul":
-        within = [pad(p, axis, known) for p in factors(n) if axis in p.axes or p.op == "number"]
-        if 0.0 in within and all(v is not None and math.isfinite(v) for v in within):
-            return 0.0
-    values = [
-        pad(a, axis, known) if axis in a.axes or a.op == "number" else math.nan for a in n.args
-    ]  # NaN stands for "some finite value"
-    if n.op == "div" and values[0] == 0.0 and values[1] is not None and math.isnan(values[1]):
-        return 0.0
-    if n.op in {"add", "sub"} and values[0] == -math.inf and values[1] is not None:
-        return -math.inf if values[1] != (-math.inf if n.op == "sub" else math.inf) else None
-    if n.op == "where" and values[1] is not None and values[1] == values[2]:
-        return values[1]
-    if n.op == "where" or any(v is None or math.isnan(v) for v in values):
-        return None
-    with np.errstate(all="ignore"):
-        found = float(POINTWISE[n.op].numpy(np, *(np.float64(v) for v in values if v is not None)))
-    return None if math.isnan(found) else found
-
-
 def masked(roots: Sequence[Node], axes: Iterable[str]) -> dict[Node, Node]:
     """`roots` with masks where padded lanes of the axes in `axes` would change a result."""
-    known: dict[tuple[Node, str], float | None] = {}
+    known: Known = {}
     made: dict[str, dict[Node, Node]] = {a: {} for a in axes}
 
     def guard(body: Node, axis: str, fill: float) -> Node:
-        if pad(body, axis, known) == fill:
+        if value_at(body, axis, known) == fill:
             return body
         reused = _using(made[axis], [body])[body]
-        if pad(reused, axis, known) == fill:
+        if value_at(reused, axis, known) == fill:
             return reused
         if fill == 0.0 and body.op == "mul":
             parted = _zeroed(body, axis, known)
-            if pad(parted, axis, known) == fill:
+            if value_at(parted, axis, known) == fill:
                 return parted
         wrapped = mask(body, axis, fill)
         if math.isinf(fill):
@@ -112,14 +62,14 @@ def masked(roots: Sequence[Node], axes: Iterable[str]) -> dict[Node, Node]:
     return done
 
 
-def _zeroed(body: Node, axis: str, known: dict[tuple[Node, str], float | None]) -> Node:
+def _zeroed(body: Node, axis: str, known: Known) -> Node:
     """A matrix product with its operands masked: the product itself is a larger array, which
     `tl.dot` never holds. Other products stay as they are."""
     parts = [p for p in factors(body) if axis in p.axes]
     if any(set(p.axes) == set(body.axes) for p in parts):
         return body
-    loose = {p for p in parts if (at := pad(p, axis, known)) is None or not math.isfinite(at)}
-    if not loose and all(pad(p, axis, known) != 0.0 for p in parts):
+    loose = {p for p in parts if (at := value_at(p, axis, known)) is None or not math.isfinite(at)}
+    if not loose and all(value_at(p, axis, known) != 0.0 for p in parts):
         loose = {min(parts, key=lambda p: len(p.axes))}
     return _with_factors(body, {p: mask(p, axis, 0.0) for p in loose})
 
@@ -137,9 +87,10 @@ def _using(table: Mapping[Node, Node], roots: Iterable[Node]) -> dict[Node, Node
     return rewrite(roots, lambda old, _: old if old in kept else table.get(old))
 
 
-def _sound(root: Node, axis: str, known: dict[tuple[Node, str], float | None]) -> bool:
+def _sound(root: Node, axis: str, known: Known) -> bool:
     return all(
-        pad(n.args[0], axis, known) == (_worst(n.op) if n.op in {"max", "min"} else identity(n))
+        value_at(n.args[0], axis, known)
+        == (_worst(n.op) if n.op in {"max", "min"} else identity(n))
         for n in postorder([root])
         if n.op in REDUCTIONS and axis in over(n)
     )

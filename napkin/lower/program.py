@@ -11,22 +11,34 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from napkin.derive.kernel import Kernel, is_read
+from napkin.derive.kernel import Kernel
+from napkin.derive.terms import is_read
+from napkin.derive.visits import Visits
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, over, postorder
+from napkin.diagram.operators import POINTWISE
 from napkin.lower.masks import masked
 
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """One pass over the streamed axis, with masked steps.
+    """One loop over chunks of the stream, with masked steps.
+
+    A pass is one loop, or several where a key set says which chunks it visits: for each box the
+    chunks that every query sees whole, and the others.
 
     Attributes:
+        part: the index of the pass.
         steps: state name to its new value, in order.
         emits: output name to the value stored at each chunk.
+        box: the box of the key set whose chunks are visited; None where all chunks are.
+        whole: whether the loop visits chunks that every query sees whole.
     """
 
+    part: int
     steps: Mapping[str, Node]
     emits: Mapping[str, Node]
+    box: int | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +49,7 @@ class Program:
         kernel: the labelled kernel.
         tiles: values of each axis that one tile holds, a power of two; axes at 1 are scalars.
         dims: the classes of axes, in the order of tile dimensions.
-        loops: the passes.
+        loops: the loops, pass by pass.
         tails: outputs computed after the loops.
     """
 
@@ -74,27 +86,46 @@ class Program:
 def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
     """The loop program of a kernel for given tile sizes."""
     tiled = [a for a in kernel.axes if tiles[a] > 1]
-    done = masked(kernel.terms, tiled)
-    s = kernel.stream
-    loops = tuple(
-        Loop(
-            {x.name: done[x.step] for x in p.states},
-            {e.output: done[e.node] for e in p.emits},
-        )
-        for p in s.passes
-    )
-    tails = {e.output: done[e.node] for e in s.tails}
+    s, seen = kernel.stream, kernel.visits
+    # Lanes past the keys of a visit lie outside the key set, whose test tells them apart.
+    padded = [a for a in tiled if seen is None or a not in s.axes]
+    tails = [e.node for e in s.tails]
+    plain = masked(kernel.terms if seen is None else tails, padded)
+    made: list[Loop] = []
+    for part, p in enumerate(s.passes):
+        steps = {x.name: x.step for x in p.states}
+        if seen is None:
+            emits = {e.output: plain[e.node] for e in p.emits}
+            made.append(Loop(part, {k: plain[n] for k, n in steps.items()}, emits))
+            continue
+        for box, whole in visited(seen):
+            inside = seen.inside(steps.values(), None if whole else seen.test(box))
+            done = masked(list(inside.values()), padded)
+            chosen = {k: done[inside[n]] for k, n in steps.items()}
+            made.append(Loop(part, chosen, {}, box, whole))
+    loops = tuple(made)
+    ends = {e.output: plain[e.node] for e in s.tails}
     roots = [n for loop in loops for n in (*loop.steps.values(), *loop.emits.values())]
-    roots += tails.values()
+    roots += ends.values()
     constants = tuple(_constants(roots))
     return Program(
         kernel,
         dict(tiles),
         _classes(kernel, tiled, list(postorder(roots))),
         loops,
-        tails,
+        ends,
         constants,
     )
+
+
+def visited(seen: Visits) -> list[tuple[int, bool]]:
+    """The loops that a key set asks for: each box, and whether its chunks are seen whole."""
+    out: list[tuple[int, bool]] = []
+    for i, box in enumerate(seen.boxes):
+        if all(x.step == 1 for x in box.intervals):
+            out.append((i, True))
+        out.append((i, False))
+    return out
 
 
 def _constants(roots: list[Node]) -> list[Node]:
@@ -104,16 +135,26 @@ def _constants(roots: list[Node]) -> list[Node]:
         if n.constant:
             continue
         for a in n.args:
-            if a.constant and a.op not in {"number", "size"} and not is_read(n):
+            if a.constant and not counted(a) and not is_read(n):
                 found[a] = None
     for n in roots:
-        if n.constant and n.op not in {"number", "size"}:
+        if n.constant and not counted(n):
             found[n] = None
     return list(found)
 
 
+def counted(n: Node) -> bool:
+    """Whether a constant is whole-number arithmetic on sizes, which a kernel does itself."""
+    if n.op in {"number", "size"}:
+        return True
+    if n.kind != "int" or n.op not in {"add", "sub", "mul", "minimum", "maximum"}:
+        return False
+    return all(map(counted, n.args))
+
+
 def _classes(kernel: Kernel, tiled: list[str], order: list[Node]) -> tuple[tuple[str, ...], ...]:
-    carried = [frozenset(n.axes) for n in order if n.axes]
+    places = _places(kernel, order)
+    carried = [frozenset(n.axes) for n in order if n.axes and n not in places]
     carried += [frozenset(over(n)) for n in order if n.op in REDUCTIONS or n.op in SCANS]
     sequence = _memory_order(kernel, tiled)
     classes: list[list[str]] = []
@@ -129,10 +170,21 @@ def _classes(kernel: Kernel, tiled: list[str], order: list[Node]) -> tuple[tuple
     return tuple(tuple(g) for g in classes)
 
 
+def _places(kernel: Kernel, order: list[Node]) -> set[Node]:
+    """Arithmetic on positions: computed on whichever lanes, it needs no dimension of its own."""
+    bounds = set[Node](kernel.visits.keys.args if kernel.visits else ())
+    out: set[Node] = set()
+    for n in postorder([*bounds, *order]):
+        plain = n.op in {"index", "size", "number", "scalar"} or n in bounds
+        if plain or (n.op in POINTWISE and n.args and all(a in out for a in n.args)):
+            out.add(n)
+    return out
+
+
 def _role(kernel: Kernel, axis: str) -> str:
     if axis in kernel.group:
         return "group"
-    return "stream" if axis == kernel.stream.axis else "whole"
+    return "stream" if axis in kernel.stream.axes else "whole"
 
 
 def _memory_order(kernel: Kernel, tiled: list[str]) -> list[str]:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from napkin.cost.traffic import ITEM_BYTES
-from napkin.derive.kernel import is_read, tensor_of
+from napkin.derive.kernel import tensor_of
+from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import Dot, Unit, dot_of, fma, mma, unit, wgmma

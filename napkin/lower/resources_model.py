@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from napkin.derive.kernel import is_read
+from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over
 from napkin.lower.program import Program
 from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps

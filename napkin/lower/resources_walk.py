@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from napkin.derive.kernel import is_read
+from napkin.derive.terms import is_read
 from napkin.diagram.node import Node, factors, over, postorder
 from napkin.lower.program import Program
 from napkin.lower.resources_home import Homes
@@ -36,10 +36,10 @@ def within(roots: Iterable[Node], steps: Mapping[str, Node]) -> Iterator[Node]:
 
 def moving_terms(program: Program) -> set[Node]:
     """Terms that change along the streamed axis."""
-    axis = program.kernel.stream.axis
+    carried = program.kernel.stream.carried
     out: set[Node] = set()
     for n in postorder(program.roots):
-        here = n.op == "state" or axis in n.axes or axis in over(n)
+        here = n.op == "state" or carried(n.axes) or carried(over(n))
         if here or any(a in out for a in n.args):
             out.add(n)
     return out

@@ -84,6 +84,18 @@ class Scope:
         """Which group of an axis this program instance works on."""
         return self._name(("id", axis), f"{axis}_id")
 
+    def corner(self, axis: str, which: str) -> str:
+        """The first or the last position of this group along an axis."""
+        return self._name(("corner", axis, which), f"{axis}_{which}")
+
+    def visit(self, axis: str, box: int, what: str) -> str:
+        """Something about the chunks of a box of keys along one axis: "first", "end", "tiles" and
+        the like."""
+        if what.startswith(("slab", "in_slab")) or what.endswith("_width"):
+            return self._name(("visit", what), what)
+        stem = f"{axis}_{what}" if box == 0 else f"{axis}{box + 1}_{what}"
+        return self._name(("visit", axis, box, what), stem)
+
     def lane(self, dim: int) -> str:
         """The lane along a tile dimension that several axes share."""
         return self._name(("lane", dim), "_".join(self.program.dims[dim]) + "_lane")

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from napkin.derive.fold import State
+from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import Node, in_kind, over, postorder
 from napkin.lower import syntax as sx
 from napkin.lower.emit import Emitter
 from napkin.lower.printer import comment, source
-from napkin.lower.program import Program
+from napkin.lower.program import Loop, Program
 from napkin.lower.scope import Scope
+from napkin.lower.visit import Visiting
 
 ArgKind = Literal["tensor", "constant", "size", "stride", "block", "even", "wide"]
 
@@ -60,7 +62,9 @@ class _Writer:
         self.program, self.kernel = program, program.kernel
         self.scope = Scope(program)
         self.emitter = Emitter(program, self.scope)
-        self.axis = self.kernel.stream.axis
+        self.stream = self.kernel.stream
+        seen = self.kernel.visits
+        self.visiting = Visiting(program, self.scope, self.emitter, seen) if seen else None
         self.moving = self._moving()
 
     # --- signature --------------------------------------------------------------------------
@@ -74,7 +78,9 @@ class _Writer:
         for t, own in self._tensor_axes().items():
             out += [Argument(scope.stride(t, a), "stride", (t, a)) for a in own]
         out += [Argument(scope.block(a), "block", (a,)) for a in tiled]
-        out += [Argument(scope.even(a), "even", (a,)) for a in tiled]
+        # Chunks that a key set asks for end where its keys do.
+        ending = [a for a in tiled if self.visiting is None or a not in self.stream.axes]
+        out += [Argument(scope.even(a), "even", (a,)) for a in ending]
         return (*out, Argument("WIDE", "wide", ()))
 
     def _tensor_axes(self) -> dict[str, tuple[str, ...]]:
@@ -93,6 +99,11 @@ class _Writer:
         if held and self.program.loops:
             out += [comment("held by the group for the whole stream"), *held]
             emitter.statements = []
+        if self.visiting:
+            out += [
+                comment(f"the keys that this group visits: {spec_of(self.visiting.seen.keys).text}")
+            ]
+            out += self.visiting.prologue()
         for i in range(len(self.program.loops)):
             out += self._loop(i)
         emitter.statements = []
@@ -129,11 +140,11 @@ class _Writer:
             out.append(sx.assign(target, sx.binary(sx.name("pid"), "%", count)))
             out.append(sx.assign("pid", sx.binary(sx.name("pid"), "//", count)))
         for dim, axes in enumerate(self.program.dims):
-            if self.axis not in axes:
+            if not self.stream.carried(axes):
                 out += self._lanes(dim, {a: sx.name(scope.group_id(a)) for a in group})
         return out
 
-    def _lanes(self, dim: int, ids: dict[str, sx.Expr]) -> list[ast.stmt]:
+    def _lanes(self, dim: int, ids: dict[str, sx.Expr], loop: Loop | None = None) -> list[ast.stmt]:
         """Positions of a tile dimension's axes, and which of them lie inside."""
         scope, axes = self.scope, self.program.dims[dim]
         out: list[ast.stmt] = []
@@ -154,13 +165,17 @@ class _Writer:
                 here = sx.binary(first, "+", here)
             else:
                 here = sx.method(here, "to", sx.name("INDEX"))
-            if axis == self.axis:
+            if axis in self.stream.axes:
                 here = sx.binary(sx.name(scope.start(axis)), "+", here)
             out.append(sx.assign(scope.position(axis), here))
-            out.append(sx.assign(scope.inside(axis), self._inside(dim, axis)))
+            if loop is None or not loop.whole:
+                out.append(sx.assign(scope.inside(axis), self._inside(dim, axis, loop)))
         return out
 
-    def _inside(self, dim: int, axis: str) -> sx.Expr:
+    def _inside(self, dim: int, axis: str, loop: Loop | None) -> sx.Expr:
+        if loop is not None and loop.box is not None:
+            end = self.scope.visit(axis, loop.box, "end")
+            return sx.less(sx.name(self.scope.position(axis)), sx.name(end))
         # Where tiles divide the axis this is constant true, and the compiler drops the mask.
         full = sx.call(
             "tl.full",
@@ -202,7 +217,7 @@ class _Writer:
         """Terms that change along the streamed axis."""
         out: set[Node] = set()
         for n in postorder(self.program.roots):
-            here = n.op == "state" or self.axis in n.axes or self.axis in over(n)
+            here = n.op == "state" or self.stream.carried((*n.axes, *over(n)))
             if here or any(a in out for a in n.args):
                 out.add(n)
         return out
@@ -231,22 +246,19 @@ class _Writer:
 
     def _loop(self, index: int) -> list[ast.stmt]:
         scope, loop = self.scope, self.program.loops[index]
-        step = self.kernel.stream.passes[index]
-        out: list[ast.stmt] = [comment(self._title(index))]
-        for s in step.states:
+        step = self.stream.passes[loop.part]
+        first = index == 0 or self.program.loops[index - 1].part != loop.part
+        out: list[ast.stmt] = [comment(self._title(loop))]
+        for s in step.states if first else ():
             out.append(sx.assign(scope.state(s.name), self._init(s)))
         inner = self.emitter.child()
-        positions: list[ast.stmt] = []
-        tile = self.program.tiles[self.axis]
-        if tile > 1:
-            dim = next(i for i, axes in enumerate(self.program.dims) if self.axis in axes)
-            positions = self._lanes(dim, {})
-            variable, by = scope.start(self.axis), [sx.name(scope.block(self.axis))]
-        else:
-            variable, by = scope.start(self.axis), list[sx.Expr]()
-            here = sx.call("tl.cast", sx.name(variable), sx.name("INDEX"))
-            positions = [sx.assign(scope.position(self.axis), here)]
+        if loop.box is not None:
+            inner.recount(self._beside(loop))
+            inner.inside = set(self.stream.axes) if loop.whole else set()
+        variable, bounds, find = self._range(loop)
+        positions = [*find, *self._chunk(loop)]
         for s in step.states:
+            inner.have.pop(s.leaf("new"), None)
             inner.have[s.leaf("old")] = sx.name(scope.state(s.name))
         late: list[ast.stmt] = []
         for i, s in enumerate(step.states):
@@ -260,8 +272,6 @@ class _Writer:
             inner.have[s.leaf("new")] = sx.name(target)
         for name, n in loop.emits.items():
             self._store(inner, name, n)
-        size = sx.name(scope.size(self.axis))
-        bounds = [sx.const(0), size, *by]
         body = [*positions, *inner.statements, *late]
         out.append(ast.For(ast.Name(variable, ast.Store()), sx.call("tl.range", *bounds), body, []))
         self.emitter.helpers |= inner.helpers
@@ -269,10 +279,64 @@ class _Writer:
             self.emitter.have[s.leaf("new")] = sx.name(scope.state(s.name))
         return out
 
-    def _title(self, index: int) -> str:
-        count = len(self.program.loops)
-        again = "" if count == 1 else f", pass {index + 1} of {count}"
-        return f"stream {self.axis}{again}"
+    def _beside(self, loop: Loop) -> list[Node]:
+        """The terms of one loop, of the other passes once each, and of the tail."""
+        chosen = {x.part: x for x in self.program.loops}
+        chosen[loop.part] = loop
+        steps = [n for x in chosen.values() for n in x.steps.values()]
+        return [*steps, *self.program.tails.values()]
+
+    def _range(self, loop: Loop) -> tuple[str, list[sx.Expr], list[ast.stmt]]:
+        """A loop's variable and range, and where each of its chunks starts."""
+        if self.visiting is not None:
+            return self.visiting.head(loop)
+        scope, axes = self.scope, self.stream.axes
+        if len(axes) == 1:
+            bounds = [sx.const(0), sx.name(scope.size(axes[0]))]
+            if self.program.tiles[axes[0]] > 1:
+                bounds.append(sx.name(scope.block(axes[0])))
+            return scope.start(axes[0]), bounds, []
+        # Boxes of several axes are numbered, the last axis fastest.
+        counts = [self._count(a) for a in axes]
+        turn, out = "_".join(axes) + "_turn", list[ast.stmt]()
+        for i, a in enumerate(axes):
+            digit: sx.Expr = sx.name(turn)
+            if counts[i + 1 :]:
+                digit = sx.binary(digit, "//", sx.chain("*", counts[i + 1 :]))
+            if i > 0:
+                digit = sx.binary(digit, "%", counts[i])
+            if self.program.tiles[a] > 1:
+                digit = sx.binary(digit, "*", sx.name(scope.block(a)))
+            out.append(sx.assign(scope.start(a), digit))
+        return turn, [sx.chain("*", counts)], out
+
+    def _count(self, axis: str) -> sx.Expr:
+        size = sx.name(self.scope.size(axis))
+        if self.program.tiles[axis] == 1:
+            return size
+        return sx.call("tl.cdiv", size, sx.name(self.scope.block(axis)))
+
+    def _chunk(self, loop: Loop) -> list[ast.stmt]:
+        """Positions of a chunk's values along the streamed axes."""
+        out: list[ast.stmt] = []
+        for a in self.stream.axes:
+            if self.program.tiles[a] == 1:
+                here = sx.call("tl.cast", sx.name(self.scope.start(a)), sx.name("INDEX"))
+                out.append(sx.assign(self.scope.position(a), here))
+        for dim, axes in enumerate(self.program.dims):
+            if self.stream.carried(axes):
+                out += self._lanes(dim, {}, loop)
+        return out
+
+    def _title(self, loop: Loop) -> str:
+        count = len(self.stream.passes)
+        again = "" if count == 1 else f", pass {loop.part + 1} of {count}"
+        if loop.box is None:
+            return f"stream {self.stream.axis}{again}"
+        seen = self.visiting.seen if self.visiting else None
+        which = f", box {loop.box + 1}" if seen and len(seen.boxes) > 1 else ""
+        how = "chunks that every query sees whole" if loop.whole else "chunks seen in part"
+        return f"stream {self.stream.axis}{again}{which}: {how}"
 
     def _init(self, s: State) -> sx.Expr:
         dims = self.program.shape_of(s.axes)

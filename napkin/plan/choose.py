@@ -16,9 +16,11 @@ from napkin.cost.levels import Held, extent, held, operand_bytes, register_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.time import Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
+from napkin.cost.visited import share
 from napkin.cost.work import Count, counts
 from napkin.derive.kernel import Kernel, label, weaved
 from napkin.diagram.diagram import Output
+from napkin.diagram.keys.terms import query_axes, spec_of
 from napkin.diagram.node import Kind, Node, inside_sums, postorder
 from napkin.errors import Refusal
 from napkin.lower.program import build
@@ -33,6 +35,9 @@ MAX_TILE = 2**16
 MAX_GROUP = 256
 """Values of the largest group along one axis: beyond it, no tile fits registers."""
 
+
+SHAPES = 3
+"""Shapes of a box of queries and keys that are priced, for each number of both."""
 
 TRIED = 40
 """Settings, best first, that are held to the full model of shared memory before giving up."""
@@ -59,7 +64,7 @@ class Choice:
     @property
     def rank(self) -> tuple[float, ...]:
         """Smaller is better: time, then fewer passes, the larger chunk and the fewer warps."""
-        chunk = self.tiles.get(self.kernel.stream.axis, 1)
+        chunk = math.prod(self.tiles[a] for a in self.kernel.stream.axes)
         return (self.time.seconds, len(self.kernel.stream.passes), -chunk, self.warps)
 
 
@@ -74,8 +79,10 @@ def labellings(
     """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none."""
     legal = set(weaved(outputs))
     every = tuple(dict.fromkeys(a for n in postorder(o.node for o in outputs) for a in n.axes))
-    for axis in ("", *(a for a in every if a not in legal)):
-        whole = [a for a in every if a not in legal and a != axis]
+    alone = [a for a in every if a not in legal]
+    together = [" ".join(keys) for keys in _key_axes(outputs) if len(keys) > 1]
+    for axis in ("", *alone, *together):
+        whole = [a for a in every if a not in legal and a not in axis.split()]
         if not _may_fit(outputs, whole, sizes):
             continue
         for passes in (1, 2, 3) if axis else (1,):
@@ -84,6 +91,12 @@ def labellings(
             except Refusal:
                 continue
             break
+
+
+def _key_axes(outputs: Sequence[Output]) -> list[tuple[str, ...]]:
+    """The axes of every key set: a chunk of them is a box."""
+    found = [spec_of(n).keys for n in postorder(o.node for o in outputs) if n.op == "keys"]
+    return list(dict.fromkeys(found))
 
 
 def _may_fit(outputs: Sequence[Output], whole: Sequence[str], sizes: Mapping[str, int]) -> bool:
@@ -149,13 +162,45 @@ class _Search:
 
     def choices(self) -> Iterator[Choice]:
         """Every setting that fits."""
-        axes = self.kernel.axes
-        for values in itertools.product(*(self._candidates(a) for a in axes)):
-            tiles = dict(zip(axes, values, strict=True))
+        for tiles in self._settings():
             if self._shaped(tiles):
                 choice = self._settle(tiles)
                 if choice is not None:
                     yield choice
+
+    def _settings(self) -> Iterator[dict[str, int]]:
+        """Tiles to try: every combination, but boxes of keys and queries only where they visit
+        least for their size."""
+        seen, stream = self.kernel.visits, self.kernel.stream.axes
+        boxed = seen is not None and len(stream) > 1
+        apart = (*query_axes(seen.keys), *stream) if boxed and seen else ()
+        rest = [a for a in self.kernel.axes if a not in apart]
+        for box in self._boxes(apart) if boxed else [{}]:
+            for values in itertools.product(*(self._candidates(a) for a in rest)):
+                yield box | dict(zip(rest, values, strict=True))
+
+    def _boxes(self, axes: tuple[str, ...]) -> list[dict[str, int]]:
+        """Tiles of the query and key axes: for each number of queries and of keys, the few
+        shapes that visit the fewest keys."""
+        stream = self.kernel.stream.axes
+        queries = [a for a in axes if a not in stream]
+        best: dict[tuple[int, int], list[tuple[float, dict[str, int]]]] = {}
+        groups = list(self._shapes(queries, MAX_GROUP))
+        chunks = list(self._shapes(stream, 256))
+        for g in groups:
+            for c in chunks:
+                tiles = {a: 1 for a in self.kernel.axes} | g | c
+                lanes = share(self.kernel, self.sizes, tiles)[0] * self._waste(tiles)
+                key = math.prod(g.values()), math.prod(c.values())
+                best.setdefault(key, []).append((lanes, g | c))
+        kept = [sorted(found, key=lambda f: f[0])[:SHAPES] for found in best.values()]
+        return [tiles for found in kept for _, tiles in found]
+
+    def _shapes(self, axes: Sequence[str], most: int) -> Iterator[dict[str, int]]:
+        tops = [power_of_two(self.sizes[a]) for a in axes]
+        for values in itertools.product(*(_powers(1, min(top, most)) for top in tops)):
+            if min(MIN_DOT, math.prod(tops)) <= math.prod(values) <= most:
+                yield dict(zip(axes, values, strict=True))
 
     def _candidates(self, axis: str) -> list[int]:
         top = power_of_two(self.sizes[axis])
@@ -163,7 +208,7 @@ class _Search:
             top = max(top, MIN_DOT)
         if axis in self.kernel.whole:
             return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
-        if axis == self.kernel.stream.axis:
+        if axis in self.kernel.stream.axes:
             low = MIN_DOT if axis in self.in_product else min(top, 32)
             high = min(top, 256 if axis in self.in_product else 4096)
             return _powers(low, max(low, high))
@@ -222,9 +267,11 @@ class _Search:
                 self.machine.blocks_per_sm,
             ),
         )
-        overlapped = stages > 1 or resident > 1 or not self.kernel.stream.axis
-        streamed = self.kernel.stream.axis
-        chunks = -(-self.sizes[streamed] // tiles[streamed]) if streamed else 0
+        overlapped = stages > 1 or resident > 1 or not self.kernel.stream.axes
+        streamed = self.kernel.stream.axes
+        chunks = math.prod(-(-self.sizes[a] // tiles[a]) for a in streamed) if streamed else 0
+        if self.kernel.visits is not None:
+            chunks = math.ceil(chunks * share(self.kernel, self.sizes, tiles)[0])
         time = predict(
             self.machine,
             self.dtype,

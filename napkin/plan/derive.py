@@ -92,6 +92,6 @@ def _trail(diagram: Diagram, ready: Prepared, found: Cut, turned: Refactored | N
             moves.append(Move("stream", kernel.name, axis, None if passes == 1 else passes))
             moves += separations(kernel)
         moves += [Move("group", kernel.name, a) for a in kernel.group]
-        tiled = (*kernel.group, axis) if axis else kernel.group
+        tiled = (*kernel.group, *kernel.stream.axes)
         moves += [Move("tile", kernel.name, a, choice.tiles[a]) for a in tiled]
     return Trail(tuple(moves))

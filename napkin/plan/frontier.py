@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from napkin.derive.kernel import is_read
-from napkin.derive.terms import is_count
+from napkin.derive.terms import is_count, is_read
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder
 

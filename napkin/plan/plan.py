@@ -15,6 +15,7 @@ from napkin.cost.levels import held, register_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.model import Cost
 from napkin.cost.traffic import Direction, Traffic
+from napkin.derive.kernel import leaves, tensor_of
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.lower.program import Program, build
@@ -87,9 +88,18 @@ class PlannedKernel:
         """Predicted bytes per tensor and direction at the plan's sizes."""
         return self.bytes_at(self.choice.sizes)
 
-    def bytes_at(self, sizes: Mapping[str, int]) -> dict[tuple[str, Direction], int]:
-        """Predicted bytes per tensor and direction at other sizes, with the same tiles."""
-        return self.H.bytes(sizes, self.tiles, self.dtypes)
+    def bytes_at(
+        self, sizes: Mapping[str, int], arrays: Mapping[str, Any] | None = None
+    ) -> dict[tuple[str, Direction], int]:
+        """Predicted bytes per tensor and direction at other sizes, with the same tiles.
+
+        `arrays` gives tensors by name, of which the key set may read some (documents, say).
+        """
+        own = {leaf: tensor_of(leaf) for leaf in leaves(self.choice.kernel.terms)}
+        bind = None
+        if arrays is not None:
+            bind = {n: arrays[self.binding[t]] for n, t in own.items() if self.binding[t] in arrays}
+        return self.H.bytes(sizes, self.tiles, self.dtypes, bind)
 
     @cached_property
     def program(self) -> Program:

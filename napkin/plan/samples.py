@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from napkin.diagram.keys.terms import spec_of
 from napkin.plan.plan import Plan
 
 BATCH = "batch"
@@ -44,11 +45,16 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
 
 
 def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
+    """`sizes` with one size for axes that share one, large enough for every key set."""
     same = plan.diagram.same_size
     groups: dict[str, int] = {}
     for a, n in sizes.items():
         root = same.get(a, a)
         groups[root] = min(groups.get(root, n), n)
+    for keys in plan.diagram.key_sets:
+        for need in spec_of(keys).needs:
+            root = same.get(need.axis, need.axis)
+            groups[root] = max(groups[root], need.least)
     return {a: groups[same.get(a, a)] for a in sizes}
 
 

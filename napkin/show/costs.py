@@ -46,8 +46,7 @@ def inner_values(plan: Plan) -> int:
 def _numbers(k: PlannedKernel) -> dict[Any, int]:
     out: dict[Any, int] = {size_symbol(a): n for a, n in k.choice.sizes.items()}
     out |= {group_symbol(a): k.tiles[a] for a in k.choice.kernel.group}
-    axis = k.choice.kernel.stream.axis
-    return out | ({stream_symbol(axis): k.tiles[axis]} if axis else {})
+    return out | {stream_symbol(a): k.tiles[a] for a in k.choice.kernel.stream.axes}
 
 
 def _at(expression: Any, numbers: Mapping[Any, int]) -> float:

@@ -36,7 +36,9 @@ def test_trail_and_undo() -> None:
     ]  # fmt: skip
     assert made.undo().labels.tiles == {"q": 128, "x": 64}
     back = made.undo().undo().undo()
-    assert back.labels == Labels(expanded=made.labels.expanded, stream="x", chunk=64, hold=("z",))
+    assert back.labels == Labels(
+        expanded=made.labels.expanded, stream="x", chunk=(("x", 64),), hold=("z",)
+    )
     assert rules(back.undo()) == ["expand", "hold", "stream", "separate", "separate"]
     nothing = back.undo().undo()
     assert (nothing.labels, len(nothing.trail)) == (Labels(), 0)

@@ -136,7 +136,7 @@ def test_fact_20_merge_is_associative_and_commutative(kernel: Kernel) -> None:
     sizes = {"q": 4, "x": n, "d": 3}
     nothing = start(kernel.stream, step, sizes)
     parts = [
-        advance(kernel.stream, step, nothing, chunk_of(bind, "x", part), part, sizes)[0]
+        advance(kernel.stream, step, nothing, chunk_of(bind, {"x": part}), {"x": part}, sizes)[0]
         for part in ranges(lengths)
     ]
 

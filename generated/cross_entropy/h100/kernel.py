@@ -52,8 +52,7 @@ def cross_entropy(
         m_new = tl.maximum(m, top)
         total = tl.sum(tl.exp(t - m_new), axis=0)
         z = z * tl.exp(m - m_new) + total
-        t_2 = v
-        target_2 = tl.sum(tl.where(t_2 == T_tile, L_tile.to(tl.float32), 0.0), axis=0)
+        target_2 = tl.sum(tl.where(v == T_tile, L_tile.to(tl.float32), 0.0), axis=0)
         target = target + target_2
         m = m_new
 

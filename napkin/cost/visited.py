@@ -1,0 +1,259 @@
+"""What a stream that a key set governs reads, keeps and computes, exactly, for any sizes.
+
+A group reads, of each box of the key set, the keys from the first to the last that some query of
+the group sees. Sums over groups are exact at the borders.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from napkin.derive.hulls import Hull, census, hull
+from napkin.derive.kernel import Kernel
+from napkin.derive.visits import Visits
+from napkin.diagram.evaluate import aligned
+from napkin.diagram.keys.terms import Interval, query_axes
+from napkin.diagram.node import Node, postorder
+
+Array = np.ndarray[Any, Any]
+Bind = Mapping[Node, Array]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One box of one kernel, for every tile of the query axes.
+
+    Attributes:
+        axes: the query axes that the arrays go over.
+        keys: keys from the first to the last that are visited.
+        tiles, whole: chunks that are visited, and those among them that every query sees whole.
+    """
+
+    axes: tuple[str, ...]
+    keys: Array
+    tiles: Array
+    whole: Array
+
+
+def reads_inputs(seen: Visits) -> bool:
+    """Whether the key set depends on the values of inputs."""
+    return any(n.op == "input" for n in postorder(seen.keys.args))
+
+
+def counted(
+    kernel: Kernel,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    bind: Bind | None = None,
+) -> list[Counted]:
+    """What is visited of every box."""
+    seen = kernel.visits
+    assert seen is not None
+    hulls = _hulls(seen, sizes, tiles, bind)
+    axes = _tiled(kernel, seen)
+    out: list[Counted] = []
+    for i, hs in enumerate(hulls):
+        counts = [census(h, tiles[a]) for h, a in zip(hs, seen.axes, strict=True)]
+        whole = _product([(h.axes, c.full) for h, c in zip(hs, counts, strict=True)], axes)
+        for earlier in hulls[1 if seen.prefix else 0 : i]:
+            whole = np.where(_apart(hs, earlier, axes), whole, 0)
+        out.append(
+            Counted(
+                axes,
+                _product([(h.axes, h.length) for h in hs], axes),
+                _product([(h.axes, c.visited) for h, c in zip(hs, counts, strict=True)], axes),
+                whole,
+            )
+        )
+    return out
+
+
+def _hulls(
+    seen: Visits, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None
+) -> list[list[Hull]]:
+    """The hulls of every box along every key axis, behind a prefix where there is one."""
+    out = [[_hull(i, sizes, tiles, bind) for i in box.intervals] for box in seen.boxes]
+    if seen.prefix:
+        out[1:] = [[_behind(out[0][0], h)] for (h,) in out[1:]]
+    return out
+
+
+def _hull(
+    i: Interval, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None
+) -> Hull:
+    if bind is None or not any(n.op == "input" for n in postorder([i.first, i.end])):
+        # An interval knows its tiles by the axes that its bounds name.
+        named = {str(n.params[0]) for n in postorder([i.first, i.end]) if n.op in _NAMES}
+        return _known(
+            i,
+            tuple(sorted((a, sizes[a]) for a in named)),
+            tuple(sorted((a, tiles[a]) for a in named if a in tiles)),
+        )
+    return hull(i, sizes, tiles, bind)
+
+
+_NAMES = frozenset({"index", "size"})
+
+
+@lru_cache(maxsize=4096)
+def _known(
+    i: Interval, sizes: tuple[tuple[str, int], ...], tiles: tuple[tuple[str, int], ...]
+) -> Hull:
+    return hull(i, dict(sizes), dict(tiles))
+
+
+def _behind(first: Hull, h: Hull) -> Hull:
+    """A box that begins behind a prefix of the keys."""
+    axes = tuple(dict.fromkeys((*h.axes, *first.axes)))
+
+    def of(x: Hull, value: Array) -> Array:
+        return aligned(value, x.axes, axes)
+
+    begin = np.maximum(of(h, h.first), of(first, first.end))
+    shape = np.broadcast_shapes(begin.shape, of(h, h.end).shape)
+
+    def whole(value: Array) -> Array:
+        return np.broadcast_to(of(h, value), shape)
+
+    least = np.broadcast_to(begin, shape)
+    return Hull(axes, least, whole(h.end), whole(h.inner_first), whole(h.inner_end), h.step)
+
+
+def _product(parts: Iterable[tuple[tuple[str, ...], Array]], axes: Sequence[str]) -> Array:
+    out = np.ones([1] * len(axes), dtype=np.int64)
+    for held, value in parts:
+        out = out * aligned(value, held, axes)
+    return out
+
+
+def _apart(a: Sequence[Hull], b: Sequence[Hull], axes: Sequence[str]) -> Array:
+    out = np.zeros([1] * len(axes), dtype=bool)
+    for x, y in zip(a, b, strict=True):
+        for p, q in ((x, y), (y, x)):
+            out = out | (aligned(p.end, p.axes, axes) <= aligned(q.first, q.axes, axes))
+    return out
+
+
+def _tiled(kernel: Kernel, seen: Visits) -> tuple[str, ...]:
+    """The axes along which groups visit different keys."""
+    return tuple(a for a in kernel.axes if a in query_axes(seen.keys))
+
+
+def extents(axis: str, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> Array:
+    """The positions of each tile of an axis."""
+    starts = np.arange(0, sizes[axis], tiles[axis])
+    return np.minimum(starts + tiles[axis], sizes[axis]) - starts
+
+
+def total(
+    kernel: Kernel,
+    value: Array,
+    over: Sequence[str],
+    carried: Iterable[str],
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+) -> int:
+    """The sum over all groups of a number per group.
+
+    `value` has one entry per tile along the axes `over`; it counts for every group, times the
+    group's positions along the axes that the array `carried` names.
+    """
+    carried = set(carried)
+    weight = np.broadcast_to(value, [-(-sizes[a] // tiles[a]) for a in over]).astype(
+        object if value.dtype == object else np.int64
+    )
+    for i, a in enumerate(over):
+        if a in carried:
+            shape = [1] * len(over)
+            shape[i] = -1
+            weight = weight * extents(a, sizes, tiles).reshape(shape)
+    out = int(weight.sum())
+    for a in kernel.group:
+        if a not in over:
+            out *= sizes[a] if a in carried else -(-sizes[a] // tiles[a])
+    for a in carried - {*kernel.group, *kernel.stream.axes}:
+        out *= sizes[a]
+    return out
+
+
+def read(
+    kernel: Kernel,
+    axes: Sequence[str],
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    bind: Bind | None = None,
+) -> int:
+    """Values of one streamed reading with these axes, in one pass, over all groups."""
+    seen = kernel.visits
+    assert seen is not None
+    keys = _along(kernel, axes, sizes, tiles, bind)
+    return total(kernel, keys, _tiled(kernel, seen), axes, sizes, tiles)
+
+
+def _along(
+    kernel: Kernel,
+    axes: Sequence[str],
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    bind: Bind | None,
+) -> Array:
+    """Keys read by each group of an array with these axes: along a key axis that the array lacks,
+    the same values are read again for every chunk."""
+    seen = kernel.visits
+    assert seen is not None
+    held = _tiled(kernel, seen)
+    out: Array = np.zeros([1] * len(held), dtype=np.int64)
+    for hs in _hulls(seen, sizes, tiles, bind):
+        part = [
+            (h.axes, h.length if a in axes else census(h, tiles[a]).visited)
+            for h, a in zip(hs, seen.axes, strict=True)
+        ]
+        out = out + _product(part, held)
+    return out
+
+
+def share(
+    kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None = None
+) -> tuple[float, float]:
+    """Chunks that are visited, and those that need a test, over all chunks there are."""
+    seen = kernel.visits
+    assert seen is not None
+    boxes = counted(kernel, sizes, tiles, bind)
+    every = np.prod([-(-sizes[a] // tiles[a]) for a in seen.axes], dtype=float)
+    groups = np.prod([-(-sizes[a] // tiles[a]) for a in boxes[0].axes], dtype=float)
+    shape = [-(-sizes[a] // tiles[a]) for a in boxes[0].axes]
+    visited = sum(float(np.broadcast_to(b.tiles, shape).sum()) for b in boxes)
+    whole = sum(float(np.broadcast_to(b.whole, shape).sum()) for b in boxes)
+    scale = max(float(every * groups), 1.0)
+    return visited / scale, (visited - whole) / scale
+
+
+def chunks(
+    kernel: Kernel,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    group: Mapping[str, int],
+    bind: Bind | None = None,
+) -> list[tuple[int, dict[str, range]]]:
+    """The chunks that one group visits, each with its box, in order; `group` gives the group's
+    number along each axis."""
+    seen = kernel.visits
+    assert seen is not None
+    out: list[tuple[int, dict[str, range]]] = []
+    for i, hs in enumerate(_hulls(seen, sizes, tiles, bind)):
+        spans: list[range] = []
+        for h in hs:
+            place = tuple(group.get(q, 0) for q in h.axes)
+            spans.append(range(int(h.first[place]), int(h.end[place])))
+        cuts = [
+            [range(s, min(s + tiles[a], span.stop)) for s in range(span.start, span.stop, tiles[a])]
+            for span, a in zip(spans, seen.axes, strict=True)
+        ]
+        out += [(i, dict(zip(seen.axes, parts, strict=True))) for parts in itertools.product(*cuts)]
+    return out

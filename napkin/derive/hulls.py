@@ -1,0 +1,97 @@
+"""What the queries of a tile see together: the hull of their intervals, and their intersection.
+
+Everything is exact, tile by tile, the ragged last tile included; the bounds are those of the key
+set's node, evaluated for every query once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from napkin.diagram.evaluate import aligned_to, evaluate
+from napkin.diagram.keys.terms import Interval
+from napkin.diagram.node import Node, union_axes
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Hull:
+    """An interval's reach for every tile of queries, in keys.
+
+    Attributes:
+        axes: the query axes that it depends on; the arrays have one entry per tile along each.
+        first, end: the least and one past the greatest key that some query of the tile sees.
+        inner_first, inner_end: what every query of the tile sees; empty where they cross.
+        step: the interval's step; from 2 on no run of keys is seen whole.
+    """
+
+    axes: tuple[str, ...]
+    first: Array
+    end: Array
+    inner_first: Array
+    inner_end: Array
+    step: int
+
+    @property
+    def length(self) -> Array:
+        """Keys from the first to the last that some query sees."""
+        return np.maximum(self.end - self.first, 0)
+
+    def aligned(self, tile: int, size: int) -> Hull:
+        """The same reach widened to a grid of tiles of `tile` keys that begins at key 0."""
+        first = self.first // tile * tile
+        end = np.minimum(-(-self.end // tile) * tile, size)
+        end = np.where(self.end > self.first, end, first)
+        return Hull(self.axes, first, end, self.inner_first, self.inner_end, self.step)
+
+
+def hull(
+    interval: Interval,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    bind: Mapping[Node, Array] | None = None,
+    scalars: Mapping[str, float] | None = None,
+) -> Hull:
+    """The hull of one interval for tiles of `tiles[a]` queries along each query axis `a`.
+
+    `bind` gives the inputs that the bounds read, where they read any.
+    """
+    axes = union_axes((interval.first, interval.end))
+    starts, ends = evaluate([interval.first, interval.end], bind or {}, sizes, scalars)
+    held = {a: range(sizes[a]) for a in axes}
+    lows = aligned_to(starts, interval.first.axes, axes, held)
+    highs = aligned_to(ends, interval.end.axes, axes, held)
+    least, most = np.minimum.reduceat, np.maximum.reduceat
+    found = [lows, highs, lows, highs]
+    for at, a in enumerate(axes):
+        cuts = np.arange(0, sizes[a], tiles[a])
+        found = [
+            pick(v, cuts, axis=at)
+            for pick, v in zip((least, most, most, least), found, strict=True)
+        ]
+    first, end, inner_first, inner_end = found
+    return Hull(axes, first, end, inner_first, inner_end, interval.step)
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """Tiles of keys that each tile of queries visits along one key axis."""
+
+    visited: Array
+    full: Array
+
+
+def census(h: Hull, tile: int) -> Census:
+    """How many tiles of `tile` keys are visited from the hull's first key on, and how many of them
+    every query sees whole."""
+    visited = -(-h.length // tile)
+    if h.step > 1:
+        return Census(visited, np.zeros_like(visited))
+    before = -(-np.maximum(h.inner_first - h.first, 0) // tile)
+    upto = np.maximum(np.minimum(h.inner_end, h.end) - h.first, 0) // tile
+    return Census(visited, np.maximum(upto - before, 0))

@@ -1,0 +1,181 @@
+"""Separability of an extremum: max_x g(x, r) over maxima and minima of terms in x alone.
+
+max and min are the join and the meet of a distributive lattice. Each rule is an identity over one
+position or more, and so is its dual for min:
+
+* max_x max(a, b) = max(max_x a, max_x b), and max_x min(r, a) = min(r, max_x a);
+* max_x (r + a) = r + max_x a, max_x (r a) = r max_x a where r >= 0, max_x (-a) = -min_x a;
+* max_x h(a) = h(max_x a) where h increases;
+* a meet and a sum distribute over a join, where they mix without a term that stays outside.
+
+NaN comes out wherever it went in: both sides take every term. Over no position the left sides are
+-inf and some right sides are not, which `bounded_on_nothing` tells.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy
+
+from napkin.derive.meaning import NotSeparable
+
+Kind = Callable[[Any], str]
+"""How a term depends on the axis: "" where it is the same everywhere, "mixed" where it cannot be
+reduced as it is, any other word where it can, together with others of that word."""
+
+Folded = Callable[[str, Any], Any]
+"""The symbol that stands for the max or min of a term."""
+
+Folds = Mapping[Any, tuple[str, Any]]
+"""What the symbols that `Folded` gave stand for."""
+
+_DUAL = {"max": "min", "min": "max"}
+_JOIN: dict[str, Any] = {"max": sympy.Max, "min": sympy.Min}
+_INCREASING = (sympy.exp, sympy.tanh, sympy.erf)
+_TRIALS, _POSITIONS = 4, 3
+
+
+def distributed(op: str, body: Any, kind: Kind, folded: Folded) -> Any:
+    """The max or min (`op`) of `body` as a term over `folded` ones.
+
+    Raises:
+        NotSeparable: the rules find no such form, or it fails on numbers.
+    """
+    folds: dict[Any, tuple[str, Any]] = {}
+
+    def noted(op: str, term: Any) -> Any:
+        made = folded(op, term)
+        folds[made] = (op, term)
+        return made
+
+    found = _Rules(kind, noted).of(op, body)
+    _try(op, body, found, folds, kind)
+    return found
+
+
+def bounded_on_nothing(op: str, found: Any, folds: Folds) -> bool:
+    """Whether a term that `distributed` found is not surely -inf (inf for min) over no position."""
+    nothing = {s: -sympy.oo if inner == "max" else sympy.oo for s, (inner, _) in folds.items()}
+    return bool(found.subs(nothing) != (-sympy.oo if op == "max" else sympy.oo))
+
+
+class _Rules:
+    def __init__(self, kind: Kind, folded: Folded) -> None:
+        self.kind, self.folded = kind, folded
+
+    def of(self, op: str, e: Any) -> Any:
+        kind = self.kind(e)
+        if not kind:
+            return e
+        if kind != "mixed":
+            return self.folded(op, e)
+        if isinstance(e, _JOIN[op]):
+            return self._join(op, e.args)
+        if isinstance(e, _JOIN[_DUAL[op]]):
+            return self._meet(op, e)
+        if e.is_Add:
+            return self._sum(op, e)
+        if e.is_Mul:
+            return self._product(op, e)
+        if isinstance(e, _INCREASING):
+            return e.func(self.of(op, e.args[0]))
+        raise _mixes(op)
+
+    def _join(self, op: str, terms: Sequence[Any]) -> Any:
+        alike: dict[str, list[Any]] = {}
+        apart: list[Any] = []
+        for term in terms:
+            kind = self.kind(term)
+            (alike.setdefault(kind, []) if kind not in {"", "mixed"} else apart).append(term)
+        done = [self.of(op, term) for term in apart]
+        return _JOIN[op](*done, *(self.folded(op, _JOIN[op](*t)) for t in alike.values()))
+
+    def _meet(self, op: str, e: Any) -> Any:
+        meet = _JOIN[_DUAL[op]]
+        still, moving = self._parted(e.args)
+        if still:
+            return meet(*still, self.of(op, meet(*moving)))
+        return self._over_join(op, meet, moving)
+
+    def _sum(self, op: str, e: Any) -> Any:
+        terms = [_scaled_inside(term) for term in e.args]
+        still, moving = self._parted(terms)
+        if still:
+            return sympy.Add(*still, self.of(op, sympy.Add(*moving)))
+        if any(isinstance(term, _JOIN[op]) for term in moving):
+            return self._over_join(op, sympy.Add, moving)
+        expanded = sympy.expand(e)
+        if expanded == e:
+            raise _mixes(op)
+        return self.of(op, expanded)
+
+    def _product(self, op: str, e: Any) -> Any:
+        still, moving = self._parted(e.args)
+        factor, rest = sympy.Mul(*still), sympy.Mul(*moving)
+        if not still:
+            inside = _scaled_inside(e)
+            if inside == e:
+                raise _mixes(op)
+            return self.of(op, inside)
+        if factor.is_nonnegative:
+            return factor * self.of(op, rest)
+        if factor.is_nonpositive:
+            return factor * self.of(_DUAL[op], rest)
+        raise NotSeparable(op, "its body multiplies the chunk by a result that may be negative")
+
+    def _over_join(self, op: str, combine: Any, terms: Sequence[Any]) -> Any:
+        """`terms` combined by an operator that distributes over the join of `op`."""
+        for i, term in enumerate(terms):
+            if isinstance(term, _JOIN[op]) and self.kind(term) == "mixed":
+                others = [*terms[:i], *terms[i + 1 :]]
+                return _JOIN[op](*(self.of(op, combine(*others, a)) for a in term.args))
+        raise _mixes(op)
+
+    def _parted(self, terms: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        still = [term for term in terms if not self.kind(term)]
+        return still, [term for term in terms if self.kind(term)]
+
+
+def _mixes(op: str) -> NotSeparable:
+    return NotSeparable(op, "it mixes the chunk with a running result")
+
+
+def _scaled_inside(e: Any) -> Any:
+    """c max(a, b) as max(c a, c b) where c >= 0, and as min(c a, c b) where c <= 0."""
+    for extremum in e.args if e.is_Mul else ():
+        if not isinstance(extremum, sympy.Max | sympy.Min):
+            continue
+        factor = e / extremum
+        if factor.is_nonnegative or factor.is_nonpositive:
+            same = isinstance(extremum, sympy.Max) == bool(factor.is_nonnegative)
+            join = sympy.Max if same else sympy.Min
+            return join(*(factor * a for a in extremum.args))
+    return e
+
+
+# --- the proof ------------------------------------------------------------------------------
+
+
+def _try(op: str, body: Any, found: Any, folds: Folds, kind: Kind) -> None:
+    """Run both sides on exact numbers, as sympy has no normal form in which they would be equal."""
+    rng = random.Random(0)
+    free = body.free_symbols.union(*(a.free_symbols for _, a in folds.values()))
+    for _ in range(_TRIALS):
+        still = {s: _drawn(s, rng) for s in free | found.free_symbols if not kind(s)}
+        places = [still | {s: _drawn(s, rng) for s in free if kind(s)} for _ in range(_POSITIONS)]
+        known = {
+            s: _JOIN[inner](*(a.xreplace(place) for place in places))
+            for s, (inner, a) in folds.items()
+        }
+        whole = _JOIN[op](*(body.xreplace({**place, **known}) for place in places))
+        gap = sympy.N(found.xreplace({**still, **known}) - whole)
+        if not (gap.is_real and abs(gap) < 1e-9):
+            raise NotSeparable(op, "the separated form fails on numbers")
+
+
+def _drawn(symbol: Any, rng: random.Random) -> Any:
+    value = sympy.Rational(rng.randint(1, 12), 5)
+    return value if symbol.is_nonnegative else rng.choice((-1, 1)) * value

@@ -1,0 +1,219 @@
+"""The patterns of the sparse-attention literature as key sets: each says its interval per axis.
+
+A pattern without axis names takes them where it is attached. `at` says where a query lies among
+the keys, where the two do not share one layout (cross attention); by default it is the query's own
+position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from napkin.diagram.infer import pointwise
+from napkin.diagram.keys.arithmetic import greater, length, lesser, over, plus, times, whole
+from napkin.diagram.keys.axes import axes_of
+from napkin.diagram.keys.keyset import KeySet
+from napkin.diagram.keys.terms import Box, Interval, position
+from napkin.diagram.language import Array, lifted
+from napkin.diagram.node import Node, number
+from napkin.errors import InputError
+
+Axes = str | None
+At = Array | None
+
+
+def _past(i: Node, right: int, size: Node) -> Node:
+    """One past key i + right, within the axis; a query's own place always lies there."""
+    end = plus(i, right + 1)
+    return end if i.op == "index" and right == 0 else lesser(end, size)
+
+
+def _within(interval: Interval, size: Node) -> Interval:
+    """The same keys with bounds inside the axis, wherever the query lies."""
+    first, end = interval.first, interval.end
+    clipped = first.op == "maximum" and number(0) in first.args
+    if interval.step == 1 and first.op != "number" and not clipped:
+        first = greater(first, number(0))
+    if not (end.op == "minimum" and size in end.args):
+        end = lesser(end, size)
+    return Interval(first, end, interval.step)
+
+
+def _flat(
+    text: str,
+    queries: Axes,
+    keys: Axes,
+    at: At,
+    bounds: Callable[[Node, Node], Sequence[Interval]],
+) -> KeySet:
+    """A set over one key axis from its intervals, given the query's place and the axis's size."""
+    (q,), (x,) = axes_of(queries, keys, 1, text)
+    if at is not None and queries is None:
+        raise InputError(f"{text}: at=... names axes of the diagram; name queries and keys, too")
+    place = position(q) if at is None else lifted(at)
+    if place.kind != "int":
+        raise InputError(f"{text}: at=... must be whole positions, as from nk.index and nk.size")
+    intervals = bounds(place, length(x))
+    if at is not None:
+        intervals = [_within(i, length(x)) for i in intervals]
+    return KeySet(text, (q,), (x,), tuple(Box((i,)) for i in intervals), at is None)
+
+
+def _window(left: int, right: int, step: int = 1) -> Callable[[Node, Node], Sequence[Interval]]:
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        end = _past(i, right * step, size)
+        if step == 1:
+            return [Interval(greater(plus(i, -left), number(0)), end)]
+        # Not before the axis: the first key of the same residue.
+        back = lesser(over(i, step), number(left))
+        first = pointwise("sub", (i, times(back, step)))
+        return [Interval(first, end, step)]
+
+    return bounds
+
+
+def causal(queries: Axes = None, keys: Axes = None, at: At = None) -> KeySet:
+    """Keys 0..i of query i."""
+
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        return [Interval(number(0), _past(i, 0, size))]
+
+    return _flat("causal", queries, keys, at, bounds)
+
+
+def sliding(
+    left: int, right: int = 0, queries: Axes = None, keys: Axes = None, at: At = None
+) -> KeySet:
+    """Keys i-left..i+right of query i, clipped to the axis.
+
+    A causal window of w keys (Mistral) is `sliding(w - 1, 0)`; Longformer's is `sliding(w, w)`.
+    """
+    left, right = whole(left, "sliding: left"), whole(right, "sliding: right")
+    return _flat(f"sliding({left}, {right})", queries, keys, at, _window(left, right))
+
+
+def dilated(
+    left: int,
+    right: int = 0,
+    step: int = 2,
+    queries: Axes = None,
+    keys: Axes = None,
+    at: At = None,
+) -> KeySet:
+    """Keys i-left*step..i+right*step in steps of `step`, clipped to the axis."""
+    left, right = whole(left, "dilated: left"), whole(right, "dilated: right")
+    step = whole(step, "dilated: step", 1)
+    text = f"dilated({left}, {right}, step={step})"
+    return _flat(text, queries, keys, at, _window(left, right, step))
+
+
+def strided(stride: int, queries: Axes = None, keys: Axes = None, at: At = None) -> KeySet:
+    """The last `stride` keys, and every key a multiple of `stride` back (Sparse Transformer,
+    arXiv 1904.10509, strided attention); causal."""
+    stride = whole(stride, "strided: stride", 1)
+
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        end = _past(i, 0, size)
+        local = Interval(greater(plus(i, 1 - stride), number(0)), end)
+        if stride == 1:
+            return [Interval(number(0), end)]
+        return [local, Interval(pointwise("mod", (i, number(stride))), end, stride)]
+
+    return _flat(f"strided({stride})", queries, keys, at, bounds)
+
+
+def fixed(
+    block: int, columns: int, queries: Axes = None, keys: Axes = None, at: At = None
+) -> KeySet:
+    """The query's own block so far, and the last `columns` keys of every block before it (Sparse
+    Transformer, arXiv 1904.10509, fixed attention); causal."""
+    block = whole(block, "fixed: block", 1)
+    columns = whole(columns, "fixed: columns", 1)
+    if columns > block:
+        raise InputError(f"fixed: columns={columns} exceed the block of {block}")
+
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        start = times(over(i, block), block)
+        own = Interval(lesser(start, size), _past(i, 0, size))
+        return [
+            own,
+            *(
+                Interval(number(block - c), lesser(start, size), block)
+                for c in range(columns, 0, -1)
+            ),
+        ]
+
+    return _flat(f"fixed({block}, {columns})", queries, keys, at, bounds)
+
+
+def blocked(
+    block: int,
+    before: int = 0,
+    after: int = 0,
+    queries: Axes = None,
+    keys: Axes = None,
+    at: At = None,
+) -> KeySet:
+    """The query's own block of keys, with `before` blocks before it and `after` behind it."""
+    block = whole(block, "blocked: block", 1)
+    before, after = whole(before, "blocked: before"), whole(after, "blocked: after")
+
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        own = times(over(i, block), block)
+        first = plus(own, -before * block)
+        return [
+            Interval(
+                greater(first, number(0)) if before else lesser(first, size),
+                lesser(plus(own, (after + 1) * block), size),
+            )
+        ]
+
+    return _flat(f"blocked({block}, {before}, {after})", queries, keys, at, bounds)
+
+
+def sinks(count: int, queries: Axes = None, keys: Axes = None, at: At = None) -> KeySet:
+    """The first `count` keys (StreamingLLM, arXiv 2309.17453)."""
+    count = whole(count, "sinks: count", 1)
+
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        return [Interval(number(0), lesser(size, number(count)))]
+
+    return _flat(f"sinks({count})", queries, keys, at, bounds)
+
+
+def global_tokens(count: int, queries: Axes = None, keys: Axes = None, at: At = None) -> KeySet:
+    """The first `count` tokens are seen by all and see all (Longformer, arXiv 2004.05150)."""
+    count = whole(count, "global_tokens: count", 1)
+
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        first = pointwise("less", (i, number(count)))
+        end = pointwise("where", (first, size, lesser(size, number(count))))
+        return [Interval(number(0), end)]
+
+    return _flat(f"global_tokens({count})", queries, keys, at, bounds)
+
+
+def documents(lengths: Array, queries: Axes = None, keys: Axes = None, at: At = None) -> KeySet:
+    """Packed sequences: the keys of the query's own document.
+
+    Args:
+        lengths: whole numbers along one axis of their own, the tokens of each document in order;
+            what lies behind the last document is one more. Axes beyond it are batch axes.
+    """
+    from napkin.diagram import infer
+
+    n = lifted(lengths)
+    if n.kind != "int" or not n.axes:
+        raise InputError("documents: lengths must be an input of whole numbers, as in 'n:int'")
+    axis = n.axes[-1]
+    ends = infer.along("cumsum", n, (axis,))
+
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        passed = pointwise("less_equal", (ends, i))
+        begin = pointwise("where", (passed, ends, number(0)))
+        close = pointwise("where", (passed, size, ends))
+        first = infer.along("max", begin, (axis,), (float("-inf"),))
+        end = infer.along("min", close, (axis,), (float("inf"),))
+        return [Interval(greater(first, number(0)), lesser(end, size))]
+
+    return _flat("documents", queries, keys, at, bounds)

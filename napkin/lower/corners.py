@@ -1,0 +1,57 @@
+"""The least and the greatest value that a bound takes over the queries of a group.
+
+A bound that never falls along an axis is evaluated at the group's first or last query, in scalars;
+any other is computed for every query and reduced.
+"""
+
+from __future__ import annotations
+
+from napkin.diagram.infer import pointwise
+from napkin.diagram.node import Node, node, postorder, rewrite
+
+
+def corner(axis: str, which: str) -> Node:
+    """The first or last position of this group along an axis, as a scalar."""
+    return node("corner", params=(axis, which), kind="int")
+
+
+def rises(n: Node) -> bool:
+    """Whether `n` never falls as positions grow, by its operators alone."""
+    if n.op == "index" or n.op in {"size", "number", "scalar"}:
+        return True
+    if n.op in {"add", "maximum", "minimum"}:
+        return all(map(rises, n.args))
+    if n.op == "sub":
+        return rises(n.args[0]) and not n.args[1].axes and n.args[1].constant
+    if n.op in {"mul", "floordiv"}:
+        factor = n.args[1]
+        positive = factor.op == "number" and float(str(factor.params[0])) > 0
+        return positive and rises(n.args[0])
+    return False
+
+
+def at_corner(n: Node, which: str) -> Node:
+    """A rising bound at the group's first or last position, as a scalar."""
+
+    def change(old: Node, _: tuple[Node, ...]) -> Node | None:
+        return corner(old.axes[0], which) if old.op == "index" else None
+
+    return rewrite([n], change)[n]
+
+
+def clamped(n: Node) -> Node:
+    """A bound with positions past the end of an axis taken for the group's last: a padded lane
+    then asks for no key of its own."""
+
+    def change(old: Node, _: tuple[Node, ...]) -> Node | None:
+        if old.op != "index":
+            return None
+        return pointwise("minimum", (old, corner(old.axes[0], "last")))
+
+    return rewrite([n], change)[n]
+
+
+def corners(roots: list[Node]) -> list[tuple[str, str]]:
+    """The corners that terms are computed from."""
+    found = [n for n in postorder(roots) if n.op == "corner"]
+    return list(dict.fromkeys((str(n.params[0]), str(n.params[1])) for n in found))

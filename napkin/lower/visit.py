@@ -1,0 +1,267 @@
+"""The loops over the chunks that a key set asks for, as statements.
+
+For each box of the set, along each key axis: where the keys of the group's queries begin and end
+together, how many chunks that makes, and which run of chunks every query sees whole. The whole
+chunks have a loop without tests; the others are numbered past them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from napkin.derive.visits import Visits
+from napkin.diagram.keys.terms import Box
+from napkin.diagram.node import Node
+from napkin.lower import syntax as sx
+from napkin.lower.corners import at_corner, clamped, corners, rises
+from napkin.lower.emit import Emitter
+from napkin.lower.program import Loop, Program
+from napkin.lower.scope import Scope
+from napkin.lower.syntax import Expr
+
+Head = tuple[str, list[Expr], list[ast.stmt]]
+"""A loop's variable, the arguments of its range, and the statements that find its chunk."""
+
+
+class Visiting:
+    """Writes what the loops of one kernel visit."""
+
+    def __init__(self, program: Program, scope: Scope, emitter: Emitter, seen: Visits) -> None:
+        self.program, self.scope, self.emitter, self.seen = program, scope, emitter, seen
+        self.axes = seen.axes
+
+    def _name(self, axis: str, box: int, what: str) -> Expr:
+        return sx.name(self.scope.visit(axis, box, what))
+
+    def _block(self, axis: str) -> Expr:
+        return sx.name(self.scope.block(axis))
+
+    # --- before the loops -------------------------------------------------------------------
+
+    def prologue(self) -> list[ast.stmt]:
+        """Where the visits of every box begin and end."""
+        out: list[ast.stmt] = []
+        for i, box in enumerate(self.seen.boxes):
+            for axis, interval in zip(self.axes, box.intervals, strict=True):
+                first, end = self._least(interval.first), self._most(interval.end)
+                out += self._reach(axis, i, first, end)
+            if (i, True) in {(x.box, x.whole) for x in self.program.loops}:
+                out += self._whole(i, box)
+        # Corners and bounds are computed on the way, so they stand before what uses them.
+        found = self.emitter.statements
+        self.emitter.statements = []
+        roots = [n for b in self.seen.boxes for x in b.intervals for n in (x.first, x.end)]
+        return [*self._corners(roots), *found, *out]
+
+    def _corners(self, roots: Sequence[Node]) -> list[ast.stmt]:
+        used = corners([at_corner(n, w) for n in roots if rises(n) for w in ("first", "last")])
+        used += corners([clamped(n) for n in roots if not rises(n)])
+        out: list[ast.stmt] = []
+        for axis in dict.fromkeys(a for a, _ in used):
+            scope = self.scope
+            if self.program.tiles[axis] == 1:
+                place = sx.name(scope.position(axis))
+                out += [sx.assign(scope.corner(axis, w), place) for w in ("first", "last")]
+                continue
+            block = sx.name(scope.block(axis))
+            grouped = axis in self.program.kernel.group
+            first = sx.binary(sx.name(scope.group_id(axis)), "*", block) if grouped else sx.const(0)
+            out.append(sx.assign(scope.corner(axis, "first"), first))
+            past = sx.binary(sx.name(scope.corner(axis, "first")), "+", block)
+            last = sx.binary(
+                sx.call("tl.minimum", past, sx.name(scope.size(axis))), "-", sx.const(1)
+            )
+            out.append(sx.assign(scope.corner(axis, "last"), last))
+        return out
+
+    def _least(self, bound: Node) -> Expr:
+        return self._extreme(bound, "first", "min")
+
+    def _most(self, bound: Node) -> Expr:
+        return self._extreme(bound, "last", "max")
+
+    def _extreme(self, bound: Node, which: str, how: str) -> Expr:
+        if not self.program.shape(bound):
+            return self.emitter.value(bound)
+        if rises(bound):
+            return self.emitter.value(at_corner(bound, which))
+        bound = clamped(bound)
+        value = self.emitter.value(bound)
+        for _ in self.program.shape(bound):
+            value = sx.call(f"tl.{how}", value, axis=sx.const(0))
+        return value
+
+    def _reach(self, axis: str, box: int, first: Expr, end: Expr) -> list[ast.stmt]:
+        """The keys that some query of the group sees, and the chunks that hold them."""
+        block = self._block(axis)
+        if self.seen.prefix and box > 0:
+            first = sx.call("tl.maximum", first, self._name(axis, 0, "end"))
+        made = [
+            sx.assign(self.scope.visit(axis, box, "first"), first),
+            sx.assign(self.scope.visit(axis, box, "end"), end),
+        ]
+        if (box, True) in {(x.box, x.whole) for x in self.program.loops} or len(self.axes) > 1:
+            span = sx.binary(self._name(axis, box, "end"), "-", self._name(axis, box, "first"))
+            count = sx.call("tl.cdiv", sx.call("tl.maximum", span, sx.const(0)), block)
+            made.append(sx.assign(self.scope.visit(axis, box, "tiles"), count))
+        return made
+
+    def _whole(self, box: int, at: Box) -> list[ast.stmt]:
+        """The run of chunks that every query of the group sees whole."""
+        out: list[ast.stmt] = []
+        zero = sx.const(0)
+        for axis, interval in zip(self.axes, at.intervals, strict=True):
+            first, block = self._name(axis, box, "first"), self._block(axis)
+            tiles = self._name(axis, box, "tiles")
+            begin = self._extreme(interval.first, "last", "max")
+            stop = self._extreme(interval.end, "first", "min")
+            before = sx.call("tl.maximum", sx.binary(begin, "-", first), zero)
+            skip = sx.call("tl.minimum", sx.call("tl.cdiv", before, block), tiles)
+            inside = sx.call("tl.maximum", sx.binary(stop, "-", first), zero)
+            upto = sx.binary(inside, "//", block)
+            out.append(sx.assign(self.scope.visit(axis, box, "skip"), skip))
+            run = sx.binary(upto, "-", self._name(axis, box, "skip"))
+            run = sx.call("tl.maximum", run, zero)
+            for other in range(1 if self.seen.prefix else 0, box):
+                run = sx.call("tl.where", self._apart(box, other), run, zero)
+            out.append(sx.assign(self.scope.visit(axis, box, "whole"), run))
+        return out
+
+    def _apart(self, box: int, other: int) -> Expr:
+        """Whether the keys of two boxes lie apart: a key of both counts with the first only."""
+        tests: list[Expr] = []
+        for axis in self.axes:
+            for a, b in ((box, other), (other, box)):
+                tests.append(
+                    ast.Compare(
+                        self._name(axis, a, "end"), [ast.LtE()], [self._name(axis, b, "first")]
+                    )
+                )
+        apart: Expr = tests[0]
+        for test in tests[1:]:
+            apart = ast.BinOp(apart, ast.BitOr(), test)
+        return apart
+
+    # --- a loop -----------------------------------------------------------------------------
+
+    def head(self, loop: Loop) -> Head:
+        """The range of a loop, and where each of its chunks starts."""
+        assert loop.box is not None
+        split = (loop.box, True) in {(x.box, x.whole) for x in self.program.loops}
+        if len(self.axes) == 1:
+            return self._line(self.axes[0], loop.box, loop.whole, split)
+        return self._grid(loop.box, loop.whole, split)
+
+    def _line(self, axis: str, box: int, whole: bool, split: bool) -> Head:
+        scope = self.scope
+        start, block = scope.start(axis), self._block(axis)
+        first, end = self._name(axis, box, "first"), self._name(axis, box, "end")
+        if not split:
+            return start, [first, end, block], []
+        skip, run = self._name(axis, box, "skip"), self._name(axis, box, "whole")
+        tile = scope.visit(axis, 0, "tile")
+        at = sx.binary(first, "+", sx.binary(sx.name(tile), "*", block))
+        if whole:
+            return tile, [skip, sx.binary(skip, "+", run)], [sx.assign(start, at)]
+        turn = scope.visit(axis, 0, "turn")
+        left = sx.binary(self._name(axis, box, "tiles"), "-", run)
+        find = sx.assign(tile, _past(sx.name(turn), skip, run))
+        return turn, [left], [find, sx.assign(start, at)]
+
+    def _grid(self, box: int, whole: bool, split: bool) -> Head:
+        """Several key axes: one number for each tile of the box, the last axis fastest."""
+        turn = "_".join(self.axes) + "_turn"
+        tiles = [self._name(a, box, "tiles") for a in self.axes]
+        if whole or not split:
+            run = [self._name(a, box, "whole") for a in self.axes] if whole else tiles
+            out = self._digits(sx.name(turn), run)
+            if whole:
+                skips = [self._name(a, box, "skip") for a in self.axes]
+                out += [
+                    sx.assign(self._tile(a), sx.binary(sx.name(self._tile(a)), "+", s))
+                    for a, s in zip(self.axes, skips, strict=True)
+                ]
+            return turn, [sx.chain("*", run)], [*out, *self._starts(box)]
+        return self._shell(box, turn)
+
+    def _shell(self, box: int, turn: str) -> Head:
+        """The tiles around the whole ones, in slabs: outside the run of the first axis; within it
+        and outside that of the second; and so on."""
+        axes, at = self.axes, sx.name(turn)
+        tiles = [self._name(a, box, "tiles") for a in axes]
+        runs = [self._name(a, box, "whole") for a in axes]
+        slabs = [
+            [*runs[:i], sx.binary(tiles[i], "-", runs[i]), *tiles[i + 1 :]]
+            for i in range(len(axes))
+        ]
+        out: list[ast.stmt] = []
+        ends: list[Expr] = []
+        for i, slab in enumerate(slabs[:-1]):
+            count = sx.chain("*", slab)
+            ends.append(
+                self._set(out, f"slab_{i}", sx.binary(ends[-1], "+", count) if ends else count)
+            )
+        within = [sx.less(at, e) for e in ends]
+        begins = [at, *(sx.binary(at, "-", e) for e in ends)]
+        place = self._set(out, "in_slab", _pick(within, begins))
+        widths = [
+            self._set(out, f"{a}_width", _pick(within, [s[i] for s in slabs]))
+            for i, a in enumerate(axes)
+        ]
+        out += self._digits(place, widths)
+        for i, a in enumerate(axes):
+            tile, skip = sx.name(self._tile(a)), self._name(a, box, "skip")
+            # Before the slab of this axis the tile is any, in it outside the run, after it inside.
+            cases = [*[tile] * i, _past(tile, skip, runs[i])]
+            cases += [sx.binary(tile, "+", skip)] * (len(axes) > i + 1)
+            out.append(sx.assign(self._tile(a), _pick(within[: len(cases) - 1], cases)))
+        total = sx.binary(sx.chain("*", tiles), "-", sx.chain("*", runs))
+        return turn, [total], [*out, *self._starts(box)]
+
+    def _set(self, out: list[ast.stmt], name: str, value: Expr) -> Expr:
+        target = self.scope.visit(self.axes[0], 0, name)
+        out.append(sx.assign(target, value))
+        return sx.name(target)
+
+    def _tile(self, axis: str) -> str:
+        return self.scope.visit(axis, 0, "tile")
+
+    def _digits(self, number: Expr, radix: Sequence[Expr]) -> list[ast.stmt]:
+        """A number as digits in mixed radix: the tile along each axis."""
+        out: list[ast.stmt] = []
+        for i, a in enumerate(self.axes):
+            digit = number
+            below = radix[i + 1 :]
+            if below:
+                digit = sx.binary(digit, "//", sx.chain("*", below))
+            if i > 0:
+                digit = sx.binary(digit, "%", radix[i])
+            out.append(sx.assign(self._tile(a), digit))
+        return out
+
+    def _starts(self, box: int) -> list[ast.stmt]:
+        return [
+            sx.assign(
+                self.scope.start(a),
+                sx.binary(
+                    self._name(a, box, "first"),
+                    "+",
+                    sx.binary(sx.name(self._tile(a)), "*", self._block(a)),
+                ),
+            )
+            for a in self.axes
+        ]
+
+
+def _past(number: Expr, skip: Expr, run: Expr) -> Expr:
+    """The tile of this number among those outside a run."""
+    return sx.call("tl.where", sx.less(number, skip), number, sx.binary(number, "+", run))
+
+
+def _pick(tests: Sequence[Expr], cases: Sequence[Expr]) -> Expr:
+    """The case of the first test that holds, or the last case."""
+    out = cases[-1]
+    for test, case in reversed(list(zip(tests, cases[:-1], strict=True))):
+        out = sx.call("tl.where", test, case, out)
+    return out

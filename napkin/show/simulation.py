@@ -1,0 +1,202 @@
+"""Simulations as they are asked for and read: shapes such as 30x48x80, tables, plots."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from napkin.cost.simulate import Simulation, group_tiles, shape_text
+from napkin.cost.sweep import Sweep
+from napkin.diagram.keys.neighbors import Window
+from napkin.errors import InputError, did_you_mean
+from napkin.show.console import table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_SHAPE = re.compile(r"[0-9]+(x[0-9]+)*", re.ASCII)
+_FORMATS = ("svg", "png", "pdf")
+_DIGITS = 15
+"""More digits than any size has: a longer number is not even read."""
+
+
+def parse_shape(text: str, option: str) -> tuple[int, ...]:
+    """Whole numbers joined by x, as in 30x48x80.
+
+    Raises:
+        InputError: `text` is something else.
+    """
+    if not _SHAPE.fullmatch(text.strip()):
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        raise InputError(
+            f"{option} {shown!r}: write whole numbers joined by x, one for every axis, as in "
+            "30x48x80"
+        )
+    parts = text.strip().split("x")
+    for part in parts:
+        if len(part) > _DIGITS:
+            raise InputError(f"{option}: a number of {len(part)} digits is too large")
+    return tuple(int(p) for p in parts)
+
+
+def per_axis(text: str, option: str) -> int | tuple[int, ...]:
+    """`parse_shape`, where one number stands for every axis."""
+    values = parse_shape(text, option)
+    return values[0] if len(values) == 1 else values
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def view(found: Simulation | Sweep) -> Table:
+    """One simulation, a measure each line; or the problems of a sweep, best first."""
+    return _measures(found) if isinstance(found, Simulation) else _problems(found)
+
+
+def _measures(found: Simulation) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=found.problem, title_justify="left", title_style="bold", box=box.SIMPLE,
+                 show_header=False)  # fmt: skip
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, text in _rows(found):
+        made.add_row(name, text)
+    return made
+
+
+def _rows(s: Simulation) -> Iterable[tuple[str, str]]:
+    yield (
+        "speed-up bound",
+        f"{s.speedup_bound:.2f}x: {s.tiles_dense:,} key tiles dense, {s.tiles_worst:,} at worst",
+    )
+    yield "speed-up, mean", f"{s.speedup_mean:.2f}x: where idle cores take work from the worst tile"
+    yield "speed-up, FLOP-wise", f"{s.speedup_flops:.2f}x: tokens by keys of a window"
+    if s.end_to_end is not None:
+        yield "end to end", f"{s.end_to_end:.2f}x: attention is {s.share:.0%} of the run"
+    yield "pairs of tiles", f"{s.visited:,} visited"
+    for name, count, why in (
+        ("full", s.full, "no mask"),
+        ("partial", s.partial, "a mask by coordinates"),
+        ("padding only", s.padding, "a check against the end"),
+    ):
+        yield f"  {name}", f"{count:,} = {count / s.visited:.1%}: {why}"
+
+
+def _problems(found: Sweep) -> Table:
+    first = found.results[0]
+    numbers = ("bound", "mean", "worst", "dense", "full")
+    extra = () if first.share is None else ("end to end",)
+    made = table(
+        "stride", "q tile", "kv tile", *numbers, *extra, right=(*numbers, *extra),
+        title=f"{first.speedup_flops:.2f}x FLOP-wise; {found.tried:,} problems, "
+              "least work first; a stride stands only where it gains over all smaller ones",
+    )  # fmt: skip
+    for s in found.results:
+        more = () if s.end_to_end is None else (f"{s.end_to_end:.2f}x",)
+        made.add_row(
+            *(shape_text(v) for v in (s.stride, s.q_tile, s.kv_tile)),
+            f"{s.speedup_bound:.2f}x",
+            f"{s.speedup_mean:.2f}x",
+            f"{s.tiles_worst:,}",
+            f"{s.tiles_dense:,}",
+            f"{s.full_share:.0%}",
+            *more,
+        )
+    return made
+
+
+# --- plots --------------------------------------------------------------------------------------
+
+
+def check_plot(path: Path) -> None:
+    """Check that a plot can be made, before the work that it shows.
+
+    Raises:
+        InputError: the file's ending is none that can be written, or matplotlib is missing.
+    """
+    ending = path.suffix.removeprefix(".").lower()
+    if ending not in _FORMATS:
+        raise InputError(
+            f"--plot {path}: the ending says what to write; {did_you_mean(ending, _FORMATS)}"
+        )
+    _figure()
+
+
+def _figure() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError(
+            "--plot needs matplotlib, which is not installed; pip install 'napkin[report]'"
+        ) from None
+    return Figure
+
+
+def write_plot(path: Path, found: Simulation | Sweep) -> None:
+    """Draw a simulation (what each tile of queries visits) or a sweep (its speed-ups).
+
+    Raises:
+        InputError: see `check_plot`; or the file cannot be written.
+    """
+    import matplotlib
+
+    from napkin.show.files import write_file
+
+    check_plot(path)
+    # The same picture for the same numbers: no dates, and names that no chance picks.
+    with matplotlib.rc_context({"svg.hashsalt": "napkin", "svg.fonttype": "none"}):
+        figure = _tiles(found) if isinstance(found, Simulation) else _bars(found.results)
+        out = io.BytesIO()
+        ending = path.suffix.removeprefix(".").lower()
+        dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[ending]
+        figure.savefig(out, format=ending, metadata=dated)
+    write_file(path, out.getvalue())
+
+
+def _tiles(s: Simulation) -> Any:
+    """For each axis, the key tiles that its tiles of queries visit."""
+    dims = len(s.layout)
+    figure = _figure()(figsize=(8, 1.2 + 1.8 * dims), layout="constrained")
+    figure.suptitle(f"{s.problem}\nspeed-up bound {s.speedup_bound:.2f}", fontsize=10)
+    panels = figure.subplots(dims, squeeze=False)[:, 0]
+    for a, axes in enumerate(panels):
+        w = Window(s.kernel_size[a], s.stride[a], s.dilation[a], s.is_causal[a])
+        length = -(-s.layout[a] // w.dilation)
+        tile = s.q_tile[a]
+        visited, whole, full = group_tiles(length, w, tile, s.kv_tile[a], s.kv_tiling)
+        base = 0 * visited
+        for name, count in (
+            ("full", full), ("padding only", whole - full), ("partial", visited - whole)
+        ):  # fmt: skip
+            starts = [i * tile for i in range(len(visited))]
+            axes.bar(starts, count, tile * 0.9, base, align="edge", label=name)
+            base = base + count
+        group = f" of a dilation group (every {w.dilation}th token)" if w.dilation > 1 else ""
+        axes.set_xlabel(f"first query of a tile along axis {a}{group}")
+        axes.set_ylabel("key tiles")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower right", ncols=3)
+    return figure
+
+
+def _bars(results: Sequence[Simulation]) -> Any:
+    """Bound and mean of each result, and the FLOP-wise speed-up that neither passes."""
+    rows = range(len(results))
+    figure = _figure()(figsize=(8, 1.4 + 0.3 * len(results)), layout="constrained")
+    axes = figure.subplots()
+    axes.barh([i - 0.2 for i in rows], [s.speedup_bound for s in results], 0.4, label="bound")
+    axes.barh([i + 0.2 for i in rows], [s.speedup_mean for s in results], 0.4, label="mean")
+    axes.axvline(results[0].speedup_flops, color="black", linestyle=":", label="FLOP-wise")
+    labels = [
+        f"{shape_text(s.stride)}, {shape_text(s.q_tile)} / {shape_text(s.kv_tile)}" for s in results
+    ]
+    axes.set_yticks(list(rows), labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("speed-up over dense attention")
+    axes.set_ylabel("stride, tiles of queries / keys")
+    figure.legend(loc="outside lower right", ncols=3)
+    return figure

@@ -181,7 +181,9 @@ def simulate_tiles(
     ],
     stride: Annotated[
         str | None,
-        typer.Option("--stride", metavar="SHAPE", help="1 if not given.", show_default=False),
+        typer.Option(
+            "--stride", metavar="SHAPE", help="1, or with --sweep every one.", show_default=False
+        ),
     ] = None,
     dilation: Annotated[str, typer.Option("--dilation", metavar="SHAPE")] = "1",
     causal: Annotated[

@@ -18,7 +18,7 @@ from napkin.diagram.node import REDUCTIONS, Node, factors, inside_sums, over, po
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 
-SPECIAL = frozenset({"exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "pow", "div"})
+SPECIAL = frozenset({"exp", "exp2", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "pow", "div"})
 """Operators that the special-function unit serves."""
 
 

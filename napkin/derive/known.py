@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from napkin.derive.meaning import sign
 from napkin.derive.terms import identity, is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.diagram.operators import POINTWISE
@@ -72,6 +73,11 @@ def _pointwise(n: Node, where: Where, known: Known) -> float | None:
         within = [at(p) for p in factors(n) if depends(p, where) or p.op == "number"]
         if 0.0 in within and all(v is not None and math.isfinite(v) for v in within):
             return 0.0
+        scaled = [v for v in within if v is not None and math.isinf(v)]
+        others = [p for p in factors(n) if not depends(p, where) and p.op != "number"]
+        plain = all(v is not None and v > 0 for v in within if v not in scaled)
+        if len(scaled) == 1 and plain and all(sign(p) == "positive" for p in others):
+            return scaled[0]
     values = [at(a) for a in n.args]
     if n.op == "div" and values[0] == 0.0 and values[1] is not None and math.isnan(values[1]):
         return 0.0

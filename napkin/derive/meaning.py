@@ -32,7 +32,7 @@ class NotSeparable(Exception):
 
 def sign(n: Node) -> Sign:
     """What is known of the sign of every finite value of `n`."""
-    if n.op in {"exp", "size", "ones", "sigmoid", "rsqrt"}:
+    if n.op in {"exp", "exp2", "size", "ones", "sigmoid", "rsqrt"}:
         return "positive"
     if n.op == "index":
         return "nonnegative"
@@ -42,6 +42,8 @@ def sign(n: Node) -> Sign:
     inner: list[Sign] = [sign(a) for a in n.args]
     if n.op in {"sqrt", "abs"}:
         return inner[0] or "nonnegative"
+    if n.op == "pow" and inner[0] == "positive":
+        return "positive"
     if n.op == "mul" and n.args[0] is n.args[1]:
         return inner[0] or "nonnegative"
     if n.op == "where":

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from napkin.derive.terms import identity
-from napkin.diagram.node import Kind, Node
+from napkin.diagram.node import FLOOR, Kind, Node, number
 from napkin.diagram.operators import POINTWISE
 from napkin.lower import syntax as sx
 from napkin.lower.syntax import Expr
@@ -28,7 +28,8 @@ def pointwise(n: Node, values: Sequence[Expr]) -> tuple[Expr, str]:
     if n.op == "pow" and n.args[1].kind != "real":
         return sx.call("power", *values), "power"
     made = sx.pattern(POINTWISE[n.op].triton, values)
-    if n.op in {"maximum", "minimum"} and n.kind == "real" and not any(map(stabilises, n.args)):
+    held = any(stabilises(a) or a is number(FLOOR) for a in n.args)
+    if n.op in {"maximum", "minimum"} and n.kind == "real" and not held:
         assert isinstance(made, ast.Call)
         made.keywords.append(ast.keyword("propagate_nan", sx.name("tl.PropagateNan.ALL")))
     return made, ""

@@ -16,6 +16,7 @@ from napkin.derive.terms import is_read
 from napkin.derive.visits import Visits
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, over, postorder
 from napkin.diagram.operators import POINTWISE
+from napkin.lower.base2 import in_base_two
 from napkin.lower.masks import masked
 
 
@@ -89,13 +90,16 @@ def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
     s, seen = kernel.stream, kernel.visits
     # Lanes past the keys of a visit lie outside the key set, whose test tells them apart.
     padded = [a for a in tiled if seen is None or a not in s.axes]
+    stored = [e.node for p in s.passes for e in p.emits]
     tails = [e.node for e in s.tails]
-    plain = masked(kernel.terms if seen is None else tails, padded)
+    two = in_base_two(s.passes, [*stored, *tails])
+    terms = [two[n] for n in (kernel.terms if seen is None else tails)]
+    plain = masked(terms, padded)
     made: list[Loop] = []
     for part, p in enumerate(s.passes):
-        steps = {x.name: x.step for x in p.states}
+        steps = {x.name: two[x.step] for x in p.states}
         if seen is None:
-            emits = {e.output: plain[e.node] for e in p.emits}
+            emits = {e.output: plain[two[e.node]] for e in p.emits}
             made.append(Loop(part, {k: plain[n] for k, n in steps.items()}, emits))
             continue
         for box, whole in visited(seen):
@@ -104,7 +108,7 @@ def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
             chosen = {k: done[inside[n]] for k, n in steps.items()}
             made.append(Loop(part, chosen, {}, box, whole))
     loops = tuple(made)
-    ends = {e.output: plain[e.node] for e in s.tails}
+    ends = {e.output: plain[two[e.node]] for e in s.tails}
     roots = [n for loop in loops for n in (*loop.steps.values(), *loop.emits.values())]
     roots += ends.values()
     constants = tuple(_constants(roots))

@@ -115,10 +115,15 @@ class Scope:
             inner = n.args[0]
             base = self.program.kernel.names.get(inner)
             named = f"{base}_in" if base else None
+        if n.op == "where" and named is None:
+            inner = self.program.kernel.names.get(n.args[1])
+            named = f"{inner}_in" if inner else None
         below = [a for a in postorder([n]) if a.op in LEAVES and a.op != "number"]
-        if n.op == "exp" and below and all(a.op == "state" for a in below):
+        if n.op in {"exp", "exp2"} and "state" in {a.op for a in below} and all(
+            a.op == "state" or a.constant for a in below
+        ):
             named = "repair"
-        return self._name(n, named or {"exp": "p", "max": "top", "sum": "total"}.get(n.op, "t"))
+        return self._name(n, named or {"exp": "p", "exp2": "p", "max": "top", "sum": "total"}.get(n.op, "t"))
 
     def state(self, name: str) -> str:
         """A carried value."""

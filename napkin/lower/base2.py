@@ -1,0 +1,107 @@
+"""Exponentials to base 2, with what scales their argument folded in.
+
+A GPU has 2**x and not e**x. In a streamed softmax the scores c t, with a positive constant c, are
+held unscaled: max_x c t = c max_x t, so the state is the maximum of t, and exp(c t - c m) becomes
+exp2(b t - b m) with b = c log2(e), one multiply-add per score; b m is computed once per row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from napkin.derive.fold import Pass, State
+from napkin.derive.meaning import sign
+from napkin.diagram.infer import pointwise
+from napkin.diagram.node import FLOOR, Node, node, number, postorder, rewrite
+
+_LOG2E = math.log2(math.e)
+_ONE = number(1.0)
+_TAGS = ("old", "new")
+
+
+def in_base_two(
+    passes: Sequence[Pass], terms: Iterable[Node]
+) -> dict[Node, Node]:
+    """The steps of `passes` and `terms`, which may read their states, with exponentials to base 2
+    where a running maximum keeps them in range."""
+    steps = [s.step for p in passes for s in p.states]
+    roots = [*steps, *terms]
+    held = [s for p in passes for s in p.states if _is_maximum(s)]
+    used = {m for n in postorder(roots) if n.op == "exp" for m in _states(n)}
+    scale = {s.name: _factored(s.step.args[1].args[0])[0] for s in held}
+    # Without a constant to fold in, log2(e) itself would take the largest scores out of range.
+    held = [s for s in held if s.leaf("new") in used and scale[s.name] is not _ONE]
+    if not held:
+        return {n: n for n in roots}
+    leaves = {s.leaf(tag): s.name for s in held for tag in _TAGS}
+
+    def change(old: Node, args: tuple[Node, ...]) -> Node | None:
+        if old.op == "exp" and _of_states(old, leaves):
+            return pointwise("exp2", (_times(args[0], _LOG2E),))
+        return None
+
+    known = {leaf: _scaled(leaf, scale[name]) for leaf, name in leaves.items()}
+    done = rewrite(roots, change, known)
+    for s in held:
+        chunk = s.step.args[1]
+        raw = _factored(done[chunk.args[0]])[1]
+        largest = node(chunk.op, (raw,), chunk.params, chunk.axes, chunk.kind)
+        done[s.step] = pointwise(s.step.op, (s.leaf("old"), largest))
+    return done
+
+
+def _is_maximum(s: State) -> bool:
+    if s.kind != "real" or s.held != "fold" or s.init != FLOOR or s.step.op != "maximum":
+        return False
+    return s.step.args[0] is s.leaf("old") and s.step.args[1].op == "max"
+
+
+def _states(n: Node) -> set[Node]:
+    return {m for m in postorder([n]) if m.op == "state"}
+
+
+def _of_states(n: Node, leaves: Mapping[Node, str]) -> bool:
+    """Whether an exponential is kept in range by one of these maxima: exp(... - m)."""
+    inner = n.args[0]
+    return inner.op == "sub" and inner.args[1] in leaves
+
+
+def _factored(n: Node) -> tuple[Node, Node]:
+    """A positive constant c and a term t with n = c t."""
+    if n.op == "mul":
+        for c, t in (n.args, n.args[::-1]):
+            if c.constant and not c.axes and sign(c) == "positive":
+                inner, rest = _factored(t)
+                return _product(c, inner), rest
+    if n.op == "where" and n.args[2] in (number(-math.inf), number(math.inf)):
+        c, t = _factored(n.args[1])
+        return c, pointwise("where", (n.args[0], t, n.args[2]))
+    return _ONE, n
+
+
+def _product(a: Node, b: Node) -> Node:
+    if a is _ONE:
+        return b
+    return a if b is _ONE else pointwise("mul", (a, b))
+
+
+def _scaled(leaf: Node, c: Node) -> Node:
+    """The maximum itself from the one that is held."""
+    return pointwise("mul", (leaf, c))
+
+
+def _times(n: Node, factor: float) -> Node:
+    """`n` times a number, folded into the constants of its terms."""
+    if n.op == "sub":
+        a, b = n.args
+        return pointwise("sub", (_times(a, factor), _row(_times(b, factor))))
+    if n.op in {"mul", "where"}:
+        c, t = _factored(n)
+        return pointwise("mul", (t, _product(number(factor), c)))
+    return pointwise("mul", (n, number(factor)))
+
+
+def _row(n: Node) -> Node:
+    """A scaled maximum, kept finite: before the first score it is the lowest float."""
+    return pointwise("maximum", (n, number(FLOOR)))

@@ -13,9 +13,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.keys.compressed import compress, spread
 from napkin.diagram.keys.keyset import KeySet
 from napkin.diagram.keys.neighbors import neighborhood
 from napkin.diagram.keys.patterns import (
+    bigbird,
     blocked,
     causal,
     dilated,
@@ -48,6 +50,7 @@ from napkin.diagram.language import (
     softmax,
     sort,
     sqrt,
+    take,
     tanh,
     where,
 )
@@ -73,10 +76,11 @@ _LAZY = {
 
 __all__ = [
     "Array", "Diagram", "InputError", "KeySet", "Machine", "NapkinError", "Plan", "Refusal", "abs",
-    "blocked", "cast", "causal", "contract", "cumsum", "derive", "diagram", "dilated", "documents",
-    "erf", "exp", "fixed", "gelu", "global_tokens", "index", "log", "machine", "maximum",
-    "minimum", "neighborhood", "reduce", "rename", "rsqrt", "sigmoid", "silu", "simulate", "sinks",
-    "size", "sliding", "softmax", "sort", "sqrt", "strided", "tanh", "where",
+    "bigbird", "blocked", "cast", "causal", "compress", "contract", "cumsum", "derive", "diagram",
+    "dilated", "documents", "erf", "exp", "fixed", "gelu", "global_tokens", "index", "log",
+    "machine", "maximum", "minimum", "neighborhood", "reduce", "rename", "rsqrt", "sigmoid", "silu",
+    "simulate", "sinks", "size", "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take",
+    "tanh", "where",
 ]  # fmt: skip
 
 

@@ -146,6 +146,8 @@ def _adapt() -> None:
       `create_masked_store` of the builder; atomics in two methods of their own.
     * A masked load with no `other` is undefined on a GPU where it is masked off, zero in the
       interpreter; here it is NaN, so a kernel that leans on the zero shows.
+    * A comparison of scalars that is spread over a tile holds whole numbers in the interpreter; a
+      mask is made of truth values.
     * `_patch_lang` rewrites `triton.language` for each call of each jitted function. This process
       does nothing but interpret, so once is enough, and a launch is many times faster.
     """
@@ -154,14 +156,15 @@ def _adapt() -> None:
     rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas
 
     def masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **more: Any) -> Any:
-        live = np.asarray(mask.data)
+        live = mask.data = np.asarray(mask.data, np.bool_)
         _memory.touch(ptrs.data, live, _width(ptrs), ("read",))
         if other is None and not live.all():
             other = _undefined(ptrs)
         return load(self, ptrs, mask, other, *rest, **more)
 
     def masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        _memory.touch(ptrs.data, np.asarray(mask.data), _width(ptrs), ("write",))
+        mask.data = np.asarray(mask.data, np.bool_)
+        _memory.touch(ptrs.data, mask.data, _width(ptrs), ("write",))
         return store(self, ptrs, value, mask, *rest)
 
     def atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:

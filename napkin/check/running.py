@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from napkin.check.arrays import DeviceArray, empty, to_device
+from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.check.interpret import Argument
 from napkin.check.interpret import run as interpret
 from napkin.cost.traffic import Direction, item_dtype
@@ -32,10 +32,12 @@ class Ran:
     Attributes:
         tensors: every tensor, by its name in the plan.
         moved: for each kernel, bytes by (the plan's tensor name, direction), as counted.
+        described: for each kernel, whether it read boxes through tensor descriptors.
     """
 
     tensors: Mapping[str, DeviceArray]
     moved: tuple[Mapping[tuple[str, Direction], int], ...]
+    described: tuple[bool, ...]
 
 
 def launch_of(
@@ -43,10 +45,22 @@ def launch_of(
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
     strides: Mapping[str, Sequence[int]],
+    aligned: bool = True,
 ) -> Launch:
-    """The launch of one kernel; `strides` are by the plan's tensor names, in values."""
+    """The launch of one kernel; `strides` are by the plan's tensor names, in values, and `aligned`
+    says whether tensor descriptors may serve them."""
     own = {theirs: strides[ours] for theirs, ours in k.binding.items()}
-    return launch(k.program, k.written, sizes, scalars, own)
+    return launch(k.program, k.written, sizes, scalars, own, aligned)
+
+
+def bound_to(
+    name: str, call: Launch, k: PlannedKernel, tensors: Mapping[str, DeviceArray]
+) -> Argument:
+    """What one run-time argument of a launch is bound to."""
+    if name not in call.tensors:
+        return call.scalars[name]
+    tensor = tensors[k.binding[call.tensors[name]]]
+    return Descriptor(tensor, call.boxes[name]) if name in call.boxes else tensor
 
 
 def run_kernels(
@@ -67,15 +81,13 @@ def run_kernels(
         shape = [sizes[a] for a in axes]
         tensors[name] = empty(shape, SPELLING[item_dtype(kind, plan.dtype)])
     moved: list[Mapping[tuple[str, Direction], int]] = []
+    described: list[bool] = []
     for k in plan.kernels:
         strides = {t: tensors[t].strides for t in k.binding.values()}
         call = launch_of(k, sizes, scalars, strides)
         counted: dict[tuple[str, Direction], int] = {}
         if call.grid:
-            args: list[Argument] = [
-                tensors[k.binding[call.tensors[a]]] if a in call.tensors else call.scalars[a]
-                for a in call.order
-            ]
+            args = [bound_to(a, call, k, tensors) for a in call.order]
             traffic = interpret(plan.source, k.name, (call.grid,), args, call.constexprs)
             for argument, tensor in call.tensors.items():
                 key = k.binding[tensor]
@@ -87,7 +99,8 @@ def run_kernels(
                     if count:
                         counted[key, direction] = counted.get((key, direction), 0) + count
         moved.append(counted)
-    return Ran(tensors, tuple(moved))
+        described.append(bool(call.boxes))
+    return Ran(tensors, tuple(moved), tuple(described))
 
 
 def outputs_of(plan: Plan) -> list[tuple[str, tuple[str, ...], Any]]:

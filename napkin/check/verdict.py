@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from napkin.check.arrays import DeviceArray, to_device
+from napkin.check.arrays import Descriptor, DeviceArray, to_device
 from napkin.check.compile import Job, resources_many, specialise
+from napkin.check.inputs import whole_numbers
 from napkin.check.running import SPELLING, launch_of, outputs_of, run_kernels
 from napkin.check.worker import KernelError
 from napkin.cost.traffic import item_dtype
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import close_to
 from napkin.errors import NapkinError
+from napkin.lower.descriptors import MIN_CAPABILITY
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.samples import Case, cases
@@ -203,9 +205,10 @@ def draw(
         shape = [sizes[a] for a in n.axes]
         if n.kind == "real":
             value = rng.normal(size=shape)
+        elif n.kind == "int":
+            value = whole_numbers(diagram, n, shape, sizes, rng)
         else:
-            others = [sizes[a] for a in diagram.axes if a not in n.axes] or [2]
-            value = rng.integers(0, max(others) if n.kind == "int" else 2, size=shape)
+            value = rng.integers(0, 2, size=shape)
         order = None
         if flip and len(shape) > 1:
             order, flip = tuple(reversed(range(len(shape)))), False
@@ -227,17 +230,17 @@ def run_case(
     except KernelError as error:
         raise CheckFailed(f"{plan.name}, {case.name}: {error}") from None
     limit = TOLERANCE[plan.dtype]
-    # Key sets may ask for the values of inputs of whole numbers.
+    # Key sets may ask for the values of arrays of whole numbers.
     given = {
-        t: a.data for t, a in inputs.items() if a.data.dtype.kind in "iu" and a.dtype != "bf16"
+        t: a.data for t, a in ran.tensors.items() if a.data.dtype.kind in "iu" and a.dtype != "bf16"
     }
     values: list[ValueRow] = []
     for o, w in zip(diagram.outputs, wanted, strict=True):
         found = ran.tensors[plan.tensor_of[o.name]].to_float64()
         values.append(ValueRow(case.name, o.name, close_to(found, w), limit))
     traffic: list[TrafficRow] = []
-    for k, counted in zip(plan.kernels, ran.moved, strict=True):
-        wanted_bytes = k.bytes_at(plan.full(sizes), given)
+    for k, counted, boxed in zip(plan.kernels, ran.moved, ran.described, strict=True):
+        wanted_bytes = k.bytes_at(plan.full(sizes), given, boxed)
         predicted = {(k.binding[t], str(d)): n for (t, d), n in wanted_bytes.items()}
         seen = {(t, str(d)): n for (t, d), n in counted.items()}
         for key in dict.fromkeys([*predicted, *seen]):
@@ -268,13 +271,15 @@ def _job(plan: Plan, k: PlannedKernel, arch: str) -> Job:
     shapes = {t: [sizes[a] for a in axes] for t, axes, _ in _tensors(plan)}
     strides = {t: contiguous(shape) for t, shape in shapes.items()}
     scalars = plan.diagram.check_scalars({})
-    call = launch_of(k, sizes, scalars, strides)
+    capability = int(arch.removeprefix("sm_"))
+    call = launch_of(k, sizes, scalars, strides, capability >= MIN_CAPABILITY)
     kinds = {t: kind for t, _, kind in _tensors(plan)}
     args: dict[str, Any] = {}
     for a in call.order:
         if a in call.tensors:
             kind = kinds[k.binding[call.tensors[a]]]
-            args[a] = to_device(np.zeros(1), SPELLING[item_dtype(kind, plan.dtype)])
+            made = to_device(np.zeros(1), SPELLING[item_dtype(kind, plan.dtype)])
+            args[a] = Descriptor(made, call.boxes[a]) if a in call.boxes else made
         else:
             args[a] = call.scalars[a]
     special = specialise(args)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import sympy
@@ -21,6 +21,9 @@ from napkin.diagram.symbols import MEMORY
 from napkin.errors import InputError
 
 Number: TypeAlias = int | float
+
+_TOUCH = 1e-10
+"""Relative distance within which the memory is full."""
 
 _LARGE = 2.0**100
 """A memory that dwarfs the constants of the canonical regime."""
@@ -117,6 +120,11 @@ def optimum(
     cost, use = program.cost.fixed(held), program.use.fixed(held)
     found = solve_exactly(cost, use.varying(), room) if solvable else None
     exact = found is not None
+    full = memory is not None and sum(numeric.use.terms.values()) >= memory * (1 - _TOUCH)
+    if found is not None and full and sympy.nan in found.tiles.values():
+        # A tile may be 0/0 in symbols; where the memory just holds tiles of size 1 it is 1.
+        found = replace(found, tiles=dict.fromkeys(found.tiles, sympy.Integer(1)))
+        held.update(found.tiles)
     if found is None:
         found = solve_leading(cost, use, room)
         held.update({v: g for v, g in found.tiles.items() if g == 1 and v not in found.arbitrary})

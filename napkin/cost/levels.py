@@ -23,10 +23,12 @@ class Held:
     Attributes:
         streamed_operands: operands of products that are read chunk by chunk (shared memory, as
             many copies as the pipeline is deep), with their tensors.
-        fixed_operands: operands read once (shared memory), with their tensors.
+        fixed_operands: operands read once, or at computed addresses, which no pipeline copies ahead
+            (shared memory), with their tensors.
         states: accumulators (registers, float32, for the whole loop).
         chunk: the largest arrays computed from a chunk (registers, float32).
         products: rows, columns and reduced axes of every matrix product.
+        addressed: the tiles that are read at an address for each value (registers).
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -34,6 +36,11 @@ class Held:
     states: tuple[Axes, ...]
     chunk: tuple[Axes, ...]
     products: tuple[tuple[Axes, Axes, Axes], ...]
+    addressed: tuple[Axes, ...] = ()
+
+
+ADDRESS_BYTES = 8
+"""Bytes of registers for the address of one value."""
 
 
 def held(kernel: Kernel) -> Held:
@@ -53,9 +60,10 @@ def held(kernel: Kernel) -> Held:
             continue
         products[shape] = None
         operands.update((p, None) for p in parts if is_read(p) and set(over(n)) & set(p.axes))
-    carried = kernel.stream.carried
-    streamed = tuple((tensor_of(p), p.axes) for p in operands if carried(p.axes))
-    fixed = tuple((tensor_of(p), p.axes) for p in operands if not carried(p.axes))
+    ahead = [p for p in operands if kernel.stream.carried(p.axes) and not p.args]
+    streamed = tuple((tensor_of(p), p.axes) for p in ahead)
+    fixed = tuple((tensor_of(p), p.axes) for p in operands if p not in ahead)
+    addressed = [n.axes for n in postorder(kernel.terms) if is_read(n) and n.args]
     computed = [
         n.axes
         for n in postorder(kernel.terms)
@@ -69,6 +77,7 @@ def held(kernel: Kernel) -> Held:
         tuple(s.axes for s in kernel.stream.states),
         tuple(dict.fromkeys([*computed, *spread])),
         tuple(products),
+        tuple(dict.fromkeys(addressed)),
     )
 
 
@@ -87,6 +96,18 @@ def product_shape(n: Node, parts: list[Node]) -> tuple[Axes, Axes, Axes] | None:
     return None
 
 
+def batched(kernel: Kernel) -> frozenset[str]:
+    """Axes that both sides of a matrix product carry, and its result: one product for each
+    position of them."""
+    out = set[str]()
+    for n in postorder(kernel.terms):
+        parts = [p for p in factors(n.args[0]) if p.axes] if n.op == "sum" else []
+        if parts and product_shape(n, parts) is not None:
+            inner = [set(p.axes) for p in parts if set(over(n)) & set(p.axes)]
+            out |= set.intersection(*inner) - set(over(n))
+    return frozenset(out)
+
+
 def extent(axes: Iterable[str], tiles: Mapping[str, int]) -> int:
     """Values of a tile with these axes."""
     return math.prod(tiles[a] for a in axes)
@@ -100,7 +121,9 @@ def operand_bytes(h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str], 
 
 
 def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
-    """Bytes of registers: every state, and the two largest arrays of a chunk, in float32."""
+    """Bytes of registers: every state, the two largest arrays of a chunk, in float32, and the
+    addresses of the largest tile that has one for each value."""
     largest = sorted((extent(axes, tiles) for axes in h.chunk), reverse=True)[:2]
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
-    return 4 * (sum(extent(axes, tiles) for axes in h.states) + inside)
+    addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
+    return 4 * (sum(extent(axes, tiles) for axes in h.states) + inside) + addresses

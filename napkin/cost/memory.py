@@ -14,7 +14,7 @@ import sympy
 
 from napkin.cost.levels import held
 from napkin.cost.traffic import tile_symbol
-from napkin.derive.kernel import Kernel
+from napkin.derive.kernel import Kernel, tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
 
@@ -30,7 +30,7 @@ def memory(kernel: Kernel) -> Any:
         return columns(kernel)
     # One tensor read under two names is held twice: its tiles differ.
     reads = [tile(kernel, a.leaf.axes) for a in kernel.reads]
-    writes = [tile(kernel, o.axes) for o in kernel.outputs]
+    writes = [tile(kernel, tile_axes(o)) for o in kernel.outputs]
     return sympy.expand(sympy.Add(*reads, *writes))
 
 
@@ -67,13 +67,15 @@ def alive(kernel: Kernel) -> list[list[Node]]:
     The first column is the inputs. An operator's holds what it leaves: its result, and whatever a
     later operator reads.
     """
-    inside = inside_sums(kernel.terms)
+    terms = [n.args[0] if n.op == "scatter" else n for n in kernel.terms]
+    inside = inside_sums(terms)
+    reads = {n for n in postorder(terms) if is_read(n)}
     order = [
         n
-        for n in postorder(kernel.terms)
+        for n in postorder(terms, reads)
         if (is_read(n) or n.op not in LEAVES) and n.axes and n not in inside
     ]
-    results = set(kernel.terms)
+    results = set(terms)
     last: dict[Node, int] = {}
     for i, n in enumerate(order):
         for a in _arguments(n, inside):

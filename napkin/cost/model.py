@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -64,7 +64,7 @@ class Cost:
 
         def solve(used: Any) -> Optimum:
             return optimum(
-                over_strides(self.H.total),
+                falling(over_strides(self.H.total), tuple(groups)),
                 used,
                 groups,
                 streams=streams,
@@ -100,6 +100,16 @@ def over_strides(expression: Any) -> Any:
     """H for groups of a stride of queries or more, where it is a sum of monomials."""
     found = expression.replace(sympy.Max, lambda *a: sympy.Add(*(x for x in a if x != 0)))
     return sympy.expand(found)
+
+
+def falling(expression: Any, tiles: Sequence[Any]) -> Any:
+    """H with what grows with a tile taken at tiles of 1, which is no more: a value that is read for
+    every pair of a query and a key is read for keys that only other queries of the group see."""
+    terms: list[Any] = []
+    for term in sympy.Add.make_args(sympy.expand(expression)):
+        powers = term.as_powers_dict()
+        terms.append(term.subs({v: 1 for v in tiles if powers.get(v, 0) > 0}))
+    return sympy.Add(*terms)
 
 
 def _fits(other: Any, binding: Any, found: Optimum) -> bool:

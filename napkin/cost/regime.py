@@ -26,6 +26,8 @@ _CLOSE = 1e-7
 """Relative error allowed in a condition that holds with equality."""
 _TOUCH = 1e-10
 """Relative distance within which a tile or the memory is at its limit."""
+_SINGULAR = 1e-14
+"""Share of a pivot that is rounding."""
 
 
 def find_regime(
@@ -235,15 +237,18 @@ class _Barrier:
 
 
 def _solve(rows: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """Gaussian elimination for a positive definite matrix."""
+    """Gaussian elimination for a positive definite matrix; 0 along what rounding leaves singular,
+    as where only a product of variables is steep."""
     work = [[*row, b] for row, b in zip(rows, right, strict=True)]
     size = len(work)
+    sound: list[bool] = []
     for i in range(size):
-        for j in range(i + 1, size):
+        sound.append(work[i][i] > _SINGULAR * abs(rows[i][i]))
+        for j in range(i + 1, size) if sound[i] else ():
             factor = work[j][i] / work[i][i]
             work[j] = [x - factor * y for x, y in zip(work[j], work[i], strict=True)]
     answer = [0.0] * size
     for i in reversed(range(size)):
         known = sum(work[i][j] * answer[j] for j in range(i + 1, size))
-        answer[i] = (work[i][size] - known) / work[i][i]
+        answer[i] = (work[i][size] - known) / work[i][i] if sound[i] else 0.0
     return answer

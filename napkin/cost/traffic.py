@@ -8,19 +8,23 @@ sizes). A result is written once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import sympy
 
-from napkin.cost.interior import read_sum
-from napkin.cost.visited import Bind, read
-from napkin.derive.kernel import Kernel
-from napkin.diagram.keys.terms import query_axes
-from napkin.diagram.node import Kind
+from napkin.cost.interior import read_sum, seen_sum
+from napkin.cost.visited import Bind, members, read
+from napkin.derive.kernel import Kernel, tile_axes
+from napkin.derive.visits import Visits
+from napkin.diagram.expand import own_axes
+from napkin.diagram.keys.slots import full, guard, read_slots
+from napkin.diagram.keys.terms import boxes_of, query_axes
+from napkin.diagram.node import Kind, Node
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.diagram.taking import taken_of
 
 Direction = Literal["read", "write"]
 
@@ -42,12 +46,16 @@ class Transfer:
     Attributes:
         tensor: the tensor's name.
         direction: "read" or "write".
-        axes: the axes it is read or written under.
+        axes: the axes it is read or written under; of a tensor that is read at computed addresses,
+            its own.
         repeated: grouped axes that it does not carry: it crosses once per group of each.
         times: readings per group (a second pass reads again).
         kernel: the kernel, where a key set says which chunks of the tensor cross; else None.
         streamed: whether it crosses chunk by chunk.
         kind: the item type.
+        tile: the axes of the part that crosses at once, where these are not `axes`.
+        leaf: the reading, where it is at computed addresses: only what its key set sees crosses.
+        own: the tensor's own axes, where it is read at computed positions.
     """
 
     tensor: str
@@ -58,11 +66,14 @@ class Transfer:
     streamed: bool
     kind: Kind
     kernel: Kernel | None = None
+    tile: tuple[str, ...] = ()
+    leaf: Node | None = None
+    own: tuple[str, ...] = ()
 
     @property
     def size(self) -> Any:
         """Values of the tensor."""
-        return sympy.prod([size_symbol(a) for a in self.axes])
+        return sympy.prod([size_symbol(a) for a in self.own or self.axes])
 
     @property
     def total(self) -> Any:
@@ -70,7 +81,18 @@ class Transfer:
         if self.kernel is not None:
             return self.times * self._visited(self.kernel)
         groups = [size_symbol(a) / group_symbol(a) for a in self.repeated]
-        return self.times * self.size * sympy.prod(groups)
+        crossing = sympy.prod([size_symbol(a) for a in self.axes])
+        size = crossing if self.leaf is None else self._members(self.leaf)
+        return self.times * size * sympy.prod(groups)
+
+    def _members(self, leaf: Node) -> Any:
+        """Values of a tensor that a key set sees: all, where every query fills its window."""
+        keys, slots = leaf.args[0], read_slots(leaf)
+        if full(keys, slots):
+            return self.size
+        queries = query_axes(keys)
+        rest = [size_symbol(a) for a in self.axes if a not in (*queries, *slots.slots)]
+        return seen_sum(Visits(keys, boxes_of(keys)), queries) * sympy.prod(rest)
 
     def _visited(self, kernel: Kernel) -> Any:
         """Values in total where a key set says what crosses: exact but for the borders."""
@@ -86,16 +108,29 @@ class Transfer:
 
     def per_step(self, kernel: Kernel) -> Any:
         """Values per chunk of one group if it is streamed, else per group."""
-        return sympy.prod([tile_symbol(kernel, a) for a in self.axes])
+        return sympy.prod([tile_symbol(kernel, a) for a in self.tile or self.axes])
 
     def values(
-        self, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None = None
+        self,
+        sizes: Mapping[str, int],
+        tiles: Mapping[str, int],
+        bind: Bind | None = None,
+        boxed: bool = False,
     ) -> int:
-        """Values in total, exact for any sizes; `bind` gives the inputs that key sets read."""
+        """Values in total, exact for any sizes.
+
+        Args:
+            bind: the inputs that key sets read.
+            boxed: whether chunks cross in whole boxes, up to the end of the tensor.
+        """
         if self.kernel is not None:
-            return self.times * read(self.kernel, self.axes, sizes, tiles, bind)
+            return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed)
         groups = math.prod(-(-sizes[a] // tiles[a]) for a in self.repeated)
-        return self.times * math.prod(sizes[a] for a in self.axes) * groups
+        size = math.prod(sizes[a] for a in self.axes)
+        if self.leaf is not None:
+            slots = read_slots(self.leaf).slots
+            size = members(self.leaf.args[0], [a for a in self.axes if a not in slots], sizes)
+        return self.times * size * groups
 
 
 def tile_symbol(kernel: Kernel, axis: str) -> Any:
@@ -109,24 +144,29 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
     """Every reading and writing of a kernel."""
     out: list[Transfer] = []
     for access in kernel.reads:
-        axes = access.leaf.axes
+        leaf, axes = access.leaf, access.leaf.axes
         streamed = kernel.stream.carried(axes)
         repeated = tuple(a for a in kernel.group if a not in axes)
+        placed = guard(leaf) is not None
         out.append(
             Transfer(
                 access.tensor,
                 "read",
-                axes,
+                own_axes(leaf) if placed else axes,
                 repeated,
                 access.times,
                 streamed,
-                access.leaf.kind,
-                kernel if streamed and kernel.visits is not None else None,
+                leaf.kind,
+                kernel if streamed and not placed and kernel.visits is not None else None,
+                axes,
+                leaf if placed else None,
+                own_axes(leaf) if taken_of(leaf) else (),
             )
         )
     for o in kernel.outputs:
-        streamed = kernel.stream.carried(o.axes)
-        out.append(Transfer(o.name, "write", o.axes, (), 1, streamed, o.node.kind))
+        tile = tile_axes(o)
+        streamed = kernel.stream.carried(tile)
+        out.append(Transfer(o.name, "write", o.axes, (), 1, streamed, o.node.kind, tile=tile))
     return tuple(out)
 
 
@@ -178,12 +218,14 @@ class Traffic:
         tiles: Mapping[str, int],
         dtypes: Mapping[str, str],
         bind: Bind | None = None,
+        boxed: Collection[str] = (),
     ) -> dict[tuple[str, Direction], int]:
-        """Bytes in total for each tensor and direction, exact for any sizes."""
+        """Bytes in total for each tensor and direction, exact for any sizes; `boxed` names tensors
+        whose chunks cross in whole boxes."""
         out: dict[tuple[str, Direction], int] = {}
         for t in self.parts:
             key = (t.tensor, t.direction)
-            count = t.values(sizes, tiles, bind) * ITEM_BYTES[dtypes[t.tensor]]
+            count = t.values(sizes, tiles, bind, t.tensor in boxed) * ITEM_BYTES[dtypes[t.tensor]]
             out[key] = out.get(key, 0) + count
         return out
 

@@ -7,7 +7,8 @@ the group sees. Sums over groups are exact at the borders.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,8 +18,10 @@ import numpy as np
 from napkin.derive.hulls import Hull, census, hull
 from napkin.derive.kernel import Kernel
 from napkin.derive.visits import Visits
-from napkin.diagram.evaluate import aligned
+from napkin.diagram.evaluate import aligned, evaluate
+from napkin.diagram.keys.slots import lengths
 from napkin.diagram.keys.terms import Interval, query_axes
+from napkin.diagram.keys.typical import asked, typical
 from napkin.diagram.node import Node, postorder
 
 Array = np.ndarray[Any, Any]
@@ -89,7 +92,7 @@ def _hull(
 ) -> Hull:
     if bind is None or not any(n.op == "input" for n in postorder([i.first, i.end])):
         # An interval knows its tiles by the axes that its bounds name.
-        named = {str(n.params[0]) for n in postorder([i.first, i.end]) if n.op in _NAMES}
+        named = _named((i.first, i.end))
         return _known(
             i,
             tuple(sorted((a, sizes[a]) for a in named)),
@@ -98,14 +101,21 @@ def _hull(
     return hull(i, sizes, tiles, bind)
 
 
-_NAMES = frozenset({"index", "size"})
+def _named(terms: Iterable[Node]) -> set[str]:
+    """The axes whose positions or sizes terms read, and those of the inputs that they read."""
+    terms = tuple(terms)
+    read = {a for leaf in asked(terms) for a in leaf.axes}
+    return read | {str(n.params[0]) for n in postorder(terms) if n.op in {"index", "size"}}
 
 
 @lru_cache(maxsize=4096)
 def _known(
     i: Interval, sizes: tuple[tuple[str, int], ...], tiles: tuple[tuple[str, int], ...]
 ) -> Hull:
-    return hull(i, dict(sizes), dict(tiles))
+    bounds = (i.first, i.end)
+    known = dict(sizes)
+    keys = max((known[str(n.params[0])] for n in postorder(bounds) if n.op == "size"), default=1)
+    return hull(i, known, dict(tiles), typical(bounds, known, keys))
 
 
 def _behind(first: Hull, h: Hull) -> Hull:
@@ -188,11 +198,13 @@ def read(
     sizes: Mapping[str, int],
     tiles: Mapping[str, int],
     bind: Bind | None = None,
+    boxed: bool = False,
 ) -> int:
-    """Values of one streamed reading with these axes, in one pass, over all groups."""
+    """Values of one streamed reading with these axes, in one pass, over all groups; `boxed` where
+    the last chunk crosses whole, up to the end of the axis."""
     seen = kernel.visits
     assert seen is not None
-    keys = _along(kernel, axes, sizes, tiles, bind)
+    keys = _along(kernel, axes, sizes, tiles, bind, boxed)
     return total(kernel, keys, _tiled(kernel, seen), axes, sizes, tiles)
 
 
@@ -202,6 +214,7 @@ def _along(
     sizes: Mapping[str, int],
     tiles: Mapping[str, int],
     bind: Bind | None,
+    boxed: bool,
 ) -> Array:
     """Keys read by each group of an array with these axes: along a key axis that the array lacks,
     the same values are read again for every chunk."""
@@ -211,11 +224,35 @@ def _along(
     out: Array = np.zeros([1] * len(held), dtype=np.int64)
     for hs in _hulls(seen, sizes, tiles, bind):
         part = [
-            (h.axes, h.length if a in axes else census(h, tiles[a]).visited)
+            (h.axes, _length(h, tiles[a], sizes[a], boxed) if a in axes else _turns(h, tiles[a]))
             for h, a in zip(hs, seen.axes, strict=True)
         ]
         out = out + _product(part, held)
     return out
+
+
+def _length(h: Hull, tile: int, size: int, boxed: bool) -> Array:
+    return np.minimum(_turns(h, tile) * tile, np.maximum(size - h.first, 0)) if boxed else h.length
+
+
+def _turns(h: Hull, tile: int) -> Array:
+    return census(h, tile).visited
+
+
+def members(keys: Node, axes: Collection[str], sizes: Mapping[str, int]) -> int:
+    """Keys of a key set of one box, summed over all positions of `axes`, which hold its queries."""
+    count = _members(keys, tuple(sorted((a, sizes[a]) for a in _named(keys.args))))
+    return count * math.prod(sizes[a] for a in axes if a not in query_axes(keys))
+
+
+@lru_cache(maxsize=4096)
+def _members(keys: Node, sizes: tuple[tuple[str, int], ...]) -> int:
+    counts = lengths(keys)
+    found = evaluate(counts, {}, dict(sizes))
+    queries = query_axes(keys)
+    shape = [dict(sizes)[a] for a in queries]
+    every = _product([(n.axes, v) for n, v in zip(counts, found, strict=True)], queries)
+    return int(np.broadcast_to(every, shape).sum())
 
 
 def share(

@@ -82,8 +82,11 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
     out: list[Count] = []
     for i, roots in enumerate(blocks):
         streamed = s.axes if i < len(s.passes) else ()
+        roots = [n.args[0] if n.op == "scatter" else n for n in roots]
         inside = inside_sums(roots)
-        for n in postorder(roots):
+        # Addresses are not counted, whatever they are computed from.
+        reads = {n for n in postorder(roots) if is_read(n)}
+        for n in postorder(roots, reads):
             if not is_read(n) and not n.constant and n not in inside:
                 out += _counts(n, kernel, streamed)
     return tuple(out)

@@ -117,7 +117,10 @@ class Folding:
         """The reduction of `body` by `op` over the axes of `like`, folded in pass `p`."""
         axes = over(like)
         start = like.params[1:] if op == like.op else ()
-        f = along(op, Meaning.carrying(body, axes), axes, start)
+        return self.found_for(along(op, Meaning.carrying(body, axes), axes, start), like, p)
+
+    def found_for(self, f: Node, like: Node, p: int) -> Node:
+        """The reduction `f`, which `like` was separated into, folded in pass `p`."""
         if f not in self.pass_of:
             self._uses.setdefault(f, frozenset({f}))
             self.names.setdefault(f, self.names.get(like, like.op))

@@ -14,7 +14,8 @@ from napkin.derive.streaming import stream
 from napkin.derive.terms import extent, is_count, is_read
 from napkin.derive.visits import Visits, visits
 from napkin.diagram.diagram import Output
-from napkin.diagram.node import SCANS, Node, over, postorder, rewrite
+from napkin.diagram.keys.slots import filling, scattered, slots_of
+from napkin.diagram.node import MOVES, SCANS, Node, over, postorder, rewrite
 from napkin.errors import Refusal
 
 
@@ -58,6 +59,17 @@ class Kernel:
     whole: tuple[str, ...]
     stream: Stream
 
+    @cached_property
+    def fills(self) -> tuple[Emit, ...]:
+        """What is stored in the slots of compressed outputs that have no key, by output."""
+        made = [(o.name, filling(o.node)) for o in self.outputs if o.node.op == "compress"]
+        return tuple(Emit(name, n) for name, n in made if n is not None)
+
+    @cached_property
+    def slots(self) -> tuple[str, ...]:
+        """Axes of slots along which fills are stored, after the loops."""
+        return tuple(dict.fromkeys(a for e in self.fills for a in slots_of(e.node).slots))
+
     @property
     def terms(self) -> tuple[Node, ...]:
         """Every term that the kernel computes: steps, emits and tails."""
@@ -88,8 +100,13 @@ class Kernel:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Every axis: grouped, streamed, held whole."""
-        return (*self.group, *self.stream.axes, *self.whole)
+        """Every axis: grouped, streamed, held whole, filled."""
+        return (*self.group, *self.stream.axes, *self.whole, *self.slots)
+
+
+def tile_axes(o: Output) -> tuple[str, ...]:
+    """The axes of the tile that a kernel stores of an output at once."""
+    return o.node.args[0].axes if o.node.op == "compress" else o.axes
 
 
 def tensor_of(leaf: Node) -> str:
@@ -108,8 +125,7 @@ def leaves(roots: Iterable[Node]) -> tuple[Node, ...]:
         seen.add(n)
         if is_read(n):
             out[n] = None
-        else:
-            stack.extend(reversed(n.args))
+        stack.extend(reversed(n.args))  # where it is read may be read, too
     return tuple(out)
 
 
@@ -118,7 +134,7 @@ def weaved(outputs: Sequence[Output]) -> tuple[str, ...]:
     order = list(postorder(o.node for o in outputs))
     mixed = {a for n in order for a in over(n)}
     for n in order:
-        if n.op == "rename":
+        if n.op == "rename" or n.op in MOVES:
             mixed |= set(n.args[0].axes) ^ set(n.axes)
     shared = [a for a in outputs[0].axes if all(a in o.axes for o in outputs)]
     return tuple(a for a in shared if a not in mixed)
@@ -132,6 +148,9 @@ def why_not_weaved(outputs: Sequence[Output], axis: str) -> str:
     for o in outputs:
         if axis not in o.axes:
             return f"output {o.name} does not carry {axis}"
+    for n in postorder(o.node for o in outputs):
+        if n.op in MOVES and axis in (*slots_of(n).keys, *slots_of(n).slots):
+            return f"{n.op} moves between keys and slots, so {axis} is cut with its window"
     return f"{axis} is read under two names"
 
 
@@ -171,15 +190,45 @@ def label(
                 f"group {', '.join(legal)}" if legal else f"stream {axis}",
             )
     chosen = tuple(a for a in legal if a in chosen and a not in cut)
-    every = tuple(dict.fromkeys(a for n in postorder(o.node for o in outputs) for a in n.axes))
+    refuse_moves(outputs, names, streamed)
+    pairs = [(o.name, scattered(o.node) if o.node.op == "compress" else o.node) for o in outputs]
+    every = tuple(dict.fromkeys(a for n in postorder(n for _, n in pairs) for a in n.axes))
     whole = tuple(a for a in every if a not in chosen and a not in cut)
-    pairs = [(o.name, o.node) for o in outputs]
     made = (
         stream(pairs, cut, names, passes=passes, hold=hold)
         if cut
         else Stream((), (), tuple(Emit(n, t) for n, t in pairs), ())
     )
     return Kernel(name, tuple(outputs), names, chosen, whole, made)
+
+
+def refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed: str) -> None:
+    """Check that compressed arrays are only stored, and only stored arrays are spread.
+
+    Raises:
+        Refusal: one would have to be moved between keys and slots inside the kernel.
+    """
+    what = f"stream {streamed}" if streamed else "run as one kernel"
+    roots = {o.node for o in outputs if o.node.op == "compress"}
+    slots = {a for n in roots for a in slots_of(n).slots}
+    instead = "materialise it: nk.derive cuts there"
+    for axis in streamed.split():
+        if axis in slots:
+            reason = f"{axis} is the slots of a compressed array, which are stored as keys are seen"
+            keys = " ".join(a for n in roots for a in slots_of(n).keys)
+            raise Refusal(what, outputs[0].name, reason, f"stream {keys}")
+    for n in postorder(o.node for o in outputs):
+        place = names.get(n) or n.op
+        if n.op == "spread":
+            reason = "what is spread is computed in this kernel, and is read at computed addresses"
+            raise Refusal(what, place, reason, instead)
+        if any(a.op == "compress" for a in n.args):
+            reason = "it reads a compressed array of this kernel, which exists only in memory"
+            raise Refusal(what, place, reason, instead)
+        if slots & set(n.axes) and n not in roots:
+            axis = next(a for a in n.axes if a in slots)
+            reason = f"it carries {axis}, the slots of a compressed array of this kernel"
+            raise Refusal(what, place, reason, instead)
 
 
 def _known_counts(outputs: Sequence[Output], streamed: Sequence[str]) -> list[Output]:

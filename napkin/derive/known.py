@@ -14,6 +14,7 @@ import numpy as np
 
 from napkin.derive.meaning import sign
 from napkin.derive.terms import identity, is_read
+from napkin.diagram.keys.slots import guard
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.diagram.operators import POINTWISE
 
@@ -45,7 +46,7 @@ def _value(n: Node, where: Where, known: Known) -> float | None:
     if n is where:
         return 0.0
     if is_read(n):
-        return 0.0 if isinstance(where, str) else ANY
+        return 0.0 if isinstance(where, str) or guard(n) is where else ANY
     if n.op == "number":
         return float(str(n.params[0])) if not isinstance(n.params[0], bool) else None
     if n.op == "ones":

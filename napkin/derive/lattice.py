@@ -6,10 +6,10 @@ position or more, and so is its dual for min:
 * max_x max(a, b) = max(max_x a, max_x b), and max_x min(r, a) = min(r, max_x a);
 * max_x (r + a) = r + max_x a, max_x (r a) = r max_x a where r >= 0, max_x (-a) = -min_x a;
 * max_x h(a) = h(max_x a) where h increases;
-* a meet and a sum distribute over a join, where they mix without a term that stays outside.
+* a meet distributes over a join. A sum does as well, but not where inf meets -inf: there a masked
+  score would become NaN, so that a + max(r, b) is left alone.
 
-NaN comes out wherever it went in: both sides take every term. Over no position the left sides are
--inf and some right sides are not, which `bounded_on_nothing` tells.
+Over no position the left sides are -inf and some right sides are not: `bounded_on_nothing`.
 """
 
 from __future__ import annotations
@@ -98,15 +98,16 @@ class _Rules:
         still, moving = self._parted(e.args)
         if still:
             return meet(*still, self.of(op, meet(*moving)))
-        return self._over_join(op, meet, moving)
+        for i, term in enumerate(moving):
+            if isinstance(term, _JOIN[op]) and self.kind(term) == "mixed":
+                others = [*moving[:i], *moving[i + 1 :]]
+                return _JOIN[op](*(self.of(op, meet(*others, a)) for a in term.args))
+        raise _mixes(op)
 
     def _sum(self, op: str, e: Any) -> Any:
-        terms = [_scaled_inside(term) for term in e.args]
-        still, moving = self._parted(terms)
+        still, moving = self._parted(e.args)
         if still:
             return sympy.Add(*still, self.of(op, sympy.Add(*moving)))
-        if any(isinstance(term, _JOIN[op]) for term in moving):
-            return self._over_join(op, sympy.Add, moving)
         expanded = sympy.expand(e)
         if expanded == e:
             raise _mixes(op)
@@ -116,23 +117,12 @@ class _Rules:
         still, moving = self._parted(e.args)
         factor, rest = sympy.Mul(*still), sympy.Mul(*moving)
         if not still:
-            inside = _scaled_inside(e)
-            if inside == e:
-                raise _mixes(op)
-            return self.of(op, inside)
+            raise _mixes(op)
         if factor.is_nonnegative:
             return factor * self.of(op, rest)
         if factor.is_nonpositive:
             return factor * self.of(_DUAL[op], rest)
         raise NotSeparable(op, "its body multiplies the chunk by a result that may be negative")
-
-    def _over_join(self, op: str, combine: Any, terms: Sequence[Any]) -> Any:
-        """`terms` combined by an operator that distributes over the join of `op`."""
-        for i, term in enumerate(terms):
-            if isinstance(term, _JOIN[op]) and self.kind(term) == "mixed":
-                others = [*terms[:i], *terms[i + 1 :]]
-                return _JOIN[op](*(self.of(op, combine(*others, a)) for a in term.args))
-        raise _mixes(op)
 
     def _parted(self, terms: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         still = [term for term in terms if not self.kind(term)]
@@ -141,19 +131,6 @@ class _Rules:
 
 def _mixes(op: str) -> NotSeparable:
     return NotSeparable(op, "it mixes the chunk with a running result")
-
-
-def _scaled_inside(e: Any) -> Any:
-    """c max(a, b) as max(c a, c b) where c >= 0, and as min(c a, c b) where c <= 0."""
-    for extremum in e.args if e.is_Mul else ():
-        if not isinstance(extremum, sympy.Max | sympy.Min):
-            continue
-        factor = e / extremum
-        if factor.is_nonnegative or factor.is_nonpositive:
-            same = isinstance(extremum, sympy.Max) == bool(factor.is_nonnegative)
-            join = sympy.Max if same else sympy.Min
-            return join(*(factor * a for a in extremum.args))
-    return e
 
 
 # --- the proof ------------------------------------------------------------------------------
@@ -166,12 +143,15 @@ def _try(op: str, body: Any, found: Any, folds: Folds, kind: Kind) -> None:
     for _ in range(_TRIALS):
         still = {s: _drawn(s, rng) for s in free | found.free_symbols if not kind(s)}
         places = [still | {s: _drawn(s, rng) for s in free if kind(s)} for _ in range(_POSITIONS)]
-        known = {
-            s: _JOIN[inner](*(a.xreplace(place) for place in places))
-            for s, (inner, a) in folds.items()
-        }
-        whole = _JOIN[op](*(body.xreplace({**place, **known}) for place in places))
-        gap = sympy.N(found.xreplace({**still, **known}) - whole)
+        try:
+            known = {
+                s: _JOIN[inner](*(a.xreplace(place) for place in places))
+                for s, (inner, a) in folds.items()
+            }
+            whole = _JOIN[op](*(body.xreplace({**place, **known}) for place in places))
+            gap = sympy.N(found.xreplace({**still, **known}) - whole)
+        except (TypeError, ValueError) as why:  # of a root or a logarithm that is no real number
+            raise NotSeparable(op, "the separated form has no value on numbers") from why
         if not (gap.is_real and abs(gap) < 1e-9):
             raise NotSeparable(op, "the separated form fails on numbers")
 

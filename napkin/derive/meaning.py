@@ -8,8 +8,8 @@ sides are translated operator by operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, Literal, cast
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import sympy
 
@@ -17,6 +17,9 @@ from napkin.derive.terms import extent, identity, starting, worst
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.node import INT32, REDUCTIONS, Node, in_kind, node, number, over
 from napkin.diagram.operators import POINTWISE
+
+if TYPE_CHECKING:
+    from napkin.derive.separate import Parts, Split
 
 Side = Literal["x", "r", "mixed"]
 Sign = Literal["positive", "nonnegative", ""]
@@ -146,16 +149,20 @@ class Meaning:
 
     def _inner(self, n: Node) -> Any:
         # A reduction over another axis: what does not carry that axis comes out.
-        from napkin.derive.separate import separate
-
         body = self.of(n.args[0])
         if n.op == "sum":
-            return self._total(separate(body, self), n)
+            return self._total(self._apart(body, over(n))[0], n)
         if n.op in {"max", "min"}:
             return self._inner_extremum(n, body)
         raise NotSeparable(n.op, "a product over another axis mixes with a running result")
 
-    def _total(self, parts: Iterable[tuple[Any, Any]], n: Node) -> Any:
+    def _apart(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
+        """The parts that a body under a reduction of `gone` separates into, and by which split."""
+        from napkin.derive.separate import separate_by
+
+        return separate_by(body, self.split), self.split
+
+    def _total(self, parts: Parts, n: Node) -> Any:
         """The sum of the products of `parts`, in each of which one factor at most carries an axis
         that the sum removes."""
         gone = over(n)
@@ -174,17 +181,18 @@ class Meaning:
         return total
 
     def _inner_extremum(self, n: Node, body: Any) -> Any:
-        from napkin.derive.separate import additive, separate
+        from napkin.derive.separate import additive
 
         gone = over(n)
         try:
-            a, b = additive(separate(body, self), self, n.op)
+            parts, split = self._apart(body, gone)
+            a, b = additive(parts, split, n.op)
+            if not self.carries(b, gone):
+                inner = self.carrying(self.node(a), gone)
+                return self.symbol(along(n.op, inner, gone, n.params[1:])) + b
         except NotSeparable:
-            return self.extremum(n, body, lambda e: self._how(e, gone))[0]
-        if self.carries(b, gone):
-            return self.extremum(n, body, lambda e: self._how(e, gone))[0]
-        inner = self.carrying(self.node(a), gone)
-        return self.symbol(along(n.op, inner, gone, n.params[1:])) + b
+            pass
+        return self.extremum(n, body, lambda e: self._how(e, gone))[0]
 
     def _how(self, e: Any, gone: tuple[str, ...]) -> str:
         """How an expression depends on axes that a reduction removes, as `lattice.Kind` says."""
@@ -227,12 +235,12 @@ class Meaning:
 
     def carries(self, expression: Any, axes: Collection[str]) -> bool:
         """Whether a symbol of an expression carries one of `axes`."""
-        return any(set(self.axes(s)) & set(axes) for s in expression.free_symbols)
+        held = {a for s in expression.free_symbols for a in self.stands_for(s).axes}
+        return not held.isdisjoint(axes)
 
-    def axes(self, symbol: Any) -> tuple[str, ...]:
-        """The axes of what a symbol stands for."""
-        held = self.nodes[symbol] if symbol in self.nodes else self._indicators[symbol][0]
-        return held.axes
+    def stands_for(self, symbol: Any) -> Node:
+        """The term that a symbol stands for, or the condition that it is the indicator of."""
+        return self.nodes[symbol] if symbol in self.nodes else self._indicators[symbol][0]
 
     # --- which side -------------------------------------------------------------------------
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.expand import expanded
+from napkin.diagram.keys.slots import read_inputs
 from napkin.diagram.listing import assign_names
-from napkin.diagram.node import COMPOSITES, Node, over, postorder
+from napkin.diagram.node import COMPOSITES, Node, over, postorder, rewrite
+from napkin.diagram.taking import read_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +25,8 @@ class Prepared:
 def prepare(diagram: Diagram) -> Prepared:
     """Open the composites of a diagram and name its arrays."""
     done = expanded(diagram.roots)
+    read = rewrite(done.values(), lambda old, args: read_table(old, args) or read_inputs(old, args))
+    done = {old: read[new] for old, new in done.items()}
     outputs = tuple(replace(o, node=done[o.node]) for o in diagram.outputs)
     hints = {done[n]: text for n, text in diagram.names.items() if n in done}
     taken = {o.name for o in outputs}

@@ -126,7 +126,7 @@ def _prove(expression: Any, parts: Parts) -> None:
     raise NotSeparable(str(expression), "sympy cannot prove the separated form equal")
 
 
-def additive(parts: Parts, meaning: Meaning, op: str) -> tuple[Any, Any]:
+def additive(parts: Parts, split: Split, op: str) -> tuple[Any, Any]:
     """(a, b) with max_x g = max_x a + b (or min), from the parts of g.
 
     Raises:
@@ -134,9 +134,9 @@ def additive(parts: Parts, meaning: Meaning, op: str) -> tuple[Any, Any]:
     """
     a = b = sympy.Integer(0)
     for p, q in parts:
-        if not meaning.split(p)[0]:
+        if not split(p)[0]:
             b += p * q
-        elif not meaning.split(q)[1]:
+        elif not split(q)[1]:
             a += p * q
         else:
             raise NotSeparable(op, "its body multiplies the chunk by a running result")

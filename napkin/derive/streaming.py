@@ -11,17 +11,19 @@ the earlier results are final.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import sympy
 
+from napkin.derive.cancel import without_what_cancels
 from napkin.derive.fold import Emit, Pass, Separation, Stream
 from napkin.derive.folding import Folding
 from napkin.derive.meaning import Meaning, NotSeparable, Side
 from napkin.derive.repair import repaired
 from napkin.derive.running import hold as hold_running
 from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
-from napkin.derive.terms import added, extent, scaled
+from napkin.derive.terms import added, extent, is_count, scaled
 from napkin.diagram.infer import pointwise
 from napkin.diagram.listing import text
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, over
@@ -49,8 +51,20 @@ def stream(
     Raises:
         Refusal: the axes cannot be streamed in that many passes.
     """
-    folding = Folding([n for _, n in outputs], axes, names, passes)
-    return _Streaming(folding, passes, frozenset(hold)).run(outputs)
+
+    def attempt(outputs: Sequence[tuple[str, Node]], names: Mapping[Node, str]) -> Stream:
+        folding = Folding([n for _, n in outputs], axes, names, passes)
+        return _Streaming(folding, passes, frozenset(hold)).run(outputs)
+
+    try:
+        return attempt(outputs, names)
+    except Refusal:
+        for done in without_what_cancels([n for _, n in outputs], axes):
+            simpler = [(name, done[n]) for name, n in outputs]
+            if simpler != list(outputs):
+                with suppress(Refusal):
+                    return attempt(simpler, {done[n]: t for n, t in names.items() if n in done})
+        raise
 
 
 class _Streaming:
@@ -70,14 +84,15 @@ class _Streaming:
             if not self.carried(n.axes):
                 tails.append(Emit(name, self.folding.last(n)))
                 continue
-            if self._pass_of(n) >= self.allowed:
-                n = self._without_what_cancels(n)
             emits[self._pass_after(name, n)].append(Emit(name, self.folding.last(n)))
         live = self.folding.live(e.node for es in (*emits, tails) for e in es)
         loops = [Pass(tuple(s), tuple(e)) for s, e in zip(live, emits, strict=True)]
+        loops = [p for p in loops if p.states or p.emits]
+        if not loops:
+            raise self._refuse(outputs[0][1], f"no output depends on {self.axis}")
         return Stream(
             self.axes,
-            tuple(p for p in loops if p.states or p.emits),
+            tuple(loops),
             tuple(tails),
             tuple(self.separations),
         )
@@ -116,18 +131,8 @@ class _Streaming:
 
     def _pass_of(self, n: Node) -> int:
         """The first pass in which every reduction that `n` uses is final."""
-        return 1 + max((self.folding.pass_of[f] for f in self.folding.uses(n)), default=-1)
-
-    def _without_what_cancels(self, n: Node) -> Node:
-        """`n` over what it depends on: softmax(x - c) over another axis is softmax(x)."""
-        meaning = Meaning(lambda m: self._side(m, self.folding.uses(n)))
-        try:
-            expression = sympy.expand(meaning.of(n))
-            found = meaning.node(expression)
-        except NotSeparable:
-            return n
-        kept = self.folding.uses(found) or not self.carried(found.axes)
-        return n if kept else found
+        uses = [f for f in self.folding.uses(n) if not is_count(f)]  # a final count is a size
+        return 1 + max((self.folding.pass_of[f] for f in uses), default=-1)
 
     def _pass_after(self, name: str, n: Node) -> int:
         p = self._pass_of(n)
@@ -169,9 +174,9 @@ class _Streaming:
         """A reduction whose body uses results of its pass, over reductions whose bodies do not."""
         meaning = Meaning(lambda n: self._side(n, same))
         body = meaning.of(f.args[0])
-        parts = separate(body, meaning)
         if f.op in {"max", "min"}:
-            return self._shifted(f, p, parts, meaning)
+            return self._extremum(f, p, body, meaning)
+        parts = separate(body, meaning)
         if f.op == "prod":
             return self._powered(f, p, parts, meaning)
         return self._summed(f, p, body, parts, meaning)
@@ -183,13 +188,44 @@ class _Streaming:
             return "r"
         return "mixed" if any(f in results for f in self.folding.uses(n)) else "x"
 
+    def _extremum(self, f: Node, p: int, body: Any, meaning: Meaning) -> Node:
+        try:
+            return self._shifted(f, p, separate(body, meaning), meaning)
+        except NotSeparable as reason:
+            try:
+                return self._distributed(f, p, body, meaning)
+            except NotSeparable:
+                raise reason from None
+
+    def _distributed(self, f: Node, p: int, body: Any, meaning: Meaning) -> Node:
+        """max_x max(r, a(x)) = max(r, max_x a(x)), as `napkin.derive.lattice` does."""
+
+        def kind(e: Any) -> str:
+            xs, rs = meaning.split(e)
+            return "mixed" if xs and rs else "x" if xs else ""
+
+        found, inner = meaning.extremum(f, body, kind)
+        value = meaning.node(found)
+        names = {n: name for n, name in self.folding.names.items() if n is not f}
+        pair = (text(value, names, top=False), "1")
+        own = {meaning.symbol(n) for n in inner}
+        deferred = self._labels(meaning, meaning.split(found)[1] - own)
+        self.separations.append(
+            Separation(
+                self.folding.names.get(f, f.op), text(f, names, top=False), (pair,), (), deferred
+            )
+        )
+        for n in inner:
+            self.folding.found_for(n, f, p)
+        return value
+
     def _shifted(self, f: Node, p: int, parts: Parts, meaning: Meaning) -> Node:
         """max_x a(x) b = b max_x a(x) where b >= 0; max_x (a(x) + b) = b + max_x a(x)."""
         if len(parts) == 1 and parts[0][1].is_nonnegative:
             a, b = parts[0]
             op, shown = "mul", parts
         else:
-            a, b = additive(parts, meaning, f.op)
+            a, b = additive(parts, meaning.split, f.op)
             op, shown = "add", [(a, _ONE), (_ONE, b)]
         self._note(f, meaning, shown, deferred=meaning.split(b)[1])
         inner = self.folding.folded(f.op, meaning.node(a), f, p)
@@ -279,17 +315,20 @@ class _Streaming:
         def shown(n: Node) -> str:
             return text(n, names, top=False)
 
-        def labels(symbols: Iterable[Any]) -> tuple[str, ...]:
-            held = [meaning.nodes[s] for s in symbols if s in meaning.nodes]
-            return tuple(sorted(shown(n) for n in held if self.folding.uses(n)))
-
         self.separations.append(
             Separation(
                 names.get(f, f.op),
                 shown(f.args[0]),
                 tuple((shown(meaning.node(a)), shown(meaning.node(b))) for a, b in parts),
-                labels(running),
-                labels(deferred),
+                self._labels(meaning, running),
+                self._labels(meaning, deferred),
                 repair,
             )
+        )
+
+    def _labels(self, meaning: Meaning, symbols: Iterable[Any]) -> tuple[str, ...]:
+        """The results among symbols, as text."""
+        held = [meaning.nodes[s] for s in symbols if s in meaning.nodes]
+        return tuple(
+            sorted(text(n, self.folding.names, top=False) for n in held if self.folding.uses(n))
         )

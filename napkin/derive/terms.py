@@ -76,4 +76,5 @@ def value_at(term: Node, start: Mapping[Node, float]) -> float:
     or 1."""
     leaves = [n for n in postorder([term]) if n.op in {"input", "size", "scalar", "state"}]
     bind = {n: np.full([1] * len(n.axes), start.get(n, 1.0)) for n in leaves}
-    return float(np.ravel(evaluate([term], bind, {}, {})[0])[0])
+    sizes = {a: 1 for n in postorder([term]) for a in n.axes}
+    return float(np.ravel(evaluate([term], bind, sizes, {})[0])[0])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from napkin.derive.fold import Stream
 from napkin.derive.known import Known, reductions_along, vanishes
 from napkin.diagram.infer import pointwise
+from napkin.diagram.keys.slots import guard
 from napkin.diagram.keys.terms import Box, box_member, boxes_of, member, spec_of
 from napkin.diagram.node import Node, number, postorder, rewrite
 
@@ -52,8 +53,11 @@ class Visits:
             found = pointwise("and", (found, seen))
         return found
 
-    def inside(self, terms: Iterable[Node], test: Node | None) -> dict[Node, Node]:
-        """`terms` with `test` for the key set, or without a test where all keys are seen."""
+    def inside(
+        self, terms: Iterable[Node], test: Node | None, but: Iterable[Node] = ()
+    ) -> dict[Node, Node]:
+        """`terms` with `test` for the key set, or without a test where all keys are seen; the nodes
+        of `but` stay as they are."""
 
         def change(old: Node, args: tuple[Node, ...]) -> Node | None:
             if old is self.keys:
@@ -62,20 +66,26 @@ class Visits:
                 return args[1]
             return None
 
-        return rewrite(terms, change)
+        return rewrite(terms, change, {n: n for n in but})
 
 
 def visits(stream: Stream) -> Visits | None:
     """The key set that governs a stream, if there is one.
 
-    A pass that stores something at each chunk must see every chunk.
+    A pass that stores something at each chunk must see every chunk, unless it stores what this key
+    set sees. Every array that is read at the slots of a key set is read by all its queries, so
+    that key set must be the one that governs.
     """
-    if not stream.axes or any(p.emits for p in stream.passes):
+    if not stream.axes:
         return None
+    emits = [e.node for p in stream.passes for e in p.emits]
     steps = [s.step for p in stream.passes for s in p.states]
     folds = [f for step in steps for f in reductions_along(step, set(stream.axes))]
-    for n in postorder(steps):
-        if n.op != "keys" or set(spec_of(n).keys) != set(stream.axes):
+    order = list(postorder([*steps, *emits]))
+    bound = {guard(n) if n.op == "scatter" else None for n in emits}
+    bound |= {guard(n) for n in order if n.op == "input" and guard(n) is not None}
+    for n in order:
+        if n.op != "keys" or set(spec_of(n).keys) != set(stream.axes) or bound - {n}:
             continue
         known: Known = {}
         if all(vanishes(f, n, known) for f in folds):

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.expand import expanded as expanded_nodes
 from napkin.diagram.infer import rebuilt
+from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.listing import assign_names, text
-from napkin.diagram.node import LEAVES, Node, over, postorder
+from napkin.diagram.node import LEAVES, MOVES, Node, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.errors import InputError
 
@@ -148,8 +149,16 @@ def stages(diagram: Diagram) -> tuple[Stage, ...]:
         op = "pointwise" if n.op in POINTWISE else n.op
         if n.op == "sum" and len(args) > 1:
             op = "contract"
-        out.append(Stage(op, n, args, over(n), text(n, names)))
+        out.append(Stage(op, n, args, _along(n), text(n, names)))
     return tuple(out)
+
+
+def _along(n: Node) -> tuple[str, ...]:
+    """The axes that an operator works along: a window's keys and slots are among them."""
+    if n.op not in MOVES:
+        return over(n)
+    s = slots_of(n)
+    return (*s.keys, *s.slots)
 
 
 def validate(diagram: Diagram) -> None:
@@ -234,7 +243,9 @@ def _factors(n: Node, wires: set[Node]) -> Iterator[Node]:
 
 def _wires(diagram: Diagram) -> set[Node]:
     """The nodes that are arrays of some column; the others stand in the text of a stage."""
-    order = list(postorder(diagram.roots))
+    # Key sets stand in the text, too, with all that their bounds are computed from.
+    sets = set(diagram.key_sets)
+    order = [n for n in postorder(diagram.roots, sets) if n not in sets]
     uses: dict[Node, int] = {}
     for n in order:
         for a in n.args:
@@ -257,7 +268,7 @@ def _is_operator(n: Node) -> bool:
     """Whether `n` is a stage wherever it stands. (A sum of ones is a size, not an array.)"""
     if n.op == "sum" and n.args[0].op == "ones":
         return False
-    return n.op not in POINTWISE and n.op not in LEAVES
+    return n.op not in POINTWISE and n.op not in LEAVES and n.op != "keys"
 
 
 def _is_array(n: Node) -> bool:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from napkin.diagram import moves
 from napkin.diagram import sizes as checks
+from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.language import Array, lifted
 from napkin.diagram.listing import listing
-from napkin.diagram.node import Node, node, postorder, rewrite
+from napkin.diagram.node import MOVES, Node, node, postorder, rewrite
 from napkin.diagram.signature import Shape, Signature, axis_names
 from napkin.errors import InputError, did_you_mean
 
@@ -83,6 +84,22 @@ class Diagram:
     def key_sets(self) -> tuple[Node, ...]:
         """The nodes of the key sets that the diagram uses."""
         return tuple(n for n in postorder(self.roots) if n.op == "keys")
+
+    @property
+    def takes(self) -> tuple[Node, ...]:
+        """The readings at computed positions."""
+        return tuple(n for n in postorder(self.roots) if n.op == "take")
+
+    @property
+    def slots(self) -> dict[str, tuple[int, str]]:
+        """Axes of slots: the size that the window gives each, and the key set in words."""
+        out: dict[str, tuple[int, str]] = {}
+        for n in postorder(self.roots):
+            if n.op in MOVES:
+                s = slots_of(n)
+                for axis, count in zip(s.slots, s.counts, strict=True):
+                    out.setdefault(axis, (count, spec_of(n.args[1]).text))
+        return out
 
     @property
     def same_size(self) -> dict[str, str]:

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from napkin.diagram.keys import slots
 from napkin.diagram.keys.terms import member
-from napkin.diagram.node import Node, factors, in_kind, over
+from napkin.diagram.node import MOVES, Node, factors, in_kind, over
 from napkin.diagram.operators import POINTWISE
+from napkin.diagram.taking import gathered, table_of, taken_of
 
 Array = np.ndarray[Any, Any]
 _STORED = {"real": np.float64, "int": np.int64}
@@ -26,7 +28,11 @@ def _needs(n: Node) -> tuple[Node, ...]:
         return factors(n.args[0])
     if n.op == "keys":
         return (member(n),)
-    return n.args
+    if n.op in MOVES:
+        return slots.bounds(n)
+    if taken_of(n) is not None:
+        return (table_of(n), *n.args)
+    return n.args[:1] if n.op == "scatter" else n.args
 
 
 def evaluate(
@@ -91,8 +97,17 @@ def _value(
         return np.asarray(held[n.axes[0]], dtype=np.int64)
     if op == "ones":
         return np.ones([len(held[a]) for a in n.axes], dtype=np.int64)
-    if op == "rename":
+    if op == "listed":
+        return np.asarray(n.params[0], dtype=np.int64)
+    if op == "take" or taken_of(n) is not None:
+        return gathered(n, values)
+    if op in {"rename", "scatter"}:
         return values[n.args[0]]
+    if op in MOVES:
+        from napkin.diagram.keys import moved  # it aligns arrays as this module does
+
+        move = moved.compressed if op == "compress" else moved.dispersed
+        return move(n, values, held)
     if op == "keys":
         return aligned_to(values[member(n)], member(n).axes, n.axes, held)
     if op in POINTWISE:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from napkin.diagram.infer import along, pointwise, renamed
+from napkin.diagram.keys.slots import Slots, read_slots, slots_of, spread
 from napkin.diagram.keys.terms import from_arguments, spec_of
-from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, over, rewrite
+from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, over, postorder, rewrite
 from napkin.diagram.operators import POINTWISE
+from napkin.diagram.taking import take, taken_axes
 
 
 def count(axes: tuple[str, ...]) -> Node:
@@ -62,16 +64,38 @@ def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
             return rule(args[0], over(old))
         if old.op == "rename":
             return sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+        if old.op == "spread":
+            return dispersed(args[0], args[1], slots_of(old))
         return None
 
     return rewrite(roots, change)
+
+
+def dispersed(x: Node, keys: Node, slots: Slots) -> Node:
+    """`x` spread over key axes; arithmetic on inputs alone is done behind it, since no kernel
+    stores it."""
+    if x.op not in POINTWISE or not all(_moves(n, slots) for n in postorder([x])):
+        return spread(x, keys, slots)
+    inner = [dispersed(a, keys, slots) if slots.slots[0] in a.axes else a for a in x.args]
+    zero = number(False) if x.kind == "bool" else number(0 if x.kind == "int" else 0.0)
+    return pointwise("where", (keys, pointwise(x.op, inner, x.params), zero))
+
+
+def _moves(n: Node, slots: Slots) -> bool:
+    """Whether a term is arithmetic, or an input with every axis of slots or none."""
+    if n.op in POINTWISE:
+        return True
+    carried = set(slots.slots) & set(n.axes)
+    return not n.args and (not carried or (n.op == "input" and carried == set(slots.slots)))
 
 
 def view(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
     """An input read under other axis names: a leaf that knows the tensor's own names."""
     table = dict(names)
     axes = tuple(table.get(a, a) for a in x.axes)
-    return node("input", params=(*x.params[:1], own_axes(x)), axes=axes, kind=x.kind)
+    args = tuple(sunk(a, names) for a in x.args)
+    slots = (read_slots(x).renamed(table),) if args else ()
+    return node("input", args, (x.params[0], own_axes(x), *slots), axes, x.kind)
 
 
 def own_axes(leaf: Node) -> tuple[str, ...]:
@@ -91,6 +115,11 @@ def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
         return view(x, names)
     if x.op == "keys":
         return from_arguments([sunk(a, names) for a in x.args], spec_of(x).renamed(table))
+    if x.op == "take":
+        return _sunk_take(x, names)
+    if x.op == "spread":
+        inner, keys = (sunk(a, names) for a in x.args)
+        return spread(inner, keys, slots_of(x).renamed(table))
     if x.op in POINTWISE:
         return pointwise(x.op, [sunk(a, names) for a in x.args], x.params)
     kept = tuple((a, b) for a, b in names if a in x.axes)
@@ -99,3 +128,13 @@ def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
         joined = tuple((a, table.get(inner.get(a, a), inner.get(a, a))) for a in x.args[0].axes)
         return renamed(x.args[0], tuple((a, b) for a, b in joined if a != b))
     return renamed(x, kept)
+
+
+def _sunk_take(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
+    """A take under other axis names; the axes that it takes get names that no result has."""
+    table, *positions = x.args
+    taken = {a: f"?{i}" for i, a in enumerate(taken_axes(x))}
+    kept = tuple((a, b) for a, b in names if a in table.axes and a not in taken)
+    hidden = tuple((a, taken[a]) for a in table.axes if a in taken)
+    renamed_table = sunk(table, (*kept, *hidden)) if table.op == "input" else table
+    return take(renamed_table, [sunk(p, names) for p in positions], tuple(taken.values()))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from napkin.diagram.node import (
     COMPOSITES,
     LEAVES,
+    MOVES,
     REDUCTIONS,
     SCANS,
     WRAPPERS,
@@ -17,6 +18,7 @@ from napkin.diagram.node import (
     union_axes,
 )
 from napkin.diagram.operators import POINTWISE
+from napkin.diagram.taking import take, taken_axes
 from napkin.errors import InputError, did_you_mean
 
 _WIDTH: dict[Kind, int] = {"bool": 0, "int": 1, "real": 2}
@@ -88,7 +90,7 @@ def renamed(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
 def rebuilt(old: Node, args: tuple[Node, ...]) -> Node:
     """The operator of `old` on other arguments, inferred again."""
     if old.op in LEAVES:
-        return old
+        return node(old.op, args, old.params, old.axes, old.kind) if args else old
     if old.op in REDUCTIONS or old.op in COMPOSITES or old.op in SCANS:
         axes = old.params[0]
         assert isinstance(axes, tuple)
@@ -97,6 +99,15 @@ def rebuilt(old: Node, args: tuple[Node, ...]) -> Node:
         names = old.params[0]
         assert isinstance(names, tuple)
         return renamed(args[0], names)
+    if old.op == "take":
+        return take(args[0], args[1:], taken_axes(old))
+    if old.op in MOVES:
+        from napkin.diagram.keys import slots
+
+        made = slots.compress if old.op == "compress" else slots.spread
+        return made(args[0], args[1], slots.slots_of(old))
+    if old.op == "scatter":
+        return node(old.op, args, old.params, args[0].axes, args[0].kind)
     if old.op == "keys":
         keys = tuple(a for a in old.axes if a not in union_axes(old.args))
         return node("keys", args, old.params, (*union_axes(args), *keys), "bool")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from napkin.diagram import infer
+from napkin.diagram import infer, taking
 from napkin.diagram.infer import DTYPES, pointwise, renamed
 from napkin.diagram.keys.keyset import KeySet, attached
 from napkin.diagram.node import Node, node, number
@@ -288,6 +288,30 @@ def rename(x: Array, **names: str) -> Array:
         if after.count(axis) > 1:
             raise InputError(f"rename: axis {axis!r} would stand twice in '{' '.join(after)}'")
     return Array(renamed(x.node, tuple(sorted(names.items()))))
+
+
+def take(table: Array, /, **positions: Operand) -> Array:
+    """`table` at computed whole-number positions along some of its axes, axis = position.
+
+    A relative position bias is `take(B, p=nk.index("x") - nk.index("q") + n)`. The result has the
+    other axes of the table and those of the positions; an axis of both is one axis. Positions are
+    clamped into the axis, as numpy's take with mode="clip".
+
+    Raises:
+        InputError: the table is no input, lacks an axis, or a position is no whole number.
+    """
+    if not isinstance(table, Array):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"take reads an input of the diagram, not {table!r}")
+    n = table.node
+    if not positions:
+        raise InputError(f"take names no axis; write axis=position for one of: {' '.join(n.axes)}")
+    for axis in positions:
+        if axis not in n.axes:
+            raise InputError(
+                f"take {axis}=...: the array has axes '{' '.join(n.axes)}'; "
+                + did_you_mean(axis, n.axes)
+            )
+    return Array(taking.take(n, [lifted(p) for p in positions.values()], tuple(positions)))
 
 
 def exp(x: Operand) -> Array:

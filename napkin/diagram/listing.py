@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import LEAVES, Node, over, postorder
+from napkin.diagram.node import LEAVES, MOVES, Node, over, postorder
 from napkin.diagram.operators import POINTWISE
+from napkin.diagram.taking import take_text, taken_axes
 
 LONGEST = 2000
 """Characters that an expression may have within another."""
@@ -84,6 +86,15 @@ def _expression(n: Node, inner: list[str], names: Mapping[Node, str]) -> str:
         return f"{inner[0]}.rename({', '.join(f'{a}={b}' for a, b in pairs)})"
     if n.op == "keys":
         return spec_of(n).text
+    if n.op == "take":
+        return take_text(inner, taken_axes(n))
+    if n.op in MOVES:
+        s = slots_of(n)
+        ends = (s.keys, s.slots) if n.op == "compress" else (s.slots, s.keys)
+        way = " into ".join(" ".join(axes) for axes in ends)
+        return f"{n.op}({inner[0]}, {inner[1]}, {way})"
+    if n.op == "scatter":
+        return inner[0]
     if n.op not in POINTWISE:
         return f"{n.op}({inner[0]}, over {' '.join(over(n))})"
     row = POINTWISE[n.op]
@@ -108,7 +119,8 @@ def _binds_looser(a: Node, names: Mapping[Node, str], outer: str) -> bool:
 
 def _shared(roots: Iterable[Node]) -> list[Node]:
     """Pointwise arrays that are written twice or more."""
-    order = list(postorder(roots))
+    sets = {n for n in postorder(roots) if n.op == "keys"}  # shown by what they are called
+    order = [n for n in postorder(roots, sets) if n not in sets]
     uses = Counter(a for n in order for a in n.args)
     return [n for n in order if uses[n] > 1 and n.op in POINTWISE and not n.constant]
 

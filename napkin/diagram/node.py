@@ -24,7 +24,9 @@ are all -inf gets weights 0, as cuDNN and FlashAttention define it.
 INT32 = range(-(2**31), 2**31)
 """The values of whole numbers in storage."""
 
-LEAVES = frozenset({"input", "number", "size", "scalar", "index", "corner", "ones", "state"})
+LEAVES = frozenset({
+    "input", "number", "size", "scalar", "index", "corner", "ones", "state", "listed",
+})  # fmt: skip
 """Operators without arguments."""
 
 CONSTANTS = frozenset({"number", "size", "scalar"})
@@ -43,7 +45,14 @@ COMPOSITES = frozenset({"softmax", "logsumexp", "mean"})
 SCANS = frozenset({"cumsum", "sort"})
 """Operators that mix along an axis and keep it."""
 
-_ALONG_AXES = REDUCTIONS | COMPOSITES | SCANS | WRAPPERS | {"rename", "keys"}
+MOVES = frozenset({"compress", "spread"})
+"""Operators between the keys that a query sees and the slots of its window
+(`napkin.diagram.keys.slots`)."""
+
+_ALONG_AXES = (
+    REDUCTIONS | COMPOSITES | SCANS | WRAPPERS | MOVES
+    | {"rename", "keys", "scatter", "take", "input"}
+)  # fmt: skip
 """Operators with arguments that are not pointwise."""
 
 
@@ -52,7 +61,10 @@ class Node:
 
     Attributes:
         op: a leaf, a reduction, a composite, a scan, "rename", "keys" (a key set, see
-            `napkin.diagram.keys`), or a pointwise operator of `napkin.diagram.operators`.
+            `napkin.diagram.keys`), "compress" or "spread" between keys and slots, "take" (see
+            `napkin.diagram.taking`), or a pointwise operator of `napkin.diagram.operators`.
+            "listed" is an array of numbers written out. In a kernel an "input" may have arguments:
+            where it is read; and "scatter" says the same of what is stored.
         axes: the axis names, in order.
         kind: the item type: "real", "int" or "bool".
         constant: whether it is known before any array is read: made of numbers, sizes and scalars.

@@ -123,9 +123,7 @@ _ROWS = [
     Pointwise("neg", 1, lambda np, a: -a, lambda sp, a: -a, "-{0}", None, "-{0}"),
     Pointwise("abs", 1, lambda np, a: abs(a), lambda sp, a: sp.Abs(a), "tl.abs({0})"),
     Pointwise("exp", 1, lambda np, a: np.exp(a), lambda sp, a: sp.exp(a), "tl.exp({0})", "real"),
-    Pointwise(
-        "exp2", 1, lambda np, a: np.exp2(a), lambda sp, a: 2**a, "tl.exp2({0})", "real"
-    ),
+    Pointwise("exp2", 1, lambda np, a: np.exp2(a), lambda sp, a: 2**a, "tl.exp2({0})", "real"),
     Pointwise("log", 1, lambda np, a: np.log(a), lambda sp, a: sp.log(a), "tl.log({0})", "real"),
     Pointwise(
         "sqrt", 1, lambda np, a: np.sqrt(a), lambda sp, a: sp.sqrt(a), "tl.sqrt_rn({0})", "real"

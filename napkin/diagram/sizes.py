@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sized
 from typing import TYPE_CHECKING
 
 from napkin.diagram.keys.keyset import check_sizes as check_keys
+from napkin.diagram.taking import taken_axes
 from napkin.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ def check_sizes(
                 f"sizes: {axis}={value}, but {axis} is {root} under another name and "
                 f"{root}={out[root]}; give one size"
             )
+    for axis, (count, text) in diagram.slots.items():
+        value = out.setdefault(same.get(axis, axis), count)
+        if value != count:
+            raise InputError(
+                f"sizes: {axis}={value}, but {axis} is the slots of {text}, which has {count}"
+            )
     for axis, value in diagram.sizes.items():
         out.setdefault(same.get(axis, axis), value)
     missing = [a for a in diagram.axes if same.get(a, a) not in out]
@@ -58,6 +65,13 @@ def check_sizes(
     found = {a: out[same.get(a, a)] for a in diagram.axes if same.get(a, a) in out}
     for n in diagram.key_sets:
         check_keys(n, found)
+    for n in diagram.takes:
+        for axis in taken_axes(n):
+            if found.get(axis) == 0:
+                raise InputError(
+                    f"sizes: {axis}=0, but {diagram.name} reads along {axis} at computed "
+                    "positions; it must be at least 1"
+                )
     return found
 
 

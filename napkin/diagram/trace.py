@@ -10,8 +10,9 @@ from typing import Any, cast
 
 from napkin.diagram.columns import validate
 from napkin.diagram.diagram import INNER_NAMES, Diagram, Output
+from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.language import Array
-from napkin.diagram.node import Node, node, over, postorder
+from napkin.diagram.node import MOVES, Node, node, over, postorder
 from napkin.diagram.signature import Signature, parse
 from napkin.errors import InputError, did_you_mean
 
@@ -70,10 +71,17 @@ def _trace(
             f"{title}: signature '{signature}' has {len(shapes.outputs)} outputs but the function "
             f"returns {len(results)}"
         )
+    known = _sized(shapes, [x.node for x in results if isinstance(x, Array)])
     outputs: list[Output] = []
     for i, (value, shape) in enumerate(zip(results, shapes.outputs, strict=True)):
         if not isinstance(value, Array):
             raise InputError(f"{title}: output {i + 1} is {value!r}, not an array")
+        for axis in shape.axes:
+            if axis not in known:
+                raise InputError(
+                    f"signature '{signature}': output axis {axis!r} is on no input, "
+                    "so its size would be unknown"
+                )
         if set(value.axes) != set(shape.axes):
             raise InputError(
                 f"{title}: output {i + 1} has axes '{' '.join(value.axes)}', but signature "
@@ -95,12 +103,27 @@ def _trace(
     return made
 
 
+def _sized(shapes: Signature, results: list[Node]) -> set[str]:
+    """The axes whose sizes are known: those of inputs, and those of slots."""
+    known = {a for shape in shapes.inputs for a in shape.axes}
+    return known | {a for n in postorder(results) if n.op in MOVES for a in n.axes}
+
+
 def _check_axes(made: Diagram, signature: str) -> None:
     """Check that every axis that the function or its sizes name is an axis of some array."""
     known = {a for n in made.inputs for a in n.axes}
     for n in postorder(made.roots):
-        if n.op == "rename":
+        if n.op == "rename" or n.op in MOVES:
             known |= set(n.axes)
+    counts: dict[str, int] = {}
+    for n in postorder(made.roots):
+        s = slots_of(n) if n.op in MOVES else None
+        for axis, count in zip(s.slots, s.counts, strict=True) if s else ():
+            if counts.setdefault(axis, count) != count:
+                raise InputError(
+                    f"{made.name}: axis {axis!r} stands for {counts[axis]} slots and for {count}; "
+                    "name the slots of each window"
+                )
     for n in postorder(made.roots):
         axes = (str(n.params[0]),) if n.op in {"size", "index"} else over(n)
         for axis in axes:

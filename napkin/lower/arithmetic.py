@@ -64,6 +64,8 @@ def _typed(n: Node, a: Node, value: Expr) -> Expr:
 def _nonnegative(n: Node) -> bool:
     if n.op == "number":
         return float(str(n.params[0])) >= 0
+    if n.op == "sub" and n.args[0].op == "maximum":
+        return n.args[1] in n.args[0].args
     if n.op in {"add", "mul", "floordiv", "mod", "maximum", "minimum"}:
         return all(map(_nonnegative, n.args))
     return n.op in {"index", "corner", "size", "ones"}

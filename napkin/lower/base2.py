@@ -20,9 +20,7 @@ _ONE = number(1.0)
 _TAGS = ("old", "new")
 
 
-def in_base_two(
-    passes: Sequence[Pass], terms: Iterable[Node]
-) -> dict[Node, Node]:
+def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Node]:
     """The steps of `passes` and `terms`, which may read their states, with exponentials to base 2
     where a running maximum keeps them in range."""
     steps = [s.step for p in passes for s in p.states]

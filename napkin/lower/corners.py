@@ -6,7 +6,6 @@ any other is computed for every query and reduced.
 
 from __future__ import annotations
 
-from napkin.diagram.infer import pointwise
 from napkin.diagram.node import Node, node, postorder, rewrite
 
 
@@ -35,18 +34,6 @@ def at_corner(n: Node, which: str) -> Node:
 
     def change(old: Node, _: tuple[Node, ...]) -> Node | None:
         return corner(old.axes[0], which) if old.op == "index" else None
-
-    return rewrite([n], change)[n]
-
-
-def clamped(n: Node) -> Node:
-    """A bound with positions past the end of an axis taken for the group's last: a padded lane
-    then asks for no key of its own."""
-
-    def change(old: Node, _: tuple[Node, ...]) -> Node | None:
-        if old.op != "index":
-            return None
-        return pointwise("minimum", (old, corner(old.axes[0], "last")))
 
     return rewrite([n], change)[n]
 

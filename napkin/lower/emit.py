@@ -10,14 +10,16 @@ from collections.abc import Iterable, Sequence
 from napkin.derive.kernel import tensor_of
 from napkin.derive.terms import COMBINE, identity, is_read
 from napkin.diagram.expand import own_axes
+from napkin.diagram.keys.slots import guard, place_of, slots_of
 from napkin.diagram.keys.terms import member
-from napkin.diagram.node import REDUCTIONS, Node, factors, in_kind, over
+from napkin.diagram.node import REDUCTIONS, Kind, Node, factors, in_kind, number, over
 from napkin.diagram.operators import POINTWISE
+from napkin.diagram.taking import read_axes, taken_of
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, pointwise, stabilises
 from napkin.lower.program import Program, counted
-from napkin.lower.scope import Scope
+from napkin.lower.scope import DESCRIPTORS, Scope
 from napkin.lower.syntax import Expr
 
 MIN_DOT = 16
@@ -33,6 +35,8 @@ TRITON_DTYPES = {
     "bool": "tl.int1",
 }
 
+
+_TILES: dict[Kind, str] = {"real": "tl.float32", "int": "tl.int32", "bool": "tl.int1"}
 
 _HELPERS = {"prod": "multiply", "max": "largest", "min": "smallest"}
 """Reductions that a function of the kernel file combines: `tl.max` and `tl.min` lose a NaN."""
@@ -59,7 +63,7 @@ class Emitter:
         self.uses.update(stack)
         while stack:
             n = stack.pop()
-            if n in seen or is_read(n) or n.constant:
+            if n in seen or n.constant:
                 continue
             seen.add(n)
             below = factors(n.args[0]) if n.op == "sum" else n.args
@@ -98,6 +102,9 @@ class Emitter:
         if n.constant:
             return sx.name(self.scope.constant(n))
         made = self._define(n)
+        if isinstance(made, ast.Name) and n in self.program.boxes:
+            self.have[n] = made
+            return self.value(n)
         if self._in_line(n):
             return made
         target = self.scope.value(n)
@@ -126,7 +133,7 @@ class Emitter:
         dims = self.program.shape(n)
         if is_read(n):
             self.raw.add(n)
-            return self.load(n)
+            return self._boxed_load(n) if n in self.program.boxes else self.load(n)
         if n.op == "index":
             return sx.name(self.scope.position(n.axes[0]))
         if n.op == "keys":
@@ -307,7 +314,8 @@ class Emitter:
         spans = [sorted({d for p in side for d in self.program.shape(p)}) for side in (left, right)]
         rows = [d for d in spans[0] if d not in gone]
         columns = [d for d in spans[1] if d not in gone]
-        like = next((p for p in left + right if is_read(p)), None)
+        boxes = self.program.boxes
+        like = next((p for p in left + right if is_read(p) and p not in boxes), None)
         a = self._operand(left, spans[0], like)
         b = self._operand(right, spans[1], like)
         a = self._matrix(a, spans[0], rows, gone)
@@ -333,7 +341,8 @@ class Emitter:
             return self.have[parts[0]]
         value = self._product(parts, dims)
         if like is None:
-            target = sx.name(f"{self.scope.tensor(self.program.kernel.outputs[0].name)}")
+            stored = (o.name for o in self.program.kernel.outputs if o.node.kind == "real")
+            target = sx.name(f"{self.scope.tensor(next(stored))}")
             return sx.method(value, "to", sx.name(f"{ast.unparse(target)}.dtype.element_ty"))
         return sx.method(
             value, "to", sx.name(f"{self.scope.tensor(tensor_of(like))}.dtype.element_ty")
@@ -360,12 +369,43 @@ class Emitter:
     def load(self, leaf: Node) -> Expr:
         """A tile of a tensor, 0 where it reaches past an axis."""
         dims = self.program.shape(leaf)
-        where = self.address(tensor_of(leaf), leaf, leaf.axes, self.strides_of(leaf), dims)
-        mask = self.within(leaf.axes, dims)
+        own = self.strides_of(leaf)
+        where = self.address(tensor_of(leaf), leaf, read_axes(leaf), own, dims, leaf)
+        mask = self.within(leaf.axes, dims, leaf)
         if mask is None:
             return sx.call("tl.load", where)
         other = sx.const(0.0 if leaf.kind == "real" else 0)
-        return sx.call("tl.load", where, mask=mask, other=other)
+        made = sx.call("tl.load", where, mask=mask, other=other)
+        # Triton's interpreter takes a scalar 0 for no `other`.
+        return made if dims else sx.call("tl.where", mask, made, other)
+
+    def _boxed_load(self, leaf: Node) -> Expr:
+        """A tile through the tensor's descriptor where the call gives one, else by addresses."""
+        target = self.scope.value(leaf)
+        at = [self._corner(a) for a in self.program.boxes[leaf]]
+        tensor = sx.name(self.scope.tensor(tensor_of(leaf)))
+        made = sx.method(tensor, "load", sx.tuple_of(at))
+        if len(self.program.shape(leaf)) != len(at):
+            made = sx.call("tl.reshape", made, self._extents(self.program.shape(leaf)))
+        self.statements.append(
+            ast.If(
+                sx.name(DESCRIPTORS),
+                [sx.assign(target, made)],
+                [sx.assign(target, self.load(leaf))],
+            )
+        )
+        return sx.name(target)
+
+    def _corner(self, axis: str) -> Expr:
+        """Where a tile begins along an axis."""
+        kernel, scope = self.program.kernel, self.scope
+        if self.program.tiles[axis] == 1:
+            return sx.name(scope.position(axis))
+        if axis in kernel.stream.axes:
+            return sx.name(scope.start(axis))
+        if axis in kernel.group:
+            return sx.binary(sx.name(scope.group_id(axis)), "*", sx.name(scope.block(axis)))
+        return sx.const(0)
 
     @staticmethod
     def strides_of(leaf: Node) -> Sequence[str]:
@@ -378,37 +418,81 @@ class Emitter:
         axes: Sequence[str],
         own: Sequence[str],
         dims: Sequence[int],
+        placed: Node | None = None,
     ) -> Expr:
         """Pointers to a tile; `key` is the reading or the output's name, `own` the tensor's names
-        for the axes."""
+        for the axes, `placed` the reading or the scatter that says where along key axes."""
         group = self.program.kernel.group
         fixed = [a for a in axes if a in group and self.program.tiles[a] == 1]
+        fixed = [a for a in fixed if placed is None or place_of(placed, a) is None]
         start = self.scope.base(key, tensor) if fixed else self.scope.tensor(tensor)
         parts: list[Expr] = [sx.name(start)]
         for axis, stride in zip(axes, own, strict=True):
             if axis in fixed:
                 continue
-            at = sx.name(self.scope.position(axis))
-            if self.program.tiles[axis] > 1:
-                at = sx.expanded(at, self.program.shape_of((axis,)), dims)
+            slot = place_of(placed, axis) if placed else None
+            if slot is not None:
+                at = self.fit(slot, dims)
+                at = self._clamped(at, tensor, stride) if placed and taken_of(placed) else at
+            else:
+                at = sx.name(self.scope.position(axis))
+                if self.program.tiles[axis] > 1:
+                    at = sx.expanded(at, self.program.shape_of((axis,)), dims)
             parts.append(sx.binary(at, "*", sx.name(self.scope.stride(tensor, stride))))
         return sx.chain("+", parts)
 
-    def within(self, axes: Sequence[str], dims: Sequence[int]) -> Expr | None:
-        """The lanes of a tile that lie inside every axis; None where all do."""
+    def _clamped(self, at: Expr, tensor: str, axis: str) -> Expr:
+        """Positions clamped into an axis of a tensor, of the type of addresses."""
+        last = sx.binary(sx.name(self.scope.size(axis)), "-", sx.const(1))
+        inside = sx.call("tl.minimum", sx.call("tl.maximum", at, sx.const(0)), last)
+        target = self.scope.place(tensor, axis)
+        self.statements.append(sx.assign(target, sx.method(inside, "to", sx.name("INDEX"))))
+        return sx.name(target)
+
+    def within(
+        self, axes: Sequence[str], dims: Sequence[int], placed: Node | None = None
+    ) -> Expr | None:
+        """The lanes of a tile that lie inside every axis, and inside the key set that says where
+        `placed` is read or stored; None where all do."""
         tiled = [a for a in axes if self.program.tiles[a] > 1 and a not in self.inside]
-        if not tiled:
-            return None
-        return sx.chain(
-            "&",
-            [
-                sx.expanded(sx.name(self.scope.inside(a)), self.program.shape_of((a,)), dims)
-                for a in tiled
-            ],
-        )
+        tests = [
+            sx.expanded(sx.name(self.scope.inside(a)), self.program.shape_of((a,)), dims)
+            for a in tiled
+            if placed is None or place_of(placed, a) is None
+        ]
+        seen = guard(placed) if placed else None
+        if seen is not None and seen is not number(True):
+            tests.append(self.fit(seen, dims))
+        return sx.chain("&", tests) if tests else None
+
+    def fill(self, tensor: str, axes: Sequence[str], n: Node) -> None:
+        """Write what the slots of an output without a key hold."""
+        s, dims = slots_of(n), self.program.shape_of(axes)
+        lacking = [(a, c) for a, c in zip(s.slots, n.args, strict=True) if not c.constant]
+        past = [
+            ast.Compare(
+                sx.expanded(sx.name(self.scope.position(a)), self.program.shape_of((a,)), dims),
+                [ast.GtE()],
+                [self.fit(count, dims)],
+            )
+            for a, count in lacking
+        ]
+        mask: Expr = sx.chain("|", past)
+        inside = self.within(axes, dims)
+        if inside is not None:
+            mask = sx.chain("&", [inside, mask])
+        where = self.address(tensor, tensor, axes, axes, dims)
+        value = sx.call("tl.full", self._extents(dims), sx.const(s.fill), sx.name(_TILES[n.kind]))
+        store = sx.call("tl.store", where, value if dims else sx.const(s.fill), mask=mask)
+        self.statements.append(ast.Expr(store))
 
     def store(self, tensor: str, axes: Sequence[str], n: Node) -> None:
         """Write a tile of an output."""
+        own, placed = axes, None
+        if n.op == "scatter":
+            s, placed = slots_of(n), n
+            axes = [s.keys[s.slots.index(a)] if a in s.slots else a for a in own]
+            n = n.args[0]
         dims = self.program.shape_of(axes)
         value = self.fit(n, dims)
         if self.program.shape(n) != dims:
@@ -417,7 +501,7 @@ class Emitter:
                 sx.expanded(self.value(n), self.program.shape(n), dims),
                 self._extents(dims),
             )
-        where = self.address(tensor, tensor, axes, axes, dims)
-        mask = self.within(axes, dims)
+        where = self.address(tensor, tensor, axes, own, dims, placed)
+        mask = self.within(axes, dims, placed)
         kinds = {} if mask is None else {"mask": mask}
         self.statements.append(ast.Expr(sx.call("tl.store", where, value, **kinds)))

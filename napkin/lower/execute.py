@@ -16,12 +16,16 @@ import numpy as np
 from napkin.cost.memory import alive
 from napkin.cost.traffic import Direction
 from napkin.cost.visited import chunks as visited_chunks
-from napkin.derive.fold import Pass
-from napkin.derive.kernel import Kernel, tensor_of
+from napkin.derive.fold import Emit, Pass
+from napkin.derive.kernel import Kernel, tensor_of, tile_axes
 from napkin.derive.law import advance, chunk_of, start
 from napkin.derive.terms import is_read
-from napkin.diagram.evaluate import Array, aligned, evaluate
-from napkin.diagram.node import Node
+from napkin.diagram.diagram import Output
+from napkin.diagram.evaluate import Array, aligned, aligned_to, evaluate
+from napkin.diagram.expand import own_axes
+from napkin.diagram.keys.slots import guard, read_slots, slots_of, spread
+from napkin.diagram.node import Node, node
+from napkin.diagram.taking import table_of, taken_of
 
 
 @dataclass
@@ -59,7 +63,8 @@ def execute(
 ) -> Execution:
     """Run a kernel with given tile sizes on float64 arrays, by tensor name."""
     out = Execution({o.name: np.full([sizes[a] for a in o.axes], np.nan) for o in kernel.outputs})
-    reads = {a.leaf: arrays[tensor_of(a.leaf)] for a in kernel.reads}
+    tables = {table_of(a.leaf): arrays[tensor_of(a.leaf)] for a in kernel.reads}
+    reads = {a.leaf: _as_read(a.leaf, tables, sizes) for a in kernel.reads}
     cuts = [
         [range(i, min(i + tiles[a], sizes[a])) for i in range(0, sizes[a], tiles[a])]
         for a in kernel.group
@@ -77,6 +82,18 @@ def execute(
     return out
 
 
+def _as_read(leaf: Node, tables: Mapping[Node, Array], sizes: Mapping[str, int]) -> Array:
+    """A tensor as a reading sees it: at computed positions, or at slots, spread over the keys."""
+    array = tables[table_of(leaf)]
+    if not leaf.args:
+        return array
+    if taken_of(leaf) is not None:
+        held = {a: range(sizes[a]) for a in leaf.axes}
+        return aligned_to(evaluate([leaf], tables, sizes)[0], leaf.axes, leaf.axes, held)
+    tensor = node("input", params=leaf.params[:2], axes=own_axes(leaf), kind=leaf.kind)
+    return evaluate([spread(tensor, leaf.args[0], read_slots(leaf))], {tensor: array}, sizes)[0]
+
+
 def _group(
     kernel: Kernel,
     known: dict[Node, Array],
@@ -89,10 +106,10 @@ def _group(
 ) -> None:
     s = kernel.stream
     extents = {**sizes, **{a: len(part) for a, part in box.items()}}
-    held = sum(_size(o.axes, extents) for o in kernel.outputs if not s.carried(o.axes))
+    held = sum(_size(tile_axes(o), extents) for o in kernel.outputs if not s.carried(tile_axes(o)))
     for access in kernel.reads:
         if not access.loops:
-            out.count(access.tensor, "read", known[access.leaf].size)
+            out.count(access.tensor, "read", _crossing(access.leaf, sizes, box))
             held += known[access.leaf].size
     if not s.axes:
         for column in alive(kernel):
@@ -103,7 +120,7 @@ def _group(
             inside = chunk_of(known, part)
             loaded = [a for a in kernel.reads if i in a.loops]
             for access in loaded:
-                out.count(access.tensor, "read", inside[access.leaf].size)
+                out.count(access.tensor, "read", _crossing(access.leaf, sizes, {**box, **part}))
             stored = sum(
                 _size(e.node.axes, {**extents, **{a: len(p) for a, p in part.items()}})
                 for e in step.emits
@@ -117,6 +134,31 @@ def _group(
     tails = evaluate([e.node for e in s.tails], known, sizes, scalars, box)
     for e, value in zip(s.tails, tails, strict=True):
         _write(kernel, e.output, e.node, value, box, sizes, out)
+    for e in kernel.fills:
+        _fill(e, box, sizes, out)
+
+
+def _crossing(leaf: Node, sizes: Mapping[str, int], box: Mapping[str, range]) -> int:
+    """Values of a reading that cross: at computed addresses, those that its key set sees."""
+    held = {a: range(n) for a, n in sizes.items()} | dict(box)
+    keys = guard(leaf)
+    if keys is None:
+        return math.prod(len(held[a]) for a in leaf.axes)
+    (seen,) = evaluate([keys], {}, sizes, box=box)
+    return int(aligned_to(seen, keys.axes, leaf.axes, held).sum())
+
+
+def _fill(e: Emit, box: Mapping[str, range], sizes: Mapping[str, int], out: Execution) -> None:
+    """Store what slots without a key hold."""
+    s, axes = slots_of(e.node), e.node.axes
+    parts = [box.get(a, range(sizes[a])) for a in axes]
+    past = np.zeros([len(p) for p in parts], dtype=bool)
+    for axis, value, n in zip(s.slots, evaluate(e.node.args, {}, sizes, box=box), e.node.args,
+                              strict=True):  # fmt: skip
+        past |= aligned(np.arange(sizes[axis]), (axis,), axes) >= aligned(value, n.axes, axes)
+    where = tuple(slice(p.start, p.stop) for p in parts)
+    out.outputs[e.output][where][past] = s.fill
+    out.count(e.output, "write", int(past.sum()))
 
 
 def _chunks(
@@ -141,7 +183,8 @@ def _chunks(
     turns: dict[int, Pass] = {}
     for i, part in visited_chunks(kernel, sizes, tiles, place, bind):
         if i not in turns:
-            inside = seen.inside([x.step for x in step.states], seen.test(i))
+            steps = [x.step for x in step.states]
+            inside = seen.inside(steps, seen.test(i), [a.leaf for a in kernel.reads])
             states = [replace(x, step=inside[x.step]) for x in step.states]
             turns[i] = replace(step, states=tuple(states))
         yield turns[i], part
@@ -161,7 +204,33 @@ def _write(
     out: Execution,
 ) -> None:
     o = next(o for o in kernel.outputs if o.name == name)
+    if n.op == "scatter":
+        _scatter(o, n, value, box, sizes, out)
+        return
     parts = [box.get(a, range(sizes[a])) for a in o.axes]
     where = tuple(slice(p.start, p.stop) for p in parts)
     out.outputs[name][where] = aligned(value, n.axes, o.axes)
     out.count(name, "write", int(np.prod([len(p) for p in parts])))
+
+
+def _scatter(
+    o: Output,
+    n: Node,
+    value: Array,
+    box: Mapping[str, range],
+    sizes: Mapping[str, int],
+    out: Execution,
+) -> None:
+    """Store what the queries see of a part of an array, each value in its slot."""
+    s, axes = slots_of(n), tile_axes(o)
+    held = {a: range(k) for a, k in sizes.items()} | dict(box)
+    seen, *places = (
+        aligned_to(v, m.axes, axes, held)
+        for v, m in zip(evaluate(n.args[1:], {}, sizes, box=box), n.args[1:], strict=True)
+    )
+    at = dict(zip(s.slots, places, strict=True))
+    where = [
+        at[a] if a in at else aligned_to(np.asarray(held[a]), (a,), axes, held) for a in o.axes
+    ]
+    out.outputs[o.name][tuple(w[seen] for w in where)] = aligned_to(value, axes, axes, held)[seen]
+    out.count(o.name, "write", int(seen.sum()))

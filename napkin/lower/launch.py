@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.node import Node
 from napkin.errors import InputError
+from napkin.derive.kernel import tensor_of
+from napkin.lower.descriptors import fits
 from napkin.lower.program import Program
 from napkin.lower.write import Argument, Written
 
@@ -25,6 +27,7 @@ class Launch:
         grid: program instances.
         scalars: the arguments that are not tensors, by name.
         tensors: the pointer arguments: argument name to tensor name.
+        boxes: the pointer arguments that are given as tensor descriptors, with their boxes.
         order: the names of the run-time arguments, in the kernel's order.
         constexprs: compile-time arguments by name.
     """
@@ -33,6 +36,7 @@ class Launch:
     scalars: Mapping[str, int | float]
     tensors: Mapping[str, str]
     order: tuple[str, ...]
+    boxes: Mapping[str, tuple[int, ...]]
     constexprs: Mapping[str, int | bool]
 
 
@@ -42,8 +46,12 @@ def launch(
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
     strides: Mapping[str, Sequence[int]],
+    aligned: bool = True,
 ) -> Launch:
     """The launch of a kernel on tensors with these strides (in values, by tensor name).
+
+    `aligned` says whether every tensor begins at a multiple of 16 bytes, on a machine that has
+    tensor descriptors.
 
     Raises:
         InputError: the grid is larger than a GPU takes.
@@ -66,6 +74,7 @@ def launch(
         for axis, value in zip(axes, strides[tensor], strict=True)
     }
     wide = any(_reach(tensor, axes, step, sizes, program) > _INT32 for tensor, axes in own.items())
+    described = not wide and _described(program, own, step, aligned)
     run: dict[str, int | float] = {}
     fixed: dict[str, int | bool] = {}
     tensors: dict[str, str] = {}
@@ -75,17 +84,44 @@ def launch(
             assert isinstance(a.of, tuple)
             tensors[a.name] = a.of[0]
         elif a.constexpr:
-            fixed[a.name] = _fixed(a, program, sizes, wide)
+            fixed[a.name] = _fixed(a, program, sizes, wide, described)
         else:
             run[a.name] = _run_time(a, sizes, scalars, step)
         if not a.constexpr:
             order.append(a.name)
-    return Launch(grid, run, tensors, tuple(order), fixed)
+    boxes = {
+        name: tuple(program.tiles[x] for x in axes)
+        for leaf, axes in (program.boxes.items() if described else ())
+        for name, tensor in tensors.items()
+        if tensor == tensor_of(leaf)
+    }
+    return Launch(grid, run, tensors, tuple(order), boxes, fixed)
 
 
-def _fixed(a: Argument, program: Program, sizes: Mapping[str, int], wide: bool) -> int | bool:
+def _described(
+    program: Program,
+    own: Mapping[str, Sequence[str]],
+    step: Mapping[tuple[str, str], int],
+    aligned: bool,
+) -> bool:
+    """Whether every tensor that a descriptor may serve lies in memory as one needs."""
+    if not program.boxes or not aligned:
+        return False
+    for leaf in program.boxes:
+        tensor = tensor_of(leaf)
+        strides = [step[tensor, a] for a in own[tensor]]
+        if not fits(strides, program.described):
+            return False
+    return True
+
+
+def _fixed(
+    a: Argument, program: Program, sizes: Mapping[str, int], wide: bool, described: bool
+) -> int | bool:
     if a.kind == "wide":
         return wide
+    if a.kind == "descriptors":
+        return described
     assert isinstance(a.of, tuple)
     axis = a.of[0]
     tile = program.tiles[axis]

@@ -88,6 +88,10 @@ def _statement(s: ast.stmt, depth: int) -> str:
     if isinstance(s, ast.For):
         head = f"{pad}for {ast.unparse(s.target)} in {ast.unparse(s.iter)}:\n"
         return head + "".join(_statement(inner, depth + 1) for inner in s.body)
+    if isinstance(s, ast.If):
+        test = f"{pad}if {ast.unparse(s.test)}:\n"
+        yes, no = ("".join(_statement(x, depth + 1) for x in part) for part in (s.body, s.orelse))
+        return test + yes + (f"{pad}else:\n{no}" if no else "")
     text = pad + ast.unparse(ast.fix_missing_locations(s))
     if len(text) <= WIDTH:
         return text + "\n"

@@ -16,7 +16,9 @@ from napkin.derive.terms import is_read
 from napkin.derive.visits import Visits
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, over, postorder
 from napkin.diagram.operators import POINTWISE
+from napkin.diagram.taking import read_axes
 from napkin.lower.base2 import in_base_two
+from napkin.lower.descriptors import readings
 from napkin.lower.masks import masked
 
 
@@ -52,6 +54,9 @@ class Program:
         dims: the classes of axes, in the order of tile dimensions.
         loops: the loops, pass by pass.
         tails: outputs computed after the loops.
+        fills: what is stored last in slots without a key, by output.
+        boxes: the readings that a tensor descriptor can serve, with their axes in memory order.
+        described: bytes of a value of those.
     """
 
     kernel: Kernel
@@ -60,6 +65,9 @@ class Program:
     loops: tuple[Loop, ...]
     tails: Mapping[str, Node]
     constants: tuple[Node, ...] = field(default=())
+    boxes: Mapping[Node, tuple[str, ...]] = field(default_factory=dict[Node, tuple[str, ...]])
+    described: int = 0
+    fills: Mapping[str, Node] = field(default_factory=dict[str, Node])
 
     def shape(self, n: Node) -> tuple[int, ...]:
         """Indices of the tile dimensions that `n` has."""
@@ -81,11 +89,15 @@ class Program:
     def roots(self) -> tuple[Node, ...]:
         """Every term that the program computes."""
         inside = [n for loop in self.loops for n in (*loop.steps.values(), *loop.emits.values())]
-        return (*inside, *self.tails.values())
+        return (*inside, *self.tails.values(), *self.fills.values())
 
 
-def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
-    """The loop program of a kernel for given tile sizes."""
+def build(kernel: Kernel, tiles: Mapping[str, int], described: int = 0) -> Program:
+    """The loop program of a kernel for given tile sizes.
+
+    Args:
+        described: bytes of a value where operands may be read through tensor descriptors; else 0.
+    """
     tiled = [a for a in kernel.axes if tiles[a] > 1]
     s, seen = kernel.stream, kernel.visits
     # Lanes past the keys of a visit lie outside the key set, whose test tells them apart.
@@ -103,23 +115,24 @@ def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
             made.append(Loop(part, {k: plain[n] for k, n in steps.items()}, emits))
             continue
         for box, whole in visited(seen):
-            inside = seen.inside(steps.values(), None if whole else seen.test(box))
-            done = masked(list(inside.values()), padded)
+            emits = {e.output: two[e.node] for e in p.emits}
+            both = [*steps.values(), *emits.values()]
+            inside = seen.inside(both, None if whole else seen.test(box))
+            # A prefix ends before keys that other boxes of the set hold.
+            ends = seen.prefix and box == 0 and not whole
+            done = masked(list(inside.values()), tiled if ends else padded)
             chosen = {k: done[inside[n]] for k, n in steps.items()}
-            made.append(Loop(part, chosen, {}, box, whole))
+            stores = {k: done[inside[n]] for k, n in emits.items()}
+            made.append(Loop(part, chosen, stores, box, whole))
     loops = tuple(made)
     ends = {e.output: plain[two[e.node]] for e in s.tails}
     roots = [n for loop in loops for n in (*loop.steps.values(), *loop.emits.values())]
-    roots += ends.values()
+    fills = {e.output: e.node for e in kernel.fills}
+    roots += [*ends.values(), *fills.values()]
     constants = tuple(_constants(roots))
-    return Program(
-        kernel,
-        dict(tiles),
-        _classes(kernel, tiled, list(postorder(roots))),
-        loops,
-        ends,
-        constants,
-    )
+    dims = _classes(kernel, tiled, list(postorder(roots)))
+    boxes = readings(kernel, tiles, dims, described) if described else {}
+    return Program(kernel, dict(tiles), dims, loops, ends, constants, boxes, described, fills)
 
 
 def visited(seen: Visits) -> list[tuple[int, bool]]:
@@ -188,15 +201,17 @@ def _places(kernel: Kernel, order: list[Node]) -> set[Node]:
 def _role(kernel: Kernel, axis: str) -> str:
     if axis in kernel.group:
         return "group"
+    if axis in kernel.slots:
+        return "slot"
     return "stream" if axis in kernel.stream.axes else "whole"
 
 
 def _memory_order(kernel: Kernel, tiled: list[str]) -> list[str]:
     """Axes so that every tensor's own order is kept where possible: the last stays contiguous."""
-    orders = [a.leaf.axes for a in kernel.reads] + [o.axes for o in kernel.outputs]
     after: dict[str, set[str]] = {a: set() for a in tiled}
-    for axes in orders:
-        held = [a for a in axes if a in after]
+    orders = [[u for u in read_axes(a.leaf) if u in after] for a in kernel.reads]
+    orders += [[a for a in o.axes if a in after] for o in kernel.outputs]
+    for held in orders:
         for i, a in enumerate(held):
             after[a] |= {b for b in held[i + 1 :] if a not in after[b]}
     out: list[str] = []

@@ -13,6 +13,7 @@ from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import tensor_of
 from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
+from napkin.lower.descriptors import MIN_CAPABILITY, fits
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import Dot, Unit, dot_of, fma, mma, unit, wgmma
 from napkin.lower.resources_layout import LANES, Layout, Mma, blocked, sliced
@@ -47,6 +48,14 @@ class Tensors:
         sizes = [self.sizes[a] for a in axes]
         return all(math.prod(sizes[i + 1 :]) % 16 == 0 for i in range(len(sizes) - 1))
 
+    def described(self, leaf: Node) -> bool:
+        """Whether a tensor descriptor can serve a reading at these sizes."""
+        if self.sizes is None:
+            return True
+        own = [self.sizes[a] for a in leaf.axes]
+        strides = [math.prod(own[i + 1 :]) for i in range(len(own))]
+        return fits(strides, self.bits(leaf) // 8)
+
     def ends(self, axes: Sequence[str]) -> bool:
         """Whether the mask at the end of a row cuts at multiples of 16 values, or nowhere."""
         if self.sizes is None or not axes:
@@ -54,24 +63,28 @@ class Tensors:
         size = self.sizes[axes[-1]]
         return size % 16 == 0 or size % self.program.tiles[axes[-1]] == 0
 
-    def _values(self, tensor: str, axes: Sequence[str], warps: int) -> tuple[int, list[int]]:
-        """Values that one thread loads at once, and the dimensions from the contiguous one."""
+    def _values(
+        self, tensor: str, axes: Sequence[str], warps: int, placed: bool = False
+    ) -> tuple[int, list[int]]:
+        """Values that one thread loads at once, and the dimensions from the contiguous one; one
+        value where each has an address of its own."""
         dims = list(self.program.shape_of(axes))
         order = list(range(len(dims)))[::-1]
         if not axes or self.program.tiles[axes[-1]] == 1:
             return 1, order
         fast = next(i for i, d in enumerate(dims) if axes[-1] in self.program.dims[d])
         order = [fast, *(i for i in order if i != fast)]
-        if not self.aligned(axes):
+        if placed or not self.aligned(axes):
             return 1, order
         share = max(1, self.program.span(dims) // (warps * LANES))
         widest = WIDEST // self.bits_of(tensor)
         return min(widest, share, self.program.extent(dims[fast])), order
 
-    def layout(self, tensor: str, axes: Sequence[str], warps: int) -> Layout:
-        """The layout in which a tile is loaded or stored: coalesced."""
+    def layout(self, tensor: str, axes: Sequence[str], warps: int, placed: bool = False) -> Layout:
+        """The layout in which a tile is loaded or stored: coalesced; `placed` where each value has
+        an address of its own."""
         shape = tuple(self.program.extent(d) for d in self.program.shape_of(axes))
-        count, order = self._values(tensor, axes, warps)
+        count, order = self._values(tensor, axes, warps, placed)
         values = tuple(count if i == order[0] else 1 for i in range(len(shape)))
         return blocked(shape, values, tuple(order), warps).of(shape)
 
@@ -81,7 +94,7 @@ class Tensors:
         if not dims:
             return 0
         bits = self.bits(leaf)
-        if not self.ends(leaf.axes):
+        if leaf.args or not self.ends(leaf.axes):
             return bits
         if len(dims) == 1 and self.program.span(dims) < warps * LANES:
             # Fewer values than threads: loaded again in the layout that wants them.
@@ -112,6 +125,8 @@ class Homes:
     ) -> None:
         self.program, self.tensors = program, tensors
         self.capability, self.warps, self.moving = capability, warps, moving
+        described = capability >= MIN_CAPABILITY and all(map(tensors.described, program.boxes))
+        self.boxes = program.boxes if described else {}
         self.steps = {name: n for loop in program.loops for name, n in loop.steps.items()}
         self._dots: dict[Node, Dot | None] = {}
         self._home: dict[Node, tuple[Layout | None, bool]] = {}
@@ -143,6 +158,8 @@ class Homes:
             dots = [d for n in postorder(roots) if (d := self.dot(n)) is not None]
             first: Mma | None = None
             for d in reversed(dots):  # the compiler settles the last one first
+                if d.node in self._result:  # an earlier pass has it among more products
+                    continue
                 rows, columns = self.program.span(d.rows), self.program.span(d.columns)
                 kind = self.unit(d)
                 if kind == "wgmma":
@@ -246,7 +263,7 @@ class Homes:
         if not dims or n.constant:
             return None, False
         if is_read(n):
-            return self.tensors.layout(tensor_of(n), n.axes, self.warps), False
+            return self.tensors.layout(tensor_of(n), n.axes, self.warps, bool(n.args)), False
         if n.op == "state":
             return self._found(self.steps[str(n.params[0])])
         dot = self.dot(n)

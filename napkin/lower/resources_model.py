@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from napkin.derive.kernel import tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over
 from napkin.lower.program import Program
@@ -12,6 +13,10 @@ from napkin.lower.resources_dot import Dot
 from napkin.lower.resources_home import Homes, Tensors, narrowed
 from napkin.lower.resources_layout import LANES, Layout, transposed
 from napkin.lower.resources_walk import arguments, invariants, moving_terms, rings, within
+
+
+BARRIER = 8
+"""Bytes of the barrier that waits for one box (PTX ISA, mbarrier)."""
 
 
 class Model:
@@ -31,7 +36,8 @@ class Model:
         self.buffers: list[tuple[int, int, int]] = []
         self.done: dict[Node, int] = {}
         self.rings: dict[Node, int] = {}
-        self.kept: dict[tuple[Node, int], tuple[int, int]] = {}
+        self.kept: dict[tuple[Node, int], tuple[tuple[Node, ...], int, int]] = {}
+        self.held: dict[tuple[tuple[Node, ...], int, int], int] = {}
         self.inside = False
 
     def peak(self) -> int:
@@ -44,6 +50,7 @@ class Model:
             self._loop(i)
         for name, n in program.tails.items():
             self._store(name, n)
+        self.buffers += [(since, end, size) for (_, since, size), end in self.held.items()]
         ends = {last for _, last, _ in self.buffers}
         return max(
             (sum(size for a, b, size in self.buffers if a <= t <= b) for t in ends), default=0
@@ -72,8 +79,10 @@ class Model:
             self._store(name, n)
         end = self._tick()
         for leaf, slots in self.rings.items():
-            self.buffers.append((start, end, slots * self._bytes(leaf)))
-        self.buffers += [(since, end, size) for since, size in self.kept.values()]
+            barriers = slots * BARRIER if leaf in self.homes.boxes else 0
+            self.buffers.append((start, end, slots * self._bytes(leaf) + barriers))
+        # An operand from before the loops is held once for all of them.
+        self.held |= dict.fromkeys(self.kept.values(), end)
         self.inside, self.rings, self.done = False, {}, before
         self.kept.clear()
         self._late(roots)
@@ -170,7 +179,7 @@ class Model:
         for side in (0, 1):
             size, held = self._staged(dot, side)
             if size and held and self.inside and not self._moves(dot, side):
-                self.kept[dot.node, side] = ready[side], size
+                self.kept[dot.node, side] = tuple(dot.sides[side]), ready[side], size
             elif size and held:
                 self.buffers.append((ready[side], self.now + 1, size))
             elif size:
@@ -246,14 +255,17 @@ class Model:
     # --- stores -----------------------------------------------------------------------------
 
     def _store(self, name: str, n: Node) -> None:
+        placed = n.op == "scatter"
+        n = n.args[0] if placed else n
         self._visit(n)
         have = self.homes.home(n)
         o = next(o for o in self.program.kernel.outputs if o.name == name)
-        dims = self.program.shape_of(o.axes)
+        axes = tile_axes(o)
+        dims = self.program.shape_of(axes)
         if have is None or self.homes.shape(n) != dims:
             return
         if len(dims) > 1 and not self.homes.from_product(n):
             return  # stored in the layout of its loads
         bits = self.tensors.bits_of(name)
-        want: Layout = self.tensors.layout(name, o.axes, self.warps)
+        want: Layout = self.tensors.layout(name, axes, self.warps, placed)
         self._take(convert_bytes(have, want, bits, self.capability))

@@ -89,7 +89,7 @@ def rings(homes: Homes, roots: Sequence[Node], stages: int) -> dict[Node, int]:
                 turned.update(p for p in parts if is_read(p))
     out: dict[Node, int] = {}
     for leaf in found:
-        wide = homes.tensors.width(leaf, homes.warps) >= NARROWEST
+        wide = leaf in homes.boxes or homes.tensors.width(leaf, homes.warps) >= NARROWEST
         if leaf in homes.moving and leaf not in turned and wide:
             alone = leaf in straight and leaf not in indirect
             out[leaf] = stages - 1 + alone

@@ -9,7 +9,10 @@ from napkin.lower import syntax as sx
 from napkin.lower.printer import HELPERS
 from napkin.lower.program import Program
 
-_TAKEN = {"tl", "triton", "range", "float", "pid", "WIDE", "INDEX", *HELPERS}
+DESCRIPTORS = "DESCRIPTORS"
+"""The constexpr that says whether boxes are read through tensor descriptors."""
+
+_TAKEN = {DESCRIPTORS, "tl", "triton", "range", "float", "pid", "WIDE", "INDEX", *HELPERS}
 
 
 class Scope:
@@ -74,7 +77,13 @@ class Scope:
 
     def base(self, key: Node | str, tensor: str) -> str:
         """A tensor's pointer, moved to this group along its scalar axes."""
+        if isinstance(key, Node) and key.args:  # its loops read it under masks of their own
+            return self._name(("base", tensor, key.params, key.axes), f"{tensor}_base")
         return self._name(("base", key), f"{tensor}_base")
+
+    def place(self, tensor: str, axis: str) -> str:
+        """Where a tensor is read along one of its axes, where that is computed."""
+        return self._name(("place", tensor, axis), f"{tensor}_{axis}")
 
     def start(self, axis: str) -> str:
         """The first position of a chunk."""
@@ -119,11 +128,15 @@ class Scope:
             inner = self.program.kernel.names.get(n.args[1])
             named = f"{inner}_in" if inner else None
         below = [a for a in postorder([n]) if a.op in LEAVES and a.op != "number"]
-        if n.op in {"exp", "exp2"} and "state" in {a.op for a in below} and all(
-            a.op == "state" or a.constant for a in below
+        if (
+            n.op in {"exp", "exp2"}
+            and "state" in {a.op for a in below}
+            and all(a.op == "state" or a.constant for a in below)
         ):
             named = "repair"
-        return self._name(n, named or {"exp": "p", "exp2": "p", "max": "top", "sum": "total"}.get(n.op, "t"))
+        return self._name(
+            n, named or {"exp": "p", "exp2": "p", "max": "top", "sum": "total"}.get(n.op, "t")
+        )
 
     def state(self, name: str) -> str:
         """A carried value."""

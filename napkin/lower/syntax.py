@@ -46,6 +46,7 @@ _OPS: dict[str, ast.operator] = {
     "//": ast.FloorDiv(),
     "%": ast.Mod(),
     "&": ast.BitAnd(),
+    "|": ast.BitOr(),
 }
 
 

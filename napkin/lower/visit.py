@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from napkin.derive.visits import Visits
 from napkin.diagram.keys.terms import Box
-from napkin.diagram.node import Node
+from napkin.diagram.node import INT32, Node
 from napkin.lower import syntax as sx
-from napkin.lower.corners import at_corner, clamped, corners, rises
+from napkin.lower.corners import at_corner, corners, rises
 from napkin.lower.emit import Emitter
+from napkin.lower.masks import masked
 from napkin.lower.program import Loop, Program
 from napkin.lower.scope import Scope
 from napkin.lower.syntax import Expr
@@ -56,7 +57,6 @@ class Visiting:
 
     def _corners(self, roots: Sequence[Node]) -> list[ast.stmt]:
         used = corners([at_corner(n, w) for n in roots if rises(n) for w in ("first", "last")])
-        used += corners([clamped(n) for n in roots if not rises(n)])
         out: list[ast.stmt] = []
         for axis in dict.fromkeys(a for a, _ in used):
             scope = self.scope
@@ -86,11 +86,21 @@ class Visiting:
             return self.emitter.value(bound)
         if rises(bound):
             return self.emitter.value(at_corner(bound, which))
-        bound = clamped(bound)
-        value = self.emitter.value(bound)
-        for _ in self.program.shape(bound):
+        dims = self.program.shape(bound)
+        value = self.emitter.value(self._masked(bound))
+        inside = self.emitter.within(bound.axes, dims)
+        if inside is not None:  # a padded lane asks for no key of its own
+            none = INT32[-1] if how == "min" else INT32[0]
+            value = sx.call("tl.where", inside, value, sx.const(none))
+        for _ in dims:
             value = sx.call(f"tl.{how}", value, axis=sx.const(0))
         return value
+
+    def _masked(self, bound: Node) -> Node:
+        """A bound for every query of the group, with the masks that its own reductions need."""
+        kernel, tiles = self.program.kernel, self.program.tiles
+        padded = [a for a in kernel.axes if tiles[a] > 1 and a not in kernel.stream.axes]
+        return masked([bound], padded)[bound]
 
     def _reach(self, axis: str, box: int, first: Expr, end: Expr) -> list[ast.stmt]:
         """The keys that some query of the group sees, and the chunks that hold them."""

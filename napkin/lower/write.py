@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from napkin.derive.fold import State
+from napkin.diagram.keys.slots import place_of, slots_of
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import Node, in_kind, over, postorder
+from napkin.diagram.taking import read_axes, taken_of
 from napkin.lower import syntax as sx
 from napkin.lower.emit import Emitter
 from napkin.lower.printer import comment, source
 from napkin.lower.program import Loop, Program
-from napkin.lower.scope import Scope
+from napkin.lower.scope import DESCRIPTORS, Scope
 from napkin.lower.visit import Visiting
 
-ArgKind = Literal["tensor", "constant", "size", "stride", "block", "even", "wide"]
+ArgKind = Literal["tensor", "constant", "size", "stride", "block", "even", "descriptors", "wide"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +28,7 @@ class Argument:
 
     Attributes:
         name: its name in the source.
-        kind: what it is; "block", "even" and "wide" are constexprs.
+        kind: what it is; "block", "even", "descriptors" and "wide" are constexprs.
         of: the tensor, the axis, both, or the expression that it belongs to.
     """
 
@@ -37,7 +39,7 @@ class Argument:
     @property
     def constexpr(self) -> bool:
         """Whether the value is fixed when the kernel is compiled."""
-        return self.kind in {"block", "even", "wide"}
+        return self.kind in {"block", "even", "descriptors", "wide"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +76,25 @@ class _Writer:
         axes = self.kernel.axes
         out = [Argument(scope.tensor(t), "tensor", (t,)) for t in scope.tensors]
         out += [Argument(scope.constant(n), "constant", n) for n in self.program.constants]
-        out += [Argument(scope.size(a), "size", (a,)) for a in axes]
+        out += [Argument(scope.size(a), "size", (a,)) for a in (*axes, *self._other_sizes())]
         for t, own in self._tensor_axes().items():
             out += [Argument(scope.stride(t, a), "stride", (t, a)) for a in own]
         out += [Argument(scope.block(a), "block", (a,)) for a in tiled]
         # Chunks that a key set asks for end where its keys do.
         ending = [a for a in tiled if self.visiting is None or a not in self.stream.axes]
         out += [Argument(scope.even(a), "even", (a,)) for a in ending]
+        if self.program.boxes:
+            out.append(Argument(DESCRIPTORS, "descriptors", ()))
         return (*out, Argument("WIDE", "wide", ()))
+
+    def _other_sizes(self) -> list[str]:
+        """Axes that the kernel does not go over, but whose sizes say where it reads."""
+        found = [str(n.params[0]) for n in postorder(self.program.roots) if n.op == "size"]
+        for access in self.kernel.reads:
+            taken, own = taken_of(access.leaf), Emitter.strides_of(access.leaf)
+            for u, a in zip(taken.under, own, strict=True) if taken else ():
+                found += [a] if isinstance(u, int) else []
+        return [a for a in dict.fromkeys(found) if a not in self.kernel.axes]
 
     def _tensor_axes(self) -> dict[str, tuple[str, ...]]:
         out = {a.tensor: Emitter.strides_of(a.leaf) for a in self.kernel.reads}
@@ -113,6 +126,8 @@ class _Writer:
             if self.program.loops:
                 out.append(comment("tail"))
             out += emitter.statements
+        for name, n in self.program.fills.items():
+            out += self._fill(name, n)
         return out
 
     def _positions(self) -> list[ast.stmt]:
@@ -140,7 +155,7 @@ class _Writer:
             out.append(sx.assign(target, sx.binary(sx.name("pid"), "%", count)))
             out.append(sx.assign("pid", sx.binary(sx.name("pid"), "//", count)))
         for dim, axes in enumerate(self.program.dims):
-            if not self.stream.carried(axes):
+            if not self.stream.carried(axes) and not set(axes) & set(self.kernel.slots):
                 out += self._lanes(dim, {a: sx.name(scope.group_id(a)) for a in group})
         return out
 
@@ -165,7 +180,7 @@ class _Writer:
                 here = sx.binary(first, "+", here)
             else:
                 here = sx.method(here, "to", sx.name("INDEX"))
-            if axis in self.stream.axes:
+            if axis in self.stream.axes or axis in self.kernel.slots:
                 here = sx.binary(sx.name(scope.start(axis)), "+", here)
             out.append(sx.assign(scope.position(axis), here))
             if loop is None or not loop.whole:
@@ -190,8 +205,13 @@ class _Writer:
         """Pointers moved to this group's place along the axes that have no tile dimension."""
         out: list[ast.stmt] = []
         fixed = {a for a in self.kernel.group if self.program.tiles[a] == 1}
+        described: list[ast.stmt] = []
         for access in self.kernel.reads:
-            out += self._base(access.tensor, access.leaf, access.leaf.axes, fixed)
+            made = self._base(access.tensor, access.leaf, read_axes(access.leaf), fixed)
+            (described if access.leaf in self.program.boxes else out).extend(made)
+        if described:
+            plain = ast.UnaryOp(ast.Not(), sx.name(DESCRIPTORS))
+            out.append(ast.If(plain, described, []))
         for o in self.kernel.outputs:
             out += self._base(o.name, o.name, o.axes, fixed)
         return [comment("where its tensors start"), *out] if out else []
@@ -204,7 +224,7 @@ class _Writer:
         terms: list[sx.Expr] = [
             sx.binary(sx.name(scope.position(a)), "*", sx.name(scope.stride(tensor, s)))
             for a, s in zip(axes, own, strict=True)
-            if a in fixed
+            if a in fixed and (isinstance(key, str) or place_of(key, a) is None)
         ]
         if not terms:
             return []
@@ -233,7 +253,7 @@ class _Writer:
         stack, seen = [root], set[Node]()
         while stack:
             n = stack.pop()
-            if n in seen or n.constant or n.op in {"state", "ones"}:
+            if n in seen or n.constant or n.op in {"state", "ones", "index"}:
                 continue
             seen.add(n)
             if n not in self.moving:
@@ -296,7 +316,11 @@ class _Writer:
             if self.program.tiles[axes[0]] > 1:
                 bounds.append(sx.name(scope.block(axes[0])))
             return scope.start(axes[0]), bounds, []
-        # Boxes of several axes are numbered, the last axis fastest.
+        return self._turns(axes)
+
+    def _turns(self, axes: Sequence[str]) -> tuple[str, list[sx.Expr], list[ast.stmt]]:
+        """Boxes of several axes, numbered, the last axis fastest."""
+        scope = self.scope
         counts = [self._count(a) for a in axes]
         turn, out = "_".join(axes) + "_turn", list[ast.stmt]()
         for i, a in enumerate(axes):
@@ -353,6 +377,39 @@ class _Writer:
     def _store(self, emitter: Emitter, name: str, n: Node) -> None:
         o = next(o for o in self.kernel.outputs if o.name == name)
         emitter.store(name, o.axes, n)
+
+    # --- slots without a key ----------------------------------------------------------------
+
+    def _fill(self, name: str, n: Node) -> list[ast.stmt]:
+        """A loop over the slots of an output that stores what those without a key hold; no turn
+        of it where every query of the group fills its window."""
+        emitter, axes = self.emitter, slots_of(n).slots
+        emitter.statements = []
+        counts = zip(n.args, axes, strict=True)
+        short = sx.chain("|", [self._short(c, a) for c, a in counts if not c.constant])
+        before, emitter.statements = emitter.statements, []
+        turn, bounds, find = self._turns(axes)
+        for a in axes:
+            if self.program.tiles[a] == 1:
+                here = sx.call("tl.cast", sx.name(self.scope.start(a)), sx.name("INDEX"))
+                find.append(sx.assign(self.scope.position(a), here))
+        for dim, held in enumerate(self.program.dims):
+            if set(held) & set(axes):
+                find += self._lanes(dim, {})
+        o = next(o for o in self.kernel.outputs if o.name == name)
+        emitter.fill(o.name, o.axes, n)
+        bounds = [sx.call("tl.where", short, bounds[-1], sx.const(0))]
+        body = [*find, *emitter.statements]
+        emitter.statements = []
+        loop = ast.For(ast.Name(turn, ast.Store()), sx.call("tl.range", *bounds), body, [])
+        return [comment(f"slots of {name} that have no key"), *before, loop]
+
+    def _short(self, count: Node, axis: str) -> sx.Expr:
+        """Whether some query of the group has fewer keys than there are slots."""
+        value = self.emitter.value(count)
+        for _ in self.program.shape(count):
+            value = sx.call("tl.min", value, axis=sx.const(0))
+        return sx.less(value, sx.name(self.scope.size(axis)))
 
     # --- the function -----------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from napkin.cost.levels import Held, extent, held, operand_bytes, register_bytes
+from napkin.cost.levels import Held, batched, extent, held, operand_bytes, register_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.time import Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
@@ -20,9 +20,11 @@ from napkin.cost.visited import share
 from napkin.cost.work import Count, counts
 from napkin.derive.kernel import Kernel, label, weaved
 from napkin.diagram.diagram import Output
+from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes, spec_of
 from napkin.diagram.node import Kind, Node, inside_sums, postorder
 from napkin.errors import Refusal
+from napkin.lower.descriptors import MIN_CAPABILITY
 from napkin.lower.program import build
 from napkin.lower.resources import shared_bytes
 
@@ -36,6 +38,9 @@ MAX_GROUP = 256
 """Values of the largest group along one axis: beyond it, no tile fits registers."""
 
 
+FILL = 64
+"""Slots without a key that are stored at once, at most."""
+
 SHAPES = 3
 """Shapes of a box of queries and keys that are priced, for each number of both."""
 
@@ -45,7 +50,11 @@ TRIED = 40
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Labels, tiles and launch settings of one kernel, with what they are predicted to cost."""
+    """Labels, tiles and launch settings of one kernel, with what they are predicted to cost.
+
+    Attributes:
+        described: bytes of a value where the machine reads operands through tensor descriptors.
+    """
 
     kernel: Kernel
     tiles: Mapping[str, int]
@@ -55,6 +64,7 @@ class Choice:
     shared: int
     time: Time
     bytes: int
+    described: int = 0
 
     @property
     def origin(self) -> Sequence[Output]:
@@ -104,7 +114,7 @@ def _may_fit(outputs: Sequence[Output], whole: Sequence[str], sizes: Mapping[str
     return all(
         math.prod(power_of_two(sizes[a]) for a in n.axes if a in whole) <= MAX_TILE
         for n in postorder(o.node for o in outputs)
-        if n not in inside
+        if n not in inside and n.op != "compress"
     )
 
 
@@ -134,7 +144,7 @@ def best_tiles(
     """
     search = _Search(kernel, sizes, dtype, machine)
     for choice in sorted(search.choices(), key=lambda c: c.rank)[:TRIED]:
-        program = build(kernel, choice.tiles)
+        program = build(kernel, choice.tiles, choice.described)
         for stages in range(choice.stages, 0, -1):
             shared = shared_bytes(program, search.dtypes, machine.arch, choice.warps, stages, sizes)
             if shared <= machine.shared_per_block:
@@ -159,6 +169,7 @@ class _Search:
         self.counts: tuple[Count, ...] = counts(kernel)
         self.dtypes = storage(kernel, dtype)
         self.in_product = {a for p in self.held.products for role in p for a in role}
+        self.batched = batched(kernel)
 
     def choices(self) -> Iterator[Choice]:
         """Every setting that fits."""
@@ -206,6 +217,9 @@ class _Search:
         top = power_of_two(self.sizes[axis])
         if axis in self.in_product:
             top = max(top, MIN_DOT)
+        if axis in self.kernel.slots:
+            last = {slots_of(e.node).slots[-1] for e in self.kernel.fills}
+            return [min(top, FILL) if axis in last else 1]
         if axis in self.kernel.whole:
             return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
         if axis in self.kernel.stream.axes:
@@ -215,7 +229,8 @@ class _Search:
         reused = [
             a for a in self.kernel.group if any(a not in x.leaf.axes for x in self.kernel.reads)
         ]
-        if axis in reused:
+        # A matrix product has no axis that both of its sides carry into the result.
+        if axis in reused and axis not in self.batched:
             return _powers(1, min(top, MAX_GROUP))
         innermost = [a for a in self.kernel.group if a not in reused][-1:]
         if not self.held.products and axis in innermost:
@@ -284,7 +299,10 @@ class _Search:
             chunks * len(self.kernel.stream.passes),
             bool(self.held.streamed_operands),
         )
-        return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
+        # On 16-bit operands: others are not what its tensor cores read from shared memory.
+        item = ITEM_BYTES[self.dtype]
+        described = item if self.machine.capability >= MIN_CAPABILITY and item == 2 else 0
+        return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner, described)
 
     def _outer(self, tiles: Mapping[str, int], groups: int, resident: int) -> float:
         """Bytes from and to the outermost memory: each tensor once, and what a later pass reads
@@ -292,7 +310,8 @@ class _Search:
         together = min(groups, self.machine.sms * resident)
         total = 0.0
         for t in {(t.tensor, t.direction): t for t in self.parts}.values():
-            size = math.prod(self.sizes[a] for a in t.axes) * ITEM_BYTES[self.dtypes[t.tensor]]
+            own = math.prod(self.sizes[a] for a in t.own or t.axes)
+            size = own * ITEM_BYTES[self.dtypes[t.tensor]]
             live = size * together / groups
             again = t.times if live > self.machine.level("l2").capacity.value / 2 else 1
             total += size * again
@@ -302,6 +321,8 @@ class _Search:
         """Lanes computed over lanes wanted: padded tiles do work that nobody reads."""
         waste = 1.0
         for a in self.kernel.axes:
+            if a in self.kernel.slots:
+                continue
             size = self.sizes[a]
             waste *= -(-size // tiles[a]) * tiles[a] / size
         return waste

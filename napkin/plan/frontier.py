@@ -12,14 +12,19 @@ from collections.abc import Mapping, Sequence
 
 from napkin.derive.terms import is_count, is_read
 from napkin.diagram.diagram import Output
+from napkin.diagram.expand import own_axes
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder
+
+READ_AGAIN = frozenset({"rename", "spread"})
+"""Operators whose argument is read from memory, under other axis names or at computed addresses."""
 
 
 class Frontier:
     """The arrays that lie between the kernels of any cut of a term.
 
     Attributes:
-        heavy: the reductions and scans, in dataflow order.
+        heavy: the reductions and scans, in dataflow order, but not those that only say where a key
+            set begins and ends: the kernel whose loops it governs computes them.
         level: the place in `heavy` of the term that each term comes with; -1 for none.
         results: the nodes of the outputs.
     """
@@ -27,9 +32,11 @@ class Frontier:
     def __init__(self, outputs: Sequence[Output], sizes: Mapping[str, int]) -> None:
         self.sizes = sizes
         self.order = _order(outputs)
-        self.heavy = [n for n in self.order if _is_heavy(n)]
+        bounds = _bounds(self.order, outputs)
+        self.heavy = [n for n in self.order if _is_heavy(n) and n not in bounds]
         self.results = {o.node for o in outputs}
         self.level = self._levels()
+        self._heavy = set(self.heavy)
         self._place = {n: i for i, n in enumerate(self.order)}
         self._readers = self._find_readers()
         self._frontiers: dict[tuple[Node, int], frozenset[Node]] = {}
@@ -53,18 +60,26 @@ class Frontier:
 
     def stored(self, wanted: Sequence[Node], boundary: int) -> list[Node] | None:
         """Arrays of earlier kernels that `wanted` reads; None where one is read under other axis
-        names inside the kernel that computes it."""
+        names, or moved between keys and slots, inside the kernel that computes it."""
         found: dict[Node, None] = {}
         stack, seen = list(reversed(wanted)), set[Node]()
         while stack:
             n = stack.pop()
-            if n in seen or n.constant or is_read(n):
+            if n in seen or n.constant:
                 continue
             seen.add(n)
-            if n.op == "rename":
-                if self.level[n] > boundary:
+            if is_read(n):
+                stack.extend(n.args)
+            elif n.op in READ_AGAIN:
+                source = n.args[0]
+                if self.level[n] > boundary or (self.level[n] < 0 and not is_read(source)):
                     return None
-                found[n.args[0]] = None
+                if source.op == "rename":
+                    stack.append(source)
+                else:
+                    found[source] = None
+            elif any(a.op == "compress" and self.level[a] > boundary for a in n.args):
+                return None
             elif n not in wanted and self.level[n] >= 0 and n in self._needed(n, boundary):
                 found[n] = None
             else:
@@ -77,11 +92,11 @@ class Frontier:
         touches: dict[Node, frozenset[int]] = {}
         for n in self.order:
             below = frozenset[int]().union(*(touches[a] for a in n.args))
-            touches[n] = frozenset({self.level[n]}) if _is_heavy(n) else below
-            if _is_heavy(n) or n in self.results:
+            touches[n] = frozenset({self.level[n]}) if n in self._heavy else below
+            if n in self._heavy or n in self.results:
                 for at in below - {-1}:
                     out[at].append(n)
-            if not _is_heavy(n) and self.level[n] >= 0:
+            if n not in self._heavy and self.level[n] >= 0:
                 touches[n] = below | {self.level[n]}
         return out
 
@@ -97,10 +112,14 @@ class Frontier:
         return self._frontiers[key]
 
     def _needed(self, n: Node, boundary: int) -> frozenset[Node]:
-        if n.constant or is_read(n) or self.level[n] < 0:
+        if n.constant or self.level[n] < 0:
             return frozenset()
-        if _is_heavy(n) or n.op == "rename":
-            inner = n.args[0] if n.op == "rename" else n
+        if is_read(n):
+            return self._below(n, boundary)
+        if n in self._heavy or n.op in READ_AGAIN:
+            inner = n
+            while inner.op in READ_AGAIN:
+                inner = inner.args[0]
             return frozenset({inner}) if self.level[n] <= boundary else frozenset()
         below = self._below(n, boundary)
         if self.level[n] > boundary or not self._worth(n, below):
@@ -111,12 +130,14 @@ class Frontier:
         """Whether storing `n` moves less than storing what it is computed from."""
         if n in self.results:
             return True
+        if any(m.op == "compress" and self.level[m] == self.level[n] for m in below):
+            return False  # the kernel that computes it has it in memory only
         reads = _leaves_of(n, below)
         again = sum(2 * self._values(m) for m in below) + sum(self._values(m) for m in reads)
         return 2 * self._values(n) < again or (2 * self._values(n) == again and not reads)
 
     def _values(self, n: Node) -> int:
-        return math.prod(self.sizes[a] for a in n.axes)
+        return math.prod(self.sizes[a] for a in (own_axes(n) if is_read(n) else n.axes))
 
 
 def _order(outputs: Sequence[Output]) -> list[Node]:
@@ -126,8 +147,20 @@ def _order(outputs: Sequence[Output]) -> list[Node]:
     return list(postorder([*(n for n in postorder(roots) if n.op == "rename"), *roots]))
 
 
+def _bounds(order: Sequence[Node], outputs: Sequence[Output]) -> set[Node]:
+    """Whole numbers that nothing but the bounds of key sets is computed from."""
+    sets = [n for n in order if n.op == "keys"]
+    others = set(postorder((o.node for o in outputs), set(sets)))
+    under = postorder(a for n in sets for a in n.args)
+    whole = set[Node]()
+    for n in under:
+        if n not in others and n.kind != "real" and all(a in whole for a in n.args):
+            whole.add(n)
+    return whole
+
+
 def _is_heavy(n: Node) -> bool:
-    return (n.op in REDUCTIONS or n.op in SCANS) and not is_count(n)
+    return (n.op in REDUCTIONS or n.op in SCANS or n.op == "compress") and not is_count(n)
 
 
 def _arguments(n: Node) -> tuple[Node, ...]:
@@ -144,6 +177,5 @@ def _leaves_of(n: Node, stop: frozenset[Node]) -> set[Node]:
             continue
         if is_read(m):
             out.add(m)
-        else:
-            stack.extend(m.args)
+        stack.extend(m.args)
     return out

@@ -9,6 +9,7 @@ from typing import cast
 from napkin.cost.machines import Machine
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import view
+from napkin.diagram.keys.slots import read_inputs
 from napkin.diagram.node import Node, node, postorder, rewrite
 from napkin.plan.choose import Choice, best
 from napkin.plan.frontier import Frontier
@@ -61,7 +62,7 @@ class Pieces:
         def change(old: Node, args: tuple[Node, ...]) -> Node | None:
             if old.op == "rename":
                 return view(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
-            return None
+            return read_inputs(old, args)
 
         done = rewrite(wanted, change, {n: leaf_of[n] for n in stored if n not in wanted})
         outputs = [Output(self._tensor(n), done[n], self._axes_of(n)) for n in wanted]

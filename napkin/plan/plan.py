@@ -18,6 +18,7 @@ from napkin.cost.traffic import Direction, Traffic
 from napkin.derive.kernel import leaves, tensor_of
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.taking import table_of
 from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.write import Written, write
@@ -89,22 +90,31 @@ class PlannedKernel:
         return self.bytes_at(self.choice.sizes)
 
     def bytes_at(
-        self, sizes: Mapping[str, int], arrays: Mapping[str, Any] | None = None
+        self,
+        sizes: Mapping[str, int],
+        arrays: Mapping[str, Any] | None = None,
+        boxed: bool | None = None,
     ) -> dict[tuple[str, Direction], int]:
         """Predicted bytes per tensor and direction at other sizes, with the same tiles.
 
-        `arrays` gives tensors by name, of which the key set may read some (documents, say).
+        Args:
+            arrays: tensors by name, of which the key set may read some (documents, say).
+            boxed: whether chunks are read through tensor descriptors, in whole boxes; by default
+                where the machine has them.
         """
+        boxes = self.program.boxes if boxed is not False else {}
         own = {leaf: tensor_of(leaf) for leaf in leaves(self.choice.kernel.terms)}
         bind = None
         if arrays is not None:
-            bind = {n: arrays[self.binding[t]] for n, t in own.items() if self.binding[t] in arrays}
-        return self.H.bytes(sizes, self.tiles, self.dtypes, bind)
+            known = {n: self.binding[t] for n, t in own.items() if self.binding[t] in arrays}
+            bind = {table_of(n): arrays[t] for n, t in known.items()}
+        whole = {tensor_of(leaf) for leaf in boxes}
+        return self.H.bytes(sizes, self.tiles, self.dtypes, bind, whole)
 
     @cached_property
     def program(self) -> Program:
         """The loop program."""
-        return build(self.choice.kernel, self.tiles)
+        return build(self.choice.kernel, self.tiles, self.choice.described)
 
     @cached_property
     def written(self) -> Written:

@@ -10,6 +10,9 @@ from napkin.plan.plan import Plan
 
 BATCH = "batch"
 
+LOOKED_UP = 1024
+"""Positions of an axis that is read at computed positions only, at most."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -55,6 +58,8 @@ def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
         for need in spec_of(keys).needs:
             root = same.get(need.axis, need.axis)
             groups[root] = max(groups[root], need.least)
+    for axis, (count, _) in plan.diagram.slots.items():
+        groups[same.get(axis, axis)] = count
     return {a: groups[same.get(a, a)] for a in sizes}
 
 
@@ -76,6 +81,8 @@ def _even(plan: Plan, axis: str) -> int:
     cut, whole = _roles(plan, axis)
     if whole:
         return min(whole, plan.sizes[axis])
+    if not cut:  # read at computed positions only
+        return min(LOOKED_UP, plan.sizes[axis])
     return min(2 * cut, max(cut, plan.sizes[axis]))
 
 
@@ -83,6 +90,8 @@ def _ragged(plan: Plan, axis: str) -> int:
     cut, whole = _roles(plan, axis)
     if whole:
         return _prime_below(whole)
+    if not cut:
+        return _prime_below(min(LOOKED_UP, plan.sizes[axis]))
     return _prime_below(cut + cut // 2 + 2) if cut > 1 else 3
 
 

@@ -14,12 +14,15 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from napkin.check.running import launch_of, outputs_of, plan_for
 from napkin.cost.traffic import item_dtype
 from napkin.diagram.node import Node
 from napkin.errors import InputError
-from napkin.plan.plan import Plan
+from napkin.lower.descriptors import MIN_CAPABILITY
+from napkin.lower.launch import Launch
+from napkin.plan.plan import Plan, PlannedKernel
 
 DTYPES = {
     "bf16": torch.bfloat16,
@@ -122,16 +125,32 @@ def _launches(
     module = module_of(plan.source)
     for k in plan.kernels:
         strides = {t: tensors[t].stride() for t in k.binding.values()}
-        call = launch_of(k, sizes, scalars, strides)
+        call = launch_of(k, sizes, scalars, strides, _describable(tensors, device))
         if not call.grid:
             continue
-        args = [
-            tensors[k.binding[call.tensors[a]]] if a in call.tensors else call.scalars[a]
-            for a in call.order
-        ]
+        args = [_argument(a, call, k, tensors) for a in call.order]
         kernel = getattr(module, k.name)[(call.grid,)]
         settings = {"num_warps": k.choice.warps, "num_stages": k.choice.stages}
         yield partial(_launch, device, kernel, args, {**call.constexprs, **settings})
+
+
+def _describable(tensors: Mapping[str, torch.Tensor], device: torch.device) -> bool:
+    """Whether the device reads boxes through tensor descriptors, and these tensors begin where
+    one may."""
+    capability = 10 * torch.cuda.get_device_capability(device)[0]
+    return capability >= MIN_CAPABILITY and all(t.data_ptr() % 16 == 0 for t in tensors.values())
+
+
+def _argument(
+    name: str, call: Launch, k: PlannedKernel, tensors: Mapping[str, torch.Tensor]
+) -> Any:
+    if name not in call.tensors:
+        return call.scalars[name]
+    tensor = tensors[k.binding[call.tensors[name]]]
+    if name not in call.boxes:
+        return tensor
+    shape, strides = list(tensor.shape), list(tensor.stride())
+    return TensorDescriptor(tensor, shape, strides, list(call.boxes[name]))
 
 
 def _launch(

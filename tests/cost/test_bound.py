@@ -197,6 +197,19 @@ def test_tied_terms_share_the_budget() -> None:
     assert [t.beta for t in found.terms] == [1]
 
 
+@pytest.mark.parametrize(("power", "memory"), [(1, 2), (2, 2), (2, 3)])
+def test_tied_tiles_in_little_memory(power: int, memory: int) -> None:
+    """Where the memory just holds tiles of size 1, that is what they are."""
+    tile = (g_b * g_c) ** power
+    groups, sizes = {g_a: a, g_b: b, g_c: c}, {a: 3, b: 3, c: 3}
+    found = optimum(1 / tile + 1 / g_a, tile + g_a, groups, sizes=sizes, memory=memory)
+    tiles = {g: float(found.tiles[g].subs({**sizes, M: memory})) for g in groups}
+    assert tiles[g_a] == pytest.approx(memory / 2)
+    assert (tiles[g_b] * tiles[g_c]) ** power == pytest.approx(memory / 2)
+    assert float(found.bound.subs({**sizes, M: memory})) == pytest.approx(4 / memory)
+    assert float(found.multiplier.subs({**sizes, M: memory})) == pytest.approx(4 / memory**2)
+
+
 def test_statistics_beside_the_tile() -> None:
     """norm ; linear: per-row sums make the tile oblong, and add a term of exponent 1."""
     H = q * d * f * (1 / g_f + 1 / g_q) + q * f

@@ -14,6 +14,7 @@ from napkin.diagram.library import load, names
 Array = np.ndarray[Any, Any]
 SIZES = {"a": 5, "b": 3, "c": 7, "d": 9, "e": 4, "f": 13, "h": 2, "k": 3, "m": 5, "n": 6}
 SIZES |= {"q": 7, "r": 2, "v": 17, "x": 11}
+SIZES |= {"q0": 9, "q1": 8, "x0": 9, "x1": 8}
 
 
 def normal(scores: Array) -> Array:
@@ -70,7 +71,18 @@ def layernorm(x: Array, g: Array, b: Array, eps: float = 1e-5) -> Array:
     return (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + eps) * g + b
 
 
-REFERENCES: dict[str, Callable[..., Array]] = {
+def unfused_neighborhood_attention_2d(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    out, weights = np.empty(q.shape), np.empty((*q.shape[:2], 7, 7))
+    for i, j in np.ndindex(*q.shape[:2]):
+        a, b = (max(0, min(at - 3, n - 7)) for at, n in zip((i, j), q.shape, strict=False))
+        near = np.s_[a : a + 7, b : b + 7]
+        scores = scores_of(q[i, j][None], k[near].reshape(49, -1))
+        weights[i, j] = normal(scores).reshape(7, 7)
+        out[i, j] = weights[i, j].reshape(49) @ v[near].reshape(49, -1)
+    return out, weights
+
+
+REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "attention": attention,
     "cross_entropy": cross_entropy,
     "grouped_query_attention": grouped_query_attention,
@@ -88,6 +100,7 @@ REFERENCES: dict[str, Callable[..., Array]] = {
     "softcapped_attention": softcapped_attention,
     "softmax": normal,
     "spherical_attention": spherical_attention,
+    "unfused_neighborhood_attention_2d": unfused_neighborhood_attention_2d,
     "variance": lambda x: x.var(-1),
 }
 
@@ -111,9 +124,11 @@ def test_value(name: str) -> None:
     arrays = arrays_for(name)
     wanted = REFERENCES[name](*arrays)
     found = load(name).evaluate(*arrays)
-    assert found.shape == wanted.shape
-    # atol: where a sum cancels, the last bit of its terms is more than 1e-12 of it.
-    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
+    pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]
+    for f, w in pairs:
+        assert f.shape == w.shape
+        # atol: where a sum cancels, the last bit of its terms is more than 1e-12 of it.
+        np.testing.assert_allclose(f, w, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["attention", "softmax", "logsumexp", "cross_entropy"])

@@ -46,9 +46,11 @@ def job(k: PlannedKernel, arch: str, sizes: dict[str, int], stages: int = 0) -> 
         t: tuple(math.prod(sizes[b] for b in own[i + 1 :]) for i in range(len(own)))
         for t, own in axes.items()
     }
-    how = launch(k.program, k.written, sizes, SCALARS, strides)
+    how = launch(k.program, k.written, sizes, SCALARS, strides, arch != "sm_80")
     seen = specialise(how.scalars)
     pointers = {n: POINTERS.get(k.dtypes[t], f"*{k.dtypes[t]}") for n, t in how.tensors.items()}
+    for n, box in how.boxes.items():
+        pointers[n] = f"tensordesc<{pointers[n].removeprefix('*')}[{', '.join(map(str, box))}]>"
     return Job(
         f"import triton\nimport triton.language as tl\n\n{k.written.source}",
         k.name,
@@ -57,7 +59,7 @@ def job(k: PlannedKernel, arch: str, sizes: dict[str, int], stages: int = 0) -> 
         arch,
         k.choice.warps,
         stages or k.choice.stages,
-        seen.divisible | set(how.tensors),
+        seen.divisible | (set(how.tensors) - set(how.boxes)),
         seen.ones,
     )
 

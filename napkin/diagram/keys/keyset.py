@@ -26,6 +26,8 @@ from napkin.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     import numpy as np
 
+    from napkin.diagram.keys.acsr import ACSR
+
 Layout: TypeAlias = "int | Sequence[int] | Mapping[str, int]"
 
 
@@ -39,6 +41,8 @@ class KeySet:
         boxes: the boxes, with bounds over the query axes.
         tied: whether queries and keys share one layout, so that their sizes must agree.
         needs: least sizes of the key axes.
+        most: the keys of the longest window along each key axis, None where no number bounds them;
+            () where none is known.
     """
 
     text: str
@@ -47,6 +51,7 @@ class KeySet:
     boxes: tuple[Box, ...]
     tied: bool = True
     needs: tuple[Need, ...] = ()
+    most: tuple[int | None, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.boxes) > MAX_BOXES:
@@ -69,6 +74,7 @@ class KeySet:
             boxes=a.boxes + b.boxes,
             tied=a.tied and b.tied,
             needs=a.needs + b.needs,
+            most=(),
         )
 
     def __and__(self, other: KeySet) -> KeySet:
@@ -85,6 +91,7 @@ class KeySet:
             boxes=boxes,
             tied=a.tied and b.tied,
             needs=a.needs + b.needs,
+            most=tuple(_fewer(m, n) for m, n in zip(a.slots, b.slots, strict=True)),
         )
 
     # --- binding ----------------------------------------------------------------------------
@@ -141,6 +148,14 @@ class KeySet:
             self.text,
         )
         return keys_node(self.boxes, spec)
+
+    @property
+    def slots(self) -> tuple[int | None, ...]:
+        """The keys of the longest window along each key axis: the slots of its compressed form.
+
+        None where no number bounds them, as of causal attention.
+        """
+        return self.most or (None,) * len(self.key_axes)
 
     # --- looking ----------------------------------------------------------------------------
 
@@ -202,6 +217,19 @@ class KeySet:
     def picture(self, layout: Layout) -> str:
         """The set as text, a row for each query: `#` where it sees the key."""
         return "\n".join("".join("#" if k else "." for k in row) for row in self.mask(layout))
+
+    def acsr(self, layout: Layout) -> ACSR:
+        """The set as one progression of keys for each query, both flattened row-major
+        (see `napkin.diagram.keys.acsr`).
+
+        Raises:
+            InputError: the layout does not fit the set.
+            Refusal: the keys of some query are no progression.
+        """
+        from napkin.diagram.keys.acsr import acsr
+
+        self._refuse_inputs()
+        return acsr(self, self._sizes(layout))
 
     def _smallest(self, at: Sequence[int]) -> Layout:
         sized = {
@@ -278,6 +306,13 @@ def _together(a: KeySet, b: KeySet) -> tuple[KeySet, KeySet]:
     return a, b
 
 
+def _fewer(a: int | None, b: int | None) -> int | None:
+    """The smaller of two bounds, of which there may be none."""
+    if a is None or b is None:
+        return b if a is None else a
+    return min(a, b)
+
+
 def _operand(text: str) -> str:
     return f"({text})" if " | " in text else text
 
@@ -330,6 +365,11 @@ def attached(keys: KeySet, x: Node, over: tuple[str, ...]) -> Node:
                 f"keys={keys.text}: key axis {axis!r} is not reduced; over='{' '.join(over)}'"
             )
     made = keys.node
+    if any(n.op == "listed" for n in postorder(made.args)):
+        raise InputError(
+            f"keys={keys.text}: lists of numbers are for looking at a set; in a diagram they are "
+            "inputs of whole numbers, as in 'm:int'"
+        )
     for axis in dict.fromkeys((*keys.query_axes, *axes_of_queries(made))):
         if axis not in x.axes or axis in over:
             raise InputError(

@@ -117,7 +117,8 @@ def neighborhood(
         for p, x, w in zip(places, axes[1], each, strict=True)
     )
     needs = () if clip else needs_of(axes[1], each)
-    return KeySet(text, axes[0], axes[1], (Box(intervals),), at is None, needs)
+    most = tuple(w.kernel_size for w in each)
+    return KeySet(text, axes[0], axes[1], (Box(intervals),), at is None, needs, most)
 
 
 def _many(value: object) -> TypeGuard[Sequence[object]]:

@@ -8,14 +8,16 @@ position.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from napkin.diagram.infer import pointwise
 from napkin.diagram.keys.arithmetic import greater, length, lesser, over, plus, times, whole
 from napkin.diagram.keys.axes import axes_of
 from napkin.diagram.keys.keyset import KeySet
-from napkin.diagram.keys.terms import Box, Interval, position
+from napkin.diagram.keys.terms import MAX_BOXES, Box, Interval, position
 from napkin.diagram.language import Array, lifted
-from napkin.diagram.node import Node, number
+from napkin.diagram.node import Node, node, number
+from napkin.diagram.taking import take
 from napkin.errors import InputError
 
 Axes = str | None
@@ -45,8 +47,10 @@ def _flat(
     keys: Axes,
     at: At,
     bounds: Callable[[Node, Node], Sequence[Interval]],
+    most: int | None = None,
 ) -> KeySet:
-    """A set over one key axis from its intervals, given the query's place and the axis's size."""
+    """A set over one key axis from its intervals, given the query's place and the axis's size, of
+    which a query sees `most` keys."""
     (q,), (x,) = axes_of(queries, keys, 1, text)
     if at is not None and queries is None:
         raise InputError(f"{text}: at=... names axes of the diagram; name queries and keys, too")
@@ -56,7 +60,8 @@ def _flat(
     intervals = bounds(place, length(x))
     if at is not None:
         intervals = [_within(i, length(x)) for i in intervals]
-    return KeySet(text, (q,), (x,), tuple(Box((i,)) for i in intervals), at is None)
+    boxes = tuple(Box((i,)) for i in intervals)
+    return KeySet(text, (q,), (x,), boxes, at is None, most=(most,))
 
 
 def _window(left: int, right: int, step: int = 1) -> Callable[[Node, Node], Sequence[Interval]]:
@@ -89,7 +94,8 @@ def sliding(
     A causal window of w keys (Mistral) is `sliding(w - 1, 0)`; Longformer's is `sliding(w, w)`.
     """
     left, right = whole(left, "sliding: left"), whole(right, "sliding: right")
-    return _flat(f"sliding({left}, {right})", queries, keys, at, _window(left, right))
+    text, bounds = f"sliding({left}, {right})", _window(left, right)
+    return _flat(text, queries, keys, at, bounds, left + right + 1)
 
 
 def dilated(
@@ -104,7 +110,7 @@ def dilated(
     left, right = whole(left, "dilated: left"), whole(right, "dilated: right")
     step = whole(step, "dilated: step", 1)
     text = f"dilated({left}, {right}, step={step})"
-    return _flat(text, queries, keys, at, _window(left, right, step))
+    return _flat(text, queries, keys, at, _window(left, right, step), left + right + 1)
 
 
 def strided(stride: int, queries: Axes = None, keys: Axes = None, at: At = None) -> KeySet:
@@ -168,7 +174,8 @@ def blocked(
             )
         ]
 
-    return _flat(f"blocked({block}, {before}, {after})", queries, keys, at, bounds)
+    text, most = f"blocked({block}, {before}, {after})", (before + after + 1) * block
+    return _flat(text, queries, keys, at, bounds, most)
 
 
 def sinks(count: int, queries: Axes = None, keys: Axes = None, at: At = None) -> KeySet:
@@ -178,7 +185,7 @@ def sinks(count: int, queries: Axes = None, keys: Axes = None, at: At = None) ->
     def bounds(i: Node, size: Node) -> Sequence[Interval]:
         return [Interval(number(0), lesser(size, number(count)))]
 
-    return _flat(f"sinks({count})", queries, keys, at, bounds)
+    return _flat(f"sinks({count})", queries, keys, at, bounds, count)
 
 
 def global_tokens(count: int, queries: Axes = None, keys: Axes = None, at: At = None) -> KeySet:
@@ -191,6 +198,59 @@ def global_tokens(count: int, queries: Axes = None, keys: Axes = None, at: At = 
         return [Interval(number(0), end)]
 
     return _flat(f"global_tokens({count})", queries, keys, at, bounds)
+
+
+def bigbird(
+    block: int,
+    window: int,
+    globals_: int,
+    blocks: Sequence[Array | Sequence[int]],
+    queries: Axes = None,
+    keys: Axes = None,
+) -> KeySet:
+    """Global blocks, a window of blocks, and random blocks (BigBird, arXiv 2007.14062).
+
+    Args:
+        block: the tokens of a block.
+        window: the blocks on each side of the query's own that it sees.
+        globals_: the blocks at the start that all see and that see all.
+        blocks: for each random block of a query, an array that holds its number for each block of
+            queries, along the array's last axis; axes before it are of heads or batches. -1 is
+            none. To look at the set, a list of numbers does as well.
+    """
+    block = whole(block, "bigbird: block", 1)
+    window, globals_ = whole(window, "bigbird: window"), whole(globals_, "bigbird: globals_")
+    most = MAX_BOXES - 1 - bool(globals_)
+    if len(blocks) > most:
+        raise InputError(f"bigbird: {len(blocks)} random blocks are more than {most}")
+    found = blocked(block, window, window, queries, keys)
+    if globals_:
+        found = global_tokens(globals_ * block, queries, keys) | found
+    for i, table in enumerate(blocks):
+        found |= _listed(_table(table, f"bigbird: blocks[{i}]"), block, queries, keys)
+    return replace(found, text=f"bigbird({block}, {window}, {globals_}, {len(blocks)} random)")
+
+
+def _table(given: Array | Sequence[int], what: str) -> Node:
+    """Numbers of blocks, along the last axis of an array."""
+    if not isinstance(given, Array):
+        numbers = tuple(whole(n, f"{what}[{m}]", -1) for m, n in enumerate(given))
+        return node("listed", params=(numbers,), axes=("?listed",), kind="int")
+    n = lifted(given)
+    if n.kind != "int" or not n.axes:
+        raise InputError(f"{what} must be an input of whole numbers, as in 'm:int'")
+    return n
+
+
+def _listed(table: Node, block: int, queries: Axes, keys: Axes) -> KeySet:
+    """The block of keys whose number a table holds for the query's own block."""
+
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        first = times(take(table, (over(i, block),), table.axes[-1:]), block)
+        end = lesser(plus(first, block), size)
+        return [Interval(lesser(greater(first, number(0)), size), end)]
+
+    return _flat("listed", queries, keys, None, bounds)
 
 
 def documents(lengths: Array, queries: Axes = None, keys: Axes = None, at: At = None) -> KeySet:

@@ -1,0 +1,138 @@
+"""Dependences that cancel: softmax(x - c) is softmax(x), and t - mean(t) with t = x - r lacks r.
+
+A term may name a reduction that its value does not depend on. Translated to sympy such a reduction
+drops out: what has no algebra is a symbol, and over another axis a sum, or a shifted max or min,
+lets out what does not carry that axis. x - x is 0 for every x, as though every value were finite;
+x / x is 1 only where x is known not to be 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import sympy
+
+from napkin.derive.meaning import Meaning, NotSeparable
+from napkin.derive.separate import Parts, Split, separate_by
+from napkin.diagram.expand import count
+from napkin.diagram.infer import pointwise, rebuilt
+from napkin.diagram.node import REDUCTIONS, Node, number, over, postorder, rewrite
+
+LARGEST = 60
+"""Operations in an expression that is looked through; a longer one is a symbol."""
+
+_PAIRS = frozenset({"add", "sub", "mul", "div"})
+"""Operators whose arguments cancel against each other."""
+
+_PASSED_ON = _PAIRS | {"neg", "sum", "max", "min"}
+"""Operators behind which two such arguments may still cancel."""
+
+
+def without_what_cancels(
+    roots: Sequence[Node], axes: Collection[str]
+) -> Iterator[Mapping[Node, Node]]:
+    """Maps from every node under `roots` to a form that depends on no reduction over `axes` which
+    is seen to cancel. The second looks through every term: what multiplies such a reduction may
+    be 0, and another one may not depend on what it seems to."""
+    for through in (False, True):
+        yield rewrite(roots, _Cancelling(frozenset(axes), through=through).simplified)
+
+
+class _Uses:
+    """The reductions over some axes that terms are computed from."""
+
+    def __init__(self, axes: frozenset[str]) -> None:
+        self.axes = axes
+        self._known: dict[Node, frozenset[Node]] = {}
+
+    def of(self, n: Node) -> frozenset[Node]:
+        for m in postorder([n], self._known):
+            if m not in self._known:
+                below = frozenset[Node]().union(*(self._known[a] for a in m.args))
+                folds = m.op in REDUCTIONS and self.axes & set(over(m))
+                self._known[m] = below | {m} if folds else below
+        return self._known[n]
+
+
+class _Cancelling(Meaning):
+    """A translation that shows which reductions over `axes` cancel. Every term without algebra is a
+    symbol, and so is every term that uses no such reduction, unless it is looked `through`."""
+
+    def __init__(self, axes: frozenset[str], *, through: bool) -> None:
+        super().__init__(lambda n: "mixed" if self.uses.of(n) or (through and n.args) else "x")
+        self.folded, self.through, self.uses = axes, through, _Uses(axes)
+        self._tangled = set[Node]()
+
+    def simplified(self, old: Node, args: tuple[Node, ...]) -> Node | None:
+        """`old` on other arguments, where that depends on fewer reductions; None where not."""
+        uses = [self.uses.of(a) for a in args]
+        if not any(uses) or old.op not in _PASSED_ON:
+            return None
+        # Unless all is looked through, only a reduction that comes in by two ways can cancel.
+        twice = old.op in _PAIRS and (self.through or uses[0] & uses[1])
+        if not twice and self._tangled.isdisjoint(old.args):
+            return None
+        self._tangled.add(old)
+        return self._over_fewer(rebuilt(old, args))
+
+    def _over_fewer(self, n: Node) -> Node | None:
+        plain = self.of(n)
+        for expression in (plain, _expanded(plain)):
+            if self._used(expression) < self.uses.of(n):
+                try:
+                    found = self._like(n, expression)
+                except NotSeparable:
+                    continue
+                self._expressions[found] = expression  # a 0 stays one
+                return found
+        return None
+
+    def _like(self, n: Node, expression: Any) -> Node:
+        """The node of an expression, with the axes and the item type of `n`."""
+        found = self.carrying(self.node(expression), n.axes)
+        return pointwise("mul", (found, number(1.0))) if found.kind != n.kind == "real" else found
+
+    def _used(self, expression: Any) -> frozenset[Node]:
+        held = [self.stands_for(s) for s in expression.free_symbols]
+        return frozenset[Node]().union(*map(self.uses.of, held))
+
+    def _read(self, n: Node) -> Any:
+        try:
+            expression = super()._read(n)
+        except NotSeparable:
+            return self.symbol(n)
+        return expression if expression.count_ops() <= LARGEST else self.symbol(n)
+
+    def _mixed(self, n: Node) -> Any:
+        if n.op == "div":
+            above, below = (self.of(a) for a in n.args)
+            if below.is_zero is not False:
+                return above * self.symbol(pointwise("div", (number(1.0), n.args[1])))
+        if n.op in {"rsqrt", "pow"} and not self.of(n.args[0]).is_positive:
+            return self.symbol(n)
+        if n.op == "cast" and n.params[0] in {"bf16", "fp16"}:
+            return self.symbol(n)  # what rounding takes off is not nothing
+        return super()._mixed(n)
+
+    def _apart(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
+        def split(e: Any) -> tuple[set[Any], set[Any]]:
+            moving = {s for s in e.free_symbols if self.carries(s, gone)}
+            return moving, e.free_symbols - moving
+
+        return separate_by(_expanded(body), split), split
+
+    def _how(self, e: Any, gone: tuple[str, ...]) -> str:
+        carried = [self.carries(s, gone) for s in e.free_symbols]
+        return "x" if carried and all(carried) else "mixed" if any(carried) else ""
+
+    def positions(self, axes: tuple[str, ...]) -> Node:
+        """The number of positions along `axes`, counted where they are streamed, as a mean does."""
+        return count(axes) if self.folded & set(axes) else super().positions(axes)
+
+
+def _expanded(e: Any) -> Any:
+    """`e` multiplied out, but for exponentials, which would overflow, and high powers."""
+    if any(power.exp.is_Integer and power.exp > 6 for power in e.atoms(sympy.Pow)):
+        return e
+    return sympy.expand(e, power_exp=False, power_base=False, log=False)

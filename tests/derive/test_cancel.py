@@ -1,0 +1,133 @@
+"""Dependences that cancel do not stand in the way of a stream; those that only seem to, do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import napkin as nk
+from napkin.derive.law import assert_law, folded, ranges
+from napkin.diagram.diagram import Diagram
+
+
+def over_x(x: Any, how: str = "sum") -> Any:
+    return nk.reduce(x, how, over="x")
+
+
+def mean(x: Any, axis: str) -> Any:
+    return nk.reduce(x, "mean", over=axis)
+
+
+def norm(X: Any) -> Any:
+    return nk.sqrt(over_x(X * X) + 1e-3)
+
+
+def drawn(signature: str, body: Callable[..., Any]) -> Diagram:
+    return nk.diagram(signature, name="drawn")(body)
+
+
+def without_algebra(X: Any) -> Any:
+    """A result over x that sympy does not see into: its factors carry b, which the sum removes."""
+    return nk.reduce(nk.tanh(X * over_x(X)), "sum", over="b")
+
+
+def shift_beside_its_mean(X: Any, Y: Any) -> Any:
+    t = nk.tanh(Y) - nk.reduce(X / norm(X), "max", over="b")
+    return t - mean(t, "a")
+
+
+CANCELS = {
+    "a result taken off again": ("n x -> n x", lambda X: X + over_x(X) - over_x(X), "X"),
+    "an output that lacks the axis": (
+        "b x, n -> n x",
+        lambda X, Y: (lambda r: Y + r - r)(without_algebra(X)),
+        "Y",
+    ),
+    "a shift of a softmax": (
+        "n x, x -> n x",
+        lambda X, C: nk.softmax(X - over_x(C), over="n"),
+        "X",
+    ),
+    "a shift beside its mean": ("b x, a x -> a x", shift_beside_its_mean, "Y"),
+    "a sum of deviations": (
+        "b x -> b x",
+        lambda X: X * nk.reduce(X - mean(X, "b"), "sum", over="b") * over_x(X, "max"),
+        "",
+    ),
+    "a factor that is 0": ("n x, x -> n x", lambda X, Y: (X - X) * (X + over_x(Y)), ""),
+    "a factor that cannot be 0": ("n x -> n x", lambda X: X * norm(X) / norm(X), "X"),
+    "a condition": (
+        "n x -> n x",
+        lambda X: (lambda t: nk.where(t > 0, t, 0.1 * t))(X + over_x(X) - over_x(X)),
+        "X",
+    ),
+    "deviations in a sum": (
+        "b x -> x",
+        lambda X: nk.reduce((X - mean(X, "b")) * over_x(nk.reduce(X, "max", over="b")),
+                            "sum", over="b"),
+        "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CANCELS)
+def test_what_cancels_is_not_waited_for(name: str) -> None:
+    signature, body, read = CANCELS[name]
+    kernel = drawn(signature, body).stream("x").kernel
+    assert not kernel.stream.states
+    assert "".join(a.tensor for a in kernel.reads) == read
+    if read:
+        assert_law(kernel)
+        return
+    _, found = folded(kernel.stream, {}, dict.fromkeys(kernel.axes, 4), ranges([1, 3]))
+    assert not any(value.any() for value in found.values())
+
+
+def test_what_cancels_in_a_body() -> None:
+    def body(X: Any, Y: Any) -> Any:
+        r = nk.tanh(over_x(Y) * X) * over_x(Y, "max")
+        return over_x(nk.exp(X + r - r))
+
+    kernel = drawn("n x, x -> n", body).stream("x").kernel
+    assert [a.tensor for a in kernel.reads] == ["X"]
+    assert_law(kernel)
+
+
+STAYS = {
+    # The weights of a row without scores sum to 0, not to 1.
+    "a sum of weights": (
+        "x b -> x",
+        lambda S: (lambda w: w - mean(w, "x"))(nk.reduce(nk.softmax(S, over="b"), "sum", over="b")),
+    ),
+    "a factor that may be 0": ("n x -> n x", lambda X: X * over_x(X) / over_x(X)),
+    "what rounding takes off": (
+        "n x -> n x",
+        lambda X: (lambda t: t - nk.cast(t, "bf16"))(X * over_x(X)),
+    ),
+    "a mean": ("n x -> n x", lambda X: X - mean(X, "x")),
+}
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_what_only_seems_to_cancel(name: str) -> None:
+    with pytest.raises(nk.Refusal, match="needs a reduction over it to finish"):
+        drawn(*STAYS[name]).stream("x")
+
+
+def test_an_output_that_does_not_depend_on_the_axis() -> None:
+    def body(X: Any) -> Any:
+        t = nk.reduce(X * nk.reduce(X, "max", over="x"), "sum", over="b")
+        return nk.reduce(t - mean(t, "x"), "sum", over="x")
+
+    with pytest.raises(nk.Refusal):
+        drawn("x b -> ()", body).stream("x")
+
+
+def test_a_cast_to_whole_numbers_has_no_algebra() -> None:
+    def body(X: Any) -> Any:
+        return nk.reduce(nk.cast((X - over_x(X, "max")) * 3.0, "int32"), "sum", over="x")
+
+    with pytest.raises(nk.Refusal, match="does not separate from m"):
+        drawn("x -> ():int", body).stream("x")

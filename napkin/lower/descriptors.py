@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.cost.levels import held
 from napkin.derive.kernel import Kernel
-from napkin.diagram.node import Node
+from napkin.diagram.node import Node, inside_sums, postorder
 
 MIN_CAPABILITY = 90
 """Compute capability of the first GPUs with the Tensor Memory Accelerator."""
@@ -34,9 +34,16 @@ def readings(
     out: dict[Node, tuple[str, ...]] = {}
     for access in kernel.reads:
         alone = sum(a.tensor == access.tensor for a in kernel.reads) == 1
+        alone = alone and _only_in_products(access.leaf, kernel)
         if alone and access.tensor in operands and _boxed(access.leaf, tiles, dims, item_bytes):
             out[access.leaf] = access.leaf.axes
     return out
+
+
+def _only_in_products(leaf: Node, kernel: Kernel) -> bool:
+    """Whether nothing but sums of products reads a tile: it then never leaves shared memory."""
+    inside = inside_sums(kernel.terms)
+    return all(n.op == "mul" and n in inside for n in postorder(kernel.terms) if leaf in n.args)
 
 
 def _boxed(

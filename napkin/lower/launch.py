@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from napkin.derive.kernel import tensor_of
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.node import Node
 from napkin.errors import InputError
-from napkin.derive.kernel import tensor_of
 from napkin.lower.descriptors import fits
 from napkin.lower.program import Program
 from napkin.lower.write import Argument, Written

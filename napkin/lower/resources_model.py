@@ -14,7 +14,6 @@ from napkin.lower.resources_home import Homes, Tensors, narrowed
 from napkin.lower.resources_layout import LANES, Layout, transposed
 from napkin.lower.resources_walk import arguments, invariants, moving_terms, rings, within
 
-
 BARRIER = 8
 """Bytes of the barrier that waits for one box (PTX ISA, mbarrier)."""
 
@@ -79,13 +78,25 @@ class Model:
             self._store(name, n)
         end = self._tick()
         for leaf, slots in self.rings.items():
-            barriers = slots * BARRIER if leaf in self.homes.boxes else 0
-            self.buffers.append((start, end, slots * self._bytes(leaf) + barriers))
+            self.buffers.append((start, end, slots * self._bytes(leaf)))
+        self.buffers.append((start, end, self._barriers(roots)))
         # An operand from before the loops is held once for all of them.
         self.held |= dict.fromkeys(self.kept.values(), end)
         self.inside, self.rings, self.done = False, {}, before
         self.kept.clear()
         self._late(roots)
+
+    def _barriers(self, roots: Sequence[Node]) -> int:
+        """Boxes that one product reads arrive together: a barrier for each slot of theirs."""
+        groups: dict[Node, int] = {}
+        alone = False
+        for n in self._within(roots):
+            dot = self.homes.dot(n)
+            for p in (*dot.sides[0], *dot.sides[1]) if dot else ():
+                if p in self.homes.boxes:
+                    groups[n] = max(groups.get(n, 0), self.rings.get(p, 0))
+                    alone = alone or p not in self.rings
+        return BARRIER * (sum(groups.values()) or alone)
 
     def _bytes(self, leaf: Node) -> int:
         return self.program.span(self.homes.shape(leaf)) * self.tensors.bits(leaf) // 8

@@ -24,7 +24,6 @@ from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes, spec_of
 from napkin.diagram.node import Kind, Node, inside_sums, postorder
 from napkin.errors import Refusal
-from napkin.lower.descriptors import MIN_CAPABILITY
 from napkin.lower.program import build
 from napkin.lower.resources import shared_bytes
 
@@ -53,7 +52,7 @@ class Choice:
     """Labels, tiles and launch settings of one kernel, with what they are predicted to cost.
 
     Attributes:
-        described: bytes of a value where the machine reads operands through tensor descriptors.
+        described: bytes of a value where operands are read through tensor descriptors; else 0.
     """
 
     kernel: Kernel
@@ -299,10 +298,7 @@ class _Search:
             chunks * len(self.kernel.stream.passes),
             bool(self.held.streamed_operands),
         )
-        # On 16-bit operands: others are not what its tensor cores read from shared memory.
-        item = ITEM_BYTES[self.dtype]
-        described = item if self.machine.capability >= MIN_CAPABILITY and item == 2 else 0
-        return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner, described)
+        return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
 
     def _outer(self, tiles: Mapping[str, int], groups: int, resident: int) -> float:
         """Bytes from and to the outermost memory: each tensor once, and what a later pass reads

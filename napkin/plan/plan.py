@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -14,11 +14,12 @@ from napkin.cost.bound import Term
 from napkin.cost.levels import held, register_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.model import Cost
-from napkin.cost.traffic import Direction, Traffic
+from napkin.cost.traffic import ITEM_BYTES, Direction, Traffic
 from napkin.derive.kernel import leaves, tensor_of
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.taking import table_of
+from napkin.lower.descriptors import MIN_CAPABILITY
 from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.write import Written, write
@@ -241,6 +242,19 @@ class Plan:
             "workspace_bytes": self.workspace,
             "kernels": [_kernel_json(k) for k in self.kernels],
         }
+
+    def with_descriptors(self) -> Plan:
+        """The plan with chunks of 16-bit operands read through tensor descriptors where a machine
+        has them (from Hopper on) and a tensor lies in memory as they need.
+
+        Faster on Hopper by a tenth or more; its shared memory is predicted without the padding
+        that aligns several loops' buffers and barriers.
+        """
+        item = ITEM_BYTES[self.dtype]
+        if self.machine.capability < MIN_CAPABILITY or item != 2:
+            return self
+        made = [replace(k, choice=replace(k.choice, described=item)) for k in self.kernels]
+        return replace(self, kernels=tuple(made))
 
     def check(self, **settings: Any) -> Any:
         """Check every prediction against the kernels; see `napkin.check.verdict.check`."""

@@ -13,7 +13,7 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.diagram.symbols import size_symbol
 from napkin.lower.execute import execute
-from napkin.plan.plan import Plan
+from napkin.plan.compare import comparison, row
 
 
 def line(keys: nk.KeySet) -> nk.Diagram:
@@ -98,11 +98,6 @@ def spmm(keys: nk.KeySet) -> nk.Diagram:
         return nk.contract(nk.spread(A, keys, over="u v", into="k l"), V, over="k l")
 
     return spmm
-
-
-def moved(plan: Plan) -> int:
-    """Bytes of all kernels."""
-    return sum(sum(k.bytes.values()) for k in plan.kernels)
 
 
 # --- kernels ------------------------------------------------------------------------------------
@@ -236,12 +231,17 @@ def test_the_compressed_array_crosses_once_in_each_kernel() -> None:
 
 def test_fusing_moves_less_and_is_predicted_faster() -> None:
     keys, sizes = nk.neighborhood((9, 9)), {"i": 256, "j": 256, "d": 64}
-    apart, one = (nk.derive(made(keys), sizes=sizes) for made in (plane, fused))
-    assert len(apart.kernels) == 3
-    assert len(one.kernels) == 1
-    assert moved(apart) > 1.4 * moved(one)
+    plans = [nk.derive(made(keys), sizes=sizes) for made in (fused, plane)]
+    one, apart = map(row, plans)
+    assert (one.kernels, apart.kernels) == (1, 3)
+    assert apart.moved == sum(n for k in plans[1].kernels for n in k.bytes.values())
+    assert apart.moved > 1.4 * one.moved
     assert apart.seconds > 2 * one.seconds
-    assert (apart.workspace, one.workspace) == (256 * 256 * 81 * 2, 0)
+    assert (one.workspace, apart.workspace) == (0, 256 * 256 * 81 * 2)
+    lines = comparison(*plans).splitlines()
+    assert lines[0].startswith("attention  1 kernel ")
+    assert lines[1].startswith("unfused    3 kernels")
+    assert f"{apart.moved:,} bytes ({apart.moved / one.moved:.2f}x)" in lines[1]
 
 
 # --- where it is cut ----------------------------------------------------------------------------

@@ -22,7 +22,7 @@ grouped_query_attention, in values and axis sizes (g: group, s: chunk, M: memory
   H = 2*b*d*k*q*r + 2*b*d*k*q*r*x/(g_q*g_r)
   M = 2*d*g_b*g_k*g_q*g_r + 2*d*g_b*g_k*s_x
   bound = 2*b*d*k*q*r + 4*b*d**2*k*q*r*x/M
-  scale = d ** -0.5
+  scale = 1.4427 * (d ** -0.5)
 """
 
 import triton
@@ -79,12 +79,12 @@ def grouped_query_attention(
             other=0.0,
         )
         t = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        S = t * scale
-        S_in = tl.where(x_in[None, :], S, float('-inf'))
-        top = tl.max(S_in, axis=1)
+        t_in = tl.where(x_in[None, :], t, float('-inf'))
+        top = tl.max(t_in, axis=1)
         m_new = tl.maximum(m, top)
-        repair = tl.exp(m - m_new)
-        p = tl.exp(S_in - m_new[:, None])
+        t_2 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - t_2)
+        p = tl.exp2(t_in * scale - t_2[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(

@@ -20,7 +20,7 @@ multi_head_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*d*h*q + 2*b*d*h*q*x/g_q
   M = 2*d*g_b*g_h*g_q + 2*d*g_b*g_h*s_x
   bound = 2*b*d*h*q + 4*b*d**2*h*q*x/M
-  scale = d ** -0.5
+  scale = 1.4427 * (d ** -0.5)
 """
 
 import triton
@@ -75,12 +75,12 @@ def multi_head_attention(
             other=0.0,
         )
         t = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        S = t * scale
-        S_in = tl.where(x_in[None, :], S, float('-inf'))
-        top = tl.max(S_in, axis=1)
+        t_in = tl.where(x_in[None, :], t, float('-inf'))
+        top = tl.max(t_in, axis=1)
         m_new = tl.maximum(m, top)
-        repair = tl.exp(m - m_new)
-        p = tl.exp(S_in - m_new[:, None])
+        t_2 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - t_2)
+        p = tl.exp2(t_in * scale - t_2[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(

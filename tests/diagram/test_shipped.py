@@ -15,6 +15,12 @@ Array = np.ndarray[Any, Any]
 SIZES = {"a": 5, "b": 3, "c": 7, "d": 9, "e": 4, "f": 13, "h": 2, "k": 3, "m": 5, "n": 6}
 SIZES |= {"q": 7, "r": 2, "v": 17, "x": 11}
 SIZES |= {"q0": 9, "q1": 8, "x0": 9, "x1": 8}
+OWN = {
+    "causal_attention": {"q": 11, "x": 11},
+    "neighborhood_attention_1d": {"q": 301, "x": 301},
+    "neighborhood_attention_2d": {"q0": 21, "q1": 24, "x0": 21, "x1": 24},
+    "sliding_attention": {"q": 530, "x": 530},
+}
 
 
 def normal(scores: Array) -> Array:
@@ -82,8 +88,32 @@ def unfused_neighborhood_attention_2d(q: Array, k: Array, v: Array) -> tuple[Arr
     return out, weights
 
 
+def seen_attention(q: Array, k: Array, v: Array, seen: Array) -> Array:
+    return normal(np.where(seen, scores_of(q, k), -np.inf)) @ v
+
+
+def sliding(q: Array, k: Array, v: Array) -> Array:
+    back = np.subtract.outer(np.arange(len(q)), np.arange(len(k)))
+    return seen_attention(q, k, v, (back >= 0) & (back < 512))
+
+
+def near(size: int, window: int) -> Array:
+    """Which keys of one axis lie in the shifted window of each query."""
+    first = np.clip(np.arange(size) - window // 2, 0, size - window)[:, None]
+    keys = np.arange(size)
+    return (keys >= first) & (keys < first + window)
+
+
+def neighborhood_2d(q: Array, k: Array, v: Array) -> Array:
+    rows, columns, d = q.shape
+    seen = np.einsum("ab,cd->acbd", near(rows, 20), near(columns, 20))
+    flat = [x.reshape(-1, d) for x in (q, k, v)]
+    return seen_attention(*flat, seen.reshape(rows * columns, -1)).reshape(q.shape)
+
+
 REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "attention": attention,
+    "causal_attention": lambda q, k, v: seen_attention(q, k, v, np.tri(len(q)) > 0),
     "cross_entropy": cross_entropy,
     "grouped_query_attention": grouped_query_attention,
     "l1_attention": l1_attention,
@@ -95,8 +125,11 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "matmul_bias_gelu": lambda x, w, b: gelu(x @ w + b),
     "mlp": lambda x, u, w: gelu(x @ u) @ w,
     "multi_head_attention": attention,
+    "neighborhood_attention_1d": lambda q, k, v: seen_attention(q, k, v, near(len(q), 256)),
+    "neighborhood_attention_2d": neighborhood_2d,
     "rmsnorm": rmsnorm,
     "rmsnorm_linear": lambda x, g, w: rmsnorm(x, g) @ w,
+    "sliding_attention": sliding,
     "softcapped_attention": softcapped_attention,
     "softmax": normal,
     "spherical_attention": spherical_attention,
@@ -108,8 +141,9 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
 def arrays_for(name: str, scale: float = 1.0) -> list[Array]:
     rng = np.random.default_rng(len(name))
     out: list[Array] = []
+    sizes = SIZES | OWN.get(name, {})
     for leaf in load(name).inputs:
-        shape = [SIZES[a] for a in leaf.axes]
+        shape = [sizes[a] for a in leaf.axes]
         values = rng.normal(size=shape) * scale
         out.append(rng.integers(0, SIZES["v"], shape) if leaf.kind == "int" else values)
     return out

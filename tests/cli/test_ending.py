@@ -65,7 +65,7 @@ def test_a_kernel_that_goes_wrong_is_a_failed_check(
 
 def test_interrupted_from_outside(command: list[str]) -> None:
     child = subprocess.Popen(
-        [*command, "check", "attention"],
+        [*command, "generate", "--check"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -21,6 +21,7 @@ from napkin.lower.arithmetic import as_kind, pointwise, stabilises
 from napkin.lower.program import Program, counted
 from napkin.lower.scope import DESCRIPTORS, Scope
 from napkin.lower.syntax import Expr
+from napkin.lower.words import APART, LEFT_OUT, OUTSIDE, PLACE, outside, place
 
 MIN_DOT = 16
 """Smallest dimension of a tile that Triton's `tl.dot` takes on every target."""
@@ -140,6 +141,8 @@ class Emitter:
             return self.value(member(n))
         if n.op == "corner":
             return sx.name(self.scope.corner(*map(str, n.params)))
+        if n.op in {OUTSIDE, PLACE, APART}:
+            return self._word(n, dims)
         if n.op == "ones":
             return sx.call("tl.full", self._extents(dims), sx.const(1), sx.name("tl.int32"))
         if n.op == "mask":
@@ -179,6 +182,23 @@ class Emitter:
 
     def _extents(self, dims: Sequence[int]) -> Expr:
         return sx.tuple_of(self.scope.extent(d) for d in dims)
+
+    def _word(self, n: Node, dims: Sequence[int]) -> Expr:
+        if n.op == APART:
+            query, key = (self.fit(a, dims) for a in n.args)
+            return ast.Compare(sx.binary(query, "&", key), [ast.Eq()], [sx.const(0)])
+        axes = [str(a) for a in n.params]
+        blocks = [self.block(a) for a in axes]
+        starts = [sx.name(self.scope.start(a)) for a in axes]
+        if n.op == OUTSIDE:
+            self.helpers.add(LEFT_OUT)
+            return outside([self.fit(a, dims) for a in n.args], blocks, starts)
+        return place([sx.name(self.scope.position(a)) for a in axes], blocks, starts)
+
+    def block(self, axis: str) -> Expr:
+        """The values of a tile along an axis."""
+        single = self.program.tiles[axis] == 1
+        return sx.const(1) if single else sx.name(self.scope.block(axis))
 
     def _mask(self, n: Node, dims: Sequence[int]) -> Expr:
         axis = str(n.params[0])

@@ -11,9 +11,9 @@ _MARK = "#: "
 _NAN = "propagate_nan=tl.PropagateNan.ALL"
 
 
-def _helper(name: str, says: str, *lines: str) -> str:
+def _helper(name: str, says: str, *lines: str, arguments: str = "a, b") -> str:
     body = "".join(f"    {line}\n" for line in (f'"""{says}."""', *lines))
-    return f"@triton.jit\ndef {name}(a, b):\n{body}"
+    return f"@triton.jit\ndef {name}({arguments}):\n{body}"
 
 
 HELPERS = {
@@ -45,6 +45,14 @@ HELPERS = {
         "a to a whole power b, where exp2(b * log2(a)) is NaN for a < 0",
         "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
         "return tl.where((a < 0) & (b % 2 != 0), -size, size)",
+    ),
+    "left_out": _helper(
+        "left_out",
+        "The positions of a chunk that lie outside first..end - 1, a bit for each",
+        "low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)",
+        "high = tl.minimum(tl.maximum(end - start, 0), BLOCK).to(tl.int32)",
+        "return (1 << low) - 1 | (1 << BLOCK) - (1 << high)",
+        arguments="first, end, start, BLOCK: tl.constexpr",
     ),
 }
 """Functions that kernels call; printed before the kernels that use them."""

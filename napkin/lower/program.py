@@ -20,6 +20,7 @@ from napkin.diagram.taking import read_axes
 from napkin.lower.base2 import in_base_two
 from napkin.lower.descriptors import readings
 from napkin.lower.masks import masked
+from napkin.lower.words import OUTSIDE, in_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,8 @@ def build(kernel: Kernel, tiles: Mapping[str, int], described: int = 0) -> Progr
         for box, whole in visited(seen):
             emits = {e.output: two[e.node] for e in p.emits}
             both = [*steps.values(), *emits.values()]
-            inside = seen.inside(both, None if whole else seen.test(box))
+            test = None if whole else in_words(seen.test(box), seen, tiles)
+            inside = seen.inside(both, test)
             # A prefix ends before keys that other boxes of the set hold.
             ends = seen.prefix and box == 0 and not whole
             done = masked(list(inside.values()), tiled if ends else padded)
@@ -133,6 +135,17 @@ def build(kernel: Kernel, tiles: Mapping[str, int], described: int = 0) -> Progr
     dims = _classes(kernel, tiled, list(postorder(roots)))
     boxes = readings(kernel, tiles, dims, described) if described else {}
     return Program(kernel, dict(tiles), dims, loops, ends, constants, boxes, described, fills)
+
+
+def moving_terms(program: Program) -> set[Node]:
+    """Terms that change from chunk to chunk."""
+    carried = program.kernel.stream.carried
+    out: set[Node] = set()
+    for n in postorder(program.roots):
+        here = n.op in {"state", OUTSIDE} or carried((*n.axes, *over(n)))
+        if here or any(a in out for a in n.args):
+            out.add(n)
+    return out
 
 
 def visited(seen: Visits) -> list[tuple[int, bool]]:

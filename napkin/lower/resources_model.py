@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from napkin.derive.kernel import tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over
-from napkin.lower.program import Program
+from napkin.lower.program import Program, moving_terms
 from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
 from napkin.lower.resources_dot import Dot
 from napkin.lower.resources_home import Homes, Tensors, narrowed
 from napkin.lower.resources_layout import LANES, Layout, transposed
-from napkin.lower.resources_walk import arguments, invariants, moving_terms, rings, within
+from napkin.lower.resources_walk import arguments, invariants, rings, within
 
 BARRIER = 8
 """Bytes of the barrier that waits for one box (PTX ISA, mbarrier)."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.derive.terms import is_read
-from napkin.diagram.node import Node, factors, over, postorder
-from napkin.lower.program import Program
+from napkin.diagram.node import Node, factors
 from napkin.lower.resources_home import Homes
 
 NARROWEST = 32
@@ -32,17 +31,6 @@ def within(roots: Iterable[Node], steps: Mapping[str, Node]) -> Iterator[Node]:
             stack.append(steps[str(n.params[0])])
         elif not is_read(n):
             stack.extend(arguments(n))
-
-
-def moving_terms(program: Program) -> set[Node]:
-    """Terms that change along the streamed axis."""
-    carried = program.kernel.stream.carried
-    out: set[Node] = set()
-    for n in postorder(program.roots):
-        here = n.op == "state" or carried(n.axes) or carried(over(n))
-        if here or any(a in out for a in n.args):
-            out.add(n)
-    return out
 
 
 def invariants(roots: Sequence[Node], moving: set[Node]) -> list[Node]:

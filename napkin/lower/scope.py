@@ -8,11 +8,23 @@ from napkin.diagram.node import LEAVES, Node, postorder
 from napkin.lower import syntax as sx
 from napkin.lower.printer import HELPERS
 from napkin.lower.program import Program
+from napkin.lower.words import APART, OUTSIDE, PLACE
 
 DESCRIPTORS = "DESCRIPTORS"
 """The constexpr that says whether boxes are read through tensor descriptors."""
 
 _TAKEN = {DESCRIPTORS, "tl", "triton", "range", "float", "pid", "WIDE", "INDEX", *HELPERS}
+
+_NAMES = {
+    "exp": "p",
+    "exp2": "p",
+    "max": "top",
+    "sum": "total",
+    OUTSIDE: "outside",
+    PLACE: "place",
+    APART: "seen",
+}
+"""What values are called by the operator that makes them, where the diagram has no name."""
 
 
 class Scope:
@@ -100,7 +112,7 @@ class Scope:
     def visit(self, axis: str, box: int, what: str) -> str:
         """Something about the chunks of a box of keys along one axis: "first", "end", "tiles" and
         the like."""
-        if what.startswith(("slab", "in_slab")) or what.endswith("_width"):
+        if what.startswith("slab") or what.endswith(("_width", "_over", "_at")):
             return self._name(("visit", what), what)
         stem = f"{axis}_{what}" if box == 0 else f"{axis}{box + 1}_{what}"
         return self._name(("visit", axis, box, what), stem)
@@ -134,9 +146,7 @@ class Scope:
             and all(a.op == "state" or a.constant for a in below)
         ):
             named = "repair"
-        return self._name(
-            n, named or {"exp": "p", "exp2": "p", "max": "top", "sum": "total"}.get(n.op, "t")
-        )
+        return self._name(n, named or _NAMES.get(n.op, "t"))
 
     def state(self, name: str) -> str:
         """A carried value."""

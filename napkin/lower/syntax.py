@@ -47,6 +47,7 @@ _OPS: dict[str, ast.operator] = {
     "%": ast.Mod(),
     "&": ast.BitAnd(),
     "|": ast.BitOr(),
+    "<<": ast.LShift(),
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from napkin.derive.visits import Visits
 from napkin.diagram.keys.terms import Box
@@ -21,8 +22,23 @@ from napkin.lower.program import Loop, Program
 from napkin.lower.scope import Scope
 from napkin.lower.syntax import Expr
 
-Head = tuple[str, list[Expr], list[ast.stmt]]
-"""A loop's variable, the arguments of its range, and the statements that find its chunk."""
+
+@dataclass(frozen=True)
+class Head:
+    """How a loop goes over its chunks.
+
+    Attributes:
+        variable: the loop's variable.
+        bounds: the arguments of its range.
+        find: statements at the head of its body that say where the chunk starts.
+        before, after: statements before the loop and at the end of its body, which count along.
+    """
+
+    variable: str
+    bounds: list[Expr]
+    find: list[ast.stmt]
+    before: list[ast.stmt] = field(default_factory=list[ast.stmt])
+    after: list[ast.stmt] = field(default_factory=list[ast.stmt])
 
 
 class Visiting:
@@ -36,7 +52,7 @@ class Visiting:
         return sx.name(self.scope.visit(axis, box, what))
 
     def _block(self, axis: str) -> Expr:
-        return sx.name(self.scope.block(axis))
+        return self.emitter.block(axis)
 
     # --- before the loops -------------------------------------------------------------------
 
@@ -168,32 +184,34 @@ class Visiting:
         start, block = scope.start(axis), self._block(axis)
         first, end = self._name(axis, box, "first"), self._name(axis, box, "end")
         if not split:
-            return start, [first, end, block], []
+            return Head(start, [first, end, block], [])
         skip, run = self._name(axis, box, "skip"), self._name(axis, box, "whole")
         tile = scope.visit(axis, 0, "tile")
         at = sx.binary(first, "+", sx.binary(sx.name(tile), "*", block))
         if whole:
-            return tile, [skip, sx.binary(skip, "+", run)], [sx.assign(start, at)]
+            return Head(tile, [skip, sx.binary(skip, "+", run)], [sx.assign(start, at)])
         turn = scope.visit(axis, 0, "turn")
         left = sx.binary(self._name(axis, box, "tiles"), "-", run)
         find = sx.assign(tile, _past(sx.name(turn), skip, run))
-        return turn, [left], [find, sx.assign(start, at)]
+        return Head(turn, [left], [find, sx.assign(start, at)])
 
     def _grid(self, box: int, whole: bool, split: bool) -> Head:
-        """Several key axes: one number for each tile of the box, the last axis fastest."""
+        """Several key axes: one turn for each tile of the box, the last axis fastest.
+
+        The tile along each axis is counted along: dividing the turn would cost every warp as much
+        as a tenth of a chunk's other work.
+        """
         turn = "_".join(self.axes) + "_turn"
-        tiles = [self._name(a, box, "tiles") for a in self.axes]
-        if whole or not split:
-            run = [self._name(a, box, "whole") for a in self.axes] if whole else tiles
-            out = self._digits(sx.name(turn), run)
-            if whole:
-                skips = [self._name(a, box, "skip") for a in self.axes]
-                out += [
-                    sx.assign(self._tile(a), sx.binary(sx.name(self._tile(a)), "+", s))
-                    for a, s in zip(self.axes, skips, strict=True)
-                ]
-            return turn, [sx.chain("*", run)], [*out, *self._starts(box)]
-        return self._shell(box, turn)
+        if not whole and split:
+            return self._shell(box, turn)
+        what = "whole" if whole else "tiles"
+        run = [self._name(a, box, what) for a in self.axes]
+        tiles = [sx.name(self._tile(a)) for a in self.axes]
+        if whole:
+            skips = [self._name(a, box, "skip") for a in self.axes]
+            tiles = [sx.binary(tile, "+", skip) for tile, skip in zip(tiles, skips, strict=True)]
+        bounds = [sx.chain("*", run)]
+        return Head(turn, bounds, self._starts(box, tiles), self._counters(), self._count(run))
 
     def _shell(self, box: int, turn: str) -> Head:
         """The tiles around the whole ones, in slabs: outside the run of the first axis; within it
@@ -205,29 +223,33 @@ class Visiting:
             [*runs[:i], sx.binary(tiles[i], "-", runs[i]), *tiles[i + 1 :]]
             for i in range(len(axes))
         ]
-        out: list[ast.stmt] = []
+        before = self._counters()
         ends: list[Expr] = []
         for i, slab in enumerate(slabs[:-1]):
             count = sx.chain("*", slab)
-            ends.append(
-                self._set(out, f"slab_{i}", sx.binary(ends[-1], "+", count) if ends else count)
-            )
+            end = sx.binary(ends[-1], "+", count) if ends else count
+            ends.append(self._set(before, f"slab_{i}", end))
         within = [sx.less(at, e) for e in ends]
-        begins = [at, *(sx.binary(at, "-", e) for e in ends)]
-        place = self._set(out, "in_slab", _pick(within, begins))
+        find: list[ast.stmt] = []
         widths = [
-            self._set(out, f"{a}_width", _pick(within, [s[i] for s in slabs]))
+            self._set(find, f"{a}_width", _pick(within, [s[i] for s in slabs]))
             for i, a in enumerate(axes)
         ]
-        out += self._digits(place, widths)
+        places: list[Expr] = []
         for i, a in enumerate(axes):
             tile, skip = sx.name(self._tile(a)), self._name(a, box, "skip")
             # Before the slab of this axis the tile is any, in it outside the run, after it inside.
             cases = [*[tile] * i, _past(tile, skip, runs[i])]
             cases += [sx.binary(tile, "+", skip)] * (len(axes) > i + 1)
-            out.append(sx.assign(self._tile(a), _pick(within[: len(cases) - 1], cases)))
+            picked = _pick(within[: len(cases) - 1], cases)
+            places.append(self._set(find, f"{a}_at", picked))
         total = sx.binary(sx.chain("*", tiles), "-", sx.chain("*", runs))
-        return turn, [total], [*out, *self._starts(box)]
+        after = self._count(widths)
+        following = sx.binary(at, "+", sx.const(1))
+        over = sx.chain("|", [_equal(following, e) for e in ends])
+        first = self._tile(axes[0])
+        after.append(sx.assign(first, sx.call("tl.where", over, sx.const(0), sx.name(first))))
+        return Head(turn, [total], [*find, *self._starts(box, places)], before, after)
 
     def _set(self, out: list[ast.stmt], name: str, value: Expr) -> Expr:
         target = self.scope.visit(self.axes[0], 0, name)
@@ -237,31 +259,34 @@ class Visiting:
     def _tile(self, axis: str) -> str:
         return self.scope.visit(axis, 0, "tile")
 
-    def _digits(self, number: Expr, radix: Sequence[Expr]) -> list[ast.stmt]:
-        """A number as digits in mixed radix: the tile along each axis."""
+    def _counters(self) -> list[ast.stmt]:
+        return [sx.assign(self._tile(a), sx.const(0)) for a in self.axes]
+
+    def _count(self, widths: Sequence[Expr]) -> list[ast.stmt]:
+        """The tile along each axis counted on by one turn, the last axis fastest."""
         out: list[ast.stmt] = []
-        for i, a in enumerate(self.axes):
-            digit = number
-            below = radix[i + 1 :]
-            if below:
-                digit = sx.binary(digit, "//", sx.chain("*", below))
+        on: Expr | None = None
+        for i, axis in reversed(list(enumerate(self.axes))):
+            tile = sx.name(self._tile(axis))
+            step = sx.binary(tile, "+", sx.const(1))
+            here = sx.call("tl.where", on, step, tile) if on else step
+            out.append(sx.assign(self._tile(axis), here))
             if i > 0:
-                digit = sx.binary(digit, "%", radix[i])
-            out.append(sx.assign(self._tile(a), digit))
+                on = self._set(out, f"{axis}_over", _equal(tile, widths[i]))
+                out.append(sx.assign(self._tile(axis), sx.call("tl.where", on, sx.const(0), tile)))
         return out
 
-    def _starts(self, box: int) -> list[ast.stmt]:
-        return [
-            sx.assign(
-                self.scope.start(a),
-                sx.binary(
-                    self._name(a, box, "first"),
-                    "+",
-                    sx.binary(sx.name(self._tile(a)), "*", self._block(a)),
-                ),
-            )
-            for a in self.axes
-        ]
+    def _starts(self, box: int, tiles: Sequence[Expr]) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        for a, tile in zip(self.axes, tiles, strict=True):
+            offset = tile if self.program.tiles[a] == 1 else sx.binary(tile, "*", self._block(a))
+            first = self._name(a, box, "first")
+            out.append(sx.assign(self.scope.start(a), sx.binary(first, "+", offset)))
+        return out
+
+
+def _equal(left: Expr, right: Expr) -> Expr:
+    return ast.Compare(left, [ast.Eq()], [right])
 
 
 def _past(number: Expr, skip: Expr, run: Expr) -> Expr:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from napkin.derive.fold import State
 from napkin.diagram.keys.slots import place_of, slots_of
 from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import Node, in_kind, over, postorder
+from napkin.diagram.node import Node, in_kind, postorder
 from napkin.diagram.taking import read_axes, taken_of
 from napkin.lower import syntax as sx
 from napkin.lower.emit import Emitter
 from napkin.lower.printer import comment, source
-from napkin.lower.program import Loop, Program
+from napkin.lower.program import Loop, Program, moving_terms
 from napkin.lower.scope import DESCRIPTORS, Scope
-from napkin.lower.visit import Visiting
+from napkin.lower.visit import Head, Visiting
 
 ArgKind = Literal["tensor", "constant", "size", "stride", "block", "even", "descriptors", "wide"]
 
@@ -67,7 +67,7 @@ class _Writer:
         self.stream = self.kernel.stream
         seen = self.kernel.visits
         self.visiting = Visiting(program, self.scope, self.emitter, seen) if seen else None
-        self.moving = self._moving()
+        self.moving = moving_terms(program)
 
     # --- signature --------------------------------------------------------------------------
 
@@ -233,15 +233,6 @@ class _Writer:
 
     # --- what moves -------------------------------------------------------------------------
 
-    def _moving(self) -> set[Node]:
-        """Terms that change along the streamed axis."""
-        out: set[Node] = set()
-        for n in postorder(self.program.roots):
-            here = n.op == "state" or self.stream.carried((*n.axes, *over(n)))
-            if here or any(a in out for a in n.args):
-                out.add(n)
-        return out
-
     def _prologue(self) -> None:
         for loop in self.program.loops:
             for root in (*loop.steps.values(), *loop.emits.values()):
@@ -275,8 +266,8 @@ class _Writer:
         if loop.box is not None:
             inner.recount(self._beside(loop))
             inner.inside = set(self.stream.axes) if loop.whole else set()
-        variable, bounds, find = self._range(loop)
-        positions = [*find, *self._chunk(loop)]
+        head = self._head(loop)
+        positions = [*head.find, *self._chunk(loop)]
         for s in step.states:
             inner.have.pop(s.leaf("new"), None)
             inner.have[s.leaf("old")] = sx.name(scope.state(s.name))
@@ -292,8 +283,8 @@ class _Writer:
             inner.have[s.leaf("new")] = sx.name(target)
         for name, n in loop.emits.items():
             self._store(inner, name, n)
-        body = [*positions, *inner.statements, *late]
-        out.append(ast.For(ast.Name(variable, ast.Store()), sx.call("tl.range", *bounds), body, []))
+        out += head.before
+        out.append(_for(head, [*positions, *inner.statements, *late]))
         self.emitter.helpers |= inner.helpers
         for s in step.states:
             self.emitter.have[s.leaf("new")] = sx.name(scope.state(s.name))
@@ -306,8 +297,7 @@ class _Writer:
         steps = [n for x in chosen.values() for n in x.steps.values()]
         return [*steps, *self.program.tails.values()]
 
-    def _range(self, loop: Loop) -> tuple[str, list[sx.Expr], list[ast.stmt]]:
-        """A loop's variable and range, and where each of its chunks starts."""
+    def _head(self, loop: Loop) -> Head:
         if self.visiting is not None:
             return self.visiting.head(loop)
         scope, axes = self.scope, self.stream.axes
@@ -315,10 +305,10 @@ class _Writer:
             bounds = [sx.const(0), sx.name(scope.size(axes[0]))]
             if self.program.tiles[axes[0]] > 1:
                 bounds.append(sx.name(scope.block(axes[0])))
-            return scope.start(axes[0]), bounds, []
+            return Head(scope.start(axes[0]), bounds, [])
         return self._turns(axes)
 
-    def _turns(self, axes: Sequence[str]) -> tuple[str, list[sx.Expr], list[ast.stmt]]:
+    def _turns(self, axes: Sequence[str]) -> Head:
         """Boxes of several axes, numbered, the last axis fastest."""
         scope = self.scope
         counts = [self._count(a) for a in axes]
@@ -332,7 +322,7 @@ class _Writer:
             if self.program.tiles[a] > 1:
                 digit = sx.binary(digit, "*", sx.name(scope.block(a)))
             out.append(sx.assign(scope.start(a), digit))
-        return turn, [sx.chain("*", counts)], out
+        return Head(turn, [sx.chain("*", counts)], out)
 
     def _count(self, axis: str) -> sx.Expr:
         size = sx.name(self.scope.size(axis))
@@ -388,7 +378,8 @@ class _Writer:
         counts = zip(n.args, axes, strict=True)
         short = sx.chain("|", [self._short(c, a) for c, a in counts if not c.constant])
         before, emitter.statements = emitter.statements, []
-        turn, bounds, find = self._turns(axes)
+        head = self._turns(axes)
+        find = head.find
         for a in axes:
             if self.program.tiles[a] == 1:
                 here = sx.call("tl.cast", sx.name(self.scope.start(a)), sx.name("INDEX"))
@@ -398,10 +389,10 @@ class _Writer:
                 find += self._lanes(dim, {})
         o = next(o for o in self.kernel.outputs if o.name == name)
         emitter.fill(o.name, o.axes, n)
-        bounds = [sx.call("tl.where", short, bounds[-1], sx.const(0))]
+        bounds = [sx.call("tl.where", short, head.bounds[-1], sx.const(0))]
         body = [*find, *emitter.statements]
         emitter.statements = []
-        loop = ast.For(ast.Name(turn, ast.Store()), sx.call("tl.range", *bounds), body, [])
+        loop = _for(replace(head, bounds=bounds), body)
         return [comment(f"slots of {name} that have no key"), *before, loop]
 
     def _short(self, count: Node, axis: str) -> sx.Expr:
@@ -419,6 +410,11 @@ class _Writer:
         names = [(a.name, "tl.constexpr" if a.constexpr else "") for a in arguments]
         text = source(self.kernel.name, names, body, sorted(self.emitter.helpers))
         return Written(self.kernel.name, text, arguments, self.kernel.group)
+
+
+def _for(head: Head, body: list[ast.stmt]) -> ast.stmt:
+    variable = ast.Name(head.variable, ast.Store())
+    return ast.For(variable, sx.call("tl.range", *head.bounds), [*body, *head.after], [])
 
 
 def write(program: Program) -> Written:

@@ -108,6 +108,21 @@ def batched(kernel: Kernel) -> frozenset[str]:
     return frozenset(out)
 
 
+def chained(kernel: Kernel) -> bool:
+    """Whether a loop computes on with the result of one of its matrix products, so that arithmetic
+    waits for the product and the next product for that; a result that is only added up is not
+    waited for."""
+    steps = [s.step for p in kernel.stream.passes for s in p.states]
+    added = {n for step in steps if step.op == "add" for n in step.args}
+    products = {
+        n
+        for n in postorder(steps)
+        if n.op == "sum" and product_shape(n, [p for p in factors(n.args[0]) if p.axes]) is not None
+    }
+    waited = products - (added - {a for n in postorder(steps) if n not in steps for a in n.args})
+    return bool(waited)
+
+
 def extent(axes: Iterable[str], tiles: Mapping[str, int]) -> int:
     """Values of a tile with these axes."""
     return math.prod(tiles[a] for a in axes)

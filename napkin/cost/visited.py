@@ -20,12 +20,13 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.visits import Visits
 from napkin.diagram.evaluate import aligned, evaluate
 from napkin.diagram.keys.slots import lengths
-from napkin.diagram.keys.terms import Interval, query_axes
+from napkin.diagram.keys.terms import Interval, boxes_of, query_axes
 from napkin.diagram.keys.typical import asked, typical
-from napkin.diagram.node import Node, postorder
+from napkin.diagram.node import Node, postorder, union_axes
 
 Array = np.ndarray[Any, Any]
 Bind = Mapping[Node, Array]
+Settled = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,24 @@ def _hull(
     i: Interval, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None
 ) -> Hull:
     if bind is None or not any(n.op == "input" for n in postorder([i.first, i.end])):
-        # An interval knows its tiles by the axes that its bounds name.
-        named = _named((i.first, i.end))
-        return _known(
-            i,
-            tuple(sorted((a, sizes[a]) for a in named)),
-            tuple(sorted((a, tiles[a]) for a in named if a in tiles)),
-        )
+        return _known(i, *_settled(i, sizes, tiles))
     return hull(i, sizes, tiles, bind)
+
+
+def _settled(
+    i: Interval, sizes: Mapping[str, int], tiles: Mapping[str, int]
+) -> tuple[Settled, Settled]:
+    """The sizes and the tiles of the axes that an interval's bounds name."""
+    named = _names(i)
+    return (
+        tuple((a, sizes[a]) for a in named),
+        tuple((a, tiles[a]) for a in named if a in tiles),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _names(i: Interval) -> tuple[str, ...]:
+    return tuple(sorted(_named((i.first, i.end))))
 
 
 def _named(terms: Iterable[Node]) -> set[str]:
@@ -109,9 +120,7 @@ def _named(terms: Iterable[Node]) -> set[str]:
 
 
 @lru_cache(maxsize=4096)
-def _known(
-    i: Interval, sizes: tuple[tuple[str, int], ...], tiles: tuple[tuple[str, int], ...]
-) -> Hull:
+def _known(i: Interval, sizes: Settled, tiles: Settled) -> Hull:
     bounds = (i.first, i.end)
     known = dict(sizes)
     keys = max((known[str(n.params[0])] for n in postorder(bounds) if n.op == "size"), default=1)
@@ -261,6 +270,13 @@ def share(
     """Chunks that are visited, and those that need a test, over all chunks there are."""
     seen = kernel.visits
     assert seen is not None
+    if bind is None and len(seen.boxes) == 1 and _independent(seen.keys):
+        means = [
+            _mean(i, *_settled(i, sizes, tiles), sizes[a], tiles[a])
+            for i, a in zip(seen.boxes[0].intervals, seen.axes, strict=True)
+        ]
+        visited, whole = (math.prod(part) for part in zip(*means, strict=True))
+        return visited, visited - whole
     boxes = counted(kernel, sizes, tiles, bind)
     every = np.prod([-(-sizes[a] // tiles[a]) for a in seen.axes], dtype=float)
     groups = np.prod([-(-sizes[a] // tiles[a]) for a in boxes[0].axes], dtype=float)
@@ -269,6 +285,24 @@ def share(
     whole = sum(float(np.broadcast_to(b.whole, shape).sum()) for b in boxes)
     scale = max(float(every * groups), 1.0)
     return visited / scale, (visited - whole) / scale
+
+
+@lru_cache(maxsize=4096)
+def _independent(keys: Node) -> bool:
+    """Whether no two intervals of a box depend on one query axis."""
+    (box,) = boxes_of(keys)
+    named = [a for i in box.intervals for a in union_axes((i.first, i.end))]
+    return len(named) == len(set(named))
+
+
+@lru_cache(maxsize=65536)
+def _mean(i: Interval, sizes: Settled, tiles: Settled, size: int, tile: int) -> tuple[float, float]:
+    """Chunks of one key axis that a group visits, and those seen whole, over all chunks of it."""
+    found = census(_known(i, sizes, tiles), tile)
+    every = max(-(-size // tile), 1)
+    if not found.visited.size:
+        return 0.0, 0.0
+    return float(found.visited.mean()) / every, float(found.full.mean()) / every
 
 
 def chunks(

@@ -103,14 +103,23 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
     if n.op in REDUCTIONS:
         parts = [p for p in factors(n.args[0]) if p.op != "ones"] if n.op == "sum" else [n.args[0]]
         axes = tuple(dict.fromkeys(a for p in parts for a in p.axes))
-        held = [p for p in parts if set(over(n)) & set(p.axes)]
-        if len(held) > 1 and not _same(held):
+        if _is_product(n):
             yield made("product", 2, axes)
         elif parts:
             yield made("arithmetic", len(parts), axes)
+    elif n.op == "add" and any(map(_is_product, n.args)):
+        return  # a matrix instruction adds to what its accumulator holds
     elif n.op in POINTWISE and n.axes:
         pipe = "special" if n.op in SPECIAL else "arithmetic"
         yield made(pipe, POINTWISE[n.op].flops, n.axes)
+
+
+def _is_product(n: Node) -> bool:
+    """Whether a sum is of products of arrays with different axes."""
+    if n.op != "sum":
+        return False
+    held = [p for p in factors(n.args[0]) if p.op != "ones" and set(over(n)) & set(p.axes)]
+    return len(held) > 1 and not _same(held)
 
 
 def _same(parts: list[Node]) -> bool:

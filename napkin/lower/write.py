@@ -17,7 +17,7 @@ from napkin.lower.emit import Emitter
 from napkin.lower.printer import comment, source
 from napkin.lower.program import Loop, Program, moving_terms
 from napkin.lower.scope import DESCRIPTORS, Scope
-from napkin.lower.visit import Head, Visiting
+from napkin.lower.visit import Head, Visiting, grows
 
 ArgKind = Literal["tensor", "constant", "size", "stride", "block", "even", "descriptors", "wide"]
 
@@ -146,14 +146,16 @@ class _Writer:
             out.append(sx.assign("pid", pid))
         for i, axis in reversed(list(enumerate(group))):
             target = scope.group_id(axis) if tiles[axis] > 1 else scope.position(axis)
-            if i == 0:
-                out.append(sx.assign(target, sx.name("pid")))
-                continue
             count: sx.Expr = sx.name(scope.size(axis))
             if tiles[axis] > 1:
                 count = sx.call("tl.cdiv", count, sx.name(scope.block(axis)))
-            out.append(sx.assign(target, sx.binary(sx.name("pid"), "%", count)))
-            out.append(sx.assign("pid", sx.binary(sx.name("pid"), "//", count)))
+            place: sx.Expr = sx.binary(sx.name("pid"), "%", count) if i > 0 else sx.name("pid")
+            if self.visiting and grows(self.visiting.seen, axis):
+                last = sx.binary(count, "-", sx.const(1))
+                place = sx.binary(last, "-", place)
+            out.append(sx.assign(target, place))
+            if i > 0:
+                out.append(sx.assign("pid", sx.binary(sx.name("pid"), "//", count)))
         for dim, axes in enumerate(self.program.dims):
             if not self.stream.carried(axes) and not set(axes) & set(self.kernel.slots):
                 out += self._lanes(dim, {a: sx.name(scope.group_id(a)) for a in group})

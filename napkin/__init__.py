@@ -60,12 +60,14 @@ from napkin.errors import InputError, NapkinError, Refusal
 if TYPE_CHECKING:
     from napkin.cost.machines import Machine, machine
     from napkin.cost.simulate import simulate
+    from napkin.plan.compare import comparison
     from napkin.plan.derive import derive
     from napkin.plan.plan import Plan
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "comparison": "napkin.plan.compare",
     "derive": "napkin.plan.derive",
     "Plan": "napkin.plan.plan",
     "machine": "napkin.cost.machines",
@@ -76,11 +78,11 @@ _LAZY = {
 
 __all__ = [
     "Array", "Diagram", "InputError", "KeySet", "Machine", "NapkinError", "Plan", "Refusal", "abs",
-    "bigbird", "blocked", "cast", "causal", "compress", "contract", "cumsum", "derive", "diagram",
-    "dilated", "documents", "erf", "exp", "fixed", "gelu", "global_tokens", "index", "log",
-    "machine", "maximum", "minimum", "neighborhood", "reduce", "rename", "rsqrt", "sigmoid", "silu",
-    "simulate", "sinks", "size", "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take",
-    "tanh", "where",
+    "bigbird", "blocked", "cast", "causal", "comparison", "compress", "contract", "cumsum",
+    "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed", "gelu", "global_tokens",
+    "index", "log", "machine", "maximum", "minimum", "neighborhood", "reduce", "rename", "rsqrt",
+    "sigmoid", "silu", "simulate", "sinks", "size", "sliding", "softmax", "sort", "spread", "sqrt",
+    "strided", "take", "tanh", "where",
 ]  # fmt: skip
 
 

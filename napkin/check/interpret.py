@@ -47,16 +47,6 @@ class Traffic:
         return self.bytes.get((name, "write"), 0)
 
     @property
-    def total_read(self) -> int:
-        """Bytes read from all parameters."""
-        return sum(n for (_, direction), n in self.bytes.items() if direction == "read")
-
-    @property
-    def total_written(self) -> int:
-        """Bytes written to all parameters."""
-        return sum(n for (_, direction), n in self.bytes.items() if direction == "write")
-
-    @property
     def total(self) -> int:
         """Bytes moved in both directions."""
         return sum(self.bytes.values())

@@ -8,7 +8,7 @@ sizes). A result is written once.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -228,9 +228,3 @@ class Traffic:
             count = t.values(sizes, tiles, bind, t.tensor in boxed) * ITEM_BYTES[dtypes[t.tensor]]
             out[key] = out.get(key, 0) + count
         return out
-
-
-def compulsory(parts: Sequence[Transfer]) -> Any:
-    """Values that any kernel must move: each tensor once."""
-    sizes = {(t.tensor, t.direction): t.size for t in parts}
-    return sympy.expand(sympy.Add(*sizes.values()))

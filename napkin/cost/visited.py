@@ -45,11 +45,6 @@ class Counted:
     whole: Array
 
 
-def reads_inputs(seen: Visits) -> bool:
-    """Whether the key set depends on the values of inputs."""
-    return any(n.op == "input" for n in postorder(seen.keys.args))
-
-
 def counted(
     kernel: Kernel,
     sizes: Mapping[str, int],

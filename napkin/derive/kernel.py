@@ -15,7 +15,7 @@ from napkin.derive.terms import extent, is_count, is_read
 from napkin.derive.visits import Visits, visits
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.slots import filling, scattered, slots_of
-from napkin.diagram.node import MOVES, SCANS, Node, over, postorder, rewrite
+from napkin.diagram.node import MOVES, Node, over, postorder, rewrite
 from napkin.errors import Refusal
 
 
@@ -247,8 +247,3 @@ def why_place(outputs: Sequence[Output], axis: str) -> str:
         if axis in over(n):
             return f"{n.op} over {' '.join(over(n))}"
     return f"output {next((o.name for o in outputs if axis not in o.axes), outputs[0].name)}"
-
-
-def has_scan(outputs: Sequence[Output]) -> bool:
-    """Whether some operator is a scan."""
-    return any(n.op in SCANS for n in postorder(o.node for o in outputs))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
 from napkin.derive.visits import Visits
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, node, over, postorder
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.taking import read_axes
 from napkin.lower.base2 import in_base_two
@@ -235,8 +235,3 @@ def _memory_order(kernel: Kernel, tiled: list[str]) -> list[str]:
         out.append(chosen)
         left.remove(chosen)
     return out
-
-
-def size_node(axis: str) -> Node:
-    """The leaf for the size of an axis."""
-    return node("size", params=(axis,), kind="int")

@@ -1,4 +1,4 @@
-"""Neighborhood attention in three dimensions, as of the frames of a video (Hassani et al., 2024)."""
+"""Neighborhood attention in three dimensions, as over video frames (Hassani et al., 2024)."""
 
 import napkin as nk
 

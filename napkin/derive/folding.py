@@ -38,6 +38,7 @@ class Folding:
         self.states: list[list[State]] = [[] for _ in range(passes)]
         self.carried: dict[tuple[Node, int], State] = {}
         self.pass_of: dict[Node, int] = {}
+        self._defined: dict[Node, Node] = {}
         self._plain: dict[tuple[Node, int], State] = {}
         self._now: dict[Node, Node] = {}
         self._final: dict[Node, Node] = {}
@@ -103,9 +104,17 @@ class Folding:
 
     def define(self, f: Node, p: int, value: Node) -> None:
         """Say that pass `p` knows the reduction `f` as `value`, a term over known reductions."""
-        self.pass_of[f] = p
+        self.pass_of[f], self._defined[f] = p, value
         self._now[f] = self.current(value, p)
         self._final[f] = self.last(value)
+
+    def separated(self, p: int) -> dict[Node, Node]:
+        """The reductions that pass `p` knows as terms over other reductions, and those terms."""
+        return {
+            f: value
+            for f, value in self._defined.items()
+            if self.pass_of[f] == p and not any(n.op == "state" for n in postorder([value]))
+        }
 
     def fold(self, f: Node, p: int) -> None:
         """Fold a reduction as it is: its body is known at each chunk of pass `p`."""

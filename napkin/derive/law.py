@@ -20,6 +20,7 @@ from napkin.diagram.node import Node, in_kind
 from napkin.errors import Refusal
 
 States = dict[str, Array]
+Bind = Mapping[Node, Array]
 Chunk = Mapping[str, range]
 """The positions of each streamed axis that one step reads."""
 
@@ -119,9 +120,13 @@ def merged(
     right: States,
     sizes: Mapping[str, int],
     scalars: Mapping[str, float] | None = None,
+    known: Mapping[Node, Array] | None = None,
 ) -> States:
-    """The states of two joined parts from the states of each."""
-    bind: dict[Node, Array] = {}
+    """The states of two joined parts from the states of each.
+
+    `known` binds what does not carry the axis and final states of earlier passes.
+    """
+    bind = dict(known or {})
     for s in step.states:
         bind[s.leaf("left")], bind[s.leaf("right")] = left[s.name], right[s.name]
     out: States = {}
@@ -207,8 +212,8 @@ def breach(
     finals = folded(s, bind, sizes, whole, scalars)[0]
     for step in s.passes:
 
-        def join(left: States, right: States, step: Pass = step) -> States:
-            return merged(step, left, right, sizes, scalars)
+        def join(left: States, right: States, step: Pass = step, at: Bind = known) -> States:
+            return merged(step, left, right, sizes, scalars, at)
 
         nothing = start(s, step, sizes)
         alone = [

@@ -82,6 +82,7 @@ class Meaning:
         self._expressions: dict[Node, Any] = {}
         self._known: dict[Any, Node] = {}
         self._indicators: dict[sympy.Symbol, tuple[Node, bool]] = {}
+        self._cancelled: set[Node] = set()
 
     # --- to sympy ---------------------------------------------------------------------------
 
@@ -101,9 +102,18 @@ class Meaning:
         if self.side_of(n) != "mixed":
             return self.symbol(n)
         expression = self._mixed(n)
-        if all(self.split(expression)):  # it may have simplified to one side, and other axes
+        if self._lost(n, expression):
+            self._cancelled.add(n)
+        elif all(self.split(expression)):  # it may have simplified to one side, and other axes
             self._known.setdefault(expression, n)
         return expression
+
+    def _lost(self, n: Node, expression: Any) -> bool:
+        """Whether something cancels in `n`: written as it is, it would still be computed."""
+        if n.op not in POINTWISE:
+            return False
+        read = set[Any]().union(*(self.of(a).free_symbols for a in n.args))
+        return not read <= expression.free_symbols or not self._cancelled.isdisjoint(n.args)
 
     def symbol(self, n: Node) -> sympy.Symbol:
         """The symbol of a one-sided subterm."""

@@ -27,8 +27,8 @@ from napkin.diagram.node import Node, node
 DERIVATIVES = 9
 """Derivatives of a body that a basis is looked for among."""
 
-_LATER = (0.7, 2.3, 1e4)
-"""Values of a result after a chunk, at which a repair is tried."""
+_LATER = (0.7, 2.3, 1e4, -2.3, -1e4)
+"""Values of a result after a chunk, at which a repair is tried; of a positive one their size."""
 
 _NUMERIC = {
     "exp": np.exp,
@@ -79,11 +79,17 @@ class Repair:
         for chosen in itertools.product(*choices):
             with np.errstate(all="ignore"):
                 found = [
-                    entries(*map(np.float64, (*chosen, *[later] * len(chosen)))) for later in _LATER
+                    entries(*map(np.float64, (*chosen, *(_signed(later, s) for s in self.old))))
+                    for later in _LATER
                 ]
             if np.isfinite(np.asarray(found, float)).all():
                 return dict(zip(self.old, chosen, strict=True))
         raise NotSeparable(str(self.matrix[0, 0]), "no start makes its repair finite")
+
+    @property
+    def exponential(self) -> bool:
+        """Whether it has exponentials, which leave the range of floats."""
+        return bool(self.matrix.has(sympy.exp))
 
     def shown(self, names: Mapping[Node, str]) -> str:
         """The first row of the matrix, for a trail."""
@@ -94,6 +100,10 @@ class Repair:
             table[new] = node("scalar", params=(f"{name}_new",))
         row = [filled(e, table, self.meaning) for e in self.matrix.row(0)]
         return ", ".join(text(n, {}) for n in row)
+
+
+def _signed(value: float, symbol: Any) -> float:
+    return abs(value) if symbol.is_nonnegative else value
 
 
 def repaired(body: Any, meaning: Meaning) -> Repair:

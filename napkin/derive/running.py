@@ -7,6 +7,7 @@ functions than the body. Those that other states give already, or that are 0, ar
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +20,7 @@ from napkin.derive.meaning import Meaning, NotSeparable, sign
 from napkin.derive.repair import Repair, filled, tidy
 from napkin.derive.terms import added, is_count, scaled, value_at
 from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import FLOOR, Node, number, over, postorder, substitute
+from napkin.diagram.node import FLOOR, Node, in_kind, number, over, postorder, substitute
 
 BEFORE: tuple[Tag, ...] = ("old", "left", "right")
 """The sides that a repair starts from: one step, or the two halves of a merge."""
@@ -36,7 +37,9 @@ def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
     Raises:
         NotSeparable: no start makes the repair finite, or no operator computes it.
     """
-    choices = [_choices(repair.meaning.nodes[s], p, folding) for s in repair.old]
+    choices = [
+        _choices(repair.meaning.nodes[s], p, folding, repair.exponential) for s in repair.old
+    ]
     start = repair.start(choices)
     results = {s: _result(repair.meaning.nodes[s], p, folding, start[s]) for s in repair.old}
     names = [folding.name(f, f"{stem}_{i}" if i else stem) for i in range(len(repair.basis))]
@@ -57,14 +60,26 @@ def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
     return state_leaf(names[0], "new", f.axes, f.kind)
 
 
-def _choices(r: Node, p: int, folding: Folding) -> list[float]:
+def _choices(r: Node, p: int, folding: Folding, exponential: bool) -> list[float]:
     """Values that a result may have before the first chunk, the best first.
 
     That is its value on nothing where possible. Where it has none (0/0), or the repair from it is
-    not finite, any value does that keeps its sign: what it repairs is still all zero.
+    not finite, any value does that keeps its sign: what it repairs is still all zero. But where an
+    exponential vanishes at an infinite result, so does what it sums, and no repair brings it back.
     """
-    nothing = value_at(folding.current(r, p), folding.starts())
-    return [nothing, 1.0] if sign(r) == "positive" else [nothing, 0.0, 1.0]
+    nothing = _on_nothing(r, p, folding)
+    if nothing is not None and math.isinf(nothing) and exponential:
+        return [nothing]
+    known = [] if nothing is None else [nothing]
+    return [*known, 1.0] if sign(r) == "positive" else [*known, 0.0, 1.0, FLOOR, -FLOOR]
+
+
+def _on_nothing(r: Node, p: int, folding: Folding) -> float | None:
+    """The value of a result before the first chunk; None where inputs have a say in it."""
+    value = folding.current(r, p)
+    if any(n.op == "input" for n in postorder([value])):
+        return None
+    return value_at(value, folding.starts())
 
 
 def _result(r: Node, p: int, folding: Folding, first: float) -> State:
@@ -75,17 +90,31 @@ def _result(r: Node, p: int, folding: Folding, first: float) -> State:
     plain = folding.found(r, p)
     if plain is not None and plain.init == first and math.isfinite(first):
         return plain
-    value = folding.current(r, p)
-    if math.isinf(first):
+    # Both a step and a merge read it off the results that stand before it ("new").
+    step = merge = folding.current(r, p)
+    nothing = _on_nothing(r, p, folding)
+    if math.isinf(first) or (nothing is None and abs(first) == -FLOOR):
         # A maximum over scores that are all -inf so far must not be subtracted from -inf.
         first, op = (FLOOR, "maximum") if first < 0 else (-FLOOR, "minimum")
-        value = pointwise(op, (value, number(first)))
+        step = merge = pointwise(op, (step, number(first)))
+    elif nothing is not None and not math.isfinite(nothing):
+        merge = _once_known(merge, first, folding)
+        counted = any(is_count(f) for f in folding.uses(r))  # and a step counts something
+        step = step if counted else merge
     name = folding.name(r, folding.names.get(r) or "r")
-    # Both a step and a merge read it off the results that stand before it ("new").
-    state = State(name, r.axes, r.kind, first, value, value, "carried")
+    state = State(name, r.axes, r.kind, first, step, merge, "carried")
     folding.states[p].append(state)
     folding.carried[r, p] = state
     return state
+
+
+def _once_known(value: Node, first: float, folding: Folding) -> Node:
+    """The value of a result, or `first` while all that it is read off is as it was at the start."""
+    starts = folding.starts()
+    held = dict.fromkeys(n for n in postorder([value]) if n.op == "state")
+    tests = [pointwise("equal", (n, number(in_kind(starts[n], n.kind)))) for n in held]
+    nothing = functools.reduce(lambda a, b: pointwise("and", (a, b)), tests)
+    return pointwise("where", (nothing, number(first), value))
 
 
 def _moved(

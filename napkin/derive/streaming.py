@@ -26,7 +26,7 @@ from napkin.derive.separate import Parts, additive, running_symbols, separate, s
 from napkin.derive.terms import added, extent, is_count, scaled
 from napkin.diagram.infer import pointwise
 from napkin.diagram.listing import text
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, over
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, substitute
 from napkin.errors import Refusal
 
 _ONE = sympy.Integer(1)
@@ -157,7 +157,7 @@ class _Streaming:
                 self.folding.fold(f, p)
                 return
             try:
-                self.folding.define(f, p, self._separated(f, p, same))
+                self.folding.define(f, p, self._found(f, p, same))
                 return
             except NotSeparable as why:
                 reason = why
@@ -170,10 +170,29 @@ class _Streaming:
                 )
         raise self._refuse(f, f"it needs an earlier pass over {self.axis} to finish", self._again)
 
-    def _separated(self, f: Node, p: int, same: set[Node]) -> Node:
-        """A reduction whose body uses results of its pass, over reductions whose bodies do not."""
-        meaning = Meaning(lambda n: self._side(n, same))
-        body = meaning.of(f.args[0])
+    def _found(self, f: Node, p: int, same: set[Node]) -> Node:
+        """A reduction over what its body separates into, as it is written or with the results
+        that were separated before it opened: in max_x (r + a) = r + max_x a an r may cancel."""
+        try:
+            return self._separated(f, p, f.args[0], same)
+        except NotSeparable as why:
+            known = self.folding.separated(p)
+            term = substitute([f.args[0]], known)[f.args[0]]
+            if term is f.args[0]:
+                raise
+            uses = {g for g in self.folding.uses(term) if self.folding.pass_of[g] == p}
+            try:
+                return self._separated(f, p, term, uses, frozenset(known.values()))
+            except NotSeparable:
+                raise why from None
+
+    def _separated(
+        self, f: Node, p: int, term: Node, same: set[Node], opened: Container[Node] = ()
+    ) -> Node:
+        """A reduction of `term`, its body, which uses results of its pass, over reductions whose
+        bodies do not; what is `opened` is looked into."""
+        meaning = Meaning(lambda n: "mixed" if n in opened else self._side(n, same))
+        body = meaning.of(term)
         if f.op in {"max", "min"}:
             return self._extremum(f, p, body, meaning)
         parts = separate(body, meaning)
@@ -285,16 +304,16 @@ class _Streaming:
         terms: list[Node] = []
         for i, (inner, b) in enumerate(separate_by(body, split)):
             if meaning.split(inner)[1]:
-                leaf = self._running(f, p, inner, meaning, f"{stem}_{i}" if i else stem)
+                leaf = self._running(f, p, inner, body, meaning, f"{stem}_{i}" if i else stem)
             else:
                 leaf = self.folding.folded("sum", meaning.node(inner), f, p)
             terms.append(leaf if b == 1 else scaled(leaf, meaning.node(b)))
         return added(terms)
 
-    def _running(self, f: Node, p: int, inner: Any, meaning: Meaning, stem: str) -> Node:
+    def _running(self, f: Node, p: int, inner: Any, body: Any, meaning: Meaning, stem: str) -> Node:
         repair = repaired(inner, meaning)
         leaf = hold_running(f, p, repair, self.folding, stem)
-        others = meaning.split(meaning.of(f.args[0]))[1] - set(repair.old)
+        others = meaning.split(body)[1] - set(repair.old)
         shown = repair.shown(self.folding.names)
         self._note(f, meaning, [(inner, _ONE)], repair.old, others, shown)
         return leaf

@@ -52,7 +52,9 @@ _OPS: dict[str, ast.operator] = {
 
 
 def binary(left: Expr, op: str, right: Expr) -> Expr:
-    """`left op right`."""
+    """`left op right`; times 1 and over 1 it is `left`."""
+    if op in {"*", "//"} and isinstance(right, ast.Constant) and right.value == 1:
+        return left
     return ast.BinOp(left, _OPS[op], right)
 
 

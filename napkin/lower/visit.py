@@ -54,6 +54,11 @@ class Visiting:
     def _block(self, axis: str) -> Expr:
         return self.emitter.block(axis)
 
+    def _chunks(self, span: Expr, axis: str) -> Expr:
+        return (
+            span if self.program.tiles[axis] == 1 else sx.call("tl.cdiv", span, self._block(axis))
+        )
+
     # --- before the loops -------------------------------------------------------------------
 
     def prologue(self) -> list[ast.stmt]:
@@ -120,7 +125,6 @@ class Visiting:
 
     def _reach(self, axis: str, box: int, first: Expr, end: Expr) -> list[ast.stmt]:
         """The keys that some query of the group sees, and the chunks that hold them."""
-        block = self._block(axis)
         if self.seen.prefix and box > 0:
             first = sx.call("tl.maximum", first, self._name(axis, 0, "end"))
         made = [
@@ -129,7 +133,7 @@ class Visiting:
         ]
         if (box, True) in {(x.box, x.whole) for x in self.program.loops} or len(self.axes) > 1:
             span = sx.binary(self._name(axis, box, "end"), "-", self._name(axis, box, "first"))
-            count = sx.call("tl.cdiv", sx.call("tl.maximum", span, sx.const(0)), block)
+            count = self._chunks(sx.call("tl.maximum", span, sx.const(0)), axis)
             made.append(sx.assign(self.scope.visit(axis, box, "tiles"), count))
         return made
 
@@ -143,7 +147,7 @@ class Visiting:
             begin = self._extreme(interval.first, "last", "max")
             stop = self._extreme(interval.end, "first", "min")
             before = sx.call("tl.maximum", sx.binary(begin, "-", first), zero)
-            skip = sx.call("tl.minimum", sx.call("tl.cdiv", before, block), tiles)
+            skip = sx.call("tl.minimum", self._chunks(before, axis), tiles)
             inside = sx.call("tl.maximum", sx.binary(stop, "-", first), zero)
             upto = sx.binary(inside, "//", block)
             out.append(sx.assign(self.scope.visit(axis, box, "skip"), skip))

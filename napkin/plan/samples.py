@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from napkin.diagram.keys.terms import spec_of
+from napkin.diagram.keys.terms import boxes_of, spec_of
+from napkin.diagram.node import Node, postorder
 from napkin.plan.plan import Plan
 
 BATCH = "batch"
 
 LOOKED_UP = 1024
 """Positions of an axis that is read at computed positions only, at most."""
+
+TOKENS = 1024
+"""Positions along the axes of a key set, about: an interpreter goes over their pairs in seconds."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,8 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
         return [Case("as asked", plan.diagram.check_sizes({**plan.sizes, **sizes}))]
     even = {a: _even(plan, a) for a in plan.sizes}
     ragged = {a: _ragged(plan, a) for a in plan.sizes}
-    even, ragged = _tied(plan, even), _tied(plan, ragged)
+    even = _past_windows(plan, _tied(plan, even))
+    ragged = _past_windows(plan, _tied(plan, ragged), prime=True)
     batch = BATCH
     while batch in plan.diagram.axes:
         batch += "_"
@@ -53,7 +59,10 @@ def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
     groups: dict[str, int] = {}
     for a, n in sizes.items():
         root = same.get(a, a)
-        groups[root] = min(groups.get(root, n), n)
+        groups[root] = max(groups.get(root, n), n)
+    for a in sizes:
+        if whole := _roles(plan, a)[1]:
+            groups[same.get(a, a)] = min(groups[same.get(a, a)], whole)
     for keys in plan.diagram.key_sets:
         for need in spec_of(keys).needs:
             root = same.get(need.axis, need.axis)
@@ -61,6 +70,32 @@ def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
     for axis, (count, _) in plan.diagram.slots.items():
         groups[same.get(axis, axis)] = count
     return {a: groups[same.get(a, a)] for a in sizes}
+
+
+def _past_windows(plan: Plan, sizes: dict[str, int], prime: bool = False) -> dict[str, int]:
+    """`sizes` grown until windows leave keys out, as far as a run of that many stays short."""
+    out = dict(sizes)
+    for keys in plan.diagram.key_sets:
+        wanted = {a: min(4 * n, plan.sizes[a]) for a, n in _reach(keys).items()}
+        while math.prod(wanted.values()) > TOKENS and any(n > sizes[a] for a, n in wanted.items()):
+            wanted = {a: max(sizes[a], n * 7 // 8) for a, n in wanted.items()}
+        for a, n in wanted.items():
+            if n > sizes[a]:
+                out[a] = max(out[a], _prime_below(n + 1) if prime else n - n % sizes[a])
+    same = plan.diagram.same_size
+    alike = {a: [b for b in out if same.get(b, b) == same.get(a, a)] for a in out}
+    return {a: max(out[b] for b in alike[a]) for a in out}
+
+
+def _reach(keys: Node) -> dict[str, int]:
+    """How far a key set reaches along each key axis: the largest number in its bounds."""
+    out: dict[str, int] = {}
+    for box in boxes_of(keys):
+        for a, i in zip(spec_of(keys).keys, box.intervals, strict=True):
+            found = [n.params[0] for n in postorder([i.first, i.end]) if n.op == "number"]
+            numbers = [n for n in found if isinstance(n, int)]
+            out[a] = max(out.get(a, 0), i.step, *numbers)
+    return out
 
 
 def _roles(plan: Plan, axis: str) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.derive.law import folded
+from napkin.derive.law import breach, folded
 
 
 @nk.diagram("q x, x d -> q d")
@@ -27,3 +27,89 @@ def test_a_first_chunk_of_masked_scores(cut):
     sizes = {"q": 3, "x": 8, "d": 2}
     _, found = folded(kernel.stream, bind, sizes, [range(cut), range(cut, 8)])
     np.testing.assert_allclose(found["O"], by_hand.evaluate(S, V), rtol=1e-12)
+
+
+def over_x(X, how):
+    return nk.reduce(X, how, over="x")
+
+
+@nk.diagram("q x, q x -> q")
+def shifted(X, Y):
+    """The shift by a maximum cancels in the sum of exponentials."""
+    return over_x(over_x(X, "max") + Y, "logsumexp")
+
+
+@nk.diagram("q x -> q")
+def variance(X):
+    return over_x((X - over_x(X, "mean")) ** 2, "mean")
+
+
+@nk.diagram("q x, q x, q x -> q")
+def weighted(X, Y, W):
+    """Squares about a mean that has no value while the weights are 0."""
+    return over_x((X - over_x(W * Y, "sum") / over_x(W, "sum")) ** 2, "sum")
+
+
+@nk.diagram("q x, q a, x d -> q d")
+def beside(S, T, V):
+    """A maximum that another axis, which the loop does not go over, has a say in."""
+    m = nk.maximum(over_x(S, "max"), nk.reduce(T, "max", over="a"))
+    e = nk.exp(S - m)
+    return nk.contract(
+        e / (over_x(e, "sum") + nk.reduce(nk.exp(T - m), "sum", over="a")), V, over="x"
+    )
+
+
+@pytest.mark.parametrize("diagram", [shifted, variance, weighted, beside], ids=lambda d: d.name)
+@pytest.mark.parametrize("cut", [(0, 0, 3), (0, 3), (3, 0, 0), (2, 0, 0, 1), (1, 1, 1)])
+def test_parts_without_positions(diagram, cut):
+    """Two of them merge to nothing, which must still join with something."""
+    kernel = diagram.stream("x").kernel
+    sizes = {"q": 2, "a": 3, "d": 2, "x": sum(cut)}
+    rng = np.random.default_rng(3)
+    arrays = {str(n.params[0]): rng.normal(size=[sizes[a] for a in n.axes]) for n in diagram.inputs}
+    assert breach(kernel, arrays, sizes, cut) is None
+
+
+def test_a_first_chunk_without_a_maximum_of_its_own():
+    rng = np.random.default_rng(1)
+    X, Y = rng.normal(size=(2, 2, 8))
+    X[0, :4] = -np.inf  # but not what is shifted by it
+    kernel = shifted.stream("x").kernel
+    sizes = {"q": 2, "x": 8}
+    assert breach(kernel, {"X": X, "Y": Y}, sizes, (4, 4)) is None
+    assert breach(kernel, {"X": X, "Y": Y}, sizes, (2, 2, 4)) is None
+
+
+def test_a_first_chunk_of_weights_0():
+    rng = np.random.default_rng(2)
+    X, Y, W = rng.normal(size=(3, 2, 8))
+    W = abs(W)
+    W[0, :4] = 0
+    arrays = {"X": X, "Y": Y, "W": W}
+    assert breach(weighted.stream("x").kernel, arrays, {"q": 2, "x": 8}, (4, 4)) is None
+
+
+def test_a_variance_over_a_window_that_begins_later():
+    @nk.diagram("q x -> q")
+    def windowed(X):
+        seen = nk.sliding(2, 0, "q", "x")
+        mean = nk.reduce(X, "mean", over="x", keys=seen)
+        return nk.reduce((X - mean) ** 2, "mean", over="x", keys=seen)
+
+    X = np.random.default_rng(4).normal(size=(9, 9))
+    assert breach(windowed.stream("x").kernel, {"X": X}, {"q": 9, "x": 9}, (3, 3, 3)) is None
+
+
+@pytest.mark.parametrize("level", [-3000.0, 0.0, 3000.0])
+def test_scores_far_from_zero_beside_another_axis(level):
+    """Before the first chunk the maximum is below any score, or its repair would overflow."""
+    rng = np.random.default_rng(5)
+    S, T, V = (
+        rng.normal(size=(4, 300)) + level,
+        rng.normal(size=(4, 3)) + level,
+        rng.normal(size=(300, 16)),
+    )
+    plan = nk.derive(beside, sizes={"q": 4, "x": 4096, "a": 3, "d": 16}, dtype="fp32")
+    assert plan.kernels[0].choice.kernel.stream.axis == "x"
+    np.testing.assert_allclose(plan(S, T, V), beside.evaluate(S, T, V), rtol=2e-3, atol=1e-5)

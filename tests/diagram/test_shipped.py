@@ -16,10 +16,17 @@ SIZES = {"a": 5, "b": 3, "c": 7, "d": 9, "e": 4, "f": 13, "h": 2, "k": 3, "m": 5
 SIZES |= {"q": 7, "r": 2, "v": 17, "x": 11}
 SIZES |= {"q0": 9, "q1": 8, "x0": 9, "x1": 8}
 OWN = {
+    "bigbird": {"q": 750, "x": 750, "m": 12},
+    "block_local": {"q": 301, "x": 301},
     "causal_attention": {"q": 11, "x": 11},
+    "document_attention": {"q": 53, "x": 53, "n": 6},
+    "longformer": {"q": 702, "x": 702},
     "neighborhood_attention_1d": {"q": 301, "x": 301},
     "neighborhood_attention_2d": {"q0": 21, "q1": 24, "x0": 21, "x1": 24},
+    "neighborhood_attention_3d": {"q0": 7, "q1": 13, "q2": 15, "x0": 7, "x1": 13, "x2": 15},
     "sliding_attention": {"q": 530, "x": 530},
+    "sparse_transformer_strided": {"q": 211, "x": 211},
+    "streaming_llm": {"q": 541, "x": 541},
 }
 
 
@@ -104,38 +111,105 @@ def near(size: int, window: int) -> Array:
     return (keys >= first) & (keys < first + window)
 
 
-def neighborhood_2d(q: Array, k: Array, v: Array) -> Array:
-    rows, columns, d = q.shape
-    seen = np.einsum("ab,cd->acbd", near(rows, 20), near(columns, 20))
-    flat = [x.reshape(-1, d) for x in (q, k, v)]
-    return seen_attention(*flat, seen.reshape(rows * columns, -1)).reshape(q.shape)
+def neighborhood(q: Array, k: Array, v: Array, windows: tuple[int, ...]) -> Array:
+    """Over several axes: near along each (Hassani et al., 2024)."""
+    seen = np.ones((1, 1), dtype=bool)
+    for size, window in zip(q.shape, windows, strict=False):
+        seen = np.kron(seen, near(size, window))
+    flat = [x.reshape(-1, x.shape[-1]) for x in (q, k, v)]
+    return seen_attention(*flat, seen).reshape(q.shape)
+
+
+def longformer(q: Array, k: Array, v: Array) -> Array:
+    """A band of 256 to each side, 64 full rows and columns (arXiv 2004.05150, 3.1)."""
+    i, j = np.indices((len(q), len(k)))
+    return seen_attention(q, k, v, (abs(i - j) <= 256) | (i < 64) | (j < 64))
+
+
+def bigbird(q: Array, k: Array, v: Array, *lists: Array) -> Array:
+    """Key blocks that each block of queries attends to (arXiv 2007.14062, appendix D)."""
+    count = -(-len(q) // 64)
+    seen = np.zeros((count, count), dtype=bool)
+    for row in range(count):
+        attended = {0, 1, row - 1, row, row + 1, *(int(numbers[row]) for numbers in lists)}
+        seen[row, [b for b in attended if 0 <= b < count]] = True
+    seen[:2] = True
+    tokens = np.kron(seen, np.ones((64, 64), dtype=bool))[: len(q), : len(k)]
+    return seen_attention(q, k, v, tokens)
+
+
+def sparse_transformer_strided(q: Array, k: Array, v: Array) -> Array:
+    """The union of A1 = {t..i}, t = max(0, i - 64), and A2 = {j: (i - j) mod 64 = 0}
+    (arXiv 1904.10509, section 4.3)."""
+    seen = np.zeros((len(q), len(k)), dtype=bool)
+    for i in range(len(q)):
+        seen[i, max(0, i - 64) : i + 1] = True
+        seen[i, [j for j in range(i + 1) if (i - j) % 64 == 0]] = True
+    return seen_attention(q, k, v, seen)
+
+
+def streaming_llm(q: Array, k: Array, v: Array) -> Array:
+    """4 sinks and the last 512 tokens, token by token (arXiv 2309.17453, section 3.2)."""
+    out = np.empty(q.shape)
+    for i in range(len(q)):
+        cache = [j for j in range(i + 1) if j < 4 or j > i - 512]
+        out[i] = attention(q[i][None], k[cache], v[cache])[0]
+    return out
+
+
+def block_local(q: Array, k: Array, v: Array) -> Array:
+    """Attention of each block alone."""
+    parts = [np.s_[i : i + 128] for i in range(0, len(q), 128)]
+    return np.concatenate([attention(q[p], k[p], v[p]) for p in parts])
+
+
+def document_attention(q: Array, k: Array, v: Array, lengths: Array) -> Array:
+    """Attention of each document alone; what lies behind the last is one more."""
+    cuts = np.cumsum(lengths)
+    documents = zip(*(np.split(x, cuts) for x in (q, k, v)), strict=True)
+    return np.concatenate([attention(*d) for d in documents if len(d[0])])
 
 
 REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "attention": attention,
+    "bigbird": bigbird,
+    "block_local": block_local,
     "causal_attention": lambda q, k, v: seen_attention(q, k, v, np.tri(len(q)) > 0),
     "cross_entropy": cross_entropy,
+    "document_attention": document_attention,
     "grouped_query_attention": grouped_query_attention,
     "l1_attention": l1_attention,
     "layernorm": layernorm,
     "layernorm_linear": lambda x, g, b, w: layernorm(x, g, b) @ w,
     "linear_attention": lambda q, k, v: q @ (k.T @ v),
     "logsumexp": logsumexp,
+    "longformer": longformer,
     "matmul": lambda a, b: a @ b,
     "matmul_bias_gelu": lambda x, w, b: gelu(x @ w + b),
     "mlp": lambda x, u, w: gelu(x @ u) @ w,
     "multi_head_attention": attention,
     "neighborhood_attention_1d": lambda q, k, v: seen_attention(q, k, v, near(len(q), 256)),
-    "neighborhood_attention_2d": neighborhood_2d,
+    "neighborhood_attention_2d": lambda q, k, v: neighborhood(q, k, v, (20, 20)),
+    "neighborhood_attention_3d": lambda q, k, v: neighborhood(q, k, v, (6, 12, 12)),
     "rmsnorm": rmsnorm,
     "rmsnorm_linear": lambda x, g, w: rmsnorm(x, g) @ w,
     "sliding_attention": sliding,
     "softcapped_attention": softcapped_attention,
     "softmax": normal,
+    "sparse_transformer_strided": sparse_transformer_strided,
     "spherical_attention": spherical_attention,
+    "streaming_llm": streaming_llm,
     "unfused_neighborhood_attention_2d": unfused_neighborhood_attention_2d,
     "variance": lambda x: x.var(-1),
 }
+
+
+def whole_numbers(name: str, shape: list[int], rng: np.random.Generator) -> Array:
+    if name == "document_attention":  # an empty document, one of one token, and tokens behind all
+        return np.array([9, 0, 20, 1, 14, 4])
+    if name == "bigbird":  # blocks, -1 for none
+        return rng.integers(-1, shape[0], shape)
+    return rng.integers(0, SIZES["v"], shape)
 
 
 def arrays_for(name: str, scale: float = 1.0) -> list[Array]:
@@ -145,7 +219,7 @@ def arrays_for(name: str, scale: float = 1.0) -> list[Array]:
     for leaf in load(name).inputs:
         shape = [sizes[a] for a in leaf.axes]
         values = rng.normal(size=shape) * scale
-        out.append(rng.integers(0, SIZES["v"], shape) if leaf.kind == "int" else values)
+        out.append(whole_numbers(name, shape, rng) if leaf.kind == "int" else values)
     return out
 
 

@@ -1,0 +1,53 @@
+"""The sizes that a plan is checked at show what its key sets leave out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import napkin as nk
+from napkin.diagram.library import load
+from napkin.plan.samples import TOKENS, cases
+
+SETS = {
+    "bigbird": nk.blocked(64, 1, 1),
+    "block_local": nk.blocked(128),
+    "causal_attention": nk.causal(),
+    "longformer": nk.sliding(256, 256) | nk.global_tokens(64),
+    "neighborhood_attention_2d": nk.neighborhood((20, 20)),
+    "sliding_attention": nk.sliding(511, 0),
+    "sparse_transformer_strided": nk.strided(64),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_windows_leave_keys_out(name: str) -> None:
+    keys = SETS[name]
+    plan = nk.derive(load(name))
+    primes = next(c for c in cases(plan) if c.name == "primes")
+    layout = [n for a, n in primes.sizes.items() if a.startswith("x")]
+    assert math.prod(layout) <= TOKENS
+    mask = keys.mask(layout)
+    assert 0.02 < mask.mean() < 0.75
+    (kernel,) = plan.kernels
+    chunk = math.prod(n for a, n in kernel.tiles.items() if a.startswith("x"))
+    assert math.prod(layout) > chunk  # more than one turn of the loop
+
+
+def test_an_axis_held_whole_stays_in_its_tile() -> None:
+    @nk.diagram("t d -> t d", sizes={"t": 8, "d": 16})
+    def alone(X):
+        Y = X.rename(t="x")
+        P = nk.softmax(nk.contract(X, Y, over="d"), over="x", keys=nk.sliding(2, 0, "t", "x"))
+        return nk.contract(P, Y, over="x")
+
+    plan = nk.derive(alone)
+    (kernel,) = plan.kernels
+    assert "x" in kernel.choice.kernel.whole
+    assert all(case.sizes["x"] <= kernel.tiles["x"] for case in cases(plan))
+
+
+def test_sizes_grow_no_further_than_the_plan_says() -> None:
+    plan = nk.derive(load("sliding_attention"), sizes={"q": 640, "x": 640})
+    assert {c.sizes["x"] for c in cases(plan)} <= set(range(641))

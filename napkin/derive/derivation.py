@@ -9,7 +9,7 @@ from typing import Any
 
 from napkin.derive.kernel import Kernel, label, reduced, weaved
 from napkin.derive.prepare import Prepared, prepare
-from napkin.derive.residues import Apart, Split, apart
+from napkin.derive.residues import Apart, Split, apart, why_not_apart
 from napkin.derive.trail import RULES, Labels, Move, Trail
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
@@ -193,20 +193,18 @@ class Derivation:
         outputs, names = self.prepared.outputs, self.prepared.names
         already = [pair.split()[1] for pair, _ in self.labels.split]
         wanted = {*already, *axes} if axes else None
-        found = next((a for a in apart(outputs, names, wanted)), None)
+        found = next(apart(outputs, names, wanted), None)
         new = [p for p in found.pairs if p[1].axis not in already] if found else []
         if found is None or not new or len(found.pairs) < len(wanted or ()):
-            raise Refusal(
-                what,
-                self.diagram.name,
-                "no key set steps through it alone: a split needs a dilated set without other "
-                "boxes, whose keys nothing else is summed over",
-                "stream it as it is: the loops visit the keys from the first to the last",
-            )
+            reason = why_not_apart(outputs, axes)
+            instead = "stream it as it is: the loops visit its keys from the first to the last"
+            raise Refusal(what, self.diagram.name, reason, instead)
         for q, x in new:
             held = [a for a in (q.axis, x.axis) if a in cut]
             if held:
-                raise Refusal(what, self.diagram.name, f"{held[0]} is cut already", "split first")
+                raise Refusal(
+                    what, self.diagram.name, f"{held[0]} is cut already", "split it first"
+                )
         return self._move(*(division(self.diagram.name, pair) for pair in new))
 
     def group(self, *axes: str, **tiles: int | None) -> Derivation:

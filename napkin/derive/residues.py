@@ -125,6 +125,26 @@ def apart(
             yield splitting.of(outputs, names)
 
 
+def why_not_apart(outputs: Sequence[Output], axes: Sequence[str]) -> str:
+    """Why axes are not split (all axes, where none is named)."""
+    sets = [n for n in postorder(o.node for o in outputs) if n.op == "keys"]
+    keys = {x for n in sets for x in spec_of(n).keys}
+    for a in axes:
+        if a not in keys:
+            return f"{a} is no key axis of a key set, whose queries are split beside it"
+    stepped = {
+        x
+        for n in sets
+        for b in boxes_of(n)
+        for x, i in zip(spec_of(n).keys, b.intervals, strict=True)
+        if i.step > 1
+    }
+    for a in axes or keys - stepped:
+        if a not in stepped:
+            return "no key set is dilated" + (f" along {a}" if axes else "")
+    return "queries see keys of other residues, or a sum or an output goes over them"
+
+
 # --- which axes ---------------------------------------------------------------------------------
 
 

@@ -105,11 +105,7 @@ def run_kernels(
 
 def outputs_of(plan: Plan) -> list[tuple[str, tuple[str, ...], Any]]:
     """Name, axes and item type of every tensor that some kernel of the plan writes."""
-    out = [
-        (k.binding[o.name], o.axes, o.node.kind)
-        for k in plan.kernels
-        for o in k.choice.kernel.outputs
-    ]
+    out = [(k.binding[o.name], o.axes, o.node.kind) for k in plan.kernels for o in k.choice.origin]
     return list(dict.fromkeys(out))
 
 

@@ -8,6 +8,7 @@ the group size or the group size the stride. Borders are for `napkin.cost.visite
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -59,18 +60,22 @@ def seen_sum(seen: Visits, queries: tuple[str, ...]) -> Any:
         return sympy.prod([size_symbol(a) for a in queries]) * seen_symbol(seen.axes)
 
 
-_Length = Callable[[Interval, Mapping[str, Any]], Any]
+Residues = Mapping[str, int]
+"""Axes of residues, with the step from one place to the next."""
+
+_Length = Callable[[Interval, Mapping[str, Any], Residues], Any]
 
 
 def _summed(seen: Visits, axes: list[str], length: _Length) -> Any:
-    return sympy.Add(*(_box(b, axes, length) for b in seen.boxes))
+    residues = {s.residue: s.step for s in seen.splits}
+    return sympy.Add(*(_box(b, axes, residues, length) for b in seen.boxes))
 
 
-def _box(box: Box, axes: list[str], length: _Length) -> Any:
+def _box(box: Box, axes: list[str], residues: Residues, length: _Length) -> Any:
     """The sum over the tiles of `axes` of the product of a box's lengths."""
     turns = {a: sympy.Symbol(f"i_{a}", integer=True, nonnegative=True) for a in axes}
     whole = length is _count
-    body = sympy.expand(sympy.prod([length(i, turns) for i in box.intervals]))
+    body = sympy.expand(sympy.prod([length(i, turns, residues) for i in box.intervals]))
     for a in axes:
         count = size_symbol(a) if whole else size_symbol(a) / group_symbol(a)
         body = _sum(body, turns[a], count)
@@ -91,17 +96,17 @@ def _sum(body: Any, turn: Any, count: Any) -> Any:
     return sympy.expand(sum(c * powers[m[0]] for m, c in poly.terms()))
 
 
-def _reach(i: Interval, turns: Mapping[str, Any]) -> Any:
+def _reach(i: Interval, turns: Mapping[str, Any], residues: Residues) -> Any:
     """Keys from the first that the group's first query sees to the last that its last one does."""
-    first = _meaning(i.first, {a: (t * group_symbol(a), 0) for a, t in turns.items()})
+    first = {a: (t * group_symbol(a), 0) for a, t in turns.items()}
     last = {a: (t * group_symbol(a), group_symbol(a) - 1) for a, t in turns.items()}
-    return sympy.expand(_meaning(i.end, last) - first)
+    return sympy.expand(_meaning(i.end, last, residues) - _meaning(i.first, first, residues))
 
 
-def _count(i: Interval, turns: Mapping[str, Any]) -> Any:
+def _count(i: Interval, turns: Mapping[str, Any], residues: Residues) -> Any:
     """Keys that one query sees."""
     at = {a: (t, 0) for a, t in turns.items()}
-    span = sympy.expand(_meaning(i.end, at) - _meaning(i.first, at))
+    span = sympy.expand(_meaning(i.end, at, residues) - _meaning(i.first, at, residues))
     if i.step == 1:
         return span
     # The end is one past the last key, or wherever an axis ends: on average the same.
@@ -109,12 +114,14 @@ def _count(i: Interval, turns: Mapping[str, Any]) -> Any:
     return exact if not exact.free_symbols & set(turns.values()) else sympy.expand(span / i.step)
 
 
-def _meaning(n: Node, at: Mapping[str, tuple[Any, Any]]) -> Any:
-    """A bound for the query at `start + behind` along each axis, in the interior."""
+def _meaning(n: Node, at: Mapping[str, tuple[Any, Any]], residues: Residues) -> Any:
+    """A bound for the query at `start + behind` along each axis, in the interior; of the first
+    residue, which stands for all."""
+    at = {**at, **{a: (sympy.Integer(0), 0) for a in residues}}
     floors: dict[Any, tuple[Any, int]] = {}
     done: dict[Node, Any] = {}
     for m in postorder([n]):
-        done[m] = _one(m, done, at, floors)
+        done[m] = _one(m, done, at, floors, residues)
     out = sympy.expand(done[n])
     while left := [f for f in floors if out.has(f)]:
         # Outer floors first: they may hold inner ones.
@@ -129,6 +136,7 @@ def _one(
     done: Mapping[Node, Any],
     at: Mapping[str, tuple[Any, Any]],
     floors: dict[Any, tuple[Any, int]],
+    residues: Residues,
 ) -> Any:
     args = [done[a] for a in n.args]
     if n.op == "number":
@@ -146,13 +154,15 @@ def _one(
         return args[0] * args[1]
     if n.op in {"floordiv", "mod"} and n.args[1].op == "number":
         step, body = int(float(str(n.args[1].params[0]))), sympy.expand(args[0])
+        if residues and any(abs(body.coeff(s)) > 1 for s, _ in at.values() if s != 0):
+            raise NoInterior  # blocks of positions, of which a residue has now more, now fewer
         quotient = sympy.Symbol(f"floor({body})/{step}", integer=True)
         floors[quotient] = body, step
         return quotient if n.op == "floordiv" else body - step * quotient
     if n.op in {"maximum", "minimum"}:
-        return args[_taken(n)]
+        return args[_taken(n, residues)]
     if n.op == "where":
-        return args[1] if _probe(n.args[0]) else args[2]
+        return args[1] if _probe(n.args[0], residues) else args[2]
     if n.op in {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}:
         return sympy.Integer(0)  # a test, which only `where` reads
     raise NoInterior
@@ -170,19 +180,20 @@ def _floor(body: Any, step: int, at: Mapping[str, tuple[Any, Any]]) -> Any:
     return whole + sympy.Max(0, (behind + 1) / sympy.Integer(step) - 1)
 
 
-def _taken(n: Node) -> int:
-    a, b = (_probe(x) for x in n.args)
+def _taken(n: Node, residues: Residues) -> int:
+    a, b = (_probe(x, residues) for x in n.args)
     first = a >= b if n.op == "maximum" else a <= b
     return 0 if first else 1
 
 
-def _probe(n: Node) -> float:
-    """The value of a bound in the middle of a long axis."""
+def _probe(n: Node, residues: Residues) -> float:
+    """The value of a bound in the middle of a long axis, or among the first places of a longer."""
     if any(m.op not in _PLAIN for m in postorder([n])):
         raise NoInterior
     axes = {str(m.params[0]) for m in postorder([n]) if m.op in {"index", "size"}}
-    sizes = dict.fromkeys(axes, 2 * _MIDDLE)
-    box = {a: range(_MIDDLE, _MIDDLE + 1) for a in axes}
+    sizes = dict.fromkeys(axes, 2 * _MIDDLE * math.prod(residues.values()))
+    box = {a: range(_MIDDLE, _MIDDLE + 1) for a in axes - residues.keys()}
+    box |= dict.fromkeys(residues, range(1))
     return float(evaluate([n], {}, sizes, box=box)[0].reshape(-1)[0])
 
 

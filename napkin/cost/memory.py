@@ -13,6 +13,7 @@ from typing import Any
 import sympy
 
 from napkin.cost.levels import held
+from napkin.cost.places import plain
 from napkin.cost.traffic import tile_symbol
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.derive.terms import is_read
@@ -21,7 +22,7 @@ from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
 
 def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
     """Values of one tile of an array with these axes."""
-    return sympy.prod([tile_symbol(kernel, a) for a in axes])
+    return plain(sympy.prod([tile_symbol(kernel, a) for a in axes]), kernel.splits)
 
 
 def memory(kernel: Kernel) -> Any:

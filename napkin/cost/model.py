@@ -11,6 +11,7 @@ import sympy
 
 from napkin.cost.bound import Optimum, Term, optimum
 from napkin.cost.memory import memory, per_level
+from napkin.cost.places import plain
 from napkin.cost.traffic import Traffic
 from napkin.cost.work import flops
 from napkin.derive.kernel import Kernel
@@ -56,8 +57,10 @@ class Cost:
         Args:
             finite: keep the stream size as a symbol; beside `sizes`, `chunk` is its number.
         """
-        groups = {group_symbol(a): size_symbol(a) for a in self.kernel.group}
-        streams = {stream_symbol(a): size_symbol(a) for a in self.kernel.stream.axes}
+        splits = self.kernel.splits
+        grouped = [a for a in self.kernel.group if a not in self.kernel.residues]
+        groups = {group_symbol(a): plain(size_symbol(a), splits) for a in grouped}
+        streams = {stream_symbol(a): plain(size_symbol(a), splits) for a in self.kernel.stream.axes}
         numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}
         if numbers is not None and chunk is not None:
             numbers |= {s: chunk for s in streams}

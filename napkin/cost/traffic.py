@@ -16,8 +16,10 @@ from typing import Any, Literal
 import sympy
 
 from napkin.cost.interior import read_sum, seen_sum
+from napkin.cost.places import plain, positions
 from napkin.cost.visited import Bind, members, read
 from napkin.derive.kernel import Kernel, tile_axes
+from napkin.derive.residues import Split
 from napkin.derive.visits import Visits
 from napkin.diagram.expand import own_axes
 from napkin.diagram.keys.slots import full, guard, read_slots
@@ -56,6 +58,7 @@ class Transfer:
         tile: the axes of the part that crosses at once, where these are not `axes`.
         leaf: the reading, where it is at computed addresses: only what its key set sees crosses.
         own: the tensor's own axes, where it is read at computed positions.
+        splits: the axes that are split by residue.
     """
 
     tensor: str
@@ -69,15 +72,21 @@ class Transfer:
     tile: tuple[str, ...] = ()
     leaf: Node | None = None
     own: tuple[str, ...] = ()
+    splits: tuple[Split, ...] = ()
 
     @property
     def size(self) -> Any:
         """Values of the tensor."""
-        return sympy.prod([size_symbol(a) for a in self.own or self.axes])
+        size = sympy.prod([size_symbol(a) for a in self.own or self.axes])
+        return plain(size, self.splits)
 
     @property
     def total(self) -> Any:
         """Values in total, over all groups, as a function of the group sizes."""
+        return plain(self._total, self.splits)
+
+    @property
+    def _total(self) -> Any:
         if self.kernel is not None:
             return self.times * self._visited(self.kernel)
         groups = [size_symbol(a) / group_symbol(a) for a in self.repeated]
@@ -108,7 +117,8 @@ class Transfer:
 
     def per_step(self, kernel: Kernel) -> Any:
         """Values per chunk of one group if it is streamed, else per group."""
-        return sympy.prod([tile_symbol(kernel, a) for a in self.tile or self.axes])
+        size = sympy.prod([tile_symbol(kernel, a) for a in self.tile or self.axes])
+        return plain(size, self.splits)
 
     def values(
         self,
@@ -126,7 +136,7 @@ class Transfer:
         if self.kernel is not None:
             return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed)
         groups = math.prod(-(-sizes[a] // tiles[a]) for a in self.repeated)
-        size = math.prod(sizes[a] for a in self.axes)
+        size = positions(self.axes, sizes, self.splits)
         if self.leaf is not None:
             slots = read_slots(self.leaf).slots
             size = members(self.leaf.args[0], [a for a in self.axes if a not in slots], sizes)
@@ -161,12 +171,16 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
                 axes,
                 leaf if placed else None,
                 own_axes(leaf) if taken_of(leaf) else (),
+                kernel.splits,
             )
         )
     for o in kernel.outputs:
         tile = tile_axes(o)
         streamed = kernel.stream.carried(tile)
-        out.append(Transfer(o.name, "write", o.axes, (), 1, streamed, o.node.kind, tile=tile))
+        kind, splits = o.node.kind, kernel.splits
+        out.append(
+            Transfer(o.name, "write", o.axes, (), 1, streamed, kind, tile=tile, splits=splits)
+        )
     return tuple(out)
 
 
@@ -198,7 +212,7 @@ class Traffic:
     def per_group(self) -> Any:
         """Values per group: the total over the number of groups."""
         groups = sympy.prod([size_symbol(a) / group_symbol(a) for a in self.kernel.group])
-        return sympy.expand(self.total / groups)
+        return sympy.expand(self.total / plain(groups, self.kernel.splits))
 
     @property
     def per_step(self) -> Any:

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from napkin.cost.places import extents
 from napkin.derive.hulls import Hull, census, hull
 from napkin.derive.kernel import Kernel
+from napkin.derive.residues import Split
 from napkin.derive.visits import Visits
 from napkin.diagram.evaluate import aligned, evaluate
 from napkin.diagram.keys.slots import lengths
@@ -55,48 +57,66 @@ def counted(
     seen = kernel.visits
     assert seen is not None
     hulls = _hulls(seen, sizes, tiles, bind)
-    axes = _tiled(kernel, seen)
+    axes, there = _tiled(kernel, seen), _occupied(seen, sizes, tiles)
     out: list[Counted] = []
     for i, hs in enumerate(hulls):
         counts = [census(h, tiles[a]) for h, a in zip(hs, seen.axes, strict=True)]
-        whole = _product([(h.axes, c.full) for h, c in zip(hs, counts, strict=True)], axes)
+        full = [(h.axes, c.full) for h, c in zip(hs, counts, strict=True)]
+        whole = _product([*full, *there], axes)
         for earlier in hulls[1 if seen.prefix else 0 : i]:
             whole = np.where(_apart(hs, earlier, axes), whole, 0)
-        out.append(
-            Counted(
-                axes,
-                _product([(h.axes, h.length) for h in hs], axes),
-                _product([(h.axes, c.visited) for h, c in zip(hs, counts, strict=True)], axes),
-                whole,
-            )
-        )
+        visited = [(h.axes, c.visited) for h, c in zip(hs, counts, strict=True)]
+        keys = _product([*((h.axes, h.length) for h in hs), *there], axes)
+        out.append(Counted(axes, keys, _product([*visited, *there], axes), whole))
     return out
+
+
+def _occupied(
+    seen: Visits, sizes: Mapping[str, int], tiles: Mapping[str, int]
+) -> list[tuple[tuple[str, ...], Array]]:
+    """Which tiles of places hold a query of each residue."""
+    return [
+        ((s.place, s.residue), s.inside(sizes[s.axis])[:: tiles[s.place]].astype(np.int64))
+        for s in seen.splits
+    ]
 
 
 def _hulls(
     seen: Visits, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None
 ) -> list[list[Hull]]:
     """The hulls of every box along every key axis, behind a prefix where there is one."""
-    out = [[_hull(i, sizes, tiles, bind) for i in box.intervals] for box in seen.boxes]
+    out = [[_hull(i, sizes, tiles, bind, seen.splits) for i in box.intervals] for box in seen.boxes]
     if seen.prefix:
         out[1:] = [[_behind(out[0][0], h)] for (h,) in out[1:]]
     return out
 
 
 def _hull(
-    i: Interval, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None
+    i: Interval,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    bind: Bind | None,
+    splits: tuple[Split, ...],
 ) -> Hull:
     if bind is None or not any(n.op == "input" for n in postorder([i.first, i.end])):
-        return _known(i, *_settled(i, sizes, tiles))
-    return hull(i, sizes, tiles, bind)
+        return _known(i, *_settled(i, sizes, tiles, splits))
+    return hull(i, sizes, tiles, bind, splits=splits)
 
 
 def _settled(
-    i: Interval, sizes: Mapping[str, int], tiles: Mapping[str, int]
-) -> tuple[Settled, Settled]:
-    """The sizes and the tiles of the axes that an interval's bounds name."""
+    i: Interval,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    splits: tuple[Split, ...] = (),
+) -> tuple[tuple[Split, ...], Settled, Settled]:
+    """What settles an interval's hull: the splits, the sizes and the tiles of the axes that its
+    bounds name."""
     named = _names(i)
+    splits = tuple(s for s in splits if s.place in named)
+    if splits:
+        named = tuple(sorted({*named, *(a for s in splits for a in (s.axis, s.residue))}))
     return (
+        splits,
         tuple((a, sizes[a]) for a in named),
         tuple((a, tiles[a]) for a in named if a in tiles),
     )
@@ -115,11 +135,11 @@ def _named(terms: Iterable[Node]) -> set[str]:
 
 
 @lru_cache(maxsize=4096)
-def _known(i: Interval, sizes: Settled, tiles: Settled) -> Hull:
+def _known(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settled) -> Hull:
     bounds = (i.first, i.end)
     known = dict(sizes)
     keys = max((known[str(n.params[0])] for n in postorder(bounds) if n.op == "size"), default=1)
-    return hull(i, known, dict(tiles), typical(bounds, known, keys))
+    return hull(i, known, dict(tiles), typical(bounds, known, keys), splits=splits)
 
 
 def _behind(first: Hull, h: Hull) -> Hull:
@@ -156,13 +176,8 @@ def _apart(a: Sequence[Hull], b: Sequence[Hull], axes: Sequence[str]) -> Array:
 
 def _tiled(kernel: Kernel, seen: Visits) -> tuple[str, ...]:
     """The axes along which groups visit different keys."""
-    return tuple(a for a in kernel.axes if a in query_axes(seen.keys))
-
-
-def extents(axis: str, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> Array:
-    """The positions of each tile of an axis."""
-    starts = np.arange(0, sizes[axis], tiles[axis])
-    return np.minimum(starts + tiles[axis], sizes[axis]) - starts
+    split = {a for s in seen.splits for a in (s.place, s.residue)}
+    return tuple(a for a in kernel.axes if a in query_axes(seen.keys) or a in split)
 
 
 def total(
@@ -182,11 +197,9 @@ def total(
     weight = np.broadcast_to(value, [-(-sizes[a] // tiles[a]) for a in over]).astype(
         object if value.dtype == object else np.int64
     )
-    for i, a in enumerate(over):
+    for a in over:
         if a in carried:
-            shape = [1] * len(over)
-            shape[i] = -1
-            weight = weight * extents(a, sizes, tiles).reshape(shape)
+            weight = weight * extents(a, sizes, tiles, over, kernel.splits)
     out = int(weight.sum())
     for a in kernel.group:
         if a not in over:
@@ -224,14 +237,14 @@ def _along(
     the same values are read again for every chunk."""
     seen = kernel.visits
     assert seen is not None
-    held = _tiled(kernel, seen)
+    held, there = _tiled(kernel, seen), _occupied(seen, sizes, tiles)
     out: Array = np.zeros([1] * len(held), dtype=np.int64)
     for hs in _hulls(seen, sizes, tiles, bind):
         part = [
             (h.axes, _length(h, tiles[a], sizes[a], boxed) if a in axes else _turns(h, tiles[a]))
             for h, a in zip(hs, seen.axes, strict=True)
         ]
-        out = out + _product(part, held)
+        out = out + _product([*part, *there], held)
     return out
 
 
@@ -265,7 +278,7 @@ def share(
     """Chunks that are visited, and those that need a test, over all chunks there are."""
     seen = kernel.visits
     assert seen is not None
-    if bind is None and len(seen.boxes) == 1 and _independent(seen.keys):
+    if bind is None and not seen.splits and len(seen.boxes) == 1 and _independent(seen.keys):
         means = [
             _mean(i, *_settled(i, sizes, tiles), sizes[a], tiles[a])
             for i, a in zip(seen.boxes[0].intervals, seen.axes, strict=True)
@@ -291,9 +304,11 @@ def _independent(keys: Node) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def _mean(i: Interval, sizes: Settled, tiles: Settled, size: int, tile: int) -> tuple[float, float]:
+def _mean(
+    i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settled, size: int, tile: int
+) -> tuple[float, float]:
     """Chunks of one key axis that a group visits, and those seen whole, over all chunks of it."""
-    found = census(_known(i, sizes, tiles), tile)
+    found = census(_known(i, splits, sizes, tiles), tile)
     every = max(-(-size // tile), 1)
     if not found.visited.size:
         return 0.0, 0.0
@@ -312,6 +327,8 @@ def chunks(
     seen = kernel.visits
     assert seen is not None
     out: list[tuple[int, dict[str, range]]] = []
+    if not all(v[group[p], group[r]] for (p, r), v in _occupied(seen, sizes, tiles)):
+        return out
     for i, hs in enumerate(_hulls(seen, sizes, tiles, bind)):
         spans: list[range] = []
         for h in hs:

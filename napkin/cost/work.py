@@ -10,8 +10,10 @@ from typing import Any
 import sympy
 
 from napkin.cost.interior import read_sum, seen_sum
+from napkin.cost.places import plain
 from napkin.cost.visited import share
 from napkin.derive.kernel import Kernel
+from napkin.derive.residues import Split
 from napkin.derive.terms import is_read
 from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.node import REDUCTIONS, Node, factors, inside_sums, over, postorder
@@ -33,6 +35,7 @@ class Count:
         repeated: grouped axes that it does not carry: each of their groups computes it again.
         chunked: the streamed axes, if it is computed once for each chunk of them; else ().
         kernel: the kernel, where a key set says which of its values there are; else None.
+        splits: the axes that are split by residue.
     """
 
     pipe: str
@@ -41,10 +44,15 @@ class Count:
     repeated: tuple[str, ...]
     chunked: tuple[str, ...] = ()
     kernel: Kernel | None = None
+    splits: tuple[Split, ...] = ()
 
     @property
     def total(self) -> Any:
         """Operations in total, symbolic."""
+        return plain(self._total, self.splits)
+
+    @property
+    def _total(self) -> Any:
         if self.kernel is not None:
             return self.per_value * self._seen(self.kernel)
         sizes = [size_symbol(a) for a in self.axes]
@@ -98,7 +106,7 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
         chunked = () if kernel.stream.carried(axes) else streamed
         moves = kernel.stream.carried(axes) or bool(chunked)
         seen = kernel if moves and kernel.visits is not None else None
-        return Count(pipe, per_value, axes, repeated, chunked, seen)
+        return Count(pipe, per_value, axes, repeated, chunked, seen, kernel.splits)
 
     if n.op in REDUCTIONS:
         parts = [p for p in factors(n.args[0]) if p.op != "ones"] if n.op == "sum" else [n.args[0]]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from napkin.derive.kernel import Kernel, label, reduced, weaved
 from napkin.derive.prepare import Prepared, prepare
+from napkin.derive.residues import Apart, Split, apart, why_not_apart
 from napkin.derive.trail import RULES, Labels, Move, Trail
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
@@ -41,6 +42,20 @@ class Derivation:
         return prepare(self.diagram)
 
     @cached_property
+    def split_term(self) -> Apart | None:
+        """The term with the axes that have been split, if any have."""
+        return self._split(self.labels)
+
+    def _split(self, labels: Labels) -> Apart | None:
+        axes = [pair.split()[1] for pair, _ in labels.split]
+        found = apart(self.prepared.outputs, self.prepared.names, axes)
+        return next((a for a in found if len(a.pairs) == len(axes)), None) if axes else None
+
+    @property
+    def _term(self) -> Prepared | Apart:
+        return self.split_term or self.prepared
+
+    @cached_property
     def kernel(self) -> Kernel:
         """The labelled term."""
         return self._kernel(self.labels)
@@ -54,6 +69,7 @@ class Derivation:
             passes=labels.passes,
             group=[a for a, _ in labels.group],
             hold=labels.hold,
+            split=self._split(labels),
         )
 
     # --- what it costs ----------------------------------------------------------------------
@@ -86,10 +102,13 @@ class Derivation:
     # --- moves ------------------------------------------------------------------------------
 
     def _known(self, axis: str) -> None:
-        if axis not in self.diagram.axes:
+        known = list(self.diagram.axes)
+        for s in self.split_term.splits if self.split_term else ():
+            known = [a for a in known if a != s.axis] + [s.place, s.residue]
+        if axis not in known:
             raise InputError(
                 f"{self.diagram.name} has no axis {axis!r}; "
-                + did_you_mean(axis, self.diagram.axes)
+                + did_you_mean(axis, list(dict.fromkeys(known)))
             )
 
     def _move(self, *moves: Move) -> Derivation:
@@ -141,7 +160,7 @@ class Derivation:
                 "take that back with undo()",
             )
         moves: list[Move] = []
-        names = [t for n, t in self.prepared.names.items() if set(axes) & set(over(n))]
+        names = [t for n, t in self._term.names.items() if set(axes) & set(over(n))]
         for held in (hold,) if isinstance(hold, str) else hold:
             if held not in names:
                 raise InputError(
@@ -154,6 +173,39 @@ class Derivation:
         )
         out = self._move(*moves)
         return out if chunk is None else out.tile(**dict.fromkeys(axes, chunk))
+
+    def split(self, *axes: str) -> Derivation:
+        """Split key axes, and the axes of their queries, by residue: where a key set is dilated,
+        queries and keys of one residue are a problem of its own, without gaps.
+
+        Axis x becomes `x_div_d`, its places, beside `q_mod_d`, the residues that queries share with
+        their keys: x = d * x_div_d + q_mod_d. By default every key axis that can be split is.
+
+        Raises:
+            InputError: there is no such axis.
+            Refusal: no key set is dilated along an axis, the term needs keys of other residues, or
+                the axis is cut already.
+        """
+        for a in axes:
+            self._known(a)
+        what, cut = f"split {' '.join(axes)}".strip(), {a for a, _ in self.labels.group}
+        cut |= set(self.labels.stream.split())
+        outputs, names = self.prepared.outputs, self.prepared.names
+        already = [pair.split()[1] for pair, _ in self.labels.split]
+        wanted = {*already, *axes} if axes else None
+        found = next(apart(outputs, names, wanted), None)
+        new = [p for p in found.pairs if p[1].axis not in already] if found else []
+        if found is None or not new or len(found.pairs) < len(wanted or ()):
+            reason = why_not_apart(outputs, axes)
+            instead = "stream it as it is: the loops visit its keys from the first to the last"
+            raise Refusal(what, self.diagram.name, reason, instead)
+        for q, x in new:
+            held = [a for a in (q.axis, x.axis) if a in cut]
+            if held:
+                raise Refusal(
+                    what, self.diagram.name, f"{held[0]} is cut already", "split it first"
+                )
+        return self._move(*(division(self.diagram.name, pair) for pair in new))
 
     def group(self, *axes: str, **tiles: int | None) -> Derivation:
         """Cut weaved axes into groups: `group("q")` or `group(q=128)`.
@@ -207,11 +259,11 @@ class Derivation:
     def legal(self) -> tuple[Move, ...]:
         """Every group or stream move that is legal now."""
         name, out = self.diagram.name, list[Move]()
-        for axis in weaved(self.prepared.outputs):
+        for axis in weaved(self._term.outputs):
             if axis not in dict(self.labels.group) and axis not in self.labels.stream.split():
                 out.append(Move("group", name, axis))
         if not self.labels.stream:
-            for axis in reduced(self.prepared.outputs):
+            for axis in reduced(self._term.outputs):
                 try:
                     self.stream(axis)
                 except Refusal:
@@ -238,6 +290,21 @@ def separations(kernel: Kernel) -> list[Move]:
     return [Move("separate", kernel.name, s.place, note=str(s)) for s in kernel.stream.separations]
 
 
+def division(name: str, pair: Sequence[Split]) -> Move:
+    """The split of a query axis and a key axis, as a move."""
+    note = " and ".join(f"{s.axis} = {s.step} {s.place} + {s.residue}" for s in pair)
+    axes = " ".join(s.axis for s in pair)
+    return Move("split", name, axes, pair[0].step, f"{note}; no query sees another residue's keys")
+
+
+def divisions(kernel: Kernel) -> list[Move]:
+    """The splits of a kernel's axes, as moves."""
+    of: dict[str, list[Split]] = {}
+    for s in kernel.ragged.values():
+        of.setdefault(s.residue, []).append(s)
+    return [division(kernel.name, pair) for pair in of.values()]
+
+
 def replayed(diagram: Diagram, trail: Trail) -> Derivation:
     """The derivation that a trail of one kernel leads to on `diagram`, each move checked again.
 
@@ -251,6 +318,8 @@ def replayed(diagram: Diagram, trail: Trail) -> Derivation:
             held.append(m.argument)
         elif m.rule == "stream":
             out, held = out.stream(m.argument, passes=m.value or 1, hold=held), []
+        elif m.rule == "split":
+            out = out.split(m.argument.split()[1])
         elif m.rule == "group":
             out = out.group(m.argument)
         elif m.rule == "tile" and m.value is not None:

@@ -6,17 +6,21 @@ set's node, evaluated for every query once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from napkin.diagram.evaluate import aligned_to, evaluate
+from napkin.derive.residues import Split
+from napkin.diagram.evaluate import aligned, aligned_to, evaluate
 from napkin.diagram.keys.terms import Interval
 from napkin.diagram.node import Node, union_axes
 
 Array = np.ndarray[Any, Any]
+
+_FAR = 2**62
+"""A key that no axis has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,24 +60,34 @@ def hull(
     tiles: Mapping[str, int],
     bind: Mapping[Node, Array] | None = None,
     scalars: Mapping[str, float] | None = None,
+    splits: Sequence[Split] = (),
 ) -> Hull:
     """The hull of one interval for tiles of `tiles[a]` queries along each query axis `a`.
 
-    `bind` gives the inputs that the bounds read, where they read any.
+    `bind` gives the inputs that the bounds read, where they read any; `splits` says which axes are
+    places within a residue: a tile without a query there sees nothing.
     """
     axes = union_axes((interval.first, interval.end))
+    splits = [s for s in splits if s.place in axes]
+    axes = tuple(dict.fromkeys((*axes, *(s.residue for s in splits))))
     starts, ends = evaluate([interval.first, interval.end], bind or {}, sizes, scalars)
     held = {a: range(sizes[a]) for a in axes}
     lows = aligned_to(starts, interval.first.axes, axes, held)
     highs = aligned_to(ends, interval.end.axes, axes, held)
     least, most = np.minimum.reduceat, np.maximum.reduceat
     found = [lows, highs, lows, highs]
+    for s in splits:
+        there = aligned(s.inside(sizes[s.axis]), (s.place, s.residue), axes)
+        none = (_FAR, -_FAR, -_FAR, _FAR)
+        found = [np.where(there, v, other) for v, other in zip(found, none, strict=True)]
     for at, a in enumerate(axes):
         cuts = np.arange(0, sizes[a], tiles[a])
         found = [
             pick(v, cuts, axis=at)
             for pick, v in zip((least, most, most, least), found, strict=True)
         ]
+    if splits:
+        found = [np.where(np.abs(found[0]) == _FAR, 0, v) for v in found]
     first, end, inner_first, inner_end = found
     return Hull(axes, first, end, inner_first, inner_end, interval.step)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from napkin.derive.fold import Emit, Stream
+from napkin.derive.residues import Apart, Split, sized
 from napkin.derive.streaming import stream
 from napkin.derive.terms import extent, is_count, is_read
 from napkin.derive.visits import Visits, visits
@@ -50,6 +51,8 @@ class Kernel:
         group: axes cut into groups (weaved axes), in grid order.
         whole: axes that every group holds whole.
         stream: the loops; it has no axes where nothing is streamed.
+        splits: the axes that are split by residue; `outputs` are on their places.
+        origin: the results as they lie in memory, before any axis was split.
     """
 
     name: str
@@ -58,6 +61,22 @@ class Kernel:
     group: tuple[str, ...]
     whole: tuple[str, ...]
     stream: Stream
+    origin: tuple[Output, ...]
+    splits: tuple[Split, ...] = ()
+
+    @cached_property
+    def residues(self) -> frozenset[str]:
+        """The axes of residues: grouped one by one."""
+        return frozenset(s.residue for s in self.splits)
+
+    @cached_property
+    def ragged(self) -> Mapping[str, Split]:
+        """The axes whose length depends on a residue."""
+        return {s.place: s for s in self.splits if s.place in self.axes}
+
+    def sized(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Sizes of the diagram's axes with those of the axes that were split."""
+        return sized(sizes, self.splits)
 
     @cached_property
     def fills(self) -> tuple[Emit, ...]:
@@ -96,7 +115,8 @@ class Kernel:
     @cached_property
     def visits(self) -> Visits | None:
         """The key set that says which chunks are visited; None where all are."""
-        return visits(self.stream)
+        grouped = [s for s in self.splits if s.place in self.group]
+        return visits(self.stream, grouped)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -169,15 +189,21 @@ def label(
     passes: int = 1,
     group: Collection[str] | None = None,
     hold: Collection[str] = (),
+    split: Apart | None = None,
 ) -> Kernel:
     """The kernel with `streamed` (an axis, or several separated by spaces, cut jointly) cut into
     chunks, `group` (default: every weaved axis) cut into
     groups, and all other axes held whole.
 
+    Args:
+        split: the term with axes split by residue, if it is to run so.
+
     Raises:
         Refusal: a partition is not legal.
     """
-    cut = tuple(streamed.split())
+    cut, origin = tuple(streamed.split()), tuple(outputs)
+    if split is not None:
+        outputs, names = split.outputs, split.names
     outputs = _known_counts(outputs, cut)
     legal = weaved(outputs)
     chosen = legal if group is None else tuple(group)
@@ -199,7 +225,8 @@ def label(
         if cut
         else Stream((), (), tuple(Emit(n, t) for n, t in pairs), ())
     )
-    return Kernel(name, tuple(outputs), names, chosen, whole, made)
+    splits = split.splits if split else ()
+    return Kernel(name, tuple(outputs), names, chosen, whole, made, origin, splits)
 
 
 def refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed: str) -> None:

@@ -24,6 +24,7 @@ class Labels:
         chunk: the chunk sizes that are fixed, by axis.
         passes: loops over what is streamed.
         hold: results kept running though they could be deferred.
+        split: axes of queries and keys that are split by residue, and the steps.
     """
 
     expanded: tuple[str, ...] = ()
@@ -32,6 +33,7 @@ class Labels:
     chunk: tuple[tuple[str, int], ...] = ()
     passes: int = 1
     hold: tuple[str, ...] = ()
+    split: tuple[tuple[str, int], ...] = ()
 
     @property
     def tiles(self) -> dict[str, int]:
@@ -107,6 +109,14 @@ def _unhold(labels: Labels, m: Move) -> Labels:
     return replace(labels, hold=tuple(n for n in labels.hold if n != m.argument))
 
 
+def _split(labels: Labels, m: Move) -> Labels:
+    return replace(labels, split=(*labels.split, (m.argument, m.value or 1)))
+
+
+def _unsplit(labels: Labels, m: Move) -> Labels:
+    return replace(labels, split=tuple(s for s in labels.split if s[0] != m.argument))
+
+
 def _same(labels: Labels, m: Move) -> Labels:
     return labels
 
@@ -124,6 +134,7 @@ RULES: dict[str, Rule] = {
     "expand": Rule(_expand, _unexpand, "open a composite operator into reductions by a monoid"),
     "refactor": Rule(_same, _same, "sum_x (sum_d A B) C = sum_d A (sum_x B C)"),
     "materialise": Rule(_same, _same, "store an array in the outer level between two kernels"),
+    "split": Rule(_split, _unsplit, "an axis as places within residues, each a problem of its own"),
     "hold": Rule(_hold, _unhold, "keep a result running instead of applying it in the tail"),
     "stream": Rule(_stream, _unstream, "cut an axis into chunks that one group reads in turn"),
     "separate": Rule(_same, _same, "g(x, r) = sum a_k(x) b_k(r): fold in the pass of r"),

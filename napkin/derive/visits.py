@@ -7,11 +7,12 @@ drop the test where every query of the group sees the whole chunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from napkin.derive.fold import Stream
 from napkin.derive.known import Known, reductions_along, vanishes
+from napkin.derive.residues import Split
 from napkin.diagram.infer import pointwise
 from napkin.diagram.keys.slots import guard
 from napkin.diagram.keys.terms import Box, box_member, boxes_of, member, spec_of
@@ -25,12 +26,15 @@ class Visits:
     Attributes:
         keys: its node.
         boxes: its boxes, in the order in which they are visited.
+        splits: the grouped axes that are places within a residue: the last group of some residues
+            may have no query, and then it visits nothing.
         prefix: whether the first box begins at key 0 and is followed by others: these begin
             behind it, so that no key is visited twice on its account.
     """
 
     keys: Node
     boxes: tuple[Box, ...]
+    splits: tuple[Split, ...] = ()
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -69,7 +73,7 @@ class Visits:
         return rewrite(terms, change, {n: n for n in but})
 
 
-def visits(stream: Stream) -> Visits | None:
+def visits(stream: Stream, splits: Sequence[Split] = ()) -> Visits | None:
     """The key set that governs a stream, if there is one.
 
     A pass that stores something at each chunk must see every chunk, unless it stores what this key
@@ -89,5 +93,5 @@ def visits(stream: Stream) -> Visits | None:
             continue
         known: Known = {}
         if all(vanishes(f, n, known) for f in folds):
-            return Visits(n, boxes_of(n))
+            return Visits(n, boxes_of(n), tuple(splits))
     return None

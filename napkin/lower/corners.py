@@ -6,6 +6,8 @@ any other is computed for every query and reduced.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from napkin.diagram.node import Node, node, postorder, rewrite
 
 
@@ -14,26 +16,32 @@ def corner(axis: str, which: str) -> Node:
     return node("corner", params=(axis, which), kind="int")
 
 
-def rises(n: Node) -> bool:
-    """Whether `n` never falls as positions grow, by its operators alone."""
+def rises(n: Node, still: Container[str] = ()) -> bool:
+    """Whether `n` never falls as positions grow, by its operators alone; positions along the axes
+    of `still` do not."""
     if n.op == "index" or n.op in {"size", "number", "scalar"}:
         return True
     if n.op in {"add", "maximum", "minimum"}:
-        return all(map(rises, n.args))
+        return all(rises(a, still) for a in n.args)
     if n.op == "sub":
-        return rises(n.args[0]) and not n.args[1].axes and n.args[1].constant
+        return rises(n.args[0], still) and _stays(n.args[1], still)
     if n.op in {"mul", "floordiv"}:
         factor = n.args[1]
         positive = factor.op == "number" and float(str(factor.params[0])) > 0
-        return positive and rises(n.args[0])
+        return positive and rises(n.args[0], still)
     return False
 
 
-def at_corner(n: Node, which: str) -> Node:
+def _stays(n: Node, still: Container[str]) -> bool:
+    return n.constant or (n.op == "index" and n.axes[0] in still)
+
+
+def at_corner(n: Node, which: str, still: Container[str] = ()) -> Node:
     """A rising bound at the group's first or last position, as a scalar."""
 
     def change(old: Node, _: tuple[Node, ...]) -> Node | None:
-        return corner(old.axes[0], which) if old.op == "index" else None
+        moves = old.op == "index" and old.axes[0] not in still
+        return corner(old.axes[0], which) if moves else None
 
     return rewrite([n], change)[n]
 

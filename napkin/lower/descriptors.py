@@ -35,6 +35,8 @@ def readings(
     for access in kernel.reads:
         alone = sum(a.tensor == access.tensor for a in kernel.reads) == 1
         alone = alone and _only_in_products(access.leaf, kernel)
+        # A box would reach past the last residue's end.
+        alone = alone and not kernel.ragged.keys() & set(access.leaf.axes)
         if alone and access.tensor in operands and _boxed(access.leaf, tiles, dims, item_bytes):
             out[access.leaf] = access.leaf.axes
     return out

@@ -474,7 +474,7 @@ class Emitter:
     ) -> Expr | None:
         """The lanes of a tile that lie inside every axis, and inside the key set that says where
         `placed` is read or stored; None where all do."""
-        tiled = [a for a in axes if self.program.tiles[a] > 1 and a not in self.inside]
+        tiled = [a for a in axes if self.program.padded(a) and a not in self.inside]
         tests = [
             sx.expanded(sx.name(self.scope.inside(a)), self.program.shape_of((a,)), dims)
             for a in tiled

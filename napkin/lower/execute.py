@@ -62,24 +62,60 @@ def execute(
     scalars: Mapping[str, float] | None = None,
 ) -> Execution:
     """Run a kernel with given tile sizes on float64 arrays, by tensor name."""
-    out = Execution({o.name: np.full([sizes[a] for a in o.axes], np.nan) for o in kernel.outputs})
-    tables = {table_of(a.leaf): arrays[tensor_of(a.leaf)] for a in kernel.reads}
+    out = Execution({o.name: np.full([sizes[a] for a in o.axes], np.nan) for o in kernel.origin})
+    steps = {s.residue: s.step for s in kernel.splits}
+    for place in itertools.product(*map(range, steps.values())):
+        _residue(kernel, arrays, sizes, tiles, scalars, dict(zip(steps, place, strict=True)), out)
+    return out
+
+
+def _residue(
+    kernel: Kernel,
+    arrays: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    scalars: Mapping[str, float] | None,
+    residues: Mapping[str, int],
+    into: Execution,
+) -> None:
+    """Run the groups of one residue; without split axes, all groups."""
+    most = kernel.sized(sizes)
+    lengths = {s.place: int(s.lengths(sizes[s.axis])[residues[s.residue]]) for s in kernel.splits}
+    sizes = {**most, **lengths}
+    views = {o.name: _slice(kernel, into.outputs[o.name], o.axes, residues) for o in kernel.outputs}
+    out = Execution(views, into.moved, into.peak)
+    tables = {
+        table_of(a.leaf): _slice(kernel, arrays[tensor_of(a.leaf)], own_axes(a.leaf), residues)
+        for a in kernel.reads
+    }
     reads = {a.leaf: _as_read(a.leaf, tables, sizes) for a in kernel.reads}
     cuts = [
-        [range(i, min(i + tiles[a], sizes[a])) for i in range(0, sizes[a], tiles[a])]
+        # The last group of a short residue may have no query.
+        [range(i, max(i, min(i + tiles[a], sizes[a]))) for i in range(0, most[a], tiles[a])]
         for a in kernel.group
+        if a not in residues
     ]
-    for parts in itertools.product(*cuts):
-        box = dict(zip(kernel.group, parts, strict=True))
+    alone = [[range(r, r + 1)] for r in residues.values()]
+    grouped = (*(a for a in kernel.group if a not in residues), *residues)
+    for parts in itertools.product(*cuts, *alone):
+        box = dict(zip(grouped, parts, strict=True))
         known: dict[Node, Array] = {}
         for leaf, value in reads.items():
             assert is_read(leaf)
-            where = tuple(
-                slice(box[a].start, box[a].stop) if a in box else slice(None) for a in leaf.axes
-            )
-            known[leaf] = value[where]
+            cut = [box[a] if a in box and a not in residues else None for a in leaf.axes]
+            known[leaf] = value[
+                tuple(slice(None) if p is None else slice(p.start, p.stop) for p in cut)
+            ]
         _group(kernel, known, sizes, tiles, scalars or {}, box, reads, out)
-    return out
+    into.peak = out.peak
+
+
+def _slice(kernel: Kernel, array: Array, axes: Sequence[str], residues: Mapping[str, int]) -> Array:
+    """The part of a tensor at one residue of its axes that are split, with an axis for it."""
+    splits = {s.place: s for s in kernel.splits}
+    cuts = [splits.get(a) for a in axes if a not in residues]
+    where = tuple(slice(residues[s.residue], None, s.step) if s else slice(None) for s in cuts)
+    return np.expand_dims(array[where], tuple(i for i, a in enumerate(axes) if a in residues))
 
 
 def _as_read(leaf: Node, tables: Mapping[Node, Array], sizes: Mapping[str, int]) -> Array:
@@ -181,7 +217,7 @@ def _chunks(
         return
     place = {a: part.start // tiles[a] for a, part in box.items()}
     turns: dict[int, Pass] = {}
-    for i, part in visited_chunks(kernel, sizes, tiles, place, bind):
+    for i, part in visited_chunks(kernel, kernel.sized(sizes), tiles, place, bind):
         if i not in turns:
             steps = [x.step for x in step.states]
             inside = seen.inside(steps, seen.test(i), [a.leaf for a in kernel.reads])
@@ -207,7 +243,8 @@ def _write(
     if n.op == "scatter":
         _scatter(o, n, value, box, sizes, out)
         return
-    parts = [box.get(a, range(sizes[a])) for a in o.axes]
+    one = range(1)  # of a residue, there is its own slice alone
+    parts = [one if a in kernel.residues else box.get(a, range(sizes[a])) for a in o.axes]
     where = tuple(slice(p.start, p.stop) for p in parts)
     out.outputs[name][where] = aligned(value, n.axes, o.axes)
     out.count(name, "write", int(np.prod([len(p) for p in parts])))

@@ -56,7 +56,7 @@ def launch(
     Raises:
         InputError: the grid is larger than a GPU takes.
     """
-    tiles = program.tiles
+    tiles, sizes = program.tiles, program.kernel.sized(sizes)
     grid = math.prod(-(-sizes[a] // tiles[a]) for a in program.kernel.group)
     if grid > MAX_GRID:
         raise InputError(
@@ -69,9 +69,9 @@ def launch(
             assert isinstance(a.of, tuple)
             own[a.of[0]].append(a.of[1])
     step = {
-        (tensor, axis): int(value)
+        (tensor, axis): value
         for tensor, axes in own.items()
-        for axis, value in zip(axes, strides[tensor], strict=True)
+        for axis, value in _strides(axes, strides[tensor], program).items()
     }
     wide = any(_reach(tensor, axes, step, sizes, program) > _INT32 for tensor, axes in own.items())
     described = not wide and _described(program, own, step, aligned)
@@ -96,6 +96,20 @@ def launch(
         if tensor == tensor_of(leaf)
     }
     return Launch(grid, run, tensors, tuple(order), boxes, fixed)
+
+
+def _strides(axes: Sequence[str], strides: Sequence[int], program: Program) -> dict[str, int]:
+    """A tensor's strides by axis; of an axis that is split by residue, from one place to the next
+    and from one residue to the next."""
+    splits = {s.place: s for s in program.kernel.splits}
+    out = dict.fromkeys(axes, 0)
+    residues = {splits[a].residue for a in axes if a in splits}
+    for axis, value in zip((a for a in axes if a not in residues), strides, strict=True):
+        s = splits.get(axis)
+        out[axis] = int(value) * (s.step if s else 1)
+        if s:
+            out[s.residue] += int(value)
+    return out
 
 
 def _described(
@@ -127,6 +141,9 @@ def _fixed(
     tile = program.tiles[axis]
     if a.kind == "block":
         return tile
+    s = program.kernel.ragged.get(axis)
+    if s and sizes[s.axis] % s.step:
+        return False
     if axis in program.kernel.whole:
         return sizes[axis] == tile
     return sizes[axis] % tile == 0

@@ -78,6 +78,11 @@ class Program:
         """Indices of the tile dimensions that arrays with these axes have."""
         return tuple(i for i, group in enumerate(self.dims) if any(a in axes for a in group))
 
+    def padded(self, axis: str) -> bool:
+        """Whether a tile may reach past the end of an axis."""
+        alone = axis in self.kernel.group and axis in self.kernel.ragged
+        return self.tiles[axis] > 1 or alone
+
     def span(self, dims: Iterable[int]) -> int:
         """Values of a tile with these dimensions."""
         return math.prod(self.extent(d) for d in dims)

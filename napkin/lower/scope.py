@@ -67,6 +67,12 @@ class Scope:
         """The argument with the size of an axis."""
         return self._name(("size", axis), f"size_{axis}")
 
+    def length(self, axis: str) -> str:
+        """How far an axis goes for this group: its size, or the places of the group's residue."""
+        if axis in self.program.kernel.ragged:
+            return self._name(("length", axis), f"{axis}_length")
+        return self.size(axis)
+
     def stride(self, tensor: str, axis: str) -> str:
         """The argument with a tensor's stride along an axis, in values."""
         return self._name(("stride", tensor, axis), f"{tensor}_stride_{axis}")

@@ -15,7 +15,7 @@ from napkin.derive.visits import Visits
 from napkin.diagram.keys.terms import Box
 from napkin.diagram.node import INT32, Node
 from napkin.lower import syntax as sx
-from napkin.lower.corners import at_corner, corners, rises
+from napkin.lower.corners import at_corner, corner, corners, rises
 from napkin.lower.emit import Emitter
 from napkin.lower.masks import masked
 from napkin.lower.program import Loop, Program
@@ -47,6 +47,7 @@ class Visiting:
     def __init__(self, program: Program, scope: Scope, emitter: Emitter, seen: Visits) -> None:
         self.program, self.scope, self.emitter, self.seen = program, scope, emitter, seen
         self.axes = seen.axes
+        self.still = program.kernel.residues
 
     def _name(self, axis: str, box: int, what: str) -> Expr:
         return sx.name(self.scope.visit(axis, box, what))
@@ -77,7 +78,15 @@ class Visiting:
         return [*self._corners(roots), *found, *out]
 
     def _corners(self, roots: Sequence[Node]) -> list[ast.stmt]:
-        used = corners([at_corner(n, w) for n in roots if rises(n) for w in ("first", "last")])
+        used = corners([
+            *(corner(s.place, "first") for s in self.seen.splits),
+            *(
+                at_corner(n, which, self.still)
+                for n in roots
+                if rises(n, self.still)
+                for which in ("first", "last")
+            ),
+        ])  # fmt: skip
         out: list[ast.stmt] = []
         for axis in dict.fromkeys(a for a, _ in used):
             scope = self.scope
@@ -91,7 +100,7 @@ class Visiting:
             out.append(sx.assign(scope.corner(axis, "first"), first))
             past = sx.binary(sx.name(scope.corner(axis, "first")), "+", block)
             last = sx.binary(
-                sx.call("tl.minimum", past, sx.name(scope.size(axis))), "-", sx.const(1)
+                sx.call("tl.minimum", past, sx.name(scope.length(axis))), "-", sx.const(1)
             )
             out.append(sx.assign(scope.corner(axis, "last"), last))
         return out
@@ -105,8 +114,8 @@ class Visiting:
     def _extreme(self, bound: Node, which: str, how: str) -> Expr:
         if not self.program.shape(bound):
             return self.emitter.value(bound)
-        if rises(bound):
-            return self.emitter.value(at_corner(bound, which))
+        if rises(bound, self.still):
+            return self.emitter.value(at_corner(bound, which, self.still))
         dims = self.program.shape(bound)
         value = self.emitter.value(self._masked(bound))
         inside = self.emitter.within(bound.axes, dims)
@@ -127,6 +136,9 @@ class Visiting:
         """The keys that some query of the group sees, and the chunks that hold them."""
         if self.seen.prefix and box > 0:
             first = sx.call("tl.maximum", first, self._name(axis, 0, "end"))
+        if self.seen.splits:  # the last group of a short residue may have no query
+            held, none = self._occupied(), sx.const(0)
+            first, end = (sx.call("tl.where", held, x, none) for x in (first, end))
         made = [
             sx.assign(self.scope.visit(axis, box, "first"), first),
             sx.assign(self.scope.visit(axis, box, "end"), end),
@@ -136,6 +148,13 @@ class Visiting:
             count = self._chunks(sx.call("tl.maximum", span, sx.const(0)), axis)
             made.append(sx.assign(self.scope.visit(axis, box, "tiles"), count))
         return made
+
+    def _occupied(self) -> Expr:
+        """Whether the group has a query."""
+        places = [s.place for s in self.seen.splits]
+        ends = [sx.name(self.scope.length(a)) for a in places]
+        firsts = [sx.name(self.scope.corner(a, "first")) for a in places]
+        return sx.chain("&", [sx.less(a, b) for a, b in zip(firsts, ends, strict=True)])
 
     def _whole(self, box: int, at: Box) -> list[ast.stmt]:
         """The run of chunks that every query of the group sees whole."""
@@ -150,6 +169,8 @@ class Visiting:
             skip = sx.call("tl.minimum", self._chunks(before, axis), tiles)
             inside = sx.call("tl.maximum", sx.binary(stop, "-", first), zero)
             upto = sx.binary(inside, "//", block)
+            if self.seen.splits:  # of a group without a query, none
+                upto = sx.call("tl.minimum", upto, tiles)
             out.append(sx.assign(self.scope.visit(axis, box, "skip"), skip))
             run = sx.binary(upto, "-", self._name(axis, box, "skip"))
             run = sx.call("tl.maximum", run, zero)

@@ -89,7 +89,8 @@ class _Writer:
 
     def _other_sizes(self) -> list[str]:
         """Axes that the kernel does not go over, but whose sizes say where it reads."""
-        found = [str(n.params[0]) for n in postorder(self.program.roots) if n.op == "size"]
+        found = [s.axis for s in self.kernel.ragged.values()]
+        found += [str(n.params[0]) for n in postorder(self.program.roots) if n.op == "size"]
         for access in self.kernel.reads:
             taken, own = taken_of(access.leaf), Emitter.strides_of(access.leaf)
             for u, a in zip(taken.under, own, strict=True) if taken else ():
@@ -156,10 +157,24 @@ class _Writer:
             out.append(sx.assign(target, place))
             if i > 0:
                 out.append(sx.assign("pid", sx.binary(sx.name("pid"), "//", count)))
+        out += self._lengths()
         for dim, axes in enumerate(self.program.dims):
             if not self.stream.carried(axes) and not set(axes) & set(self.kernel.slots):
                 out += self._lanes(dim, {a: sx.name(scope.group_id(a)) for a in group})
         return out
+
+    def _lengths(self) -> list[ast.stmt]:
+        """How many places the group's residue has, along the axes that are split by residue."""
+        scope = self.scope
+        out: list[ast.stmt] = []
+        for axis, s in self.kernel.ragged.items():
+            rest = sx.binary(sx.name(scope.size(s.axis)), "-", sx.name(scope.position(s.residue)))
+            out.append(sx.assign(scope.length(axis), sx.call("tl.cdiv", rest, sx.const(s.step))))
+            self.emitter.have[s.length] = sx.name(scope.length(axis))
+            if axis in self.kernel.group and self.program.tiles[axis] == 1:
+                test = sx.less(sx.name(scope.position(axis)), sx.name(scope.length(axis)))
+                out.append(sx.assign(scope.inside(axis), test))
+        return [comment("how many places its residue has"), *out] if out else out
 
     def _lanes(self, dim: int, ids: dict[str, sx.Expr], loop: Loop | None = None) -> list[ast.stmt]:
         """Positions of a tile dimension's axes, and which of them lie inside."""
@@ -200,7 +215,7 @@ class _Writer:
             sx.const(True),
             sx.name("tl.int1"),
         )
-        test = sx.less(sx.name(self.scope.position(axis)), sx.name(self.scope.size(axis)))
+        test = sx.less(sx.name(self.scope.position(axis)), sx.name(self.scope.length(axis)))
         return sx.choose(sx.name(self.scope.even(axis)), full, test)
 
     def _bases(self) -> list[ast.stmt]:
@@ -304,7 +319,7 @@ class _Writer:
             return self.visiting.head(loop)
         scope, axes = self.scope, self.stream.axes
         if len(axes) == 1:
-            bounds = [sx.const(0), sx.name(scope.size(axes[0]))]
+            bounds = [sx.const(0), sx.name(scope.length(axes[0]))]
             if self.program.tiles[axes[0]] > 1:
                 bounds.append(sx.name(scope.block(axes[0])))
             return Head(scope.start(axes[0]), bounds, [])
@@ -327,7 +342,7 @@ class _Writer:
         return Head(turn, [sx.chain("*", counts)], out)
 
     def _count(self, axis: str) -> sx.Expr:
-        size = sx.name(self.scope.size(axis))
+        size = sx.name(self.scope.length(axis))
         if self.program.tiles[axis] == 1:
             return size
         return sx.call("tl.cdiv", size, sx.name(self.scope.block(axis)))

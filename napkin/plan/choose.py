@@ -19,6 +19,7 @@ from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
 from napkin.cost.visited import share
 from napkin.cost.work import Count, counts
 from napkin.derive.kernel import Kernel, label, weaved
+from napkin.derive.residues import apart, sized
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes, spec_of
@@ -68,7 +69,7 @@ class Choice:
     @property
     def origin(self) -> Sequence[Output]:
         """The terms that it computes, unstreamed."""
-        return self.kernel.outputs
+        return self.kernel.origin
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -86,20 +87,23 @@ def labellings(
     name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
 ) -> Iterator[Kernel]:
     """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none."""
-    legal = set(weaved(outputs))
-    every = tuple(dict.fromkeys(a for n in postorder(o.node for o in outputs) for a in n.axes))
-    alone = [a for a in every if a not in legal]
-    together = [" ".join(keys) for keys in _key_axes(outputs) if len(keys) > 1]
-    for axis in ("", *alone, *together):
-        whole = [a for a in every if a not in legal and a not in axis.split()]
-        if not _may_fit(outputs, whole, sizes):
-            continue
-        for passes in (1, 2, 3) if axis else (1,):
-            try:
-                yield label(name, outputs, names, streamed=axis, passes=passes)
-            except Refusal:
+    for split in (None, *apart(outputs, names)):
+        terms = split.outputs if split else outputs
+        known = sized(sizes, split.splits) if split else sizes
+        legal = set(weaved(terms))
+        every = tuple(dict.fromkeys(a for n in postorder(o.node for o in terms) for a in n.axes))
+        alone = [a for a in every if a not in legal]
+        together = [" ".join(keys) for keys in _key_axes(terms) if len(keys) > 1]
+        for axis in ("", *alone, *together):
+            whole = [a for a in every if a not in legal and a not in axis.split()]
+            if not _may_fit(terms, whole, known):
                 continue
-            break
+            for passes in (1, 2, 3) if axis else (1,):
+                try:
+                    yield label(name, outputs, names, streamed=axis, passes=passes, split=split)
+                except Refusal:
+                    continue
+                break
 
 
 def _key_axes(outputs: Sequence[Output]) -> list[tuple[str, ...]]:
@@ -145,7 +149,9 @@ def best_tiles(
     for choice in sorted(search.choices(), key=lambda c: c.rank)[:TRIED]:
         program = build(kernel, choice.tiles, choice.described)
         for stages in range(choice.stages, 0, -1):
-            shared = shared_bytes(program, search.dtypes, machine.arch, choice.warps, stages, sizes)
+            shared = shared_bytes(
+                program, search.dtypes, machine.arch, choice.warps, stages, search.sizes
+            )
             if shared <= machine.shared_per_block:
                 return replace(choice, stages=stages, shared=shared)
     return None
@@ -162,7 +168,8 @@ class _Search:
     def __init__(
         self, kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
     ) -> None:
-        self.kernel, self.sizes, self.dtype, self.machine = kernel, sizes, dtype, machine
+        self.kernel, self.dtype, self.machine = kernel, dtype, machine
+        self.sizes = kernel.sized(sizes)
         self.held: Held = held(kernel)
         self.parts: tuple[Transfer, ...] = transfers(kernel)
         self.counts: tuple[Count, ...] = counts(kernel)
@@ -184,6 +191,7 @@ class _Search:
         seen, stream = self.kernel.visits, self.kernel.stream.axes
         boxed = seen is not None and len(stream) > 1
         apart = (*query_axes(seen.keys), *stream) if boxed and seen else ()
+        apart = tuple(a for a in apart if a not in self.kernel.residues)
         rest = [self._fewest(axes) for axes in self._alike(apart)]
         for box in self._boxes(apart) if boxed else [{}]:
             for shapes in itertools.product(*rest):
@@ -239,6 +247,8 @@ class _Search:
                 yield dict(zip(axes, values, strict=True))
 
     def _candidates(self, axis: str) -> list[int]:
+        if axis in self.kernel.residues:
+            return [1]
         top = power_of_two(self.sizes[axis])
         if axis in self.in_product:
             top = max(top, MIN_DOT)

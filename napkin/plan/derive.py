@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.cost.machines import Machine, machine
-from napkin.derive.derivation import separations
+from napkin.derive.derivation import divisions, separations
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.refactor import Refactored, refactorings
 from napkin.derive.trail import Move, Trail
@@ -86,6 +86,7 @@ def _trail(diagram: Diagram, ready: Prepared, found: Cut, turned: Refactored | N
             continue
         seen.add(id(choice))
         kernel = choice.kernel
+        moves += divisions(kernel)
         axis = kernel.stream.axis
         if axis:
             passes = len(kernel.stream.passes)

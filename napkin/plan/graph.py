@@ -35,7 +35,7 @@ def materialised_bytes(plan: Plan) -> dict[str, int]:
     sizes = plan.full(plan.sizes)
     found: dict[str, int] = {}
     for k in plan.kernels:
-        for o in k.choice.kernel.outputs:
+        for o in k.choice.origin:
             name = k.binding[o.name]
             if name in plan.materialised:
                 item = ITEM_BYTES[k.dtypes[o.name]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from napkin.diagram.keys.terms import boxes_of, spec_of
 from napkin.diagram.node import Node, postorder
-from napkin.plan.plan import Plan
+from napkin.plan.plan import Plan, PlannedKernel
 
 BATCH = "batch"
 
@@ -105,11 +105,20 @@ def _roles(plan: Plan, axis: str) -> tuple[int, int]:
     alike = [axis, *(new for new, old in plan.same_size.items() if old == axis)]
     for k in plan.kernels:
         for a in alike:
-            if a in k.choice.kernel.whole:
-                whole.append(k.tiles[a])
-            elif a in k.tiles:
-                cut.append(k.tiles[a])
+            cut_as, step = _as_cut(k, a)
+            if cut_as in k.choice.kernel.whole:
+                whole.append(k.tiles[cut_as] * step)
+            elif cut_as in k.tiles:
+                cut.append(k.tiles[cut_as] * step)
     return max(cut), min(whole, default=0)
+
+
+def _as_cut(k: PlannedKernel, axis: str) -> tuple[str, int]:
+    """The axis that a kernel cuts for this one, and how far apart its positions lie."""
+    for s in k.choice.kernel.ragged.values():
+        if s.axis == axis:
+            return s.place, s.step
+    return axis, 1
 
 
 def _even(plan: Plan, axis: str) -> int:

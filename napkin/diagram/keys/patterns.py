@@ -113,19 +113,27 @@ def dilated(
     return _flat(text, queries, keys, at, _window(left, right, step), left + right + 1)
 
 
-def strided(stride: int, queries: Axes = None, keys: Axes = None, at: At = None) -> KeySet:
+def strided(
+    stride: int, queries: Axes = None, keys: Axes = None, at: At = None, *, local: bool = True
+) -> KeySet:
     """The last `stride` keys, and every key a multiple of `stride` back (Sparse Transformer,
-    arXiv 1904.10509, strided attention); causal."""
+    arXiv 1904.10509, strided attention); causal.
+
+    Args:
+        local: whether the last `stride` keys belong to it; where heads of their own see those, not.
+    """
     stride = whole(stride, "strided: stride", 1)
 
     def bounds(i: Node, size: Node) -> Sequence[Interval]:
         end = _past(i, 0, size)
-        local = Interval(greater(plus(i, 1 - stride), number(0)), end)
+        near = Interval(greater(plus(i, 1 - stride), number(0)), end)
         if stride == 1:
             return [Interval(number(0), end)]
-        return [local, Interval(pointwise("mod", (i, number(stride))), end, stride)]
+        back = Interval(pointwise("mod", (i, number(stride))), end, stride)
+        return [near, back] if local else [back]
 
-    return _flat(f"strided({stride})", queries, keys, at, bounds)
+    text = f"strided({stride})" if local else f"strided({stride}, local=False)"
+    return _flat(text, queries, keys, at, bounds)
 
 
 def fixed(

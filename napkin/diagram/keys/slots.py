@@ -15,6 +15,7 @@ from typing import cast
 
 from napkin.diagram.infer import pointwise
 from napkin.diagram.keys.arithmetic import greater, over, plus
+from napkin.diagram.keys.linear import linear
 from napkin.diagram.keys.terms import Interval, boxes_of, position, spec_of
 from napkin.diagram.node import Kind, Node, in_kind, node, number
 from napkin.diagram.taking import position_of, taken_of
@@ -171,21 +172,5 @@ def full(keys: Node, s: Slots) -> bool:
 
 
 def _filled(i: Interval, count: int) -> bool:
-    span = _linear(pointwise("sub", (i.end, i.first)))
+    span = linear(pointwise("sub", (i.end, i.first)))
     return set(span) <= {None} and -(-span.get(None, 0) // i.step) == count
-
-
-def _linear(n: Node) -> dict[Node | None, int]:
-    """`n` as a sum of whole multiples of terms; None stands for 1."""
-    if n.op == "number":
-        return {None: int(float(str(n.params[0])))}
-    if n.op in {"add", "sub"}:
-        out = _linear(n.args[0])
-        sign = 1 if n.op == "add" else -1
-        for term, factor in _linear(n.args[1]).items():
-            out[term] = out.get(term, 0) + sign * factor
-        return {t: f for t, f in out.items() if f}
-    if n.op == "mul" and n.args[1].op == "number":
-        factor = int(float(str(n.args[1].params[0])))
-        return {t: f * factor for t, f in _linear(n.args[0]).items() if f * factor}
-    return {n: 1}

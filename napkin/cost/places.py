@@ -1,0 +1,57 @@
+"""Axes that are split by residue, in counts and in symbols.
+
+An array on places and residues has as many values as the array that it stands for: the places of a
+residue are fewer where the step does not divide the axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from napkin.derive.residues import Array, Split
+from napkin.diagram.evaluate import aligned
+from napkin.diagram.symbols import group_symbol, size_symbol
+
+
+def positions(axes: Iterable[str], sizes: Mapping[str, int], splits: Sequence[Split]) -> int:
+    """Values of an array with these axes."""
+    axes = set(axes)
+    found = {s.place: s for s in splits if s.place in axes}
+    split = {*found, *(s.residue for s in found.values())}
+    out = math.prod(sizes[a] for a in axes - split)
+    for residue in dict.fromkeys(s.residue for s in found.values()):
+        of = [s.lengths(sizes[s.axis]) for s in found.values() if s.residue == residue]
+        # Without the residue as an axis of its own, an array is held for the longest one.
+        lengths = np.prod(of, axis=0)
+        out *= int(lengths.sum() if residue in axes else lengths.max())
+    return out
+
+
+def extents(
+    axis: str,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    over: Sequence[str],
+    splits: Sequence[Split],
+) -> Array:
+    """The positions of each tile of an axis, aligned to the axes `over`."""
+    starts = np.arange(0, sizes[axis], tiles[axis])
+    for s in splits:
+        if s.place == axis and s.residue in over:
+            inside = s.inside(sizes[s.axis])
+            return aligned(np.add.reduceat(inside, starts, dtype=np.int64), (axis, s.residue), over)
+    return aligned(np.minimum(starts + tiles[axis], sizes[axis]) - starts, (axis,), over)
+
+
+def plain(expression: Any, splits: Sequence[Split]) -> Any:
+    """A formula in the sizes of the axes themselves, for steps that divide them."""
+    by: dict[Any, Any] = {}
+    for s in splits:
+        by[size_symbol(s.place)] = size_symbol(s.axis) / s.step
+        by[size_symbol(s.residue)] = s.step
+        by[group_symbol(s.residue)] = 1
+    return expression.subs(by) if by else expression

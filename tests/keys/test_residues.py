@@ -1,0 +1,394 @@
+"""Dilated key sets residue by residue: the same keys, and kernels that visit no others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import napkin as nk
+from napkin.check.verdict import run_case
+from napkin.cost.machines import machine
+from napkin.cost.time import Time
+from napkin.cost.visited import counted
+from napkin.derive.derivation import Derivation, replayed
+from napkin.derive.kernel import Kernel, label
+from napkin.derive.prepare import prepare
+from napkin.derive.residues import Apart, apart
+from napkin.derive.trail import Labels, Trail
+from napkin.diagram.evaluate import aligned_to, evaluate
+from napkin.diagram.keys.terms import spec_of
+from napkin.diagram.node import postorder
+from napkin.errors import InputError, Refusal
+from napkin.lower.execute import execute
+from napkin.plan.choose import Choice, best_tiles, labellings
+from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.samples import Case
+
+LINE: Any = {"queries": "q", "keys": "x"}
+PLANE: Any = {"queries": "a b", "keys": "x y"}
+
+
+def line(keys: nk.KeySet, size: int) -> nk.Diagram:
+    """Attention of two heads over one axis."""
+
+    @nk.diagram("h q d, h x d, h x d -> h q d", sizes={"h": 2, "q": size, "x": size, "d": 16})
+    def attention(Q, K, V):
+        S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
+        return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+    return attention
+
+
+def plane(keys: nk.KeySet, a: int, b: int) -> nk.Diagram:
+    """Attention of two heads over two axes."""
+
+    @nk.diagram(
+        "h a b d, h x y d, h x y d -> h a b d",
+        sizes={"h": 2, "a": a, "b": b, "x": a, "y": b, "d": 16},
+    )
+    def attention(Q, K, V):
+        S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
+        return nk.contract(nk.softmax(S, over="x y", keys=keys), V, over="x y")
+
+    return attention
+
+
+def ways(diagram: nk.Diagram) -> list[Apart]:
+    ready = prepare(diagram)
+    return list(apart(ready.outputs, ready.names))
+
+
+def split_kernel(diagram: nk.Diagram, streamed: bool = True) -> Kernel:
+    """The diagram's kernel with its axes split, keys streamed or held whole."""
+    ready, (way,) = prepare(diagram), ways(diagram)
+    (node,) = [n for n in postorder(o.node for o in way.outputs) if n.op == "keys"]
+    axes = " ".join(spec_of(node).keys)
+    return label(
+        diagram.name, ready.outputs, ready.names, streamed=axes if streamed else "", split=way
+    )
+
+
+def planned(diagram: nk.Diagram, tiles: Mapping[str, int], streamed: bool = True) -> Plan:
+    """The split kernel with given tiles of the diagram's axes; 1 for axes that are not named."""
+    kernel, sizes = split_kernel(diagram, streamed), diagram.check_sizes({})
+    every = kernel.sized(sizes)
+    chosen = {a: tiles.get(a.split("_div_")[0], 1) for a in kernel.axes}
+    chosen |= {a: max(2, 1 << (every[a] - 1).bit_length()) for a in kernel.whole}
+    choice = Choice(kernel, chosen, every, 4, 1, 0, Time(0.0, "", {}), 0)
+    own = {n: n for n in (*(x.tensor for x in kernel.reads), *(o.name for o in kernel.outputs))}
+    place = machine("h100")
+    made = PlannedKernel(choice, own, "fp32", place)
+    return Plan(diagram, place, "fp32", sizes, (made,), {}, Trail())
+
+
+def holds(plan: Plan, sizes: Mapping[str, int]) -> None:
+    """Check values against the diagram's, and bytes against what is counted, for every tensor."""
+    case = Case("as asked", plan.diagram.check_sizes({**plan.sizes, **sizes}))
+    values, traffic = run_case(plan, case, np.random.default_rng(0))
+    assert all(v.ok for v in values), values
+    assert {t.direction for t in traffic} == {"read", "write"}
+    assert all(t.ok for t in traffic), [t for t in traffic if not t.ok]
+
+
+# --- the key set --------------------------------------------------------------------------------
+
+
+@st.composite
+def dilated_sets(draw: st.DrawFn) -> tuple[nk.KeySet, int]:
+    """A key set that can be split, and the size of its axis."""
+    step, size = draw(st.integers(2, 6)), draw(st.integers(1, 40))
+    kind = draw(st.sampled_from(["dilated", "neighborhood", "strided", "both"]))
+    if kind == "strided":
+        return nk.strided(step, **LINE, local=False), size
+    if kind == "neighborhood":
+        assume(size >= step)
+        k = draw(st.integers(1, size // step))
+        s, causal = draw(st.integers(1, k)), draw(st.booleans())
+        return nk.neighborhood(k, s, step, causal, clip=draw(st.booleans()), **LINE), size
+    left, right = draw(st.integers(0, 9)), draw(st.integers(0, 9))
+    found = nk.dilated(left, right, step, **LINE)
+    if kind == "both":
+        others = [nk.causal(**LINE), nk.sliding(11, 3, **LINE), nk.blocked(8, 1, **LINE)]
+        found &= draw(st.sampled_from(others))
+    return found, size
+
+
+@settings(max_examples=300)
+@given(dilated_sets())
+def test_every_residue_has_its_own_keys_and_no_others(made: tuple[nk.KeySet, int]) -> None:
+    keys, size = made
+    (way,) = ways(line(keys, size))
+    (q, x), mask = way.pairs[0], keys.mask(size)
+    (split,) = [n for n in postorder(o.node for o in way.outputs) if n.op == "keys"]
+    sizes = {"q": size, "x": size, q.place: -(-size // q.step), x.place: -(-size // q.step)}
+    sizes[q.residue] = q.step
+    (value,) = evaluate([split], {}, sizes)
+    held = {a: range(n) for a, n in sizes.items()}
+    grid = aligned_to(value, split.axes, (q.residue, q.place, x.place), held)
+    for r, length in enumerate(q.lengths(size)):
+        assert np.array_equal(grid[r, :length, :length], mask[r :: q.step, r :: q.step])
+        assert not grid[r, :length, length:].any()
+        mask[r :: q.step, r :: q.step] = False
+    assert not mask.any()
+
+
+def test_a_window_is_one_without_gaps() -> None:
+    (way,) = ways(line(nk.dilated(5, 3, 3, **LINE), 64))
+    (split,) = [n for n in postorder(o.node for o in way.outputs) if n.op == "keys"]
+    plain = nk.sliding(5, 3, queries="q_div_3", keys="x_div_3").node
+    # The same bounds but for the length of the axis, which is the residue's.
+    assert split.args[0] is plain.args[0]
+    assert split.args[1].args[0] is plain.args[1].args[0]
+    assert split.args[1].args[1] is way.pairs[0][1].length
+    (way,) = ways(line(nk.strided(4, **LINE, local=False), 64))
+    (split,) = [n for n in postorder(o.node for o in way.outputs) if n.op == "keys"]
+    assert split.args == nk.causal(queries="q_div_4", keys="x_div_4").node.args
+
+
+def test_what_keys_of_other_residues_count_in_is_not_split() -> None:
+    assert not ways(line(nk.strided(4, **LINE), 64))
+    assert not ways(line(nk.sliding(4, **LINE), 64))
+    assert not ways(line(nk.dilated(4, 0, 2, **LINE) | nk.dilated(4, 0, 3, **LINE), 64))
+    assert ways(line(nk.dilated(4, 0, 2, **LINE) | nk.dilated(0, 9, 2, **LINE), 64))
+    last = nk.index("q") + nk.size("x") - nk.size("q")
+    assert not ways(line(nk.dilated(4, 0, 2, at=last, **LINE), 64))
+
+    @nk.diagram("q d, x d, x d -> q d, d")
+    def also_dense(Q, K, V):
+        P = nk.softmax(nk.contract(Q, K, over="d"), over="x", keys=nk.dilated(4, 0, 2, **LINE))
+        return nk.contract(P, V, over="x"), nk.reduce(V, "sum", over="x")
+
+    @nk.diagram("q d, x d, x d -> q d, q")
+    def second_sum(Q, K, V):
+        S = nk.contract(Q, K, over="d")
+        P = nk.softmax(S, over="x", keys=nk.dilated(4, 0, 2, **LINE))
+        return nk.contract(P, V, over="x"), nk.reduce(S, "sum", over="x")
+
+    @nk.diagram("q d, x d, x d -> d")
+    def over_queries(Q, K, V):
+        P = nk.softmax(nk.contract(Q, K, over="d"), over="x", keys=nk.dilated(4, 0, 2, **LINE))
+        return nk.reduce(nk.contract(P, V, over="x"), "sum", over="q")
+
+    assert not ways(also_dense)
+    assert not ways(second_sum)
+    assert not ways(over_queries)
+
+
+# --- kernels ------------------------------------------------------------------------------------
+
+
+@nk.diagram(
+    "b g r q d, b g x d, b g x d, g r -> b g r q d, b g r q",
+    sizes={"b": 1, "g": 2, "r": 2, "q": 4096, "x": 4096, "d": 16},
+)
+def grouped(Q, K, V, W):
+    """Grouped heads, a bias by distance, and a second result."""
+    far = W * (nk.index("q") - nk.index("x")) * 0.01
+    S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5 - far
+    keys = nk.dilated(31, 0, 4, **LINE)
+    P = nk.softmax(S, over="x", keys=keys)
+    return nk.contract(P, V, over="x"), nk.reduce(S, "logsumexp", over="x", keys=keys)
+
+
+@nk.diagram("h q d, h x d, h x d, h q x -> h q d", sizes={"h": 2, "q": 4096, "x": 4096, "d": 16})
+def with_matrix(Q, K, V, B):
+    """A bias that is read along the diagonal of its residues."""
+    S = nk.contract(Q, K, over="d") + B
+    P = nk.softmax(S, over="x", keys=nk.neighborhood(32, dilation=3, **LINE))
+    return nk.contract(P, V, over="x")
+
+
+@nk.diagram(
+    "h q d, h x d, h x d, h p -> h q d",
+    sizes={"h": 2, "q": 4096, "x": 4096, "d": 16, "p": 201},
+)
+def with_table(Q, K, V, B):
+    """A bias that is looked up by distance."""
+    S = nk.contract(Q, K, over="d") + nk.take(B, p=nk.index("x") - nk.index("q") + 100)
+    P = nk.softmax(S, over="x", keys=nk.neighborhood(32, dilation=3, **LINE))
+    return nk.contract(P, V, over="x")
+
+
+@nk.diagram("h t d -> h t d", sizes={"h": 2, "t": 4096, "d": 16})
+def itself(X):
+    """One tensor for queries, keys and values, and a causal test beside the key set."""
+    Y = nk.rename(X, t="x")
+    S = nk.where(nk.index("x") <= nk.index("t"), nk.contract(X, Y, over="d"), -1.0)
+    P = nk.softmax(S, over="x", keys=nk.neighborhood(32, dilation=3, queries="t", keys="x"))
+    return nk.contract(P, Y, over="x")
+
+
+PLANNED = [
+    (line(nk.dilated(60, 30, 3, **LINE), 8192), {}),
+    (line(nk.neighborhood(65, 5, 3, True, **LINE), 8192), {}),
+    (line(nk.strided(4, **LINE, local=False), 8192), {}),
+    (grouped, {}),
+    (with_matrix, {}),
+    (with_table, {"p": 201}),
+    (itself, {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("diagram", "more"),
+    PLANNED,
+    ids=["window", "causal", "strided", *(d.name for d, _ in PLANNED[3:])],
+)
+def test_planned_kernels(diagram: nk.Diagram, more: Mapping[str, int]) -> None:
+    """Long axes are split; at sizes that the step divides, and at others."""
+    plan = nk.derive(diagram, dtype="fp32")
+    assert [m.rule for m in plan.trail].count("split") == 1
+    q = "t" if "t" in diagram.axes else "q"
+    for size in (240, 251):
+        holds(plan, {"x": size, q: size} | more)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        nk.neighborhood((5, 5), dilation=(2, 3), **PLANE),
+        nk.neighborhood((5, 7), (1, 3), (1, 3), (True, False), **PLANE),
+        nk.neighborhood((5, 5), (2, 5), (3, 2), (False, True), **PLANE),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("layout", [(12, 24), (17, 22)])
+def test_two_axes(keys: nk.KeySet, layout: tuple[int, int]) -> None:
+    a, b = layout
+    diagram = plane(keys, *(max(n, 15) for n in layout))
+    plan = planned(diagram, {"a": 4, "b": 4, "x": 4, "y": 4})
+    holds(plan, {"a": max(a, 15), "x": max(a, 15), "b": b, "y": b})
+
+
+@pytest.mark.parametrize(
+    ("keys", "size", "tiles"),
+    [
+        # The residues from 1 on have no query in the last group.
+        (nk.neighborhood(12, 12, 5, **LINE), 81, {"q": 16, "x": 16}),
+        (nk.dilated(3, 1, 4, **LINE), 33, {"q": 1, "x": 1}),
+        (nk.dilated(3, 1, 4, **LINE) & nk.blocked(8, 1, **LINE), 33, {"q": 8, "x": 4}),
+        (nk.dilated(3, 1, 5, **LINE), 3, {"q": 2, "x": 4}),
+        (nk.strided(3, **LINE, local=False), 49, {"q": 16, "x": 16}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("streamed", [True, False])
+def test_last_groups_and_tiles_of_one(
+    keys: nk.KeySet, size: int, tiles: Mapping[str, int], streamed: bool
+) -> None:
+    diagram = line(keys, size)
+    plan = planned(diagram, tiles, streamed)
+    sizes = {"h": 2, "q": size, "x": size, "d": 16}
+    holds(plan, sizes)
+    rng = np.random.default_rng(0)
+    arrays = {t: rng.normal(size=(2, size, 16)) for t in "QKV"}
+    kernel = plan.kernels[0].choice.kernel
+    ran = execute(kernel, arrays, sizes, plan.kernels[0].tiles)
+    assert np.allclose(ran.outputs["O"], diagram.evaluate(*arrays.values()), rtol=1e-12)
+    assert {key: 4 * n for key, n in ran.moved.items()} == plan.kernels[0].bytes
+
+
+def test_boxes_are_read_by_address() -> None:
+    """A tensor descriptor would read past the end of the shorter residues."""
+    plan = nk.derive(line(nk.dilated(60, 30, 3, **LINE), 8192))
+    assert plan.kernels[0].choice.kernel.splits
+    assert not plan.with_descriptors().kernels[0].program.boxes
+
+
+# --- what it saves ------------------------------------------------------------------------------
+
+
+def test_kernels_visit_the_tiles_of_the_simulator() -> None:
+    for k, s, d, causal, size in [(9, 1, 3, False, 70), (8, 4, 4, False, 67), (7, 3, 5, True, 64)]:
+        plan = planned(line(nk.neighborhood(k, s, d, causal, **LINE), size), {"q": 4, "x": 4})
+        check = nk.simulate(
+            size, kernel_size=k, stride=s, dilation=d, is_causal=causal, q_tile=4, kv_tile=4,
+            kv_tiling="dynamic",
+        )  # fmt: skip
+        agrees(plan, check)
+    keys = nk.neighborhood((5, 4), (2, 1), (2, 3), (False, True), **PLANE)
+    plan = planned(plane(keys, 21, 23), {"a": 4, "b": 2, "x": 2, "y": 4})
+    check = nk.simulate(
+        (21, 23), kernel_size=(5, 4), stride=(2, 1), dilation=(2, 3), is_causal=(False, True),
+        q_tile=(4, 2), kv_tile=(2, 4), kv_tiling="dynamic",
+    )  # fmt: skip
+    agrees(plan, check)
+
+
+def agrees(plan: Plan, check: Any) -> None:
+    choice = plan.kernels[0].choice
+    (box,) = counted(choice.kernel, choice.sizes, choice.tiles)
+    assert (int(box.tiles.sum()), int(box.whole.sum())) == (check.visited, check.full)
+
+
+def test_a_split_kernel_reads_a_fraction() -> None:
+    """H away from borders: the hull of a window has the gaps, too."""
+    keys = nk.dilated(5, 3, 3, **LINE)
+    start = Derivation.start(line(keys, 8192))
+    whole = start.stream("x").group("h", "q")
+    split = start.split().stream("x_div_3").group("h", "q_div_3", "q_mod_3")
+    assert str(whole.H) == "4*d*h*q + 48*d*h*q/g_q"
+    assert str(split.H) == "4*d*h*q + 16*d*h*q/g_q_div_3"
+    assert str(split.M) == "2*d*g_h*g_q_div_3 + 2*d*g_h*s_x_div_3"
+    assert split.cost.flops == start.stream("x").group("h", "q").cost.flops
+
+
+def test_the_faster_way_is_taken() -> None:
+    for size, steps in ((128, 0), (8192, 1)):
+        diagram, place = line(nk.dilated(20, 20, 3, **LINE), size), machine("h100")
+        ready, sizes = prepare(diagram), diagram.check_sizes({})
+        found = {0: set[float](), 1: set[float]()}
+        for kernel in labellings("attention", ready.outputs, ready.names, sizes):
+            choice = best_tiles(kernel, sizes, "bf16", place)
+            if choice is not None:
+                found[int(bool(kernel.splits))].add(choice.time.seconds)
+        plan = nk.derive(diagram)
+        assert int(bool(plan.kernels[0].choice.kernel.splits)) == steps
+        assert plan.seconds == min(found[steps]) < min(found[1 - steps])
+
+
+# --- by hand ------------------------------------------------------------------------------------
+
+
+def test_a_split_is_a_move() -> None:
+    diagram = plane(nk.neighborhood((5, 5), dilation=(2, 3), **PLANE), 64, 64)
+    start = Derivation.start(diagram)
+    made = start.split("y").split("x").stream("x_div_2 y_div_3").group(b_div_3=8)
+    assert made.labels.split == (("b y", 3), ("a x", 2))
+    assert [str(m).split(":")[0] for m in made.trail if m.rule == "split"] == [
+        "split b y = 3", "split a x = 2",
+    ]  # fmt: skip
+    assert "b = 3 b_div_3 + b_mod_3 and y = 3 y_div_3 + b_mod_3" in str(made.trail)
+    assert replayed(diagram, made.trail).trail == made.trail
+    labels = made.trail.replay()
+    assert labels == {diagram.name: made.labels}
+    assert made.trail.invert(labels) == {diagram.name: Labels()}
+    one = made.undo().undo().undo().undo()
+    assert one.labels == replace(Labels(), expanded=made.labels.expanded, split=(("b y", 3),))
+    assert one.stream("x y_div_3").kernel.stream.axes == ("x", "y_div_3")
+    both = start.split()
+    assert [m.argument for m in both.legal()][:3] == ["h", "a_div_2", "a_mod_2"]
+    trail = nk.derive(line(nk.dilated(60, 30, 3, **LINE), 8192)).trail
+    assert trail.invert(trail.replay()) == {"attention": Labels()}
+
+
+def test_what_cannot_be_split_says_why() -> None:
+    start = Derivation.start(line(nk.dilated(5, 3, 3, **LINE), 64))
+    with pytest.raises(Refusal, match="split x is refused at attention: x is cut already"):
+        start.stream("x").split("x")
+    with pytest.raises(Refusal, match="split q is refused at attention: q is no key axis"):
+        start.split("q")
+    with pytest.raises(InputError, match=r"attention has no axis 'q'; known: .*q_div_3"):
+        start.split("x").group("q")
+    plain = Derivation.start(line(nk.sliding(5, 3, **LINE), 64))
+    with pytest.raises(Refusal, match="split is refused at attention: no key set is dilated"):
+        plain.split()
+    union = Derivation.start(line(nk.strided(4, **LINE), 64))
+    with pytest.raises(Refusal, match=r"split x .* queries see keys of other residues"):
+        union.split("x")

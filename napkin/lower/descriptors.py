@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.cost.levels import held
 from napkin.derive.kernel import Kernel
-from napkin.diagram.node import Node, inside_sums, postorder
+from napkin.diagram.node import Node, factors, inside_sums, over, postorder
 
 MIN_CAPABILITY = 90
 """Compute capability of the first GPUs with the Tensor Memory Accelerator."""
@@ -29,21 +29,29 @@ def readings(
     kernel: Kernel, tiles: Mapping[str, int], dims: Sequence[Sequence[str]], item_bytes: int
 ) -> dict[Node, tuple[str, ...]]:
     """The readings that descriptors can serve, with the axes of their tensors in memory order:
-    operands of products that are read chunk by chunk."""
+    operands of products, by themselves, that are read chunk by chunk."""
     operands = {t for t, _ in held(kernel).streamed_operands}
     out: dict[Node, tuple[str, ...]] = {}
     for access in kernel.reads:
         alone = sum(a.tensor == access.tensor for a in kernel.reads) == 1
-        alone = alone and _only_in_products(access.leaf, kernel)
+        alone = alone and _alone(access.leaf, kernel, tiles)
         if alone and access.tensor in operands and _boxed(access.leaf, tiles, dims, item_bytes):
             out[access.leaf] = access.leaf.axes
     return out
 
 
-def _only_in_products(leaf: Node, kernel: Kernel) -> bool:
-    """Whether nothing but sums of products reads a tile: it then never leaves shared memory."""
+def _alone(leaf: Node, kernel: Kernel, tiles: Mapping[str, int]) -> bool:
+    """Whether a tile is an operand of products as it is, and nothing else: it then never leaves
+    shared memory for registers in another layout."""
     inside = inside_sums(kernel.terms)
-    return all(n.op == "mul" and n in inside for n in postorder(kernel.terms) if leaf in n.args)
+    for n in postorder(kernel.terms):
+        if leaf in n.args and not (n.op == "mul" and n in inside):
+            return False
+        if n.op == "sum" and leaf in factors(n.args[0]):
+            reduced = {a for a in over(n) if tiles[a] > 1}
+            if sum(bool(reduced & set(p.axes)) for p in factors(n.args[0])) != 2:
+                return False
+    return True
 
 
 def _boxed(

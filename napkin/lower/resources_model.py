@@ -90,21 +90,23 @@ class Model:
         self._late(roots)
 
     def _barriers(self, roots: Sequence[Node]) -> Iterator[int]:
-        """Slots of each ring of barriers: boxes that one product reads arrive together, but one
-        that is turned in registers is waited for by itself."""
+        """Slots of each ring of barriers: boxes that one product reads arrive together, but a left
+        operand that mma.sync takes transposed is waited for before the right one is asked for."""
         seen: set[Node] = set()
         for n in self._within(roots):
             dot = self.homes.dot(n)
-            together: set[int] = set()
-            for side in (0, 1) if dot else ():
-                for p in dot.sides[side]:
-                    if p in self.homes.boxes and p in self.rings and p not in seen:
-                        seen.add(p)
-                        if self.homes.unit(dot) != "wgmma" and dot.turned(side):
-                            yield self.rings[p]
-                        else:
-                            together.add(self.rings[p])
-            yield from together
+            if dot is None:
+                continue
+            fresh = [
+                [p for p in parts if p in self.homes.boxes and p not in seen] for parts in dot.sides
+            ]
+            left, right = ({self.rings[p] for p in x if p in self.rings} for x in fresh)
+            if self.homes.unit(dot) != "wgmma" and dot.turned(0):
+                yield from left
+                yield from right
+            else:
+                yield from left | right
+            seen.update(fresh[0], fresh[1])
 
     def _alignment(self, leaf: Node, roots: Sequence[Node]) -> int:
         """Alignment of a chunk's ring."""
@@ -226,8 +228,8 @@ class Model:
         if start is not None:
             self._visit(start)
             self._convert(start, dot.node)
-        for side in (0, 1):
-            size, held = self._staged(dot, side)
+        staged = [self._staged(dot, side) for side in (0, 1)]
+        for side, (size, held) in enumerate(staged):
             if held:
                 since = ready[side]
                 made = Buffer(since, since, size, self._operand_alignment(dot, side))
@@ -237,17 +239,19 @@ class Model:
                     self.buffers.append(made._replace(last=self.now + 1))
             elif size:
                 self.buffers.append(Buffer(ready[side], ready[side], size, SCRATCH, scratch=True))
-        self._stay(dot)
+        self._stay(dot, after=staged[0][1] and not dot.turned(1))
         self._tick()
 
-    def _stay(self, dot: Dot) -> None:
+    def _stay(self, dot: Dot, after: bool) -> None:
         """Boxes without a ring stay until the product where it reads them from shared memory:
-        wgmma does, and mma.sync loads the right operand after the left."""
+        wgmma does, and mma.sync loads a right operand that is a matrix in memory `after` the left
+        one."""
+        wgmma = self.homes.unit(dot) == "wgmma"
         for side in (0, 1):
             for p in dot.sides[side]:
-                wgmma = self.homes.unit(dot) == "wgmma"
-                flat = len(self.program.boxes.get(p, ())) == 2 and not dot.turned(side)
-                if p in self.boxes and (wgmma or (side == 1 and flat and self._staged(dot, 0)[1])):
+                *outer, rows, columns = [1, 1, *(self.program.tiles[a] for a in p.axes)]
+                flat = max(outer) == 1 < min(rows, columns)
+                if p in self.boxes and (wgmma or (side == 1 and after and flat)):
                     at = self.boxes[p]
                     self.buffers[at] = self.buffers[at]._replace(last=self.now + 1)
 

@@ -67,12 +67,17 @@ class _Gap:
 
 def placed_bytes(buffers: Sequence[Buffer]) -> int:
     """Bytes of shared memory for buffers that are in use as they say."""
+    return max((at + b.size for at, b in placed(buffers)), default=0)
+
+
+def placed(buffers: Sequence[Buffer]) -> list[tuple[int, Buffer]]:
+    """The address of each buffer that takes memory, in the order in which they are placed."""
     order = sorted((b for b in buffers if b.size), key=lambda b: (b.scratch, b.first))
     order.sort(key=lambda b: -b.size)
     at = _lowest(order)
     while clashes := _clashes(order, at):
         _raise(order, at, clashes)
-    return max((a + b.size for a, b in zip(at, order, strict=True)), default=0)
+    return list(zip(at, order, strict=True))
 
 
 def _aligned(address: int, b: Buffer) -> int:

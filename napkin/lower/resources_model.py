@@ -169,9 +169,13 @@ class Model:
 
     def _convert(self, a: Node, n: Node) -> None:
         """Bring an argument to the layout in which `n` is computed."""
-        # Outside loops a conversion is moved before the cast to float32.
-        bits = self.tensors.bits(a) if is_read(a) and not self.inside else 32
+        bits = self.tensors.bits(a) if is_read(a) else 32
         self._move(a, self.homes.work(n), self.homes.work_dims(n), bits)
+        have, want = self.homes.home(a), self.homes.home(n)
+        loaded = is_read(a) and self.inside and a in self.moving and a not in self.rings
+        if loaded and have and want and self.homes.shape(a) == self.homes.shape(n):
+            # What a chunk is added to goes on in both layouts.
+            self._take(convert_bytes(want, have, 32, self.capability))
 
     def _move(self, a: Node, want: Layout | None, dims: Sequence[int], bits: int) -> None:
         """Bring `a` to its part of a layout over `dims`."""

@@ -40,7 +40,7 @@ def forced(diagram, small, big, tiles, warps, stages):
     k = p.kernels[0]
     t = dict(k.choice.tiles) | tiles
     c = replace(k.choice, tiles=t, sizes=big, warps=warps, stages=stages)
-    return replace(p, kernels=(replace(k, choice=c),), sizes=big).with_descriptors()
+    return replace(p, kernels=(replace(k, choice=c),), sizes=big)
 
 
 def reference(dims, layout, kw, Q, K, V, n=64):

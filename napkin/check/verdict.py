@@ -168,7 +168,8 @@ def check(
 
     Args:
         sizes: run at these sizes only; by default at sizes that divide the tiles, at primes, with
-            an input transposed in memory, and with a batch axis weaved in.
+            an input transposed in memory, with a batch axis weaved in, and with boxes that reach
+            past the end of a tensor
         seed: of the random inputs.
         resources: whether to compile for each architecture as well.
         progress: called with a text, and how many steps of how many are done.

@@ -8,11 +8,14 @@ keeps the plain loads beside (CUDA Programming Guide, Tensor Memory Accelerator)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from napkin.cost.levels import held
-from napkin.derive.kernel import Kernel
+from napkin.derive.terms import is_read
 from napkin.diagram.node import Node, inside_sums, postorder
+from napkin.lower.program import Program
+from napkin.lower.resources_dot import dot_of
 
 MIN_CAPABILITY = 90
 """Compute capability of the first GPUs with the Tensor Memory Accelerator."""
@@ -25,33 +28,40 @@ ROW_BYTES = 16
 """Bytes that a box's rows, and a tensor's strides, are multiples of."""
 
 
-def readings(
-    kernel: Kernel, tiles: Mapping[str, int], dims: Sequence[Sequence[str]], item_bytes: int
-) -> dict[Node, tuple[str, ...]]:
-    """The readings that descriptors can serve, with the axes of their tensors in memory order:
-    operands of products that are read chunk by chunk."""
-    operands = {t for t, _ in held(kernel).streamed_operands}
-    out: dict[Node, tuple[str, ...]] = {}
+def described(program: Program, item_bytes: int) -> Program:
+    """The program with operands of `item_bytes` bytes a value read in boxes, where descriptors can
+    serve them: operands of products, by themselves, that are read chunk by chunk."""
+    kernel = program.kernel
+    streamed = {t for t, _ in held(kernel).streamed_operands}
+    alone = _operands(program)
+    boxes: dict[Node, tuple[str, ...]] = {}
     for access in kernel.reads:
-        alone = sum(a.tensor == access.tensor for a in kernel.reads) == 1
-        alone = alone and _only_in_products(access.leaf, kernel)
+        once = sum(a.tensor == access.tensor for a in kernel.reads) == 1
+        chosen = once and access.tensor in streamed and access.leaf in alone
         # A box would reach past the last residue's end.
-        alone = alone and not kernel.ragged.keys() & set(access.leaf.axes)
-        if alone and access.tensor in operands and _boxed(access.leaf, tiles, dims, item_bytes):
-            out[access.leaf] = access.leaf.axes
-    return out
+        chosen = chosen and not kernel.ragged.keys() & set(access.leaf.axes)
+        if chosen and _boxed(access.leaf, program, item_bytes):
+            boxes[access.leaf] = access.leaf.axes
+    return replace(program, boxes=boxes, described=item_bytes) if boxes else program
 
 
-def _only_in_products(leaf: Node, kernel: Kernel) -> bool:
-    """Whether nothing but sums of products reads a tile: it then never leaves shared memory."""
-    inside = inside_sums(kernel.terms)
-    return all(n.op == "mul" and n in inside for n in postorder(kernel.terms) if leaf in n.args)
+def _operands(program: Program) -> set[Node]:
+    """Readings that are whole operands of products, and read by sums only. A factor of an operand
+    goes through registers, in a layout that loads choose better."""
+    inside = inside_sums(program.roots)
+    whole: set[Node] = set()
+    other: set[Node] = set()
+    for n in postorder(program.roots):
+        dot = dot_of(program, n)
+        for parts in dot.sides if dot else ():
+            (whole if len(parts) == 1 else other).update(parts)
+        if not (n.op == "sum" or (n.op == "mul" and n in inside)):
+            other.update(n.args)
+    return {n for n in whole - other if is_read(n)}
 
 
-def _boxed(
-    leaf: Node, tiles: Mapping[str, int], dims: Sequence[Sequence[str]], item_bytes: int
-) -> bool:
-    axes = leaf.axes
+def _boxed(leaf: Node, program: Program, item_bytes: int) -> bool:
+    axes, tiles = leaf.axes, program.tiles
     if leaf.args:  # at addresses of its own for every value
         return False
     if not axes or len(axes) > MAX_RANK or any(tiles[a] > MAX_BOX for a in axes):
@@ -59,7 +69,8 @@ def _boxed(
     if tiles[axes[-1]] * item_bytes < ROW_BYTES:
         return False
     # The box must be the tile as it lies in memory.
-    place = [(d, group.index(a)) for a in axes for d, group in enumerate(dims) if a in group]
+    places = {a: (d, i) for d, group in enumerate(program.dims) for i, a in enumerate(group)}
+    place = [places[a] for a in axes if a in places]
     return place == sorted(place)
 
 

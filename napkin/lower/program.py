@@ -18,7 +18,6 @@ from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.taking import read_axes
 from napkin.lower.base2 import in_base_two
-from napkin.lower.descriptors import readings
 from napkin.lower.masks import masked
 from napkin.lower.words import OUTSIDE, in_words
 
@@ -56,7 +55,7 @@ class Program:
         loops: the loops, pass by pass.
         tails: outputs computed after the loops.
         fills: what is stored last in slots without a key, by output.
-        boxes: the readings that a tensor descriptor can serve, with their axes in memory order.
+        boxes: the readings that tensor descriptors serve, with their axes in memory order.
         described: bytes of a value of those.
     """
 
@@ -98,12 +97,8 @@ class Program:
         return (*inside, *self.tails.values(), *self.fills.values())
 
 
-def build(kernel: Kernel, tiles: Mapping[str, int], described: int = 0) -> Program:
-    """The loop program of a kernel for given tile sizes.
-
-    Args:
-        described: bytes of a value where operands may be read through tensor descriptors; else 0.
-    """
+def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
+    """The loop program of a kernel for given tile sizes."""
     tiled = [a for a in kernel.axes if tiles[a] > 1]
     s, seen = kernel.stream, kernel.visits
     # Lanes past the keys of a visit lie outside the key set, whose test tells them apart.
@@ -138,8 +133,7 @@ def build(kernel: Kernel, tiles: Mapping[str, int], described: int = 0) -> Progr
     roots += [*ends.values(), *fills.values()]
     constants = tuple(_constants(roots))
     dims = _classes(kernel, tiled, list(postorder(roots)))
-    boxes = readings(kernel, tiles, dims, described) if described else {}
-    return Program(kernel, dict(tiles), dims, loops, ends, constants, boxes, described, fills)
+    return Program(kernel, dict(tiles), dims, loops, ends, constants, fills=fills)
 
 
 def moving_terms(program: Program) -> set[Node]:

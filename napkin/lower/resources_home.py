@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from napkin.cost.traffic import ITEM_BYTES
-from napkin.derive.kernel import tensor_of
+from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.lower.descriptors import MIN_CAPABILITY, fits
@@ -66,19 +66,41 @@ class Tensors:
     def _values(
         self, tensor: str, axes: Sequence[str], warps: int, placed: bool = False
     ) -> tuple[int, list[int]]:
-        """Values that one thread loads at once, and the dimensions from the contiguous one; one
-        value where each has an address of its own."""
+        """Values that one thread loads at once, and the dimensions from the contiguous one. Where
+        each value has an address of its own, threads take them as those of a tile of that shape."""
         dims = list(self.program.shape_of(axes))
         order = list(range(len(dims)))[::-1]
         if not axes or self.program.tiles[axes[-1]] == 1:
             return 1, order
+        if placed:
+            return self._beside(dims, warps), order
         fast = next(i for i, d in enumerate(dims) if axes[-1] in self.program.dims[d])
         order = [fast, *(i for i in order if i != fast)]
-        if placed or not self.aligned(axes):
+        if not self.aligned(axes):
             return 1, order
         share = max(1, self.program.span(dims) // (warps * LANES))
         widest = WIDEST // self.bits_of(tensor)
         return min(widest, share, self.program.extent(dims[fast])), order
+
+    def _beside(self, dims: Sequence[int], warps: int) -> int:
+        """The most values that a thread loads or stores at once of tiles of the same shape, with
+        the same dimension contiguous."""
+        kernel = self.program.kernel
+        shape = [self.program.extent(d) for d in dims]
+        stores = [
+            *self.program.tails.items(),
+            *(e for x in self.program.loops for e in x.emits.items()),
+        ]
+        scattered = {name for name, n in stores if n.op == "scatter"}
+        alike = [(a.tensor, a.leaf.axes) for a in kernel.reads if not a.leaf.args]
+        alike += [(o.name, tile_axes(o)) for o in kernel.outputs if o.name not in scattered]
+        most = 1
+        for tensor, axes in alike:
+            mine = self.program.shape_of(axes)
+            if [self.program.extent(d) for d in mine] == shape:
+                count, order = self._values(tensor, axes, warps)
+                most = max(most, count if order[0] == len(mine) - 1 else 1)
+        return most
 
     def layout(self, tensor: str, axes: Sequence[str], warps: int, placed: bool = False) -> Layout:
         """The layout in which a tile is loaded or stored: coalesced; `placed` where each value has

@@ -12,6 +12,13 @@ from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_w
 from napkin.lower.resources_dot import Dot
 from napkin.lower.resources_home import Homes, Tensors, narrowed
 from napkin.lower.resources_layout import LANES, Layout, transposed
+from napkin.lower.resources_place import (
+    PLAIN,
+    SCRATCH,
+    Buffer,
+    placed_bytes,
+    swizzled_alignment,
+)
 from napkin.lower.resources_walk import arguments, invariants, rings, within
 
 BARRIER = 8
@@ -19,10 +26,7 @@ BARRIER = 8
 
 
 class Model:
-    """Walks a program once; `peak` is the answer.
-
-    Times are counted in operations. A buffer is (first, last, bytes), both ends included.
-    """
+    """Walks a program once; `peak` is the answer. Times are counted in operations."""
 
     def __init__(
         self, program: Program, tensors: Tensors, capability: int, warps: int, stages: int
@@ -32,15 +36,16 @@ class Model:
         self.moving = moving_terms(program)
         self.homes = Homes(program, tensors, capability, warps, self.moving)
         self.now = 0
-        self.buffers: list[tuple[int, int, int]] = []
+        self.buffers: list[Buffer] = []
         self.done: dict[Node, int] = {}
         self.rings: dict[Node, int] = {}
-        self.kept: dict[tuple[Node, int], tuple[tuple[Node, ...], int, int]] = {}
-        self.held: dict[tuple[tuple[Node, ...], int, int], int] = {}
+        self.boxes: dict[Node, int] = {}  # those without a ring, by their place in `buffers`
+        self.kept: list[tuple[tuple[Node, ...], Buffer]] = []
+        self.held: dict[tuple[tuple[Node, ...], Buffer], int] = {}
         self.inside = False
 
     def peak(self) -> int:
-        """The most bytes taken at once."""
+        """Bytes of shared memory."""
         program = self.program
         for loop in program.loops:
             for n in invariants((*loop.steps.values(), *loop.emits.values()), self.moving):
@@ -49,11 +54,8 @@ class Model:
             self._loop(i)
         for name, n in program.tails.items():
             self._store(name, n)
-        self.buffers += [(since, end, size) for (_, since, size), end in self.held.items()]
-        ends = {last for _, last, _ in self.buffers}
-        return max(
-            (sum(size for a, b, size in self.buffers if a <= t <= b) for t in ends), default=0
-        )
+        self.buffers += [b._replace(last=end) for (_, b), end in self.held.items()]
+        return placed_bytes(self.buffers)
 
     # --- time -------------------------------------------------------------------------------
 
@@ -61,11 +63,10 @@ class Model:
         self.now += 1
         return self.now
 
-    def _take(self, size: int, since: int | None = None) -> None:
-        """`size` bytes now, or since an earlier operation."""
+    def _take(self, size: int) -> None:
+        """`size` bytes for one operation."""
         now = self._tick()
-        if size:
-            self.buffers.append((now if since is None else since, now, size))
+        self.buffers.append(Buffer(now, now, size, SCRATCH, scratch=True))
 
     def _loop(self, index: int) -> None:
         loop = self.program.loops[index]
@@ -78,25 +79,57 @@ class Model:
             self._store(name, n)
         end = self._tick()
         for leaf, slots in self.rings.items():
-            self.buffers.append((start, end, slots * self._bytes(leaf)))
-        self.buffers.append((start, end, self._barriers(roots)))
+            size = slots * self._bytes(leaf)
+            self.buffers.append(Buffer(start, end, size, self._alignment(leaf, roots)))
+        for slots in self._barriers(roots):
+            self.buffers.append(Buffer(start, end, BARRIER * slots))
         # An operand from before the loops is held once for all of them.
-        self.held |= dict.fromkeys(self.kept.values(), end)
-        self.inside, self.rings, self.done = False, {}, before
+        self.held |= dict.fromkeys(self.kept, end)
+        self.inside, self.rings, self.boxes, self.done = False, {}, {}, before
         self.kept.clear()
         self._late(roots)
 
-    def _barriers(self, roots: Sequence[Node]) -> int:
-        """Boxes that one product reads arrive together: a barrier for each slot of theirs."""
-        groups: dict[Node, int] = {}
-        alone = False
+    def _barriers(self, roots: Sequence[Node]) -> Iterator[int]:
+        """Slots of each ring of barriers: boxes that one product reads arrive together, but a left
+        operand that mma.sync takes transposed is waited for before the right one is asked for."""
+        seen: set[Node] = set()
         for n in self._within(roots):
             dot = self.homes.dot(n)
-            for p in (*dot.sides[0], *dot.sides[1]) if dot else ():
-                if p in self.homes.boxes:
-                    groups[n] = max(groups.get(n, 0), self.rings.get(p, 0))
-                    alone = alone or p not in self.rings
-        return BARRIER * (sum(groups.values()) or alone)
+            if dot is None:
+                continue
+            fresh = [
+                [p for p in parts if p in self.homes.boxes and p not in seen] for parts in dot.sides
+            ]
+            left, right = ({self.rings[p] for p in x if p in self.rings} for x in fresh)
+            if self.homes.unit(dot) != "wgmma" and dot.turned(0):
+                yield from left
+                yield from right
+            else:
+                yield from left | right
+            seen.update(fresh[0], fresh[1])
+
+    def _alignment(self, leaf: Node, roots: Sequence[Node]) -> int:
+        """Alignment of a chunk's ring."""
+        if leaf in self.homes.boxes:
+            return self._swizzled(leaf)
+        for n in self._within(roots):
+            dot = self.homes.dot(n)
+            if dot is not None and self.homes.unit(dot) == "wgmma":
+                for side in (0, 1):
+                    if leaf in dot.sides[side] and len(dot.sides[side]) == 1:
+                        return self._operand_alignment(dot, side)
+        return PLAIN
+
+    def _swizzled(self, leaf: Node) -> int:
+        tiles = self.program.tiles
+        return swizzled_alignment([tiles[a] for a in leaf.axes], self.tensors.bits(leaf) // 8)
+
+    def _operand_alignment(self, dot: Dot, side: int) -> int:
+        """Alignment of an operand in shared memory."""
+        if self.homes.unit(dot) != "wgmma":
+            return PLAIN
+        shape = [self.program.extent(d) for d in dot.spans[side]]
+        return swizzled_alignment(shape, self.homes.bits(dot) // 8)
 
     def _bytes(self, leaf: Node) -> int:
         return self.program.span(self.homes.shape(leaf)) * self.tensors.bits(leaf) // 8
@@ -129,18 +162,26 @@ class Model:
             if n.op in REDUCTIONS:
                 self._reduce(n)
         self.done[n] = self._tick()
+        if n in self.homes.boxes and n not in self.rings:
+            self.boxes[n] = len(self.buffers)
+            self.buffers.append(Buffer(self.now, self.now, self._bytes(n), self._swizzled(n)))
+            self.buffers.append(Buffer(self.now, self.now, BARRIER))
 
     def _convert(self, a: Node, n: Node) -> None:
         """Bring an argument to the layout in which `n` is computed."""
-        # Outside loops a conversion is moved before the cast to float32.
-        bits = self.tensors.bits(a) if is_read(a) and not self.inside else 32
+        bits = self.tensors.bits(a) if is_read(a) else 32
         self._move(a, self.homes.work(n), self.homes.work_dims(n), bits)
+        have, want = self.homes.home(a), self.homes.home(n)
+        loaded = is_read(a) and self.inside and a in self.moving and a not in self.rings
+        if loaded and have and want and self.homes.shape(a) == self.homes.shape(n):
+            # What a chunk is added to goes on in both layouts.
+            self._take(convert_bytes(want, have, 32, self.capability))
 
     def _move(self, a: Node, want: Layout | None, dims: Sequence[int], bits: int) -> None:
         """Bring `a` to its part of a layout over `dims`."""
         have, mine = self.homes.home(a), self.homes.shape(a)
-        if have is None or want is None or a in self.rings:
-            return  # a ring is read in any layout
+        if have is None or want is None or a in self.rings or a in self.boxes:
+            return  # read from shared memory in any layout
         if is_read(a) and self.program.span(mine) < self.warps * LANES:
             return  # so little is loaded again, in the layout that is wanted
         self._take(convert_bytes(have, narrowed(want, dims, mine), bits, self.capability))
@@ -180,22 +221,43 @@ class Model:
     def _product(self, dot: Dot, start: Node | None) -> None:
         ready: list[int] = []
         for side in (0, 1):
-            parts = dot.sides[side]
             self._operand(dot, side)
+        for parts in dot.sides:
             same = len(parts) == 1 and (is_read(parts[0]) or self.homes.bits(dot) == 32)
-            ready.append(self.done.get(parts[0], self.now) if same else self._tick())
+            since = self.done.get(parts[0], self.now)
+            # A tile does not move over the wait for a box.
+            crossed = any(since < self.buffers[at].first for at in self.boxes.values())
+            late = crossed and any(p in self.moving for p in parts)
+            ready.append(since if same and not late else self._tick())
         if start is not None:
             self._visit(start)
             self._convert(start, dot.node)
-        for side in (0, 1):
-            size, held = self._staged(dot, side)
-            if size and held and self.inside and not self._moves(dot, side):
-                self.kept[dot.node, side] = tuple(dot.sides[side]), ready[side], size
-            elif size and held:
-                self.buffers.append((ready[side], self.now + 1, size))
+        staged = [self._staged(dot, side) for side in (0, 1)]
+        for side, (size, held) in enumerate(staged):
+            if held:
+                since = ready[side]
+                made = Buffer(since, since, size, self._operand_alignment(dot, side))
+                if self.inside and not self._moves(dot, side):
+                    self.kept.append((tuple(dot.sides[side]), made))
+                else:
+                    self.buffers.append(made._replace(last=self.now + 1))
             elif size:
-                self.buffers.append((ready[side], ready[side], size))
+                self.buffers.append(Buffer(ready[side], ready[side], size, SCRATCH, scratch=True))
+        self._stay(dot, after=staged[0][1] and not dot.turned(1))
         self._tick()
+
+    def _stay(self, dot: Dot, after: bool) -> None:
+        """Boxes without a ring stay until the product where it reads them from shared memory:
+        wgmma does, and mma.sync loads a right operand that is a matrix in memory `after` the left
+        one."""
+        wgmma = self.homes.unit(dot) == "wgmma"
+        for side in (0, 1):
+            for p in dot.sides[side]:
+                *outer, rows, columns = [1, 1, *(self.program.tiles[a] for a in p.axes)]
+                flat = max(outer) == 1 < min(rows, columns)
+                if p in self.boxes and (wgmma or (side == 1 and after and flat)):
+                    at = self.boxes[p]
+                    self.buffers[at] = self.buffers[at]._replace(last=self.now + 1)
 
     def _operand(self, dot: Dot, side: int) -> None:
         """Compute an operand, in its own layout or in the one that the product wants."""
@@ -217,8 +279,9 @@ class Model:
 
     def _once(self, leaf: Node) -> None:
         """Pass a tile without a ring through shared memory as it is loaded."""
-        if leaf not in self.rings:
-            self.buffers.append((self.done[leaf], self.done[leaf], self._bytes(leaf)))
+        if leaf not in self.rings and leaf not in self.boxes:
+            now = self.done[leaf]
+            self.buffers.append(Buffer(now, now, self._bytes(leaf)))
 
     def _wanted(self, dot: Dot, side: int) -> Layout | None:
         """The layout of an operand's tile that a product takes from registers, if it does."""
@@ -235,7 +298,7 @@ class Model:
         parts, unit = dot.sides[side], self.homes.unit(dot)
         size = self.program.span(dot.spans[side]) * self.homes.bits(dot) // 8
         alone = len(parts) == 1 and is_read(parts[0]) and dot.flat
-        if alone and parts[0] in self.rings:
+        if alone and (parts[0] in self.rings or parts[0] in self.boxes):
             return 0, False
         into, source = self._wanted(dot, side), self.homes.side(dot, side)
         if into is None or (unit == "wgmma" and alone):

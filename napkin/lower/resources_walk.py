@@ -78,7 +78,8 @@ def rings(homes: Homes, roots: Sequence[Node], stages: int) -> dict[Node, int]:
     out: dict[Node, int] = {}
     for leaf in found:
         wide = leaf in homes.boxes or homes.tensors.width(leaf, homes.warps) >= NARROWEST
-        if leaf in homes.moving and leaf not in turned and wide:
+        turns = leaf in turned and leaf not in homes.boxes
+        if leaf in homes.moving and not turns and wide:
             alone = leaf in straight and leaf not in indirect
             out[leaf] = stages - 1 + alone
     return out

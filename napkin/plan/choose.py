@@ -25,6 +25,7 @@ from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes, spec_of
 from napkin.diagram.node import Kind, Node, inside_sums, over, postorder
 from napkin.errors import Refusal
+from napkin.lower.descriptors import MIN_CAPABILITY, described
 from napkin.lower.program import build
 from napkin.lower.resources import shared_bytes
 
@@ -143,18 +144,32 @@ def best_tiles(
 ) -> Choice | None:
     """The best tiles for a labelled kernel, or None if none fits.
 
-    The search estimates shared memory from operands alone; the choice is held to the full model.
+    The search estimates shared memory from operands alone; the choice is held to the full model,
+    with the operands as they lie and, where descriptors serve them, by addresses too.
     """
     search = _Search(kernel, sizes, dtype, machine)
+    item = described_bytes(dtype, machine)
     for choice in sorted(search.choices(), key=lambda c: c.rank)[:TRIED]:
-        program = build(kernel, choice.tiles, choice.described)
+        plain = build(kernel, choice.tiles)
+        boxed = described(plain, item) if item else plain
+        programs = [boxed, plain] if boxed.boxes else [plain]
         for stages in range(choice.stages, 0, -1):
-            shared = shared_bytes(
-                program, search.dtypes, machine.arch, choice.warps, stages, search.sizes
+            shared, *other = (
+                shared_bytes(p, search.dtypes, machine.arch, choice.warps, stages, search.sizes)
+                for p in programs
             )
-            if shared <= machine.shared_per_block:
-                return replace(choice, stages=stages, shared=shared)
+            if max(shared, *other, 0) <= machine.shared_per_block:
+                return replace(choice, stages=stages, shared=shared, described=boxed.described)
     return None
+
+
+def described_bytes(dtype: str, machine: Machine) -> int:
+    """Bytes of a value of operands that tensor descriptors may serve; 0 where none does.
+
+    Products of float32 are computed by multiply-add on registers, to which a box is no shortcut.
+    """
+    item = ITEM_BYTES[dtype]
+    return item if machine.capability >= MIN_CAPABILITY and item == 2 else 0
 
 
 def storage(kernel: Kernel, dtype: str) -> dict[str, str]:

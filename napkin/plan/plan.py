@@ -14,14 +14,15 @@ from napkin.cost.bound import Term
 from napkin.cost.levels import held, register_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.model import Cost
-from napkin.cost.traffic import ITEM_BYTES, Direction, Traffic
+from napkin.cost.traffic import Direction, Traffic
 from napkin.derive.kernel import leaves, tensor_of
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.taking import table_of
-from napkin.lower.descriptors import MIN_CAPABILITY
+from napkin.lower.descriptors import described
 from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
+from napkin.lower.resources_home import Tensors
 from napkin.lower.write import Written, write
 from napkin.plan.choose import Choice, storage
 
@@ -101,9 +102,11 @@ class PlannedKernel:
         Args:
             arrays: tensors by name, of which the key set may read some (documents, say).
             boxed: whether chunks are read through tensor descriptors, in whole boxes; by default
-                where the machine has them.
+                as row-major tensors of these sizes are.
         """
-        boxes = self.program.boxes if boxed is not False else {}
+        if boxed is None:
+            boxed = self._describable(sizes)
+        boxes = self.program.boxes if boxed else {}
         own = {leaf: tensor_of(leaf) for leaf in leaves(self.choice.kernel.terms)}
         bind = None
         if arrays is not None:
@@ -113,10 +116,16 @@ class PlannedKernel:
         sizes = self.choice.kernel.sized(sizes)
         return self.H.bytes(sizes, self.tiles, self.dtypes, bind, whole)
 
+    def _describable(self, sizes: Mapping[str, int]) -> bool:
+        """Whether descriptors serve row-major tensors of these sizes."""
+        tensors = Tensors(self.program, self.dtypes, sizes)
+        return all(map(tensors.described, self.program.boxes))
+
     @cached_property
     def program(self) -> Program:
         """The loop program."""
-        return build(self.choice.kernel, self.tiles, self.choice.described)
+        made = build(self.choice.kernel, self.tiles)
+        return described(made, self.choice.described) if self.choice.described else made
 
     @cached_property
     def written(self) -> Written:
@@ -244,17 +253,10 @@ class Plan:
             "kernels": [_kernel_json(k) for k in self.kernels],
         }
 
-    def with_descriptors(self) -> Plan:
-        """The plan with chunks of 16-bit operands read through tensor descriptors where a machine
-        has them (from Hopper on) and a tensor lies in memory as they need.
-
-        Faster on Hopper by a tenth or more; its shared memory is predicted without the padding
-        that aligns several loops' buffers and barriers.
-        """
-        item = ITEM_BYTES[self.dtype]
-        if self.machine.capability < MIN_CAPABILITY or item != 2:
-            return self
-        made = [replace(k, choice=replace(k.choice, described=item)) for k in self.kernels]
+    def without_descriptors(self) -> Plan:
+        """The plan with every operand read by addresses, as it is where a tensor does not lie in
+        memory as descriptors need."""
+        made = [replace(k, choice=replace(k.choice, described=0)) for k in self.kernels]
         return replace(self, kernels=tuple(made))
 
     def check(self, **settings: Any) -> Any:

@@ -31,18 +31,22 @@ class Case:
 
 def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     """The runs of a check: the given sizes, or tiles that divide, primes, a transposed input and
-    a batch axis."""
+    a batch axis; where tensor descriptors serve operands, boxes that reach past the end too."""
     if sizes is not None:
         return [Case("as asked", plan.diagram.check_sizes({**plan.sizes, **sizes}))]
     even = {a: _even(plan, a) for a in plan.sizes}
     ragged = {a: _ragged(plan, a) for a in plan.sizes}
+    rows = _rows(plan)
+    cut = {a: even[a] if a in rows else ragged[a] for a in even}
     even = _past_windows(plan, _tied(plan, even))
     ragged = _past_windows(plan, _tied(plan, ragged), prime=True)
+    cut = _past_windows(plan, _tied(plan, cut), prime=True)
     batch = BATCH
     while batch in plan.diagram.axes:
         batch += "_"
     return [
         Case("divides", even),
+        *([Case("boxes past the end", cut)] if rows and cut != even else []),
         Case("primes", ragged),
         Case("transposed", ragged, transposed=True),
         Case(
@@ -51,6 +55,12 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
             weave=batch,
         ),
     ]
+
+
+def _rows(plan: Plan) -> set[str]:
+    """The axes along which the tensors that descriptors serve are contiguous."""
+    rows = {axes[-1] for k in plan.kernels for axes in k.program.boxes.values()}
+    return rows | {plan.same_size[a] for a in rows if a in plan.same_size}
 
 
 def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:

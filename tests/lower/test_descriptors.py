@@ -20,17 +20,49 @@ def plan(dtype: str = "bf16", on: str = "h100") -> nk.Plan:
 
 
 def test_values_and_bytes() -> None:
-    made = plan().with_descriptors()
+    made = plan()
     assert "K.load(" in made.source
     verdict = made.check(resources=False)
     assert verdict.ok, str(verdict)
+    # Both ways of reading were run: boxes, some past the end, and addresses.
+    moved = {r.case: r.counted for r in verdict.traffic if r.tensor == "K"}
+    assert "boxes past the end" in moved
+    assert "transposed" in moved
+
+
+def test_boxes_and_addresses_move_different_bytes() -> None:
+    # A box brings the keys beyond those that the set's test lets through.
+    made = plan()
+    (boxed,), (plain,) = made.kernels, made.without_descriptors().kernels
+    assert boxed.bytes["K", "read"] > plain.bytes["K", "read"]
+    assert boxed.bytes_at(made.sizes, boxed=False) == plain.bytes
+
+
+def test_sizes_that_no_descriptor_serves() -> None:
+    # Rows of 60 values are 120 bytes: not a multiple of 16.
+    (k,) = plan().kernels
+    sizes = {"q": 96, "x": 96, "d": 60}
+    assert k.bytes_at(sizes) == k.bytes_at(sizes, boxed=False)
+    assert k.bytes_at(sizes) != k.bytes_at(sizes, boxed=True)
 
 
 @pytest.mark.parametrize(("dtype", "on"), [("fp32", "h100"), ("bf16", "a100")])
 def test_where_there_are_none(dtype: str, on: str) -> None:
-    made = plan(dtype, on)
-    assert made.with_descriptors() is made
+    assert "DESCRIPTORS" not in plan(dtype, on).source
 
 
-def test_a_plan_reads_by_addresses_unless_asked() -> None:
-    assert "DESCRIPTORS" not in plan().source
+def test_by_addresses_on_request() -> None:
+    assert "DESCRIPTORS" not in plan().without_descriptors().source
+
+
+@nk.diagram("n d, d, d m -> n m")
+def scaled(X: Any, G: Any, W: Any) -> Any:
+    return nk.contract(X, G, W, over="d")
+
+
+def test_factors_of_an_operand_are_read_by_addresses() -> None:
+    made = nk.derive(scaled, on="h100", sizes={"n": 512, "d": 512, "m": 512})
+    tensors = {str(leaf.params[0]) for k in made.kernels for leaf in k.program.boxes}
+    assert tensors == {"W"}
+    verdict = made.check()
+    assert verdict.ok, str(verdict)

@@ -200,7 +200,9 @@ class _Search:
         for g in groups:
             for c in chunks:
                 tiles = {a: 1 for a in self.kernel.axes} | g | c
-                lanes = share(self.kernel, self.sizes, tiles)[0] * self._waste(tiles)
+                lanes = share(self.kernel, self.sizes, tiles)[0] * self._waste(
+                    tiles, self.kernel.axes
+                )
                 key = math.prod(g.values()), math.prod(c.values())
                 best.setdefault(key, []).append((lanes, g | c))
         kept = [sorted(found, key=lambda f: f[0])[:SHAPES] for found in best.values()]
@@ -266,9 +268,8 @@ class _Search:
             t.values(self.sizes, tiles) * ITEM_BYTES[self.dtypes[t.tensor]] for t in self.parts
         )
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
-        waste = self._waste(tiles)
         for c in self.counts:
-            work[c.pipe] += c.number(self.sizes, tiles) * waste
+            work[c.pipe] += c.number(self.sizes, tiles) * self._waste(tiles, c.axes)
         groups = math.prod(-(-self.sizes[a] // tiles[a]) for a in self.kernel.group)
         # A thread takes some registers whatever it computes: about 32 of 4 bytes.
         taken = max(registers * 4 // 3, warps * 32 * 128)
@@ -313,10 +314,10 @@ class _Search:
             total += size * again
         return total
 
-    def _waste(self, tiles: Mapping[str, int]) -> float:
-        """Lanes computed over lanes wanted: padded tiles do work that nobody reads."""
+    def _waste(self, tiles: Mapping[str, int], axes: Sequence[str]) -> float:
+        """Lanes computed over lanes wanted along `axes`: padded tiles do work that nobody reads."""
         waste = 1.0
-        for a in self.kernel.axes:
+        for a in axes:
             if a in self.kernel.slots:
                 continue
             size = self.sizes[a]

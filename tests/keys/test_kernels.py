@@ -320,3 +320,39 @@ def test_a_table_of_relative_positions_on_a_plane() -> None:
     plan.check(
         sizes={"q0": 11, "q1": 14, "x0": 11, "x1": 14, "d": 16}, resources=False
     ).raise_if_wrong()
+
+
+# --- whole numbers -------------------------------------------------------------------------------
+
+WHOLE = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
+
+
+@pytest.mark.parametrize("how", WHOLE)
+def test_whole_numbers_stay_whole(how: str) -> None:
+    @nk.diagram("q x:int -> q:int", sizes={"q": 64, "x": 512})
+    def reduced(X):
+        return nk.reduce(X, how, over="x", keys=nk.sliding(3, 0, "q", "x"))
+
+    X = np.random.default_rng(0).integers(-9, 10, size=(40, 40))
+    wanted = [WHOLE[how](row[max(0, i - 3) : i + 1]) for i, row in enumerate(X)]
+    for found in (reduced.evaluate(X), nk.derive(reduced)(X)):
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_counts_and_the_whole_number_of_nothing() -> None:
+    """A sum of conditions counts; a maximum of no whole number is the least one of 32 bits."""
+
+    @nk.diagram("q x:int -> q:int, q:int", sizes={"q": 64, "x": 512})
+    def counted(X):
+        seen = nk.sliding(3, 0, "q", "x", at=nk.index("q") - 5)
+        return (
+            nk.reduce(X > 0, "sum", over="x", keys=seen),
+            nk.reduce(X, "max", over="x", keys=seen),
+        )
+
+    X = np.random.default_rng(1).integers(-9, 10, size=(30, 30))
+    rows = [row[max(0, i - 8) : max(0, i - 4)] for i, row in enumerate(X)]
+    for count, top in (counted.evaluate(X), nk.derive(counted)(X)):
+        assert count.tolist() == [int((r > 0).sum()) for r in rows]
+        assert top.tolist() == [int(r.max()) if len(r) else -(2**31) for r in rows]

@@ -32,8 +32,6 @@ from napkin.diagram.language import (
     Array,
     abs,
     cast,
-    contract,
-    cumsum,
     erf,
     exp,
     gelu,
@@ -41,19 +39,17 @@ from napkin.diagram.language import (
     log,
     maximum,
     minimum,
-    reduce,
     rename,
     rsqrt,
     sigmoid,
     silu,
     size,
-    softmax,
-    sort,
     sqrt,
     take,
     tanh,
     where,
 )
+from napkin.diagram.reductions import contract, cumsum, reduce, softmax, sort
 from napkin.diagram.trace import diagram
 from napkin.errors import InputError, NapkinError, Refusal
 

@@ -83,21 +83,37 @@ class Count:
 
 
 def counts(kernel: Kernel) -> tuple[Count, ...]:
-    """Every operation of a kernel; a second pass over the stream computes again."""
+    """Every operation of a kernel; a second pass over the stream computes again, but what neither
+    carries the streamed axes nor reads a state is computed before the loops, once."""
     s = kernel.stream
     blocks = [[*(x.step for x in p.states), *(e.node for e in p.emits)] for p in s.passes]
     blocks.append([e.node for e in s.tails])
     out: list[Count] = []
+    held = set[Node]()
     for i, roots in enumerate(blocks):
         streamed = s.axes if i < len(s.passes) else ()
         roots = [n.args[0] if n.op == "scatter" else n for n in roots]
         inside = inside_sums(roots)
         # Addresses are not counted, whatever they are computed from.
         reads = {n for n in postorder(roots) if is_read(n)}
+        moving = _moving(roots, kernel)
         for n in postorder(roots, reads):
-            if not is_read(n) and not n.constant and n not in inside:
-                out += _counts(n, kernel, streamed)
+            if is_read(n) or n.constant or n in inside or n in held:
+                continue
+            out += _counts(n, kernel, streamed if n in moving else ())
+            if n not in moving:
+                held.add(n)
     return tuple(out)
+
+
+def _moving(roots: Iterable[Node], kernel: Kernel) -> set[Node]:
+    """The terms that change from chunk to chunk."""
+    out = set[Node]()
+    for n in postorder(roots):
+        here = n.op == "state" or kernel.stream.carried((*n.axes, *over(n)))
+        if here or not out.isdisjoint(n.args):
+            out.add(n)
+    return out
 
 
 def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Count]:

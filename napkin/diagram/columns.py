@@ -18,7 +18,7 @@ from napkin.diagram.expand import expanded as expanded_nodes
 from napkin.diagram.infer import rebuilt
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.listing import assign_names, text
-from napkin.diagram.node import LEAVES, MOVES, Node, over, postorder
+from napkin.diagram.node import LEAVES, MOVES, Node, over, postorder, union_axes
 from napkin.diagram.operators import POINTWISE
 from napkin.errors import InputError
 
@@ -186,11 +186,11 @@ def validate(diagram: Diagram) -> None:
             if n not in diagram.inputs:
                 fail(n, "this array is no input of the diagram; add it to the signature")
         for axis in over(n):
-            if axis not in n.args[0].axes:
+            if axis not in union_axes(n.args):
                 fail(
                     n,
                     f"{n.op} over {axis!r}, but its argument has axes "
-                    f"'{' '.join(n.args[0].axes)}'; reduce over one of those",
+                    f"'{' '.join(union_axes(n.args))}'; reduce over one of those",
                 )
         if n.op not in LEAVES:
             wanted = rebuilt(n, n.args).axes

@@ -5,13 +5,14 @@ Each rule is an identity; nothing here knows what the result will be used for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import cast
 
-from napkin.diagram.infer import along, pointwise, renamed
+from napkin.diagram.infer import Parts, along, part_of, parts_of, pointwise, renamed
 from napkin.diagram.keys.slots import Slots, read_slots, slots_of, spread
 from napkin.diagram.keys.terms import from_arguments, spec_of
-from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, over, postorder, rewrite
+from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, postorder, rewrite
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.taking import take, taken_axes
 
@@ -21,32 +22,39 @@ def count(axes: tuple[str, ...]) -> Node:
     return along("sum", node("ones", params=(axes,), axes=axes, kind="int"), axes)
 
 
-def shifted(x: Node, axes: tuple[str, ...]) -> tuple[Node, Node]:
-    """The maximum of `x` over `axes`, and exp(x - maximum), which stays in range."""
-    if x.kind != "real":  # no whole number lies as far below all others as FLOOR
-        x = pointwise("cast", (x,), ("fp32",))
-    top = along("max", x, axes, (FLOOR,))
-    return top, pointwise("exp", (pointwise("sub", (x, top)),))
+def shifted(parts: Parts) -> tuple[Node, list[Node]]:
+    """The maximum of all arrays, and exp(x - maximum) of each, which stays in range."""
+    # No whole number lies as far below all others as FLOOR.
+    real = [x if x.kind == "real" else pointwise("cast", (x,), ("fp32",)) for x, _ in parts]
+    tops = [along("max", x, axes, (FLOOR,)) for x, (_, axes) in zip(real, parts, strict=True)]
+    top = reduce(lambda a, b: pointwise("maximum", (a, b)), tops)
+    return top, [pointwise("exp", (pointwise("sub", (x, top)),)) for x in real]
 
 
-def _softmax(x: Node, axes: tuple[str, ...]) -> Node:
-    _, weights = shifted(x, axes)
-    total = along("sum", weights, axes)
+def _total(weights: Sequence[Node], parts: Parts) -> Node:
+    sums = [along("sum", w, axes) for w, (_, axes) in zip(weights, parts, strict=True)]
+    return reduce(lambda a, b: pointwise("add", (a, b)), sums)
+
+
+def _softmax(parts: Parts, which: int) -> Node:
+    _, weights = shifted(parts)
+    total = _total(weights, parts)
     # A row without a single finite score has total 0: its weights are 0, not 0/0.
     empty = pointwise("equal", (total, number(0)))
-    return pointwise("div", (weights, pointwise("where", (empty, number(1.0), total))))
+    return pointwise("div", (weights[which], pointwise("where", (empty, number(1.0), total))))
 
 
-def _logsumexp(x: Node, axes: tuple[str, ...]) -> Node:
-    top, weights = shifted(x, axes)
-    return pointwise("add", (top, pointwise("log", (along("sum", weights, axes),))))
+def _logsumexp(parts: Parts, _: int) -> Node:
+    top, weights = shifted(parts)
+    return pointwise("add", (top, pointwise("log", (_total(weights, parts),))))
 
 
-def _mean(x: Node, axes: tuple[str, ...]) -> Node:
+def _mean(parts: Parts, _: int) -> Node:
+    ((x, axes),) = parts
     return pointwise("div", (along("sum", x, axes), count(axes)))
 
 
-RULES: dict[str, Callable[[Node, tuple[str, ...]], Node]] = {
+RULES: dict[str, Callable[[Parts, int], Node]] = {
     "softmax": _softmax,
     "logsumexp": _logsumexp,
     "mean": _mean,
@@ -61,7 +69,7 @@ def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         rule = RULES.get(old.op)
         if rule:
-            return rule(args[0], over(old))
+            return rule(parts_of(old, args), part_of(old))
         if old.op == "rename":
             return sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
         if old.op == "spread":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from napkin.diagram.node import (
     COMPOSITES,
@@ -81,6 +82,45 @@ def along(op: str, x: Node, axes: tuple[str, ...], extra: tuple[Param, ...] = ()
     return node(op, (x,), (axes, *extra), kept, kind)
 
 
+Parts = Sequence[tuple[Node, tuple[str, ...]]]
+"""Arrays that a composite joins, and the axes that each is reduced along."""
+
+
+def jointly(op: str, parts: Parts, which: int = 0) -> Node:
+    """The composite `op` over arrays that share one maximum and one sum, each along axes of its
+    own; of softmax it is the weights of array `which`.
+
+    Raises:
+        InputError: as `along`, or an array keeps an axis along which another is reduced.
+    """
+    if len(parts) == 1:
+        return along(op, *parts[0])
+    kept = [along("logsumexp", n, gone).axes for n, gone in parts]
+    for i, (_, gone) in enumerate(parts):
+        for axis in gone:
+            j = next((j for j, k in enumerate(kept) if axis in k), None)
+            if j is not None:
+                raise InputError(
+                    f"{op} of {len(parts)} arrays: array {i + 1} goes over {axis!r}, which array "
+                    f"{j + 1} keeps; add it to over[{j}], or rename one of the two"
+                )
+    every = [a for k in kept for a in k]
+    if op == "softmax":
+        every = [*parts[which][0].axes, *every]
+    params = (*(gone for _, gone in parts), which)
+    return node(op, [n for n, _ in parts], params, dict.fromkeys(every), "real")
+
+
+def parts_of(n: Node, args: Sequence[Node] = ()) -> Parts:
+    """The arrays of a composite (or others in their place), each with its axes."""
+    return tuple(zip(args or n.args, cast("tuple[tuple[str, ...], ...]", n.params), strict=False))
+
+
+def part_of(n: Node) -> int:
+    """Which of its arrays a composite has the weights of."""
+    return cast(int, n.params[-1]) if len(n.args) > 1 else 0
+
+
 def renamed(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
     """`x` read with some axes under other names (the same values, the same sizes)."""
     table = dict(names)
@@ -91,7 +131,9 @@ def rebuilt(old: Node, args: tuple[Node, ...]) -> Node:
     """The operator of `old` on other arguments, inferred again."""
     if old.op in LEAVES:
         return node(old.op, args, old.params, old.axes, old.kind) if args else old
-    if old.op in REDUCTIONS or old.op in COMPOSITES or old.op in SCANS:
+    if old.op in COMPOSITES:
+        return jointly(old.op, parts_of(old, args), part_of(old))
+    if old.op in REDUCTIONS or old.op in SCANS:
         axes = old.params[0]
         assert isinstance(axes, tuple)
         return along(old.op, args[0], axes, old.params[1:])

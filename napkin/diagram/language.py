@@ -1,7 +1,8 @@
-"""The user's language: arrays with named axes, and the operators on them.
+"""The user's language: arrays with named axes, and the pointwise operators on them.
 
 Inside a function that `nk.diagram` traces, arrays are `Array` objects: arithmetic and comparison
-align by axis name, reductions name the axes that they remove, and nothing speaks of positions.
+align by axis name, reductions (`napkin.diagram.reductions`) name the axes that they remove, and
+nothing speaks of positions.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from napkin.diagram import infer, taking
+from napkin.diagram import taking
 from napkin.diagram.infer import DTYPES, pointwise, renamed
-from napkin.diagram.keys.keyset import KeySet, attached
 from napkin.diagram.node import Node, node, number
 from napkin.diagram.signature import axis_names
 from napkin.errors import InputError, did_you_mean
@@ -153,109 +153,6 @@ def _power(base: object, exponent: object) -> Array:
 
 def _reciprocal(x: Array) -> Array:
     return 1.0 / x
-
-
-def _over(names: str | Iterable[str]) -> tuple[str, ...]:
-    text = names if isinstance(names, str) else " ".join(names)
-    return axis_names(text, f"over='{text}'")
-
-
-_LEFT_OUT: dict[str, float | bool] = {
-    "sum": 0.0,
-    "max": -math.inf,
-    "min": math.inf,
-    "prod": 1.0,
-    "logsumexp": -math.inf,
-    "any": False,
-    "all": True,
-}
-"""What a position outside a key set counts as."""
-
-
-def contract(*arrays: Operand, over: str) -> Array:
-    """The product of `arrays`, aligned by axis name, summed over the axes named in `over`.
-
-    Raises:
-        InputError: an axis of `over` is on none of the arrays.
-    """
-    if not arrays:
-        raise InputError("contract needs at least one array")
-    product = lifted(arrays[0])
-    for other in arrays[1:]:
-        product = pointwise("mul", (product, lifted(other)))
-    return Array(infer.along("sum", product, _over(over)))
-
-
-def _any(x: Node, axes: tuple[str, ...]) -> Node:
-    seen = infer.along("max", pointwise("where", (x, number(1), number(0))), axes, (0.0,))
-    return pointwise("greater", (seen, number(0)))
-
-
-def _all(x: Node, axes: tuple[str, ...]) -> Node:
-    seen = infer.along("min", pointwise("where", (x, number(1), number(0))), axes, (1.0,))
-    return pointwise("greater", (seen, number(0)))
-
-
-_REDUCE: dict[str, Callable[[Node, tuple[str, ...]], Node]] = {
-    "sum": lambda x, axes: infer.along("sum", x, axes),
-    "max": lambda x, axes: infer.along("max", x, axes, (-math.inf,)),
-    "min": lambda x, axes: infer.along("min", x, axes, (math.inf,)),
-    "prod": lambda x, axes: infer.along("prod", x, axes),
-    "mean": lambda x, axes: infer.along("mean", x, axes),
-    "logsumexp": lambda x, axes: infer.along("logsumexp", x, axes),
-    "any": _any,
-    "all": _all,
-}
-
-
-def reduce(x: Operand, how: str, over: str | Iterable[str], keys: KeySet | None = None) -> Array:
-    """`x` reduced over the axes named in `over`; `how` is sum, max, min, prod, mean, logsumexp,
-    any or all.
-
-    Args:
-        keys: the positions that count; the others are left out (see `napkin.diagram.keys`).
-
-    Raises:
-        InputError: `how` is not a reduction, or `x` lacks an axis, or does not fit `keys`.
-    """
-    if how not in _REDUCE:
-        raise InputError(f"reduce {how!r} is not a reduction; {did_you_mean(how, _REDUCE)}")
-    axes, body = _over(over), lifted(x)
-    if keys is None:
-        return Array(_REDUCE[how](body, axes))
-    seen = attached(keys, body, axes)
-    if how == "mean":
-        total = infer.along("sum", pointwise("where", (seen, body, number(0.0))), axes)
-        return Array(pointwise("div", (total, infer.along("sum", seen, axes))))
-    return Array(_REDUCE[how](pointwise("where", (seen, body, number(_LEFT_OUT[how]))), axes))
-
-
-def softmax(x: Operand, over: str | Iterable[str], keys: KeySet | None = None) -> Array:
-    """exp(x) / sum of exp(x) over the axes named in `over`, stabilised by the maximum.
-
-    A row whose scores are all -inf gets weights 0.
-
-    Args:
-        keys: the key set of every query: other keys get weight 0 (see `napkin.diagram.keys`).
-
-    Raises:
-        InputError: `x` lacks an axis, or does not fit `keys`.
-    """
-    axes, body = _over(over), lifted(x)
-    if keys is not None:
-        infer.along("softmax", body, axes)  # says which axis is missing before `keys` does
-        body = pointwise("where", (attached(keys, body, axes), body, number(-math.inf)))
-    return Array(infer.along("softmax", body, axes))
-
-
-def cumsum(x: Operand, along: str) -> Array:
-    """Running sums of `x` along one axis, which the result keeps."""
-    return Array(infer.along("cumsum", lifted(x), _over(along)))
-
-
-def sort(x: Operand, along: str) -> Array:
-    """`x` sorted upwards along one axis, which the result keeps."""
-    return Array(infer.along("sort", lifted(x), _over(along)))
 
 
 def size(axis: str) -> Array:

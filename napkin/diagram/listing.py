@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from napkin.diagram.infer import part_of, parts_of
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import LEAVES, MOVES, Node, over, postorder
+from napkin.diagram.node import COMPOSITES, LEAVES, MOVES, Node, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.taking import take_text, taken_axes
 
@@ -95,6 +96,11 @@ def _expression(n: Node, inner: list[str], names: Mapping[Node, str]) -> str:
         return f"{n.op}({inner[0]}, {inner[1]}, {way})"
     if n.op == "scatter":
         return inner[0]
+    if len(inner) > 1 and n.op in COMPOSITES:
+        along = [" ".join(axes) for _, axes in parts_of(n)]
+        each = [f"{t} over {axes}" for t, axes in zip(inner, along, strict=True)]
+        which = f"[{part_of(n)}]" if n.op == "softmax" else ""
+        return f"{n.op}({', '.join(each)}){which}"
     if n.op not in POINTWISE:
         return f"{n.op}({inner[0]}, over {' '.join(over(n))})"
     row = POINTWISE[n.op]

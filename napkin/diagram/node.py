@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Literal, cast
 
 Kind = Literal["real", "int", "bool"]
 Param = object  # strings, numbers and tuples of them: hashable, compared by value
@@ -40,7 +40,9 @@ WRAPPERS = frozenset({"mask"})
 """Operators of lowered terms: `params` say which lanes of a tile hold no value."""
 
 COMPOSITES = frozenset({"softmax", "logsumexp", "mean"})
-"""Operators over axes that stand for several simpler ones; `napkin.diagram.expand` opens them."""
+"""Operators over axes that stand for several simpler ones; `napkin.diagram.expand` opens them.
+`params` has the axes of each argument: one maximum and one sum may go over several arrays, of which
+a last parameter then says whose weights are meant."""
 
 SCANS = frozenset({"cumsum", "sort"})
 """Operators that mix along an axis and keep it."""
@@ -122,7 +124,10 @@ def in_kind(value: float, kind: Kind) -> float:
 
 def over(n: Node) -> tuple[str, ...]:
     """The axes a reduction, composite or scan works along; () for any other node."""
-    if n.op in REDUCTIONS or n.op in COMPOSITES or n.op in SCANS:
+    if n.op in COMPOSITES:
+        each = cast("tuple[tuple[str, ...], ...]", n.params[: len(n.args)])
+        return tuple(dict.fromkeys(axis for axes in each for axis in axes))
+    if n.op in REDUCTIONS or n.op in SCANS:
         first = n.params[0]
         assert isinstance(first, tuple)
         return first

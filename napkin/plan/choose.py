@@ -232,7 +232,7 @@ class _Search:
             shape = dict(zip(axes, values, strict=True))
             order = tuple(-n for n in values[::-1])
             found = best.setdefault(math.prod(values), [])
-            found.append((self._waste(shape), order))
+            found.append((self._waste(shape, axes), order))
         kept = [sorted(found)[:SHAPES] for found in best.values()]
         return [
             dict(zip(axes, (-n for n in order[::-1]), strict=True)) for f in kept for _, order in f
@@ -249,7 +249,7 @@ class _Search:
         for g in groups:
             for c in chunks:
                 tiles = {a: 1 for a in self.kernel.axes} | g | c
-                lanes = share(self.kernel, self.sizes, tiles)[0] * self._waste(g | c)
+                lanes = share(self.kernel, self.sizes, tiles)[0] * self._waste(tiles, [*g, *c])
                 key = math.prod(g.values()), math.prod(c.values())
                 best.setdefault(key, []).append((lanes, g | c))
         kept = [sorted(found, key=lambda f: f[0])[:SHAPES] for found in best.values()]
@@ -317,9 +317,8 @@ class _Search:
             t.values(self.sizes, tiles) * ITEM_BYTES[self.dtypes[t.tensor]] for t in self.parts
         )
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
-        waste = self._waste(tiles)
         for c in self.counts:
-            work[c.pipe] += c.number(self.sizes, tiles) * waste
+            work[c.pipe] += c.number(self.sizes, tiles) * self._waste(tiles, c.axes)
         groups = math.prod(-(-self.sizes[a] // tiles[a]) for a in self.kernel.group)
         # A thread takes some registers whatever it computes: about 32 of 4 bytes.
         taken = max(registers * 4 // 3, warps * 32 * 128)
@@ -365,11 +364,11 @@ class _Search:
             total += size * again
         return total
 
-    def _waste(self, tiles: Mapping[str, int]) -> float:
-        """Lanes computed over lanes wanted: padded tiles do work that nobody reads."""
+    def _waste(self, tiles: Mapping[str, int], axes: Sequence[str]) -> float:
+        """Lanes computed over lanes wanted along `axes`: padded tiles do work that nobody reads."""
         waste = 1.0
-        for a, tile in tiles.items():
-            size = self.sizes[a]
+        for a in axes:
+            size, tile = self.sizes[a], tiles[a]
             if a not in self.kernel.slots and size:
                 waste *= -(-size // tile) * tile / size
         return waste

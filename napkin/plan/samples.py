@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from napkin.diagram.keys.terms import boxes_of, spec_of
 from napkin.diagram.node import Node, postorder
+from napkin.errors import InputError
 from napkin.plan.plan import Plan, PlannedKernel
 
 BATCH = "batch"
@@ -31,9 +32,21 @@ class Case:
 
 def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     """The runs of a check: the given sizes, or tiles that divide, primes, a transposed input and
-    a batch axis; where tensor descriptors serve operands, boxes that reach past the end too."""
+    a batch axis; where tensor descriptors serve operands, boxes that reach past the end too.
+
+    Raises:
+        InputError: an axis that a kernel holds whole is larger than its tile.
+    """
     if sizes is not None:
-        return [Case("as asked", plan.diagram.check_sizes({**plan.sizes, **sizes}))]
+        asked = plan.diagram.check_sizes({**plan.sizes, **sizes})
+        for axis, size in asked.items():
+            whole = _roles(plan, axis)[1]
+            if 0 < whole < size:
+                raise InputError(
+                    f"{plan.name}: {axis}={size}, but a kernel of this plan holds {axis} whole in "
+                    f"{whole} lanes; derive the plan for the sizes it is checked at"
+                )
+        return [Case("as asked", asked)]
     even = {a: _even(plan, a) for a in plan.sizes}
     ragged = {a: _ragged(plan, a) for a in plan.sizes}
     rows = _rows(plan)

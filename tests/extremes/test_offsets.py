@@ -99,3 +99,69 @@ def test_a_wide_kernel_computes_the_same(ways: Any, rng: Any, name: str) -> None
             narrow = some.in_kernel(kernel, chunk)
             for a, b in zip(narrow, some.in_kernel(kernel, chunk, wide=True), strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+def windowed(dims: int, k: int = 3) -> nk.Diagram:
+    """Neighborhood attention over one axis or two, `[..., h, d]` in memory."""
+    q, x = (" ".join(f"{a}{i}" for i in range(dims)) for a in "qx")
+    sizes = {"h": 2, "d": 64} | dict.fromkeys(f"{q} {x}".split(), 4096 if dims == 1 else 64)
+
+    @nk.diagram(f"{q} h d, {x} h d, {x} h d -> {q} h d", sizes=sizes)
+    def windowed(Q, K, V):
+        S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
+        seen = nk.neighborhood([k] * dims, queries=q, keys=x)
+        return nk.contract(nk.softmax(S, over=x, keys=seen), V, over=x)
+
+    return windowed
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_a_layout_of_more_than_2_to_the_31_values(dims: int) -> None:
+    """Contiguous tensors of a window: 64 bits where the last value lies past 2**31, not before."""
+    plan = nk.derive(windowed(dims), dtype="bf16")
+    (kernel,) = plan.kernels
+    assert kernel.choice.kernel.visits is not None
+    assert "INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32" in plan.source
+    assert "tl.program_id(0).to(INDEX)" in plan.source
+
+    def decided(tokens: int) -> bool:
+        sizes = {"h": 2, "d": 64}
+        for a in kernel.choice.kernel.axes:
+            sizes.setdefault(a, tokens)
+        shape = [sizes[a] for a in plan.diagram.inputs[0].axes]
+        given = {t: contiguous(shape) for t in TENSORS}
+        return bool(launch_of(kernel, sizes, {}, given).constexprs["WIDE"])
+
+    least = 2**24 if dims == 1 else 2**12  # 2**24 tokens of 128 values
+    assert decided(least + 64)
+    assert not decided(least - 512)
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("name", ["Q", "K", "V"])
+def test_tokens_of_a_window_that_overflow_32_bits(dims: int, name: str, rng: Any) -> None:
+    """One token, and room for the next so far away that its offset needs 64 bits."""
+    diagram = windowed(dims, 1)
+    plan = nk.derive(diagram, dtype="fp16")
+    (kernel,) = plan.kernels
+    shape = (*[1] * dims, 1, 16)
+    sizes = dict.fromkeys(kernel.choice.kernel.axes, 1) | {"d": 16}
+    given = {t: to_device(rng.normal(size=shape), "fp16") for t in "QKV"}
+    lanes = [kernel.tiles[("q" if name == "Q" else "x") + str(i)] for i in range(dims)]
+    far = max(range(dims), key=lambda i: lanes[i])
+    apart = [16] * dims + [16, 1]
+    apart[far] = 2**31 // (lanes[far] - 1) + 1
+    data = as_strided(given[name].data, shape, [2 * n for n in apart])
+    given[name] = DeviceArray(data, "fp16")
+    wanted = diagram.evaluate(*(a.to_float64() for a in given.values()))
+    found = run_kernels(plan, given, sizes, {}).tensors["O"].to_float64()
+    np.testing.assert_allclose(found, wanted, atol=5e-3)
+
+    given["O"] = to_device(np.zeros(shape), "fp16")
+    call = launch_of(kernel, sizes, {}, {t: a.strides for t, a in given.items()})
+    assert call.constexprs["WIDE"]
+    narrow = replace(call, constexprs={**call.constexprs, "WIDE": False})
+    args = [given[narrow.tensors[a]] if a in narrow.tensors else narrow.scalars[a]
+            for a in narrow.order]  # fmt: skip
+    with pytest.raises(KernelError, match="int32 overflows"):
+        run(plan.source, kernel.name, (narrow.grid,), args, narrow.constexprs)

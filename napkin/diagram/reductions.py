@@ -1,0 +1,187 @@
+"""Reductions of the user's language: what works along axes that it names.
+
+Products that are summed, reductions by a monoid, softmax and logsumexp, over all positions of an
+axis or over those of a key set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import overload
+
+from napkin.diagram import infer
+from napkin.diagram.infer import pointwise
+from napkin.diagram.keys.keyset import KeySet, attached
+from napkin.diagram.language import Array, Operand, lifted
+from napkin.diagram.node import Kind, Node, in_kind, number
+from napkin.diagram.signature import axis_names
+from napkin.errors import InputError, did_you_mean
+
+
+def _over(names: str | Iterable[str]) -> tuple[str, ...]:
+    text = names if isinstance(names, str) else " ".join(names)
+    return axis_names(text, f"over='{text}'")
+
+
+def contract(*arrays: Operand, over: str) -> Array:
+    """The product of `arrays`, aligned by axis name, summed over the axes named in `over`.
+
+    Raises:
+        InputError: an axis of `over` is on none of the arrays.
+    """
+    if not arrays:
+        raise InputError("contract needs at least one array")
+    product = lifted(arrays[0])
+    for other in arrays[1:]:
+        product = pointwise("mul", (product, lifted(other)))
+    return Array(infer.along("sum", product, _over(over)))
+
+
+def _any(x: Node, axes: tuple[str, ...]) -> Node:
+    seen = infer.along("max", pointwise("where", (x, number(1), number(0))), axes, (0.0,))
+    return pointwise("greater", (seen, number(0)))
+
+
+def _all(x: Node, axes: tuple[str, ...]) -> Node:
+    seen = infer.along("min", pointwise("where", (x, number(1), number(0))), axes, (1.0,))
+    return pointwise("greater", (seen, number(0)))
+
+
+_REDUCE: dict[str, Callable[[Node, tuple[str, ...]], Node]] = {
+    "sum": lambda x, axes: infer.along("sum", x, axes),
+    "max": lambda x, axes: infer.along("max", x, axes, (-math.inf,)),
+    "min": lambda x, axes: infer.along("min", x, axes, (math.inf,)),
+    "prod": lambda x, axes: infer.along("prod", x, axes),
+    "mean": lambda x, axes: infer.along("mean", x, axes),
+    "any": _any,
+    "all": _all,
+}
+
+
+@overload
+def reduce(
+    x: Operand, how: str, over: str | Iterable[str], keys: KeySet | None = None
+) -> Array: ...
+@overload
+def reduce(
+    x: Sequence[Operand],
+    how: str,
+    over: str | Sequence[str],
+    keys: Sequence[KeySet | None] | None = None,
+) -> Array: ...
+def reduce(
+    x: Operand | Sequence[Operand],
+    how: str,
+    over: str | Iterable[str],
+    keys: KeySet | Sequence[KeySet | None] | None = None,
+) -> Array:
+    """`x` reduced over the axes named in `over`; `how` is sum, max, min, prod, mean, logsumexp,
+    any or all. The logsumexp of a list of arrays is one over all of them, as `softmax` has it.
+
+    Args:
+        keys: the positions that count; the others are left out (see `napkin.diagram.keys`).
+
+    Raises:
+        InputError: `how` is not a reduction, or `x` lacks an axis, or does not fit `keys`.
+    """
+    if how == "logsumexp":
+        return Array(infer.jointly(how, _parts(how, x, over, keys)))
+    if how not in _REDUCE:
+        known = did_you_mean(how, [*_REDUCE, "logsumexp"])
+        raise InputError(f"reduce {how!r} is not a reduction; {known}")
+    if isinstance(x, Sequence) or isinstance(keys, Sequence):
+        raise InputError(
+            f"reduce {how!r} goes over one array; logsumexp alone goes over several. Join the "
+            "results of two with arithmetic"
+        )
+    axes, body = _over(over), lifted(x)
+    if keys is None:
+        return Array(_REDUCE[how](body, axes))
+    seen = attached(keys, body, axes)
+    if how == "mean":
+        total = infer.along("sum", pointwise("where", (seen, body, number(0.0))), axes)
+        return Array(pointwise("div", (total, infer.along("sum", seen, axes))))
+    return Array(_REDUCE[how](pointwise("where", (seen, body, _left_out(how, body.kind))), axes))
+
+
+def _left_out(how: str, kind: Kind) -> Node:
+    """What a position outside a key set counts as, in the item type of what is reduced."""
+    value = {"max": -math.inf, "min": math.inf, "prod": 1.0, "all": 1.0}.get(how, 0.0)
+    if kind == "bool" or how in {"any", "all"}:
+        return number(value > 0)
+    return number(in_kind(value, kind))
+
+
+@overload
+def softmax(x: Operand, over: str | Iterable[str], keys: KeySet | None = None) -> Array: ...
+@overload
+def softmax(
+    x: Sequence[Operand], over: str | Sequence[str], keys: Sequence[KeySet | None] | None = None
+) -> tuple[Array, ...]: ...
+def softmax(
+    x: Operand | Sequence[Operand],
+    over: str | Iterable[str],
+    keys: KeySet | Sequence[KeySet | None] | None = None,
+) -> Array | tuple[Array, ...]:
+    """exp(x) / sum of exp(x) over the axes named in `over`, stabilised by the maximum.
+
+    A row whose scores are all -inf gets weights 0. Of a list of arrays it is one softmax over all
+    of them, with one maximum and one sum, and gives the weights of each: extra keys beside those of
+    a window are `P, R = softmax([S, T], over=["x", "a"], keys=[window, None])`.
+
+    Args:
+        over: the axes; of a list of arrays those of each, or of all.
+        keys: the key set of every query: other keys get weight 0 (see `napkin.diagram.keys`). Of a
+            list of arrays one for each, None for all keys.
+
+    Raises:
+        InputError: an array lacks an axis, or does not fit `keys`.
+    """
+    parts = _parts("softmax", x, over, keys)
+    if isinstance(x, Sequence):
+        return tuple(Array(infer.jointly("softmax", parts, i)) for i in range(len(parts)))
+    return Array(infer.jointly("softmax", parts))
+
+
+def _parts(
+    op: str,
+    x: Operand | Sequence[Operand],
+    over: str | Iterable[str],
+    keys: KeySet | Sequence[KeySet | None] | None,
+) -> list[tuple[Node, tuple[str, ...]]]:
+    """The bodies that a composite goes over, -inf outside their key sets, and the axes of each."""
+    if not isinstance(x, Sequence):
+        arrays, axes, sets = [x], [_over(over)], [keys]
+    else:
+        arrays = list(x)
+        each = [over] * len(arrays) if isinstance(over, str) else list(over)
+        axes = [_over(text) for text in each]
+        sets = [None] * len(arrays) if keys is None else keys
+    if not arrays:
+        raise InputError(f"{op} of no array; give at least one")
+    if not isinstance(sets, Sequence) or len({len(arrays), len(axes), len(sets)}) > 1:
+        raise InputError(
+            f"{op} of {len(arrays)} arrays: over=[...] and keys=[...] name axes and a key set for "
+            "each, with None for all keys"
+        )
+    out: list[tuple[Node, tuple[str, ...]]] = []
+    for array, gone, seen in zip(arrays, axes, sets, strict=True):
+        body = lifted(array)
+        infer.along(op, body, gone)  # says which axis is missing before `keys` does
+        if seen is not None:
+            if not isinstance(seen, KeySet):
+                raise InputError(f"{op}: keys={seen!r} is no key set of one array")
+            body = pointwise("where", (attached(seen, body, gone), body, number(-math.inf)))
+        out.append((body, gone))
+    return out
+
+
+def cumsum(x: Operand, along: str) -> Array:
+    """Running sums of `x` along one axis, which the result keeps."""
+    return Array(infer.along("cumsum", lifted(x), _over(along)))
+
+
+def sort(x: Operand, along: str) -> Array:
+    """`x` sorted upwards along one axis, which the result keeps."""
+    return Array(infer.along("sort", lifted(x), _over(along)))

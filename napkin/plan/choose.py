@@ -41,6 +41,9 @@ MAX_GROUP = 256
 FILL = 64
 """Slots without a key that are stored at once, at most."""
 
+SECTOR = 32
+"""Bytes that cross at once, at least."""
+
 SHAPES = 3
 """Shapes of a box of queries and keys that are priced, for each number of both."""
 
@@ -272,9 +275,9 @@ class _Search:
     def _priced(
         self, tiles: dict[str, int], warps: int, stages: int, shared: int, registers: int
     ) -> Choice:
-        inner = sum(
-            t.values(self.sizes, tiles) * ITEM_BYTES[self.dtypes[t.tensor]] for t in self.parts
-        )
+        values = [(t, t.values(self.sizes, tiles)) for t in self.parts]
+        inner = sum(n * ITEM_BYTES[self.dtypes[t.tensor]] for t, n in values)
+        crossing = sum(n * self._apart(t) for t, n in values)
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         waste = self._waste(tiles)
         for c in self.counts:
@@ -300,7 +303,7 @@ class _Search:
             self.machine,
             self.dtype,
             work,
-            inner,
+            crossing,
             self._outer(tiles, groups, resident),
             groups,
             resident,
@@ -309,6 +312,13 @@ class _Search:
             bool(self.held.streamed_operands),
         )
         return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
+
+    def _apart(self, t: Transfer) -> int:
+        """Bytes that cross for each value: where a tensor's last axis is split by residue, a
+        sector holds values of other residues, too."""
+        item = ITEM_BYTES[self.dtypes[t.tensor]]
+        step = self.sizes[t.axes[-1]] if t.axes and t.axes[-1] in self.kernel.residues else 1
+        return max(item, min(step * item, SECTOR))
 
     def _outer(self, tiles: Mapping[str, int], groups: int, resident: int) -> float:
         """Bytes from and to the outermost memory: each tensor once, and what a later pass reads

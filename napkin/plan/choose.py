@@ -18,8 +18,9 @@ from napkin.cost.time import Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
 from napkin.cost.visited import share
 from napkin.cost.work import Count, counts
+from napkin.derive.apart import apart
 from napkin.derive.kernel import Kernel, label, weaved
-from napkin.derive.residues import apart, sized
+from napkin.derive.residues import sized
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes, spec_of

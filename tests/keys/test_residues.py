@@ -19,10 +19,10 @@ from napkin.check.verdict import run_case
 from napkin.cost.machines import machine
 from napkin.cost.time import Time
 from napkin.cost.visited import counted
+from napkin.derive.apart import Apart, apart
 from napkin.derive.derivation import Derivation, replayed
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
-from napkin.derive.residues import Apart, apart
 from napkin.derive.trail import Labels, Trail
 from napkin.diagram.evaluate import aligned_to, evaluate
 from napkin.diagram.keys.terms import spec_of

@@ -90,7 +90,8 @@ def power_of_two(size: int) -> int:
 def labellings(
     name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
 ) -> Iterator[Kernel]:
-    """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none."""
+    """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none; as
+    it is, and with the axes of dilated key sets split by residue."""
     for split in (None, *apart(outputs, names)):
         terms = split.outputs if split else outputs
         known = sized(sizes, split.splits) if split else sizes

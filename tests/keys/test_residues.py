@@ -278,6 +278,8 @@ def test_two_axes(keys: nk.KeySet, layout: tuple[int, int]) -> None:
         (nk.dilated(3, 1, 4, **LINE) & nk.blocked(8, 1, **LINE), 33, {"q": 8, "x": 4}),
         (nk.dilated(3, 1, 5, **LINE), 3, {"q": 2, "x": 4}),
         (nk.strided(3, **LINE, local=False), 49, {"q": 16, "x": 16}),
+        # A prefix, and keys behind it.
+        (nk.strided(3, **LINE, local=False) | nk.dilated(0, 4, 3, **LINE), 25, {"q": 4, "x": 4}),
     ],
     ids=str,
 )

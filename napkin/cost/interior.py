@@ -187,7 +187,8 @@ def _taken(n: Node, residues: Residues) -> int:
 
 
 def _probe(n: Node, residues: Residues) -> float:
-    """The value of a bound in the middle of a long axis, or among the first places of a longer."""
+    """The value of a bound in the middle of a long axis: of the first residue, where axes are
+    split."""
     if any(m.op not in _PLAIN for m in postorder([n])):
         raise NoInterior
     axes = {str(m.params[0]) for m in postorder([n]) if m.op in {"index", "size"}}

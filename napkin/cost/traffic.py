@@ -224,6 +224,7 @@ class Traffic:
         self, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None = None
     ) -> int:
         """Values in total, exact for any sizes; `bind` gives the inputs that key sets read."""
+        sizes = self.kernel.sized(sizes)
         return sum(t.values(sizes, tiles, bind) for t in self.parts)
 
     def bytes(
@@ -237,6 +238,7 @@ class Traffic:
         """Bytes in total for each tensor and direction, exact for any sizes; `boxed` names tensors
         whose chunks cross in whole boxes."""
         out: dict[tuple[str, Direction], int] = {}
+        sizes = self.kernel.sized(sizes)
         for t in self.parts:
             key = (t.tensor, t.direction)
             count = t.values(sizes, tiles, bind, t.tensor in boxed) * ITEM_BYTES[dtypes[t.tensor]]

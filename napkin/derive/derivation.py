@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from napkin.derive.apart import Apart, apart, why_not_apart
 from napkin.derive.kernel import Kernel, label, reduced, weaved
 from napkin.derive.prepare import Prepared, prepare
-from napkin.derive.residues import Apart, Split, apart, why_not_apart
+from napkin.derive.residues import Split
 from napkin.derive.trail import RULES, Labels, Move, Trail
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram

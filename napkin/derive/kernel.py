@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from napkin.derive.apart import Apart
 from napkin.derive.fold import Emit, Stream
-from napkin.derive.residues import Apart, Split, sized
+from napkin.derive.residues import Split, sized
 from napkin.derive.streaming import stream
 from napkin.derive.terms import extent, is_count, is_read
 from napkin.derive.visits import Visits, visits

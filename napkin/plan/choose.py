@@ -18,8 +18,9 @@ from napkin.cost.time import Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
 from napkin.cost.visited import share
 from napkin.cost.work import Count, counts
+from napkin.derive.apart import apart
 from napkin.derive.kernel import Kernel, label, weaved
-from napkin.derive.residues import apart, sized
+from napkin.derive.residues import sized
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes, spec_of
@@ -41,6 +42,9 @@ MAX_GROUP = 256
 
 FILL = 64
 """Slots without a key that are stored at once, at most."""
+
+SECTOR = 32
+"""Bytes that cross at once, at least."""
 
 SHAPES = 3
 """Shapes of a box of queries and keys that are priced, for each number of both."""
@@ -87,7 +91,8 @@ def power_of_two(size: int) -> int:
 def labellings(
     name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
 ) -> Iterator[Kernel]:
-    """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none."""
+    """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none; as
+    it is, and with the axes of dilated key sets split by residue."""
     for split in (None, *apart(outputs, names)):
         terms = split.outputs if split else outputs
         known = sized(sizes, split.splits) if split else sizes
@@ -313,9 +318,9 @@ class _Search:
     def _priced(
         self, tiles: dict[str, int], warps: int, stages: int, shared: int, registers: int
     ) -> Choice:
-        inner = sum(
-            t.values(self.sizes, tiles) * ITEM_BYTES[self.dtypes[t.tensor]] for t in self.parts
-        )
+        values = [(t, t.values(self.sizes, tiles)) for t in self.parts]
+        inner = sum(n * ITEM_BYTES[self.dtypes[t.tensor]] for t, n in values)
+        crossing = sum(n * self._apart(t) for t, n in values)
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         for c in self.counts:
             work[c.pipe] += c.number(self.sizes, tiles) * self._waste(tiles, c.axes)
@@ -340,7 +345,7 @@ class _Search:
             self.machine,
             self.dtype,
             work,
-            inner,
+            crossing,
             self._outer(tiles, groups, resident),
             groups,
             resident,
@@ -350,6 +355,13 @@ class _Search:
             self.chained,
         )
         return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
+
+    def _apart(self, t: Transfer) -> int:
+        """Bytes that cross for each value: where a tensor's last axis is split by residue, a
+        sector holds values of other residues, too."""
+        item = ITEM_BYTES[self.dtypes[t.tensor]]
+        step = self.sizes[t.axes[-1]] if t.axes and t.axes[-1] in self.kernel.residues else 1
+        return max(item, min(step * item, SECTOR))
 
     def _outer(self, tiles: Mapping[str, int], groups: int, resident: int) -> float:
         """Bytes from and to the outermost memory: each tensor once, and what a later pass reads

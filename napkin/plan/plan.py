@@ -113,7 +113,6 @@ class PlannedKernel:
             known = {n: self.binding[t] for n, t in own.items() if self.binding[t] in arrays}
             bind = {table_of(n): arrays[t] for n, t in known.items()}
         whole = {tensor_of(leaf) for leaf in boxes}
-        sizes = self.choice.kernel.sized(sizes)
         return self.H.bytes(sizes, self.tiles, self.dtypes, bind, whole)
 
     def _describable(self, sizes: Mapping[str, int]) -> bool:

@@ -12,14 +12,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import napkin as nk
+from napkin.check.arrays import to_device
+from napkin.check.interpret import run
+from napkin.check.running import launch_of, run_kernels
 from napkin.check.verdict import run_case
 from napkin.cost.machines import machine
 from napkin.cost.time import Time
 from napkin.cost.visited import counted
+from napkin.derive.apart import Apart, apart
 from napkin.derive.derivation import Derivation, replayed
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
-from napkin.derive.residues import Apart, apart
 from napkin.derive.trail import Labels, Trail
 from napkin.diagram.evaluate import aligned_to, evaluate
 from napkin.diagram.keys.terms import spec_of
@@ -275,6 +278,8 @@ def test_two_axes(keys: nk.KeySet, layout: tuple[int, int]) -> None:
         (nk.dilated(3, 1, 4, **LINE) & nk.blocked(8, 1, **LINE), 33, {"q": 8, "x": 4}),
         (nk.dilated(3, 1, 5, **LINE), 3, {"q": 2, "x": 4}),
         (nk.strided(3, **LINE, local=False), 49, {"q": 16, "x": 16}),
+        # A prefix, and keys behind it.
+        (nk.strided(3, **LINE, local=False) | nk.dilated(0, 4, 3, **LINE), 25, {"q": 4, "x": 4}),
     ],
     ids=str,
 )
@@ -299,6 +304,29 @@ def test_boxes_are_read_by_address() -> None:
     plan = nk.derive(line(nk.dilated(60, 30, 3, **LINE), 8192))
     assert plan.kernels[0].choice.kernel.splits
     assert not plan.with_descriptors().kernels[0].program.boxes
+
+
+def test_offsets_of_64_bits() -> None:
+    """Places and residues far apart in memory: the same values from wide addresses."""
+    size = 33
+    diagram = line(nk.dilated(3, 1, 4, **LINE), size)
+    plan = planned(diagram, {"q": 4, "x": 4})
+    (kernel,) = plan.kernels
+    rng, sizes = np.random.default_rng(0), plan.diagram.check_sizes({})
+    given = {t: to_device(rng.normal(size=(2, size, 16)), "fp32") for t in "QKV"}
+    wanted = run_kernels(plan, given, sizes, {}).tensors["O"].to_float64()
+    given["O"] = to_device(np.zeros((2, size, 16)), "fp32")
+    strides = {t: a.strides for t, a in given.items()}
+    call = launch_of(kernel, sizes, {}, strides)
+    assert not call.constexprs["WIDE"]
+    # Tiles of 4 hold 12 places, 4 rows apart, of 4 residues.
+    far = 2**31 // (12 * 4 + 4)
+    for step, wide in ((far - 64, False), (far + 64, True)):
+        moved = {**strides, "K": (16, step, 1)}
+        assert launch_of(kernel, sizes, {}, moved).constexprs["WIDE"] is wide
+    args = [given[call.tensors[a]] if a in call.tensors else call.scalars[a] for a in call.order]
+    run(plan.source, kernel.name, (call.grid,), args, {**call.constexprs, "WIDE": True})
+    assert np.array_equal(given["O"].to_float64(), wanted)
 
 
 # --- what it saves ------------------------------------------------------------------------------
@@ -351,6 +379,27 @@ def test_the_faster_way_is_taken() -> None:
         plan = nk.derive(diagram)
         assert int(bool(plan.kernels[0].choice.kernel.splits)) == steps
         assert plan.seconds == min(found[steps]) < min(found[1 - steps])
+
+
+def test_values_that_lie_apart_cost_their_sectors() -> None:
+    """Keys that are stored with their positions last: residues share sectors."""
+    keys = nk.dilated(60, 30, 4, **LINE)
+
+    @nk.diagram("h q d, h d x, h x d -> h q d", sizes={"h": 8, "q": 2**15, "x": 2**15, "d": 16})
+    def last(Q, K, V):
+        P = nk.softmax(nk.contract(Q, K, over="d"), over="x", keys=keys)
+        return nk.contract(P, V, over="x")
+
+    @nk.diagram("h q d, h x d, h x d -> h q d", sizes={"h": 8, "q": 2**15, "x": 2**15, "d": 16})
+    def first(Q, K, V):
+        P = nk.softmax(nk.contract(Q, K, over="d"), over="x", keys=keys)
+        return nk.contract(P, V, over="x")
+
+    found = [nk.derive(d, dtype="bf16").kernels[0].choice for d in (last, first)]
+    assert all(c.kernel.splits for c in found)
+    # Of 2 bytes wanted 8 cross, of the keys; queries, values and results cross alone.
+    seconds = [c.time.pipes["L2 to shared memory"] / c.bytes for c in found]
+    assert 1.5 < seconds[0] / seconds[1] < 3
 
 
 # --- by hand ------------------------------------------------------------------------------------

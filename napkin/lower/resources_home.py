@@ -13,6 +13,7 @@ from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
+from napkin.diagram.taking import position_of, read_axes, taken_of
 from napkin.lower.descriptors import MIN_CAPABILITY, fits
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import Dot, Unit, dot_of, fma, mma, unit, wgmma
@@ -40,6 +41,21 @@ class Tensors:
     def bits(self, leaf: Node) -> int:
         """Bits of one value of a reading."""
         return self.bits_of(tensor_of(leaf))
+
+    @staticmethod
+    def placed(leaf: Node) -> bool:
+        """Whether each value of a reading has an address of its own: neighbours in the tile are
+        not neighbours along the tensor's last axis."""
+        if not leaf.args:
+            return False
+        return taken_of(leaf) is None or position_of(leaf, read_axes(leaf)[-1]) is not None
+
+    def axes(self, leaf: Node) -> tuple[str, ...]:
+        """The axes of a reading's tile, the one that is contiguous in memory last."""
+        if not leaf.args or self.placed(leaf):
+            return leaf.axes
+        last = read_axes(leaf)[-1]
+        return (*(a for a in leaf.axes if a != last), last)
 
     def aligned(self, axes: Sequence[str]) -> bool:
         """Whether rows start at multiples of 16 values."""
@@ -116,13 +132,14 @@ class Tensors:
         if not dims:
             return 0
         bits = self.bits(leaf)
-        if leaf.args or not self.ends(leaf.axes):
+        axes = self.axes(leaf)
+        if self.placed(leaf) or not self.ends(axes):
             return bits
         if len(dims) == 1 and self.program.span(dims) < warps * LANES:
             # Fewer values than threads: loaded again in the layout that wants them.
             whole = min(WIDEST // bits, self.program.span(dims))
-            return bits * (whole if self.aligned(leaf.axes) else 1)
-        return bits * self._values(tensor_of(leaf), leaf.axes, warps)[0]
+            return bits * (whole if self.aligned(axes) else 1)
+        return bits * self._values(tensor_of(leaf), axes, warps)[0]
 
 
 def narrowed(whole: Layout, have: Sequence[int], want: Sequence[int]) -> Layout:
@@ -285,7 +302,8 @@ class Homes:
         if not dims or n.constant:
             return None, False
         if is_read(n):
-            return self.tensors.layout(tensor_of(n), n.axes, self.warps, bool(n.args)), False
+            axes, placed = self.tensors.axes(n), self.tensors.placed(n)
+            return self.tensors.layout(tensor_of(n), axes, self.warps, placed), False
         if n.op == "state":
             return self._found(self.steps[str(n.params[0])])
         dot = self.dot(n)

@@ -55,7 +55,7 @@ def rings(homes: Homes, roots: Sequence[Node], stages: int) -> dict[Node, int]:
 
     A chunk is copied ahead if it feeds an operand of a product, however indirectly, and each thread
     copies at least `NARROWEST` bits of it at once. One that only wgmma reads stays in use for one
-    iteration more, so it has a slot more.
+    iteration more, so it has a slot more. Loads at loaded positions share the stages with those.
     """
     if stages < 2:
         return {}
@@ -75,11 +75,17 @@ def rings(homes: Homes, roots: Sequence[Node], stages: int) -> dict[Node, int]:
             (straight if alone else indirect).update(p for p in parts if is_read(p))
             if side == 0 and unit == "mma" and dot.turned(0):
                 turned.update(p for p in parts if is_read(p))
-    out: dict[Node, int] = {}
-    for leaf in found:
+
+    def ahead(leaf: Node) -> bool:
         wide = leaf in homes.boxes or homes.tensors.width(leaf, homes.warps) >= NARROWEST
         turns = leaf in turned and leaf not in homes.boxes
-        if leaf in homes.moving and not turns and wide:
-            alone = leaf in straight and leaf not in indirect
-            out[leaf] = stages - 1 + alone
-    return out
+        return leaf in homes.moving and not turns and wide
+
+    # Positions are needed a stage before what is read at them.
+    depth = {leaf: 0 for leaf in found if ahead(leaf)}
+    for leaf in list(depth):
+        for n in postorder(leaf.args):
+            if stages > 2 and is_read(n) and n in homes.moving:
+                depth.setdefault(n, 1)
+    slots = (stages - 1) // (1 + max(depth.values(), default=0))
+    return {x: slots + (x in straight and x not in indirect) for x in depth}

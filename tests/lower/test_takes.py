@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import napkin as nk
 from napkin.check.inputs import whole_numbers
+from napkin.check.verdict import compiled
 from napkin.cost.traffic import Traffic
 from napkin.derive.law import assert_law
 from napkin.diagram.taking import table_of
@@ -120,6 +121,13 @@ CASES: list[tuple[nk.Diagram, Mapping[str, int]]] = [
 def test_values_and_bytes(diagram: nk.Diagram, sizes: Mapping[str, int], dtype: str) -> None:
     plan = nk.derive(diagram, dtype=dtype)
     plan.check(sizes=sizes, resources=False).raise_if_wrong()
+
+
+@pytest.mark.parametrize("on", ["a100", "h100"])
+@pytest.mark.parametrize("diagram", [relative, sliding, shuffled], ids=lambda d: d.name)
+def test_shared_memory(diagram: nk.Diagram, on: str) -> None:
+    rows = compiled(nk.derive(diagram, on=on, dtype="bf16"))
+    assert all(row.ok for row in rows), rows
 
 
 @pytest.mark.parametrize("diagram", [sliding, embedded, scaled], ids=lambda d: d.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.derive.terms import is_read
-from napkin.diagram.node import Node, factors
+from napkin.diagram.node import Node, factors, postorder
 from napkin.lower.resources_home import Homes
 
 NARROWEST = 32

@@ -115,7 +115,8 @@ def _slice(kernel: Kernel, array: Array, axes: Sequence[str], residues: Mapping[
     splits = {s.place: s for s in kernel.splits}
     cuts = [splits.get(a) for a in axes if a not in residues]
     where = tuple(slice(residues[s.residue], None, s.step) if s else slice(None) for s in cuts)
-    return np.expand_dims(array[where], tuple(i for i, a in enumerate(axes) if a in residues))
+    view = array[(*where, ...)]  # also of an array without axes
+    return np.expand_dims(view, tuple(i for i, a in enumerate(axes) if a in residues))
 
 
 def _as_read(leaf: Node, tables: Mapping[Node, Array], sizes: Mapping[str, int]) -> Array:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from napkin.cost.bound import Optimum
+from napkin.cost.interior import visited_symbol
 from napkin.cost.traffic import ITEM_BYTES
+from napkin.cost.visited import read
 from napkin.diagram.symbols import MEMORY, group_symbol, size_symbol, stream_symbol
 from napkin.errors import InputError
 from napkin.plan.plan import Plan, PlannedKernel
@@ -43,13 +46,20 @@ def inner_values(plan: Plan) -> int:
     return plan.machine.shared_per_block // ITEM_BYTES[plan.dtype]
 
 
-def _numbers(k: PlannedKernel) -> dict[Any, int]:
-    out: dict[Any, int] = {size_symbol(a): n for a, n in k.choice.sizes.items()}
-    out |= {group_symbol(a): k.tiles[a] for a in k.choice.kernel.group}
-    return out | {stream_symbol(a): k.tiles[a] for a in k.choice.kernel.stream.axes}
+def _numbers(k: PlannedKernel) -> dict[Any, float]:
+    out: dict[Any, float] = {size_symbol(a): n for a, n in k.choice.sizes.items()}
+    kernel = k.choice.kernel
+    out |= {group_symbol(a): k.tiles[a] for a in kernel.group}
+    out |= {stream_symbol(a): k.tiles[a] for a in kernel.stream.axes}
+    if kernel.visits is not None:
+        axes = kernel.visits.axes
+        sizes = kernel.sized(k.choice.sizes)
+        groups = math.prod(-(-sizes[a] // k.tiles[a]) for a in kernel.group)
+        out[visited_symbol(axes)] = read(kernel, axes, sizes, k.tiles) / max(groups, 1)
+    return out
 
 
-def _at(expression: Any, numbers: Mapping[Any, int]) -> float:
+def _at(expression: Any, numbers: Mapping[Any, float]) -> float:
     return float(expression.subs(numbers))
 
 
@@ -143,7 +153,7 @@ def _optima(plan: Plan, k: PlannedKernel) -> Table:
     return made
 
 
-def _rows(found: Optimum | str, numbers: Mapping[Any, int] | None) -> dict[str, str]:
+def _rows(found: Optimum | str, numbers: Mapping[Any, float] | None) -> dict[str, str]:
     """What an optimum says, by name; tiles with their numbers where there are any."""
     if isinstance(found, str):
         return {"none": found}

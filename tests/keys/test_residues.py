@@ -303,7 +303,7 @@ def test_boxes_are_read_by_address() -> None:
     """A tensor descriptor would read past the end of the shorter residues."""
     plan = nk.derive(line(nk.dilated(60, 30, 3, **LINE), 8192))
     assert plan.kernels[0].choice.kernel.splits
-    assert not plan.with_descriptors().kernels[0].program.boxes
+    assert not plan.kernels[0].program.boxes
 
 
 def test_offsets_of_64_bits() -> None:
@@ -368,8 +368,8 @@ def test_a_split_kernel_reads_a_fraction() -> None:
 
 
 def test_the_faster_way_is_taken() -> None:
-    for size, steps in ((128, 0), (8192, 1)):
-        diagram, place = line(nk.dilated(20, 20, 3, **LINE), size), machine("h100")
+    for size, apart, steps in ((128, 2, 0), (8192, 3, 1)):
+        diagram, place = line(nk.dilated(20, 20, apart, **LINE), size), machine("h100")
         ready, sizes = prepare(diagram), diagram.check_sizes({})
         found = {0: set[float](), 1: set[float]()}
         for kernel in labellings("attention", ready.outputs, ready.names, sizes):

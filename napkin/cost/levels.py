@@ -136,9 +136,11 @@ def operand_bytes(h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str], 
 
 
 def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
-    """Bytes of registers: every state, the two largest arrays of a chunk, in float32, and the
-    addresses of the largest tile that has one for each value."""
-    largest = sorted((extent(axes, tiles) for axes in h.chunk), reverse=True)[:2]
+    """Bytes of registers: every state, which is computed on in place, the two largest other arrays
+    of a chunk, in float32, and the addresses of the largest tile that has one for each value."""
+    states = {frozenset(axes) for axes in h.states}
+    beside = (axes for axes in h.chunk if frozenset(axes) not in states)
+    largest = sorted((extent(axes, tiles) for axes in beside), reverse=True)[:2]
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
     return 4 * (sum(extent(axes, tiles) for axes in h.states) + inside) + addresses

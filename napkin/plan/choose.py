@@ -194,6 +194,7 @@ class _Search:
         self.parts: tuple[Transfer, ...] = transfers(kernel)
         self.counts: tuple[Count, ...] = counts(kernel)
         self.dtypes = storage(kernel, dtype)
+        self.boxed = bool(described_bytes(dtype, machine))
         self.in_product = {a for p in self.held.products for role in p for a in role}
         self.batched, self.chained = batched(kernel), chained(kernel)
 
@@ -301,22 +302,41 @@ class _Search:
 
     def _settle(self, tiles: dict[str, int]) -> Choice | None:
         registers = register_bytes(self.held, tiles)
-        # A quarter is left for addresses, masks and what the compiler keeps beside these.
-        room = self.machine.registers_per_thread * 32 * 3 // 4
+        # A quarter is left for addresses, masks and what the compiler keeps beside these; boxes
+        # have neither addresses nor masks, and a tenth was enough.
+        most = self.machine.registers_per_thread * 32
+        room = most * 9 // 10 if self.boxed and self.held.streamed_operands else most * 3 // 4
         warps = next((w for w in (4, 8) if registers <= w * room), 0)
         if not warps:
             return None
         if not self.held.products:
             warps = 4 if max(extent(a, tiles) for a in self.held.chunk) <= 4096 else 8
+        # A thread takes some registers whatever it computes: about 32 of 4 bytes.
+        taken = max(min(registers * 4 // 3, warps * most), warps * 32 * 128)
+        found: dict[int, Choice] = {}
         for stages in (3, 2, 1):
             slots = stages if self.machine.capability >= 90 else max(stages - 1, 1)
             shared = operand_bytes(self.held, tiles, self.dtypes, slots)
-            if shared <= self.machine.shared_per_block:
-                return self._priced(tiles, warps, stages, shared, registers)
-        return None
+            resident = self._resident(shared, taken, warps)
+            # Fewer stages only make room for other groups, and loads still run ahead.
+            worth = stages > 1 and resident > max(found, default=0)
+            if shared <= self.machine.shared_per_block and (worth or not found):
+                found[resident] = self._priced(tiles, warps, stages, shared, resident)
+        return min(found.values(), key=lambda c: c.rank, default=None)
+
+    def _resident(self, shared: int, registers: int, warps: int) -> int:
+        """Groups that one multiprocessor holds at once."""
+        machine = self.machine
+        most = (
+            machine.shared_per_sm // max(shared, 1),
+            machine.registers_per_sm // registers,
+            machine.warps_per_sm // warps,
+            machine.blocks_per_sm,
+        )
+        return max(1, min(most))
 
     def _priced(
-        self, tiles: dict[str, int], warps: int, stages: int, shared: int, registers: int
+        self, tiles: dict[str, int], warps: int, stages: int, shared: int, resident: int
     ) -> Choice:
         values = [(t, t.values(self.sizes, tiles)) for t in self.parts]
         inner = sum(n * ITEM_BYTES[self.dtypes[t.tensor]] for t, n in values)
@@ -325,17 +345,6 @@ class _Search:
         for c in self.counts:
             work[c.pipe] += c.number(self.sizes, tiles) * self._waste(tiles, c.axes)
         groups = math.prod(-(-self.sizes[a] // tiles[a]) for a in self.kernel.group)
-        # A thread takes some registers whatever it computes: about 32 of 4 bytes.
-        taken = max(registers * 4 // 3, warps * 32 * 128)
-        resident = max(
-            1,
-            min(
-                self.machine.shared_per_sm // max(shared, 1),
-                self.machine.registers_per_sm // taken,
-                self.machine.warps_per_sm // warps,
-                self.machine.blocks_per_sm,
-            ),
-        )
         overlapped = stages > 1 or resident > 1 or not self.kernel.stream.axes
         streamed = self.kernel.stream.axes
         chunks = math.prod(-(-self.sizes[a] // tiles[a]) for a in streamed) if streamed else 0

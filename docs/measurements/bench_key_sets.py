@@ -1,155 +1,178 @@
-"""Times kernels over key sets on the GPU that is there: causal beside FlexAttention and SDPA, then
-neighborhood attention in 1, 2 and 3 dimensions, read in place from a heads-last layout.
+"""Times kernels over key sets on the GPU that is there, at the tiles that the planner chose.
 
-    python docs/measurements/bench_key_sets.py
+Causal attention beside FlexAttention and SDPA; neighborhood attention in 1, 2 and 3 dimensions,
+read in place from a heads-last layout, beside NATTEN's FlexAttention back end where it is installed,
+and beside napkin's own dense kernel.
+
+    python docs/measurements/bench_key_sets.py [causal] [1d] [2d] [3d]
 """
 
-from dataclasses import replace
+import math
+import sys
+from functools import partial
 
 import torch
 import triton
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import napkin as nk
 
+try:
+    import natten
 
-def na(dims, **kw):
-    q = " ".join(f"q{i}" for i in range(dims))
-    x = " ".join(f"x{i}" for i in range(dims))
+    natten.allow_flex_compile()
+except ImportError:
+    natten = None
+
+CAUSAL = [(4, 16, 4096, 128), (1, 16, 16384, 128), (4, 32, 4096, 64)]
+"""Batch, heads, tokens, head size."""
+
+NEIGHBORHOODS = {
+    "1d": ((32768,), (2048,), 1, [(1,), (256,)]),
+    "2d": ((256, 256), (80, 80), 24, [(1, 1), (16, 16)]),
+    "3d": ((30, 48, 80), (18, 24, 24), 24, [(1, 1, 1), (2, 8, 8)]),
+}
+"""Layout, window, heads, strides."""
+
+
+def attention(keys=None):
+    """Attention over one axis of tokens."""
+
+    @nk.diagram("q d, x d, x d -> q d")
+    def attention(Q, K, V):
+        S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
+        return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+    return attention.weave("h")
+
+
+def neighborhood(dims, kernel_size, **settings):
+    """Neighborhood attention over a layout of `dims` axes."""
+    q, x = (" ".join(f"{a}{i}" for i in range(dims)) for a in "qx")
+    if dims == 1:
+        kernel_size, settings = kernel_size[0], {k: v[0] for k, v in settings.items()}
+    keys = nk.neighborhood(kernel_size, queries=q, keys=x, **settings)
 
     @nk.diagram(f"{q} d, {x} d, {x} d -> {q} d", name=f"na{dims}d")
-    def f(Q, K, V):
+    def na(Q, K, V):
         S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
-        return nk.contract(
-            nk.softmax(S, over=x, keys=nk.neighborhood(queries=q, keys=x, **kw)), V, over=x
-        )
+        return nk.contract(nk.softmax(S, over=x, keys=keys), V, over=x)
 
-    return f.weave("h")
+    return na.weave("h")
+
+
+def event(call):
+    """Median microseconds of a launch, between events, with a cold L2."""
+    return 1e3 * triton.testing.do_bench(call, warmup=20, rep=100, return_mode="median")
+
+
+def graph(call):
+    """Median microseconds in a CUDA graph: no launch in between."""
+    return 1e3 * triton.testing.do_bench_cudagraph(call, rep=60, return_mode="median")
+
+
+def chosen(plan):
+    c = plan.kernels[0].choice
+    tiles = {a: n for a, n in c.tiles.items() if n > 1 and a != "d"}
+    return f"{tiles} w{c.warps} s{c.stages} predicted {plan.seconds * 1e6:.1f} us"
+
+
+def draw(*shape):
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
 
 def causal():
-    @nk.diagram("q d, x d, x d -> q d")
-    def causal_attention(Q, K, V):
-        S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
-        return nk.contract(nk.softmax(S, over="x", keys=nk.causal("q", "x")), V, over="x")
-
-    return causal_attention.weave("h")
-
-
-def forced(diagram, small, big, tiles, warps, stages):
-    p = nk.derive(diagram, on="h100", sizes=small, dtype="bf16")
-    k = p.kernels[0]
-    t = dict(k.choice.tiles) | tiles
-    c = replace(k.choice, tiles=t, sizes=big, warps=warps, stages=stages)
-    return replace(p, kernels=(replace(k, choice=c),), sizes=big)
-
-
-def reference(dims, layout, kw, Q, K, V, n=64):
-    # a few queries, in float64
-
-    keys = nk.neighborhood(**kw)
-    g = torch.Generator().manual_seed(0)
-    outs = []
-    for _ in range(n):
-        at = tuple(int(torch.randint(0, L, (1,), generator=g)) for L in layout)
-        seen = keys.keys(at if dims > 1 else at[0], layout)
-        idx = torch.tensor([[s] if dims == 1 else list(s) for s in seen]).T.cuda()
-        h = int(torch.randint(0, Q.shape[0], (1,), generator=g))
-        q = Q[(h, *at)].double()
-        k = K[h][tuple(idx)].double()
-        v = V[h][tuple(idx)].double()
-        outs.append(((h, *at), torch.softmax(k @ q * Q.shape[-1] ** -0.5, 0) @ v))
-    return outs
+    flex = torch.compile(flex_attention)
+    for b, h, s, d in CAUSAL:
+        Q, K, V = (draw(b, h, s, d) for _ in range(3))
+        mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, s, s)
+        plan = nk.derive(
+            attention(nk.causal("q", "x")),
+            on="h100", sizes={"h": b * h, "q": s, "x": s, "d": d}, dtype="bf16",
+        )  # fmt: skip
+        q, k, v = (t.flatten(0, 1) for t in (Q, K, V))
+        found, wanted = (
+            plan(q, k, v),
+            sdpa(*(t.double() for t in (q[:1], k[:1], v[:1])), is_causal=True),
+        )
+        error = float((found[:1].double() - wanted).norm() / wanted.norm())
+        ours = event(plan.bound_call(q, k, v))
+        beside = event(partial(flex, Q, K, V, block_mask=mask))
+        other = event(partial(sdpa, Q, K, V, is_causal=True))
+        print(
+            f"causal b{b} h{h} s{s} d{d}: {ours:.1f} us, {2 * b * h * s * s * d / ours / 1e6:.0f} "
+            f"TFLOP/s; FlexAttention {beside:.1f} us ({beside / ours:.2f}x); SDPA {other:.1f} us; "
+            f"error {error:.1e}; {chosen(plan)}",
+            flush=True,
+        )
 
 
-def run(name, dims, layout, heads, kw, settings, D=128):
-    f = na(dims, **kw)
-    k = kw["kernel_size"] if dims > 1 else (kw["kernel_size"],)
-    small = {f"{c}{i}": max(n, 8) for c in "qx" for i, n in enumerate(k)} | {"h": 1, "d": D}
-    big = {f"{c}{i}": n for c in "qx" for i, n in enumerate(layout)} | {"h": heads, "d": D}
-    perm = (dims, *range(dims), dims + 1)
-    Q, K, V = (
-        torch.randn(*layout, heads, D, device="cuda", dtype=torch.bfloat16).permute(perm)
-        for _ in range(3)
+def sample(layout, window, stride, Q, K, V, count=64):
+    """A few queries of random heads in float64: where, and what."""
+    keys = (
+        nk.neighborhood(window, stride)
+        if len(layout) > 1
+        else nk.neighborhood(window[0], stride[0])
     )
-    refs = reference(dims, layout, kw, Q, K, V)
-    import math
-
-    useful = 4 * heads * D * math.prod(layout) * math.prod(k)
-    for tq, tx, w, s in settings:
-        tiles = {f"q{i}": n for i, n in enumerate(tq)} | {f"x{i}": n for i, n in enumerate(tx)}
-        try:
-            p = forced(f, small, big, tiles, w, s)
-            out = p(Q, K, V)
-            num = sum(float(((out[i].double() - r) ** 2).sum()) for i, r in refs)
-            den = sum(float((r**2).sum()) for _, r in refs)
-            call = p.bound_call(Q, K, V)
-            us = 1e3 * triton.testing.do_bench(call, warmup=20, rep=100, return_mode="median")
-            print(
-                f"{name} q{tq} x{tx} w{w} s{s}: {us:9.1f} us  {useful / us / 1e6:5.0f} TFLOP/s"
-                f"  err {(num / den) ** 0.5:.1e}",
-                flush=True,
-            )
-        except Exception as e:
-            print(name, tq, tx, w, s, type(e).__name__, str(e)[:200], flush=True)
+    for _ in range(count):
+        at = tuple(int(torch.randint(0, n, ())) for n in layout)
+        seen = keys.keys(at if len(layout) > 1 else at[0], layout)
+        index = tuple(torch.tensor([[s] if isinstance(s, int) else list(s) for s in seen]).T.cuda())
+        h = int(torch.randint(0, Q.shape[0], ()))
+        q, k, v = Q[(h, *at)].double(), K[h][index].double(), V[h][index].double()
+        yield (h, *at), torch.softmax(k @ q * q.shape[-1] ** -0.5, 0) @ v
 
 
-def flex_causal(B, H, S, D):
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    Q, K, V = (torch.randn(B, H, S, D, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    bm = create_block_mask(lambda b, h, q, k: q >= k, None, None, S, S)
-    fx = torch.compile(flex_attention)
-    a = 1e3 * triton.testing.do_bench(
-        lambda: fx(Q, K, V, block_mask=bm), warmup=20, rep=100, return_mode="median"
-    )
-    sd = 1e3 * triton.testing.do_bench(
-        lambda: torch.nn.functional.scaled_dot_product_attention(Q, K, V, is_causal=True),
-        warmup=20,
-        rep=100,
-        return_mode="median",
-    )
-    ref = fx(Q, K, V, block_mask=bm)
-    q, k, v = (t.flatten(0, 1) for t in (Q, K, V))
-    for tq, tx, w, s in ((128, 128, 8, 3), (128, 64, 8, 3), (64, 64, 4, 3), (128, 64, 8, 4)):
-        try:
-            p = forced(
-                causal(),
-                dict(h=1, q=128, x=128, d=D),
-                dict(h=B * H, q=S, x=S, d=D),
-                dict(q=tq, x=tx),
-                w,
-                s,
-            )
-            out = p(q, k, v)
-            call = p.bound_call(q, k, v)
-            us = 1e3 * triton.testing.do_bench(call, warmup=20, rep=100, return_mode="median")
-            print(
-                f"causal B{B} H{H} S{S} D{D} {tq}/{tx} w{w} s{s}: {us:.1f} us, flex {a:.1f}, "
-                f"sdpa {sd:.1f}, ratio {a / us:.2f} "
-                f"err {float((out.view_as(ref) - ref).float().norm() / ref.float().norm()):.1e}",
-                flush=True,
-            )
-        except Exception as e:
-            print(tq, tx, w, s, type(e).__name__, str(e)[:150])
+def neighborhoods(name):
+    layout, window, heads, strides = NEIGHBORHOODS[name]
+    dims, tokens, d = len(layout), math.prod(layout), 128
+    Q, K, V = (draw(*layout, heads, d) for _ in range(3))
+    inside = [t.permute(dims, *range(dims), dims + 1) for t in (Q, K, V)]
+    sizes = {f"{a}{i}": n for a in "qx" for i, n in enumerate(layout)} | {"h": heads, "d": d}
+    flat = {"h": heads, "q": tokens, "x": tokens, "d": d}
+    dense = nk.derive(attention(), on="h100", sizes=flat, dtype="bf16")
+    whole = event(dense.bound_call(*(t.flatten(0, dims - 1).transpose(0, 1) for t in (Q, K, V))))
+    print(f"{name} dense {tokens} tokens: {whole:.1f} us; {chosen(dense)}", flush=True)
+    for stride in strides:
+        f = neighborhood(dims, window, stride=stride)
+        plan = nk.derive(f, on="h100", sizes=sizes, dtype="bf16")
+        found = plan(*inside)
+        pairs = [(found[i].double(), w) for i, w in sample(layout, window, stride, *inside)]
+        error = math.sqrt(
+            sum(float((a - b).square().sum()) for a, b in pairs)
+            / sum(float(b.square().sum()) for _, b in pairs)
+        )
+        call = plan.bound_call(*inside)
+        ours, alone = event(call), graph(call)
+        useful = 4 * heads * d * tokens * math.prod(window)
+        tiles = [tuple(plan.kernels[0].tiles[f"{a}{i}"] for i in range(dims)) for a in "qx"]
+        bound = nk.simulate(
+            layout,
+            kernel_size=window,
+            stride=stride,
+            q_tile=tiles[0],
+            kv_tile=tiles[1],
+            kv_tiling="dynamic",
+        ).speedup_bound
+        text = ""
+        if natten is not None:
+            na = getattr(natten, f"na{dims}d")
+            q, k, v = (t[None] for t in (Q, K, V))
+            torch._dynamo.reset()  # each problem is compiled anew
+            settings = {"backend": "flex-fna", "torch_compile": True}
+            other = event(partial(na, q, k, v, window, stride=stride, **settings))
+            text = f"; NATTEN's FlexAttention {other:.1f} us ({other / ours:.2f}x)"
+        print(
+            f"{name} stride {stride}: {ours:.1f} us, in a graph {alone:.1f} us, "
+            f"{useful / ours / 1e6:.0f} useful TFLOP/s; bound {bound:.2f}, of dense "
+            f"{whole / ours:.2f}x, fraction {whole / ours / bound:.2f} (graph "
+            f"{whole / alone / bound:.2f}){text}; error {error:.1e}; {chosen(plan)}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
-    print(torch.cuda.get_device_name(), torch.__version__, triton.__version__)
-    flex_causal(4, 16, 4096, 128)
-    flex_causal(1, 16, 16384, 128)
-    flex_causal(4, 32, 4096, 64)
-    S1 = [
-        ((128,), (128,), 8, 3),
-        ((128,), (64,), 8, 3),
-        ((128,), (64,), 8, 4),
-        ((64,), (64,), 4, 3),
-        ((64,), (64,), 4, 4),
-    ]
-    for s in (1, 256):
-        run(f"1d s={s}", 1, (32768,), 1, dict(kernel_size=2048, stride=s), S1)
-    S2 = [((16, 8), (16, 8), 8, 3), ((8, 16), (8, 16), 8, 3), ((16, 8), (8, 8), 8, 3)]
-    for s in ((1, 1), (16, 16)):
-        run(f"2d s={s}", 2, (256, 256), 24, dict(kernel_size=(80, 80), stride=s), S2)
-    S3 = [((2, 8, 8), (2, 8, 8), 8, 3), ((2, 8, 8), (2, 4, 8), 8, 3)]
-    for s in ((1, 1, 1), (2, 8, 8)):
-        run(f"3d s={s}", 3, (30, 48, 80), 24, dict(kernel_size=(18, 24, 24), stride=s), S3)
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, "triton", triton.__version__)
+    for name in sys.argv[1:] or ["causal", *NEIGHBORHOODS]:
+        causal() if name == "causal" else neighborhoods(name)

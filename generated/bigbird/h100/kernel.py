@@ -11,8 +11,8 @@ bigbird:
       [V * exp(where(bigbird(64, 1, 2, 3 random), S, -inf) - m)]; running m (repair exp(m_old -
       m_new)); deferred where(z == 0, 1, z)
   group q
-  tile q = 32
-  tile x = 256
+  tile q = 16
+  tile x = 128
 
 bigbird, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 2*d*q*visited_x/g_q + 3*q
@@ -30,7 +30,7 @@ def bigbird(
     A, B, C, Q, K, V, O, scale, size_q, size_x, size_d, size_m, A_stride_m, B_stride_m, C_stride_m,
     Q_stride_q, Q_stride_d, K_stride_x, K_stride_d, V_stride_x, V_stride_d, O_stride_q, O_stride_d,
     BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr,
-    EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -135,11 +135,14 @@ def bigbird(
     for x_tile in tl.range(x_skip, x_skip + x_whole):
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(t_15, axis=1)
         m_new = tl.maximum(m, top)
@@ -148,13 +151,16 @@ def bigbird(
         p = tl.exp2(t_15 * scale - t_16[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -167,11 +173,14 @@ def bigbird(
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x_end
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         t_17 = tl.where(
             x_in[None, :],
@@ -185,13 +194,16 @@ def bigbird(
         p_2 = tl.exp2(t_17 * scale - t_16[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p_2.to(V.dtype.element_ty),
+            p_2.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -202,11 +214,14 @@ def bigbird(
     for x_tile in tl.range(x2_skip, x2_skip + x2_whole):
         x_start = x2_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(t_15, axis=1)
         m_new = tl.maximum(m, top)
@@ -215,13 +230,16 @@ def bigbird(
         p = tl.exp2(t_15 * scale - t_16[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -234,11 +252,14 @@ def bigbird(
         x_start = x2_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x2_end
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         t_in = tl.where(
             (t_4[:, None] <= x[None, :]) & (x[None, :] < t_5[:, None]),
@@ -252,13 +273,16 @@ def bigbird(
         p_3 = tl.exp2(t_in * scale - t_16[:, None])
         total_3 = tl.sum(p_3, axis=1)
         z = z * repair + total_3
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p_3.to(V.dtype.element_ty),
+            p_3.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -269,11 +293,14 @@ def bigbird(
     for x_tile in tl.range(x3_skip, x3_skip + x3_whole):
         x_start = x3_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(t_15, axis=1)
         m_new = tl.maximum(m, top)
@@ -282,13 +309,16 @@ def bigbird(
         p = tl.exp2(t_15 * scale - t_16[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -301,11 +331,14 @@ def bigbird(
         x_start = x3_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x3_end
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         t_in_2 = tl.where(
             (t_7[:, None] <= x[None, :]) & (x[None, :] < t_8[:, None]) & ((t_4[:, None] <= x[None, :]) & (x[None, :] < t_5[:, None]) == 0),
@@ -319,13 +352,16 @@ def bigbird(
         p_4 = tl.exp2(t_in_2 * scale - t_16[:, None])
         total_4 = tl.sum(p_4, axis=1)
         z = z * repair + total_4
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p_4.to(V.dtype.element_ty),
+            p_4.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -336,11 +372,14 @@ def bigbird(
     for x_tile in tl.range(x4_skip, x4_skip + x4_whole):
         x_start = x4_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(t_15, axis=1)
         m_new = tl.maximum(m, top)
@@ -349,13 +388,16 @@ def bigbird(
         p = tl.exp2(t_15 * scale - t_16[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -368,11 +410,14 @@ def bigbird(
         x_start = x4_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x4_end
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         t_in_3 = tl.where(
             (t_10[:, None] <= x[None, :]) & (x[None, :] < t_11[:, None]) & ((t_4[:, None] <= x[None, :]) & (x[None, :] < t_5[:, None]) == 0) & ((t_7[:, None] <= x[None, :]) & (x[None, :] < t_8[:, None]) == 0),
@@ -386,13 +431,16 @@ def bigbird(
         p_5 = tl.exp2(t_in_3 * scale - t_16[:, None])
         total_5 = tl.sum(p_5, axis=1)
         z = z * repair + total_5
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p_5.to(V.dtype.element_ty),
+            p_5.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -403,11 +451,14 @@ def bigbird(
     for x_tile in tl.range(x5_skip, x5_skip + x5_whole):
         x_start = x5_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(t_15, axis=1)
         m_new = tl.maximum(m, top)
@@ -416,13 +467,16 @@ def bigbird(
         p = tl.exp2(t_15 * scale - t_16[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -435,11 +489,14 @@ def bigbird(
         x_start = x5_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x5_end
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         t_in_4 = tl.where(
             (t_13[:, None] <= x[None, :]) & (x[None, :] < t_14[:, None]) & ((t_4[:, None] <= x[None, :]) & (x[None, :] < t_5[:, None]) == 0) & ((t_7[:, None] <= x[None, :]) & (x[None, :] < t_8[:, None]) == 0) & ((t_10[:, None] <= x[None, :]) & (x[None, :] < t_11[:, None]) == 0),
@@ -453,13 +510,16 @@ def bigbird(
         p_6 = tl.exp2(t_in_4 * scale - t_16[:, None])
         total_6 = tl.sum(p_6, axis=1)
         z = z * repair + total_6
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p_6.to(V.dtype.element_ty),
+            p_6.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',

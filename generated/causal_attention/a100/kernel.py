@@ -11,8 +11,8 @@ causal_attention:
       exp(where(causal, S, -inf) - m)]; running m (repair exp(m_old - m_new)); deferred where(z
       == 0, 1, z)
   group q
-  tile q = 64
-  tile x = 256
+  tile q = 32
+  tile x = 128
 
 causal_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 3*d*q + d*q**2/g_q
@@ -35,7 +35,7 @@ def causal_attention(
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    q_id = pid
+    q_id = tl.cdiv(size_q, BLOCK_Q) - 1 - pid
     q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
     q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
     d = tl.arange(0, BLOCK_D).to(INDEX)

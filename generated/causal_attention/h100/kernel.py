@@ -29,13 +29,14 @@ import triton.language as tl
 def causal_attention(
     Q, K, V, O, scale, size_q, size_x, size_d, Q_stride_q, Q_stride_d, K_stride_x, K_stride_d,
     V_stride_x, V_stride_d, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
-    BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    q_id = pid
+    q_id = tl.cdiv(size_q, BLOCK_Q) - 1 - pid
     q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
     q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
     d = tl.arange(0, BLOCK_D).to(INDEX)
@@ -65,11 +66,14 @@ def causal_attention(
     for x_tile in tl.range(x_skip, x_skip + x_whole):
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         t_2 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(t_2, axis=1)
         m_new = tl.maximum(m, top)
@@ -78,13 +82,16 @@ def causal_attention(
         p = tl.exp2(t_2 * scale - t_3[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -97,11 +104,14 @@ def causal_attention(
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x_end
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t_2 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         t_in = tl.where(x[None, :] < t[:, None], t_2, float('-inf'))
         top_2 = tl.max(t_in, axis=1)
@@ -111,13 +121,16 @@ def causal_attention(
         p_2 = tl.exp2(t_in * scale - t_3[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p_2.to(V.dtype.element_ty),
+            p_2.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',

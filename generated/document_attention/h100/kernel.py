@@ -30,7 +30,7 @@ def document_attention(
     N, Q, K, V, O, scale, size_q, size_x, size_n, size_d, N_stride_n, Q_stride_q, Q_stride_d,
     K_stride_x, K_stride_d, V_stride_x, V_stride_d, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr,
     BLOCK_X: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr,
-    EVEN_N: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_N: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -80,11 +80,14 @@ def document_attention(
     for x_tile in tl.range(x_skip, x_skip + x_whole):
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         t2 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top_2 = tl.max(t2, axis=1)
         m2_new = tl.maximum(m2, top_2)
@@ -93,13 +96,16 @@ def document_attention(
         p = tl.exp2(t2 * scale - t_8[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -112,11 +118,14 @@ def document_attention(
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x_end
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t2 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         t2_in = tl.where(
             (t_4[:, None] <= x[None, :]) & (x[None, :] < t_7[:, None]),
@@ -130,13 +139,16 @@ def document_attention(
         p_2 = tl.exp2(t2_in * scale - t_8[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p_2.to(V.dtype.element_ty),
+            p_2.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',

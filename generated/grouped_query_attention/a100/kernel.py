@@ -16,7 +16,7 @@ grouped_query_attention:
   tile k = 1
   tile r = 1
   tile q = 64
-  tile x = 256
+  tile x = 128
 
 grouped_query_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*d*k*q*r + 2*b*d*k*q*r*x/(g_q*g_r)

@@ -16,7 +16,7 @@ grouped_query_attention:
   tile k = 1
   tile r = 1
   tile q = 128
-  tile x = 128
+  tile x = 64
 
 grouped_query_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*d*k*q*r + 2*b*d*k*q*r*x/(g_q*g_r)
@@ -35,7 +35,7 @@ def grouped_query_attention(
     Q_stride_r, Q_stride_q, Q_stride_d, K_stride_b, K_stride_k, K_stride_x, K_stride_d, V_stride_b,
     V_stride_k, V_stride_x, V_stride_d, O_stride_b, O_stride_k, O_stride_r, O_stride_q, O_stride_d,
     BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr,
-    EVEN_X: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_X: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -55,8 +55,9 @@ def grouped_query_attention(
 
     # where its tensors start
     Q_base = Q + b * Q_stride_b + k * Q_stride_k + r * Q_stride_r
-    K_base = K + b * K_stride_b + k * K_stride_k
-    V_base = V + b * V_stride_b + k * V_stride_k
+    if not DESCRIPTORS:
+        K_base = K + b * K_stride_b + k * K_stride_k
+        V_base = V + b * V_stride_b + k * V_stride_k
     O_base = O + b * O_stride_b + k * O_stride_k + r * O_stride_r
 
     # held by the group for the whole stream
@@ -73,11 +74,14 @@ def grouped_query_attention(
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-        K_tile = tl.load(
-            K_base + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = tl.reshape(K.load([b, k, x_start, 0]), [BLOCK_X, BLOCK_D])
+        else:
+            K_tile = tl.load(
+                K_base + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         t_in = tl.where(x_in[None, :], t, float('-inf'))
         top = tl.max(t_in, axis=1)
@@ -87,13 +91,16 @@ def grouped_query_attention(
         p = tl.exp2(t_in * scale - t_2[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V_base + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = tl.reshape(V.load([b, k, x_start, 0]), [BLOCK_X, BLOCK_D])
+        else:
+            V_tile = tl.load(
+                V_base + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',

@@ -12,8 +12,8 @@ layernorm_linear:
   group n
   group m
   tile n = 128
-  tile m = 128
-  tile d = 128
+  tile m = 256
+  tile d = 64
 
 layernorm_linear, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*m*n/g_n + d*m*n/g_m + 2*d*m*n/(g_m*g_n) + m*n
@@ -31,7 +31,7 @@ def layernorm_linear(
     X, B, W, G, O, eps, size_n, size_m, size_d, X_stride_n, X_stride_d, B_stride_d, W_stride_d,
     W_stride_m, G_stride_d, O_stride_n, O_stride_m, BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, EVEN_N: tl.constexpr, EVEN_M: tl.constexpr, EVEN_D: tl.constexpr,
-    WIDE: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -73,11 +73,14 @@ def layernorm_linear(
         total_2 = tl.sum(t_6, axis=1)
         t3 = t3 + t2 * (t_4 * t_4) + total_2
         B_tile = tl.load(B + d * B_stride_d, mask=d_in, other=0.0)
-        W_tile = tl.load(
-            W + d[:, None] * W_stride_d + m[None, :] * W_stride_m,
-            mask=d_in[:, None] & m_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            W_tile = W.load([d_start, m_id * BLOCK_M])
+        else:
+            W_tile = tl.load(
+                W + d[:, None] * W_stride_d + m[None, :] * W_stride_m,
+                mask=d_in[:, None] & m_in[None, :],
+                other=0.0,
+            )
         total_3 = tl.sum(B_tile.to(tl.float32)[:, None] * W_tile.to(tl.float32), axis=0)
         O_acc = O_acc + total_3
         G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)

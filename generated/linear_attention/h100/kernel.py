@@ -39,7 +39,8 @@ import triton.language as tl
 def linear_attention_t(
     K, V, t, size_d2, size_d, size_x, K_stride_x, K_stride_d, V_stride_x, V_stride_d, t_stride_d2,
     t_stride_d, BLOCK_D2: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_X: tl.constexpr,
-    EVEN_D2: tl.constexpr, EVEN_D: tl.constexpr, EVEN_X: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_D2: tl.constexpr, EVEN_D: tl.constexpr, EVEN_X: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -58,16 +59,22 @@ def linear_attention_t(
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d2[None, :] * K_stride_d,
-            mask=x_in[:, None] & d2_in[None, :],
-            other=0.0,
-        )
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, d2_id * BLOCK_D2])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d2[None, :] * K_stride_d,
+                mask=x_in[:, None] & d2_in[None, :],
+                other=0.0,
+            )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, d_id * BLOCK_D])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t_acc = tl.dot(tl.trans(K_tile), V_tile, t_acc, input_precision='ieee')
 
     # tail
@@ -82,7 +89,8 @@ def linear_attention_t(
 def linear_attention(
     Q, t, O, size_q, size_d, size_d2, Q_stride_q, Q_stride_d, t_stride_d2, t_stride_d, O_stride_q,
     O_stride_d, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
-    EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, EVEN_D2: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, EVEN_D2: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -101,16 +109,22 @@ def linear_attention(
     for d2_start in tl.range(0, size_d2, BLOCK_D2):
         d2 = d2_start + tl.arange(0, BLOCK_D2).to(INDEX)
         d2_in = tl.full([BLOCK_D2], True, tl.int1) if EVEN_D2 else d2 < size_d2
-        Q_tile = tl.load(
-            Q + q[:, None] * Q_stride_q + d2[None, :] * Q_stride_d,
-            mask=q_in[:, None] & d2_in[None, :],
-            other=0.0,
-        )
-        t_tile = tl.load(
-            t + d2[:, None] * t_stride_d2 + d[None, :] * t_stride_d,
-            mask=d2_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            Q_tile = Q.load([q_id * BLOCK_Q, d2_start])
+        else:
+            Q_tile = tl.load(
+                Q + q[:, None] * Q_stride_q + d2[None, :] * Q_stride_d,
+                mask=q_in[:, None] & d2_in[None, :],
+                other=0.0,
+            )
+        if DESCRIPTORS:
+            t_tile = t.load([d2_start, d_id * BLOCK_D])
+        else:
+            t_tile = tl.load(
+                t + d2[:, None] * t_stride_d2 + d[None, :] * t_stride_d,
+                mask=d2_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(Q_tile, t_tile, O_acc, input_precision='ieee')
 
     # tail

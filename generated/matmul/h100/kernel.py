@@ -7,7 +7,7 @@ matmul:
   group a
   group c
   tile a = 128
-  tile c = 128
+  tile c = 256
   tile b = 128
 
 matmul, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -24,7 +24,8 @@ import triton.language as tl
 def matmul(
     A, B, C, size_a, size_c, size_b, A_stride_a, A_stride_b, B_stride_b, B_stride_c, C_stride_a,
     C_stride_c, BLOCK_A: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_B: tl.constexpr,
-    EVEN_A: tl.constexpr, EVEN_C: tl.constexpr, EVEN_B: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_A: tl.constexpr, EVEN_C: tl.constexpr, EVEN_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -43,16 +44,22 @@ def matmul(
     for b_start in tl.range(0, size_b, BLOCK_B):
         b = b_start + tl.arange(0, BLOCK_B).to(INDEX)
         b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-        A_tile = tl.load(
-            A + a[:, None] * A_stride_a + b[None, :] * A_stride_b,
-            mask=a_in[:, None] & b_in[None, :],
-            other=0.0,
-        )
-        B_tile = tl.load(
-            B + b[:, None] * B_stride_b + c[None, :] * B_stride_c,
-            mask=b_in[:, None] & c_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            A_tile = A.load([a_id * BLOCK_A, b_start])
+        else:
+            A_tile = tl.load(
+                A + a[:, None] * A_stride_a + b[None, :] * A_stride_b,
+                mask=a_in[:, None] & b_in[None, :],
+                other=0.0,
+            )
+        if DESCRIPTORS:
+            B_tile = B.load([b_start, c_id * BLOCK_C])
+        else:
+            B_tile = tl.load(
+                B + b[:, None] * B_stride_b + c[None, :] * B_stride_c,
+                mask=b_in[:, None] & c_in[None, :],
+                other=0.0,
+            )
         C_acc = tl.dot(A_tile, B_tile, C_acc, input_precision='ieee')
 
     # tail

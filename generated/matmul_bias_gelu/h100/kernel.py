@@ -6,7 +6,7 @@ matmul_bias_gelu:
   stream b
   group a
   group c
-  tile a = 128
+  tile a = 256
   tile c = 128
   tile b = 128
 
@@ -24,7 +24,8 @@ import triton.language as tl
 def matmul_bias_gelu(
     X, W, B, O, size_a, size_c, size_b, X_stride_a, X_stride_b, W_stride_b, W_stride_c, B_stride_c,
     O_stride_a, O_stride_c, BLOCK_A: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_B: tl.constexpr,
-    EVEN_A: tl.constexpr, EVEN_C: tl.constexpr, EVEN_B: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_A: tl.constexpr, EVEN_C: tl.constexpr, EVEN_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -43,16 +44,22 @@ def matmul_bias_gelu(
     for b_start in tl.range(0, size_b, BLOCK_B):
         b = b_start + tl.arange(0, BLOCK_B).to(INDEX)
         b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-        X_tile = tl.load(
-            X + a[:, None] * X_stride_a + b[None, :] * X_stride_b,
-            mask=a_in[:, None] & b_in[None, :],
-            other=0.0,
-        )
-        W_tile = tl.load(
-            W + b[:, None] * W_stride_b + c[None, :] * W_stride_c,
-            mask=b_in[:, None] & c_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            X_tile = X.load([a_id * BLOCK_A, b_start])
+        else:
+            X_tile = tl.load(
+                X + a[:, None] * X_stride_a + b[None, :] * X_stride_b,
+                mask=a_in[:, None] & b_in[None, :],
+                other=0.0,
+            )
+        if DESCRIPTORS:
+            W_tile = W.load([b_start, c_id * BLOCK_C])
+        else:
+            W_tile = tl.load(
+                W + b[:, None] * W_stride_b + c[None, :] * W_stride_c,
+                mask=b_in[:, None] & c_in[None, :],
+                other=0.0,
+            )
         t = tl.dot(X_tile, W_tile, t, input_precision='ieee')
 
     # tail

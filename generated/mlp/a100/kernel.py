@@ -9,8 +9,8 @@ mlp_H:
   group n
   group f
   tile n = 128
-  tile f = 128
-  tile d = 256
+  tile f = 256
+  tile d = 128
 mlp:
   stream f
   group n

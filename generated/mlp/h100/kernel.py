@@ -9,14 +9,14 @@ mlp_H:
   group n
   group f
   tile n = 128
-  tile f = 128
+  tile f = 256
   tile d = 128
 mlp:
   stream f
   group n
   group e
   tile n = 128
-  tile e = 128
+  tile e = 256
   tile f = 128
 
 mlp_H, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -38,7 +38,8 @@ import triton.language as tl
 def mlp_H(
     X, U, H, size_n, size_f, size_d, X_stride_n, X_stride_d, U_stride_d, U_stride_f, H_stride_n,
     H_stride_f, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_D: tl.constexpr,
-    EVEN_N: tl.constexpr, EVEN_F: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_N: tl.constexpr, EVEN_F: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -57,16 +58,22 @@ def mlp_H(
     for d_start in tl.range(0, size_d, BLOCK_D):
         d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
         d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-        X_tile = tl.load(
-            X + n[:, None] * X_stride_n + d[None, :] * X_stride_d,
-            mask=n_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
-        U_tile = tl.load(
-            U + d[:, None] * U_stride_d + f[None, :] * U_stride_f,
-            mask=d_in[:, None] & f_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            X_tile = X.load([n_id * BLOCK_N, d_start])
+        else:
+            X_tile = tl.load(
+                X + n[:, None] * X_stride_n + d[None, :] * X_stride_d,
+                mask=n_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
+        if DESCRIPTORS:
+            U_tile = U.load([d_start, f_id * BLOCK_F])
+        else:
+            U_tile = tl.load(
+                U + d[:, None] * U_stride_d + f[None, :] * U_stride_f,
+                mask=d_in[:, None] & f_in[None, :],
+                other=0.0,
+            )
         t = tl.dot(X_tile, U_tile, t, input_precision='ieee')
 
     # tail
@@ -81,7 +88,8 @@ def mlp_H(
 def mlp(
     H, W, O, size_n, size_e, size_f, H_stride_n, H_stride_f, W_stride_f, W_stride_e, O_stride_n,
     O_stride_e, BLOCK_N: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_F: tl.constexpr,
-    EVEN_N: tl.constexpr, EVEN_E: tl.constexpr, EVEN_F: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_N: tl.constexpr, EVEN_E: tl.constexpr, EVEN_F: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -100,16 +108,22 @@ def mlp(
     for f_start in tl.range(0, size_f, BLOCK_F):
         f = f_start + tl.arange(0, BLOCK_F).to(INDEX)
         f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
-        H_tile = tl.load(
-            H + n[:, None] * H_stride_n + f[None, :] * H_stride_f,
-            mask=n_in[:, None] & f_in[None, :],
-            other=0.0,
-        )
-        W_tile = tl.load(
-            W + f[:, None] * W_stride_f + e[None, :] * W_stride_e,
-            mask=f_in[:, None] & e_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            H_tile = H.load([n_id * BLOCK_N, f_start])
+        else:
+            H_tile = tl.load(
+                H + n[:, None] * H_stride_n + f[None, :] * H_stride_f,
+                mask=n_in[:, None] & f_in[None, :],
+                other=0.0,
+            )
+        if DESCRIPTORS:
+            W_tile = W.load([f_start, e_id * BLOCK_E])
+        else:
+            W_tile = tl.load(
+                W + f[:, None] * W_stride_f + e[None, :] * W_stride_e,
+                mask=f_in[:, None] & e_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(H_tile, W_tile, O_acc, input_precision='ieee')
 
     # tail

@@ -13,7 +13,7 @@ multi_head_attention:
   group q
   tile b = 1
   tile h = 1
-  tile q = 128
+  tile q = 64
   tile x = 128
 
 multi_head_attention, in values and axis sizes (g: group, s: chunk, M: memory):

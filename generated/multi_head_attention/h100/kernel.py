@@ -14,7 +14,7 @@ multi_head_attention:
   tile b = 1
   tile h = 1
   tile q = 128
-  tile x = 128
+  tile x = 64
 
 multi_head_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*d*h*q + 2*b*d*h*q*x/g_q
@@ -33,7 +33,7 @@ def multi_head_attention(
     Q_stride_d, K_stride_b, K_stride_h, K_stride_x, K_stride_d, V_stride_b, V_stride_h, V_stride_x,
     V_stride_d, O_stride_b, O_stride_h, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr,
     BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr,
-    EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -51,8 +51,9 @@ def multi_head_attention(
 
     # where its tensors start
     Q_base = Q + b * Q_stride_b + h * Q_stride_h
-    K_base = K + b * K_stride_b + h * K_stride_h
-    V_base = V + b * V_stride_b + h * V_stride_h
+    if not DESCRIPTORS:
+        K_base = K + b * K_stride_b + h * K_stride_h
+        V_base = V + b * V_stride_b + h * V_stride_h
     O_base = O + b * O_stride_b + h * O_stride_h
 
     # held by the group for the whole stream
@@ -69,11 +70,14 @@ def multi_head_attention(
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-        K_tile = tl.load(
-            K_base + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = tl.reshape(K.load([b, h, x_start, 0]), [BLOCK_X, BLOCK_D])
+        else:
+            K_tile = tl.load(
+                K_base + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         t_in = tl.where(x_in[None, :], t, float('-inf'))
         top = tl.max(t_in, axis=1)
@@ -83,13 +87,16 @@ def multi_head_attention(
         p = tl.exp2(t_in * scale - t_2[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V_base + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = tl.reshape(V.load([b, h, x_start, 0]), [BLOCK_X, BLOCK_D])
+        else:
+            V_tile = tl.load(
+                V_base + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',

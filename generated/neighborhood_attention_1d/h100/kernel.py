@@ -29,7 +29,8 @@ import triton.language as tl
 def neighborhood_attention_1d(
     Q, K, V, O, scale, size_q, size_x, size_d, Q_stride_q, Q_stride_d, K_stride_x, K_stride_d,
     V_stride_x, V_stride_d, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
-    BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -72,11 +73,14 @@ def neighborhood_attention_1d(
     for x_tile in tl.range(x_skip, x_skip + x_whole):
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         t_3 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(t_3, axis=1)
         m_new = tl.maximum(m, top)
@@ -85,13 +89,16 @@ def neighborhood_attention_1d(
         p = tl.exp2(t_3 * scale - t_4[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -104,11 +111,14 @@ def neighborhood_attention_1d(
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x_end
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t_3 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         t_in = tl.where(
             (t[:, None] <= x[None, :]) & (x[None, :] < t_2[:, None]),
@@ -122,13 +132,16 @@ def neighborhood_attention_1d(
         p_2 = tl.exp2(t_in * scale - t_4[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p_2.to(V.dtype.element_ty),
+            p_2.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',

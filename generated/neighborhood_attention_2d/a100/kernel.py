@@ -13,8 +13,8 @@ neighborhood_attention_2d:
   group q0
   group q1
   tile q0 = 4
-  tile q1 = 8
-  tile x0 = 4
+  tile q1 = 4
+  tile x0 = 8
   tile x1 = 32
 
 neighborhood_attention_2d, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -94,13 +94,11 @@ def neighborhood_attention_2d(
     m = tl.full([BLOCK_Q0 * BLOCK_Q1], -3.4028234663852886e+38, tl.float32)
     z = tl.zeros([BLOCK_Q0 * BLOCK_Q1], tl.float32)
     O_acc = tl.zeros([BLOCK_Q0 * BLOCK_Q1, BLOCK_D], tl.float32)
+    x0_tile = 0
+    x1_tile = 0
     for x0_x1_turn in tl.range(x0_whole * x1_whole):
-        x0_tile = x0_x1_turn // x1_whole
-        x1_tile = x0_x1_turn % x1_whole
-        x0_tile = x0_tile + x0_skip
-        x1_tile = x1_tile + x1_skip
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + (x0_tile + x0_skip) * BLOCK_X0
+        x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
@@ -129,27 +127,30 @@ def neighborhood_attention_2d(
             input_precision='ieee',
         )
         m = m_new
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_whole
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
 
     # stream x0 x1: chunks seen in part
+    x0_tile = 0
+    x1_tile = 0
+    slab_0 = (x0_tiles - x0_whole) * x1_tiles
     for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        slab_0 = (x0_tiles - x0_whole) * x1_tiles
-        in_slab = tl.where(x0_x1_turn < slab_0, x0_x1_turn, x0_x1_turn - slab_0)
         x0_width = tl.where(x0_x1_turn < slab_0, x0_tiles - x0_whole, x0_whole)
         x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
-        x0_tile = in_slab // x1_width
-        x1_tile = in_slab % x1_width
-        x0_tile = tl.where(
+        x0_at = tl.where(
             x0_x1_turn < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
-        x1_tile = tl.where(
+        x1_at = tl.where(
             x0_x1_turn < slab_0,
             x1_tile,
             tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole),
         )
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + x0_at * BLOCK_X0
+        x1_start = x1_first + x1_at * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x0_in = x0 < x0_end
@@ -185,6 +186,11 @@ def neighborhood_attention_2d(
             input_precision='ieee',
         )
         m = m_new
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_width
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
+        x0_tile = tl.where(x0_x1_turn + 1 == slab_0, 0, x0_tile)
 
     # tail
     tl.store(

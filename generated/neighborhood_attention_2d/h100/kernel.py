@@ -34,7 +34,7 @@ def neighborhood_attention_2d(
     Q_stride_d, K_stride_x0, K_stride_x1, K_stride_d, V_stride_x0, V_stride_x1, V_stride_d,
     O_stride_q0, O_stride_q1, O_stride_d, BLOCK_Q0: tl.constexpr, BLOCK_Q1: tl.constexpr,
     BLOCK_X0: tl.constexpr, BLOCK_X1: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q0: tl.constexpr,
-    EVEN_Q1: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_Q1: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -94,21 +94,22 @@ def neighborhood_attention_2d(
     m = tl.full([BLOCK_Q0 * BLOCK_Q1], -3.4028234663852886e+38, tl.float32)
     z = tl.zeros([BLOCK_Q0 * BLOCK_Q1], tl.float32)
     O_acc = tl.zeros([BLOCK_Q0 * BLOCK_Q1, BLOCK_D], tl.float32)
+    x0_tile = 0
+    x1_tile = 0
     for x0_x1_turn in tl.range(x0_whole * x1_whole):
-        x0_tile = x0_x1_turn // x1_whole
-        x1_tile = x0_x1_turn % x1_whole
-        x0_tile = x0_tile + x0_skip
-        x1_tile = x1_tile + x1_skip
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + (x0_tile + x0_skip) * BLOCK_X0
+        x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
-        K_tile = tl.load(
-            K + x0[:, None] * K_stride_x0 + x1[:, None] * K_stride_x1 + d[None, :] * K_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = tl.reshape(K.load([x0_start, x1_start, 0]), [BLOCK_X0 * BLOCK_X1, BLOCK_D])
+        else:
+            K_tile = tl.load(
+                K + x0[:, None] * K_stride_x0 + x1[:, None] * K_stride_x1 + d[None, :] * K_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(t_5, axis=1)
         m_new = tl.maximum(m, top)
@@ -117,49 +118,58 @@ def neighborhood_attention_2d(
         p = tl.exp2(t_5 * scale - t_6[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + d[None, :] * V_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = tl.reshape(V.load([x0_start, x1_start, 0]), [BLOCK_X0 * BLOCK_X1, BLOCK_D])
+        else:
+            V_tile = tl.load(
+                V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + d[None, :] * V_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
         )
         m = m_new
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_whole
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
 
     # stream x0 x1: chunks seen in part
+    x0_tile = 0
+    x1_tile = 0
+    slab_0 = (x0_tiles - x0_whole) * x1_tiles
     for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        slab_0 = (x0_tiles - x0_whole) * x1_tiles
-        in_slab = tl.where(x0_x1_turn < slab_0, x0_x1_turn, x0_x1_turn - slab_0)
         x0_width = tl.where(x0_x1_turn < slab_0, x0_tiles - x0_whole, x0_whole)
         x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
-        x0_tile = in_slab // x1_width
-        x1_tile = in_slab % x1_width
-        x0_tile = tl.where(
+        x0_at = tl.where(
             x0_x1_turn < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
-        x1_tile = tl.where(
+        x1_at = tl.where(
             x0_x1_turn < slab_0,
             x1_tile,
             tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole),
         )
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + x0_at * BLOCK_X0
+        x1_start = x1_first + x1_at * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x0_in = x0 < x0_end
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         x1_in = x1 < x1_end
-        K_tile = tl.load(
-            K + x0[:, None] * K_stride_x0 + x1[:, None] * K_stride_x1 + d[None, :] * K_stride_d,
-            mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = tl.reshape(K.load([x0_start, x1_start, 0]), [BLOCK_X0 * BLOCK_X1, BLOCK_D])
+        else:
+            K_tile = tl.load(
+                K + x0[:, None] * K_stride_x0 + x1[:, None] * K_stride_x1 + d[None, :] * K_stride_d,
+                mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         t_in = tl.where(
             (t[:, None] <= x0[None, :]) & (x0[None, :] < t_2[:, None]) & ((t_3[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None])),
@@ -173,18 +183,26 @@ def neighborhood_attention_2d(
         p_2 = tl.exp2(t_in * scale - t_6[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
-        V_tile = tl.load(
-            V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + d[None, :] * V_stride_d,
-            mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = tl.reshape(V.load([x0_start, x1_start, 0]), [BLOCK_X0 * BLOCK_X1, BLOCK_D])
+        else:
+            V_tile = tl.load(
+                V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + d[None, :] * V_stride_d,
+                mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p_2.to(V.dtype.element_ty),
+            p_2.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
         )
         m = m_new
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_width
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
+        x0_tile = tl.where(x0_x1_turn + 1 == slab_0, 0, x0_tile)
 
     # tail
     tl.store(

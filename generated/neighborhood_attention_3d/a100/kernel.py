@@ -120,16 +120,13 @@ def neighborhood_attention_3d(
     m = tl.full([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2], -3.4028234663852886e+38, tl.float32)
     z = tl.zeros([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2], tl.float32)
     O_acc = tl.zeros([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2, BLOCK_D], tl.float32)
+    x0_tile = 0
+    x1_tile = 0
+    x2_tile = 0
     for x0_x1_x2_turn in tl.range(x0_whole * x1_whole * x2_whole):
-        x0_tile = x0_x1_x2_turn // (x1_whole * x2_whole)
-        x1_tile = x0_x1_x2_turn // x2_whole % x1_whole
-        x2_tile = x0_x1_x2_turn % x2_whole
-        x0_tile = x0_tile + x0_skip
-        x1_tile = x1_tile + x1_skip
-        x2_tile = x2_tile + x2_skip
-        x0_start = x0_first + x0_tile
-        x1_start = x1_first + x1_tile * BLOCK_X1
-        x2_start = x2_first + x2_tile * BLOCK_X2
+        x0_start = x0_first + (x0_tile + x0_skip)
+        x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
+        x2_start = x2_first + (x2_tile + x2_skip) * BLOCK_X2
         x0 = tl.cast(x0_start, INDEX)
         x1_x2_lane = tl.arange(0, BLOCK_X1 * BLOCK_X2)
         x1 = x1_start + (x1_x2_lane // BLOCK_X2).to(INDEX)
@@ -159,16 +156,21 @@ def neighborhood_attention_3d(
             input_precision='ieee',
         )
         m = m_new
+        x2_tile = x2_tile + 1
+        x2_over = x2_tile == x2_whole
+        x2_tile = tl.where(x2_over, 0, x2_tile)
+        x1_tile = tl.where(x2_over, x1_tile + 1, x1_tile)
+        x1_over = x1_tile == x1_whole
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
 
     # stream x0 x1 x2: chunks seen in part
+    x0_tile = 0
+    x1_tile = 0
+    x2_tile = 0
+    slab_0 = (x0_tiles - x0_whole) * x1_tiles * x2_tiles
+    slab_1 = slab_0 + x0_whole * (x1_tiles - x1_whole) * x2_tiles
     for x0_x1_x2_turn in tl.range(x0_tiles * x1_tiles * x2_tiles - x0_whole * x1_whole * x2_whole):
-        slab_0 = (x0_tiles - x0_whole) * x1_tiles * x2_tiles
-        slab_1 = slab_0 + x0_whole * (x1_tiles - x1_whole) * x2_tiles
-        in_slab = tl.where(
-            x0_x1_x2_turn < slab_0,
-            x0_x1_x2_turn,
-            tl.where(x0_x1_x2_turn < slab_1, x0_x1_x2_turn - slab_0, x0_x1_x2_turn - slab_1),
-        )
         x0_width = tl.where(
             x0_x1_x2_turn < slab_0,
             x0_tiles - x0_whole,
@@ -184,27 +186,24 @@ def neighborhood_attention_3d(
             x2_tiles,
             tl.where(x0_x1_x2_turn < slab_1, x2_tiles, x2_tiles - x2_whole),
         )
-        x0_tile = in_slab // (x1_width * x2_width)
-        x1_tile = in_slab // x2_width % x1_width
-        x2_tile = in_slab % x2_width
-        x0_tile = tl.where(
+        x0_at = tl.where(
             x0_x1_x2_turn < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
-        x1_tile = tl.where(
+        x1_at = tl.where(
             x0_x1_x2_turn < slab_0,
             x1_tile,
             tl.where(x0_x1_x2_turn < slab_1, tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole), x1_tile + x1_skip),
         )
-        x2_tile = tl.where(
+        x2_at = tl.where(
             x0_x1_x2_turn < slab_0,
             x2_tile,
             tl.where(x0_x1_x2_turn < slab_1, x2_tile, tl.where(x2_tile < x2_skip, x2_tile, x2_tile + x2_whole)),
         )
-        x0_start = x0_first + x0_tile
-        x1_start = x1_first + x1_tile * BLOCK_X1
-        x2_start = x2_first + x2_tile * BLOCK_X2
+        x0_start = x0_first + x0_at
+        x1_start = x1_first + x1_at * BLOCK_X1
+        x2_start = x2_first + x2_at * BLOCK_X2
         x0 = tl.cast(x0_start, INDEX)
         x1_x2_lane = tl.arange(0, BLOCK_X1 * BLOCK_X2)
         x1 = x1_start + (x1_x2_lane // BLOCK_X2).to(INDEX)
@@ -241,6 +240,18 @@ def neighborhood_attention_3d(
             input_precision='ieee',
         )
         m = m_new
+        x2_tile = x2_tile + 1
+        x2_over = x2_tile == x2_width
+        x2_tile = tl.where(x2_over, 0, x2_tile)
+        x1_tile = tl.where(x2_over, x1_tile + 1, x1_tile)
+        x1_over = x1_tile == x1_width
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
+        x0_tile = tl.where(
+            (x0_x1_x2_turn + 1 == slab_0) | (x0_x1_x2_turn + 1 == slab_1),
+            0,
+            x0_tile,
+        )
 
     # tail
     tl.store(

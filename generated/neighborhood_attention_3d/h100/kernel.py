@@ -13,11 +13,11 @@ neighborhood_attention_3d:
   group q0
   group q1
   group q2
-  tile q0 = 4
+  tile q0 = 2
   tile q1 = 4
   tile q2 = 4
   tile x0 = 1
-  tile x1 = 8
+  tile x1 = 4
   tile x2 = 16
 
 neighborhood_attention_3d, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -35,13 +35,21 @@ import triton.language as tl
 
 
 @triton.jit
+def left_out(first, end, start, BLOCK: tl.constexpr):
+    """The positions of a chunk that lie outside first..end - 1, a bit for each."""
+    low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)
+    high = tl.minimum(tl.maximum(end - start, 0), BLOCK).to(tl.int32)
+    return (1 << low) - 1 | (1 << BLOCK) - (1 << high)
+
+@triton.jit
 def neighborhood_attention_3d(
     Q, K, V, O, scale, size_q0, size_q1, size_q2, size_x0, size_x1, size_x2, size_d, Q_stride_q0,
     Q_stride_q1, Q_stride_q2, Q_stride_d, K_stride_x0, K_stride_x1, K_stride_x2, K_stride_d,
     V_stride_x0, V_stride_x1, V_stride_x2, V_stride_d, O_stride_q0, O_stride_q1, O_stride_q2,
     O_stride_d, BLOCK_Q0: tl.constexpr, BLOCK_Q1: tl.constexpr, BLOCK_Q2: tl.constexpr,
     BLOCK_X1: tl.constexpr, BLOCK_X2: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q0: tl.constexpr,
-    EVEN_Q1: tl.constexpr, EVEN_Q2: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_Q1: tl.constexpr, EVEN_Q2: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -120,25 +128,25 @@ def neighborhood_attention_3d(
     m = tl.full([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2], -3.4028234663852886e+38, tl.float32)
     z = tl.zeros([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2], tl.float32)
     O_acc = tl.zeros([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2, BLOCK_D], tl.float32)
+    x0_tile = 0
+    x1_tile = 0
+    x2_tile = 0
     for x0_x1_x2_turn in tl.range(x0_whole * x1_whole * x2_whole):
-        x0_tile = x0_x1_x2_turn // (x1_whole * x2_whole)
-        x1_tile = x0_x1_x2_turn // x2_whole % x1_whole
-        x2_tile = x0_x1_x2_turn % x2_whole
-        x0_tile = x0_tile + x0_skip
-        x1_tile = x1_tile + x1_skip
-        x2_tile = x2_tile + x2_skip
-        x0_start = x0_first + x0_tile
-        x1_start = x1_first + x1_tile * BLOCK_X1
-        x2_start = x2_first + x2_tile * BLOCK_X2
+        x0_start = x0_first + (x0_tile + x0_skip)
+        x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
+        x2_start = x2_first + (x2_tile + x2_skip) * BLOCK_X2
         x0 = tl.cast(x0_start, INDEX)
         x1_x2_lane = tl.arange(0, BLOCK_X1 * BLOCK_X2)
         x1 = x1_start + (x1_x2_lane // BLOCK_X2).to(INDEX)
         x2 = x2_start + (x1_x2_lane % BLOCK_X2).to(INDEX)
-        K_tile = tl.load(
-            K + x0 * K_stride_x0 + x1[:, None] * K_stride_x1 + x2[:, None] * K_stride_x2 + d[None, :] * K_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = tl.reshape(K.load([x0, x1_start, x2_start, 0]), [BLOCK_X1 * BLOCK_X2, BLOCK_D])
+        else:
+            K_tile = tl.load(
+                K + x0 * K_stride_x0 + x1[:, None] * K_stride_x1 + x2[:, None] * K_stride_x2 + d[None, :] * K_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         t_7 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         top = tl.max(t_7, axis=1)
         m_new = tl.maximum(m, top)
@@ -147,28 +155,36 @@ def neighborhood_attention_3d(
         p = tl.exp2(t_7 * scale - t_8[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V + x0 * V_stride_x0 + x1[:, None] * V_stride_x1 + x2[:, None] * V_stride_x2 + d[None, :] * V_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = tl.reshape(V.load([x0, x1_start, x2_start, 0]), [BLOCK_X1 * BLOCK_X2, BLOCK_D])
+        else:
+            V_tile = tl.load(
+                V + x0 * V_stride_x0 + x1[:, None] * V_stride_x1 + x2[:, None] * V_stride_x2 + d[None, :] * V_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
         )
         m = m_new
+        x2_tile = x2_tile + 1
+        x2_over = x2_tile == x2_whole
+        x2_tile = tl.where(x2_over, 0, x2_tile)
+        x1_tile = tl.where(x2_over, x1_tile + 1, x1_tile)
+        x1_over = x1_tile == x1_whole
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
 
     # stream x0 x1 x2: chunks seen in part
+    x0_tile = 0
+    x1_tile = 0
+    x2_tile = 0
+    slab_0 = (x0_tiles - x0_whole) * x1_tiles * x2_tiles
+    slab_1 = slab_0 + x0_whole * (x1_tiles - x1_whole) * x2_tiles
     for x0_x1_x2_turn in tl.range(x0_tiles * x1_tiles * x2_tiles - x0_whole * x1_whole * x2_whole):
-        slab_0 = (x0_tiles - x0_whole) * x1_tiles * x2_tiles
-        slab_1 = slab_0 + x0_whole * (x1_tiles - x1_whole) * x2_tiles
-        in_slab = tl.where(
-            x0_x1_x2_turn < slab_0,
-            x0_x1_x2_turn,
-            tl.where(x0_x1_x2_turn < slab_1, x0_x1_x2_turn - slab_0, x0_x1_x2_turn - slab_1),
-        )
         x0_width = tl.where(
             x0_x1_x2_turn < slab_0,
             x0_tiles - x0_whole,
@@ -184,44 +200,43 @@ def neighborhood_attention_3d(
             x2_tiles,
             tl.where(x0_x1_x2_turn < slab_1, x2_tiles, x2_tiles - x2_whole),
         )
-        x0_tile = in_slab // (x1_width * x2_width)
-        x1_tile = in_slab // x2_width % x1_width
-        x2_tile = in_slab % x2_width
-        x0_tile = tl.where(
+        x0_at = tl.where(
             x0_x1_x2_turn < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
-        x1_tile = tl.where(
+        x1_at = tl.where(
             x0_x1_x2_turn < slab_0,
             x1_tile,
             tl.where(x0_x1_x2_turn < slab_1, tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole), x1_tile + x1_skip),
         )
-        x2_tile = tl.where(
+        x2_at = tl.where(
             x0_x1_x2_turn < slab_0,
             x2_tile,
             tl.where(x0_x1_x2_turn < slab_1, x2_tile, tl.where(x2_tile < x2_skip, x2_tile, x2_tile + x2_whole)),
         )
-        x0_start = x0_first + x0_tile
-        x1_start = x1_first + x1_tile * BLOCK_X1
-        x2_start = x2_first + x2_tile * BLOCK_X2
+        x0_start = x0_first + x0_at
+        x1_start = x1_first + x1_at * BLOCK_X1
+        x2_start = x2_first + x2_at * BLOCK_X2
         x0 = tl.cast(x0_start, INDEX)
         x1_x2_lane = tl.arange(0, BLOCK_X1 * BLOCK_X2)
         x1 = x1_start + (x1_x2_lane // BLOCK_X2).to(INDEX)
         x1_in = x1 < x1_end
         x2 = x2_start + (x1_x2_lane % BLOCK_X2).to(INDEX)
         x2_in = x2 < x2_end
-        K_tile = tl.load(
-            K + x0 * K_stride_x0 + x1[:, None] * K_stride_x1 + x2[:, None] * K_stride_x2 + d[None, :] * K_stride_d,
-            mask=x1_in[:, None] & x2_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        outside = left_out(t, t_2, x0_start, 1) | left_out(t_3, t_4, x1_start, BLOCK_X1) << 1 | left_out(t_5, t_6, x2_start, BLOCK_X2) << 1 + BLOCK_X1
+        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << 1 | 1 << (x2 - x2_start).to(tl.int32) << 1 + BLOCK_X1
+        seen = outside[:, None] & place[None, :] == 0
+        if DESCRIPTORS:
+            K_tile = tl.reshape(K.load([x0, x1_start, x2_start, 0]), [BLOCK_X1 * BLOCK_X2, BLOCK_D])
+        else:
+            K_tile = tl.load(
+                K + x0 * K_stride_x0 + x1[:, None] * K_stride_x1 + x2[:, None] * K_stride_x2 + d[None, :] * K_stride_d,
+                mask=x1_in[:, None] & x2_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t_7 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(
-            ((t <= x0) & (x0 < t_2))[:, None] & ((t_3[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None])) & ((t_5[:, None] <= x2[None, :]) & (x2[None, :] < t_6[:, None])),
-            t_7,
-            float('-inf'),
-        )
+        t_in = tl.where(seen, t_7, float('-inf'))
         top_2 = tl.max(t_in, axis=1)
         m_new = tl.maximum(m, top_2)
         t_8 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
@@ -229,18 +244,33 @@ def neighborhood_attention_3d(
         p_2 = tl.exp2(t_in * scale - t_8[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
-        V_tile = tl.load(
-            V + x0 * V_stride_x0 + x1[:, None] * V_stride_x1 + x2[:, None] * V_stride_x2 + d[None, :] * V_stride_d,
-            mask=x1_in[:, None] & x2_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = tl.reshape(V.load([x0, x1_start, x2_start, 0]), [BLOCK_X1 * BLOCK_X2, BLOCK_D])
+        else:
+            V_tile = tl.load(
+                V + x0 * V_stride_x0 + x1[:, None] * V_stride_x1 + x2[:, None] * V_stride_x2 + d[None, :] * V_stride_d,
+                mask=x1_in[:, None] & x2_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p_2.to(V.dtype.element_ty),
+            p_2.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
         )
         m = m_new
+        x2_tile = x2_tile + 1
+        x2_over = x2_tile == x2_width
+        x2_tile = tl.where(x2_over, 0, x2_tile)
+        x1_tile = tl.where(x2_over, x1_tile + 1, x1_tile)
+        x1_over = x1_tile == x1_width
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
+        x0_tile = tl.where(
+            (x0_x1_x2_turn + 1 == slab_0) | (x0_x1_x2_turn + 1 == slab_1),
+            0,
+            x0_tile,
+        )
 
     # tail
     tl.store(

@@ -10,7 +10,7 @@ rmsnorm_linear:
   group n
   group m
   tile n = 128
-  tile m = 128
+  tile m = 256
   tile d = 128
 
 rmsnorm_linear, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -29,7 +29,7 @@ def rmsnorm_linear(
     X, G, W, O, eps, size_n, size_m, size_d, X_stride_n, X_stride_d, G_stride_d, W_stride_d,
     W_stride_m, O_stride_n, O_stride_m, BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, EVEN_N: tl.constexpr, EVEN_M: tl.constexpr, EVEN_D: tl.constexpr,
-    WIDE: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -57,11 +57,14 @@ def rmsnorm_linear(
         t_2 = tl.sum(X_tile.to(tl.float32) * X_tile.to(tl.float32), axis=1)
         t = t + t_2
         G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
-        W_tile = tl.load(
-            W + d[:, None] * W_stride_d + m[None, :] * W_stride_m,
-            mask=d_in[:, None] & m_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            W_tile = W.load([d_start, m_id * BLOCK_M])
+        else:
+            W_tile = tl.load(
+                W + d[:, None] * W_stride_d + m[None, :] * W_stride_m,
+                mask=d_in[:, None] & m_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
             (X_tile.to(tl.float32) * G_tile.to(tl.float32)[None, :]).to(X.dtype.element_ty),
             W_tile,

@@ -29,7 +29,7 @@ def softcapped_attention(
     Q, K, V, O, scale, cap, size_q, size_x, size_d, Q_stride_q, Q_stride_d, K_stride_x, K_stride_d,
     V_stride_x, V_stride_d, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
     BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr, EVEN_D: tl.constexpr,
-    WIDE: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -55,11 +55,14 @@ def softcapped_attention(
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-        K_tile = tl.load(
-            K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = K.load([x_start, 0])
+        else:
+            K_tile = tl.load(
+                K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         S = t * scale
         C = cap * (2 * tl.sigmoid(2 * (S / cap)) - 1)
@@ -70,13 +73,16 @@ def softcapped_attention(
         p = tl.exp(C_in - m_new[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
-        V_tile = tl.load(
-            V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
-            mask=x_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = V.load([x_start, 0])
+        else:
+            V_tile = tl.load(
+                V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
+                mask=x_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         O_acc = tl.dot(
-            p.to(V.dtype.element_ty),
+            p.to(O.dtype.element_ty),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',

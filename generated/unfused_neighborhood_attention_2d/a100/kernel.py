@@ -52,6 +52,13 @@ import triton.language as tl
 
 
 @triton.jit
+def left_out(first, end, start, BLOCK: tl.constexpr):
+    """The positions of a chunk that lie outside first..end - 1, a bit for each."""
+    low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)
+    high = tl.minimum(tl.maximum(end - start, 0), BLOCK).to(tl.int32)
+    return (1 << low) - 1 | (1 << BLOCK) - (1 << high)
+
+@triton.jit
 def unfused_neighborhood_attention_2d_C(
     Q, K, C, scale, size_q0, size_q1, size_x0, size_x1, size_d, Q_stride_q0, Q_stride_q1,
     Q_stride_d, K_stride_x0, K_stride_x1, K_stride_d, C_stride_q0, C_stride_q1, C_stride_w0,
@@ -114,13 +121,11 @@ def unfused_neighborhood_attention_2d_C(
     )
 
     # stream x0 x1: chunks that every query sees whole
+    x0_tile = 0
+    x1_tile = 0
     for x0_x1_turn in tl.range(x0_whole * x1_whole):
-        x0_tile = x0_x1_turn // x1_whole
-        x1_tile = x0_x1_turn % x1_whole
-        x0_tile = x0_tile + x0_skip
-        x1_tile = x1_tile + x1_skip
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + (x0_tile + x0_skip) * BLOCK_X0
+        x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
@@ -136,27 +141,30 @@ def unfused_neighborhood_attention_2d_C(
             S,
             mask=q0_in[:, None] & q1_in[:, None],
         )
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_whole
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
 
     # stream x0 x1: chunks seen in part
+    x0_tile = 0
+    x1_tile = 0
+    slab_0 = (x0_tiles - x0_whole) * x1_tiles
     for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        slab_0 = (x0_tiles - x0_whole) * x1_tiles
-        in_slab = tl.where(x0_x1_turn < slab_0, x0_x1_turn, x0_x1_turn - slab_0)
         x0_width = tl.where(x0_x1_turn < slab_0, x0_tiles - x0_whole, x0_whole)
         x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
-        x0_tile = in_slab // x1_width
-        x1_tile = in_slab % x1_width
-        x0_tile = tl.where(
+        x0_at = tl.where(
             x0_x1_turn < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
-        x1_tile = tl.where(
+        x1_at = tl.where(
             x0_x1_turn < slab_0,
             x1_tile,
             tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole),
         )
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + x0_at * BLOCK_X0
+        x1_start = x1_first + x1_at * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x0_in = x0 < x0_end
@@ -169,11 +177,19 @@ def unfused_neighborhood_attention_2d_C(
         )
         t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         S = t_5 * scale
+        outside = left_out(t, t_3, x0_start, BLOCK_X0) | left_out(t_2, t_4, x1_start, BLOCK_X1) << BLOCK_X0
+        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << BLOCK_X0
+        seen = outside[:, None] & place[None, :] == 0
         tl.store(
             C + q0[:, None] * C_stride_q0 + q1[:, None] * C_stride_q1 + (x0[None, :] - t[:, None]) * C_stride_w0 + (x1[None, :] - t_2[:, None]) * C_stride_w1,
             S,
-            mask=q0_in[:, None] & q1_in[:, None] & ((t[:, None] <= x0[None, :]) & (x0[None, :] < t_3[:, None]) & ((t_2[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None]))),
+            mask=q0_in[:, None] & q1_in[:, None] & seen,
         )
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_width
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
+        x0_tile = tl.where(x0_x1_turn + 1 == slab_0, 0, x0_tile)
 
 
 @triton.jit
@@ -217,6 +233,13 @@ def unfused_neighborhood_attention_2d_A(
         mask=q1_in[:, None] & w0_in[None, :] & w1_in[None, :],
     )
 
+
+@triton.jit
+def left_out(first, end, start, BLOCK: tl.constexpr):
+    """The positions of a chunk that lie outside first..end - 1, a bit for each."""
+    low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)
+    high = tl.minimum(tl.maximum(end - start, 0), BLOCK).to(tl.int32)
+    return (1 << low) - 1 | (1 << BLOCK) - (1 << high)
 
 @triton.jit
 def unfused_neighborhood_attention_2d_out(
@@ -279,13 +302,11 @@ def unfused_neighborhood_attention_2d_out(
 
     # stream x0 x1: chunks that every query sees whole
     out_acc = tl.zeros([BLOCK_Q0 * BLOCK_Q1, BLOCK_D], tl.float32)
+    x0_tile = 0
+    x1_tile = 0
     for x0_x1_turn in tl.range(x0_whole * x1_whole):
-        x0_tile = x0_x1_turn // x1_whole
-        x1_tile = x0_x1_turn % x1_whole
-        x0_tile = x0_tile + x0_skip
-        x1_tile = x1_tile + x1_skip
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + (x0_tile + x0_skip) * BLOCK_X0
+        x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
@@ -300,35 +321,41 @@ def unfused_neighborhood_attention_2d_out(
             other=0.0,
         )
         out_acc = tl.dot(A_tile, V_tile, out_acc, input_precision='ieee')
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_whole
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
 
     # stream x0 x1: chunks seen in part
+    x0_tile = 0
+    x1_tile = 0
+    slab_0 = (x0_tiles - x0_whole) * x1_tiles
     for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        slab_0 = (x0_tiles - x0_whole) * x1_tiles
-        in_slab = tl.where(x0_x1_turn < slab_0, x0_x1_turn, x0_x1_turn - slab_0)
         x0_width = tl.where(x0_x1_turn < slab_0, x0_tiles - x0_whole, x0_whole)
         x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
-        x0_tile = in_slab // x1_width
-        x1_tile = in_slab % x1_width
-        x0_tile = tl.where(
+        x0_at = tl.where(
             x0_x1_turn < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
-        x1_tile = tl.where(
+        x1_at = tl.where(
             x0_x1_turn < slab_0,
             x1_tile,
             tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole),
         )
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + x0_at * BLOCK_X0
+        x1_start = x1_first + x1_at * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x0_in = x0 < x0_end
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         x1_in = x1 < x1_end
+        outside = left_out(t, t_3, x0_start, BLOCK_X0) | left_out(t_2, t_4, x1_start, BLOCK_X1) << BLOCK_X0
+        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << BLOCK_X0
+        seen = outside[:, None] & place[None, :] == 0
         A_tile_2 = tl.load(
             A + q0[:, None] * A_stride_q0 + q1[:, None] * A_stride_q1 + (x0[None, :] - t[:, None]) * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
-            mask=q0_in[:, None] & q1_in[:, None] & ((t[:, None] <= x0[None, :]) & (x0[None, :] < t_3[:, None]) & ((t_2[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None]))),
+            mask=q0_in[:, None] & q1_in[:, None] & seen,
             other=0.0,
         )
         V_tile = tl.load(
@@ -337,6 +364,11 @@ def unfused_neighborhood_attention_2d_out(
             other=0.0,
         )
         out_acc = tl.dot(A_tile_2, V_tile, out_acc, input_precision='ieee')
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_width
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
+        x0_tile = tl.where(x0_x1_turn + 1 == slab_0, 0, x0_tile)
 
     # tail
     tl.store(

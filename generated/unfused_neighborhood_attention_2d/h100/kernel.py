@@ -23,9 +23,9 @@ unfused_neighborhood_attention_2d_out:
   group q0
   group q1
   group d
-  tile q0 = 4
+  tile q0 = 8
   tile q1 = 8
-  tile d = 64
+  tile d = 32
   tile x0 = 16
   tile x1 = 16
 
@@ -57,7 +57,7 @@ def unfused_neighborhood_attention_2d_C(
     Q_stride_d, K_stride_x0, K_stride_x1, K_stride_d, C_stride_q0, C_stride_q1, C_stride_w0,
     C_stride_w1, BLOCK_Q0: tl.constexpr, BLOCK_Q1: tl.constexpr, BLOCK_X0: tl.constexpr,
     BLOCK_X1: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q0: tl.constexpr, EVEN_Q1: tl.constexpr,
-    EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -114,21 +114,22 @@ def unfused_neighborhood_attention_2d_C(
     )
 
     # stream x0 x1: chunks that every query sees whole
+    x0_tile = 0
+    x1_tile = 0
     for x0_x1_turn in tl.range(x0_whole * x1_whole):
-        x0_tile = x0_x1_turn // x1_whole
-        x1_tile = x0_x1_turn % x1_whole
-        x0_tile = x0_tile + x0_skip
-        x1_tile = x1_tile + x1_skip
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + (x0_tile + x0_skip) * BLOCK_X0
+        x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
-        K_tile = tl.load(
-            K + x0[:, None] * K_stride_x0 + x1[:, None] * K_stride_x1 + d[None, :] * K_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = tl.reshape(K.load([x0_start, x1_start, 0]), [BLOCK_X0 * BLOCK_X1, BLOCK_D])
+        else:
+            K_tile = tl.load(
+                K + x0[:, None] * K_stride_x0 + x1[:, None] * K_stride_x1 + d[None, :] * K_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         S = t_5 * scale
         tl.store(
@@ -136,37 +137,43 @@ def unfused_neighborhood_attention_2d_C(
             S,
             mask=q0_in[:, None] & q1_in[:, None],
         )
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_whole
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
 
     # stream x0 x1: chunks seen in part
+    x0_tile = 0
+    x1_tile = 0
+    slab_0 = (x0_tiles - x0_whole) * x1_tiles
     for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        slab_0 = (x0_tiles - x0_whole) * x1_tiles
-        in_slab = tl.where(x0_x1_turn < slab_0, x0_x1_turn, x0_x1_turn - slab_0)
         x0_width = tl.where(x0_x1_turn < slab_0, x0_tiles - x0_whole, x0_whole)
         x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
-        x0_tile = in_slab // x1_width
-        x1_tile = in_slab % x1_width
-        x0_tile = tl.where(
+        x0_at = tl.where(
             x0_x1_turn < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
-        x1_tile = tl.where(
+        x1_at = tl.where(
             x0_x1_turn < slab_0,
             x1_tile,
             tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole),
         )
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + x0_at * BLOCK_X0
+        x1_start = x1_first + x1_at * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x0_in = x0 < x0_end
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         x1_in = x1 < x1_end
-        K_tile = tl.load(
-            K + x0[:, None] * K_stride_x0 + x1[:, None] * K_stride_x1 + d[None, :] * K_stride_d,
-            mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            K_tile = tl.reshape(K.load([x0_start, x1_start, 0]), [BLOCK_X0 * BLOCK_X1, BLOCK_D])
+        else:
+            K_tile = tl.load(
+                K + x0[:, None] * K_stride_x0 + x1[:, None] * K_stride_x1 + d[None, :] * K_stride_d,
+                mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         S = t_5 * scale
         tl.store(
@@ -174,6 +181,11 @@ def unfused_neighborhood_attention_2d_C(
             S,
             mask=q0_in[:, None] & q1_in[:, None] & ((t[:, None] <= x0[None, :]) & (x0[None, :] < t_3[:, None]) & ((t_2[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None]))),
         )
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_width
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
+        x0_tile = tl.where(x0_x1_turn + 1 == slab_0, 0, x0_tile)
 
 
 @triton.jit
@@ -224,7 +236,7 @@ def unfused_neighborhood_attention_2d_out(
     A_stride_w1, V_stride_x0, V_stride_x1, V_stride_d, out_stride_q0, out_stride_q1, out_stride_d,
     BLOCK_Q0: tl.constexpr, BLOCK_Q1: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_X0: tl.constexpr,
     BLOCK_X1: tl.constexpr, EVEN_Q0: tl.constexpr, EVEN_Q1: tl.constexpr, EVEN_D: tl.constexpr,
-    WIDE: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -279,13 +291,11 @@ def unfused_neighborhood_attention_2d_out(
 
     # stream x0 x1: chunks that every query sees whole
     out_acc = tl.zeros([BLOCK_Q0 * BLOCK_Q1, BLOCK_D], tl.float32)
+    x0_tile = 0
+    x1_tile = 0
     for x0_x1_turn in tl.range(x0_whole * x1_whole):
-        x0_tile = x0_x1_turn // x1_whole
-        x1_tile = x0_x1_turn % x1_whole
-        x0_tile = x0_tile + x0_skip
-        x1_tile = x1_tile + x1_skip
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + (x0_tile + x0_skip) * BLOCK_X0
+        x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
@@ -294,33 +304,42 @@ def unfused_neighborhood_attention_2d_out(
             mask=q0_in[:, None] & q1_in[:, None],
             other=0.0,
         )
-        V_tile = tl.load(
-            V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + d[None, :] * V_stride_d,
-            mask=d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = tl.reshape(
+                V.load([x0_start, x1_start, d_id * BLOCK_D]),
+                [BLOCK_X0 * BLOCK_X1, BLOCK_D],
+            )
+        else:
+            V_tile = tl.load(
+                V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + d[None, :] * V_stride_d,
+                mask=d_in[None, :],
+                other=0.0,
+            )
         out_acc = tl.dot(A_tile, V_tile, out_acc, input_precision='ieee')
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_whole
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
 
     # stream x0 x1: chunks seen in part
+    x0_tile = 0
+    x1_tile = 0
+    slab_0 = (x0_tiles - x0_whole) * x1_tiles
     for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        slab_0 = (x0_tiles - x0_whole) * x1_tiles
-        in_slab = tl.where(x0_x1_turn < slab_0, x0_x1_turn, x0_x1_turn - slab_0)
         x0_width = tl.where(x0_x1_turn < slab_0, x0_tiles - x0_whole, x0_whole)
         x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
-        x0_tile = in_slab // x1_width
-        x1_tile = in_slab % x1_width
-        x0_tile = tl.where(
+        x0_at = tl.where(
             x0_x1_turn < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
-        x1_tile = tl.where(
+        x1_at = tl.where(
             x0_x1_turn < slab_0,
             x1_tile,
             tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole),
         )
-        x0_start = x0_first + x0_tile * BLOCK_X0
-        x1_start = x1_first + x1_tile * BLOCK_X1
+        x0_start = x0_first + x0_at * BLOCK_X0
+        x1_start = x1_first + x1_at * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x0_in = x0 < x0_end
@@ -331,12 +350,23 @@ def unfused_neighborhood_attention_2d_out(
             mask=q0_in[:, None] & q1_in[:, None] & ((t[:, None] <= x0[None, :]) & (x0[None, :] < t_3[:, None]) & ((t_2[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None]))),
             other=0.0,
         )
-        V_tile = tl.load(
-            V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + d[None, :] * V_stride_d,
-            mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
+        if DESCRIPTORS:
+            V_tile = tl.reshape(
+                V.load([x0_start, x1_start, d_id * BLOCK_D]),
+                [BLOCK_X0 * BLOCK_X1, BLOCK_D],
+            )
+        else:
+            V_tile = tl.load(
+                V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + d[None, :] * V_stride_d,
+                mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
+                other=0.0,
+            )
         out_acc = tl.dot(A_tile_2, V_tile, out_acc, input_precision='ieee')
+        x1_tile = x1_tile + 1
+        x1_over = x1_tile == x1_width
+        x1_tile = tl.where(x1_over, 0, x1_tile)
+        x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
+        x0_tile = tl.where(x0_x1_turn + 1 == slab_0, 0, x0_tile)
 
     # tail
     tl.store(

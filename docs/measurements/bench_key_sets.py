@@ -1,7 +1,7 @@
 """Times kernels over key sets on the GPU that is there, at the tiles that the planner chose.
 
 Causal attention beside FlexAttention and SDPA; neighborhood attention in 1, 2 and 3 dimensions,
-read in place from a heads-last layout, beside NATTEN's FlexAttention back end where it is installed,
+read in place from a heads-last layout, beside NATTEN's FlexAttention back end where there is one,
 and beside napkin's own dense kernel.
 
     python docs/measurements/bench_key_sets.py [causal] [1d] [2d] [3d]

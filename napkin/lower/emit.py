@@ -254,7 +254,9 @@ class Emitter:
         for a, b in (n.args, n.args[::-1]):
             if b.op == "sum" and b not in self.have and self.uses[b] <= 1:
                 split = self._split(b)
-                if split and self.program.shape(a) == self.program.shape(n):
+                # A factor beside the operands scales the product, and not what it is added to.
+                whole = split is not None and len([*split[0], *split[1]]) == len(factors(b.args[0]))
+                if whole and self.program.shape(a) == self.program.shape(n):
                     return self._contraction(b, a)
         return None
 

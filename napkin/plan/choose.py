@@ -345,7 +345,9 @@ class _Search:
         for c in self.counts:
             work[c.pipe] += c.number(self.sizes, tiles) * self._waste(tiles, c.axes)
         groups = math.prod(-(-self.sizes[a] // tiles[a]) for a in self.kernel.group)
-        overlapped = stages > 1 or resident > 1 or not self.kernel.stream.axes
+        # A slot that wgmma reads is in use for one turn more.
+        ahead = 2 if self.boxed and self.held.products else 1
+        overlapped = stages > ahead or resident > 1 or not self.kernel.stream.axes
         streamed = self.kernel.stream.axes
         chunks = math.prod(-(-self.sizes[a] // tiles[a]) for a in streamed) if streamed else 0
         if self.kernel.visits is not None:

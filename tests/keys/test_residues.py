@@ -368,8 +368,8 @@ def test_a_split_kernel_reads_a_fraction() -> None:
 
 
 def test_the_faster_way_is_taken() -> None:
-    for size, apart, steps in ((128, 2, 0), (8192, 3, 1)):
-        diagram, place = line(nk.dilated(20, 20, apart, **LINE), size), machine("h100")
+    for size, step, steps in ((128, 2, 0), (8192, 3, 1)):
+        diagram, place = line(nk.dilated(20, 20, step, **LINE), size), machine("h100")
         ready, sizes = prepare(diagram), diagram.check_sizes({})
         found = {0: set[float](), 1: set[float]()}
         for kernel in labellings("attention", ready.outputs, ready.names, sizes):

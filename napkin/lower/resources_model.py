@@ -220,14 +220,15 @@ class Model:
 
     def _product(self, dot: Dot, start: Node | None) -> None:
         ready: list[int] = []
+        asynchronous = self.homes.unit(dot) == "wgmma"
         for side in (0, 1):
             self._operand(dot, side)
         for parts in dot.sides:
             same = len(parts) == 1 and (is_read(parts[0]) or self.homes.bits(dot) == 32)
             since = self.done.get(parts[0], self.now)
-            # A tile does not move over the wait for a box.
+            # What mma.sync takes to its registers does not move over the wait for a box.
             crossed = any(since < self.buffers[at].first for at in self.boxes.values())
-            late = crossed and any(p in self.moving for p in parts)
+            late = crossed and not asynchronous and any(p in self.moving for p in parts)
             ready.append(since if same and not late else self._tick())
         if start is not None:
             self._visit(start)

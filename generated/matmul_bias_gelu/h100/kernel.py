@@ -8,7 +8,7 @@ matmul_bias_gelu:
   group c
   tile a = 256
   tile c = 128
-  tile b = 128
+  tile b = 64
 
 matmul_bias_gelu, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*c/g_c + a*b*c/g_a + a*c + a*c/g_a

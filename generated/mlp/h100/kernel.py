@@ -10,14 +10,14 @@ mlp_H:
   group f
   tile n = 128
   tile f = 256
-  tile d = 128
+  tile d = 64
 mlp:
   stream f
   group n
   group e
   tile n = 128
   tile e = 256
-  tile f = 128
+  tile f = 64
 
 mlp_H, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*f*n/g_n + d*f*n/g_f + f*n

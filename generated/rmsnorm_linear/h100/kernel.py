@@ -11,7 +11,7 @@ rmsnorm_linear:
   group m
   tile n = 128
   tile m = 256
-  tile d = 128
+  tile d = 64
 
 rmsnorm_linear, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*m*n/g_n + d*m*n/g_m + d*m*n/(g_m*g_n) + m*n

@@ -64,6 +64,7 @@ def predict(
     chunks: int = 0,
     pipelined: bool = False,
     chained: bool = False,
+    longest: float = 1.0,
 ) -> Time:
     """The time of a kernel.
 
@@ -77,6 +78,7 @@ def predict(
         chunks: turns of the streamed loop in one group.
         pipelined: whether their loads are started a turn or more ahead.
         chained: whether the loop's products and its arithmetic wait for each other.
+        longest: work of the busiest group over that of a group on average.
     """
     clock = machine.clock
     lanes = machine.sms * clock
@@ -93,6 +95,8 @@ def predict(
         waiting = STALL * slots / (ARITHMETIC_LANES * lanes)
         turns = pipes[computing[0]] + waiting
         pipes["products in turn with arithmetic"] = turns * (HIDDEN if resident > 1 else 1.0)
+    else:
+        turns = max(pipes[k] for k in computing)
     waves = groups / (machine.sms * resident)
     idle = math.ceil(waves) / waves if waves else 1.0
     pipes = {k: v * idle for k, v in pipes.items()}
@@ -106,4 +110,8 @@ def predict(
         loads = max(pipes["L2 to shared memory"], pipes["DRAM"])
         rest = max(v for k, v in pipes.items() if k not in {"L2 to shared memory", "DRAM"})
         seconds = loads + rest
+    # However the groups are spread, one of them runs on one multiprocessor.
+    alone = turns * longest * machine.sms / max(groups, 1)
+    if longest > 1.0 and alone > seconds:
+        slowest, seconds = "the longest group", alone
     return Time(seconds + LAUNCH_SECONDS, "launch" if seconds < LAUNCH_SECONDS else slowest, pipes)

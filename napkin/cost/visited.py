@@ -279,11 +279,8 @@ def share(
     seen = kernel.visits
     assert seen is not None
     if bind is None and not seen.splits and len(seen.boxes) == 1 and _independent(seen.keys):
-        means = [
-            _mean(i, *_settled(i, sizes, tiles), sizes[a], tiles[a])
-            for i, a in zip(seen.boxes[0].intervals, seen.axes, strict=True)
-        ]
-        visited, whole = (math.prod(part) for part in zip(*means, strict=True))
+        found = _along_each(seen, sizes, tiles)
+        visited, whole = (math.prod(part) for part in list(zip(*found, strict=True))[:2])
         return visited, visited - whole
     boxes = counted(kernel, sizes, tiles, bind)
     every = np.prod([-(-sizes[a] // tiles[a]) for a in seen.axes], dtype=float)
@@ -293,6 +290,28 @@ def share(
     whole = sum(float(np.broadcast_to(b.whole, shape).sum()) for b in boxes)
     scale = max(float(every * groups), 1.0)
     return visited / scale, (visited - whole) / scale
+
+
+def longest(kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> float:
+    """Chunks that the busiest group visits over those of a group on average."""
+    seen = kernel.visits
+    assert seen is not None
+    if not seen.splits and len(seen.boxes) == 1 and _independent(seen.keys):
+        return math.prod(part[2] for part in _along_each(seen, sizes, tiles))
+    boxes = counted(kernel, sizes, tiles)
+    shape = [-(-sizes[a] // tiles[a]) for a in boxes[0].axes]
+    every = sum(np.broadcast_to(b.tiles, shape).astype(float) for b in boxes)
+    mean = float(np.mean(every))
+    return float(np.max(every)) / mean if mean else 1.0
+
+
+def _along_each(
+    seen: Visits, sizes: Mapping[str, int], tiles: Mapping[str, int]
+) -> list[tuple[float, float, float]]:
+    return [
+        _mean(i, *_settled(i, sizes, tiles), sizes[a], tiles[a])
+        for i, a in zip(seen.boxes[0].intervals, seen.axes, strict=True)
+    ]
 
 
 @lru_cache(maxsize=4096)
@@ -306,13 +325,15 @@ def _independent(keys: Node) -> bool:
 @lru_cache(maxsize=65536)
 def _mean(
     i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settled, size: int, tile: int
-) -> tuple[float, float]:
-    """Chunks of one key axis that a group visits, and those seen whole, over all chunks of it."""
+) -> tuple[float, float, float]:
+    """Chunks of one key axis that a group visits, and those seen whole, over all chunks of it; and
+    the most that a group visits over the mean."""
     found = census(_known(i, splits, sizes, tiles), tile)
     every = max(-(-size // tile), 1)
-    if not found.visited.size:
-        return 0.0, 0.0
-    return float(found.visited.mean()) / every, float(found.full.mean()) / every
+    if not found.visited.size or not found.visited.any():
+        return 0.0, 0.0, 1.0
+    mean = float(found.visited.mean())
+    return mean / every, float(found.full.mean()) / every, float(found.visited.max()) / mean
 
 
 def chunks(

@@ -16,7 +16,7 @@ from napkin.cost.levels import Held, batched, chained, extent, held, operand_byt
 from napkin.cost.machines import Machine
 from napkin.cost.time import Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
-from napkin.cost.visited import share
+from napkin.cost.visited import longest, share
 from napkin.cost.work import Count, counts
 from napkin.derive.apart import apart
 from napkin.derive.kernel import Kernel, label, weaved
@@ -350,7 +350,9 @@ class _Search:
         overlapped = stages > ahead or resident > 1 or not self.kernel.stream.axes
         streamed = self.kernel.stream.axes
         chunks = math.prod(-(-self.sizes[a] // tiles[a]) for a in streamed) if streamed else 0
+        most = 1.0
         if self.kernel.visits is not None:
+            most = longest(self.kernel, self.sizes, tiles)
             chunks = math.ceil(chunks * share(self.kernel, self.sizes, tiles)[0])
         time = predict(
             self.machine,
@@ -364,6 +366,7 @@ class _Search:
             chunks * len(self.kernel.stream.passes),
             bool(self.held.streamed_operands),
             self.chained,
+            most,
         )
         return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
 

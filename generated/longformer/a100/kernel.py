@@ -12,7 +12,7 @@ longformer:
       z)) * V = [V * exp(where(sliding(256, 256) | global_tokens(64), S, -inf) - m)]; running m
       (repair exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
-  tile q = 32
+  tile q = 16
   tile x = 128
 
 longformer, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -49,6 +49,10 @@ SECTOR = 32
 SHAPES = 3
 """Shapes of a box of queries and keys that are priced, for each number of both."""
 
+FEW = 0.1
+"""Chunks with a test, over all that are visited, below which registers may spill in testing: at
+0.06 (causal) it did not matter, at 0.12 (a window of 2,048) it cost 7 % (docs/measurements)."""
+
 TRIED = 40
 """Settings, best first, that are held to the full model of shared memory before giving up."""
 
@@ -303,9 +307,10 @@ class _Search:
     def _settle(self, tiles: dict[str, int]) -> Choice | None:
         registers = register_bytes(self.held, tiles)
         # A quarter is left for addresses, masks and what the compiler keeps beside these; boxes
-        # have neither addresses nor masks, and a tenth was enough.
+        # have neither addresses nor masks, and a tenth was enough where few chunks are tested.
         most = self.machine.registers_per_thread * 32
-        room = most * 9 // 10 if self.boxed and self.held.streamed_operands else most * 3 // 4
+        bare = self.boxed and self.held.streamed_operands and self._tested(tiles) < FEW
+        room = most * 9 // 10 if bare else most * 3 // 4
         warps = next((w for w in (4, 8) if registers <= w * room), 0)
         if not warps:
             return None
@@ -323,6 +328,13 @@ class _Search:
             if shared <= self.machine.shared_per_block and (worth or not found):
                 found[resident] = self._priced(tiles, warps, stages, shared, resident)
         return min(found.values(), key=lambda c: c.rank, default=None)
+
+    def _tested(self, tiles: Mapping[str, int]) -> float:
+        """Chunks that need a test over those that are visited."""
+        if self.kernel.visits is None:
+            return 0.0
+        visited, tested = share(self.kernel, self.sizes, tiles)
+        return tested / visited if visited else 0.0
 
     def _resident(self, shared: int, registers: int, warps: int) -> int:
         """Groups that one multiprocessor holds at once."""

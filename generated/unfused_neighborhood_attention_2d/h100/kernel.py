@@ -23,9 +23,9 @@ unfused_neighborhood_attention_2d_out:
   group q0
   group q1
   group d
-  tile q0 = 8
+  tile q0 = 4
   tile q1 = 8
-  tile d = 32
+  tile d = 64
   tile x0 = 16
   tile x1 = 16
 

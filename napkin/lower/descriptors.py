@@ -1,17 +1,16 @@
-"""Which readings a tensor descriptor can serve: boxes of a tensor that the hardware copies.
+"""Which tiles a tensor descriptor can serve: boxes of a tensor that the hardware copies.
 
 From Hopper on, one thread asks for a whole box of a tensor, with coordinates, and what lies outside
 the tensor arrives as 0: no addresses per value, no masks. The tensor's last axis must be contiguous
 and its other strides multiples of 16 bytes, which is known when the kernel is called; the kernel
-keeps the plain loads beside (CUDA Programming Guide, Tensor Memory Accelerator).
+keeps the plain loads and stores beside (CUDA Programming Guide, Tensor Memory Accelerator).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from napkin.cost.levels import held
 from napkin.derive.terms import is_read
 from napkin.diagram.node import Node, inside_sums, postorder
 from napkin.lower.program import Program
@@ -29,20 +28,40 @@ ROW_BYTES = 16
 
 
 def described(program: Program, item_bytes: int) -> Program:
-    """The program with operands of `item_bytes` bytes a value read in boxes, where descriptors can
-    serve them: operands of products, by themselves, that are read chunk by chunk."""
+    """The program with tiles of `item_bytes` bytes a value read and written in boxes, where
+    descriptors can serve them: operands of products, by themselves, and what is stored at the end
+    of a kernel that reads such.
+
+    An operand that is held never passes through registers, of which 64 x 128 values beside a second
+    product take those of a third resident group: attention at 64/128 took 294 us for 403 (H100,
+    256 x 1024 x 128, bf16), and 279 with the output in boxes, too.
+    """
     kernel = program.kernel
-    streamed = {t for t, _ in held(kernel).streamed_operands}
     alone = _operands(program)
     boxes: dict[Node, tuple[str, ...]] = {}
     for access in kernel.reads:
         once = sum(a.tensor == access.tensor for a in kernel.reads) == 1
-        chosen = once and access.tensor in streamed and access.leaf in alone
-        # A box would reach past the last residue's end.
-        chosen = chosen and not kernel.ragged.keys() & set(access.leaf.axes)
-        if chosen and _boxed(access.leaf, program, item_bytes):
-            boxes[access.leaf] = access.leaf.axes
-    return replace(program, boxes=boxes, described=item_bytes) if boxes else program
+        chosen = once and access.leaf in alone and not access.leaf.args
+        axes = access.leaf.axes
+        chosen = chosen and (kernel.stream.carried(axes) or _plain(access.leaf, program))
+        if chosen and _boxed(axes, program, item_bytes):
+            boxes[access.leaf] = axes
+    if not any(kernel.stream.carried(axes) for axes in boxes.values()):
+        return program
+    stores = dict(_stores(program, item_bytes))
+    return replace(program, boxes=boxes, stores=stores, described=item_bytes)
+
+
+def _stores(program: Program, item_bytes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The outputs that are stored as whole matrices after the loops."""
+    kernel = program.kernel
+    for o in kernel.outputs:
+        n = program.tails.get(o.name)
+        if n is None or n.kind != "real" or n.op == "scatter" or o.name in program.fills:
+            continue
+        matrix = len(program.shape(n)) > 1 and program.shape(n) == program.shape_of(o.axes)
+        if matrix and _boxed(o.axes, program, item_bytes):
+            yield o.name, o.axes
 
 
 def _operands(program: Program) -> set[Node]:
@@ -60,9 +79,16 @@ def _operands(program: Program) -> set[Node]:
     return {n for n in whole - other if is_read(n)}
 
 
-def _boxed(leaf: Node, program: Program, item_bytes: int) -> bool:
-    axes, tiles = leaf.axes, program.tiles
-    if leaf.args:  # at addresses of its own for every value
+def _plain(leaf: Node, program: Program) -> bool:
+    """Whether a tile is a matrix as it lies in memory; one that is reshaped before a loop goes
+    through registers, and stays there."""
+    long = [a for a in leaf.axes if program.tiles[a] > 1]
+    return len(long) == len(program.shape(leaf))
+
+
+def _boxed(axes: Sequence[str], program: Program, item_bytes: int) -> bool:
+    tiles = program.tiles
+    if program.kernel.ragged.keys() & set(axes):  # a box would reach past the last residue's end
         return False
     if not axes or len(axes) > MAX_RANK or any(tiles[a] > MAX_BOX for a in axes):
         return False

@@ -117,6 +117,8 @@ class Emitter:
         """Compute `n` here and give it a name, whatever its uses."""
         if n not in self.have and not n.constant:
             made = self._define(n)
+            if isinstance(made, ast.Name) and n in self.program.boxes:
+                self.have[n] = made
             if n not in self.have:
                 target = self.scope.value(n)
                 self.statements.append(sx.assign(target, made))
@@ -336,10 +338,10 @@ class Emitter:
         spans = [sorted({d for p in side for d in self.program.shape(p)}) for side in (left, right)]
         rows = [d for d in spans[0] if d not in gone]
         columns = [d for d in spans[1] if d not in gone]
-        boxes = self.program.boxes
-        like = next((p for p in left + right if is_read(p) and p not in boxes), None)
-        a = self._operand(left, spans[0], like)
-        b = self._operand(right, spans[1], like)
+        made = [self._factor(left, spans[0]), self._factor(right, spans[1])]
+        tiles = (p for p in self.have if p in self.raw and p.kind == "real")
+        like = next((p for p in left + right if is_read(p)), next(tiles, None))
+        a, b = (self._operand(x, parts, like) for x, parts in zip(made, (left, right), strict=True))
         a = self._matrix(a, spans[0], rows, gone)
         b = self._matrix(b, spans[1], gone, columns)
         out = [*rows, *columns]
@@ -351,24 +353,30 @@ class Emitter:
             if want != out:
                 begin = self._permuted(begin, want, out)
             args.append(begin if flat else self._matrix(begin, out, rows, columns))
-        made = sx.call("tl.dot", *args, input_precision=ast.Constant("ieee"))
+        done = sx.call("tl.dot", *args, input_precision=ast.Constant("ieee"))
         if not flat:
-            made = sx.call("tl.reshape", made, self._extents(out))
+            done = sx.call("tl.reshape", done, self._extents(out))
         want = sorted(out)
-        return (self._permuted(made, out, want) if want != out else made), want
+        return (self._permuted(done, out, want) if want != out else done), want
 
-    def _operand(self, parts: list[Node], dims: list[int], like: Node | None) -> Expr:
+    def _factor(self, parts: list[Node], dims: list[int]) -> Expr:
+        """An operand as it is loaded, or as it is computed, in float32."""
         if len(parts) == 1 and is_read(parts[0]):
             self.value(parts[0])
             return self.have[parts[0]]
-        value = self._product(parts, dims)
-        if like is None:
-            stored = (o.name for o in self.program.kernel.outputs if o.node.kind == "real")
-            target = sx.name(f"{self.scope.tensor(next(stored))}")
-            return sx.method(value, "to", sx.name(f"{ast.unparse(target)}.dtype.element_ty"))
-        return sx.method(
-            value, "to", sx.name(f"{self.scope.tensor(tensor_of(like))}.dtype.element_ty")
-        )
+        return self._product(parts, dims)
+
+    def _operand(self, made: Expr, parts: list[Node], like: Node | None) -> Expr:
+        """An operand rounded to the storage type of a tensor that the product reads, or that is
+        read at all; else to that of what is stored."""
+        if len(parts) == 1 and is_read(parts[0]):
+            return made
+        if like is not None:
+            target = ast.Attribute(self.have[like], "dtype", ast.Load())
+            return sx.method(made, "to", target)
+        stored = (o.name for o in self.program.kernel.outputs if o.node.kind == "real")
+        tensor = self.scope.tensor(next(stored))
+        return sx.method(made, "to", sx.name(f"{tensor}.dtype.element_ty"))
 
     def _matrix(
         self, value: Expr, dims: Sequence[int], first: Sequence[int], second: Sequence[int]
@@ -523,7 +531,23 @@ class Emitter:
                 sx.expanded(self.value(n), self.program.shape(n), dims),
                 self._extents(dims),
             )
+        boxed = tensor in self.program.stores
+        if boxed:
+            target = self.scope.done(tensor)
+            self.statements.append(sx.assign(target, value))
+            value = sx.name(target)
         where = self.address(tensor, tensor, axes, own, dims, placed)
         mask = self.within(axes, dims, placed)
         kinds = {} if mask is None else {"mask": mask}
-        self.statements.append(ast.Expr(sx.call("tl.store", where, value, **kinds)))
+        plain = ast.Expr(sx.call("tl.store", where, value, **kinds))
+        self.statements.append(self._boxed_store(tensor, value, plain) if boxed else plain)
+
+    def _boxed_store(self, tensor: str, value: Expr, plain: ast.stmt) -> ast.stmt:
+        """A tile through the tensor's descriptor where the call gives one, else by addresses."""
+        axes, into = self.program.stores[tensor], self.scope.tensor(tensor)
+        value = sx.method(value, "to", sx.name(f"{into}.dtype"))
+        if len(self.program.shape_of(axes)) != len(axes):
+            value = sx.call("tl.reshape", value, sx.tuple_of(self.block(a) for a in axes))
+        at = sx.tuple_of(self._corner(a) for a in axes)
+        box = ast.Expr(sx.method(sx.name(into), "store", at, value))
+        return ast.If(sx.name(DESCRIPTORS), [box], [plain])

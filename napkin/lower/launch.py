@@ -91,11 +91,16 @@ def launch(
             order.append(a.name)
     boxes = {
         name: tuple(program.tiles[x] for x in axes)
-        for leaf, axes in (program.boxes.items() if described else ())
+        for boxed, axes in (_boxes(program).items() if described else ())
         for name, tensor in tensors.items()
-        if tensor == tensor_of(leaf)
+        if tensor == boxed
     }
     return Launch(grid, run, tensors, tuple(order), boxes, fixed)
+
+
+def _boxes(program: Program) -> dict[str, tuple[str, ...]]:
+    """The axes of every tensor that descriptors serve."""
+    return {tensor_of(leaf): axes for leaf, axes in program.boxes.items()} | dict(program.stores)
 
 
 def _strides(axes: Sequence[str], strides: Sequence[int], program: Program) -> dict[str, int]:
@@ -121,8 +126,7 @@ def _described(
     """Whether every tensor that a descriptor may serve lies in memory as one needs."""
     if not program.boxes or not aligned:
         return False
-    for leaf in program.boxes:
-        tensor = tensor_of(leaf)
+    for tensor in _boxes(program):
         strides = [step[tensor, a] for a in own[tensor]]
         if not fits(strides, program.described):
             return False

@@ -56,6 +56,7 @@ class Program:
         tails: outputs computed after the loops.
         fills: what is stored last in slots without a key, by output.
         boxes: the readings that tensor descriptors serve, with their axes in memory order.
+        stores: the outputs that tensor descriptors write after the loops, with their axes.
         described: bytes of a value of those.
     """
 
@@ -66,6 +67,7 @@ class Program:
     tails: Mapping[str, Node]
     constants: tuple[Node, ...] = field(default=())
     boxes: Mapping[Node, tuple[str, ...]] = field(default_factory=dict[Node, tuple[str, ...]])
+    stores: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     described: int = 0
     fills: Mapping[str, Node] = field(default_factory=dict[str, Node])
 

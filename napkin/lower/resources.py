@@ -36,4 +36,5 @@ def shared_bytes(
             asynchronously.
     """
     capability = int(arch.removeprefix("sm_"))
-    return Model(program, Tensors(program, dtypes, sizes), capability, warps, stages).peak()
+    tensors = Tensors(program, dtypes, sizes, capability)
+    return Model(program, tensors, capability, warps, stages).peak()

@@ -27,12 +27,23 @@ class Tensors:
     """How tensors lie in memory, and how a group loads their tiles.
 
     `sizes` are the axis sizes of row-major tensors; without them every tensor is aligned.
+
+    Attributes:
+        boxes: the readings that tensor descriptors serve on a GPU of this capability.
+        stores: the outputs, likewise.
     """
 
     def __init__(
-        self, program: Program, dtypes: Mapping[str, str], sizes: Mapping[str, int] | None
+        self,
+        program: Program,
+        dtypes: Mapping[str, str],
+        sizes: Mapping[str, int] | None,
+        capability: int = MIN_CAPABILITY,
     ) -> None:
         self.program, self.dtypes, self.sizes = program, dtypes, sizes
+        described = capability >= MIN_CAPABILITY and self._all_described()
+        self.boxes = program.boxes if described else {}
+        self.stores = program.stores if described else {}
 
     def bits_of(self, tensor: str) -> int:
         """Bits of one value."""
@@ -64,13 +75,18 @@ class Tensors:
         sizes = [self.sizes[a] for a in axes]
         return all(math.prod(sizes[i + 1 :]) % 16 == 0 for i in range(len(sizes) - 1))
 
-    def described(self, leaf: Node) -> bool:
-        """Whether a tensor descriptor can serve a reading at these sizes."""
+    def _all_described(self) -> bool:
+        """Whether tensor descriptors can serve every tile that they may, at these sizes."""
         if self.sizes is None:
             return True
-        own = [self.sizes[a] for a in leaf.axes]
+        boxes = [(leaf.axes, self.bits(leaf)) for leaf in self.program.boxes]
+        boxes += [(axes, self.bits_of(name)) for name, axes in self.program.stores.items()]
+        return all(self._described(axes, bits) for axes, bits in boxes)
+
+    def _described(self, axes: Sequence[str], bits: int) -> bool:
+        own = [self.sizes[a] for a in axes] if self.sizes else []
         strides = [math.prod(own[i + 1 :]) for i in range(len(own))]
-        return fits(strides, self.bits(leaf) // 8)
+        return fits(strides, bits // 8)
 
     def ends(self, axes: Sequence[str]) -> bool:
         """Whether the mask at the end of a row cuts at multiples of 16 values, or nowhere."""
@@ -108,8 +124,10 @@ class Tensors:
             *(e for x in self.program.loops for e in x.emits.items()),
         ]
         scattered = {name for name, n in stores if n.op == "scatter"}
-        alike = [(a.tensor, a.leaf.axes) for a in kernel.reads if not a.leaf.args]
-        alike += [(o.name, tile_axes(o)) for o in kernel.outputs if o.name not in scattered]
+        reads = [a for a in kernel.reads if not a.leaf.args and a.leaf not in self.boxes]
+        outputs = [o for o in kernel.outputs if o.name not in {*scattered, *self.stores}]
+        alike = [(a.tensor, a.leaf.axes) for a in reads]
+        alike += [(o.name, tile_axes(o)) for o in outputs]
         most = 1
         for tensor, axes in alike:
             mine = self.program.shape_of(axes)
@@ -164,8 +182,7 @@ class Homes:
     ) -> None:
         self.program, self.tensors = program, tensors
         self.capability, self.warps, self.moving = capability, warps, moving
-        described = capability >= MIN_CAPABILITY and all(map(tensors.described, program.boxes))
-        self.boxes = program.boxes if described else {}
+        self.boxes, self.stores = tensors.boxes, tensors.stores
         self.steps = {name: n for loop in program.loops for name, n in loop.steps.items()}
         self._dots: dict[Node, Dot | None] = {}
         self._home: dict[Node, tuple[Layout | None, bool]] = {}

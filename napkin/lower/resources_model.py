@@ -40,6 +40,7 @@ class Model:
         self.done: dict[Node, int] = {}
         self.rings: dict[Node, int] = {}
         self.boxes: dict[Node, int] = {}  # those without a ring, by their place in `buffers`
+        self.standing: dict[Node, int] = {}  # those from before the loops, likewise
         self.kept: list[tuple[tuple[Node, ...], Buffer]] = []
         self.held: dict[tuple[tuple[Node, ...], Buffer], int] = {}
         self.inside = False
@@ -50,6 +51,7 @@ class Model:
         for loop in program.loops:
             for n in invariants((*loop.steps.values(), *loop.emits.values()), self.moving):
                 self._visit(n)
+        self.standing, self.boxes = self.boxes, {}
         for i in range(len(program.loops)):
             self._loop(i)
         for name, n in program.tails.items():
@@ -85,9 +87,25 @@ class Model:
             self.buffers.append(Buffer(start, end, BARRIER * slots))
         # An operand from before the loops is held once for all of them.
         self.held |= dict.fromkeys(self.kept, end)
+        for leaf in self._read_there(roots):
+            at = self.standing[leaf]
+            self.buffers[at] = self.buffers[at]._replace(last=end)
         self.inside, self.rings, self.boxes, self.done = False, {}, {}, before
         self.kept.clear()
         self._late(roots)
+
+    def _read_there(self, roots: Sequence[Node]) -> Iterator[Node]:
+        """Boxes from before the loops that a loop reads where they are: wgmma does, and mma.sync
+        loads its operand in the loop where no other loop does."""
+        loops = [(*x.steps.values(), *x.emits.values()) for x in self.program.loops]
+        for n in self._within(roots):
+            dot = self.homes.dot(n)
+            if dot is None:
+                continue
+            for p in (*dot.sides[0], *dot.sides[1]):
+                readers = sum(p in set(within(x, self.homes.steps)) for x in loops)
+                if p in self.standing and (self.homes.unit(dot) == "wgmma" or readers == 1):
+                    yield p
 
     def _barriers(self, roots: Sequence[Node]) -> Iterator[int]:
         """Slots of each ring of barriers: boxes that one product reads arrive together, but a left
@@ -180,7 +198,7 @@ class Model:
     def _move(self, a: Node, want: Layout | None, dims: Sequence[int], bits: int) -> None:
         """Bring `a` to its part of a layout over `dims`."""
         have, mine = self.homes.home(a), self.homes.shape(a)
-        if have is None or want is None or a in self.rings or a in self.boxes:
+        if have is None or want is None or self._shared(a):
             return  # read from shared memory in any layout
         if is_read(a) and self.program.span(mine) < self.warps * LANES:
             return  # so little is loaded again, in the layout that is wanted
@@ -278,9 +296,13 @@ class Model:
             if len(parts) > 1:
                 self._move(p, own, dot.spans[side], 32)
 
+    def _shared(self, leaf: Node) -> bool:
+        """Whether a tile lies in shared memory as it was copied."""
+        return leaf in self.rings or leaf in self.boxes or leaf in self.standing
+
     def _once(self, leaf: Node) -> None:
         """Pass a tile without a ring through shared memory as it is loaded."""
-        if leaf not in self.rings and leaf not in self.boxes:
+        if not self._shared(leaf):
             now = self.done[leaf]
             self.buffers.append(Buffer(now, now, self._bytes(leaf)))
 
@@ -299,7 +321,7 @@ class Model:
         parts, unit = dot.sides[side], self.homes.unit(dot)
         size = self.program.span(dot.spans[side]) * self.homes.bits(dot) // 8
         alone = len(parts) == 1 and is_read(parts[0]) and dot.flat
-        if alone and (parts[0] in self.rings or parts[0] in self.boxes):
+        if alone and self._shared(parts[0]):
             return 0, False
         into, source = self._wanted(dot, side), self.homes.side(dot, side)
         if into is None or (unit == "wgmma" and alone):
@@ -342,5 +364,10 @@ class Model:
         if len(dims) > 1 and not self.homes.from_product(n):
             return  # stored in the layout of its loads
         bits = self.tensors.bits_of(name)
+        if name in self.homes.stores:
+            now, shape = self._tick(), [self.program.tiles[a] for a in axes]
+            size = self.program.span(dims) * bits // 8
+            self.buffers.append(Buffer(now, now, size, swizzled_alignment(shape, bits // 8)))
+            return
         want: Layout = self.tensors.layout(name, axes, self.warps, placed)
         self._take(convert_bytes(have, want, bits, self.capability))

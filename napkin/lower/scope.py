@@ -163,6 +163,10 @@ class Scope:
         """The new value of a carried one."""
         return self._name(("fresh", name), f"{name}_new")
 
+    def done(self, tensor: str) -> str:
+        """A tile of an output, ready to be stored."""
+        return self._name(("done", tensor), f"{tensor}_tile")
+
     def extent(self, dim: int) -> sx.Expr:
         """Values along a tile dimension, as an expression over the constexprs."""
         return sx.chain("*", [sx.name(self.block(a)) for a in self.program.dims[dim]])

@@ -226,11 +226,12 @@ class _Writer:
         for access in self.kernel.reads:
             made = self._base(access.tensor, access.leaf, read_axes(access.leaf), fixed)
             (described if access.leaf in self.program.boxes else out).extend(made)
+        for o in self.kernel.outputs:
+            made = self._base(o.name, o.name, o.axes, fixed)
+            (described if o.name in self.program.stores else out).extend(made)
         if described:
             plain = ast.UnaryOp(ast.Not(), sx.name(DESCRIPTORS))
             out.append(ast.If(plain, described, []))
-        for o in self.kernel.outputs:
-            out += self._base(o.name, o.name, o.axes, fixed)
         return [comment("where its tensors start"), *out] if out else []
 
     def _base(

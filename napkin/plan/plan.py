@@ -118,7 +118,7 @@ class PlannedKernel:
     def _describable(self, sizes: Mapping[str, int]) -> bool:
         """Whether descriptors serve row-major tensors of these sizes."""
         tensors = Tensors(self.program, self.dtypes, sizes)
-        return all(map(tensors.described, self.program.boxes))
+        return bool(tensors.boxes) or not self.program.boxes
 
     @cached_property
     def program(self) -> Program:

@@ -11,8 +11,9 @@ from napkin.diagram.diagram import Output
 from napkin.diagram.expand import view
 from napkin.diagram.keys.slots import read_inputs
 from napkin.diagram.node import Node, node, postorder, rewrite
-from napkin.plan.choose import Choice, best
+from napkin.plan.choose import best
 from napkin.plan.frontier import Frontier
+from napkin.plan.pricing import Choice
 
 
 @dataclass(frozen=True, eq=False)

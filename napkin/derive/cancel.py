@@ -9,6 +9,7 @@ x / x is 1 only where x is known not to be 0.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import sympy
@@ -36,7 +37,14 @@ def without_what_cancels(
     is seen to cancel. The second looks through every term: what multiplies such a reduction may
     be 0, and another one may not depend on what it seems to."""
     for through in (False, True):
-        yield rewrite(roots, _Cancelling(frozenset(axes), through=through).simplified)
+        yield _simplified(tuple(roots), frozenset(axes), through)
+
+
+@lru_cache(maxsize=8)  # the same for any number of passes, which are tried in turn
+def _simplified(
+    roots: tuple[Node, ...], axes: frozenset[str], through: bool
+) -> Mapping[Node, Node]:
+    return rewrite(roots, _Cancelling(axes, through=through).simplified)
 
 
 class _Uses:

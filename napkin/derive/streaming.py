@@ -59,9 +59,11 @@ def stream(
     try:
         return attempt(outputs, names)
     except Refusal:
+        tried = [list(outputs)]
         for done in without_what_cancels([n for _, n in outputs], axes):
             simpler = [(name, done[n]) for name, n in outputs]
-            if simpler != list(outputs):
+            if simpler not in tried:
+                tried.append(simpler)
                 with suppress(Refusal):
                     return attempt(simpler, {done[n]: t for n, t in names.items() if n in done})
         raise

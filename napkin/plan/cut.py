@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from napkin.cost.machines import Machine
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node
 from napkin.errors import Refusal
+from napkin.plan.alike import Alike
 from napkin.plan.frontier import Frontier
 from napkin.plan.pieces import Piece, Pieces
 
@@ -39,21 +39,21 @@ def cut(
     outputs: Sequence[Output],
     names: Mapping[Node, str],
     sizes: Mapping[str, int],
-    dtype: str,
-    machine: Machine,
+    alike: Alike,
     *,
     at: Sequence[Node] | None = None,
 ) -> Cut:
     """Cut the terms of `outputs` into kernels for a machine.
 
     Args:
+        alike: what is known of the machine's kernels, which grows.
         at: arrays to materialise; by default those that make the whole fastest.
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
     """
     frontier = Frontier(outputs, sizes)
-    pieces = Pieces(name, outputs, names, frontier, dtype, machine)
+    pieces = Pieces(name, outputs, names, frontier, alike)
     return _Cutting(frontier, pieces).run(at)
 
 
@@ -103,7 +103,7 @@ class _Cutting:
     def _refusal(self, cost: Sequence[float]) -> Refusal:
         stuck = self.heavy[next(i for i, c in enumerate(cost[1:]) if c == math.inf)]
         return Refusal(
-            f"derive {self.pieces.name} for {self.pieces.machine.name}",
+            f"derive {self.pieces.name} for {self.pieces.alike.machine.name}",
             self.pieces.names.get(stuck, stuck.op),
             f"no labelling of {stuck.op} over axes '{' '.join(stuck.args[0].axes)}' at these sizes "
             "fits the registers and shared memory of one group",

@@ -12,6 +12,7 @@ from napkin.derive.trail import Move, Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import Node, postorder
 from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.plan.alike import Alike
 from napkin.plan.cut import Cut, cut
 from napkin.plan.plan import Plan, PlannedKernel
 
@@ -44,14 +45,14 @@ def derive(
     if dtype not in DTYPES:
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(DTYPES)}")
     known = diagram.check_sizes(sizes or {})
-    ready = prepare(diagram)
+    ready, alike = prepare(diagram), Alike(dtype, place)
     at = None if materialise is None else [_named(ready, name) for name in materialise]
-    found = cut(diagram.name, ready.outputs, ready.names, known, dtype, place, at=at)
+    found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at)
     turned: Refactored | None = None
     for other in refactorings(ready.outputs, ready.names) if at is None else ():
         sized = {**known, **{new: known[old] for new, old in other.same_size.items()}}
         try:
-            instead = cut(diagram.name, other.outputs, other.names, sized, dtype, place)
+            instead = cut(diagram.name, other.outputs, other.names, sized, alike)
         except Refusal:
             continue
         if instead.seconds < found.seconds:

@@ -38,8 +38,8 @@ class Frontier:
         self.level = self._levels()
         self._heavy = set(self.heavy)
         self._place = {n: i for i, n in enumerate(self.order)}
-        self._readers = self._find_readers()
-        self._frontiers: dict[tuple[Node, int], frozenset[Node]] = {}
+        self._known: dict[Node, frozenset[Node]] = {}
+        self._handed_on = self._crossing()
 
     def _levels(self) -> dict[Node, int]:
         """The heavy term that each term comes with: the last one below it; -1 for none."""
@@ -51,12 +51,20 @@ class Frontier:
 
     def wanted(self, j: int, i: int) -> list[Node]:
         """What heavy terms j to i (and their pointwise followers) hand on."""
-        out: dict[Node, None] = {n: None for n in self.results if j <= self.level[n] <= i}
-        for n in dict.fromkeys(n for at in range(j, i + 1) for n in self._readers[at]):
-            if self.level[n] > i:
-                below = self._below(n, i)
-                out.update(dict.fromkeys(m for m in below if j <= self.level[m] <= i))
-        return sorted(out, key=lambda n: self._place[n])
+        made = self._handed_on[i] | self.results
+        return sorted((n for n in made if j <= self.level[n] <= i), key=self._place.__getitem__)
+
+    def _crossing(self) -> list[set[Node]]:
+        """For each heavy term, the sources of what it or an earlier one makes and a later one
+        reads."""
+        last: dict[Node, int] = {}
+        for n in self.order:
+            last.update((a, max(last.get(a, -1), self.level[n])) for a in _arguments(n))
+        found: list[set[Node]] = [set() for _ in self.heavy]
+        for a, end in last.items():
+            for i in range(self.level[a], end) if self.level[a] >= 0 else ():
+                found[i] |= self._sources(a)
+        return found
 
     def stored(self, wanted: Sequence[Node], boundary: int) -> list[Node] | None:
         """Arrays of earlier kernels that `wanted` reads; None where one is read under other axis
@@ -80,51 +88,28 @@ class Frontier:
                     found[source] = None
             elif any(a.op == "compress" and self.level[a] > boundary for a in n.args):
                 return None
-            elif n not in wanted and self.level[n] >= 0 and n in self._needed(n, boundary):
+            elif n not in wanted and 0 <= self.level[n] <= boundary and n in self._sources(n):
                 found[n] = None
             else:
                 stack.extend(_arguments(n))
         return list(found)
 
-    def _find_readers(self) -> list[list[Node]]:
-        """For each heavy term, the heavy terms and results that its level's arrays go into."""
-        out: list[list[Node]] = [[] for _ in self.heavy]
-        touches: dict[Node, frozenset[int]] = {}
-        for n in self.order:
-            below = frozenset[int]().union(*(touches[a] for a in n.args))
-            touches[n] = frozenset({self.level[n]}) if n in self._heavy else below
-            if n in self._heavy or n in self.results:
-                for at in below - {-1}:
-                    out[at].append(n)
-            if n not in self._heavy and self.level[n] >= 0:
-                touches[n] = below | {self.level[n]}
-        return out
+    def _sources(self, n: Node) -> frozenset[Node]:
+        """What is read to have an array, once the heavy term that it comes with is done: the array
+        itself, or what it is computed from."""
+        if n not in self._known:
+            self._known[n] = self._find_sources(n)
+        return self._known[n]
 
-    def _below(self, n: Node, boundary: int) -> frozenset[Node]:
-        """Arrays of level at most `boundary` that computing `n` reads directly."""
-        key = (n, boundary)
-        if key not in self._frontiers:
-            args = _arguments(n)
-            found: set[Node] = set()
-            for a in args:
-                found |= self._needed(a, boundary)
-            self._frontiers[key] = frozenset(found)
-        return self._frontiers[key]
-
-    def _needed(self, n: Node, boundary: int) -> frozenset[Node]:
+    def _find_sources(self, n: Node) -> frozenset[Node]:
         if n.constant or self.level[n] < 0:
             return frozenset()
-        if is_read(n):
-            return self._below(n, boundary)
-        if n in self._heavy or n.op in READ_AGAIN:
-            inner = n
-            while inner.op in READ_AGAIN:
-                inner = inner.args[0]
-            return frozenset({inner}) if self.level[n] <= boundary else frozenset()
-        below = self._below(n, boundary)
-        if self.level[n] > boundary or not self._worth(n, below):
-            return below
-        return frozenset({n})
+        if n in self._heavy or (n.op in READ_AGAIN and not is_read(n)):
+            while n.op in READ_AGAIN:
+                n = n.args[0]
+            return frozenset({n})
+        below = frozenset[Node]().union(*map(self._sources, _arguments(n)))
+        return frozenset({n}) if not is_read(n) and self._worth(n, below) else below
 
     def _worth(self, n: Node, below: frozenset[Node]) -> bool:
         """Whether storing `n` moves less than storing what it is computed from."""

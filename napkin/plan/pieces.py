@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from napkin.cost.machines import Machine
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import view
 from napkin.diagram.keys.slots import read_inputs
-from napkin.diagram.node import Node, node, postorder, rewrite
-from napkin.plan.choose import Choice, best
+from napkin.diagram.node import Node, node, rewrite
+from napkin.plan.alike import Alike, Known
+from napkin.plan.choose import best
 from napkin.plan.frontier import Frontier
+from napkin.plan.pricing import Choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,9 @@ class Piece:
 class Pieces:
     """Derives the kernels of a term, and names what they pass on through memory.
 
+    Args:
+        alike: the kernels that are derived already; those of this term are added.
+
     Attributes:
         tensors: the name of every array that some kernel was derived to store.
     """
@@ -41,47 +45,51 @@ class Pieces:
         outputs: Sequence[Output],
         names: Mapping[Node, str],
         frontier: Frontier,
-        dtype: str,
-        machine: Machine,
+        alike: Alike,
     ) -> None:
         self.name, self.outputs, self.names = name, outputs, names
-        self.frontier, self.dtype, self.machine = frontier, dtype, machine
+        self.frontier, self.alike = frontier, alike
         self.tensors: dict[Node, str] = {}
         self._named = {o.node: o for o in reversed(outputs)}
-        self._derived: dict[object, Choice | None] = {}
+        self._taken = {str(m.params[0]) for m in frontier.order if m.op == "input"}
+        self._results = {o.name for o in outputs}
 
     def piece(self, wanted: Sequence[Node], boundary: int) -> Piece | None:
         """The kernel for `wanted`, reading what came with heavy terms up to `boundary`."""
-        stored = self.frontier.stored(wanted, boundary)
-        if stored is None:
+        found = self.frontier.stored(wanted, boundary)
+        if found is None:
             return None
-        leaf_of = {
-            n: node("input", params=(self._tensor(n),), axes=n.axes, kind=n.kind) for n in stored
-        }
+        tensors = {n: self._tensor(n) for n in found}
+        stored = {n: t for n, t in tensors.items() if n not in wanted}
+        results = [(self._tensor(n), n, self._axes_of(n)) for n in wanted]
+        form = self.alike.form(results, stored, self.frontier.sizes)
+        if form.key not in self.alike.known:
+            choice = self._derived(results, stored)
+            self.alike.known[form.key] = choice and Known(choice, form)
+        known = self.alike.known[form.key]
+        return known and Piece(known.choice, known.binding(form))
+
+    def _derived(
+        self, results: Sequence[tuple[str, Node, tuple[str, ...]]], stored: Mapping[Node, str]
+    ) -> Choice | None:
+        """The best kernel for `results`, in which what is stored is an input."""
 
         def change(old: Node, args: tuple[Node, ...]) -> Node | None:
             if old.op == "rename":
                 return view(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
             return read_inputs(old, args)
 
-        done = rewrite(wanted, change, {n: leaf_of[n] for n in stored if n not in wanted})
-        outputs = [Output(self._tensor(n), done[n], self._axes_of(n)) for n in wanted]
-        key = _key(outputs)
-        if key not in self._derived:
-            named = [n for n in done if n in self.names and n.op != "input"]
-            names = {done[n]: self.names[n] for n in named}
-            names |= {o.node: o.name for o in outputs}
-            title = self._title(wanted)
-            self._derived[key] = best(
-                title, outputs, names, self.frontier.sizes, self.dtype, self.machine
-            )
-        choice = self._derived[key]
-        if choice is None:
-            return None
-        # The cached kernel carries the tensor names of the first kernel like it.
-        theirs = [*_inputs(choice.origin), *(o.name for o in choice.origin)]
-        ours = [*_inputs(outputs), *(o.name for o in outputs)]
-        return Piece(choice, dict(zip(theirs, ours, strict=True)))
+        leaves = {
+            n: node("input", params=(tensor,), axes=n.axes, kind=n.kind)
+            for n, tensor in stored.items()
+        }
+        done = rewrite([n for _, n, _ in results], change, leaves)
+        outputs = [Output(name, done[n], axes) for name, n, axes in results]
+        names = {done[n]: self.names[n] for n in done if n in self.names and n.op != "input"}
+        names |= {o.node: o.name for o in outputs}
+        title = self._title([n for _, n, _ in results])
+        alike = self.alike
+        return best(title, outputs, names, self.frontier.sizes, alike.dtype, alike.machine)
 
     def _axes_of(self, n: Node) -> tuple[str, ...]:
         return self._named[n].axes if n in self._named else n.axes
@@ -90,43 +98,15 @@ class Pieces:
         if n not in self.tensors:
             result = self._named[n].name if n in self._named else ""
             base = result or self.names.get(n) or "t"
-            taken = set(self.tensors.values())
-            taken |= {str(m.params[0]) for m in self.frontier.order if m.op == "input"}
-            taken |= {o.name for o in self.outputs} - {result}
             name, i = base, 1
-            while name in taken:
+            while name in self._taken or (name in self._results and name != result):
                 i += 1
                 name = f"{base}_{i}"
             self.tensors[n] = name
+            self._taken.add(name)
         return self.tensors[n]
 
     def _title(self, wanted: Sequence[Node]) -> str:
         if set(wanted) == self.frontier.results:
             return self.name
         return f"{self.name}_{'_'.join(self._tensor(n) for n in wanted)}"
-
-
-def _inputs(outputs: Sequence[Output]) -> list[str]:
-    """Input tensors in order of first use."""
-    order = postorder(o.node for o in outputs)
-    return list(dict.fromkeys(str(n.params[0]) for n in order if n.op == "input"))
-
-
-def _key(outputs: Sequence[Output]) -> object:
-    """Equal for kernels that differ only in the names of their tensors."""
-    order = list(postorder(o.node for o in outputs))
-    place = {n: i for i, n in enumerate(order)}
-    tensors = _inputs(outputs)
-    rows = tuple(
-        (
-            n.op,
-            tuple(place[a] for a in n.args),
-            (tensors.index(str(n.params[0])), n.params[1:])
-            if n.op == "input"
-            else tuple(map(repr, n.params)),
-            n.axes,
-            n.kind,
-        )
-        for n in order
-    )
-    return rows, tuple((place[o.node], o.axes) for o in outputs)

@@ -24,7 +24,7 @@ from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_home import Tensors
 from napkin.lower.write import Written, write
-from napkin.plan.choose import Choice, storage
+from napkin.plan.pricing import Choice, storage
 
 
 @dataclass(frozen=True, eq=False)

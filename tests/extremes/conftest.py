@@ -22,8 +22,10 @@ from napkin.lower.execute import execute
 from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program, build
 from napkin.lower.write import Written, write
-from napkin.plan.choose import labellings, power_of_two, storage
+from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
+from napkin.plan.pricing import storage
+from napkin.plan.tiles import power_of_two
 
 Array = np.ndarray[Any, Any]
 Sizes = tuple[tuple[str, int], ...]

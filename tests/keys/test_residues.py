@@ -29,8 +29,10 @@ from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import postorder
 from napkin.errors import InputError, Refusal
 from napkin.lower.execute import execute
-from napkin.plan.choose import Choice, best_tiles, labellings
+from napkin.plan.choose import best_tiles
+from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.pricing import Choice
 from napkin.plan.samples import Case
 
 LINE: Any = {"queries": "q", "keys": "x"}

@@ -36,7 +36,7 @@ from napkin.diagram.node import (
 )
 from napkin.errors import Refusal
 from napkin.lower.execute import execute
-from napkin.plan.choose import labellings
+from napkin.plan.labels import labellings
 from napkin.plan.samples import Case
 
 DRAWS = 48

@@ -1,0 +1,105 @@
+"""Segments that differ only in the names of their tensors: each kind is derived once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from napkin.cost.machines import Machine
+from napkin.diagram.node import Node, postorder
+from napkin.plan.pricing import Choice
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A segment apart from the names of its tensors.
+
+    Attributes:
+        key: equal for segments that are equal but for these names.
+        tensors: the names: what it reads in order of first use, then its results.
+    """
+
+    key: object
+    tensors: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """How to run the segments of one form.
+
+    Attributes:
+        choice: the kernel, over tensor names of the first such segment.
+        first: the form of that segment.
+    """
+
+    choice: Choice
+    first: Form
+
+    def binding(self, form: Form) -> dict[str, str]:
+        """The kernel's tensor names to those of another such segment."""
+        ours = dict(zip(self.first.tensors, form.tensors, strict=True))
+        origin = self.choice.origin
+        theirs = [*tensors(o.node for o in origin), *(o.name for o in origin)]
+        return {t: ours[t] for t in theirs}
+
+
+class Alike:
+    """The segments that are known on one machine, among all cuts of a diagram.
+
+    Attributes:
+        known: by the key of its form, how to run a segment; None where no kernel fits.
+    """
+
+    def __init__(self, dtype: str, machine: Machine) -> None:
+        self.dtype, self.machine = dtype, machine
+        self.known: dict[object, Known | None] = {}
+        self._operators: dict[Node, int] = {}
+        self._interned: dict[object, int] = {}
+
+    def form(
+        self,
+        results: Sequence[tuple[str, Node, tuple[str, ...]]],
+        stored: Mapping[Node, str],
+        sizes: Mapping[str, int],
+    ) -> Form:
+        """The form of a segment.
+
+        Args:
+            results: the name of each result, its term, and its axes as they lie in memory.
+            stored: the terms that it reads from memory, and their names.
+        """
+        place: dict[Node, int] = {}
+        read: dict[str, int] = {}
+        axes = set[str]()
+        rows: list[object] = []
+        for n in postorder((n for _, n, _ in results), stored):
+            place[n] = len(place)
+            axes.update(n.axes)
+            if n in stored:  # no other than an input of the segment
+                rows.append((self._number("input", (), n), read.setdefault(stored[n], len(read))))
+                continue
+            operator = self._operators.get(n) or self._operator(n)
+            args = [place[a] for a in n.args]
+            if n.op == "input":
+                args.insert(0, read.setdefault(str(n.params[0]), len(read)))
+            rows.append((operator, *args))
+        known = tuple((a, sizes[a]) for a in sorted(axes))
+        key = (tuple(rows), tuple((place[n], axes) for _, n, axes in results), known)
+        return Form(key, (*read, *(name for name, _, _ in results)))
+
+    def _operator(self, n: Node) -> int:
+        """A number for what a term is beside its arguments and the name of its tensor."""
+        params = n.params[1:] if n.op == "input" else n.params
+        # 1, 1.0 and True are equal, but not the same constant: they are told apart as text.
+        found = self._number(n.op, tuple(map(repr, params)), n)
+        self._operators[n] = found
+        return found
+
+    def _number(self, op: str, params: tuple[str, ...], n: Node) -> int:
+        # From 1: 0 is no number yet.
+        return self._interned.setdefault((op, params, n.axes, n.kind), len(self._interned) + 1)
+
+
+def tensors(roots: Iterable[Node]) -> list[str]:
+    """Tensors that are read under `roots`, in order of first use."""
+    return list(dict.fromkeys(str(n.params[0]) for n in postorder(roots) if n.op == "input"))

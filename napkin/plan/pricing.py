@@ -1,0 +1,197 @@
+"""What a setting of tiles is predicted to cost: warps, stages, bytes and time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from napkin.cost.levels import Held, chained, extent, operand_bytes, register_bytes
+from napkin.cost.machines import Machine
+from napkin.cost.time import Time, predict
+from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
+from napkin.cost.visited import longest, share
+from napkin.cost.work import Count, counts
+from napkin.derive.kernel import Kernel
+from napkin.diagram.diagram import Output
+from napkin.diagram.node import Kind
+from napkin.lower.descriptors import MIN_CAPABILITY
+from napkin.plan.tiles import waste
+
+SECTOR = 32
+"""Bytes that cross at once, at least."""
+
+FEW = 0.1
+"""Chunks with a test, over all that are visited, below which registers may spill in testing: at
+0.06 (causal) it did not matter, at 0.12 (a window of 2,048) it cost 7 % (docs/measurements)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Labels, tiles and launch settings of one kernel, with what they are predicted to cost.
+
+    Attributes:
+        described: bytes of a value where operands are read through tensor descriptors; else 0.
+    """
+
+    kernel: Kernel
+    tiles: Mapping[str, int]
+    sizes: Mapping[str, int]
+    warps: int
+    stages: int
+    shared: int
+    time: Time
+    bytes: int
+    described: int = 0
+
+    @property
+    def origin(self) -> Sequence[Output]:
+        """The terms that it computes, unstreamed."""
+        return self.kernel.origin
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """Smaller is better: time, then fewer passes, the larger chunk and the fewer warps."""
+        chunk = math.prod(self.tiles[a] for a in self.kernel.stream.axes)
+        return (self.time.seconds, len(self.kernel.stream.passes), -chunk, self.warps)
+
+
+def described_bytes(dtype: str, machine: Machine) -> int:
+    """Bytes of a value of operands that tensor descriptors may serve; 0 where none does.
+
+    Products of float32 are computed by multiply-add on registers, to which a box is no shortcut.
+    """
+    item = ITEM_BYTES[dtype]
+    return item if machine.capability >= MIN_CAPABILITY and item == 2 else 0
+
+
+def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
+    """The storage type of every tensor of a kernel."""
+    kinds: dict[str, Kind] = {a.tensor: a.leaf.kind for a in kernel.reads}
+    kinds |= {o.name: o.node.kind for o in kernel.outputs}
+    return {t: item_dtype(kind, dtype) for t, kind in kinds.items()}
+
+
+class Pricing:
+    """Prices the settings of a kernel on a machine.
+
+    Args:
+        sizes: of every axis of the kernel.
+        held: what a group of it holds.
+    """
+
+    def __init__(
+        self, kernel: Kernel, sizes: Mapping[str, int], held: Held, dtype: str, machine: Machine
+    ) -> None:
+        self.kernel, self.sizes, self.held = kernel, sizes, held
+        self.dtype, self.machine = dtype, machine
+        self.parts: tuple[Transfer, ...] = transfers(kernel)
+        self.counts: tuple[Count, ...] = counts(kernel)
+        self.dtypes = storage(kernel, dtype)
+        self.boxed = bool(described_bytes(dtype, machine))
+        self.chained = chained(kernel)
+
+    def choices(self, settings: Iterable[dict[str, int]]) -> Iterator[Choice]:
+        """The best choice for each setting that fits registers, and by its operands memory."""
+        found = (self._settle(tiles) for tiles in settings)
+        return (choice for choice in found if choice is not None)
+
+    def _settle(self, tiles: dict[str, int]) -> Choice | None:
+        registers = register_bytes(self.held, tiles)
+        # A quarter is left for addresses, masks and what the compiler keeps beside these; boxes
+        # have neither addresses nor masks, and a tenth was enough where few chunks are tested.
+        most = self.machine.registers_per_thread * 32
+        bare = self.boxed and self.held.streamed_operands and self._tested(tiles) < FEW
+        room = most * 9 // 10 if bare else most * 3 // 4
+        warps = next((w for w in (4, 8) if registers <= w * room), 0)
+        if not warps:
+            return None
+        if not self.held.products:
+            warps = 4 if max(extent(a, tiles) for a in self.held.chunk) <= 4096 else 8
+        # A thread takes some registers whatever it computes: about 32 of 4 bytes.
+        taken = max(min(registers * 4 // 3, warps * most), warps * 32 * 128)
+        found: dict[int, Choice] = {}
+        for stages in (3, 2, 1):
+            slots = stages if self.machine.capability >= 90 else max(stages - 1, 1)
+            shared = operand_bytes(self.held, tiles, self.dtypes, slots)
+            resident = self._resident(shared, taken, warps)
+            # Fewer stages only make room for other groups, and loads still run ahead.
+            worth = stages > 1 and resident > max(found, default=0)
+            if shared <= self.machine.shared_per_block and (worth or not found):
+                found[resident] = self._priced(tiles, warps, stages, shared, resident)
+        return min(found.values(), key=lambda c: c.rank, default=None)
+
+    def _tested(self, tiles: Mapping[str, int]) -> float:
+        """Chunks that need a test over those that are visited."""
+        if self.kernel.visits is None:
+            return 0.0
+        visited, tested = share(self.kernel, self.sizes, tiles)
+        return tested / visited if visited else 0.0
+
+    def _resident(self, shared: int, registers: int, warps: int) -> int:
+        """Groups that one multiprocessor holds at once."""
+        machine = self.machine
+        most = (
+            machine.shared_per_sm // max(shared, 1),
+            machine.registers_per_sm // registers,
+            machine.warps_per_sm // warps,
+            machine.blocks_per_sm,
+        )
+        return max(1, min(most))
+
+    def _priced(
+        self, tiles: dict[str, int], warps: int, stages: int, shared: int, resident: int
+    ) -> Choice:
+        values = [(t, t.values(self.sizes, tiles)) for t in self.parts]
+        inner = sum(n * ITEM_BYTES[self.dtypes[t.tensor]] for t, n in values)
+        crossing = sum(n * self._apart(t) for t, n in values)
+        work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
+        for c in self.counts:
+            work[c.pipe] += c.number(self.sizes, tiles) * waste(
+                self.kernel, self.sizes, tiles, c.axes
+            )
+        groups = math.prod(-(-self.sizes[a] // tiles[a]) for a in self.kernel.group)
+        # A slot that wgmma reads is in use for one turn more.
+        ahead = 2 if self.boxed and self.held.products else 1
+        overlapped = stages > ahead or resident > 1 or not self.kernel.stream.axes
+        streamed = self.kernel.stream.axes
+        chunks = math.prod(-(-self.sizes[a] // tiles[a]) for a in streamed) if streamed else 0
+        most = 1.0
+        if self.kernel.visits is not None:
+            most = longest(self.kernel, self.sizes, tiles)
+            chunks = math.ceil(chunks * share(self.kernel, self.sizes, tiles)[0])
+        time = predict(
+            self.machine,
+            self.dtype,
+            work,
+            crossing,
+            self._outer(tiles, groups, resident),
+            groups,
+            resident,
+            overlapped,
+            chunks * len(self.kernel.stream.passes),
+            bool(self.held.streamed_operands),
+            self.chained,
+            most,
+        )
+        return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
+
+    def _apart(self, t: Transfer) -> int:
+        """Bytes that cross for each value: where a tensor's last axis is split by residue, a
+        sector holds values of other residues, too."""
+        item = ITEM_BYTES[self.dtypes[t.tensor]]
+        step = self.sizes[t.axes[-1]] if t.axes and t.axes[-1] in self.kernel.residues else 1
+        return max(item, min(step * item, SECTOR))
+
+    def _outer(self, tiles: Mapping[str, int], groups: int, resident: int) -> float:
+        """Bytes from and to the outermost memory: each tensor once, and what a later pass reads
+        again where the groups that run together read more than L2 holds."""
+        together = min(groups, self.machine.sms * resident)
+        total = 0.0
+        for t in {(t.tensor, t.direction): t for t in self.parts}.values():
+            own = math.prod(self.sizes[a] for a in t.own or t.axes)
+            size = own * ITEM_BYTES[self.dtypes[t.tensor]]
+            live = size * together / groups
+            again = t.times if live > self.machine.level("l2").capacity.value / 2 else 1
+            total += size * again
+        return total

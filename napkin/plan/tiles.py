@@ -1,0 +1,165 @@
+"""The tiles that are tried for a labelled kernel: powers of two, as Triton needs, large enough for
+matrix instructions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from napkin.cost.levels import Held, batched, extent
+from napkin.cost.visited import share
+from napkin.derive.kernel import Kernel
+from napkin.diagram.keys.slots import slots_of
+from napkin.diagram.keys.terms import query_axes
+from napkin.diagram.node import over, postorder
+
+MIN_DOT = 16
+"""Smallest rows, columns and depth of a matrix product on tiles."""
+
+MAX_TILE = 2**16
+"""Values of the largest tile that registers are asked to hold."""
+
+MAX_GROUP = 256
+"""Values of the largest group along one axis: beyond it, no tile fits registers."""
+
+FILL = 64
+"""Slots without a key that are stored at once, at most."""
+
+SHAPES = 3
+"""Shapes of a box of queries and keys that are priced, for each number of both."""
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is at least `size`."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def waste(
+    kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, int], axes: Sequence[str]
+) -> float:
+    """Lanes computed over lanes wanted along `axes`: padded tiles do work that nobody reads."""
+    found = 1.0
+    for a in axes:
+        size, tile = sizes[a], tiles[a]
+        if a not in kernel.slots and size:
+            found *= -(-size // tile) * tile / size
+    return found
+
+
+class Tiles:
+    """The tiles to try for a kernel.
+
+    Args:
+        sizes: of every axis of the kernel.
+        held: what a group of it holds.
+    """
+
+    def __init__(self, kernel: Kernel, sizes: Mapping[str, int], held: Held) -> None:
+        self.kernel, self.sizes, self.held = kernel, sizes, held
+        self.batched = batched(kernel)
+        self.in_product = {a for p in held.products for role in p for a in role}
+
+    def settings(self) -> Iterator[dict[str, int]]:
+        """Every setting whose products and arrays have a size that can be computed with."""
+        return (tiles for tiles in self._settings() if self._shaped(tiles))
+
+    def _settings(self) -> Iterator[dict[str, int]]:
+        """Tiles to try: every combination, but of axes that only their product matters for, the
+        few shapes that waste least, and of boxes of keys and queries, those that visit least."""
+        seen, stream = self.kernel.visits, self.kernel.stream.axes
+        boxed = seen is not None and len(stream) > 1
+        apart = (*query_axes(seen.keys), *stream) if boxed and seen else ()
+        apart = tuple(a for a in apart if a not in self.kernel.residues)
+        rest = [self._fewest(axes) for axes in self._alike(apart)]
+        for box in self._boxes(apart) if boxed else [{}]:
+            for shapes in itertools.product(*rest):
+                yield {a: n for shape in (box, *shapes) for a, n in shape.items()}
+
+    def _alike(self, apart: Collection[str]) -> list[list[str]]:
+        """The axes but those in `apart`; together, those that the same arrays carry."""
+        carried = [set(n.axes) | set(over(n)) for n in postorder(self.kernel.terms)]
+        carried += [set(x.leaf.axes) for x in self.kernel.reads]
+        alike: dict[tuple[object, ...], list[str]] = {}
+        for a in self.kernel.axes:
+            if a not in apart:
+                role = (a in self.kernel.group, a in self.kernel.stream.axes, a in self.batched)
+                key = (*role, *(a in c for c in carried if c))
+                alike.setdefault(key, []).append(a)
+        return list(alike.values())
+
+    def _fewest(self, axes: Sequence[str]) -> list[dict[str, int]]:
+        """Tiles of axes that the same arrays carry: for each number of values, the few shapes
+        with the fewest padded lanes, and of equal ones those that are long along the last axis."""
+        best: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
+        for values in itertools.product(*(self._candidates(a) for a in axes)):
+            shape = dict(zip(axes, values, strict=True))
+            order = tuple(-n for n in values[::-1])
+            found = best.setdefault(math.prod(values), [])
+            found.append((waste(self.kernel, self.sizes, shape, axes), order))
+        kept = [sorted(found)[:SHAPES] for found in best.values()]
+        return [
+            dict(zip(axes, (-n for n in order[::-1]), strict=True)) for f in kept for _, order in f
+        ]
+
+    def _boxes(self, axes: tuple[str, ...]) -> list[dict[str, int]]:
+        """Tiles of the query and key axes: for each number of queries and of keys, the few
+        shapes that visit the fewest keys."""
+        stream = self.kernel.stream.axes
+        queries = [a for a in axes if a not in stream]
+        best: dict[tuple[int, int], list[tuple[float, dict[str, int]]]] = {}
+        groups = list(self._shapes(queries, MAX_GROUP))
+        chunks = list(self._shapes(stream, 256))
+        for g in groups:
+            for c in chunks:
+                tiles = {a: 1 for a in self.kernel.axes} | g | c
+                lanes = share(self.kernel, self.sizes, tiles)[0] * waste(
+                    self.kernel, self.sizes, tiles, [*g, *c]
+                )
+                key = math.prod(g.values()), math.prod(c.values())
+                best.setdefault(key, []).append((lanes, g | c))
+        kept = [sorted(found, key=lambda f: f[0])[:SHAPES] for found in best.values()]
+        return [tiles for found in kept for _, tiles in found]
+
+    def _shapes(self, axes: Sequence[str], most: int) -> Iterator[dict[str, int]]:
+        tops = [power_of_two(self.sizes[a]) for a in axes]
+        for values in itertools.product(*(_powers(1, min(top, most)) for top in tops)):
+            if min(MIN_DOT, math.prod(tops)) <= math.prod(values) <= most:
+                yield dict(zip(axes, values, strict=True))
+
+    def _candidates(self, axis: str) -> list[int]:
+        if axis in self.kernel.residues:
+            return [1]
+        top = power_of_two(self.sizes[axis])
+        if axis in self.in_product:
+            top = max(top, MIN_DOT)
+        if axis in self.kernel.slots:
+            last = {slots_of(e.node).slots[-1] for e in self.kernel.fills}
+            return [min(top, FILL) if axis in last else 1]
+        if axis in self.kernel.whole:
+            return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
+        if axis in self.kernel.stream.axes:
+            low = MIN_DOT if axis in self.in_product else min(top, 32)
+            high = min(top, 256 if axis in self.in_product else 4096)
+            return _powers(low, max(low, high))
+        reused = [
+            a for a in self.kernel.group if any(a not in x.leaf.axes for x in self.kernel.reads)
+        ]
+        # A matrix product has no axis that both of its sides carry into the result.
+        if axis in reused and axis not in self.batched:
+            return _powers(1, min(top, MAX_GROUP))
+        innermost = [a for a in self.kernel.group if a not in reused][-1:]
+        if not self.held.products and axis in innermost:
+            return _powers(1, min(top, 1024))
+        return [1]
+
+    def _shaped(self, tiles: Mapping[str, int]) -> bool:
+        """Whether products are large enough for matrix instructions, and tiles not too large."""
+        for roles in self.held.products:
+            if any(extent(role, tiles) < MIN_DOT for role in roles):
+                return False
+        return all(extent(axes, tiles) <= MAX_TILE for axes in self.held.chunk)
+
+
+def _powers(low: int, high: int) -> list[int]:
+    return [1 << i for i in range(low.bit_length() - 1, high.bit_length())]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from napkin.cost.levels import held
-from napkin.derive.terms import is_read
+from napkin.derive.terms import is_operand
 from napkin.diagram.node import Node, inside_sums, postorder
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import dot_of
@@ -57,7 +57,7 @@ def _operands(program: Program) -> set[Node]:
             (whole if len(parts) == 1 else other).update(parts)
         if not (n.op == "sum" or (n.op == "mul" and n in inside)):
             other.update(n.args)
-    return {n for n in whole - other if is_read(n)}
+    return {n for n in whole - other if is_operand(n)}
 
 
 def _boxed(leaf: Node, program: Program, item_bytes: int) -> bool:

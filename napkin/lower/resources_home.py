@@ -15,6 +15,7 @@ from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.diagram.taking import position_of, read_axes, taken_of
 from napkin.lower.descriptors import MIN_CAPABILITY, fits
+from napkin.lower.operands import multiplied_as
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import Dot, Unit, dot_of, fma, mma, unit, wgmma
 from napkin.lower.resources_layout import LANES, Layout, Mma, blocked, sliced
@@ -225,12 +226,10 @@ class Homes:
         return out
 
     def bits(self, dot: Dot) -> int:
-        """Bits of an operand's values: those of the first tensor in the product."""
-        parts = [*dot.sides[0], *dot.sides[1]]
-        like = next((p for p in parts if is_read(p)), None)
-        if like is not None:
-            return self.tensors.bits(like)
-        return self.tensors.bits_of(self.program.kernel.outputs[0].name)
+        """Bits of an operand's values."""
+        parts = (*dot.sides[0], *dot.sides[1])
+        like = multiplied_as(self.program.kernel, parts)
+        return self.tensors.bits_of(like) if like else 32
 
     def unit(self, dot: Dot) -> Unit:
         """The instruction that computes it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from napkin.derive.kernel import tile_axes
-from napkin.derive.terms import is_read
+from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over
 from napkin.lower.program import Program, moving_terms
 from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
@@ -224,7 +224,7 @@ class Model:
         for side in (0, 1):
             self._operand(dot, side)
         for parts in dot.sides:
-            same = len(parts) == 1 and (is_read(parts[0]) or self.homes.bits(dot) == 32)
+            same = len(parts) == 1 and (is_operand(parts[0]) or self.homes.bits(dot) == 32)
             since = self.done.get(parts[0], self.now)
             # What mma.sync takes to its registers does not move over the wait for a box.
             crossed = any(since < self.buffers[at].first for at in self.boxes.values())
@@ -298,7 +298,7 @@ class Model:
         """Bytes for an operand beside its ring, and whether it stays until the product."""
         parts, unit = dot.sides[side], self.homes.unit(dot)
         size = self.program.span(dot.spans[side]) * self.homes.bits(dot) // 8
-        alone = len(parts) == 1 and is_read(parts[0]) and dot.flat
+        alone = len(parts) == 1 and is_operand(parts[0]) and dot.flat
         if alone and (parts[0] in self.rings or parts[0] in self.boxes):
             return 0, False
         into, source = self._wanted(dot, side), self.homes.side(dot, side)
@@ -320,7 +320,7 @@ class Model:
     def _again(self, parts: Sequence[Node]) -> bool:
         """Whether an operand is arithmetic on what is loaded in the loop: it is computed in the
         layout that the product wants."""
-        if not self.inside or (len(parts) == 1 and is_read(parts[0])):
+        if not self.inside or (len(parts) == 1 and is_operand(parts[0])):
             return False
         below = [n for n in self._within(parts) if n in self.moving]
         if any(n.op in REDUCTIONS or n.op == "state" for n in below):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from napkin.cost.levels import Held, batched, chained, extent, held, operand_bytes, register_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.time import Time, predict
-from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
+from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
 from napkin.cost.visited import longest, share
 from napkin.cost.work import Count, counts
 from napkin.derive.apart import apart
@@ -24,7 +24,8 @@ from napkin.derive.residues import sized
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes, spec_of
-from napkin.diagram.node import Kind, Node, inside_sums, over, postorder
+from napkin.diagram.node import Node, inside_sums, over, postorder
+from napkin.diagram.storage import storage_type
 from napkin.errors import Refusal
 from napkin.lower.descriptors import MIN_CAPABILITY, described
 from napkin.lower.program import build
@@ -183,9 +184,8 @@ def described_bytes(dtype: str, machine: Machine) -> int:
 
 def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
     """The storage type of every tensor of a kernel."""
-    kinds: dict[str, Kind] = {a.tensor: a.leaf.kind for a in kernel.reads}
-    kinds |= {o.name: o.node.kind for o in kernel.outputs}
-    return {t: item_dtype(kind, dtype) for t, kind in kinds.items()}
+    terms = {a.tensor: a.leaf for a in kernel.reads} | {o.name: o.node for o in kernel.outputs}
+    return {t: storage_type(n, dtype) for t, n in terms.items()}
 
 
 class _Search:

@@ -11,6 +11,7 @@ from napkin.diagram.diagram import Output
 from napkin.diagram.expand import view
 from napkin.diagram.keys.slots import read_inputs
 from napkin.diagram.node import Node, node, postorder, rewrite
+from napkin.diagram.storage import Tensor, own_type, unstored, widens
 from napkin.plan.choose import Choice, best
 from napkin.plan.frontier import Frontier
 
@@ -55,17 +56,17 @@ class Pieces:
         stored = self.frontier.stored(wanted, boundary)
         if stored is None:
             return None
-        leaf_of = {
-            n: node("input", params=(self._tensor(n),), axes=n.axes, kind=n.kind) for n in stored
-        }
+        typed = {n.args[0] if n.op == "compress" else n for n in wanted}
 
         def change(old: Node, args: tuple[Node, ...]) -> Node | None:
             if old.op == "rename":
                 return view(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+            if widens(old) and old not in typed:
+                return args[0]
             return read_inputs(old, args)
 
-        done = rewrite(wanted, change, {n: leaf_of[n] for n in stored if n not in wanted})
-        outputs = [Output(self._tensor(n), done[n], self._axes_of(n)) for n in wanted]
+        done = rewrite(wanted, change, {n: self._leaf(n) for n in stored if n not in wanted})
+        outputs = [Output(self._tensor(n), self._own(done[n]), self._axes_of(n)) for n in wanted]
         key = _key(outputs)
         if key not in self._derived:
             named = [n for n in done if n in self.names and n.op != "input"]
@@ -82,6 +83,16 @@ class Pieces:
         theirs = [*_inputs(choice.origin), *(o.name for o in choice.origin)]
         ours = [*_inputs(outputs), *(o.name for o in outputs)]
         return Piece(choice, dict(zip(theirs, ours, strict=True)))
+
+    def _own(self, n: Node) -> Node:
+        """`n` without a cast to the plan's own type, in which it is stored anyway."""
+        return unstored(n) if own_type(n) == self.dtype else n
+
+    def _leaf(self, n: Node) -> Node:
+        """The reading of what an earlier kernel stored."""
+        name, own = self._tensor(n), own_type(n)
+        tensor = Tensor(name, own) if own not in {"", self.dtype} else name
+        return node("input", params=(tensor,), axes=n.axes, kind=n.kind)
 
     def _axes_of(self, n: Node) -> tuple[str, ...]:
         return self._named[n].axes if n in self._named else n.axes
@@ -121,7 +132,7 @@ def _key(outputs: Sequence[Output]) -> object:
         (
             n.op,
             tuple(place[a] for a in n.args),
-            (tensors.index(str(n.params[0])), n.params[1:])
+            (tensors.index(str(n.params[0])), own_type(n), n.params[1:])
             if n.op == "input"
             else tuple(map(repr, n.params)),
             n.axes,

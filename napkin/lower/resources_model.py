@@ -265,7 +265,7 @@ class Model:
         parts, into = dot.sides[side], self._wanted(dot, side)
         if into is not None and self._again(parts):
             for x in self._within(parts):
-                if is_read(x) and x in self.moving:
+                if is_read(x) and self._here(x):
                     self._visit(x)
                     if len(self.homes.shape(x)) == len(dot.spans[side]):
                         self._once(x)
@@ -290,6 +290,10 @@ class Model:
             return None
         into = self.homes.operand(dot, side)
         return transposed(into) if into is not None and dot.turned(side) else into
+
+    def _here(self, n: Node) -> bool:
+        """Whether a term is computed where the walk is: in this loop, not before it."""
+        return n in self.moving or not self.inside
 
     def _moves(self, dot: Dot, side: int) -> bool:
         return any(p in self.moving for p in dot.sides[side])
@@ -318,11 +322,11 @@ class Model:
         return size, True
 
     def _again(self, parts: Sequence[Node]) -> bool:
-        """Whether an operand is arithmetic on what is loaded in the loop: it is computed in the
-        layout that the product wants."""
-        if not self.inside or (len(parts) == 1 and is_operand(parts[0])):
+        """Whether an operand is arithmetic on what is loaded beside the product, in the same loop:
+        it is computed in the layout that the product wants."""
+        if len(parts) == 1 and is_operand(parts[0]):
             return False
-        below = [n for n in self._within(parts) if n in self.moving]
+        below = [n for n in self._within(parts) if self._here(n)]
         if any(n.op in REDUCTIONS or n.op == "state" for n in below):
             return False
         return any(is_read(n) for n in below)

@@ -49,7 +49,7 @@ def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:
         if n.op == "cast" and n.kind == "real":
             found.add(str(n.params[0]))
         dot = dot_of(program, n)
-        if dot and any(len(parts) > 1 or not is_operand(parts[0]) for parts in dot.sides):
+        if dot and not all(len(side) == 1 and all(map(is_operand, side)) for side in dot.sides):
             like = multiplied_as(program.kernel, [p for parts in dot.sides for p in parts])
             found |= {k.dtypes[like]} if like else set()
     return found, reads

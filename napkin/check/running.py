@@ -13,9 +13,10 @@ import numpy as np
 from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.check.interpret import Argument
 from napkin.check.interpret import run as interpret
-from napkin.cost.traffic import Direction, item_dtype
+from napkin.cost.traffic import Direction
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import Kind
+from napkin.diagram.node import Node
+from napkin.diagram.storage import own_type, storage_type
 from napkin.errors import InputError
 from napkin.lower.launch import Launch, launch
 from napkin.plan.derive import derive
@@ -23,6 +24,11 @@ from napkin.plan.plan import Plan, PlannedKernel
 
 SPELLING = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "int32": "i32", "bool": "i1"}
 """Storage types as Triton's signatures spell them."""
+
+TORCH_NAMES = {
+    "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "int32": "int32", "bool": "bool",
+}  # fmt: skip
+"""Storage types as torch names them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +83,8 @@ def run_kernels(
     """
     tensors = dict(inputs)
     sizes = plan.full(sizes)
-    for name, axes, kind in outputs_of(plan):
-        shape = [sizes[a] for a in axes]
-        tensors[name] = empty(shape, SPELLING[item_dtype(kind, plan.dtype)])
+    for name, axes, dtype in outputs_of(plan):
+        tensors[name] = empty([sizes[a] for a in axes], SPELLING[dtype])
     moved: list[Mapping[tuple[str, Direction], int]] = []
     described: list[bool] = []
     for k in plan.kernels:
@@ -103,9 +108,11 @@ def run_kernels(
     return Ran(tensors, tuple(moved), tuple(described))
 
 
-def outputs_of(plan: Plan) -> list[tuple[str, tuple[str, ...], Any]]:
-    """Name, axes and item type of every tensor that some kernel of the plan writes."""
-    out = [(k.binding[o.name], o.axes, o.node.kind) for k in plan.kernels for o in k.choice.origin]
+def outputs_of(plan: Plan) -> list[tuple[str, tuple[str, ...], str]]:
+    """Name, axes and storage type of every tensor that some kernel of the plan writes."""
+    out = [
+        (k.binding[o.name], o.axes, k.dtypes[o.name]) for k in plan.kernels for o in k.choice.origin
+    ]
     return list(dict.fromkeys(out))
 
 
@@ -138,26 +145,28 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
     values = diagram.check_scalars(scalars)
     chosen = plan_for(plan, sizes)
     inputs = {
-        str(n.params[0]): to_device(a, SPELLING[item_dtype(n.kind, plan.dtype)])
+        str(n.params[0]): to_device(a, SPELLING[storage_type(n, plan.dtype)])
         for a, n in zip(numbers, diagram.inputs, strict=True)
     }
     ran = run_kernels(chosen, inputs, sizes, values)
-    tensors = [a for a in arrays if hasattr(a, "detach")]
     out = tuple(
-        _given_back(ran.tensors[plan.tensor_of[o.name]].to_float64(), o.node.kind, plan, tensors)
+        _given_back(ran.tensors[chosen.tensor_of[o.name]], o.node, plan, arrays)
         for o in diagram.outputs
     )
     return out[0] if len(out) == 1 else out
 
 
-def _given_back(value: np.ndarray[Any, Any], kind: Kind, plan: Plan, tensors: Sequence[Any]) -> Any:
-    """An output as an array of the kind that came in: numpy, or torch with the inputs' dtype."""
-    if kind != "real":
-        value = value.astype(np.int64 if kind == "int" else np.bool_)
+def _given_back(stored: DeviceArray, n: Node, plan: Plan, arrays: Sequence[Any]) -> Any:
+    """The output `n` as an array of the kind that came in: numpy, or torch with the inputs' dtype,
+    or the one that it is cast to."""
+    value = stored.to_float64()
+    if n.kind != "real":
+        value = value.astype(np.int64 if n.kind == "int" else np.bool_)
+    tensors = [a for a in arrays if hasattr(a, "detach")]
     if not tensors:
         return value
     torch = import_module("torch")
-    own = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[plan.dtype]
-    real = next((t.dtype for t in tensors if t.is_floating_point()), own)
-    dtype = {"real": real, "int": torch.int32, "bool": torch.bool}[kind]
+    dtype = getattr(torch, TORCH_NAMES[storage_type(n, plan.dtype)])
+    if n.kind == "real" and not own_type(n):
+        dtype = next((t.dtype for t in tensors if t.is_floating_point()), dtype)
     return torch.from_numpy(value).to(dtype)

@@ -15,11 +15,12 @@ import numpy as np
 from napkin.check.arrays import Descriptor, DeviceArray, to_device
 from napkin.check.compile import Job, resources_many, specialise
 from napkin.check.inputs import whole_numbers
+from napkin.check.rounding import roundings
 from napkin.check.running import SPELLING, launch_of, outputs_of, run_kernels
 from napkin.check.worker import KernelError
-from napkin.cost.traffic import item_dtype
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import close_to
+from napkin.diagram.storage import storage_type
 from napkin.errors import NapkinError
 from napkin.lower.descriptors import MIN_CAPABILITY
 from napkin.plan.derive import derive
@@ -27,7 +28,7 @@ from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.samples import Case, cases
 
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2}
-"""Largest relative error, by norm, of a kernel in each storage type."""
+"""Largest relative error, by norm, of what is rounded to each type on its way to memory."""
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 EXACT = ("sm_80", "sm_90")
@@ -213,7 +214,7 @@ def draw(
         order = None
         if flip and len(shape) > 1:
             order, flip = tuple(reversed(range(len(shape)))), False
-        out[str(n.params[0])] = to_device(value, SPELLING[item_dtype(n.kind, dtype)], order=order)
+        out[str(n.params[0])] = to_device(value, SPELLING[storage_type(n, dtype)], order=order)
     return out
 
 
@@ -230,7 +231,6 @@ def run_case(
         ran = run_kernels(plan, inputs, sizes, scalars)
     except KernelError as error:
         raise CheckFailed(f"{plan.name}, {case.name}: {error}") from None
-    limit = TOLERANCE[plan.dtype]
     # Key sets may ask for the values of arrays of whole numbers.
     given = {
         t: a.data for t, a in ran.tensors.items() if a.data.dtype.kind in "iu" and a.dtype != "bf16"
@@ -238,6 +238,7 @@ def run_case(
     values: list[ValueRow] = []
     for o, w in zip(diagram.outputs, wanted, strict=True):
         found = ran.tensors[plan.tensor_of[o.name]].to_float64()
+        limit = max(TOLERANCE[t] for t in roundings(plan, plan.tensor_of[o.name]))
         values.append(ValueRow(case.name, o.name, close_to(found, w), limit))
     traffic: list[TrafficRow] = []
     for k, counted, boxed in zip(plan.kernels, ran.moved, ran.described, strict=True):
@@ -269,17 +270,17 @@ def compiled(plan: Plan) -> list[ResourceRow]:
 
 def _job(plan: Plan, k: PlannedKernel, arch: str) -> Job:
     sizes = plan.full(plan.sizes)
-    shapes = {t: [sizes[a] for a in axes] for t, axes, _ in _tensors(plan)}
+    tensors = {str(n.params[0]): n.axes for n in plan.diagram.inputs}
+    tensors |= {t: axes for t, axes, _ in outputs_of(plan)}
+    shapes = {t: [sizes[a] for a in axes] for t, axes in tensors.items()}
     strides = {t: contiguous(shape) for t, shape in shapes.items()}
     scalars = plan.diagram.check_scalars({})
     capability = int(arch.removeprefix("sm_"))
     call = launch_of(k, sizes, scalars, strides, capability >= MIN_CAPABILITY)
-    kinds = {t: kind for t, _, kind in _tensors(plan)}
     args: dict[str, Any] = {}
     for a in call.order:
         if a in call.tensors:
-            kind = kinds[k.binding[call.tensors[a]]]
-            made = to_device(np.zeros(1), SPELLING[item_dtype(kind, plan.dtype)])
+            made = to_device(np.zeros(1), SPELLING[k.dtypes[call.tensors[a]]])
             args[a] = Descriptor(made, call.boxes[a]) if a in call.boxes else made
         else:
             args[a] = call.scalars[a]
@@ -295,10 +296,6 @@ def _job(plan: Plan, k: PlannedKernel, arch: str) -> Job:
         divisible=special.divisible,
         ones=special.ones,
     )
-
-
-def _tensors(plan: Plan) -> list[tuple[str, tuple[str, ...], Any]]:
-    return [(str(n.params[0]), n.axes, n.kind) for n in plan.diagram.inputs] + outputs_of(plan)
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:

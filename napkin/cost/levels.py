@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_read
+from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import LEAVES, Node, factors, inside_sums, over, postorder
 
 Axes = tuple[str, ...]
@@ -59,7 +59,7 @@ def held(kernel: Kernel) -> Held:
             spread[tuple(dict.fromkeys(a for p in parts for a in p.axes))] = None
             continue
         products[shape] = None
-        operands.update((p, None) for p in parts if is_read(p) and set(over(n)) & set(p.axes))
+        operands.update((p, None) for p in parts if is_operand(p) and set(over(n)) & set(p.axes))
     ahead = [p for p in operands if kernel.stream.carried(p.axes) and not p.args]
     streamed = tuple((tensor_of(p), p.axes) for p in ahead)
     fixed = tuple((tensor_of(p), p.axes) for p in operands if p not in ahead)

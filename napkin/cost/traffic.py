@@ -24,7 +24,7 @@ from napkin.derive.visits import Visits
 from napkin.diagram.expand import own_axes
 from napkin.diagram.keys.slots import full, guard, read_slots
 from napkin.diagram.keys.terms import boxes_of, query_axes
-from napkin.diagram.node import Kind, Node
+from napkin.diagram.node import Node
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 from napkin.diagram.taking import taken_of
 
@@ -34,11 +34,6 @@ ITEM_BYTES: dict[str, int] = {
     "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "int64": 8, "int32": 4, "bool": 1,
 }  # fmt: skip
 """Bytes per value."""
-
-
-def item_dtype(kind: Kind, dtype: str) -> str:
-    """The storage type of a tensor: `dtype` if it is real."""
-    return {"real": dtype, "int": "int32", "bool": "bool"}[kind]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +49,6 @@ class Transfer:
         times: readings per group (a second pass reads again).
         kernel: the kernel, where a key set says which chunks of the tensor cross; else None.
         streamed: whether it crosses chunk by chunk.
-        kind: the item type.
         tile: the axes of the part that crosses at once, where these are not `axes`.
         leaf: the reading, where it is at computed addresses: only what its key set sees crosses.
         own: the tensor's own axes, where it is read at computed positions.
@@ -67,7 +61,6 @@ class Transfer:
     repeated: tuple[str, ...]
     times: int
     streamed: bool
-    kind: Kind
     kernel: Kernel | None = None
     tile: tuple[str, ...] = ()
     leaf: Node | None = None
@@ -166,7 +159,6 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
                 repeated,
                 access.times,
                 streamed,
-                leaf.kind,
                 kernel if streamed and not placed and kernel.visits is not None else None,
                 axes,
                 leaf if placed else None,
@@ -177,9 +169,8 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
     for o in kernel.outputs:
         tile = tile_axes(o)
         streamed = kernel.stream.carried(tile)
-        kind, splits = o.node.kind, kernel.splits
         out.append(
-            Transfer(o.name, "write", o.axes, (), 1, streamed, kind, tile=tile, splits=splits)
+            Transfer(o.name, "write", o.axes, (), 1, streamed, tile=tile, splits=kernel.splits)
         )
     return tuple(out)
 

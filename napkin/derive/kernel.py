@@ -18,6 +18,7 @@ from napkin.derive.visits import Visits, visits
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.slots import filling, scattered, slots_of
 from napkin.diagram.node import MOVES, Node, over, postorder, rewrite
+from napkin.diagram.storage import unstored
 from napkin.errors import Refusal
 
 
@@ -218,7 +219,8 @@ def label(
             )
     chosen = tuple(a for a in legal if a in chosen and a not in cut)
     refuse_moves(outputs, names, streamed)
-    pairs = [(o.name, scattered(o.node) if o.node.op == "compress" else o.node) for o in outputs]
+    computed = [(o.name, unstored(o.node)) for o in outputs]
+    pairs = [(name, scattered(n) if n.op == "compress" else n) for name, n in computed]
     every = tuple(dict.fromkeys(a for n in postorder(n for _, n in pairs) for a in n.axes))
     whole = tuple(a for a in every if a not in chosen and a not in cut)
     made = (

@@ -10,6 +10,7 @@ import numpy as np
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.infer import pointwise
 from napkin.diagram.node import Node, node, number, postorder
+from napkin.diagram.storage import own_type
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 """The pointwise operator that joins two results of a reduction."""
@@ -27,6 +28,12 @@ def identity(n: Node) -> float:
 def is_read(n: Node) -> bool:
     """Whether `n` is read from memory."""
     return n.op == "input"
+
+
+def is_operand(n: Node) -> bool:
+    """Whether a factor of a product can be its operand as it lies in memory: products have operands
+    of the plan's type."""
+    return is_read(n) and not own_type(n)
 
 
 def worst(op: str) -> float:

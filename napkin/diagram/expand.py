@@ -12,8 +12,9 @@ from typing import cast
 from napkin.diagram.infer import Parts, along, part_of, parts_of, pointwise, renamed
 from napkin.diagram.keys.slots import Slots, read_slots, slots_of, spread
 from napkin.diagram.keys.terms import from_arguments, spec_of
-from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, postorder, rewrite
+from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, over, postorder, rewrite
 from napkin.diagram.operators import POINTWISE
+from napkin.diagram.storage import beside_memory, own_type
 from napkin.diagram.taking import take, taken_axes
 
 
@@ -74,7 +75,7 @@ def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
             return sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
         if old.op == "spread":
             return dispersed(args[0], args[1], slots_of(old))
-        return None
+        return beside_memory(old, args)
 
     return rewrite(roots, change)
 
@@ -128,7 +129,7 @@ def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
     if x.op == "spread":
         inner, keys = (sunk(a, names) for a in x.args)
         return spread(inner, keys, slots_of(x).renamed(table))
-    if x.op in POINTWISE:
+    if x.op in POINTWISE and not _stored(x):
         return pointwise(x.op, [sunk(a, names) for a in x.args], x.params)
     kept = tuple((a, b) for a, b in names if a in x.axes)
     if x.op == "rename":
@@ -136,6 +137,11 @@ def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
         joined = tuple((a, table.get(inner.get(a, a), inner.get(a, a))) for a in x.args[0].axes)
         return renamed(x.args[0], tuple((a, b) for a, b in joined if a != b))
     return renamed(x, kept)
+
+
+def _stored(x: Node) -> bool:
+    """Whether a cast says how an array is stored that is then read under other names."""
+    return x.op == "cast" and bool(own_type(x)) and any(over(n) for n in postorder([x]))
 
 
 def _sunk_take(x: Node, names: tuple[tuple[str, str], ...]) -> Node:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from napkin.derive.terms import is_read
+from napkin.derive.terms import is_operand
 from napkin.diagram.node import Node, inside_sums, postorder
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import dot_of
@@ -76,7 +76,7 @@ def _operands(program: Program) -> set[Node]:
             (whole if len(parts) == 1 else other).update(parts)
         if not (n.op == "sum" or (n.op == "mul" and n in inside)):
             other.update(n.args)
-    return {n for n in whole - other if is_read(n)}
+    return {n for n in whole - other if is_operand(n)}
 
 
 def _plain(leaf: Node, program: Program) -> bool:

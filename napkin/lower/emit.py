@@ -8,16 +8,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from napkin.derive.kernel import tensor_of
-from napkin.derive.terms import COMBINE, identity, is_read
+from napkin.derive.terms import COMBINE, identity, is_operand, is_read
 from napkin.diagram.expand import own_axes
 from napkin.diagram.keys.slots import guard, place_of, slots_of
 from napkin.diagram.keys.terms import member
 from napkin.diagram.node import REDUCTIONS, Kind, Node, factors, in_kind, number, over
 from napkin.diagram.operators import POINTWISE
+from napkin.diagram.storage import own_type, widens
 from napkin.diagram.taking import read_axes, taken_of
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, pointwise, stabilises
+from napkin.lower.operands import multiplied_as
 from napkin.lower.program import Program, counted
 from napkin.lower.scope import DESCRIPTORS, Scope
 from napkin.lower.syntax import Expr
@@ -89,7 +91,7 @@ class Emitter:
         """`n` as an expression, in float32 if it is real."""
         if n in self.have:
             found = self.have[n]
-            if n in self.raw and n.kind == "real":
+            if n in self.raw and n.kind == "real" and own_type(n) != "fp32":
                 return sx.method(found, "to", sx.name("tl.float32"))
             return found
         if n.op == "number":
@@ -176,6 +178,8 @@ class Emitter:
     def _cast(self, n: Node) -> Expr:
         """Rounded as asked; what follows is computed in float32 again."""
         value, target = self.value(n.args[0]), str(n.params[0])
+        if widens(n):
+            return value
         if target in {"fp16", "bf16"}:
             value = sx.method(value, "to", sx.name(TRITON_DTYPES[target]))
         return sx.method(
@@ -338,10 +342,8 @@ class Emitter:
         spans = [sorted({d for p in side for d in self.program.shape(p)}) for side in (left, right)]
         rows = [d for d in spans[0] if d not in gone]
         columns = [d for d in spans[1] if d not in gone]
-        made = [self._factor(left, spans[0]), self._factor(right, spans[1])]
-        tiles = (p for p in self.have if p in self.raw and p.kind == "real")
-        like = next((p for p in left + right if is_read(p)), next(tiles, None))
-        a, b = (self._operand(x, parts, like) for x, parts in zip(made, (left, right), strict=True))
+        a = self._operand(left, spans[0], (*left, *right))
+        b = self._operand(right, spans[1], (*left, *right))
         a = self._matrix(a, spans[0], rows, gone)
         b = self._matrix(b, spans[1], gone, columns)
         out = [*rows, *columns]
@@ -359,24 +361,22 @@ class Emitter:
         want = sorted(out)
         return (self._permuted(done, out, want) if want != out else done), want
 
-    def _factor(self, parts: list[Node], dims: list[int]) -> Expr:
-        """An operand as it is loaded, or as it is computed, in float32."""
-        if len(parts) == 1 and is_read(parts[0]):
+    def _operand(self, parts: list[Node], dims: list[int], every: Sequence[Node]) -> Expr:
+        """One operand of the product of `every` factor."""
+        if len(parts) == 1 and is_operand(parts[0]):
             self.value(parts[0])
             return self.have[parts[0]]
-        return self._product(parts, dims)
-
-    def _operand(self, made: Expr, parts: list[Node], like: Node | None) -> Expr:
-        """An operand rounded to the storage type of a tensor that the product reads, or that is
-        read at all; else to that of what is stored."""
-        if len(parts) == 1 and is_read(parts[0]):
-            return made
-        if like is not None:
-            target = ast.Attribute(self.have[like], "dtype", ast.Load())
-            return sx.method(made, "to", target)
-        stored = (o.name for o in self.program.kernel.outputs if o.node.kind == "real")
-        tensor = self.scope.tensor(next(stored))
-        return sx.method(made, "to", sx.name(f"{tensor}.dtype.element_ty"))
+        value = self._product(parts, dims)
+        boxes, kernel = self.program.boxes, self.program.kernel
+        like = multiplied_as(kernel, every, {*boxes, *self.program.stores})
+        if like:
+            dtype = f"{self.scope.tensor(like)}.dtype.element_ty"
+        elif boxed := [p for p in (*every, *self.have) if p in boxes]:
+            self.value(boxed[0])  # a descriptor has no element type; its tile has
+            dtype = f"{ast.unparse(self.have[boxed[0]])}.dtype"
+        else:
+            dtype = "tl.float32"
+        return sx.method(value, "to", sx.name(dtype))
 
     def _matrix(
         self, value: Expr, dims: Sequence[int], first: Sequence[int], second: Sequence[int]

@@ -15,6 +15,7 @@ from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.diagram.taking import position_of, read_axes, taken_of
 from napkin.lower.descriptors import MIN_CAPABILITY, fits
+from napkin.lower.operands import multiplied_as
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import Dot, Unit, dot_of, fma, mma, unit, wgmma
 from napkin.lower.resources_layout import LANES, Layout, Mma, blocked, sliced
@@ -79,14 +80,12 @@ class Tensors:
         """Whether tensor descriptors can serve every tile that they may, at these sizes."""
         if self.sizes is None:
             return True
-        boxes = [(leaf.axes, self.bits(leaf)) for leaf in self.program.boxes]
-        boxes += [(axes, self.bits_of(name)) for name, axes in self.program.stores.items()]
-        return all(self._described(axes, bits) for axes, bits in boxes)
-
-    def _described(self, axes: Sequence[str], bits: int) -> bool:
-        own = [self.sizes[a] for a in axes] if self.sizes else []
-        strides = [math.prod(own[i + 1 :]) for i in range(len(own))]
-        return fits(strides, bits // 8)
+        for axes in (*self.program.boxes.values(), *self.program.stores.values()):
+            own = [self.sizes[a] for a in axes]
+            strides = [math.prod(own[i + 1 :]) for i in range(len(own))]
+            if not fits(strides, self.program.described):
+                return False
+        return True
 
     def ends(self, axes: Sequence[str]) -> bool:
         """Whether the mask at the end of a row cuts at multiples of 16 values, or nowhere."""
@@ -242,12 +241,10 @@ class Homes:
         return out
 
     def bits(self, dot: Dot) -> int:
-        """Bits of an operand's values: those of the first tensor in the product."""
-        parts = [*dot.sides[0], *dot.sides[1]]
-        like = next((p for p in parts if is_read(p)), None)
-        if like is not None:
-            return self.tensors.bits(like)
-        return self.tensors.bits_of(self.program.kernel.outputs[0].name)
+        """Bits of an operand's values."""
+        parts = (*dot.sides[0], *dot.sides[1])
+        like = multiplied_as(self.program.kernel, parts)
+        return self.tensors.bits_of(like) if like else 32
 
     def unit(self, dot: Dot) -> Unit:
         """The instruction that computes it."""

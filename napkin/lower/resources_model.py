@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from napkin.derive.kernel import tile_axes
-from napkin.derive.terms import is_read
+from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over
 from napkin.lower.program import Program, moving_terms
 from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
@@ -242,7 +242,7 @@ class Model:
         for side in (0, 1):
             self._operand(dot, side)
         for parts in dot.sides:
-            same = len(parts) == 1 and (is_read(parts[0]) or self.homes.bits(dot) == 32)
+            same = len(parts) == 1 and (is_operand(parts[0]) or self.homes.bits(dot) == 32)
             since = self.done.get(parts[0], self.now)
             # What mma.sync takes to its registers does not move over the wait for a box.
             crossed = any(since < self.buffers[at].first for at in self.boxes.values())
@@ -283,7 +283,7 @@ class Model:
         parts, into = dot.sides[side], self._wanted(dot, side)
         if into is not None and self._again(parts):
             for x in self._within(parts):
-                if is_read(x) and x in self.moving:
+                if is_read(x) and self._here(x):
                     self._visit(x)
                     if len(self.homes.shape(x)) == len(dot.spans[side]):
                         self._once(x)
@@ -313,6 +313,10 @@ class Model:
         into = self.homes.operand(dot, side)
         return transposed(into) if into is not None and dot.turned(side) else into
 
+    def _here(self, n: Node) -> bool:
+        """Whether a term is computed where the walk is: in this loop, not before it."""
+        return n in self.moving or not self.inside
+
     def _moves(self, dot: Dot, side: int) -> bool:
         return any(p in self.moving for p in dot.sides[side])
 
@@ -320,7 +324,7 @@ class Model:
         """Bytes for an operand beside its ring, and whether it stays until the product."""
         parts, unit = dot.sides[side], self.homes.unit(dot)
         size = self.program.span(dot.spans[side]) * self.homes.bits(dot) // 8
-        alone = len(parts) == 1 and is_read(parts[0]) and dot.flat
+        alone = len(parts) == 1 and is_operand(parts[0]) and dot.flat
         if alone and self._shared(parts[0]):
             return 0, False
         into, source = self._wanted(dot, side), self.homes.side(dot, side)
@@ -340,11 +344,11 @@ class Model:
         return size, True
 
     def _again(self, parts: Sequence[Node]) -> bool:
-        """Whether an operand is arithmetic on what is loaded in the loop: it is computed in the
-        layout that the product wants."""
-        if not self.inside or (len(parts) == 1 and is_read(parts[0])):
+        """Whether an operand is arithmetic on what is loaded beside the product, in the same loop:
+        it is computed in the layout that the product wants."""
+        if len(parts) == 1 and is_operand(parts[0]):
             return False
-        below = [n for n in self._within(parts) if n in self.moving]
+        below = [n for n in self._within(parts) if self._here(n)]
         if any(n.op in REDUCTIONS or n.op == "state" for n in below):
             return False
         return any(is_read(n) for n in below)

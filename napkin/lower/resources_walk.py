@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from napkin.derive.terms import is_read
+from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import Node, factors, postorder
 from napkin.lower.resources_home import Homes
 
@@ -72,9 +72,10 @@ def rings(homes: Homes, roots: Sequence[Node], stages: int) -> dict[Node, int]:
         for side, parts in enumerate(dot.sides):
             found.update((x, None) for x in within(parts, homes.steps) if is_read(x))
             alone = len(parts) == 1 and unit == "wgmma" and dot.flat
-            (straight if alone else indirect).update(p for p in parts if is_read(p))
+            for p in filter(is_read, parts):
+                (straight if alone and is_operand(p) else indirect).add(p)
             if side == 0 and unit == "mma" and dot.turned(0):
-                turned.update(p for p in parts if is_read(p))
+                turned.update(p for p in parts if is_operand(p))
 
     def ahead(leaf: Node) -> bool:
         wide = leaf in homes.boxes or homes.tensors.width(leaf, homes.warps) >= NARROWEST

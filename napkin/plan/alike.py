@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from napkin.cost.machines import Machine
 from napkin.diagram.node import Node, postorder
+from napkin.diagram.storage import own_type
 from napkin.plan.pricing import Choice
 
 
@@ -76,7 +77,8 @@ class Alike:
             place[n] = len(place)
             axes.update(n.axes)
             if n in stored:  # no other than an input of the segment
-                rows.append((self._number("input", (), n), read.setdefault(stored[n], len(read))))
+                leaf = self._number("input", (own_type(n),), n)
+                rows.append((leaf, read.setdefault(stored[n], len(read))))
                 continue
             operator = self._operators.get(n) or self._operator(n)
             args = [place[a] for a in n.args]

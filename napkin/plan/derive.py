@@ -11,13 +11,11 @@ from napkin.derive.refactor import Refactored, refactorings
 from napkin.derive.trail import Move, Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import Node, postorder
+from napkin.diagram.storage import STORED, own_type, unstorable
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import Alike
 from napkin.plan.cut import Cut, cut
 from napkin.plan.plan import Plan, PlannedKernel
-
-DTYPES = ("bf16", "fp16", "fp32")
-"""Storage types that kernels are written for."""
 
 
 def derive(
@@ -33,19 +31,22 @@ def derive(
     Args:
         on: a machine, its name, or a machine file.
         sizes: axis sizes; those not given come from the diagram's defaults.
-        dtype: storage type of real tensors: bf16, fp16 or fp32.
+        dtype: storage type of real tensors, but of those that a cast stores in another: bf16,
+            fp16 or fp32.
         materialise: names of arrays to store between kernels, and no others; by default those
             that make the whole fastest.
 
     Raises:
-        InputError: a size, a dtype, a machine or an array is not known.
+        InputError: a size, a dtype, a machine or an array is not known, or an output is cast to a
+            type that kernels do not store.
         Refusal: no kernel fits the machine.
     """
     place = on if isinstance(on, Machine) else machine(on)
-    if dtype not in DTYPES:
-        raise InputError(f"dtype {dtype!r}: kernels store {', '.join(DTYPES)}")
+    if dtype not in STORED:
+        raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}")
     known = diagram.check_sizes(sizes or {})
     ready, alike = prepare(diagram), Alike(dtype, place)
+    _check_stored(ready)
     at = None if materialise is None else [_named(ready, name) for name in materialise]
     found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at)
     turned: Refactored | None = None
@@ -64,6 +65,17 @@ def derive(
     return Plan(diagram, place, dtype, known, kernels, stored, trail, same_size)
 
 
+def _check_stored(ready: Prepared) -> None:
+    for o in ready.outputs:
+        asked = unstorable(o.node)
+        if asked:
+            store, instead = (STORED, "fp32") if o.node.kind == "real" else (("int32",), "int32")
+            raise InputError(
+                f"output {o.name} is cast to {asked}: kernels store {', '.join(store)}; "
+                f"write nk.cast(..., {instead!r})"
+            )
+
+
 def _named(ready: Prepared, name: str) -> Node:
     order = postorder(o.node for o in ready.outputs)
     arrays = {ready.names[n]: n for n in order if n in ready.names}
@@ -72,12 +84,16 @@ def _named(ready: Prepared, name: str) -> Node:
     return arrays[name]
 
 
+def _in_type(n: Node) -> str:
+    return f" in {own_type(n)}" if own_type(n) else ""
+
+
 def _trail(diagram: Diagram, ready: Prepared, found: Cut, turned: Refactored | None) -> Trail:
     moves = [Move("expand", diagram.name, what) for what in ready.expansions]
     if turned is not None:
         moves.append(Move("refactor", diagram.name, turned.place, note=turned.law))
     moves += [
-        Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]")
+        Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]{_in_type(n)}")
         for name, n in found.materialised.items()
     ]
     seen: set[int] = set()

@@ -14,6 +14,7 @@ from napkin.derive.terms import is_count, is_read
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import own_axes
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder
+from napkin.diagram.storage import own_type
 
 READ_AGAIN = frozenset({"rename", "spread"})
 """Operators whose argument is read from memory, under other axis names or at computed addresses."""
@@ -119,7 +120,9 @@ class Frontier:
             return False  # the kernel that computes it has it in memory only
         reads = _leaves_of(n, below)
         again = sum(2 * self._values(m) for m in below) + sum(self._values(m) for m in reads)
-        return 2 * self._values(n) < again or (2 * self._values(n) == again and not reads)
+        if 2 * self._values(n) == again:  # of two that are as small, the one with a type of its own
+            return not reads and (bool(own_type(n)) or not any(map(own_type, below)))
+        return 2 * self._values(n) < again
 
     def _values(self, n: Node) -> int:
         return math.prod(self.sizes[a] for a in (own_axes(n) if is_read(n) else n.axes))

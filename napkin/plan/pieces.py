@@ -10,6 +10,7 @@ from napkin.diagram.diagram import Output
 from napkin.diagram.expand import view
 from napkin.diagram.keys.slots import read_inputs
 from napkin.diagram.node import Node, node, rewrite
+from napkin.diagram.storage import Tensor, own_type, unstored, widens
 from napkin.plan.alike import Alike, Known
 from napkin.plan.choose import best
 from napkin.plan.frontier import Frontier
@@ -73,23 +74,33 @@ class Pieces:
         self, results: Sequence[tuple[str, Node, tuple[str, ...]]], stored: Mapping[Node, str]
     ) -> Choice | None:
         """The best kernel for `results`, in which what is stored is an input."""
+        typed = {n.args[0] if n.op == "compress" else n for _, n, _ in results}
 
         def change(old: Node, args: tuple[Node, ...]) -> Node | None:
             if old.op == "rename":
                 return view(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+            if widens(old) and old not in typed:
+                return args[0]
             return read_inputs(old, args)
 
-        leaves = {
-            n: node("input", params=(tensor,), axes=n.axes, kind=n.kind)
-            for n, tensor in stored.items()
-        }
+        leaves = {n: self._leaf(n, tensor) for n, tensor in stored.items()}
         done = rewrite([n for _, n, _ in results], change, leaves)
-        outputs = [Output(name, done[n], axes) for name, n, axes in results]
+        outputs = [Output(name, self._own(done[n]), axes) for name, n, axes in results]
         names = {done[n]: self.names[n] for n in done if n in self.names and n.op != "input"}
         names |= {o.node: o.name for o in outputs}
         title = self._title([n for _, n, _ in results])
         alike = self.alike
         return best(title, outputs, names, self.frontier.sizes, alike.dtype, alike.machine)
+
+    def _own(self, n: Node) -> Node:
+        """`n` without a cast to the plan's own type, in which it is stored anyway."""
+        return unstored(n) if own_type(n) == self.alike.dtype else n
+
+    def _leaf(self, n: Node, name: str) -> Node:
+        """The reading of what an earlier kernel stored."""
+        own = own_type(n)
+        tensor = Tensor(name, own) if own not in {"", self.alike.dtype} else name
+        return node("input", params=(tensor,), axes=n.axes, kind=n.kind)
 
     def _axes_of(self, n: Node) -> tuple[str, ...]:
         return self._named[n].axes if n in self._named else n.axes

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from napkin.cost.levels import Held, chained, extent, operand_bytes, register_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.time import Time, predict
-from napkin.cost.traffic import ITEM_BYTES, Transfer, item_dtype, transfers
+from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
 from napkin.cost.visited import longest, share
 from napkin.cost.work import Count, counts
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Output
-from napkin.diagram.node import Kind
+from napkin.diagram.storage import storage_type
 from napkin.lower.descriptors import MIN_CAPABILITY
 from napkin.plan.tiles import waste
 
@@ -67,9 +67,8 @@ def described_bytes(dtype: str, machine: Machine) -> int:
 
 def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
     """The storage type of every tensor of a kernel."""
-    kinds: dict[str, Kind] = {a.tensor: a.leaf.kind for a in kernel.reads}
-    kinds |= {o.name: o.node.kind for o in kernel.outputs}
-    return {t: item_dtype(kind, dtype) for t, kind in kinds.items()}
+    terms = {a.tensor: a.leaf for a in kernel.reads} | {o.name: o.node for o in kernel.outputs}
+    return {t: storage_type(n, dtype) for t, n in terms.items()}
 
 
 class Pricing:

@@ -16,21 +16,15 @@ from typing import Any
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from napkin.check.running import launch_of, outputs_of, plan_for
-from napkin.cost.traffic import item_dtype
+from napkin.check.running import TORCH_NAMES, launch_of, outputs_of, plan_for
 from napkin.diagram.node import Node
+from napkin.diagram.storage import storage_type
 from napkin.errors import InputError
 from napkin.lower.descriptors import MIN_CAPABILITY
 from napkin.lower.launch import Launch
 from napkin.plan.plan import Plan, PlannedKernel
 
-DTYPES = {
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp32": torch.float32,
-    "int32": torch.int32,
-    "bool": torch.bool,
-}
+DTYPES = {ours: getattr(torch, theirs) for ours, theirs in TORCH_NAMES.items()}
 
 
 @lru_cache(maxsize=256)
@@ -55,7 +49,7 @@ def module_of(source: str) -> ModuleType:
 
 
 def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
-    """`plan(Q, K, V)` on CUDA tensors: outputs in the plan's storage type, on their device.
+    """`plan(Q, K, V)` on CUDA tensors: outputs in their storage types, on their device.
 
     Raises:
         InputError: tensors on several devices, or of another storage type than the plan's.
@@ -96,15 +90,14 @@ def prepared(
     }
     device = devices.pop()
     sizes = chosen.full(sizes)
-    for name, axes, kind in outputs_of(chosen):
+    for name, axes, dtype in outputs_of(chosen):
         shape = [sizes[a] for a in axes]
-        dtype = DTYPES[item_dtype(kind, plan.dtype)]
-        tensors[name] = torch.empty(shape, dtype=dtype, device=device)
+        tensors[name] = torch.empty(shape, dtype=DTYPES[dtype], device=device)
     return chosen, tensors, list(_launches(chosen, tensors, sizes, values, device))
 
 
 def _stored(a: Any, n: Node, plan: Plan) -> torch.Tensor:
-    wanted = DTYPES[item_dtype(n.kind, plan.dtype)]
+    wanted = DTYPES[storage_type(n, plan.dtype)]
     if n.kind == "int" and (a.is_floating_point() or a.is_complex()):
         raise InputError(f"{plan.name}: {n.params[0]} holds whole numbers, but is {a.dtype}")
     if a.dtype != wanted and n.kind == "real":

@@ -1,0 +1,36 @@
+"""The type in which a product is computed: the plan's, which the kernel takes from a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from napkin.derive.kernel import Kernel, tensor_of
+from napkin.derive.terms import is_operand
+from napkin.diagram.node import Node
+from napkin.diagram.storage import own_type
+
+
+def multiplied_as(kernel: Kernel, parts: Sequence[Node], boxes: Collection[Node | str] = ()) -> str:
+    """The tensor whose type the operands of a product have.
+
+    It is one of the plan's type: a factor of the product, else an output, else an input. A kernel
+    whose tensors all have types of their own multiplies in the widest of them, and one without
+    tensors of reals in float32, which is "".
+
+    Args:
+        parts: the factors.
+        boxes: readings and outputs that a descriptor may stand for, which cannot be asked for
+            their type; "" is returned where only such a factor has the plan's.
+    """
+    plain = [p for p in parts if is_operand(p)]
+    for p in plain:
+        if p not in boxes:
+            return tensor_of(p)
+    tensors = [(o.name, o.node) for o in kernel.outputs if o.name not in boxes]
+    tensors += [(a.tensor, a.leaf) for a in kernel.reads if a.leaf not in boxes]
+    real = sorted(
+        ((own_type(n), name) for name, n in tensors if n.kind == "real"),
+        key=lambda found: ("", "fp32", "bf16", "fp16").index(found[0]),
+    )
+    known = real and not (plain and real[0][0])
+    return real[0][1] if known else ""

@@ -1,0 +1,95 @@
+"""Deep diagrams: a stack of layers is planned in time that grows with the layers alone."""
+
+from __future__ import annotations
+
+import cProfile
+import time
+
+import pytest
+
+import napkin as nk
+from napkin.cost.machines import machine
+from napkin.plan.alike import Alike
+from napkin.plan.plan import Plan, distinct
+
+SIZES = {"s": 2048, "x": 2048, "d": 1024, "h": 16, "k": 64, "f": 4096}
+
+SECONDS = 30.0
+"""Processor time that a stack of six blocks may take; on a slow machine it takes a quarter."""
+
+
+def norm(X: nk.Array, G: nk.Array) -> nk.Array:
+    """RMSNorm along d."""
+    return X * nk.rsqrt(nk.reduce(X * X, "mean", over="d") + 1e-5) * G
+
+
+def mix(X: nk.Array, *weights: nk.Array) -> nk.Array:
+    """Attention on normalised rows, beside the residual."""
+    gain, *inward, outward = weights
+    N = norm(X, gain)
+    Q, K, V = (nk.contract(N, W, over="d") for W in inward)
+    S = nk.contract(Q, nk.rename(K, s="x"), over="k") * nk.size("k") ** -0.5
+    A = nk.contract(nk.softmax(S, over="x"), nk.rename(V, s="x"), over="x")
+    return X + nk.contract(A, outward, over="h k")
+
+
+def feed(X: nk.Array, G: nk.Array, U: nk.Array, W: nk.Array) -> nk.Array:
+    """A feed-forward layer on normalised rows, beside the residual."""
+    return X + nk.contract(nk.gelu(nk.contract(norm(X, G), U, over="d")), W, over="f")
+
+
+def block(X: nk.Array, *weights: nk.Array) -> nk.Array:
+    """One block of a transformer."""
+    return feed(mix(X, *weights[:5]), *weights[5:])
+
+
+def stacked(depth: int) -> nk.Diagram:
+    """`depth` blocks, one after another."""
+
+    def stack(X: nk.Array, *weights: nk.Array) -> nk.Array:
+        out = X
+        for i in range(0, len(weights), 8):
+            out = block(out, *weights[i : i + 8])
+        return out
+
+    each = "d, d h k, d h k, d h k, h k d, d, d f, f d"
+    return nk.diagram(", ".join(["s d", *[each] * depth]) + " -> s d")(stack)
+
+
+def planned(diagram: nk.Diagram) -> Plan:
+    """The plan of a stack."""
+    return nk.derive(diagram, on="h100", sizes=SIZES)
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Alike:
+    """The segments that are known, kept from one plan to the next."""
+    alike = Alike("bf16", machine("h100"))
+    monkeypatch.setattr("napkin.plan.derive.Alike", lambda *_: alike)
+    return alike
+
+
+def test_six_blocks_are_planned_in_seconds() -> None:
+    diagram = stacked(6)
+    before = time.process_time()
+    plan = planned(diagram)
+    assert [k.cost.H.total for k in plan.kernels]
+    assert time.process_time() - before < SECONDS
+    assert len(plan.kernels) == 30
+    assert len(distinct(plan.kernels)) < 10
+
+
+def test_work_grows_with_the_layers_alone(known: Alike) -> None:
+    """Layers are alike: however many there are, and in however many ways they are cut, no further
+    segment is derived, and each takes as many calls of functions as the one before."""
+    planned(stacked(6))
+    forms = len(known.known)
+
+    def calls(depth: int) -> int:
+        diagram, profile = stacked(depth), cProfile.Profile()
+        profile.runcall(planned, diagram)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    few, more, most = (calls(depth) for depth in (4, 8, 16))
+    assert len(known.known) == forms > 100
+    assert most - more < 1.05 * 2 * (more - few)

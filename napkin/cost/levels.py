@@ -29,6 +29,7 @@ class Held:
         chunk: the largest arrays computed from a chunk (registers, float32).
         products: rows, columns and reduced axes of every matrix product.
         addressed: the tiles that are read at an address for each value (registers).
+        rounded: operands that are computed, rounded for their product (registers).
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -37,6 +38,7 @@ class Held:
     chunk: tuple[Axes, ...]
     products: tuple[tuple[Axes, Axes, Axes], ...]
     addressed: tuple[Axes, ...] = ()
+    rounded: tuple[Axes, ...] = ()
 
 
 ADDRESS_BYTES = 8
@@ -47,6 +49,7 @@ def held(kernel: Kernel) -> Held:
     """What a group of `kernel` holds at each level."""
     products: dict[tuple[Axes, Axes, Axes], None] = {}
     operands: dict[Node, None] = {}
+    rounded: dict[Axes, None] = {}
     spread: dict[Axes, None] = {}
     inner = inside_sums(kernel.terms)
     for n in postorder(kernel.terms):
@@ -59,7 +62,9 @@ def held(kernel: Kernel) -> Held:
             spread[tuple(dict.fromkeys(a for p in parts for a in p.axes))] = None
             continue
         products[shape] = None
-        operands.update((p, None) for p in parts if is_operand(p) and set(over(n)) & set(p.axes))
+        inside = [p for p in parts if set(over(n)) & set(p.axes)]
+        operands.update((p, None) for p in inside if is_operand(p))
+        rounded.update((p.axes, None) for p in inside if not is_operand(p))
     ahead = [p for p in operands if kernel.stream.carried(p.axes) and not p.args]
     streamed = tuple((tensor_of(p), p.axes) for p in ahead)
     fixed = tuple((tensor_of(p), p.axes) for p in operands if p not in ahead)
@@ -78,6 +83,7 @@ def held(kernel: Kernel) -> Held:
         tuple(dict.fromkeys([*computed, *spread])),
         tuple(products),
         tuple(dict.fromkeys(addressed)),
+        tuple(rounded),
     )
 
 
@@ -129,10 +135,11 @@ def extent(axes: Iterable[str], tiles: Mapping[str, int]) -> int:
 
 
 def operand_bytes(h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str], slots: int) -> int:
-    """Bytes of shared memory that operands need, with `slots` copies of what is streamed."""
-    streamed = sum(extent(axes, tiles) * ITEM_BYTES[dtypes[t]] for t, axes in h.streamed_operands)
+    """Bytes of shared memory that operands need, with `slots` copies of what is streamed; with none
+    what is streamed follows each other in the same place."""
+    streamed = [extent(axes, tiles) * ITEM_BYTES[dtypes[t]] for t, axes in h.streamed_operands]
     fixed = sum(extent(axes, tiles) * ITEM_BYTES[dtypes[t]] for t, axes in h.fixed_operands)
-    return streamed * slots + fixed
+    return fixed + (sum(streamed) * slots if slots else max(streamed, default=0))
 
 
 def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
@@ -144,3 +151,13 @@ def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
     return 4 * (sum(extent(axes, tiles) for axes in h.states) + inside) + addresses
+
+
+def tile_bytes(h: Held, tiles: Mapping[str, int], item_bytes: int) -> int:
+    """Bytes of registers of the tiles alone, where nothing has an address: every state, the largest
+    array of a chunk, on which is computed in place, and the largest operand rounded to
+    `item_bytes` bytes a value."""
+    states = sum(extent(axes, tiles) for axes in h.states)
+    chunk = max((extent(axes, tiles) for axes in h.chunk if axes not in h.states), default=0)
+    rounded = max((extent(axes, tiles) for axes in h.rounded), default=0)
+    return 4 * (states + chunk) + item_bytes * rounded

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from napkin.cost.levels import Held, chained, extent, operand_bytes, register_bytes
+from napkin.cost.levels import Held, chained, extent, operand_bytes, register_bytes, tile_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.time import Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
@@ -24,6 +24,11 @@ SECTOR = 32
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at
 0.06 (causal) it did not matter, at 0.12 (a window of 2,048) it cost 7 % (docs/measurements)."""
+
+
+BESIDE, BESIDE_AHEAD = 4, 28
+"""Registers of a thread beside tiles where operands come in boxes, and where loads run ahead: -4 to
+9 and 24 to 28 for ten tiles of attention, as Triton 3.6 and 3.9 compile them for sm_90."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +92,7 @@ class Pricing:
         self.parts: tuple[Transfer, ...] = transfers(kernel)
         self.counts: tuple[Count, ...] = counts(kernel)
         self.dtypes = storage(kernel, dtype)
+        self.item = ITEM_BYTES[dtype]
         self.boxed = bool(described_bytes(dtype, machine))
         self.chained = chained(kernel)
 
@@ -107,15 +113,23 @@ class Pricing:
             return None
         if not self.held.products:
             warps = 4 if max(extent(a, tiles) for a in self.held.chunk) <= 4096 else 8
-        # A thread takes some registers whatever it computes: about 32 of 4 bytes.
-        taken = max(min(registers * 4 // 3, warps * most), warps * 32 * 128)
         found: dict[int, Choice] = {}
         for stages in (3, 2, 1):
             slots = stages if self.machine.capability >= 90 else max(stages - 1, 1)
-            shared = operand_bytes(self.held, tiles, self.dtypes, slots)
+            alone = stages == 1 and bare
+            shared = operand_bytes(self.held, tiles, self.dtypes, 0 if alone else slots)
+            used = registers * 4 // 3
+            if bare:
+                beside = warps * 128 * (BESIDE if alone else BESIDE_AHEAD)
+                used = tile_bytes(self.held, tiles, self.item) + beside
+                if used > warps * most:  # what spills is read again in every turn
+                    continue
+            # A thread takes some registers whatever it computes: about 32 of 4 bytes.
+            taken = max(min(used, warps * most), warps * 32 * 128)
             resident = self._resident(shared, taken, warps)
-            # Fewer stages only make room for other groups, and loads still run ahead.
-            worth = stages > 1 and resident > max(found, default=0)
+            # Fewer stages only make room for other groups: loads still run ahead, or other groups
+            # compute while one waits.
+            worth = resident > max(found, default=0) and (stages > 1 or (alone and self.chained))
             if shared <= self.machine.shared_per_block and (worth or not found):
                 found[resident] = self._priced(tiles, warps, stages, shared, resident)
         return min(found.values(), key=lambda c: c.rank, default=None)
@@ -169,9 +183,10 @@ class Pricing:
             resident,
             overlapped,
             chunks * len(self.kernel.stream.passes),
-            bool(self.held.streamed_operands),
+            bool(self.held.streamed_operands) and stages > 1,
             self.chained,
             most,
+            max(1, len(self.held.streamed_operands)),
         )
         return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
 

@@ -151,9 +151,16 @@ def best(
 def best_tiles(
     kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
 ) -> Choice | None:
-    """The best tiles for a labelled kernel, or None if none fits.
+    """The best tiles for a labelled kernel, or None if none fits."""
+    return next(settled(kernel, sizes, dtype, machine), None)
 
-    The search estimates shared memory from operands alone; the choice is held to the full model,
+
+def settled(
+    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
+) -> Iterator[Choice]:
+    """The settings of a labelled kernel that fit, best first.
+
+    The search estimates shared memory from operands alone; each setting is held to the full model,
     with the operands as they lie and, where descriptors serve them, by addresses too.
     """
     search = _Search(kernel, sizes, dtype, machine)
@@ -168,8 +175,8 @@ def best_tiles(
                 for p in programs
             )
             if max(shared, *other, 0) <= machine.shared_per_block:
-                return replace(choice, stages=stages, shared=shared, described=boxed.described)
-    return None
+                yield replace(choice, stages=stages, shared=shared, described=boxed.described)
+                break
 
 
 def described_bytes(dtype: str, machine: Machine) -> int:

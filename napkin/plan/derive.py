@@ -12,6 +12,7 @@ from napkin.derive.trail import Move, Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import Node, postorder
 from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.plan.choose import Choice
 from napkin.plan.cut import Cut, cut
 from napkin.plan.plan import Plan, PlannedKernel
 
@@ -85,14 +86,20 @@ def _trail(diagram: Diagram, ready: Prepared, found: Cut, turned: Refactored | N
         if id(choice) in seen:
             continue
         seen.add(id(choice))
-        kernel = choice.kernel
-        moves += divisions(kernel)
-        axis = kernel.stream.axis
-        if axis:
-            passes = len(kernel.stream.passes)
-            moves.append(Move("stream", kernel.name, axis, None if passes == 1 else passes))
-            moves += separations(kernel)
-        moves += [Move("group", kernel.name, a) for a in kernel.group]
-        tiled = (*kernel.group, *kernel.stream.axes)
-        moves += [Move("tile", kernel.name, a, choice.tiles[a]) for a in tiled]
+        moves += kernel_moves(choice)
     return Trail(tuple(moves))
+
+
+def kernel_moves(choice: Choice) -> list[Move]:
+    """The moves that label a kernel and tile it."""
+    kernel = choice.kernel
+    moves = list(divisions(kernel))
+    axis = kernel.stream.axis
+    if axis:
+        passes = len(kernel.stream.passes)
+        moves.append(Move("stream", kernel.name, axis, None if passes == 1 else passes))
+        moves += separations(kernel)
+    moves += [Move("group", kernel.name, a) for a in kernel.group]
+    tiled = (*kernel.group, *kernel.stream.axes)
+    moves += [Move("tile", kernel.name, a, choice.tiles[a]) for a in tiled]
+    return moves

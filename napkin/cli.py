@@ -331,8 +331,8 @@ def verify_kernels(
     """
     if not gpu:
         raise InputError(
-            "verify runs on a CUDA device: write napkin verify --gpu (on the CPU, napkin check NAME "
-            "checks the same kernels)"
+            "verify runs on a CUDA device: write napkin verify --gpu (on the CPU, napkin check NAME"
+            " checks the same kernels)"
         )
     from napkin.measure import matrix
     from napkin.measure.device import described, fresh_seed, require

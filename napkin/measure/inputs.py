@@ -13,6 +13,9 @@ from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, did_you_mean
 from napkin.torch.run import DTYPES
 
+DEVICE = "cuda"
+"""Where tensors are made."""
+
 LAYOUTS = ("plain", "transposed", "reversed", "heads last", "inside")
 """How inputs lie in memory.
 
@@ -28,7 +31,7 @@ def drawn(
     dtype: str,
     seed: int,
     layout: str = "plain",
-    device: str = "cuda",
+    device: str | None = None,
 ) -> list[torch.Tensor]:
     """Inputs in the storage types of `dtype`: normal reals, whole numbers that what reads them can
     make sense of.
@@ -38,6 +41,7 @@ def drawn(
     """
     if layout not in LAYOUTS:
         raise InputError(f"layout {layout!r}: {did_you_mean(layout, LAYOUTS)}")
+    device = device or DEVICE
     generator = torch.Generator(device).manual_seed(seed)
     rng = np.random.default_rng(seed)
     out: list[torch.Tensor] = []
@@ -83,9 +87,10 @@ def _empty(
     inside: bool,
 ) -> torch.Tensor:
     if inside:
-        # One value before it, and one past the end of every row.
-        whole = torch.empty([n + 1 for n in shape], dtype=dtype, device=device)
-        return whole[tuple(slice(1, None) for _ in shape)]
+        # One value before it and one past the end of every row, which no kernel may read.
+        whole = torch.empty([n + 2 for n in shape], dtype=dtype, device=device)
+        poison(whole)
+        return whole[tuple(slice(1, -1) for _ in shape)]
     if order is None:
         return torch.empty(list(shape), dtype=dtype, device=device)
     stored = torch.empty([shape[i] for i in order], dtype=dtype, device=device)

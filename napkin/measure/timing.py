@@ -10,6 +10,10 @@ COLD = 256 * 2**20
 """Bytes that are written before each run, so that L2 holds nothing of it: what
 `triton.testing.do_bench` writes, five times the L2 of an H100."""
 
+LEAD = 200_000
+"""Clocks that the device waits before each run, about 0.1 ms: so long a launch may take the host
+without being part of the time."""
+
 LEAST, MOST = 10, 300
 """Runs of each call."""
 
@@ -72,6 +76,7 @@ def interleaved(calls: Mapping[str, Call], seconds: float = 0.15) -> dict[str, S
         for i in range(count):
             for name in names[i % len(names) :] + names[: i % len(names)]:
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                torch.cuda._sleep(LEAD)  # pyright: ignore[reportPrivateUsage]
                 cold.zero_()
                 start.record()
                 calls[name]()

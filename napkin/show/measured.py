@@ -181,12 +181,13 @@ def bench_view(data: Mapping[str, Any]) -> list[RenderableType]:
     for r in data["rows"]:
         over, rate, error = r["over_napkin"], r["tflops"], r["relative_error"]
         wrong = error is not None and not error <= data["tolerance"]
+        said = " WRONG" if r is data["rows"][0] else " differs"
         made.add_row(
             r["name"],
             *_times(r["median_us"], r["low_us"], r["high_us"]),
             "-" if over is None else f"{over:.2f}x",
             "-" if rate is None or not data["flops"] else f"{rate:,.0f}",
-            "-" if error is None else f"{error:.1e}" + (" WRONG" if wrong else ""),
+            "-" if error is None else f"{error:.1e}" + (said if wrong else ""),
             r["settings"] or r["note"],
         )
     ours = data["rows"][0]

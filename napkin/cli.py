@@ -65,7 +65,7 @@ def _load(name: str) -> Diagram:
     return found
 
 
-def _plan(name: str, on: str, sizes: Sequence[str] | None, dtype: str) -> Plan:
+def _plan(name: str, on: str, sizes: Sequence[str] | None, dtype: str, tuned: bool = False) -> Plan:
     """The plan that the options ask for; what is cheap to find wrong is found first."""
     from napkin.show.options import parse_sizes
 
@@ -74,7 +74,7 @@ def _plan(name: str, on: str, sizes: Sequence[str] | None, dtype: str) -> Plan:
     known = diagram.check_sizes(given)
     from napkin.plan.derive import derive
 
-    return derive(diagram, on, known, dtype)
+    return derive(diagram, on, known, dtype, tuned=tuned)
 
 
 @app.command("list")
@@ -122,7 +122,7 @@ def derive_diagram(
     """Say how to run a diagram, and what that costs."""
     if tune:
         _needs_device(name, sizes, "derive --tune")
-    plan = _plan(name, on, sizes, dtype)
+    plan = _plan(name, on, sizes, dtype, tuned and not tune)
     from napkin.show import console, measured, plans
 
     first = measured.settings(plan, top)
@@ -130,8 +130,6 @@ def derive_diagram(
     about: dict[str, str] = {}
     if tune:
         plan, rankings, about = _tuned(plan, tune)
-    elif tuned:
-        plan = import_module("napkin.plan.tuned").remembered(plan)
     if json:
         console.emit_json(measured.with_settings(plan.to_json(), first, rankings, about))
     else:
@@ -201,9 +199,7 @@ def check_diagram(
     """
     if gpu:
         _needs_device(name, sizes, "check --gpu")
-    plan = _plan(name, on, sizes, dtype)
-    if tuned:
-        plan = import_module("napkin.plan.tuned").remembered(plan)
+    plan = _plan(name, on, sizes, dtype, tuned)
     from napkin.show import console, verdicts
 
     with console.progress() as tell:
@@ -280,12 +276,10 @@ def bench_diagram(
     from napkin.show import console, measured
     from napkin.show.files import write_file
 
-    plan = _plan(name, on, sizes, dtype)
+    plan = _plan(name, on, sizes, dtype, tuned and not tune)
     rankings: Sequence[Any] = ()
     if tune:
         plan, rankings, _ = _tuned(plan, tune)
-    elif tuned:
-        plan = import_module("napkin.plan.tuned").remembered(plan)
     chosen = usual(plan.diagram, own) if chosen is None else chosen
     with console.progress() as tell:
         found = bench(plan, chosen, own, fresh_seed() if seed is None else seed, tell)

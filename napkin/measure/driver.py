@@ -30,12 +30,10 @@ def _run(job: Mapping[str, Any]) -> None:
     from napkin.diagram.library import load
     from napkin.measure.inputs import drawn
     from napkin.plan.derive import derive
-    from napkin.plan.tuned import remembered
     from napkin.torch.run import prepared
 
-    plan = derive(load(job["name"]), job["on"], job["sizes"], job["dtype"])
-    if job.get("tuned"):
-        plan = remembered(plan)
+    tuned = bool(job.get("tuned"))
+    plan = derive(load(job["name"]), job["on"], job["sizes"], job["dtype"], tuned=tuned)
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, job["seed"], job.get("layout", "plain"))
     _, _, calls = prepared(plan, tensors, {})
     for call in calls:

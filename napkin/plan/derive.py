@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 
 from napkin.cost.machines import Machine, machine
 from napkin.derive.derivation import divisions, separations
@@ -27,6 +28,7 @@ def derive(
     dtype: str = "bf16",
     *,
     materialise: Sequence[str] | None = None,
+    tuned: bool = False,
 ) -> Plan:
     """Derive how to run a diagram on a machine.
 
@@ -36,6 +38,8 @@ def derive(
         dtype: storage type of real tensors: bf16, fp16 or fp32.
         materialise: names of arrays to store between kernels, and no others; by default those
             that make the whole fastest.
+        tuned: take the settings that were the fastest of those measured on this machine's device,
+            where `napkin derive --tune` remembered some (see `napkin.plan.tuned`).
 
     Raises:
         InputError: a size, a dtype, a machine or an array is not known.
@@ -61,7 +65,8 @@ def derive(
     stored = {name: n.axes for name, n in found.materialised.items()}
     trail = _trail(diagram, ready, found, turned)
     same_size = turned.same_size if turned else {}
-    return Plan(diagram, place, dtype, known, kernels, stored, trail, same_size)
+    plan = Plan(diagram, place, dtype, known, kernels, stored, trail, same_size)
+    return import_module("napkin.plan.tuned").remembered(plan) if tuned else plan
 
 
 def _named(ready: Prepared, name: str) -> Node:

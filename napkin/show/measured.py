@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from napkin.plan.plan import Plan, distinct
-from napkin.plan.ranked import ranked, setting_json
+from napkin.plan.plan import Plan
+from napkin.plan.ranked import setting_json
 from napkin.show.console import table
 from napkin.show.options import sizes_text
 from napkin.show.plots import drawing, figure_class, save
@@ -27,7 +27,7 @@ def settings(plan: Plan, top: int) -> dict[str, list[dict[str, Any]]]:
     """The first `top` settings of each distinct kernel as plain data, by its name."""
     if not top:
         return {}
-    return {k.name: [setting_json(c) for c in ranked(plan, k, top)] for k in distinct(plan.kernels)}
+    return {name: [setting_json(c) for c in found] for name, found in plan.ranked(top).items()}
 
 
 def with_settings(

@@ -44,6 +44,13 @@ def test_the_first_setting_is_the_planners(name: str) -> None:
     assert again.source == plan.source
 
 
+def test_settings_of_a_plan_by_kernel() -> None:
+    plan = nk.derive(load("mlp"))
+    found = plan.ranked(2)
+    assert list(found) == [k.name for k in plan.kernels]
+    assert [len(choices) for choices in found.values()] == [2, 2]
+
+
 def test_other_settings_are_another_plan(plan: Plan) -> None:
     (k,) = plan.kernels
     other = ranked(plan, k, 3)[2]
@@ -69,7 +76,7 @@ def test_what_is_remembered_is_taken(plan: Plan, cache: Path) -> None:
     other = ranked(plan, k, 4)[3]
     path = remember(plan, [other], {"device": "one"})
     assert path == cache / "tuned-h100.json" == file_of(plan)
-    taken = remembered(nk.derive(load("attention")))
+    taken = nk.derive(load("attention"), tuned=True)
     assert setting(taken.kernels[0].choice) == setting(other)
     # Other sizes, types and diagrams are other entries.
     for diagram, settings in (

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.expand import expanded
+from napkin.diagram.infer import along
+from napkin.diagram.keys.terms import spec_of
+from napkin.diagram.node import factors, postorder, union_axes
 from napkin.errors import InputError, did_you_mean
 from napkin.measure.attention import NotAttention, attention_of
 from napkin.measure.timing import Sample
@@ -43,7 +48,7 @@ class Bench:
 
     Attributes:
         about: the device and versions.
-        flops: operations of the products that the diagram asks for, at these sizes.
+        flops: operations of the products that the diagram asks for.
         moved: predicted bytes of the plan's kernels.
         seed: of the random inputs.
     """
@@ -128,16 +133,26 @@ def usual(diagram: Diagram, own: Mapping[str, Any]) -> tuple[str, ...]:
     return ("sdpa", "flex", *own)
 
 
-def operations(plan: Plan) -> float:
-    """Operations of a plan's kernels at its sizes, of key sets those of the chunks visited."""
-    from napkin.cost.work import counts
+def operations(diagram: Diagram, sizes: Mapping[str, int], tensors: Sequence[Any]) -> float:
+    """Operations of the products that a diagram asks for: of key sets, those of the pairs that are
+    seen, counted on the tensors; whatever a kernel does beside is no useful work."""
+    from napkin.torch.evaluate import terms
 
+    sets: dict[tuple[str, ...], float] = {}
+    for keys in diagram.key_sets:
+        queries = tuple(a for a in keys.axes if a not in spec_of(keys).keys)
+        count = along("sum", keys, spec_of(keys).keys)
+        parts = terms(diagram, sizes, [(count, queries)], cut=queries).chunks(*tensors)
+        seen = sum(float(found.sum()) for _, (found,) in parts)
+        every = math.prod(sizes[a] for a in keys.axes)
+        sets[keys.axes] = max(sets.get(keys.axes, 0.0), seen / max(every, 1))
     total = 0.0
-    for k in plan.kernels:
-        sizes = k.choice.sizes
-        total += sum(
-            c.number(sizes, k.tiles) for c in counts(k.choice.kernel) if c.pipe == "product"
-        )
+    for n in postorder(expanded(diagram.roots).values()):
+        arrays = [f for f in factors(n.args[0]) if f.axes] if n.op == "sum" else []
+        if len(arrays) > 1:
+            axes = union_axes(arrays)
+            share = [part for own, part in sets.items() if set(own) <= set(axes)]
+            total += 2 * math.prod(sizes[a] for a in axes) * min(share, default=1.0)
     return total
 
 
@@ -198,10 +213,11 @@ def bench(
         for n in (OURS, *against)
     )
     about = described()
+    flops = operations(plan.diagram, plan.sizes, tensors)
+    moved = sum(n for k in plan.kernels for n in k.bytes.values())
     return Bench(
         plan.name, plan.machine.name, plan.dtype, plan.sizes, about, rows, plan.seconds * 1e6,
-        operations(plan), sum(n for k in plan.kernels for n in k.bytes.values()), seed,
-        TOLERANCE[plan.dtype], elsewhere(plan, about["arch"]),
+        flops, moved, seed, TOLERANCE[plan.dtype], elsewhere(plan, about["arch"]),
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ def main(text: str) -> None:
 
 def _run(job: Mapping[str, Any]) -> None:
     import torch
+    from torch.cuda import profiler
 
     from napkin.diagram.library import load
     from napkin.measure.inputs import drawn
@@ -39,12 +40,11 @@ def _run(job: Mapping[str, Any]) -> None:
     for call in calls:
         call()
     torch.cuda.synchronize()
-    profiler: Any = torch.cuda.cudart()
-    profiler.cudaProfilerStart()
+    profiler.start()
     for call in calls:
         call()
     torch.cuda.synchronize()
-    profiler.cudaProfilerStop()
+    profiler.stop()
 
 
 if __name__ == "__main__":

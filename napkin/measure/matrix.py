@@ -37,6 +37,7 @@ class Problem:
         layout: how inputs lie in memory (`napkin.measure.inputs.LAYOUTS`).
         how: "plan", at these sizes; "cases", the plan's kernels at every size of a check;
             "streams", two launches at once; "call", through a function of the library.
+        only: of the cases, those with these names; all where there are none.
         call: that function, from tensors to outputs.
         bytes: device memory that it needs, where that is much.
     """
@@ -48,6 +49,7 @@ class Problem:
     dtype: str = "bf16"
     layout: str = "plain"
     how: str = "plan"
+    only: tuple[str, ...] = ()
     call: Callable[..., Any] | None = None
     bytes: int = 0
 
@@ -122,8 +124,9 @@ def goldens(quick: bool) -> list[Problem]:
     """Every kernel of generated/, at whole tiles, past the end of boxes, at primes, transposed, and
     with a batch axis."""
     types = DTYPES[:1] if quick else DTYPES
+    only = ("divides", "primes") if quick else ()
     return [
-        Problem("generated", name, partial(load, name), {}, dtype, how="cases")
+        Problem("generated", name, partial(load, name), {}, dtype, how="cases", only=only)
         for name in names()
         for dtype in types
     ]

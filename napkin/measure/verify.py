@@ -136,6 +136,9 @@ def outcome(p: Problem, machine: str, seed: int) -> Outcome:
         return end("skipped", note=f"needs {p.bytes / 2**30:.0f} GiB, {free / 2**30:.0f} are free")
     try:
         error, note = RUN[p.how](p, machine, seed)
+    except torch.OutOfMemoryError as why:
+        torch.cuda.empty_cache()
+        return end("skipped", note=str(why).split(". ")[0])
     except Refusal as why:
         return end("refused", note=str(why))
     except NapkinError as why:
@@ -178,7 +181,8 @@ def _cases(p: Problem, machine: str, seed: int) -> Found:
 
     plan = derive(p.diagram(), machine, p.sizes, p.dtype)
     worst, notes = 0.0, list[str]()
-    for i, case in enumerate(cases(plan)):
+    wanted = [c for c in cases(plan) if not p.only or c.name in p.only]
+    for i, case in enumerate(wanted):
         chosen = plan
         if case.weave:
             full = {**plan.sizes, **case.sizes}

@@ -124,15 +124,23 @@ def evaluation(
 
 
 def terms(
-    diagram: Diagram, sizes: Mapping[str, int], found: Sequence[tuple[Node, Sequence[str]]]
+    diagram: Diagram,
+    sizes: Mapping[str, int],
+    found: Sequence[tuple[Node, Sequence[str]]],
+    cut: Sequence[str] = (),
 ) -> Evaluation:
     """The evaluation of terms of a diagram, such as the bounds of a key set, each over the axes
-    that go with it."""
+    that go with it.
+
+    Args:
+        cut: axes that all of them are weaved over, for `Evaluation.chunks`.
+    """
     opened = expanded([n for n, _ in found])
     roots = tuple(opened[n] for n, _ in found)
     steps, axes = _ordered(roots), tuple(tuple(a) for _, a in found)
     scalars = diagram.check_scalars({})
-    return Evaluation(diagram, sizes, scalars, roots, axes, steps, _last(steps, roots), ())
+    last = _last(steps, roots)
+    return Evaluation(diagram, sizes, scalars, roots, axes, steps, last, tuple(cut))
 
 
 def _ordered(roots: Sequence[Node]) -> tuple[Node, ...]:

@@ -19,6 +19,9 @@ from napkin.plan.plan import Plan
 
 OURS = "napkin"
 
+PACKAGES = {"fa3": "fa3-fwd", "natten": "natten"}
+"""Packages of their own whose version a table says; torch's own is above it."""
+
 AGAINST = ("torch", "compile", "sdpa", "flex", "fa3", "natten")
 """Baselines, by the names that --against takes (`napkin.measure.baselines`)."""
 
@@ -205,7 +208,7 @@ def bench(
             notes[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         else:
             calls[name] = beside.call
-            settings[name] = version_of(name) and f"{name} {version_of(name)}"
+            settings[name] = version_of(PACKAGES.get(name, ""))
     tell("time", total - 1, total)
     times = interleaved(calls)
     rows = tuple(

@@ -54,10 +54,10 @@ def described() -> dict[str, str]:
 
 
 def version_of(package: str) -> str:
-    """The installed version of a package, or "" where none is known."""
+    """A package with its installed version, or "" where none is known."""
     try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
+        return f"{package} {metadata.version(package)}"
+    except (metadata.PackageNotFoundError, ValueError):
         return ""
 
 

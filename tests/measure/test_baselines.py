@@ -9,7 +9,7 @@ import pytest
 
 import napkin as nk
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.library import baselines, load
+from napkin.diagram.library import baselines, load, names
 from napkin.errors import InputError
 from napkin.measure.attention import NotAttention, attention_of
 from napkin.measure.bench import AGAINST, named, usual
@@ -191,6 +191,19 @@ def test_what_is_not_installed_is_told() -> None:
         made("natten", p, {})
     with pytest.raises(NotHere, match="no call for the key set"):
         made("fa3", p, {})
+
+
+def test_baselines_of_shipped_diagrams() -> None:
+    from napkin.measure.baselines import made
+
+    found = {name: baselines(name) for name in names()}
+    assert {"matmul", "softmax", "logsumexp"} == {name for name, own in found.items() if own}
+    for name, own in found.items():
+        diagram = load(name)
+        p = problem(diagram, {a: min(n, 40) for a, n in diagram.sizes.items()}) if own else None
+        for other in own:
+            beside = made(other, p, own)
+            assert error(p, beside.outputs(beside.call())) < 1e-5, (name, other)
 
 
 PAGE = """

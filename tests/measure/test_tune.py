@@ -70,6 +70,14 @@ def test_other_settings_are_another_plan(plan: Plan) -> None:
         with_choices(plan, [softmax.choice])
 
 
+def test_predictions_hold_of_other_settings() -> None:
+    """Values and bytes of a setting that the planner would not take."""
+    plan = nk.derive(load("attention"), sizes={"q": 70, "x": 133, "d": 32})
+    other = ranked(plan, plan.kernels[0], 3)[2]
+    assert setting(other) != setting(plan.kernels[0].choice)
+    with_choices(plan, [other]).check(sizes=plan.sizes, resources=False).raise_if_wrong()
+
+
 def test_what_is_remembered_is_taken(plan: Plan, cache: Path) -> None:
     (k,) = plan.kernels
     assert remembered(plan) is plan

@@ -308,8 +308,14 @@ def verify_kernels(
         bool, typer.Option("--sanitize", help="A sample under compute-sanitizer, too.")
     ] = False,
     only: Annotated[
-        str, typer.Option("--only", metavar="TEXT", help="Problems whose name contains this.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="TEXT",
+            help="Problems with this in their name; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Of the inputs; fresh if none.", show_default=False)
     ] = None,
@@ -331,10 +337,12 @@ def verify_kernels(
     from napkin.measure import matrix
     from napkin.measure.device import described, fresh_seed, require
 
-    chosen = [p for p in matrix.problems(quick) if only in str(p)]
-    if not chosen:
-        groups = ", ".join(dict.fromkeys(p.group for p in matrix.problems(quick)))
-        raise InputError(f"--only {only!r}: no problem has that in its name; groups: {groups}")
+    every = matrix.problems(quick)
+    for text in only or ():
+        if not any(text in str(p) for p in every):
+            groups = ", ".join(dict.fromkeys(p.group for p in every))
+            raise InputError(f"--only {text!r}: no problem has that in its name; groups: {groups}")
+    chosen = [p for p in every if not only or any(text in str(p) for text in only)]
     require("verify --gpu")
     from napkin.measure.sanitize import sanitized
     from napkin.measure.verify import Verified, machine_for, verify

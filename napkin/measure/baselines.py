@@ -243,7 +243,9 @@ def _flex(p: Problem) -> Baseline:
         settings["score_mod"] = scored(h.form, p.sizes)
     if seen is not None and seen.plain != "all":
         n, m = h.query.shape[2], h.key.shape[2]
-        settings["block_mask"] = create_block_mask(
+        # Compiled, it writes no table of all pairs.
+        blocks: Any = torch.compile(create_block_mask) if n * m > MASKED else create_block_mask
+        settings["block_mask"] = blocks(
             lambda _b, _h, q, k: seen(q, k), None, None, n, m, device=str(h.query.device)
         )
     call: Any = torch.compile(flex_attention)

@@ -180,14 +180,14 @@ def bench(
     from napkin.measure.device import described, version_of
     from napkin.measure.inputs import drawn
     from napkin.measure.timing import interleaved
-    from napkin.measure.values import errors, poisoned
+    from napkin.measure.values import compared, poisoned
 
     tell = progress or (lambda text, done, total: None)
     total = len(against) + 2
     tell("compile", 0, total)
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, seed)
     ran = poisoned(plan, tensors, 1)
-    off = {OURS: max(errors(plan, ran.outputs, tensors, plan.sizes).values())}
+    results: dict[str, Mapping[str, torch.Tensor]] = {OURS: ran.outputs}
     calls: dict[str, Callable[[], Any]] = {OURS: plan.bound_call(*tensors)}
     settings = {OURS: "; ".join(settings_text(k) for k in plan.kernels[:3])}
     notes: dict[str, str] = {}
@@ -199,7 +199,6 @@ def bench(
             found = beside.outputs(beside.call())
             names = [o.name for o in plan.diagram.outputs]
             theirs = dict(zip(names, found, strict=True))
-            off[name] = max(errors(plan, theirs, tensors, plan.sizes).values())
             torch.cuda.synchronize()
         except NotHere as why:
             notes[name] = str(why)
@@ -207,9 +206,12 @@ def bench(
             # Of a library that fails on this problem the table says so, and times the others.
             notes[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         else:
-            calls[name] = beside.call
+            calls[name], results[name] = beside.call, theirs
             settings[name] = version_of(PACKAGES.get(name, ""))
     tell("time", total - 1, total)
+    gaps = compared(plan.diagram, results, tensors, plan.sizes)
+    off = {name: max(each.values()) for name, each in gaps.items()}
+    results.clear()
     times = interleaved(calls)
     rows = tuple(
         Row(n, times.get(n), off.get(n), notes.get(n, ""), settings.get(n, ""))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from napkin.check.verdict import TOLERANCE, ValueRow
+from napkin.diagram.diagram import Diagram
 from napkin.measure.inputs import drawn, poison
 from napkin.plan.plan import Plan
 from napkin.torch.evaluate import BUDGET, evaluation
@@ -93,21 +94,38 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.contiguous().view(of), b.contiguous().view(of))
 
 
+Outputs = Mapping[str, torch.Tensor]
+"""Results by the names of a diagram's outputs."""
+
+
+def compared(
+    diagram: Diagram,
+    results: Mapping[str, Outputs],
+    tensors: Sequence[torch.Tensor],
+    sizes: Mapping[str, int],
+    budget: int = BUDGET,
+) -> dict[str, dict[str, float]]:
+    """The relative errors, by output, of each of several results for the same tensors.
+
+    What is right is evaluated once, in float64 on the tensors' device, part by part.
+    """
+    total = {name: {o.name: Errors() for o in diagram.outputs} for name in results}
+    made = evaluation(diagram, sizes)
+    for box, wanted in made.chunks(*tensors, budget=budget):
+        for o, w in zip(diagram.outputs, wanted, strict=True):
+            held = [box.get(a) for a in o.axes]
+            part = tuple(slice(None) if r is None else slice(r.start, r.stop) for r in held)
+            for name, found in results.items():
+                total[name][o.name].add(found[o.name][part], w)
+    return {name: {o: e.relative for o, e in each.items()} for name, each in total.items()}
+
+
 def errors(
-    plan: Plan, found: Mapping[str, torch.Tensor], tensors: Sequence[torch.Tensor],
+    plan: Plan, found: Outputs, tensors: Sequence[torch.Tensor],
     sizes: Mapping[str, int], budget: int = BUDGET,
 ) -> dict[str, float]:  # fmt: skip
-    """The relative error of each output, against float64 on the tensors' device, in chunks."""
-    outputs = plan.diagram.outputs
-    total = {o.name: Errors() for o in outputs}
-    made = evaluation(plan.diagram, sizes)
-    for box, wanted in made.chunks(*tensors, budget=budget):
-        for o, w in zip(outputs, wanted, strict=True):
-            part = tuple(
-                slice(box[a].start, box[a].stop) if a in box else slice(None) for a in o.axes
-            )
-            total[o.name].add(found[o.name][part], w)
-    return {name: e.relative for name, e in total.items()}
+    """The relative error of each output of a plan; as `compared`."""
+    return compared(plan.diagram, {"": found}, tensors, sizes, budget)[""]
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,8 @@ class Evaluation:
         """
         size = {a: self.sizes[a] for a in self.cut}
         while self.peak(size) > budget and any(n > 1 for n in size.values()):
-            axis = max(size, key=lambda a: size[a])
-            size[axis] = -(-size[axis] // 2)
+            halves = [size | {a: -(-n // 2)} for a, n in size.items() if n > 1]
+            size = min(halves, key=self.peak)
         parts = [
             [range(i, min(i + n, self.sizes[a])) for i in range(0, self.sizes[a], max(n, 1))]
             for a, n in size.items()

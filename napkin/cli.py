@@ -57,6 +57,12 @@ Tune = Annotated[
 Tuned = Annotated[
     bool, typer.Option("--tuned", help="Take the settings that --tune remembered, if any.")
 ]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", help="Of the inputs on the device; fresh if none.", show_default=False, min=0
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
 
 
@@ -189,6 +195,7 @@ def check_diagram(
         ),
     ] = False,
     tuned: Tuned = False,
+    seed: Seed = None,
     json: Json = False,
 ) -> None:
     """Check every prediction against the kernels.
@@ -207,7 +214,7 @@ def check_diagram(
         data: dict[str, Any] = verdict.to_json()
         if gpu:
             tell("on the device", 0, 1)
-            data["device"] = _on_device(plan, name, on, tuned)
+            data["device"] = _on_device(plan, name, on, tuned, seed)
             data["ok"] = data["ok"] and data["device"]["ok"]
     if json:
         console.emit_json(data)
@@ -217,13 +224,13 @@ def check_diagram(
         raise typer.Exit(FAILED)
 
 
-def _on_device(plan: Plan, name: str, on: str, tuned: bool) -> dict[str, Any]:
+def _on_device(plan: Plan, name: str, on: str, tuned: bool, seed: int | None) -> dict[str, Any]:
     """A plan's values, counters and time on the device, as plain data."""
     from napkin.measure.check import on_device
     from napkin.measure.device import fresh_seed
     from napkin.measure.driver import command
 
-    seed = fresh_seed()
+    seed = fresh_seed() if seed is None else seed
     job = {"name": name, "on": on, "sizes": dict(plan.sizes), "dtype": plan.dtype}
     return on_device(plan, command([{**job, "seed": seed, "tuned": tuned}]), seed).to_json()
 
@@ -245,9 +252,7 @@ def bench_diagram(
     ] = None,
     tune: Tune = 0,
     tuned: Tuned = False,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Of the inputs; fresh if none.", show_default=False)
-    ] = None,
+    seed: Seed = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE.json", help="Write the table as JSON, too."),
@@ -316,9 +321,7 @@ def verify_kernels(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Of the inputs; fresh if none.", show_default=False)
-    ] = None,
+    seed: Seed = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE.json", help="Write every outcome as JSON."),

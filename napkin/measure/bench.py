@@ -175,9 +175,10 @@ def bench(
     import torch
 
     from napkin.check.verdict import TOLERANCE
-    from napkin.measure.baselines import NotHere, Problem, made
+    from napkin.measure.baselines import NotHere, made
     from napkin.measure.check import elsewhere
     from napkin.measure.device import described, version_of
+    from napkin.measure.heads import Problem
     from napkin.measure.inputs import drawn
     from napkin.measure.timing import interleaved
     from napkin.measure.values import compared, poisoned
@@ -205,6 +206,7 @@ def bench(
         except Exception as error:
             # Of a library that fails on this problem the table says so, and times the others.
             notes[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+            torch.cuda.empty_cache()
         else:
             calls[name], results[name] = beside.call, theirs
             settings[name] = version_of(PACKAGES.get(name, ""))

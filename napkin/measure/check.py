@@ -70,6 +70,7 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
         command: runs the same plan in a process of its own, for the counters; see
             `napkin.measure.driver.command`. Without it there are none.
     """
+    from napkin.measure.counters import counted
     from napkin.measure.device import described
     from napkin.measure.inputs import drawn
     from napkin.measure.timing import interleaved
@@ -80,17 +81,11 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
     time = interleaved({plan.name: call})[plan.name]
     counters = Counters(note="not asked for")
     if command is not None:
-        counters = _counters(plan, command)
+        counters = counted(plan, command)
     about = described()
     return OnDevice(
         about, seed, values, counters, time, plan.seconds * 1e6, elsewhere(plan, about["arch"])
     )
-
-
-def _counters(plan: Plan, command: list[str]) -> Counters:
-    from napkin.measure.counters import counted
-
-    return counted(plan, command)
 
 
 def elsewhere(plan: Plan, arch: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from napkin.errors import NapkinError, Refusal
@@ -274,8 +274,3 @@ def summed(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
         }
         rows.append(row)
     return rows
-
-
-def with_tools(found: Verified, tools: Sequence[Tool]) -> Verified:
-    """The same with what tools said."""
-    return replace(found, tools=tuple(tools))

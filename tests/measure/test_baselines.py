@@ -32,7 +32,7 @@ SHIPPED: dict[str, tuple[dict[str, int], str]] = {
 
 
 def problem(diagram: Diagram, sizes: dict[str, int]) -> Any:
-    from napkin.measure.baselines import Problem
+    from napkin.measure.heads import Problem
     from napkin.measure.inputs import drawn
 
     sizes = diagram.check_sizes(sizes)
@@ -51,7 +51,8 @@ def error(p: Any, found: Any) -> float:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_sdpa_computes_what_the_diagram_says(name: str) -> None:
-    from napkin.measure.baselines import made, seen_of
+    from napkin.measure.baselines import made
+    from napkin.measure.heads import seen_of
 
     sizes, kind = SHIPPED[name]
     p = problem(load(name), sizes)

@@ -7,3 +7,6 @@ import napkin as nk
 def matmul(A, B):
     C = nk.contract(A, B, over="b")
     return C
+
+
+baselines = {"cublas": lambda A, B: lambda: A @ B}

@@ -6,3 +6,6 @@ import napkin as nk
 @nk.diagram("n x -> n x", sizes={"n": 8192, "x": 4096})
 def softmax(X):
     return nk.softmax(X, over="x")
+
+
+baselines = {"torch.softmax": lambda X: lambda: X.softmax(-1)}

@@ -45,6 +45,24 @@ Sizes = Annotated[
 Dtype = Annotated[
     str, typer.Option("--dtype", metavar="TYPE", help="How reals are stored: bf16, fp16, fp32.")
 ]
+Tune = Annotated[
+    int,
+    typer.Option(
+        "--tune",
+        metavar="N",
+        help="Measure the first N settings on the CUDA device; take and remember the fastest.",
+        min=0,
+    ),
+]
+Tuned = Annotated[
+    bool, typer.Option("--tuned", help="Take the settings that --tune remembered, if any.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", help="Of the inputs on the device; fresh if none.", show_default=False, min=0
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
 
 
@@ -53,7 +71,7 @@ def _load(name: str) -> Diagram:
     return found
 
 
-def _plan(name: str, on: str, sizes: Sequence[str] | None, dtype: str) -> Plan:
+def _plan(name: str, on: str, sizes: Sequence[str] | None, dtype: str, tuned: bool = False) -> Plan:
     """The plan that the options ask for; what is cheap to find wrong is found first."""
     from napkin.show.options import parse_sizes
 
@@ -62,7 +80,7 @@ def _plan(name: str, on: str, sizes: Sequence[str] | None, dtype: str) -> Plan:
     known = diagram.check_sizes(given)
     from napkin.plan.derive import derive
 
-    return derive(diagram, on, known, dtype)
+    return derive(diagram, on, known, dtype, tuned=tuned)
 
 
 @app.command("list")
@@ -96,16 +114,33 @@ def list_machines(
 
 @app.command("derive")
 def derive_diagram(
-    name: Name, on: On = "h100", sizes: Sizes = None, dtype: Dtype = "bf16", json: Json = False
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", help="Show the first N settings, too.", min=0)
+    ] = 0,
+    tune: Tune = 0,
+    tuned: Tuned = False,
+    json: Json = False,
 ) -> None:
     """Say how to run a diagram, and what that costs."""
-    plan = _plan(name, on, sizes, dtype)
-    from napkin.show import console, plans
+    if tune:
+        _needs_device(name, sizes, "derive --tune")
+    plan = _plan(name, on, sizes, dtype, tuned and not tune)
+    from napkin.show import console, measured, plans
 
+    first = measured.settings(plan, top)
+    rankings: Sequence[Any] = ()
+    about: dict[str, str] = {}
+    if tune:
+        plan, rankings, about = _tuned(plan, tune)
     if json:
-        console.emit_json(plan.to_json())
+        console.emit_json(measured.with_settings(plan.to_json(), first, rankings, about))
     else:
-        console.emit(*plans.plan_view(plan))
+        console.emit(*plans.plan_view(plan), *measured.settings_view(first))
+        console.emit(*measured.rankings_view(rankings, about)) if rankings else None
 
 
 @app.command("cost")
@@ -149,26 +184,211 @@ def draw_diagram(
 
 @app.command("check")
 def check_diagram(
-    name: Name, on: On = "h100", sizes: Sizes = None, dtype: Dtype = "bf16", json: Json = False
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    gpu: Annotated[
+        bool,
+        typer.Option(
+            "--gpu", help="Also on the CUDA device: values, counters of Nsight Compute, time."
+        ),
+    ] = False,
+    tuned: Tuned = False,
+    seed: Seed = None,
+    json: Json = False,
 ) -> None:
     """Check every prediction against the kernels.
 
     The kernels are those for --sizes. They run in Triton's interpreter at just these sizes if that
     is a matter of seconds, and otherwise at smaller ones: whole tiles, primes, a transposed input
-    and a batch.
+    and a batch. With --gpu they run on the device at just these sizes.
     """
-    plan = _plan(name, on, sizes, dtype)
+    if gpu:
+        _needs_device(name, sizes, "check --gpu")
+    plan = _plan(name, on, sizes, dtype, tuned)
     from napkin.show import console, verdicts
 
     with console.progress() as tell:
         verdict = plan.check(sizes=verdicts.asked_sizes(plan) if sizes else None, progress=tell)
-    data: dict[str, Any] = verdict.to_json()
+        data: dict[str, Any] = verdict.to_json()
+        if gpu:
+            tell("on the device", 0, 1)
+            data["device"] = _on_device(plan, name, on, tuned, seed)
+            data["ok"] = data["ok"] and data["device"]["ok"]
     if json:
         console.emit_json(data)
     else:
         console.emit(*verdicts.verdict_view(plan, data))
-    if not verdict.ok:
+    if not data["ok"]:
         raise typer.Exit(FAILED)
+
+
+def _on_device(plan: Plan, name: str, on: str, tuned: bool, seed: int | None) -> dict[str, Any]:
+    """A plan's values, counters and time on the device, as plain data."""
+    from napkin.measure.check import on_device
+    from napkin.measure.device import fresh_seed
+    from napkin.measure.driver import command
+
+    seed = fresh_seed() if seed is None else seed
+    job = {"name": name, "on": on, "sizes": dict(plan.sizes), "dtype": plan.dtype}
+    return on_device(plan, command([{**job, "seed": seed, "tuned": tuned}]), seed).to_json()
+
+
+@app.command("bench")
+def bench_diagram(
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="NAME,...",
+            help="Of torch, compile, sdpa, flex, fa3, natten and those that the file declares.",
+            show_default=False,
+        ),
+    ] = None,
+    tune: Tune = 0,
+    tuned: Tuned = False,
+    seed: Seed = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.json", help="Write the table as JSON, too."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw it, too: .svg, .png or .pdf."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Time a plan on the CUDA device, beside other ways to compute the same.
+
+    All in one run, in turns, each with a cold L2: medians, quartiles, ratios. Every result is
+    compared with float64.
+    """
+    if plot is not None:
+        from napkin.show.plots import check_plot
+
+        check_plot(plot)
+    from napkin.measure.bench import bench, named, usual
+
+    own = import_module("napkin.diagram.library").baselines(name)
+    chosen = None if against is None else named(against, own)
+    _needs_device(name, sizes, "bench")
+    from napkin.measure.device import fresh_seed
+    from napkin.show import console, measured
+    from napkin.show.files import write_file
+
+    plan = _plan(name, on, sizes, dtype, tuned and not tune)
+    rankings: Sequence[Any] = ()
+    if tune:
+        plan, rankings, _ = _tuned(plan, tune)
+    chosen = usual(plan.diagram, own) if chosen is None else chosen
+    with console.progress() as tell:
+        found = bench(plan, chosen, own, fresh_seed() if seed is None else seed, tell)
+    data = found.to_json()
+    if rankings:
+        data["tuned"] = [r.to_json() for r in rankings]
+    if output is not None:
+        write_file(output, console.json_text(data).encode())
+    if plot is not None:
+        measured.write_bench_plot(plot, data)
+    if json:
+        console.emit_json(data)
+    else:
+        console.emit(*measured.bench_view(data), *measured.rankings_view(rankings))
+    if not found.ok:
+        raise typer.Exit(FAILED)
+
+
+@app.command("verify")
+def verify_kernels(
+    gpu: Annotated[bool, typer.Option("--gpu", help="On the CUDA device that is there.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Every value of every factor once, and not every pair.")
+    ] = False,
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="A sample under compute-sanitizer, too.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="TEXT",
+            help="Problems with this in their name; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Seed = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.json", help="Write every outcome as JSON."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run every kernel and function over a wide matrix on the CUDA device.
+
+    Shapes, strides, types and key sets, against float64, into poisoned outputs, again and again.
+    """
+    if not gpu:
+        raise InputError(
+            "verify runs on a CUDA device: write napkin verify --gpu (on the CPU, napkin check NAME"
+            " checks the same kernels)"
+        )
+    from napkin.measure import matrix
+    from napkin.measure.device import described, fresh_seed, require
+
+    every = matrix.problems(quick)
+    for text in only or ():
+        if not any(text in str(p) for p in every):
+            groups = ", ".join(dict.fromkeys(p.group for p in every))
+            raise InputError(f"--only {text!r}: no problem has that in its name; groups: {groups}")
+    chosen = [p for p in every if not only or any(text in str(p) for text in only)]
+    require("verify --gpu")
+    from napkin.measure.sanitize import sanitized
+    from napkin.measure.verify import Verified, machine_for, verify
+    from napkin.show import console, measured
+    from napkin.show.files import write_file
+
+    about, seed = described(), fresh_seed() if seed is None else seed
+    machine = machine_for(about["arch"])
+    with console.progress() as tell:
+        outcomes = verify(chosen, machine, seed, tell)
+        tools = sanitized(machine, seed) if sanitize else []
+    found = Verified(about, machine, seed, tuple(outcomes), tuple(tools))
+    if output is not None:
+        write_file(output, console.json_text(found.to_json()).encode())
+    if json:
+        console.emit_json(found.to_json())
+    else:
+        console.emit(*measured.verified_view(found))
+    if not found.ok:
+        raise typer.Exit(FAILED)
+
+
+def _needs_device(name: str, sizes: Sequence[str] | None, what: str) -> None:
+    """Say that a command needs a device: after what is wrong with the input, before any work."""
+    from napkin.show.options import parse_sizes
+
+    _load(name).check_sizes(parse_sizes(sizes or ()))
+    import_module("napkin.measure.device").require(what)
+
+
+def _tuned(plan: Plan, most: int) -> tuple[Plan, Sequence[Any], dict[str, str]]:
+    """A plan with the fastest of its first settings, which are remembered; the measurement."""
+    from napkin.measure.device import described, fresh_seed
+    from napkin.measure.tune import tune
+    from napkin.plan.tuned import remember
+    from napkin.show import console
+
+    with console.progress() as tell:
+        best, rankings = tune(plan, most, fresh_seed(), tell)
+    about = described()
+    measured = [r.to_json() for r in rankings]
+    path = remember(plan, [r.best.choice for r in rankings], {**about, "measured": measured})
+    return best, rankings, {**about, "remembered": str(path)}
 
 
 @app.command("simulate")
@@ -242,7 +462,9 @@ def simulate_tiles(
         if text is not None
     }
     if plot is not None:
-        simulation.check_plot(plot)
+        from napkin.show.plots import check_plot
+
+        check_plot(plot)
     common: dict[str, Any] = {"heads": heads, "batch": batch, "share": share}
     common |= {"kv_tiling": kv_tiling} | shapes
     if sweep:

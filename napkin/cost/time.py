@@ -116,9 +116,9 @@ def predict(
     beside = {k: v for k, v in pipes.items() if k != slowest and not (chained and k in same)}
     seconds = pipes[slowest] + EXPOSED * sum(beside.values())
     if not overlapped:
-        loads = max(pipes["L2 to shared memory"], pipes["DRAM"])
+        moving = max(pipes["L2 to shared memory"], pipes["DRAM"])
         rest = max(v for k, v in pipes.items() if k not in {"L2 to shared memory", "DRAM"})
-        seconds = loads + rest
+        seconds = moving + rest
     # However the groups are spread, one of them runs on one multiprocessor.
     if longest > 1.0 and alone * longest > seconds:
         slowest, seconds = "the longest group", alone * longest

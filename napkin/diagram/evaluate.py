@@ -22,7 +22,8 @@ Array = np.ndarray[Any, Any]
 _STORED = {"real": np.float64, "int": np.int64}
 
 
-def _needs(n: Node) -> tuple[Node, ...]:
+def needs(n: Node) -> tuple[Node, ...]:
+    """What the value of a node is computed from."""
     # The sum of a product is one contraction: its full product is never formed.
     if n.op == "sum":
         return factors(n.args[0])
@@ -59,7 +60,7 @@ def evaluate(
                 values[current] = _value(current, values, sizes, scalars or {}, held)
             else:
                 stack.append((current, True))
-                stack.extend((a, False) for a in _needs(current))
+                stack.extend((a, False) for a in needs(current))
     return [values[r] for r in roots]
 
 

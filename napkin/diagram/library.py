@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from types import ModuleType
+from typing import Any, cast
 
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, NapkinError, did_you_mean
@@ -44,6 +45,28 @@ def load(name: str) -> Diagram:
     if path is None:
         raise InputError(_unknown(name))
     return _read(path, attribute)
+
+
+def baselines(name: str) -> dict[str, Callable[..., Any]]:
+    """What the file of the diagram called `name` declares to be timed beside it: a dictionary
+    `baselines` from names to functions that take the tensors and return a call.
+
+    Raises:
+        InputError: as `load`, or it is something else.
+    """
+    path = _shelf() / f"{name}.py" if name in names() else _split(name)[0]
+    if path is None:
+        raise InputError(_unknown(name))
+    found = vars(_run(path)).get("baselines", {})
+    good = isinstance(found, dict) and all(
+        isinstance(k, str) and callable(v) for k, v in cast("dict[Any, Any]", found).items()
+    )
+    if not good:
+        raise InputError(
+            f"{path}: baselines is no dictionary from names to functions; write "
+            "baselines = {'mine': function}, the function from tensors to a call without arguments"
+        )
+    return cast("dict[str, Callable[..., Any]]", found)
 
 
 def _split(name: str) -> tuple[Path | None, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 
 from napkin.cost.machines import Machine, machine
 from napkin.derive.derivation import divisions, separations
@@ -16,6 +17,7 @@ from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import Alike
 from napkin.plan.cut import Cut, cut
 from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.pricing import Choice
 
 
 def derive(
@@ -25,6 +27,7 @@ def derive(
     dtype: str = "bf16",
     *,
     materialise: Sequence[str] | None = None,
+    tuned: bool = False,
 ) -> Plan:
     """Derive how to run a diagram on a machine.
 
@@ -35,6 +38,8 @@ def derive(
             fp16 or fp32.
         materialise: names of arrays to store between kernels, and no others; by default those
             that make the whole fastest.
+        tuned: take the settings that were the fastest of those measured on this machine's device,
+            where `napkin derive --tune` remembered some (see `napkin.plan.tuned`).
 
     Raises:
         InputError: a size, a dtype, a machine or an array is not known, or an output is cast to a
@@ -62,7 +67,8 @@ def derive(
     stored = {name: n.axes for name, n in found.materialised.items()}
     trail = _trail(diagram, ready, found, turned)
     same_size = turned.same_size if turned else {}
-    return Plan(diagram, place, dtype, known, kernels, stored, trail, same_size)
+    plan = Plan(diagram, place, dtype, known, kernels, stored, trail, same_size)
+    return import_module("napkin.plan.tuned").remembered(plan) if tuned else plan
 
 
 def _check_stored(ready: Prepared) -> None:
@@ -102,14 +108,20 @@ def _trail(diagram: Diagram, ready: Prepared, found: Cut, turned: Refactored | N
         if id(choice) in seen:
             continue
         seen.add(id(choice))
-        kernel = choice.kernel
-        moves += divisions(kernel)
-        axis = kernel.stream.axis
-        if axis:
-            passes = len(kernel.stream.passes)
-            moves.append(Move("stream", kernel.name, axis, None if passes == 1 else passes))
-            moves += separations(kernel)
-        moves += [Move("group", kernel.name, a) for a in kernel.group]
-        tiled = (*kernel.group, *kernel.stream.axes)
-        moves += [Move("tile", kernel.name, a, choice.tiles[a]) for a in tiled]
+        moves += kernel_moves(choice)
     return Trail(tuple(moves))
+
+
+def kernel_moves(choice: Choice) -> list[Move]:
+    """The moves that label a kernel and tile it."""
+    kernel = choice.kernel
+    moves = list(divisions(kernel))
+    axis = kernel.stream.axis
+    if axis:
+        passes = len(kernel.stream.passes)
+        moves.append(Move("stream", kernel.name, axis, None if passes == 1 else passes))
+        moves += separations(kernel)
+    moves += [Move("group", kernel.name, a) for a in kernel.group]
+    tiled = (*kernel.group, *kernel.stream.axes)
+    moves += [Move("tile", kernel.name, a, choice.tiles[a]) for a in tiled]
+    return moves

@@ -258,6 +258,11 @@ class Plan:
         made = [replace(k, choice=replace(k.choice, described=0)) for k in self.kernels]
         return replace(self, kernels=tuple(made))
 
+    def ranked(self, most: int = 8) -> dict[str, list[Choice]]:
+        """The first `most` settings of each distinct kernel, least predicted time first."""
+        ranked = import_module("napkin.plan.ranked").ranked
+        return {k.name: ranked(self, k, most) for k in distinct(self.kernels)}
+
     def check(self, **settings: Any) -> Any:
         """Check every prediction against the kernels; see `napkin.check.verdict.check`."""
         return import_module("napkin.check.verdict").check(self, **settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from napkin.cost.simulate import Simulation, group_tiles, shape_text
 from napkin.cost.sweep import Sweep
 from napkin.diagram.keys.neighbors import Window
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError
 from napkin.show.console import table
+from napkin.show.plots import drawing, figure_class, save
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _SHAPE = re.compile(r"[0-9]+(x[0-9]+)*", re.ASCII)
-_FORMATS = ("svg", "png", "pdf")
 _DIGITS = 15
 """More digits than any size has: a longer number is not even read."""
 
@@ -113,55 +112,21 @@ def _problems(found: Sweep) -> Table:
 # --- plots --------------------------------------------------------------------------------------
 
 
-def check_plot(path: Path) -> None:
-    """Check that a plot can be made, before the work that it shows.
-
-    Raises:
-        InputError: the file's ending is none that can be written, or matplotlib is missing.
-    """
-    ending = path.suffix.removeprefix(".").lower()
-    if ending not in _FORMATS:
-        raise InputError(
-            f"--plot {path}: the ending says what to write; {did_you_mean(ending, _FORMATS)}"
-        )
-    _figure()
-
-
-def _figure() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError(
-            "--plot needs matplotlib, which is not installed; pip install 'napkin[report]'"
-        ) from None
-    return Figure
-
-
 def write_plot(path: Path, found: Simulation | Sweep) -> None:
     """Draw a simulation (what each tile of queries visits) or a sweep (its speed-ups).
 
     Raises:
-        InputError: see `check_plot`; or the file cannot be written.
+        InputError: see `napkin.show.plots.check_plot`; or the file cannot be written.
     """
-    import matplotlib
-
-    from napkin.show.files import write_file
-
-    check_plot(path)
-    # The same picture for the same numbers: no dates, and names that no chance picks.
-    with matplotlib.rc_context({"svg.hashsalt": "napkin", "svg.fonttype": "none"}):
+    with drawing():
         figure = _tiles(found) if isinstance(found, Simulation) else _bars(found.results)
-        out = io.BytesIO()
-        ending = path.suffix.removeprefix(".").lower()
-        dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[ending]
-        figure.savefig(out, format=ending, metadata=dated)
-    write_file(path, out.getvalue())
+        save(path, figure)
 
 
 def _tiles(s: Simulation) -> Any:
     """For each axis, the key tiles that its tiles of queries visit."""
     dims = len(s.layout)
-    figure = _figure()(figsize=(8, 1.2 + 1.8 * dims), layout="constrained")
+    figure = figure_class()(figsize=(8, 1.2 + 1.8 * dims), layout="constrained")
     figure.suptitle(f"{s.problem}\nspeed-up bound {s.speedup_bound:.2f}", fontsize=10)
     panels = figure.subplots(dims, squeeze=False)[:, 0]
     for a, axes in enumerate(panels):
@@ -186,7 +151,7 @@ def _tiles(s: Simulation) -> Any:
 def _bars(results: Sequence[Simulation]) -> Any:
     """Bound and mean of each result, and the FLOP-wise speed-up that neither passes."""
     rows = range(len(results))
-    figure = _figure()(figsize=(8, 1.4 + 0.3 * len(results)), layout="constrained")
+    figure = figure_class()(figsize=(8, 1.4 + 0.3 * len(results)), layout="constrained")
     axes = figure.subplots()
     axes.barh([i - 0.2 for i in rows], [s.speedup_bound for s in results], 0.4, label="bound")
     axes.barh([i + 0.2 for i in rows], [s.speedup_mean for s in results], 0.4, label="mean")

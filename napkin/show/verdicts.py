@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from napkin.plan.plan import Plan
 from napkin.show.console import table
+from napkin.show.measured import device_view
 from napkin.show.plans import heading
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def verdict_view(plan: Plan, data: Mapping[str, Any]) -> list[RenderableType]:
     if data["resources"]:
         out.append(_resources(data["resources"]))
     out += list(data.get("notes", ()))
+    if "device" in data:
+        out += device_view(data["device"])
     said = "every prediction holds" if data["ok"] else "some prediction does NOT hold"
     return [*out, f"{plan.name}: {said}"]
 

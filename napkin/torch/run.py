@@ -75,13 +75,13 @@ def bound_call(
 
 
 def prepared(
-    plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]
+    plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float], as_is: bool = False
 ) -> tuple[Plan, dict[str, torch.Tensor], list[Callable[[], Any]]]:
-    """The plan for these shapes, all tensors, and the launches in order."""
+    """The plan for these shapes (`plan` itself if `as_is`), all tensors, the launches in order."""
     diagram = plan.diagram
     sizes = diagram.sizes_of([tuple(a.shape) for a in arrays])
     values = diagram.check_scalars(scalars)
-    chosen = plan_for(plan, sizes)
+    chosen = plan if as_is else plan_for(plan, sizes)
     devices = {a.device for a in arrays}
     if len(devices) > 1:
         raise InputError(f"{plan.name}: tensors are on {', '.join(map(str, devices))}; use one")

@@ -1,0 +1,98 @@
+"""What `napkin check --gpu` adds to a verdict: values, counters and time on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from napkin.measure.counters import CounterRow, Counters
+from napkin.measure.timing import Sample
+from napkin.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from napkin.measure.values import DeviceValues
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """A plan on the device that is there.
+
+    Attributes:
+        device: the device and versions.
+        seed: of the random inputs.
+        note: what should be known to read it, such as a device that the plan is not for.
+    """
+
+    device: Mapping[str, str]
+    seed: int
+    values: DeviceValues
+    counters: Counters
+    time: Sample
+    predicted_us: float
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether values and counters hold; a time is reported, not judged."""
+        return self.values.ok and self.counters.ok
+
+    def to_json(self) -> dict[str, Any]:
+        """It as plain data."""
+        return {
+            "ok": self.ok,
+            **self.device,
+            "seed": self.seed,
+            "note": self.note,
+            "values": [{**asdict(r), "ok": r.ok} for r in self.values.rows],
+            "repeats": self.values.repeats,
+            "counters": [_counter_json(r) for r in self.counters.rows],
+            "counters_note": self.counters.note,
+            "time": {
+                "predicted_us": self.predicted_us,
+                "measured_us": self.time.median,
+                "measured_low_us": self.time.low,
+                "measured_high_us": self.time.high,
+                "runs": self.time.runs,
+                "measured_over_predicted": self.time.median / self.predicted_us,
+            },
+        }
+
+
+def _counter_json(r: CounterRow) -> dict[str, Any]:
+    return {**asdict(r), "ok": r.ok}
+
+
+def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
+    """Run a plan on the device at its own sizes: values, counters, time.
+
+    Args:
+        command: runs the same plan in a process of its own, for the counters; see
+            `napkin.measure.driver.command`. Without it there are none.
+    """
+    from napkin.measure.counters import counted
+    from napkin.measure.device import described
+    from napkin.measure.inputs import drawn
+    from napkin.measure.timing import interleaved
+    from napkin.measure.values import device_values
+
+    values = device_values(plan, plan.sizes, seed, case="as planned")
+    call = plan.bound_call(*drawn(plan.diagram, plan.sizes, plan.dtype, seed))
+    time = interleaved({plan.name: call})[plan.name]
+    counters = Counters(note="not asked for")
+    if command is not None:
+        counters = counted(plan, command)
+    about = described()
+    return OnDevice(
+        about, seed, values, counters, time, plan.seconds * 1e6, elsewhere(plan, about["arch"])
+    )
+
+
+def elsewhere(plan: Plan, arch: str) -> str:
+    """A note where the device is of another architecture than the plan's machine."""
+    if plan.machine.arch == arch:
+        return ""
+    return (
+        f"the plan is for {plan.machine.name} ({plan.machine.arch}), and this device is {arch}: "
+        "its predictions are about the former; choose the machine with --on"
+    )

@@ -1,0 +1,180 @@
+"""The planner's first settings measured on the device: what its ranking is worth, and the best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from napkin.measure.timing import Sample, interleaved
+from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.pricing import Choice
+from napkin.plan.ranked import ranked, setting_json, with_choices
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One setting of a kernel, as predicted and as measured.
+
+    Attributes:
+        place: its rank by prediction, from 1.
+        measured: its times, or None where it did not run or was wrong; `note` then says why.
+        measured_place: its rank by measurement, from 1.
+    """
+
+    choice: Choice
+    place: int
+    measured: Sample | None = None
+    measured_place: int | None = None
+    note: str = ""
+
+    @property
+    def predicted_us(self) -> float:
+        """Predicted time."""
+        return self.choice.time.seconds * 1e6
+
+    def to_json(self) -> dict[str, Any]:
+        """The candidate as plain data."""
+        m = self.measured
+        return {
+            **setting_json(self.choice),
+            "predicted_rank": self.place,
+            "measured_us": m.median if m else None,
+            "measured_low_us": m.low if m else None,
+            "measured_high_us": m.high if m else None,
+            "measured_rank": self.measured_place,
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The candidates of one kernel, in the order of the prediction."""
+
+    kernel: str
+    rows: tuple[Candidate, ...]
+
+    @property
+    def best(self) -> Candidate:
+        """The fastest measured; the planner's own where nothing could be measured."""
+        return next((r for r in self.rows if r.measured_place == 1), self.rows[0])
+
+    @property
+    def first_over_best(self) -> float | None:
+        """Time of the planner's choice over that of the fastest: 1 where the model was right."""
+        first, best = self.rows[0].measured, self.best.measured
+        return first.median / best.median if first and best else None
+
+    @property
+    def agreement(self) -> float | None:
+        """Spearman's correlation of both rankings; None of fewer than two settings."""
+        pairs = [r for r in self.rows if r.measured_place is not None]
+        count = len(pairs)
+        if count < 2:
+            return None
+        # Of those measured alone, so that what did not run leaves no gap among the ranks.
+        gaps = [(i + 1 - (r.measured_place or 0)) ** 2 for i, r in enumerate(pairs)]
+        return 1 - 6 * sum(gaps) / (count * (count**2 - 1))
+
+    def to_json(self) -> dict[str, Any]:
+        """The ranking as plain data."""
+        return {
+            "kernel": self.kernel,
+            "first_over_best": self.first_over_best,
+            "rank_correlation": self.agreement,
+            "best_predicted_rank": self.best.place,
+            "candidates": [r.to_json() for r in self.rows],
+        }
+
+
+def placed(
+    kernel: str, choices: Sequence[Choice], times: Mapping[int, Sample], notes: Mapping[int, str]
+) -> Ranking:
+    """The ranking of choices from times and notes by their index."""
+    order = sorted(times, key=lambda i: times[i].median)
+    place = {i: n + 1 for n, i in enumerate(order)}
+    return Ranking(
+        kernel,
+        tuple(
+            Candidate(c, i + 1, times.get(i), place.get(i), notes.get(i, ""))
+            for i, c in enumerate(choices)
+        ),
+    )
+
+
+def tune(
+    plan: Plan, most: int, seed: int, progress: Progress | None = None
+) -> tuple[Plan, tuple[Ranking, ...]]:
+    """Measure the first `most` settings of each distinct kernel of a plan, others as planned.
+
+    A setting that does not launch, or whose results are off by more than the storage type allows,
+    has a note in place of a time.
+
+    Returns:
+        The plan with the fastest settings, and what was measured.
+    """
+    tell = progress or (lambda text, done, total: None)
+    kinds = distinct(plan.kernels)
+    rankings: list[Ranking] = []
+    for i, k in enumerate(kinds):
+        tell(f"tune {k.name}", i, len(kinds))
+        rankings.append(_measured(plan, k, ranked(plan, k, most), seed))
+    best = [r.best.choice for r in rankings]
+    return with_choices(plan, best), tuple(rankings)
+
+
+def _measured(plan: Plan, k: PlannedKernel, choices: Sequence[Choice], seed: int) -> Ranking:
+    import torch
+
+    from napkin.check.verdict import TOLERANCE
+    from napkin.measure.inputs import drawn, poison
+    from napkin.measure.values import errors
+    from napkin.torch.run import prepared
+
+    at = next(i for i, p in enumerate(plan.kernels) if p.choice is k.choice)
+    tensors = drawn(plan.diagram, plan.sizes, plan.dtype, seed)
+    outputs = {o.name: plan.tensor_of[o.name] for o in plan.diagram.outputs}
+    stored = {p.binding[o.name] for p in plan.kernels for o in p.choice.origin}
+    limit = TOLERANCE[plan.dtype]
+    right: dict[str, torch.Tensor] = {}
+    calls: dict[str, Callable[[], Any]] = {}
+    notes: dict[int, str] = {}
+    for i, choice in enumerate(choices):
+        kernels = tuple(
+            replace(p, choice=choice) if p.choice is k.choice else p for p in plan.kernels
+        )
+        try:
+            _, known, launches = prepared(replace(plan, kernels=kernels), tensors, {})
+            for name in stored:
+                poison(known[name])
+            for launch in launches:
+                launch()
+            torch.cuda.synchronize()
+        except Exception as error:
+            # Whatever the compiler or the driver says of one setting leaves the others standing.
+            notes[i] = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+            continue
+        found = {o: known[t] for o, t in outputs.items()}
+        if right:  # both are within the limit of what is exact
+            off = max(_gap(found[o], right[o]) for o in outputs)
+            good = off <= 2 * limit
+        else:
+            off = max(errors(plan, found, tensors, plan.sizes).values())
+            good = off <= limit
+            right = {o: t.clone() for o, t in found.items()} if good else {}
+        if good:
+            calls[str(i)] = launches[at]
+        else:
+            notes[i] = f"its results are off by {off:.1e}"
+    times = {int(i): sample for i, sample in interleaved(calls).items()}
+    return placed(k.name, choices, times, notes)
+
+
+def _gap(found: Any, wanted: Any) -> float:
+    from napkin.measure.values import Errors
+
+    total = Errors()
+    total.add(found, wanted)
+    return total.relative

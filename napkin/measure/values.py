@@ -1,0 +1,152 @@
+"""Values on the device: a plan's kernels, into poisoned outputs, against float64 on that device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from napkin.check.verdict import TOLERANCE, ValueRow
+from napkin.diagram.diagram import Diagram
+from napkin.measure.inputs import drawn, poison
+from napkin.plan.plan import Plan
+from napkin.torch.evaluate import BUDGET, evaluation
+from napkin.torch.run import prepared
+
+RUNS = 3
+"""Runs whose results must be the same, bit for bit."""
+
+
+@dataclass
+class Errors:
+    """Relative error by norm of one output, gathered part by part; inf where special values
+    differ, as in `napkin.diagram.evaluate.close_to`."""
+
+    gap: float = 0.0
+    scale: float = 0.0
+    special: bool = False
+
+    def add(self, found: torch.Tensor, wanted: torch.Tensor) -> None:
+        """Take one part in."""
+        found, wanted = found.to(torch.float64), wanted.to(torch.float64)
+        if found.shape != wanted.shape:
+            self.special = True
+            return
+        finite = torch.isfinite(wanted)
+        same = (found == wanted) | (found.isnan() & wanted.isnan())
+        if bool((~finite & ~same).any()) or bool((finite & ~torch.isfinite(found)).any()):
+            self.special = True
+            return
+        wanted = torch.where(finite, wanted, 0.0)
+        found = torch.where(finite, found, 0.0)
+        self.gap += float((found - wanted).square().sum())
+        self.scale += float(wanted.square().sum())
+
+    @property
+    def relative(self) -> float:
+        """||found - wanted|| / ||wanted||."""
+        if self.special:
+            return math.inf
+        gap, scale = math.sqrt(self.gap), math.sqrt(self.scale)
+        return gap / scale if scale else gap
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the kernels left, by output, and whether every run left the same bits."""
+
+    outputs: Mapping[str, torch.Tensor]
+    repeats: bool
+
+
+def poisoned(
+    plan: Plan, tensors: Sequence[torch.Tensor], runs: int = RUNS, as_is: bool = False
+) -> Ran:
+    """Run a plan's kernels into poisoned tensors, `runs` times, each time into the same.
+
+    Args:
+        as_is: with the plan's own tiles, whatever the shapes; an axis that a kernel holds whole
+            must fit.
+    """
+    chosen, known, calls = prepared(plan, tensors, {}, as_is)
+    inputs = {str(n.params[0]) for n in plan.diagram.inputs}
+    own = [t for name, t in known.items() if name not in inputs]
+    first: dict[str, torch.Tensor] = {}
+    repeats = True
+    names = {o.name: chosen.tensor_of[o.name] for o in plan.diagram.outputs}
+    for i in range(runs):
+        for t in own:
+            poison(t)
+        for call in calls:
+            call()
+        if i == 0 and runs > 1:
+            first = {o: known[t].clone() for o, t in names.items()}
+        elif runs > 1:
+            repeats &= all(same_bits(first[o], known[t]) for o, t in names.items())
+    return Ran({o: known[t] for o, t in names.items()}, repeats)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bits, NaN included."""
+    of = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    return torch.equal(a.contiguous().view(of), b.contiguous().view(of))
+
+
+Outputs = Mapping[str, torch.Tensor]
+"""Results by the names of a diagram's outputs."""
+
+
+def compared(
+    diagram: Diagram,
+    results: Mapping[str, Outputs],
+    tensors: Sequence[torch.Tensor],
+    sizes: Mapping[str, int],
+    budget: int = BUDGET,
+) -> dict[str, dict[str, float]]:
+    """The relative errors, by output, of each of several results for the same tensors.
+
+    What is right is evaluated once, in float64 on the tensors' device, part by part.
+    """
+    total = {name: {o.name: Errors() for o in diagram.outputs} for name in results}
+    made = evaluation(diagram, sizes)
+    for box, wanted in made.chunks(*tensors, budget=budget):
+        for o, w in zip(diagram.outputs, wanted, strict=True):
+            held = [box.get(a) for a in o.axes]
+            part = tuple(slice(None) if r is None else slice(r.start, r.stop) for r in held)
+            for name, found in results.items():
+                total[name][o.name].add(found[o.name][part], w)
+    return {name: {o: e.relative for o, e in each.items()} for name, each in total.items()}
+
+
+def errors(
+    plan: Plan, found: Outputs, tensors: Sequence[torch.Tensor],
+    sizes: Mapping[str, int], budget: int = BUDGET,
+) -> dict[str, float]:  # fmt: skip
+    """The relative error of each output of a plan; as `compared`."""
+    return compared(plan.diagram, {"": found}, tensors, sizes, budget)[""]
+
+
+@dataclass(frozen=True)
+class DeviceValues:
+    """Errors of the outputs on the device, and whether results repeat."""
+
+    rows: tuple[ValueRow, ...]
+    repeats: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output is within its tolerance, and every run gave the same."""
+        return self.repeats and all(r.ok for r in self.rows)
+
+
+def device_values(
+    plan: Plan, sizes: Mapping[str, int], seed: int, layout: str = "plain", case: str = "device"
+) -> DeviceValues:
+    """Run a plan on random inputs of these sizes and compare."""
+    tensors = drawn(plan.diagram, sizes, plan.dtype, seed, layout)
+    ran = poisoned(plan, tensors)
+    off = errors(plan, ran.outputs, tensors, sizes)
+    limit = TOLERANCE[plan.dtype]
+    return DeviceValues(tuple(ValueRow(case, o, e, limit) for o, e in off.items()), ran.repeats)

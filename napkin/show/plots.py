@@ -1,0 +1,67 @@
+"""Plots as files: by matplotlib, the same picture for the same numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from napkin.errors import InputError, did_you_mean
+from napkin.show.files import write_file
+
+_FORMATS = ("svg", "png", "pdf")
+
+
+def check_plot(path: Path, option: str = "--plot") -> None:
+    """Check that a plot can be made, before the work that it shows.
+
+    Raises:
+        InputError: the file's ending is none that can be written, or matplotlib is missing.
+    """
+    ending = path.suffix.removeprefix(".").lower()
+    if ending not in _FORMATS:
+        raise InputError(
+            f"{option} {path}: the ending says what to write; {did_you_mean(ending, _FORMATS)}"
+        )
+    figure_class()
+
+
+def figure_class() -> Any:
+    """matplotlib's Figure.
+
+    Raises:
+        InputError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError(
+            "--plot needs matplotlib, which is not installed; pip install 'napkin[report]'"
+        ) from None
+    return Figure
+
+
+@contextlib.contextmanager
+def drawing() -> Generator[None]:
+    """Settings under which a figure is drawn and saved: names in it that no chance picks."""
+    figure_class()
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "napkin", "svg.fonttype": "none"}):
+        yield
+
+
+def save(path: Path, figure: Any) -> None:
+    """Write a figure, without dates; to be called while `drawing`.
+
+    Raises:
+        InputError: see `check_plot`; or the file cannot be written.
+    """
+    check_plot(path)
+    out = io.BytesIO()
+    ending = path.suffix.removeprefix(".").lower()
+    dated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+    figure.savefig(out, format=ending, metadata=dated[ending])
+    write_file(path, out.getvalue())

@@ -1,0 +1,86 @@
+"""A device played by torch on the CPU: kernels are evaluated, times are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from napkin.check.running import outputs_of, plan_for
+from napkin.plan.plan import Plan
+
+ABOUT = {"device": "a stand-in", "arch": "sm_90", "torch": "0", "triton": "0", "napkin": "0"}
+
+
+@dataclass
+class StandIn:
+    """What the device is made to do.
+
+    Attributes:
+        change: applied to each output after a launch, with the number of launches so far.
+        refuse: raised in place of a launch with these tiles.
+        us: times by name; of others, 100.
+        launches: how many plans were run.
+    """
+
+    change: Callable[[Any, int], Any] = lambda t, _: t
+    refuse: Callable[[Plan], Exception | None] = lambda _: None
+    us: Mapping[str, float] = field(default_factory=dict[str, float])
+    launches: int = 0
+
+    def prepared(
+        self, plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float], as_is: bool = False
+    ) -> tuple[Plan, dict[str, Any], list[Callable[[], Any]]]:
+        """As `napkin.torch.run.prepared`."""
+        import torch
+
+        from napkin.torch.evaluate import evaluation
+        from napkin.torch.run import DTYPES
+
+        sizes = plan.diagram.sizes_of([tuple(a.shape) for a in arrays])
+        chosen = plan if as_is else plan_for(plan, sizes)
+        tensors = {str(n.params[0]): a for n, a in zip(plan.diagram.inputs, arrays, strict=True)}
+        sizes = chosen.full(sizes)
+        for name, axes, dtype in outputs_of(chosen):
+            tensors[name] = torch.empty([sizes[a] for a in axes], dtype=DTYPES[dtype])
+
+        def launch() -> None:
+            if (error := self.refuse(plan)) is not None:
+                raise error
+            self.launches += 1
+            found = evaluation(plan.diagram, sizes)(*arrays)
+            for o, f in zip(plan.diagram.outputs, found, strict=True):
+                tensors[chosen.tensor_of[o.name]].copy_(self.change(f, self.launches))
+
+        return chosen, tensors, [*[lambda: None] * (len(chosen.kernels) - 1), launch]
+
+    def interleaved(self, calls: Mapping[str, Callable[[], Any]], seconds: float = 0.1) -> Any:
+        """As `napkin.measure.timing.interleaved`."""
+        from napkin.measure.timing import Sample
+
+        for call in calls.values():
+            call()
+        times = {name: self.us.get(name, 100.0) for name in calls}
+        return {name: Sample(us, us - 1, us + 2, 10) for name, us in times.items()}
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> StandIn:
+    """A CUDA device that is none."""
+    torch = pytest.importorskip("torch")
+    made = StandIn()
+    monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path / "cache"))
+    for place in ("napkin.torch.run.prepared", "napkin.measure.values.prepared"):
+        monkeypatch.setattr(place, made.prepared)
+    for place in ("napkin.measure.timing.interleaved", "napkin.measure.tune.interleaved"):
+        monkeypatch.setattr(place, made.interleaved)
+    monkeypatch.setattr("napkin.measure.inputs.DEVICE", "cpu")
+    monkeypatch.setattr("napkin.measure.device.require", lambda what: torch)
+    monkeypatch.setattr("napkin.measure.device.described", lambda: dict(ABOUT))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**33, 2**34))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
+    return made

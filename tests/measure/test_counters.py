@@ -1,0 +1,100 @@
+"""What Nsight Compute and compute-sanitizer print, read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import napkin as nk
+from napkin.diagram.library import load
+from napkin.measure import counters
+from napkin.measure.counters import counted, parse, read_off
+from napkin.measure.sanitize import judged, sanitized
+from napkin.plan.plan import Plan
+
+HEAD = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",'
+    '"Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"'
+)
+
+
+def row(launch: int, kernel: str, metric: str, value: str, unit: str = "byte") -> str:
+    return (
+        f'"{launch}","77","python","host","{kernel}","1","7","(128, 1, 1)","(32, 1, 1)","0","9.0",'
+        f'"Command line profiler metrics","{metric}","{unit}","{value}"'
+    )
+
+
+def printed(plan: Plan, scale: float = 1.0) -> str:
+    """What ncu prints where every kernel reads `scale` times what is predicted."""
+    lines = ["==PROF== Connected to process 77", "==PROF== Profiling", HEAD]
+    for i, k in enumerate(plan.kernels):
+        read = sum(n for (_, d), n in k.bytes.items() if str(d) == "read")
+        written = sum(n for (_, d), n in k.bytes.items() if str(d) == "write")
+        values = (read * scale, written, 5e6, 0)
+        lines += [
+            row(i, k.name, m, f"{round(v):,}")
+            for m, v in zip(counters.METRICS, values, strict=True)
+        ]
+    return "\n".join([*lines, "==PROF== Disconnected from process 77"])
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return nk.derive(load("mlp"))
+
+
+def test_launches_in_order_with_units() -> None:
+    text = "\n".join(
+        [HEAD, row(0, "f", "a.sum", "1,234"), row(1, "f", "a.sum", "2.5", "Mbyte"),
+         row(0, "f", "b.sum", "n/a"), row(1, "f", "b.sum", "7")]
+    )  # fmt: skip
+    assert parse(text) == [("f", {"a.sum": 1234}), ("f", {"a.sum": 2.5e6, "b.sum": 7})]
+    assert parse("==ERROR== nothing") == []
+
+
+def test_reads_are_those_predicted(plan: Plan) -> None:
+    assert len(plan.kernels) == 2
+    found = read_off(plan, printed(plan), "", 0)
+    assert found.ok
+    assert not found.note
+    assert [r.kernel for r in found.rows] == [k.name for k in plan.kernels]
+    assert all(r.read == r.read_predicted and r.from_memory == 5e6 for r in found.rows)
+    assert read_off(plan, printed(plan, 1.009), "", 0).ok
+    assert not read_off(plan, printed(plan, 1.02), "", 0).ok
+    assert not read_off(plan, printed(plan, 0.98), "", 0).ok
+
+
+def test_where_counters_may_not_be_read(plan: Plan) -> None:
+    said = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"
+    found = read_off(plan, said, "", 1)
+    assert found.ok
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in found.note
+    found = read_off(plan, printed(plan).replace('"0","77"', '"1","77"'), "", 0)
+    assert "1 kernels of 2 were counted" in found.note
+    found = read_off(plan, printed(plan).replace("dram__bytes_read", "other"), "", 0)
+    assert found.note == "this device has no counter dram__bytes_read.sum"
+    found = read_off(plan, "", "RuntimeError: CUDA out of memory", 1)
+    assert "RuntimeError: CUDA out of memory" in found.note
+
+
+def test_where_the_tools_are_missing(plan: Plan, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert counted(plan, ["true"]).note.startswith("Nsight Compute (ncu) is not on the PATH")
+    tools = sanitized("h100", 0)
+    assert [t.status for t in tools] == ["skipped", "skipped"]
+    assert "compute-sanitizer is not on the PATH" in tools[0].note
+
+
+def test_what_compute_sanitizer_says() -> None:
+    assert judged("memcheck", "========= ERROR SUMMARY: 0 errors", 0).status == "ok"
+    bad = "========= Invalid __global__ read of size 16 bytes\n========= ERROR SUMMARY: 3 errors"
+    found = judged("memcheck", bad, 0)
+    assert found.status == "wrong"
+    assert "Invalid __global__ read of size 16 bytes" in found.note
+    text = "========= RACECHECK SUMMARY: {} hazards displayed ({} errors, 0 warnings)"
+    assert judged("racecheck", text.format(0, 0), 0).status == "ok"
+    assert judged("racecheck", text.format(2, 2), 0).status == "wrong"
+    assert judged("memcheck", "Traceback\nImportError: no torch", 1).status == "wrong"
+    assert judged("memcheck", "", 0).status == "wrong"

@@ -1,0 +1,73 @@
+"""The torch evaluation agrees with numpy's, whole and in chunks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from napkin.check.inputs import whole_numbers
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.evaluate import close_to
+from napkin.diagram.library import load, names
+
+torch = pytest.importorskip("torch")
+
+FEW = 12
+"""Positions of an axis, where no window needs more."""
+
+
+def sizes_of(diagram: Diagram, most: int) -> dict[str, int]:
+    """Small sizes that every key set of the diagram allows."""
+    from napkin.diagram.keys.terms import spec_of
+
+    out = {a: min(n, most) for a, n in diagram.check_sizes({}).items()}
+    same = diagram.same_size
+    for keys in diagram.key_sets:
+        for need in spec_of(keys).needs:
+            out[need.axis] = max(out[need.axis], need.least)
+    for axis, (count, _) in diagram.slots.items():
+        out[axis] = count
+    root = {a: max(out[b] for b in out if same.get(b, b) == same.get(a, a)) for a in out}
+    return diagram.check_sizes(root)
+
+
+def drawn(diagram: Diagram, sizes: dict[str, int]) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(0)
+    return [
+        rng.normal(size=shape) if n.kind == "real" else whole_numbers(diagram, n, shape, sizes, rng)
+        for n in diagram.inputs
+        for shape in [[sizes[a] for a in n.axes]]
+    ]
+
+
+def compare(diagram: Diagram, arrays: list[Any], sizes: dict[str, int], **settings: Any) -> int:
+    """Both evaluations agree; how many chunks there were."""
+    from napkin.torch.evaluate import evaluation
+
+    wanted = diagram.evaluate(*arrays)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    made = evaluation(diagram, sizes)
+    count = 0
+    for box, found in made.chunks(*map(torch.tensor, arrays), **settings):
+        count += 1
+        for f, w, o in zip(found, wanted, diagram.outputs, strict=True):
+            part = w[
+                tuple(slice(r.start, r.stop) if (r := box.get(a)) else slice(None) for a in o.axes)
+            ]
+            assert close_to(f.numpy(), part) < 1e-9
+    return count
+
+
+@pytest.mark.parametrize("name", names())
+def test_shipped_diagrams(name: str) -> None:
+    diagram = load(name)
+    sizes = sizes_of(diagram, FEW)
+    arrays = drawn(diagram, sizes)
+    assert compare(diagram, arrays, sizes) == 1
+    from napkin.torch.evaluate import evaluation
+
+    made = evaluation(diagram, sizes)
+    parts = compare(diagram, arrays, sizes, budget=made.peak({}) // 5)
+    assert parts >= 5 or not made.cut

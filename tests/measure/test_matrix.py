@@ -1,0 +1,135 @@
+"""The matrix covers what it says, and a check of the device would find what it looks for."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from napkin.diagram.library import names
+from napkin.measure.driver import command
+from napkin.measure.matrix import ATTENTION, SANITIZED, each, pairs, problems
+from napkin.measure.verify import RUN, Outcome, machine_for, summed
+
+torch = pytest.importorskip("torch")
+
+
+def test_every_pair_of_values_stands_together() -> None:
+    rows = pairs(ATTENTION)
+    for (f, first), (g, second) in itertools.combinations(ATTENTION.items(), 2):
+        found = {(row[f], row[g]) for row in rows}
+        assert found == set(itertools.product(first, second))
+    assert len(rows) < 130  # of 40,500
+
+
+def test_quick_has_every_value() -> None:
+    rows = each(ATTENTION)
+    assert len(rows) == max(map(len, ATTENTION.values()))
+    assert all({row[f] for row in rows} == set(values) for f, values in ATTENTION.items())
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_problems_have_sizes_for_their_diagrams(quick: bool) -> None:
+    found = problems(quick)
+    assert len({str(p) for p in found}) == len(found)
+    assert {p.title for p in found if p.group == "generated"} == set(names())
+    seen: set[str] = set()
+    for p in found:
+        assert p.how in RUN
+        if (kind := p.title.split(",")[0]) not in seen:
+            seen.add(kind)
+            p.diagram().check_sizes(p.sizes)
+    lengths = [n for p in found if p.group == "attention" for n in (p.sizes["q"], p.sizes["x"])]
+    assert (min(lengths), max(lengths)) == (1, 65536)
+
+
+def test_large_tensors_pass_32_bits() -> None:
+    for p in problems():
+        if p.bytes:
+            diagram = p.diagram()
+            sizes = diagram.check_sizes(p.sizes)
+            arrays = [*(n.axes for n in diagram.inputs), *(o.axes for o in diagram.outputs)]
+            counts = [torch.Size([sizes[a] for a in axes]).numel() for axes in arrays]
+            assert max(counts) > 2**31
+
+
+def test_groups_are_summed() -> None:
+    rows = [
+        Outcome("a", "1", "ok", 1e-3, 1e-2, 1.0),
+        Outcome("a", "2", "ok", 9e-6, 1e-5, 2.0),
+        Outcome("a", "3", "refused", None, 1e-2, 0.5),
+        Outcome("b", "1", "wrong", float("inf"), 1e-2, 1.0),
+    ]
+    first, second = summed(rows)
+    assert (first["problems"], first["ok"], first["refused"]) == (3, 2, 1)
+    assert (first["worst"], first["at_most"], first["seconds"]) == (9e-6, 1e-5, 3.5)
+    assert (second["wrong"], second["worst"]) == (1, float("inf"))
+
+
+def test_the_machine_is_that_of_the_device() -> None:
+    assert machine_for("sm_90") == "h100"
+    assert machine_for("sm_86") == "a100"
+    assert machine_for("sm_120") == "b200"
+    assert machine_for("sm_75") == "a100"
+
+
+def test_a_process_is_told_its_jobs() -> None:
+    python, _, module, text = command(SANITIZED)
+    assert (python, module) == (sys.executable, "napkin.measure.driver")
+    assert json.loads(text) == list(SANITIZED)
+
+
+@pytest.mark.parametrize("layout", ["plain", "transposed", "reversed", "heads last", "inside"])
+def test_layouts_hold_the_same_numbers_elsewhere(layout: str) -> None:
+    from napkin.diagram.library import load
+    from napkin.measure.inputs import drawn
+
+    diagram = load("multi_head_attention")
+    sizes = {"b": 2, "h": 3, "q": 5, "x": 7, "d": 4}
+    found = drawn(diagram, sizes, "fp32", 1, layout, device="cpu")
+    again = drawn(diagram, sizes, "fp32", 1, layout, device="cpu")
+    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+    assert [tuple(t.shape) for t in found] == [(2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4)]
+    q = found[0]
+    strides = {
+        "plain": (60, 20, 4, 1),
+        "transposed": (60, 20, 1, 5),
+        "reversed": (1, 2, 6, 30),
+        "heads last": (60, 4, 12, 1),
+        "inside": (5 * 7 * 6, 7 * 6, 6, 1),
+    }
+    assert q.stride() == strides[layout]
+    assert found[1].is_contiguous() == (layout in {"plain", "transposed"})
+    if layout == "inside":
+        assert q.storage_offset() == 5 * 7 * 6 + 7 * 6 + 6 + 1
+        whole = torch.as_strided(q, (q.storage_offset(),), (1,), 0)
+        assert bool(whole.isnan().all())
+    assert not any(bool(t.isnan().any()) for t in found)
+
+
+def test_errors_are_by_norm_and_special_values_count() -> None:
+    from napkin.measure.values import Errors, same_bits
+
+    def error(found: list[Any], wanted: list[Any]) -> float:
+        total = Errors()
+        total.add(torch.tensor(found), torch.tensor(wanted, dtype=torch.float64))
+        return total.relative
+
+    inf, nan = float("inf"), float("nan")
+    assert error([3.0, 4.5], [3.0, 4.0]) == pytest.approx(0.1)
+    assert error([nan, inf, 1.0], [nan, inf, 1.0]) == 0
+    assert error([nan, 1.0], [0.0, 1.0]) == inf
+    assert error([1.0, 1.0], [nan, 1.0]) == inf
+    assert error([-inf, 1.0], [inf, 1.0]) == inf
+    assert error([inf, 1.0], [1.0, 1.0]) == inf
+    assert error([1e-3], [0.0]) == pytest.approx(1e-3)
+    parts = Errors()
+    parts.add(torch.tensor([3.0]), torch.tensor([3.0]))
+    parts.add(torch.tensor([4.5]), torch.tensor([4.0]))
+    assert parts.relative == pytest.approx(0.1)
+    a = torch.tensor([nan, 0.0])
+    assert same_bits(a, a.clone())
+    assert not same_bits(a, torch.tensor([nan, -0.0]))

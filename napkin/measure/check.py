@@ -67,8 +67,8 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
     """Run a plan on the device at its own sizes: values, counters, time.
 
     Args:
-        command: runs the same plan in a process of its own, for the counters; see
-            `napkin.measure.driver.command`. Without it there are none.
+        command: runs the same plan from the same seed in a process of its own, for the counters;
+            see `napkin.measure.driver.command`. Without it there are none.
     """
     from napkin.measure.counters import counted
     from napkin.measure.device import described
@@ -77,11 +77,14 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
     from napkin.measure.values import device_values
 
     values = device_values(plan, plan.sizes, seed, case="as planned")
-    call = plan.bound_call(*drawn(plan.diagram, plan.sizes, plan.dtype, seed))
+    tensors = drawn(plan.diagram, plan.sizes, plan.dtype, seed)
+    call = plan.bound_call(*tensors)
     time = interleaved({plan.name: call})[plan.name]
     counters = Counters(note="not asked for")
     if command is not None:
-        counters = counted(plan, command)
+        named = zip(plan.diagram.inputs, tensors, strict=True)
+        whole = {str(n.params[0]): t.cpu().numpy() for n, t in named if n.kind == "int"}
+        counters = counted(plan, command, whole)
     about = described()
     return OnDevice(
         about, seed, values, counters, time, plan.seconds * 1e6, elsewhere(plan, about["arch"])

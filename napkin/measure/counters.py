@@ -73,11 +73,18 @@ class Counters:
         return all(r.ok for r in self.rows)
 
 
-def counted(plan: Plan, command: Sequence[str], timeout: float = 300) -> Counters:
+def counted(
+    plan: Plan,
+    command: Sequence[str],
+    arrays: Mapping[str, Any] | None = None,
+    timeout: float = 300,
+) -> Counters:
     """Run the driver's command for a plan under Nsight Compute.
 
     Args:
         command: of `napkin.measure.driver.command`, for the same plan.
+        arrays: inputs of whole numbers by name, as numpy arrays: which keys are visited may depend
+            on them.
         timeout: seconds; a run takes about twenty.
     """
     ncu = shutil.which("ncu")
@@ -94,7 +101,7 @@ def counted(plan: Plan, command: Sequence[str], timeout: float = 300) -> Counter
         )
     except subprocess.TimeoutExpired:
         return Counters(note=f"ncu did not end within {timeout:.0f} s")
-    return read_off(plan, done.stdout, done.stderr, done.returncode)
+    return read_off(plan, done.stdout, done.stderr, done.returncode, arrays)
 
 
 def environment() -> dict[str, str]:
@@ -104,7 +111,9 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def read_off(plan: Plan, out: str, err: str, status: int) -> Counters:
+def read_off(
+    plan: Plan, out: str, err: str, status: int, arrays: Mapping[str, Any] | None = None
+) -> Counters:
     """The counters in what ncu printed, beside the plan's predictions."""
     if "ERR_NVGPUCTRPERM" in out + err:
         return Counters(note=_ALLOW)
@@ -122,7 +131,7 @@ def read_off(plan: Plan, out: str, err: str, status: int) -> Counters:
         if lacking:
             return Counters(note=f"this device has no counter {lacking[0]}")
         moved = {"read": 0, "write": 0}
-        for (_, direction), count in k.bytes.items():
+        for (_, direction), count in k.bytes_at(k.choice.sizes, arrays).items():
             moved[str(direction)] += count
         numbers = [round(values[m]) for m in METRICS]
         rows.append(CounterRow(k.name, moved["read"], numbers[0], moved["write"], *numbers[1:]))

@@ -114,8 +114,11 @@ def _or_dash(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
+_VERSIONS = ("driver", "cuda", "torch", "triton", "napkin")
+
+
 def _about(data: Mapping[str, Any]) -> str:
-    versions = ", ".join(f"{n} {data[n]}" for n in ("torch", "triton", "napkin") if data.get(n))
+    versions = ", ".join(f"{n} {data[n]}" for n in _VERSIONS if data.get(n))
     return f"{data['device']} ({data['arch']}), {versions}"
 
 

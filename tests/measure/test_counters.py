@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import napkin as nk
@@ -64,6 +65,17 @@ def test_reads_are_those_predicted(plan: Plan) -> None:
     assert read_off(plan, printed(plan, 1.009), "", 0).ok
     assert not read_off(plan, printed(plan, 1.02), "", 0).ok
     assert not read_off(plan, printed(plan, 0.98), "", 0).ok
+
+
+def test_which_keys_are_read_depends_on_the_documents() -> None:
+    plan = nk.derive(load("document_attention"))
+    (k,) = plan.kernels
+    lengths = np.array([4000, 90, 6, 0, 0, 0, 0, 0])
+    wanted = k.bytes_at(k.choice.sizes, {"N": lengths})
+    assert wanted != k.bytes
+    (row,) = read_off(plan, printed(plan), "", 0, {"N": lengths}).rows
+    assert row.read_predicted == sum(n for (_, d), n in wanted.items() if str(d) == "read")
+    assert not row.ok
 
 
 def test_where_counters_may_not_be_read(plan: Plan) -> None:

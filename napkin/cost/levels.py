@@ -115,16 +115,20 @@ def batched(kernel: Kernel) -> frozenset[str]:
 
 
 def chained(kernel: Kernel) -> bool:
-    """Whether a loop computes on with the result of one of its matrix products, so that arithmetic
-    waits for the product and the next product for that; a result that is only added up is not
-    waited for."""
+    """Whether the products and the arithmetic of a loop wait for each other: it computes on with
+    the result of a matrix product, or computes an operand of one in every turn. A result that is
+    only added up is not waited for."""
     steps = [s.step for p in kernel.stream.passes for s in p.states]
     added = {n for step in steps if step.op == "add" for n in step.args}
-    products = {
-        n
-        for n in postorder(steps)
-        if n.op == "sum" and product_shape(n, [p for p in factors(n.args[0]) if p.axes]) is not None
-    }
+    products: set[Node] = set()
+    for n in postorder(steps):
+        parts = [p for p in factors(n.args[0]) if p.axes] if n.op == "sum" else []
+        if product_shape(n, parts) is None:
+            continue
+        products.add(n)
+        inside = [p for p in parts if set(over(n)) & set(p.axes) and kernel.stream.carried(p.axes)]
+        if any(not is_operand(p) for p in inside) or len(inside) > 2:
+            return True
     waited = products - (added - {a for n in postorder(steps) if n not in steps for a in n.args})
     return bool(waited)
 
@@ -157,7 +161,8 @@ def tile_bytes(h: Held, tiles: Mapping[str, int], item_bytes: int) -> int:
     """Bytes of registers of the tiles alone, where nothing has an address: every state, the largest
     array of a chunk, on which is computed in place, and the largest operand rounded to
     `item_bytes` bytes a value."""
+    own = {frozenset(axes) for axes in h.states}
     states = sum(extent(axes, tiles) for axes in h.states)
-    chunk = max((extent(axes, tiles) for axes in h.chunk if axes not in h.states), default=0)
+    chunk = max((extent(axes, tiles) for axes in h.chunk if frozenset(axes) not in own), default=0)
     rounded = max((extent(axes, tiles) for axes in h.rounded), default=0)
     return 4 * (states + chunk) + item_bytes * rounded

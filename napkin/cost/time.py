@@ -36,9 +36,9 @@ the arithmetic between them: the instructions of a turn depend on each other, an
 wait together. Measured on an H100 over twelve tiles of attention, within 3 % for one resident group
 (docs/measurements)."""
 
-HIDDEN = 0.87
-"""What is left of such a turn where two or more groups share a multiprocessor: 0.80 to 0.91 in the
-same measurement."""
+HIDDEN = {1: 1.0, 2: 0.87, 3: 0.82}
+"""What is left of such a turn where two groups share a multiprocessor, or three or more: 0.80 to
+0.91 and 0.81 to 0.84 in the same measurement; 0.87 to 0.89 where three wait for their loads."""
 
 SPECIAL_SLOTS = 1.5
 """Instructions of arithmetic that one of the special-function unit counts as in such a loop."""
@@ -100,7 +100,8 @@ def predict(
         slots = work["arithmetic"] + SPECIAL_SLOTS * work["special"]
         waiting = STALL * slots / (ARITHMETIC_LANES * lanes)
         turns = pipes[computing[0]] + waiting
-        pipes["products in turn with arithmetic"] = turns * (HIDDEN if resident > 1 else 1.0)
+        hidden = HIDDEN[min(resident, 3 if pipelined else 2)]
+        pipes["products in turn with arithmetic"] = turns * hidden
     else:
         turns = max(pipes[k] for k in computing)
     waves = groups / (machine.sms * resident)

@@ -26,9 +26,10 @@ FEW = 0.1
 0.06 (causal) it did not matter, at 0.12 (a window of 2,048) it cost 7 % (docs/measurements)."""
 
 
-BESIDE, BESIDE_AHEAD = 4, 28
-"""Registers of a thread beside tiles where operands come in boxes, and where loads run ahead: -4 to
-9 and 24 to 28 for ten tiles of attention, as Triton 3.6 and 3.9 compile them for sm_90."""
+BESIDE, BESIDE_TESTS = (4, 28), (12, 40)
+"""Registers of a thread beside tiles where operands come in boxes, without loads that run ahead and
+with them; and of loops that test some chunks. For ten tiles of attention -4 to 9 and 24 to 28, of
+causal attention 2 to 16 and 27 to 61, as Triton 3.6 and 3.9 compile them for sm_90."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +121,9 @@ class Pricing:
             shared = operand_bytes(self.held, tiles, self.dtypes, 0 if alone else slots)
             used = registers * 4 // 3
             if bare:
-                beside = warps * 128 * (BESIDE if alone else BESIDE_AHEAD)
-                used = tile_bytes(self.held, tiles, self.item) + beside
-                if used > warps * most:  # what spills is read again in every turn
+                beside = (BESIDE if self.kernel.visits is None else BESIDE_TESTS)[not alone]
+                used = tile_bytes(self.held, tiles, self.item) + warps * 128 * beside
+                if alone and used > warps * most:  # what spills is read again in every turn
                     continue
             # A thread takes some registers whatever it computes: about 32 of 4 bytes.
             taken = max(min(used, warps * most), warps * 32 * 128)

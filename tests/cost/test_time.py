@@ -55,14 +55,16 @@ def test_arithmetic_between_products_is_waited_for() -> None:
     shared = predict(h100, "bf16", work, 0, 0, 2 * h100.sms, resident=2, chained=True)
     assert beside.seconds < chained.seconds
     name = "products in turn with arithmetic"
-    assert shared.pipes[name] == pytest.approx(HIDDEN * chained.pipes[name])
+    assert shared.pipes[name] == pytest.approx(HIDDEN[2] * chained.pipes[name])
 
 
 def test_a_single_causal_head_is_cut_into_more_groups() -> None:
-    """128 queries a group make one wave, which lasts as long as its longest."""
+    """Large groups make one wave, which lasts as long as its longest."""
     sizes = {"h": 1, "q": 2**15, "x": 2**15, "d": 128}
     plans = [
         nk.derive(attention(keys), on="h100", sizes=sizes, dtype="bf16")
         for keys in (None, nk.causal("q", "x"))
     ]
-    assert [p.kernels[0].tiles["q"] for p in plans] == [128, 64]
+    dense, causal = (p.kernels[0].choice for p in plans)
+    assert causal.tiles["q"] <= 64
+    assert dense.time.limited_by == "products in turn with arithmetic"

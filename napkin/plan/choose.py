@@ -26,7 +26,8 @@ from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes, spec_of
 from napkin.diagram.node import Kind, Node, inside_sums, over, postorder
 from napkin.errors import Refusal
-from napkin.lower.descriptors import MIN_CAPABILITY, described
+from napkin.lower.descriptors import described
+from napkin.lower.launch import MIN_CAPABILITY
 from napkin.lower.program import build
 from napkin.lower.resources import shared_bytes
 

@@ -1,0 +1,312 @@
+"""Neighborhood attention with NATTEN's names, layout and meaning, over one axis to three."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import napkin as nk
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.keys.neighbors import PerAxis, PerAxisFlag, windows
+from napkin.errors import InputError
+from napkin.torch.ops import BUILDERS, built, captured, check_tensors, graph_call, remember
+from napkin.torch.prepared import Prepared, facts
+
+FAMILY = "neighborhood"
+
+RANK = 5
+"""Axes of a tensor that descriptors serve; a batch of one is left out to stay within."""
+
+_PERFORMANCE = frozenset({
+    "attention_kwargs", "backend", "q_tile_shape", "kv_tile_shape", "backward_q_tile_shape",
+    "backward_kv_tile_shape", "backward_kv_splits", "backward_use_pt_reduction",
+    "run_persistent_kernel", "kernel_schedule", "torch_compile",
+})  # fmt: skip
+"""What NATTEN's functions take to choose among its kernels."""
+
+Parameters = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[bool, ...]]
+"""kernel_size, stride, dilation and is_causal, each for every axis of tokens."""
+
+
+def neighborhood_diagram(signature: str, window: Parameters, scaled: bool, lse: bool) -> Diagram:
+    """Neighborhood attention of arrays with these axes.
+
+    Args:
+        signature: of queries [.. q0 .. d], keys [.. x0 .. d], values [.. x0 .. e], extra keys
+            [.. a d] and extra values [.. a e] if there are any, and the outputs.
+        window: the parameters of every axis of tokens.
+        scaled: whether the scale is given at the call, rather than d ** -0.5.
+        lse: whether the log-sum-exp of the scores is an output, too.
+    """
+    queries, over = (" ".join(f"{a}{i}" for i in range(len(window[0]))) for a in "qx")
+    keys = nk.neighborhood(*window, queries=queries, keys=over)
+    extra = signature.count(",") > 3 + lse
+
+    def body(arrays: Sequence[nk.Array], scale: Any) -> Any:
+        Q, K, V = arrays[:3]
+        S = nk.contract(Q, K, over="d") * scale
+        scores, axes, sets, values = [S], [over], [keys], [V]
+        if extra:
+            scores.append(nk.contract(Q, arrays[3], over="d") * scale)
+            axes, sets, values = [over, "a"], [keys, None], [V, arrays[4]]
+        weights = nk.softmax(scores, over=axes, keys=sets)
+        parts = [nk.contract(*p, over=a) for *p, a in zip(weights, values, axes, strict=True)]
+        out = parts[0] + parts[1] if extra else parts[0]
+        if not lse:
+            return out
+        return out, nk.cast(nk.reduce(scores, "logsumexp", over=axes, keys=sets), "fp32")
+
+    def usual() -> Any:
+        return nk.size("d") ** -0.5
+
+    trace = nk.diagram(signature, name="neighborhood_attention")
+    if extra:
+        if scaled:
+            return trace(lambda Q, K, V, E, F, scale: body([Q, K, V, E, F], scale))
+        return trace(lambda Q, K, V, E, F: body([Q, K, V, E, F], usual()))
+    if scaled:
+        return trace(lambda Q, K, V, scale: body([Q, K, V], scale))
+    return trace(lambda Q, K, V: body([Q, K, V], usual()))
+
+
+BUILDERS[FAMILY] = neighborhood_diagram
+
+_WARM: dict[Any, Prepared] = {}
+
+
+def na1d(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    kernel_size: PerAxis,
+    stride: PerAxis = 1,
+    dilation: PerAxis = 1,
+    is_causal: PerAxisFlag | None = False,
+    scale: float | None = None,
+    additional_keys: torch.Tensor | None = None,
+    additional_values: torch.Tensor | None = None,
+    return_lse: bool = False,
+    **performance: Any,
+) -> Any:
+    """Neighborhood attention along one axis: every query sees the `kernel_size` keys around it.
+
+    The window of a query near an end is shifted until it lies inside. Any strides of the tensors
+    will do, and nothing is copied. Query heads may be a multiple h * r of the heads of keys; head i
+    then reads head i // r.
+
+    Args:
+        query: [B, X, heads, D].
+        key: [B, X, heads, D].
+        value: [B, X, heads, E].
+        kernel_size: keys that a query sees, at least 1; a number, or one for every axis.
+        stride: queries that share a window, from 1 to kernel_size.
+        dilation: how far apart the keys of a window lie; kernel_size * dilation is at most X.
+        is_causal: a query sees itself and keys before it, kernel_size in all.
+        scale: of the scores; D ** -0.5 by default.
+        additional_keys: [B, N, heads, D], seen by every query beside its window.
+        additional_values: [B, N, heads, E].
+        return_lse: give the log-sum-exp of every query's scaled scores, too.
+        performance: what chooses among NATTEN's own kernels, such as backend; it has no effect.
+
+    Returns:
+        [B, X, heads, E] of the query's type; with `return_lse` also [B, X, heads] in float32.
+
+    Raises:
+        InputError: a parameter is out of range, tensors disagree, or one requires gradients.
+    """
+    return _attend(
+        1, query, key, value, kernel_size, stride, dilation, is_causal, scale,
+        additional_keys, additional_values, return_lse, performance,
+    )  # fmt: skip
+
+
+def na2d(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    kernel_size: PerAxis,
+    stride: PerAxis = 1,
+    dilation: PerAxis = 1,
+    is_causal: PerAxisFlag | None = False,
+    scale: float | None = None,
+    additional_keys: torch.Tensor | None = None,
+    additional_values: torch.Tensor | None = None,
+    return_lse: bool = False,
+    **performance: Any,
+) -> Any:
+    """Neighborhood attention over a plane; see `na1d`, with [B, X, Y, heads, D] for [B, X, heads,
+    D], and a window that is a rectangle."""
+    return _attend(
+        2, query, key, value, kernel_size, stride, dilation, is_causal, scale,
+        additional_keys, additional_values, return_lse, performance,
+    )  # fmt: skip
+
+
+def na3d(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    kernel_size: PerAxis,
+    stride: PerAxis = 1,
+    dilation: PerAxis = 1,
+    is_causal: PerAxisFlag | None = False,
+    scale: float | None = None,
+    additional_keys: torch.Tensor | None = None,
+    additional_values: torch.Tensor | None = None,
+    return_lse: bool = False,
+    **performance: Any,
+) -> Any:
+    """Neighborhood attention over a volume, such as video; see `na1d`, with [B, X, Y, Z, heads, D]
+    for [B, X, heads, D], and a window that is a cuboid."""
+    return _attend(
+        3, query, key, value, kernel_size, stride, dilation, is_causal, scale,
+        additional_keys, additional_values, return_lse, performance,
+    )  # fmt: skip
+
+
+def checked(
+    dims: int, kernel_size: PerAxis, stride: PerAxis, dilation: PerAxis, is_causal: PerAxisFlag
+) -> Parameters:
+    """The parameters of every axis.
+
+    Raises:
+        InputError: one is out of range, or has a number of axes other than `dims`.
+    """
+    found = windows(kernel_size, stride, dilation, is_causal, dims, f"na{dims}d")
+    return (
+        tuple(w.kernel_size for w in found),
+        tuple(w.stride for w in found),
+        tuple(w.dilation for w in found),
+        tuple(w.is_causal for w in found),
+    )
+
+
+def _attend(
+    dims: int,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    kernel_size: PerAxis,
+    stride: PerAxis,
+    dilation: PerAxis,
+    is_causal: PerAxisFlag | None,
+    scale: float | None,
+    keys: torch.Tensor | None,
+    values: torch.Tensor | None,
+    lse: bool,
+    performance: dict[str, Any],
+) -> Any:
+    name = f"na{dims}d"
+    for other in performance:
+        if other not in _PERFORMANCE:
+            raise TypeError(f"{name}() got an unexpected keyword argument {other!r}")
+    if (keys is None) != (values is None):
+        raise InputError(f"{name}: additional_keys and additional_values come together or not")
+    tensors = [query, key, value] if keys is None or values is None else [
+        query, key, value, keys, values,
+    ]  # fmt: skip
+    check_tensors(name, tensors)
+    if captured(tensors):
+        parameters = checked(dims, kernel_size, stride, dilation, is_causal or False)
+        arguments, views, shapes = _arranged(name, tensors, parameters, scale is not None, lse)
+        scalars = [] if scale is None else [scale]
+        found = graph_call(FAMILY, arguments, views, scalars)
+        out = [t.reshape(shape) for t, shape in zip(found, shapes, strict=True)]
+        return tuple(out) if lse else out[0]
+    known = (dims, _plain(kernel_size), _plain(stride), _plain(dilation), _plain(is_causal))
+    known = (known, scale, lse, *map(facts, tensors))
+    found = _WARM.get(known)
+    if found is None:
+        parameters = checked(dims, kernel_size, stride, dilation, is_causal or False)
+        arguments, views, shapes = _arranged(name, tensors, parameters, scale is not None, lse)
+        scalars = {} if scale is None else {"scale": scale}
+        made = built(FAMILY, *arguments)
+        found = remember(_WARM, known, made.prepare(views, scalars, shapes))
+    out = found(tensors)
+    return tuple(out) if lse else out[0]
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Arranged = tuple[tuple[Any, ...], list[torch.Tensor], list[list[int]]]
+"""Arguments of the builder, tensors as its diagram takes them, shapes of the outputs."""
+
+
+def _arranged(
+    name: str, tensors: Sequence[torch.Tensor], window: Parameters, scaled: bool, lse: bool
+) -> Arranged:
+    dims = len(window[0])
+    _check(name, tensors, window)
+    query, key, value = tensors[:3]
+    batch, heads = query.shape[0], query.shape[-2]
+    theirs = key.shape[-2]
+    shared = heads != theirs
+    views = list(tensors)
+    if shared:
+        views[0] = query.unflatten(-2, (theirs, heads // theirs))
+    drop = batch == 1 and views[0].dim() > RANK
+    if drop:
+        views = [t.select(0, 0) for t in views]
+    front = "" if drop else "b "
+    ours, own = ("g r", "g") if shared else ("h", "h")
+    queries, over = (" ".join(f"{a}{i}" for i in range(dims)) for a in "qx")
+    wide = "d" if value.shape[-1] == query.shape[-1] else "e"
+    parts = [f"{front}{queries} {ours} d", f"{front}{over} {own} d", f"{front}{over} {own} {wide}"]
+    if len(tensors) > 3:
+        parts += [f"{front}a {own} d", f"{front}a {own} {wide}"]
+    results = [f"{front}{queries} {ours} {wide}"] + [f"{front}{queries} {ours}"] * lse
+    shape = [*query.shape[:-1], value.shape[-1]]
+    shapes = [shape, shape[:-1]] if lse else [shape]
+    return (f"{', '.join(parts)} -> {', '.join(results)}", window, scaled, lse), views, shapes
+
+
+def _check(name: str, tensors: Sequence[torch.Tensor], window: Parameters) -> None:
+    """Check that tensors and window fit together.
+
+    Raises:
+        InputError: they do not.
+    """
+    dims = len(window[0])
+    query, key, value = tensors[:3]
+    layout = " ".join("XYZ"[:dims])
+    for what, t in (("query", query), ("key", key), ("value", value)):
+        if t.dim() != dims + 3:
+            raise InputError(
+                f"{name}: {what} has shape {tuple(t.shape)}; the layout is [B {layout} heads D]"
+            )
+    if key.shape[:-2] != query.shape[:-2] or value.shape[:-1] != key.shape[:-1]:
+        raise InputError(
+            f"{name}: query has shape {tuple(query.shape)}, key {tuple(key.shape)} and value "
+            f"{tuple(value.shape)}; all three lie on one layout of tokens, [B {layout}]"
+        )
+    if key.shape[-1] != query.shape[-1]:
+        raise InputError(
+            f"{name}: query has D={query.shape[-1]}, but key has D={key.shape[-1]}; scores need one"
+        )
+    heads, theirs = query.shape[-2], key.shape[-2]
+    if heads != theirs and (theirs == 0 or heads % theirs):
+        raise InputError(
+            f"{name}: {heads} heads of queries cannot share {theirs} heads of keys; the second "
+            "must divide the first"
+        )
+    for axis in range(dims):
+        size, k, d = query.shape[1 + axis], window[0][axis], window[2][axis]
+        if k * d > size:
+            what = f"kernel_size {k}" if d == 1 else f"kernel_size {k} with dilation {d}"
+            raise InputError(
+                f"{name}: {what} spans {k * d} tokens, but axis {'XYZ'[axis]} has {size}; "
+                f"kernel_size * dilation may be at most {size} there"
+            )
+    for what, t, like in zip(
+        ("additional_keys", "additional_values"), tensors[3:], (key, value), strict=False
+    ):
+        wanted = (like.shape[0], tensors[3].shape[1] if t.dim() == 4 else 0, *like.shape[-2:])
+        if tuple(t.shape) != wanted:
+            raise InputError(
+                f"{name}: {what} has shape {tuple(t.shape)}; it needs [B N heads D] with "
+                f"B={like.shape[0]}, heads={like.shape[-2]}, D={like.shape[-1]}, and one N for both"
+            )

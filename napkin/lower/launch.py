@@ -134,7 +134,7 @@ def launch(
         for axis, value in _strides(axes, strides[tensor], entry).items()
     }
     wide = any(_reach(tensor, axes, step, sizes, entry) > _INT32 for tensor, axes in own.items())
-    described = not wide and aligned and _described(entry, step)
+    described = not wide and aligned and _described(entry, step, sizes)
     run: dict[str, int | float] = {}
     fixed: dict[str, int | bool] = {}
     tensors: dict[str, str] = {}
@@ -177,11 +177,12 @@ def fits(strides: Sequence[int], item_bytes: int) -> bool:
     return last == 1 and all(s > 0 and s * item_bytes % ROW_BYTES == 0 for s in outer)
 
 
-def _described(entry: Entry, step: Mapping[tuple[str, str], int]) -> bool:
-    """Whether every tensor that a descriptor may serve lies in memory as one needs."""
+def _described(entry: Entry, step: Mapping[tuple[str, str], int], sizes: Mapping[str, int]) -> bool:
+    """Whether every tensor that a descriptor may serve lies in memory as one needs, and is not
+    empty."""
     return bool(entry.boxes) and all(
-        fits([step[tensor, a] for a in entry.axes_of[tensor]], entry.described)
-        for tensor in entry.boxes
+        fits([step[tensor, a] for a in axes], entry.described) and all(sizes[a] for a in axes)
+        for tensor, axes in entry.boxes.items()
     )
 
 

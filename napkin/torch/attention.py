@@ -11,7 +11,7 @@ import torch
 import napkin as nk
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
-from napkin.torch.ops import BUILDERS, built, captured, check_tensors, graph_call, remember
+from napkin.torch.ops import BUILDERS, built, captured, graph_call, remember
 from napkin.torch.prepared import Prepared, facts
 
 FAMILY = "attention"
@@ -91,8 +91,7 @@ def attention(
         InputError: the arguments do not fit together, ask for dropout, or require gradients.
     """
     tensors = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
-    check_tensors("attention", tensors)
-    if captured(tensors):
+    if captured("attention", tensors):
         return _in_graph(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     known = (is_causal, enable_gqa, scale, dropout_p, *map(facts, tensors))
     found = _WARM.get(known)

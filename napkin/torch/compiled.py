@@ -9,7 +9,7 @@ import torch
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.torch.function import Function
-from napkin.torch.ops import captured, check_tensors, registered, run, warm
+from napkin.torch.ops import captured, registered, run, warm
 
 
 class Compiled:
@@ -37,9 +37,8 @@ class Compiled:
             InputError: the tensors or scalars do not fit the diagram, or require gradients.
             Refusal: no kernel fits the machine.
         """
-        check_tensors(self.diagram.name, arrays)
         values = self._values(scalars) if scalars else self._defaults
-        if not arrays or captured(arrays):
+        if captured(self.diagram.name, arrays) or not arrays:
             out = run(arrays, self._key, values)
         else:
             out = warm(self._function, arrays, values)(arrays)

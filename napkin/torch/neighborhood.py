@@ -11,7 +11,7 @@ import napkin as nk
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.keys.neighbors import PerAxis, PerAxisFlag, windows
 from napkin.errors import InputError
-from napkin.torch.ops import BUILDERS, built, captured, check_tensors, graph_call, remember
+from napkin.torch.ops import BUILDERS, built, captured, graph_call, remember
 from napkin.torch.prepared import Prepared, facts
 
 FAMILY = "neighborhood"
@@ -207,8 +207,7 @@ def _attend(
     tensors = [query, key, value] if keys is None or values is None else [
         query, key, value, keys, values,
     ]  # fmt: skip
-    check_tensors(name, tensors)
-    if captured(tensors):
+    if captured(name, tensors):
         parameters = checked(dims, kernel_size, stride, dilation, is_causal or False)
         arguments, views, shapes = _arranged(name, tensors, parameters, scale is not None, lse)
         scalars = [] if scale is None else [scale]

@@ -80,11 +80,6 @@ def graph_call(
     return run(arrays, f"{family}{arguments!r}", scalars)
 
 
-def captured(arrays: Sequence[torch.Tensor]) -> bool:
-    """Whether a call on these tensors is captured rather than run."""
-    return torch.compiler.is_compiling() or any(type(t) not in _PLAIN for t in arrays)
-
-
 _WARM: dict[tuple[Any, ...], Prepared] = {}
 
 
@@ -108,18 +103,21 @@ def remember(table: dict[Any, Prepared], key: Any, prepared: Prepared) -> Prepar
     return prepared
 
 
-def check_tensors(name: str, arrays: Sequence[Any]) -> None:
-    """Check that these are tensors, and that no gradient is asked for.
+def captured(name: str, arrays: Sequence[Any]) -> bool:
+    """Whether a call on these tensors is captured in a graph, rather than run.
 
     Raises:
         InputError: one is no tensor, or requires gradients while these are being recorded.
     """
-    recorded = torch.is_grad_enabled()
+    recorded, plain = torch.is_grad_enabled(), True
     for t in arrays:
-        if type(t) not in _PLAIN and not isinstance(t, torch.Tensor):
-            raise InputError(f"{name} takes torch tensors, not a {type(t).__name__}")
+        if type(t) not in _PLAIN:
+            plain = False
+            if not isinstance(t, torch.Tensor):
+                raise InputError(f"{name} takes torch tensors, not a {type(t).__name__}")
         if recorded and t.requires_grad:
             raise InputError(
                 f"{name}: a tensor requires gradients, and there is no backward pass yet; call it "
                 "under torch.no_grad(), or on tensors that are detached with .detach()"
             )
+    return not plain or torch.compiler.is_compiling()

@@ -20,13 +20,10 @@ from napkin.torch.storage import DTYPES, input_types
 Prepared = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 """Computes the outputs from tensors of which `facts` are those that it was prepared for."""
 
-Box = tuple[list[int], list[int], list[int]]
-"""Shape, strides and box of a tensor descriptor."""
-
 
 def facts(t: torch.Tensor) -> tuple[Any, ...]:
     """All of a tensor that its launches depend on."""
-    return t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % ROW_BYTES
+    return t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % ROW_BYTES, t.is_neg()
 
 
 def prepare(
@@ -53,7 +50,7 @@ def prepare(
     shown = dict(made)
     if shapes is not None:
         shown |= {t: tuple(s) for t, s in zip(recipe.results, shapes, strict=True)}
-    if arrays[0].device.type == "cpu":
+    if interpreted(arrays[0].device):
         return _Interpreted(
             diagram, recipe, views, sizes, scalars, [shown[t] for t in recipe.results]
         )
@@ -76,6 +73,11 @@ def prepare(
     )
 
 
+def interpreted(device: torch.device) -> bool:
+    """Whether a device has no kernels of its own."""
+    return device.type == "cpu"
+
+
 class _View:
     """How a diagram sees a tensor: under which shape and strides, and as which type."""
 
@@ -95,21 +97,22 @@ class _Launch:
     Attributes:
         function: the kernel with its grid.
         arguments: those of run time, with None where a tensor goes.
-        holes: these places, the tensor that goes there, and its box if it has a descriptor.
+        holes: these places, the tensor that goes there, and its descriptor, without the tensor,
+            if it has one.
         named: compile-time arguments and settings.
     """
 
     function: Callable[..., Any]
     arguments: list[Any]
-    holes: list[tuple[int, int, Box | None]]
+    holes: list[tuple[int, int, TensorDescriptor | None]]
     named: Mapping[str, Any]
 
     def bound(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """The arguments with these tensors."""
         arguments = self.arguments.copy()
-        for at, which, box in self.holes:
+        for at, which, descriptor in self.holes:
             t = tensors[which]
-            arguments[at] = t if box is None else TensorDescriptor(t, *box)
+            arguments[at] = t if descriptor is None else _on(descriptor, t)
         return arguments
 
 
@@ -129,15 +132,30 @@ def _launch(
         return None
     place = {t: i for i, t in enumerate(own)}
     arguments: list[Any] = []
-    holes: list[tuple[int, int, Box | None]] = []
+    holes: list[tuple[int, int, TensorDescriptor | None]] = []
     for a in call.order:
         if a in call.tensors:
             t = step.tensor(a, call)
-            box = (*own[t], list(call.boxes[a])) if a in call.boxes else None
+            box = _described(*own[t], call.boxes[a]) if a in call.boxes else None
             holes.append((len(arguments), place[t], box))
         arguments.append(call.scalars.get(a))
     named = {**call.constexprs, "num_warps": step.warps, "num_stages": step.stages}
     return _Launch(getattr(module, step.entry.name)[(call.grid,)], arguments, holes, named)
+
+
+def _described(shape: list[int], strides: list[int], box: Sequence[int]) -> TensorDescriptor:
+    """A descriptor without a tensor; its shape, strides and box are checked."""
+    some = torch.empty(ROW_BYTES, dtype=torch.float16)
+    found = TensorDescriptor(some, shape, strides, list(box))
+    found.base = None
+    return found
+
+
+def _on(descriptor: TensorDescriptor, t: torch.Tensor) -> TensorDescriptor:
+    """A checked descriptor on another tensor, without checking it anew."""
+    made = object.__new__(TensorDescriptor)
+    made.__dict__.update(descriptor.__dict__, base=t)
+    return made
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ def plan_type(diagram: Diagram, arrays: Sequence[Any]) -> str:
             raise InputError(f"{where} is a {type(t).__name__}, not a torch tensor")
         if t.layout != torch.strided:
             raise InputError(f"{where} is {t.layout}; give it as .to_dense()")
+        if t.is_neg():
+            raise InputError(f"{where} is negated when it is read; give it as .resolve_neg()")
         if t.device.type not in {"cuda", "cpu"}:
             raise InputError(f"{where} is on {t.device}; kernels run on CUDA devices")
         devices.setdefault(t.device, str(n.params[0]))

@@ -7,7 +7,7 @@ captures every function here without a graph break. There is no backward pass ye
 
 from __future__ import annotations
 
-from napkin.torch.attention import attention
+from napkin.torch.scaled_dot_product import attention
 from napkin.torch.compiled import Compiled, compile
 from napkin.torch.modules import (
     NeighborhoodAttention1D,

@@ -23,6 +23,8 @@ Prepared = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 def facts(t: torch.Tensor) -> tuple[Any, ...]:
     """All of a tensor that its launches depend on."""
+    if t.layout is not torch.strided:
+        return (t.layout,)
     return t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % ROW_BYTES, t.is_neg()
 
 

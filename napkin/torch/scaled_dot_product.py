@@ -187,10 +187,17 @@ def _heads(
     share heads of keys, heads are two axes: g, and r in each."""
     rank = max(t.dim() for t in (query, key, value)) - 2
     lead = [f"b{i}" for i in range(rank - 1)] + ["h"] * (rank > 0)
-    if not grouped or rank == 0:
+    if rank == 0:
         return lead, query, key, value, mask
     heads = {t.shape[-3] if t.dim() > 2 else 1 for t in (key, value)}
     ours, theirs = query.shape[-3] if query.dim() > 2 else 1, max(heads)
+    if not grouped:
+        if ours != 1 and not heads <= {1, ours}:
+            raise InputError(
+                f"attention: {ours} heads of queries, but {sorted(heads)} of keys and values; for "
+                "query heads that share heads of keys write enable_gqa=True"
+            )
+        return lead, query, key, value, mask
     if len(heads) > 1 or theirs == 0 or ours % theirs:
         raise InputError(
             f"attention: enable_gqa with {ours} heads of queries and {sorted(heads)} of keys and "

@@ -2,7 +2,7 @@
 
     python docs/measurements/bench_dispatch.py
 
-Rows, in microseconds a call (the least of several runs): Triton's own launch of the same kernels
+Rows, in microseconds a call (the least of several runs): Triton's own launch of the same kernel
 with arguments at hand, napkin.torch around it, and torch's attention. Without a GPU the launches
 are left out and what napkin.torch adds to them is timed alone.
 """
@@ -85,18 +85,19 @@ def cases() -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any] | None]]
     yield "na2d", lambda: nkt.na2d(x, y, z, kernel_size=3), None
 
 
-def launches(call: Callable[[], Any]) -> Callable[[], None]:
-    """Triton's launches of a call, on its tensors and into its outputs, with nothing else."""
-    found: list[Callable[[], None]] = []
+def launch_alone(call: Callable[[], Any]) -> Callable[[], None]:
+    """Triton's launch of a call's one kernel, on its tensors, with nothing else."""
+    found: list[Callable[[], Any]] = []
     run = prepared.OnCuda.__call__
 
     def note(self: prepared.OnCuda, arrays: Any) -> Any:
-        found.append(self.again(arrays))
+        found.extend(self.calls(arrays))
         return run(self, arrays)
 
     with patch.object(prepared.OnCuda, "__call__", note):
         call()
-    return found[0]
+    (only,) = found
+    return only
 
 
 def table() -> None:
@@ -104,7 +105,7 @@ def table() -> None:
     print(f"{'':26} {'launch':>8} {'napkin':>8} {'more':>8} {'torch':>8}")
     for name, call, rival in cases():
         call()
-        bare = cost(launches(call)) if ON == "cuda" else 0.0
+        bare = cost(launch_alone(call)) if ON == "cuda" else 0.0
         ours = cost(call)
         theirs = f"{cost(rival):8.1f}" if rival and ON == "cuda" else f"{'-':>8}"
         print(f"{name:26} {bare:8.1f} {ours:8.1f} {ours - bare:8.1f} {theirs}")

@@ -7,7 +7,6 @@ captures every function here without a graph break. There is no backward pass ye
 
 from __future__ import annotations
 
-from napkin.torch.scaled_dot_product import attention
 from napkin.torch.compiled import Compiled, compile
 from napkin.torch.modules import (
     NeighborhoodAttention1D,
@@ -15,6 +14,7 @@ from napkin.torch.modules import (
     NeighborhoodAttention3D,
 )
 from napkin.torch.neighborhood import na1d, na2d, na3d
+from napkin.torch.scaled_dot_product import attention
 
 __all__ = [
     "Compiled", "NeighborhoodAttention1D", "NeighborhoodAttention2D", "NeighborhoodAttention3D",

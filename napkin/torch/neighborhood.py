@@ -7,14 +7,11 @@ from typing import Any
 
 import torch
 
-import napkin as nk
-from napkin.diagram.diagram import Diagram
 from napkin.diagram.keys.neighbors import PerAxis, PerAxisFlag, windows
 from napkin.errors import InputError
-from napkin.torch.ops import BUILDERS, built, captured, graph_call, remember
+from napkin.torch.diagrams import Parameters
+from napkin.torch.ops import built, captured, graph_call, remember
 from napkin.torch.prepared import Prepared, facts
-
-FAMILY = "neighborhood"
 
 RANK = 5
 """Axes of a tensor that descriptors serve; a batch of one is left out to stay within."""
@@ -25,53 +22,6 @@ _PERFORMANCE = frozenset({
     "run_persistent_kernel", "kernel_schedule", "torch_compile",
 })  # fmt: skip
 """What NATTEN's functions take to choose among its kernels."""
-
-Parameters = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[bool, ...]]
-"""kernel_size, stride, dilation and is_causal, each for every axis of tokens."""
-
-
-def neighborhood_diagram(signature: str, window: Parameters, scaled: bool, lse: bool) -> Diagram:
-    """Neighborhood attention of arrays with these axes.
-
-    Args:
-        signature: of queries [.. q0 .. d], keys [.. x0 .. d], values [.. x0 .. e], extra keys
-            [.. a d] and extra values [.. a e] if there are any, and the outputs.
-        window: the parameters of every axis of tokens.
-        scaled: whether the scale is given at the call, rather than d ** -0.5.
-        lse: whether the log-sum-exp of the scores is an output, too.
-    """
-    queries, over = (" ".join(f"{a}{i}" for i in range(len(window[0]))) for a in "qx")
-    keys = nk.neighborhood(*window, queries=queries, keys=over)
-    extra = signature.count(",") > 3 + lse
-
-    def body(arrays: Sequence[nk.Array], scale: Any) -> Any:
-        Q, K, V = arrays[:3]
-        S = nk.contract(Q, K, over="d") * scale
-        scores, axes, sets, values = [S], [over], [keys], [V]
-        if extra:
-            scores.append(nk.contract(Q, arrays[3], over="d") * scale)
-            axes, sets, values = [over, "a"], [keys, None], [V, arrays[4]]
-        weights = nk.softmax(scores, over=axes, keys=sets)
-        parts = [nk.contract(*p, over=a) for *p, a in zip(weights, values, axes, strict=True)]
-        out = parts[0] + parts[1] if extra else parts[0]
-        if not lse:
-            return out
-        return out, nk.cast(nk.reduce(scores, "logsumexp", over=axes, keys=sets), "fp32")
-
-    def usual() -> Any:
-        return nk.size("d") ** -0.5
-
-    trace = nk.diagram(signature, name="neighborhood_attention")
-    if extra:
-        if scaled:
-            return trace(lambda Q, K, V, E, F, scale: body([Q, K, V, E, F], scale))
-        return trace(lambda Q, K, V, E, F: body([Q, K, V, E, F], usual()))
-    if scaled:
-        return trace(lambda Q, K, V, scale: body([Q, K, V], scale))
-    return trace(lambda Q, K, V: body([Q, K, V], usual()))
-
-
-BUILDERS[FAMILY] = neighborhood_diagram
 
 _WARM: dict[Any, Prepared] = {}
 
@@ -211,7 +161,7 @@ def _attend(
         parameters = checked(dims, kernel_size, stride, dilation, is_causal or False)
         arguments, views, shapes = _arranged(name, tensors, parameters, scale is not None, lse)
         scalars = [] if scale is None else [scale]
-        found = graph_call(FAMILY, arguments, views, scalars)
+        found = graph_call("neighborhood", arguments, views, scalars)
         out = [t.reshape(shape) for t, shape in zip(found, shapes, strict=True)]
         return tuple(out) if lse else out[0]
     known = (dims, _plain(kernel_size), _plain(stride), _plain(dilation), _plain(is_causal))
@@ -221,7 +171,7 @@ def _attend(
         parameters = checked(dims, kernel_size, stride, dilation, is_causal or False)
         arguments, views, shapes = _arranged(name, tensors, parameters, scale is not None, lse)
         scalars = {} if scale is None else {"scale": scale}
-        made = built(FAMILY, *arguments)
+        made = built("neighborhood", *arguments)
         found = remember(_WARM, known, made.prepare(views, scalars, shapes))
     out = found(tensors)
     return tuple(out) if lse else out[0]
@@ -247,7 +197,7 @@ def _arranged(
     views = list(tensors)
     if shared:
         views[0] = query.unflatten(-2, (theirs, heads // theirs))
-    drop = batch == 1 and views[0].dim() > RANK
+    drop = batch == 1 and key.dim() > RANK
     if drop:
         views = [t.select(0, 0) for t in views]
     front = "" if drop else "b "

@@ -13,10 +13,14 @@ import torch
 
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
+from napkin.torch.diagrams import attention_diagram, neighborhood_diagram
 from napkin.torch.function import Function
 from napkin.torch.prepared import Prepared, facts
 
-BUILDERS: dict[str, Callable[..., Diagram]] = {}
+BUILDERS: dict[str, Callable[..., Diagram]] = {
+    "attention": attention_diagram,
+    "neighborhood": neighborhood_diagram,
+}
 """What builds the diagrams of a family from plain arguments, which then are in the key."""
 
 _FUNCTIONS: dict[str, Function] = {}

@@ -190,15 +190,19 @@ class OnCuda:
 
     def again(self, arrays: Sequence[torch.Tensor]) -> Callable[[], None]:
         """A function that launches on these tensors, into the same outputs each time."""
-        tensors = self.tensors(arrays)
-        bound = [partial(x.function, *x.bound(tensors), **x.named) for x in self.launches]
+        calls = self.calls(arrays)
 
         def launch() -> None:
             with torch.cuda.device(self.device):
-                for call in bound:
+                for call in calls:
                     call()
 
         return launch
+
+    def calls(self, arrays: Sequence[torch.Tensor]) -> list[Callable[[], Any]]:
+        """Triton's launches on these tensors, for the device that is current."""
+        tensors = self.tensors(arrays)
+        return [partial(x.function, *x.bound(tensors), **x.named) for x in self.launches]
 
     def tensors(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The inputs, and room for all that kernels write."""

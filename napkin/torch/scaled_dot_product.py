@@ -2,58 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-import napkin as nk
-from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
-from napkin.torch.ops import BUILDERS, built, captured, graph_call, remember
+from napkin.torch.ops import built, captured, graph_call, remember
 from napkin.torch.prepared import Prepared, facts
-
-FAMILY = "attention"
-
-
-def attention_diagram(
-    signature: str, masked: bool, causal: bool, cross: bool, scaled: bool
-) -> Diagram:
-    """Attention of arrays with these axes.
-
-    Args:
-        signature: of queries [.. q d], keys [.. x d], values [.. x e], a mask or a bias if there is
-            one, and the output; axes that an array is broadcast over are left out of it.
-        masked: whether there is a mask of booleans, rather than a bias or nothing.
-        causal: query i sees keys 0..i.
-        cross: whether queries and keys may differ in number.
-        scaled: whether the scale is given at the call, rather than d ** -0.5.
-    """
-    biased = signature.count(",") > 2 and not masked
-
-    def body(Q: nk.Array, K: nk.Array, V: nk.Array, B: nk.Array | None, scale: Any) -> nk.Array:
-        scores = nk.contract(Q, K, over="d") * scale
-        if B is not None:
-            scores = scores + B if biased else nk.where(B, scores, -math.inf)
-        at = nk.index("q") if cross else None
-        keys = nk.causal("q", "x", at=at) if causal else None
-        return nk.contract(nk.softmax(scores, over="x", keys=keys), V, over="x")
-
-    def usual() -> Any:
-        return nk.size("d") ** -0.5
-
-    trace = nk.diagram(signature, name="attention")
-    if masked or biased:
-        if scaled:
-            return trace(lambda Q, K, V, B, scale: body(Q, K, V, B, scale))
-        return trace(lambda Q, K, V, B: body(Q, K, V, B, usual()))
-    if scaled:
-        return trace(lambda Q, K, V, scale: body(Q, K, V, None, scale))
-    return trace(lambda Q, K, V: body(Q, K, V, None, usual()))
-
-
-BUILDERS[FAMILY] = attention_diagram
 
 _WARM: dict[Any, Prepared] = {}
 
@@ -98,14 +54,14 @@ def attention(
     if found is None:
         how = _arranged(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         arguments, views, scalars, shape = how
-        made = built(FAMILY, *arguments)
+        made = built("attention", *arguments)
         found = remember(_WARM, known, made.prepare(views, scalars, [shape]))
     return found(tensors)[0]
 
 
 def _in_graph(query: torch.Tensor, *rest: Any) -> torch.Tensor:
     arguments, views, scalars, shape = _arranged(query, *rest)
-    return graph_call(FAMILY, arguments, views, list(scalars.values()))[0].reshape(shape)
+    return graph_call("attention", arguments, views, list(scalars.values()))[0].reshape(shape)
 
 
 Arranged = tuple[tuple[Any, ...], list[torch.Tensor], dict[str, float], list[int]]
@@ -156,7 +112,7 @@ def _arranged(
         )
     signature = f"{', '.join(parts)} -> {' '.join([*lead, 'q', last])}"
     cross = bool(is_causal) if sizes["q"] != sizes["x"] else False
-    arguments = (signature, masked, is_causal, cross, scale is not None)
+    arguments = (signature, masked, bool(is_causal), cross, scale is not None)
     shape = [sizes[a] for a in lead]
     if "r" in lead:
         shape[-2:] = [sizes["g"] * sizes["r"]]

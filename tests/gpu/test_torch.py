@@ -150,7 +150,9 @@ def test_another_device_than_the_current() -> None:
     assert torch.cuda.current_device() == 0
     near = q.to("cuda:0")
     assert torch.equal(found.cpu(), nkt.attention(near, near, near).cpu())
-    with pytest.raises(nk.InputError, match="Q is on cuda:1, K is on cuda:0; move them to one"):
+    with pytest.raises(
+        nk.InputError, match="query is on cuda:1, key is on cuda:0; move them to one"
+    ):
         nkt.attention(q, near, near)
 
 

@@ -33,12 +33,12 @@ CALLS = {
     ),
     "a type": (
         lambda: nkt.attention(Q.double(), Q.double(), Q.double()),
-        "attention: Q is torch.float64; kernels take torch.bfloat16, torch.float16 and "
+        "attention: query is torch.float64; kernels take torch.bfloat16, torch.float16 and "
         "torch.float32, so convert it with .to(...)",
     ),
     "two types": (
         lambda: nkt.attention(Q, Q.half(), Q),
-        "Q is torch.float32, K is torch.float16; convert them to one type with .to(...)",
+        "query is torch.float32, key is torch.float16; convert them to one type with .to(...)",
     ),
     "a bias of another type": (
         lambda: nkt.attention(Q.half(), Q.half(), Q.half(), torch.zeros(8, 8)),

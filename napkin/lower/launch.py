@@ -181,8 +181,8 @@ def _described(entry: Entry, step: Mapping[tuple[str, str], int], sizes: Mapping
     """Whether every tensor that a descriptor may serve lies in memory as one needs, and is not
     empty."""
     return bool(entry.boxes) and all(
-        fits([step[tensor, a] for a in axes], entry.described) and all(sizes[a] for a in axes)
-        for tensor, axes in entry.boxes.items()
+        fits([step[t, a] for a in own], entry.described) and all(sizes[a] for a in own)
+        for t, own in ((t, entry.axes_of[t]) for t in entry.boxes)
     )
 
 

@@ -66,7 +66,10 @@ def called(key: str) -> Function:
 @torch.library.custom_op("napkin::run", mutates_args=())
 def run(arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]) -> list[torch.Tensor]:
     """The outputs of a diagram."""
-    return list(warm(called(key), arrays, tuple(scalars))(arrays))
+    out = warm(called(key), arrays, tuple(scalars))(arrays)
+    # Equal outputs are one tensor, but a graph's operator has to give each its own.
+    first = {id(t): i for i, t in reversed(list(enumerate(out)))}
+    return [t if first[id(t)] == i else t.clone() for i, t in enumerate(out)]
 
 
 @run.register_fake

@@ -95,6 +95,19 @@ def test_inferred_outputs_are_those_that_come() -> None:
     )
 
 
+def test_equal_outputs() -> None:
+    @nk.diagram("n x -> n, n")
+    def twice(X: Any) -> Any:
+        total = nk.reduce(X, "sum", over="x")
+        return total, total
+
+    torch._dynamo.reset()
+    function, x = nkt.compile(twice), torch.randn(5, 20)
+    fast = torch.compile(lambda x: function(x), fullgraph=True, backend="aot_eager")
+    for found in (function(x), fast(x)):
+        torch.testing.assert_close(found, (x.sum(1), x.sum(1)), rtol=1e-5, atol=1e-5)
+
+
 def _key(function: Any) -> str:
     """The key that a function's graph calls."""
     keys: list[str] = []

@@ -6,21 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.check.interpret import Argument
 from napkin.check.interpret import run as interpret
-from napkin.cost.traffic import Direction
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import Node
 from napkin.diagram.storage import own_type, storage_type
 from napkin.errors import InputError
 from napkin.lower.launch import Launch, launch
-from napkin.plan.derive import derive
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.recipe import Recipe, Step
+
+if TYPE_CHECKING:
+    from napkin.cost.traffic import Direction
+    from napkin.plan.plan import Plan, PlannedKernel
 
 SPELLING = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "int32": "i32", "bool": "i1"}
 """Storage types as Triton's signatures spell them."""
@@ -56,16 +58,14 @@ def launch_of(
     """The launch of one kernel; `strides` are by the plan's tensor names, in values, and `aligned`
     says whether tensor descriptors may serve them."""
     own = {theirs: strides[ours] for theirs, ours in k.binding.items()}
-    return launch(k.program, k.written, sizes, scalars, own, aligned)
+    return launch(k.written.entry, sizes, scalars, own, aligned)
 
 
-def bound_to(
-    name: str, call: Launch, k: PlannedKernel, tensors: Mapping[str, DeviceArray]
-) -> Argument:
+def bound_to(name: str, call: Launch, step: Step, tensors: Mapping[str, DeviceArray]) -> Argument:
     """What one run-time argument of a launch is bound to."""
     if name not in call.tensors:
         return call.scalars[name]
-    tensor = tensors[k.binding[call.tensors[name]]]
+    tensor = tensors[step.tensor(name, call)]
     return Descriptor(tensor, call.boxes[name]) if name in call.boxes else tensor
 
 
@@ -75,27 +75,38 @@ def run_kernels(
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
 ) -> Ran:
-    """Run every kernel of a plan in the interpreter; outputs start poisoned.
+    """`run_recipe` of a plan."""
+    return run_recipe(plan.recipe, inputs, sizes, scalars)
+
+
+def run_recipe(
+    recipe: Recipe,
+    inputs: Mapping[str, DeviceArray],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+) -> Ran:
+    """Run every kernel of a plan's recipe in the interpreter; outputs start poisoned.
 
     Args:
         inputs: the inputs by name, of the storage types of the plan, with any strides.
         sizes: axis sizes; an axis that a kernel holds whole must fit its tile.
     """
     tensors = dict(inputs)
-    sizes = plan.full(sizes)
-    for name, axes, dtype in outputs_of(plan):
-        tensors[name] = empty([sizes[a] for a in axes], SPELLING[dtype])
+    sizes = recipe.full(sizes)
+    for t in recipe.stored:
+        tensors[t.name] = empty([sizes[a] for a in t.axes], SPELLING[t.dtype])
     moved: list[Mapping[tuple[str, Direction], int]] = []
     described: list[bool] = []
-    for k in plan.kernels:
-        strides = {t: tensors[t].strides for t in k.binding.values()}
-        call = launch_of(k, sizes, scalars, strides)
+    for step in recipe.steps:
+        strides = {t: tensors[t].strides for t in step.binding.values()}
+        call = step.launch(sizes, scalars, strides)
         counted: dict[tuple[str, Direction], int] = {}
         if call.grid:
-            args = [bound_to(a, call, k, tensors) for a in call.order]
-            traffic = interpret(plan.source, k.name, (call.grid,), args, call.constexprs)
-            for argument, tensor in call.tensors.items():
-                key = k.binding[tensor]
+            args = [bound_to(a, call, step, tensors) for a in call.order]
+            name, grid = step.entry.name, (call.grid,)
+            traffic = interpret(recipe.source, name, grid, args, call.constexprs)
+            for argument in call.tensors:
+                key = step.tensor(argument, call)
                 both: dict[Direction, int] = {
                     "read": traffic.read(argument),
                     "write": traffic.written(argument),
@@ -120,6 +131,8 @@ def outputs_of(plan: Plan) -> list[tuple[str, tuple[str, ...], str]]:
 def _plan_at(
     diagram: Diagram, machine: Any, sizes: tuple[tuple[str, int], ...], dtype: str
 ) -> Plan:
+    from napkin.plan.derive import derive
+
     return derive(diagram, machine, dict(sizes), dtype)
 
 

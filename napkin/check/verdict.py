@@ -22,7 +22,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import close_to
 from napkin.diagram.storage import storage_type
 from napkin.errors import NapkinError
-from napkin.lower.descriptors import MIN_CAPABILITY
+from napkin.lower.launch import MIN_CAPABILITY
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.samples import Case, cases

@@ -13,18 +13,13 @@ from dataclasses import replace
 
 from napkin.derive.terms import is_operand
 from napkin.diagram.node import Node, inside_sums, postorder
+from napkin.lower.launch import ROW_BYTES
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import dot_of
-
-MIN_CAPABILITY = 90
-"""Compute capability of the first GPUs with the Tensor Memory Accelerator."""
 
 MAX_RANK = 5
 MAX_BOX = 256
 """Axes of a tensor, and positions of a box along each."""
-
-ROW_BYTES = 16
-"""Bytes that a box's rows, and a tensor's strides, are multiples of."""
 
 
 def described(program: Program, item_bytes: int) -> Program:
@@ -98,9 +93,3 @@ def _boxed(axes: Sequence[str], program: Program, item_bytes: int) -> bool:
     places = {a: (d, i) for d, group in enumerate(program.dims) for i, a in enumerate(group)}
     place = [places[a] for a in axes if a in places]
     return place == sorted(place)
-
-
-def fits(strides: Sequence[int], item_bytes: int) -> bool:
-    """Whether a tensor with these strides, in values, can be described."""
-    *outer, last = strides
-    return last == 1 and all(s > 0 and s * item_bytes % ROW_BYTES == 0 for s in outer)

@@ -5,18 +5,83 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
-from napkin.derive.kernel import tensor_of
+from napkin.derive.residues import Split, sized
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.node import Node
 from napkin.errors import InputError
-from napkin.lower.descriptors import fits
-from napkin.lower.program import Program
-from napkin.lower.write import Argument, Written
+
+MIN_CAPABILITY = 90
+"""Compute capability of the first GPUs with the Tensor Memory Accelerator."""
+
+ROW_BYTES = 16
+"""Bytes that the strides of a tensor with a descriptor are multiples of, and its first byte too."""
 
 _INT32 = 2**31 - 1
 MAX_GRID = 2**31 - 1
 """Programs along the first axis of a CUDA grid."""
+
+
+ArgKind = Literal["tensor", "constant", "size", "stride", "block", "even", "descriptors", "wide"]
+
+
+@dataclass(frozen=True, eq=False)
+class Argument:
+    """One argument of a kernel.
+
+    Attributes:
+        name: its name in the source.
+        kind: what it is; "block", "even", "descriptors" and "wide" are constexprs.
+        of: the tensor, the axis, both, or the expression that it belongs to.
+    """
+
+    name: str
+    kind: ArgKind
+    of: tuple[str, ...] | Node
+
+    @property
+    def constexpr(self) -> bool:
+        """Whether the value is fixed when the kernel is compiled."""
+        return self.kind in {"block", "even", "descriptors", "wide"}
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """All that a launch needs to know of a kernel, beside its text.
+
+    Attributes:
+        name: the function's name.
+        arguments: in the order of the signature.
+        tiles: values of each axis that one tile holds.
+        group: the grouped axes, in grid order.
+        whole: the axes that every group holds whole.
+        splits: the axes that are split by residue.
+        ragged: of those, the ones whose length depends on the residue, by the axis of places.
+        boxes: the tensors that descriptors may serve, with their axes in memory order.
+        described: bytes of a value of those.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    tiles: Mapping[str, int]
+    group: tuple[str, ...]
+    whole: tuple[str, ...]
+    splits: tuple[Split, ...]
+    ragged: Mapping[str, Split]
+    boxes: Mapping[str, tuple[str, ...]]
+    described: int
+
+    @cached_property
+    def axes_of(self) -> dict[str, list[str]]:
+        """The axes of every tensor that strides are passed for, in memory order."""
+        own = {a.of[0]: list[str]() for a in self.arguments if a.kind == "tensor"}  # type: ignore[index]
+        for a in self.arguments:
+            if a.kind == "stride":
+                assert isinstance(a.of, tuple)
+                own[a.of[0]].append(a.of[1])
+        return own
 
 
 @dataclass(frozen=True)
@@ -41,8 +106,7 @@ class Launch:
 
 
 def launch(
-    program: Program,
-    written: Written,
+    entry: Entry,
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
     strides: Mapping[str, Sequence[int]],
@@ -56,57 +120,47 @@ def launch(
     Raises:
         InputError: the grid is larger than a GPU takes.
     """
-    tiles, sizes = program.tiles, program.kernel.sized(sizes)
-    grid = math.prod(-(-sizes[a] // tiles[a]) for a in program.kernel.group)
+    tiles, sizes = entry.tiles, sized(sizes, entry.splits)
+    grid = math.prod(-(-sizes[a] // tiles[a]) for a in entry.group)
     if grid > MAX_GRID:
         raise InputError(
-            f"{written.name} would launch {grid} programs, more than a GPU takes (2**31 - 1); "
+            f"{entry.name} would launch {grid} programs, more than a GPU takes (2**31 - 1); "
             "cut the largest axis into several calls"
         )
-    own = {a.of[0]: list[str]() for a in written.arguments if a.kind == "tensor"}  # type: ignore[index]
-    for a in written.arguments:
-        if a.kind == "stride":
-            assert isinstance(a.of, tuple)
-            own[a.of[0]].append(a.of[1])
+    own = entry.axes_of
     step = {
         (tensor, axis): value
         for tensor, axes in own.items()
-        for axis, value in _strides(axes, strides[tensor], program).items()
+        for axis, value in _strides(axes, strides[tensor], entry).items()
     }
-    wide = any(_reach(tensor, axes, step, sizes, program) > _INT32 for tensor, axes in own.items())
-    described = not wide and _described(program, own, step, aligned)
+    wide = any(_reach(tensor, axes, step, sizes, entry) > _INT32 for tensor, axes in own.items())
+    described = not wide and aligned and _described(entry, step, sizes)
     run: dict[str, int | float] = {}
     fixed: dict[str, int | bool] = {}
     tensors: dict[str, str] = {}
     order: list[str] = []
-    for a in written.arguments:
+    for a in entry.arguments:
         if a.kind == "tensor":
             assert isinstance(a.of, tuple)
             tensors[a.name] = a.of[0]
         elif a.constexpr:
-            fixed[a.name] = _fixed(a, program, sizes, wide, described)
+            fixed[a.name] = _fixed(a, entry, sizes, wide, described)
         else:
             run[a.name] = _run_time(a, sizes, scalars, step)
         if not a.constexpr:
             order.append(a.name)
     boxes = {
-        name: tuple(program.tiles[x] for x in axes)
-        for boxed, axes in (_boxes(program).items() if described else ())
+        name: tuple(tiles[x] for x in entry.boxes[tensor])
         for name, tensor in tensors.items()
-        if tensor == boxed
+        if described and tensor in entry.boxes
     }
     return Launch(grid, run, tensors, tuple(order), boxes, fixed)
 
 
-def _boxes(program: Program) -> dict[str, tuple[str, ...]]:
-    """The axes of every tensor that descriptors serve."""
-    return {tensor_of(leaf): axes for leaf, axes in program.boxes.items()} | dict(program.stores)
-
-
-def _strides(axes: Sequence[str], strides: Sequence[int], program: Program) -> dict[str, int]:
+def _strides(axes: Sequence[str], strides: Sequence[int], entry: Entry) -> dict[str, int]:
     """A tensor's strides by axis; of an axis that is split by residue, from one place to the next
     and from one residue to the next."""
-    splits = {s.place: s for s in program.kernel.splits}
+    splits = {s.place: s for s in entry.splits}
     out = dict.fromkeys(axes, 0)
     residues = {splits[a].residue for a in axes if a in splits}
     for axis, value in zip((a for a in axes if a not in residues), strides, strict=True):
@@ -117,24 +171,23 @@ def _strides(axes: Sequence[str], strides: Sequence[int], program: Program) -> d
     return out
 
 
-def _described(
-    program: Program,
-    own: Mapping[str, Sequence[str]],
-    step: Mapping[tuple[str, str], int],
-    aligned: bool,
-) -> bool:
-    """Whether every tensor that a descriptor may serve lies in memory as one needs."""
-    if not program.boxes or not aligned:
-        return False
-    for tensor in _boxes(program):
-        strides = [step[tensor, a] for a in own[tensor]]
-        if not fits(strides, program.described):
-            return False
-    return True
+def fits(strides: Sequence[int], item_bytes: int) -> bool:
+    """Whether a tensor with these strides, in values, can be described."""
+    *outer, last = strides
+    return last == 1 and all(s > 0 and s * item_bytes % ROW_BYTES == 0 for s in outer)
+
+
+def _described(entry: Entry, step: Mapping[tuple[str, str], int], sizes: Mapping[str, int]) -> bool:
+    """Whether every tensor that a descriptor may serve lies in memory as one needs, and is not
+    empty."""
+    return bool(entry.boxes) and all(
+        fits([step[t, a] for a in own], entry.described) and all(sizes[a] for a in own)
+        for t, own in ((t, entry.axes_of[t]) for t in entry.boxes)
+    )
 
 
 def _fixed(
-    a: Argument, program: Program, sizes: Mapping[str, int], wide: bool, described: bool
+    a: Argument, entry: Entry, sizes: Mapping[str, int], wide: bool, described: bool
 ) -> int | bool:
     if a.kind == "wide":
         return wide
@@ -142,13 +195,13 @@ def _fixed(
         return described
     assert isinstance(a.of, tuple)
     axis = a.of[0]
-    tile = program.tiles[axis]
+    tile = entry.tiles[axis]
     if a.kind == "block":
         return tile
-    s = program.kernel.ragged.get(axis)
+    s = entry.ragged.get(axis)
     if s and sizes[s.axis] % s.step:
         return False
-    if axis in program.kernel.whole:
+    if axis in entry.whole:
         return sizes[axis] == tile
     return sizes[axis] % tile == 0
 
@@ -170,11 +223,11 @@ def _reach(
     axes: Sequence[str],
     step: Mapping[tuple[str, str], int],
     sizes: Mapping[str, int],
-    program: Program,
+    entry: Entry,
 ) -> int:
     """The farthest offset that address arithmetic forms, padded lanes included."""
     total = 0
     for a in axes:
-        tile = program.tiles.get(a, 1)
+        tile = entry.tiles.get(a, 1)
         total += (-(-max(sizes[a], 1) // tile) * tile) * abs(step[tensor, a])
     return total

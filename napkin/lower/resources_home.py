@@ -14,7 +14,7 @@ from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.diagram.taking import position_of, read_axes, taken_of
-from napkin.lower.descriptors import MIN_CAPABILITY, fits
+from napkin.lower.launch import MIN_CAPABILITY, fits
 from napkin.lower.operands import multiplied_as
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import Dot, Unit, dot_of, fma, mma, unit, wgmma

@@ -5,41 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from napkin.derive.fold import State
+from napkin.derive.kernel import tensor_of
 from napkin.diagram.keys.slots import place_of, slots_of
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import Node, in_kind, postorder
 from napkin.diagram.taking import read_axes, taken_of
 from napkin.lower import syntax as sx
 from napkin.lower.emit import Emitter
+from napkin.lower.launch import Argument, Entry
 from napkin.lower.printer import comment, source
 from napkin.lower.program import Loop, Program, moving_terms
 from napkin.lower.scope import DESCRIPTORS, Scope
 from napkin.lower.visit import Head, Visiting, grows
-
-ArgKind = Literal["tensor", "constant", "size", "stride", "block", "even", "descriptors", "wide"]
-
-
-@dataclass(frozen=True, eq=False)
-class Argument:
-    """One argument of a kernel.
-
-    Attributes:
-        name: its name in the source.
-        kind: what it is; "block", "even", "descriptors" and "wide" are constexprs.
-        of: the tensor, the axis, both, or the expression that it belongs to.
-    """
-
-    name: str
-    kind: ArgKind
-    of: tuple[str, ...] | Node
-
-    @property
-    def constexpr(self) -> bool:
-        """Whether the value is fixed when the kernel is compiled."""
-        return self.kind in {"block", "even", "descriptors", "wide"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +30,14 @@ class Written:
         source: the text of the function (and of helpers it needs), without imports.
         arguments: in the order of the signature.
         grid: the grouped axes; the launch grid is the product of their group counts.
+        entry: what a launch needs to know.
     """
 
     name: str
     source: str
     arguments: tuple[Argument, ...]
     grid: tuple[str, ...]
+    entry: Entry
 
 
 class _Writer:
@@ -427,7 +408,21 @@ class _Writer:
         arguments = self.arguments()
         names = [(a.name, "tl.constexpr" if a.constexpr else "") for a in arguments]
         text = source(self.kernel.name, names, body, sorted(self.emitter.helpers))
-        return Written(self.kernel.name, text, arguments, self.kernel.group)
+        return Written(self.kernel.name, text, arguments, self.kernel.group, self.entry(arguments))
+
+    def entry(self, arguments: tuple[Argument, ...]) -> Entry:
+        kernel, program = self.kernel, self.program
+        return Entry(
+            kernel.name,
+            arguments,
+            program.tiles,
+            kernel.group,
+            kernel.whole,
+            kernel.splits,
+            kernel.ragged,
+            {tensor_of(leaf): axes for leaf, axes in program.boxes.items()} | dict(program.stores),
+            program.described,
+        )
 
 
 def _for(head: Head, body: list[ast.stmt]) -> ast.stmt:

@@ -26,7 +26,7 @@ from napkin.measure.attention import Attention, NotAttention, constant
 from napkin.measure.bench import AGAINST
 from napkin.measure.heads import Problem, heads, seen_of
 from napkin.torch.evaluate import evaluation
-from napkin.torch.run import DTYPES
+from napkin.torch.storage import DTYPES
 
 Call = Callable[[], Any]
 

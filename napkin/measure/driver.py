@@ -30,12 +30,12 @@ def _run(job: Mapping[str, Any]) -> None:
     from napkin.diagram.library import load
     from napkin.measure.inputs import drawn
     from napkin.plan.derive import derive
-    from napkin.torch.run import prepared
+    from napkin.torch.run import opened
 
     tuned = bool(job.get("tuned"))
     plan = derive(load(job["name"]), job["on"], job["sizes"], job["dtype"], tuned=tuned)
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, job["seed"], job.get("layout", "plain"))
-    _, _, calls = prepared(plan, tensors, {})
+    _, _, calls = opened(plan, tensors, {})
     for call in calls:
         call()
     torch.cuda.synchronize()

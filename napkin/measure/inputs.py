@@ -11,7 +11,7 @@ import torch
 from napkin.check.inputs import whole_numbers
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, did_you_mean
-from napkin.torch.run import DTYPES
+from napkin.torch.storage import DTYPES
 
 DEVICE = "cuda"
 """Where tensors are made."""

@@ -131,7 +131,7 @@ def _measured(plan: Plan, k: PlannedKernel, choices: Sequence[Choice], seed: int
     from napkin.check.verdict import TOLERANCE
     from napkin.measure.inputs import drawn, poison
     from napkin.measure.values import errors
-    from napkin.torch.run import prepared
+    from napkin.torch.run import opened
 
     at = next(i for i, p in enumerate(plan.kernels) if p.choice is k.choice)
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, seed)
@@ -146,7 +146,7 @@ def _measured(plan: Plan, k: PlannedKernel, choices: Sequence[Choice], seed: int
             replace(p, choice=choice) if p.choice is k.choice else p for p in plan.kernels
         )
         try:
-            _, known, launches = prepared(replace(plan, kernels=kernels), tensors, {})
+            _, known, launches = opened(replace(plan, kernels=kernels), tensors, {})
             for name in stored:
                 poison(known[name])
             for launch in launches:

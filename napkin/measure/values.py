@@ -13,7 +13,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.measure.inputs import drawn, poison
 from napkin.plan.plan import Plan
 from napkin.torch.evaluate import BUDGET, evaluation
-from napkin.torch.run import prepared
+from napkin.torch.run import opened
 
 RUNS = 3
 """Runs whose results must be the same, bit for bit."""
@@ -70,7 +70,7 @@ def poisoned(
         as_is: with the plan's own tiles, whatever the shapes; an axis that a kernel holds whole
             must fit.
     """
-    chosen, known, calls = prepared(plan, tensors, {}, as_is)
+    chosen, known, calls = opened(plan, tensors, {}, as_is)
     inputs = {str(n.params[0]) for n in plan.diagram.inputs}
     own = [t for name, t in known.items() if name not in inputs]
     first: dict[str, torch.Tensor] = {}

@@ -25,6 +25,7 @@ from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_home import Tensors
 from napkin.lower.write import Written, write
 from napkin.plan.pricing import Choice, storage
+from napkin.plan.recipe import Recipe, Step, Stored
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,6 +239,20 @@ class Plan:
     def source(self) -> str:
         """The kernel file: a header with the derivation, then every kernel once."""
         return import_module("napkin.plan.file").kernel_file(self)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What it takes to run the kernels."""
+        steps = tuple(
+            Step(k.written.entry, k.binding, k.choice.warps, k.choice.stages) for k in self.kernels
+        )
+        stored = [
+            Stored(k.binding[o.name], o.axes, k.dtypes[o.name])
+            for k in self.kernels
+            for o in k.choice.origin
+        ]
+        results = tuple(self.tensor_of[o.name] for o in self.diagram.outputs)
+        return Recipe(self.source, steps, tuple(dict.fromkeys(stored)), results, self.same_size)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data; expressions are sympy text."""

@@ -15,7 +15,7 @@ from napkin.cost.work import Count, counts
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Output
 from napkin.diagram.storage import storage_type
-from napkin.lower.descriptors import MIN_CAPABILITY
+from napkin.lower.launch import MIN_CAPABILITY
 from napkin.plan.tiles import waste
 
 SECTOR = 32

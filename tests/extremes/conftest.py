@@ -121,13 +121,13 @@ class Ways:
         return kernels(self.diagram, self.key)
 
     def in_kernel(self, kernel: Kernel, chunk: int = 2, *, wide: bool = False) -> tuple[Array, ...]:
-        program, text = written(kernel, self.key, chunk)
+        _, text = written(kernel, self.key, chunk)
         types = storage(kernel, self.dtype)
         tensors = {t: to_device(a, SPELLING[types[t]]) for t, a in self.named.items() if t in types}
         for o in kernel.outputs:
             tensors[o.name] = empty([self.sizes[a] for a in o.axes], SPELLING[types[o.name]])
         strides = {t: a.strides for t, a in tensors.items()}
-        call = launch(program, text, self.sizes, self.scalars, strides)
+        call = launch(text.entry, self.sizes, self.scalars, strides)
         if wide:
             call = replace(call, constexprs={**call.constexprs, "WIDE": True})
         run_kernel(text.source, text.name, call, tensors)

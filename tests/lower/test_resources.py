@@ -52,7 +52,7 @@ def job(k: PlannedKernel, arch: str, sizes: dict[str, int], stages: int = 0) -> 
         t: tuple(math.prod(sizes[b] for b in own[i + 1 :]) for i in range(len(own)))
         for t, own in axes.items()
     }
-    how = launch(k.program, k.written, sizes, SCALARS, strides, arch != "sm_80")
+    how = launch(k.written.entry, sizes, SCALARS, strides, arch != "sm_80")
     seen = specialise(how.scalars)
     pointers = {n: POINTERS.get(k.dtypes[t], f"*{k.dtypes[t]}") for n, t in how.tensors.items()}
     for n, box in how.boxes.items():

@@ -30,14 +30,14 @@ class StandIn:
     us: Mapping[str, float] = field(default_factory=dict[str, float])
     launches: int = 0
 
-    def prepared(
+    def opened(
         self, plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float], as_is: bool = False
     ) -> tuple[Plan, dict[str, Any], list[Callable[[], Any]]]:
-        """As `napkin.torch.run.prepared`."""
+        """As `napkin.torch.run.opened`."""
         import torch
 
         from napkin.torch.evaluate import evaluation
-        from napkin.torch.run import DTYPES
+        from napkin.torch.storage import DTYPES
 
         sizes = plan.diagram.sizes_of([tuple(a.shape) for a in arrays])
         chosen = plan if as_is else plan_for(plan, sizes)
@@ -72,8 +72,8 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> StandIn:
     torch = pytest.importorskip("torch")
     made = StandIn()
     monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path / "cache"))
-    for place in ("napkin.torch.run.prepared", "napkin.measure.values.prepared"):
-        monkeypatch.setattr(place, made.prepared)
+    for place in ("napkin.torch.run.opened", "napkin.measure.values.opened"):
+        monkeypatch.setattr(place, made.opened)
     for place in ("napkin.measure.timing.interleaved", "napkin.measure.tune.interleaved"):
         monkeypatch.setattr(place, made.interleaved)
     monkeypatch.setattr("napkin.measure.inputs.DEVICE", "cpu")

@@ -1,0 +1,167 @@
+"""A plan as plain data: the kernels' text and how to launch them, without the derivation.
+
+It is what runs a plan, and what is kept on disk: reading it back needs neither sympy nor a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast, get_args
+
+from napkin.derive.residues import Split
+from napkin.diagram.node import Node, node
+from napkin.lower.launch import ArgKind, Argument, Entry, Launch, launch
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor that some kernel writes: its name, its axes in memory order, its storage type."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One launch of a plan.
+
+    Attributes:
+        entry: the kernel.
+        binding: the kernel's tensor names to the plan's.
+        warps, stages: launch settings.
+    """
+
+    entry: Entry
+    binding: Mapping[str, str]
+    warps: int
+    stages: int
+
+    def launch(
+        self,
+        sizes: Mapping[str, int],
+        scalars: Mapping[str, float],
+        strides: Mapping[str, Sequence[int]],
+        aligned: bool = True,
+    ) -> Launch:
+        """The launch on the plan's tensors with these strides; see `napkin.lower.launch`."""
+        own = {theirs: strides[ours] for theirs, ours in self.binding.items()}
+        return launch(self.entry, sizes, scalars, own, aligned)
+
+    def tensor(self, argument: str, call: Launch) -> str:
+        """The plan's name of the tensor that an argument of the launch points to."""
+        return self.binding[call.tensors[argument]]
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """All that it takes to run a plan, at any sizes that its tiles hold.
+
+    Attributes:
+        source: the kernel file.
+        steps: the launches, in order.
+        stored: the tensors that kernels write: results, and what passes between kernels.
+        results: the tensor that holds each output.
+        same_size: axes that refactoring named, with the axes whose sizes they have.
+    """
+
+    source: str
+    steps: tuple[Step, ...]
+    stored: tuple[Stored, ...]
+    results: tuple[str, ...]
+    same_size: Mapping[str, str]
+
+    def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Sizes for the kernels' axes: those of the diagram, and of axes that refactoring named."""
+        return {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}}
+
+    def to_json(self) -> dict[str, Any]:
+        """The recipe as plain data."""
+        entries = list({id(s.entry): s.entry for s in self.steps}.values())
+        place = {id(e): i for i, e in enumerate(entries)}
+        return {
+            "source": self.source,
+            "entries": [_entry_json(e) for e in entries],
+            "steps": [
+                {
+                    "entry": place[id(s.entry)],
+                    "binding": dict(s.binding),
+                    "warps": s.warps,
+                    "stages": s.stages,
+                }
+                for s in self.steps
+            ],
+            "stored": [asdict(t) for t in self.stored],
+            "results": self.results,
+            "same_size": dict(self.same_size),
+        }
+
+
+def recipe_of(data: Mapping[str, Any]) -> Recipe:
+    """The recipe that `Recipe.to_json` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError: the data is no recipe.
+    """
+    entries = [_entry(e) for e in data["entries"]]
+    return Recipe(
+        str(data["source"]),
+        tuple(
+            Step(entries[s["entry"]], dict(s["binding"]), int(s["warps"]), int(s["stages"]))
+            for s in data["steps"]
+        ),
+        tuple(Stored(t["name"], tuple(t["axes"]), t["dtype"]) for t in data["stored"]),
+        tuple(data["results"]),
+        dict(data["same_size"]),
+    )
+
+
+def _entry_json(e: Entry) -> dict[str, Any]:
+    return {
+        "name": e.name,
+        "arguments": [
+            [a.name, a.kind, _term_json(a.of) if isinstance(a.of, Node) else list(a.of)]
+            for a in e.arguments
+        ],
+        "tiles": dict(e.tiles),
+        "group": e.group,
+        "whole": e.whole,
+        "splits": [asdict(s) for s in e.splits],
+        "ragged": list(e.ragged),
+        "boxes": dict(e.boxes),
+        "described": e.described,
+    }
+
+
+def _entry(data: Mapping[str, Any]) -> Entry:
+    splits = tuple(Split(**s) for s in data["splits"])
+    by_place = {s.place: s for s in splits}
+    return Entry(
+        data["name"],
+        tuple(_argument(*a) for a in data["arguments"]),
+        dict(data["tiles"]),
+        tuple(data["group"]),
+        tuple(data["whole"]),
+        splits,
+        {place: by_place[place] for place in data["ragged"]},
+        {tensor: tuple(axes) for tensor, axes in data["boxes"].items()},
+        int(data["described"]),
+    )
+
+
+def _argument(name: str, kind: ArgKind, of: Any) -> Argument:
+    if kind not in get_args(ArgKind):
+        raise ValueError(f"{kind!r} is no kind of argument")
+    return Argument(name, kind, _term(of) if isinstance(of, dict) else tuple(of))
+
+
+def _term_json(n: Node) -> dict[str, Any]:
+    """An expression of sizes and scalars; it has no axes."""
+    return {"op": n.op, "args": [_term_json(a) for a in n.args], "params": n.params, "kind": n.kind}
+
+
+def _term(data: Any) -> Node:
+    found = cast("Mapping[str, Any]", data)
+    args = [_term(a) for a in found["args"]]
+    return node(found["op"], args, found["params"], (), found["kind"])

@@ -1,0 +1,97 @@
+"""The diagrams of the functions in this room, built from the arguments of a call."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import napkin as nk
+from napkin.diagram.diagram import Diagram
+
+Parameters = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[bool, ...]]
+"""kernel_size, stride, dilation and is_causal, each for every axis of tokens."""
+
+
+def attention_diagram(
+    signature: str, masked: bool, causal: bool, cross: bool, scaled: bool
+) -> Diagram:
+    """Attention of arrays with these axes.
+
+    Args:
+        signature: of queries [.. q d], keys [.. x d], values [.. x e], a mask or a bias if there is
+            one, and the output; axes that an array is broadcast over are left out of it.
+        masked: whether there is a mask of booleans, rather than a bias or nothing.
+        causal: query i sees keys 0..i.
+        cross: whether queries and keys may differ in number.
+        scaled: whether the scale is given at the call, rather than d ** -0.5.
+    """
+
+    def attend(arrays: Sequence[nk.Array], scale: Any) -> nk.Array:
+        scores = nk.contract(*arrays[:2], over="d") * scale
+        if masked:
+            scores = nk.where(arrays[3], scores, -math.inf)
+        elif len(arrays) > 3:
+            scores = scores + arrays[3]
+        at = nk.index("q") if cross else None
+        keys = nk.causal("q", "x", at=at) if causal else None
+        return nk.contract(nk.softmax(scores, over="x", keys=keys), arrays[2], over="x")
+
+    names = ["query", "key", "value", "attn_mask"]
+    return scaled_diagram("attention", signature, names, attend, scaled)
+
+
+def neighborhood_diagram(signature: str, window: Parameters, scaled: bool, lse: bool) -> Diagram:
+    """Neighborhood attention of arrays with these axes.
+
+    Args:
+        signature: of queries [.. q0 .. d], keys [.. x0 .. d], values [.. x0 .. e], extra keys
+            [.. a d] and extra values [.. a e] if there are any, and the outputs.
+        window: the parameters of every axis of tokens.
+        scaled: whether the scale is given at the call, rather than d ** -0.5.
+        lse: whether the log-sum-exp of the scores is an output, too.
+    """
+    queries, over = (" ".join(f"{a}{i}" for i in range(len(window[0]))) for a in "qx")
+    keys = nk.neighborhood(*window, queries=queries, keys=over)
+
+    def attend(arrays: Sequence[nk.Array], scale: Any) -> Any:
+        query, key, value, *extra = arrays
+        scores = [nk.contract(query, key, over="d") * scale]
+        values, axes, sets = [value], [over], [keys]
+        if extra:
+            scores.append(nk.contract(query, extra[0], over="d") * scale)
+            values, axes, sets = [value, extra[1]], [over, "a"], [keys, None]
+        weights = nk.softmax(scores, over=axes, keys=sets)
+        parts = [nk.contract(*p, over=a) for *p, a in zip(weights, values, axes, strict=True)]
+        out = parts[0] + parts[1] if extra else parts[0]
+        if not lse:
+            return out
+        return out, nk.cast(nk.reduce(scores, "logsumexp", over=axes, keys=sets), "fp32")
+
+    names = ["query", "key", "value", "additional_keys", "additional_values"]
+    return scaled_diagram("neighborhood_attention", signature, names, attend, scaled)
+
+
+def scaled_diagram(
+    name: str,
+    signature: str,
+    names: Sequence[str],
+    attend: Callable[[Sequence[nk.Array], Any], Any],
+    scaled: bool,
+) -> Diagram:
+    """The diagram of `attend(arrays, scale)`; its inputs have the first of these names.
+
+    Args:
+        scaled: whether the scale is a scalar of the diagram, rather than d ** -0.5.
+    """
+
+    def body(*arrays: nk.Array, scale: nk.Array | None = None) -> Any:
+        return attend(arrays, nk.size("d") ** -0.5 if scale is None else scale)
+
+    count = signature.partition("->")[0].count(",") + 1
+    own = [*names[:count], "scale"] if scaled else names[:count]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(n, kind) for n in own]
+    body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return nk.diagram(signature, name=name)(body)

@@ -1,0 +1,105 @@
+"""A diagram as a function on torch tensors: its recipes, and what is prepared from them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from napkin.cost.machines import Machine
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.fingerprint import fingerprint
+from napkin.diagram.keys.terms import query_axes, spec_of
+from napkin.errors import InputError
+from napkin.plan.recipe import Recipe
+from napkin.torch import cache
+from napkin.torch.machines import machine_of
+from napkin.torch.prepared import Prepared, prepare
+from napkin.torch.storage import output_type, plan_type
+
+_DERIVING = threading.Lock()
+
+
+class Function:
+    """A diagram on torch tensors.
+
+    Attributes:
+        diagram: what is computed.
+        key: the name by which graphs call it, the same in every process.
+    """
+
+    def __init__(self, diagram: Diagram, key: str = "") -> None:
+        self.diagram = diagram
+        self.print = fingerprint(diagram)
+        self.key = key or f"{diagram.name}:{cache.digest(self.print)}"
+        self._recipes: dict[tuple[object, ...], Recipe] = {}
+
+    def prepare(
+        self,
+        arrays: Sequence[torch.Tensor],
+        scalars: Mapping[str, float],
+        shapes: Sequence[Sequence[int]] | None = None,
+    ) -> Prepared:
+        """What runs the diagram on tensors like these; see `napkin.torch.prepared.prepare`.
+
+        Raises:
+            InputError: the tensors or scalars do not fit the diagram.
+            Refusal: no kernel fits the machine.
+        """
+        diagram = self.diagram
+        dtype = plan_type(diagram, arrays)
+        sizes = diagram.sizes_of([tuple(a.shape) for a in arrays])
+        values = diagram.check_scalars(scalars)
+        if not arrays:
+            raise InputError(f"{diagram.name} takes no tensor, so there is no device to run it on")
+        recipe = self.recipe(sizes, dtype, machine_of(arrays[0].device))
+        return prepare(diagram, recipe, arrays, sizes, values, dtype, shapes)
+
+    def recipe(self, sizes: Mapping[str, int], dtype: str, machine: Machine) -> Recipe:
+        """The recipe for the class of these sizes: from this process, from disk, or derived."""
+        known = tuple(size_class(self.diagram, sizes).items())
+        key = known, dtype, machine
+        if key not in self._recipes:
+            with _DERIVING:
+                name = cache.digest(self.print, repr(known), dtype, repr(machine))
+                found = cache.load(name)
+                if found is None:
+                    from napkin.plan.derive import derive
+
+                    found = derive(self.diagram, machine, dict(known), dtype).recipe
+                    cache.save(name, found)
+                self._recipes[key] = found
+        return self._recipes[key]
+
+    def results(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Empty tensors like the outputs, for a graph that is being captured."""
+        sizes: dict[str, Any] = {}
+        for t, n in zip(arrays, self.diagram.inputs, strict=True):
+            sizes |= zip(n.axes, t.shape, strict=True)
+        sizes |= {axis: count for axis, (count, _) in self.diagram.slots.items()}
+        dtype = plan_type(self.diagram, arrays)
+        return [
+            arrays[0].new_empty([sizes[a] for a in o.axes], dtype=output_type(o, dtype))
+            for o in self.diagram.outputs
+        ]
+
+
+def size_class(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that a plan is derived for, in place of these; its kernels serve both.
+
+    The next power of two: tiles are powers of two, so an axis that is held whole has the same tile.
+    The axes of a key set over several keep their sizes, which say what shape of box wastes least,
+    and so do those of slots, which the window gives.
+    """
+    kept = set(diagram.slots)
+    for n in diagram.key_sets:
+        keys = spec_of(n).keys
+        kept |= {*keys, *query_axes(n)} if len(keys) > 1 else set()
+    same = diagram.same_size
+    roots = {same.get(a, a) for a in kept}
+    return {
+        a: max(n, 1) if same.get(a, a) in roots else 1 << max(n - 1, 0).bit_length()
+        for a, n in sizes.items()
+    }

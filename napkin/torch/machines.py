@@ -1,0 +1,46 @@
+"""Which machine file a torch device is planned for."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import lru_cache
+
+import torch
+
+from napkin.cost.machines import Machine, machine, machines
+
+ON_CPU = "h100"
+"""The machine whose plans CPU tensors run, through the interpreter."""
+
+
+@lru_cache(maxsize=64)
+def machine_of(device: torch.device) -> Machine:
+    """The machine of a device: `$NAPKIN_MACHINE`, or the shipped one of its name, or the nearest by
+    compute capability whose groups have no more shared memory than the device gives one."""
+    if chosen := os.environ.get("NAPKIN_MACHINE"):
+        return machine(chosen)
+    if device.type == "cpu":
+        return machine(ON_CPU)
+    facts = torch.cuda.get_device_properties(device)
+    return nearest(facts.name, 10 * facts.major + facts.minor, facts.shared_memory_per_block_optin)
+
+
+def nearest(name: str, capability: int, shared: int) -> Machine:
+    """The shipped machine for a GPU with this name, compute capability (90 for 9.0) and bytes of
+    shared memory for one group; warns where it goes by another name."""
+    plain = name.lower().replace(" ", "").replace("-", "")
+    for known in machines():
+        if known in plain:
+            return machine(known)
+    every = [machine(m) for m in machines()]
+    fitting = [m for m in every if m.shared_per_block <= shared] or every
+    found = min(fitting, key=lambda m: (abs(m.capability - capability), m.capability > capability))
+    warnings.warn(
+        f"napkin has no machine file for {name} (compute capability {capability / 10}); kernels "
+        f"are planned for {found.title}. For better tiles, write a machine file like "
+        f"napkin/machines/{found.name}.toml and set NAPKIN_MACHINE to its path",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return found

@@ -1,0 +1,261 @@
+"""Neighborhood attention with NATTEN's names, layout and meaning, over one axis to three."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from napkin.diagram.keys.neighbors import PerAxis, PerAxisFlag, windows
+from napkin.errors import InputError
+from napkin.torch.diagrams import Parameters
+from napkin.torch.ops import built, captured, graph_call, remember
+from napkin.torch.prepared import Prepared, facts
+
+RANK = 5
+"""Axes of a tensor that descriptors serve; a batch of one is left out to stay within."""
+
+_PERFORMANCE = frozenset({
+    "attention_kwargs", "backend", "q_tile_shape", "kv_tile_shape", "backward_q_tile_shape",
+    "backward_kv_tile_shape", "backward_kv_splits", "backward_use_pt_reduction",
+    "run_persistent_kernel", "kernel_schedule", "torch_compile",
+})  # fmt: skip
+"""What NATTEN's functions take to choose among its kernels."""
+
+_WARM: dict[Any, Prepared] = {}
+
+
+def na1d(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    kernel_size: PerAxis,
+    stride: PerAxis = 1,
+    dilation: PerAxis = 1,
+    is_causal: PerAxisFlag | None = False,
+    scale: float | None = None,
+    additional_keys: torch.Tensor | None = None,
+    additional_values: torch.Tensor | None = None,
+    return_lse: bool = False,
+    **performance: Any,
+) -> Any:
+    """Neighborhood attention along one axis: every query sees the `kernel_size` keys around it.
+
+    The window of a query near an end is shifted until it lies inside. Any strides of the tensors
+    will do, and nothing is copied. Query heads may be a multiple h * r of the heads of keys; head i
+    then reads head i // r.
+
+    Args:
+        query: [B, X, heads, D].
+        key: [B, X, heads, D].
+        value: [B, X, heads, E].
+        kernel_size: keys that a query sees, at least 1; a number, or one for every axis.
+        stride: queries that share a window, from 1 to kernel_size.
+        dilation: how far apart the keys of a window lie; kernel_size * dilation is at most X.
+        is_causal: a query sees itself and keys before it, kernel_size in all.
+        scale: of the scores; D ** -0.5 by default.
+        additional_keys: [B, N, heads, D], seen by every query beside its window.
+        additional_values: [B, N, heads, E].
+        return_lse: give the log-sum-exp of every query's scaled scores, too.
+        performance: what chooses among NATTEN's own kernels, such as backend; it has no effect.
+
+    Returns:
+        [B, X, heads, E] of the query's type; with `return_lse` also [B, X, heads] in float32.
+
+    Raises:
+        InputError: a parameter is out of range, tensors disagree, or one requires gradients.
+    """
+    return _attend(
+        1, query, key, value, kernel_size, stride, dilation, is_causal, scale,
+        additional_keys, additional_values, return_lse, performance,
+    )  # fmt: skip
+
+
+def na2d(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    kernel_size: PerAxis,
+    stride: PerAxis = 1,
+    dilation: PerAxis = 1,
+    is_causal: PerAxisFlag | None = False,
+    scale: float | None = None,
+    additional_keys: torch.Tensor | None = None,
+    additional_values: torch.Tensor | None = None,
+    return_lse: bool = False,
+    **performance: Any,
+) -> Any:
+    """Neighborhood attention over a plane; see `na1d`, with [B, X, Y, heads, D] for [B, X, heads,
+    D], and a window that is a rectangle."""
+    return _attend(
+        2, query, key, value, kernel_size, stride, dilation, is_causal, scale,
+        additional_keys, additional_values, return_lse, performance,
+    )  # fmt: skip
+
+
+def na3d(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    kernel_size: PerAxis,
+    stride: PerAxis = 1,
+    dilation: PerAxis = 1,
+    is_causal: PerAxisFlag | None = False,
+    scale: float | None = None,
+    additional_keys: torch.Tensor | None = None,
+    additional_values: torch.Tensor | None = None,
+    return_lse: bool = False,
+    **performance: Any,
+) -> Any:
+    """Neighborhood attention over a volume, such as video; see `na1d`, with [B, X, Y, Z, heads, D]
+    for [B, X, heads, D], and a window that is a cuboid."""
+    return _attend(
+        3, query, key, value, kernel_size, stride, dilation, is_causal, scale,
+        additional_keys, additional_values, return_lse, performance,
+    )  # fmt: skip
+
+
+def checked(
+    dims: int, kernel_size: PerAxis, stride: PerAxis, dilation: PerAxis, is_causal: PerAxisFlag
+) -> Parameters:
+    """The parameters of every axis.
+
+    Raises:
+        InputError: one is out of range, or has a number of axes other than `dims`.
+    """
+    found = windows(kernel_size, stride, dilation, is_causal, dims, f"na{dims}d")
+    return (
+        tuple(w.kernel_size for w in found),
+        tuple(w.stride for w in found),
+        tuple(w.dilation for w in found),
+        tuple(w.is_causal for w in found),
+    )
+
+
+def _attend(
+    dims: int,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    kernel_size: PerAxis,
+    stride: PerAxis,
+    dilation: PerAxis,
+    is_causal: PerAxisFlag | None,
+    scale: float | None,
+    keys: torch.Tensor | None,
+    values: torch.Tensor | None,
+    lse: bool,
+    performance: dict[str, Any],
+) -> Any:
+    name = f"na{dims}d"
+    for other in performance:
+        if other not in _PERFORMANCE:
+            raise TypeError(f"{name}() got an unexpected keyword argument {other!r}")
+    if (keys is None) != (values is None):
+        raise InputError(f"{name}: additional_keys and additional_values come together or not")
+    tensors = [query, key, value] if keys is None or values is None else [
+        query, key, value, keys, values,
+    ]  # fmt: skip
+    if captured(name, tensors):
+        parameters = checked(dims, kernel_size, stride, dilation, is_causal or False)
+        arguments, views, shapes = _arranged(name, tensors, parameters, scale is not None, lse)
+        scalars = [] if scale is None else [scale]
+        found = graph_call("neighborhood", arguments, views, scalars)
+        out = [t.reshape(shape) for t, shape in zip(found, shapes, strict=True)]
+        return tuple(out) if lse else out[0]
+    known = (dims, _plain(kernel_size), _plain(stride), _plain(dilation), _plain(is_causal))
+    known = (known, scale, lse, *map(facts, tensors))
+    found = _WARM.get(known)
+    if found is None:
+        parameters = checked(dims, kernel_size, stride, dilation, is_causal or False)
+        arguments, views, shapes = _arranged(name, tensors, parameters, scale is not None, lse)
+        scalars = {} if scale is None else {"scale": scale}
+        made = built("neighborhood", *arguments)
+        found = remember(_WARM, known, made.prepare(views, scalars, shapes))
+    out = found(tensors)
+    return tuple(out) if lse else out[0]
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Arranged = tuple[tuple[Any, ...], list[torch.Tensor], list[list[int]]]
+"""Arguments of the builder, tensors as its diagram takes them, shapes of the outputs."""
+
+
+def _arranged(
+    name: str, tensors: Sequence[torch.Tensor], window: Parameters, scaled: bool, lse: bool
+) -> Arranged:
+    dims = len(window[0])
+    _check(name, tensors, window)
+    query, key, value = tensors[:3]
+    batch, heads = query.shape[0], query.shape[-2]
+    theirs = key.shape[-2]
+    shared = heads != theirs
+    views = list(tensors)
+    if shared:
+        views[0] = query.unflatten(-2, (theirs, heads // theirs))
+    drop = batch == 1 and key.dim() > RANK
+    if drop:
+        views = [t.select(0, 0) for t in views]
+    front = "" if drop else "b "
+    ours, own = ("g r", "g") if shared else ("h", "h")
+    queries, over = (" ".join(f"{a}{i}" for i in range(dims)) for a in "qx")
+    wide = "d" if value.shape[-1] == query.shape[-1] else "e"
+    parts = [f"{front}{queries} {ours} d", f"{front}{over} {own} d", f"{front}{over} {own} {wide}"]
+    if len(tensors) > 3:
+        parts += [f"{front}a {own} d", f"{front}a {own} {wide}"]
+    results = [f"{front}{queries} {ours} {wide}"] + [f"{front}{queries} {ours}"] * lse
+    shape = [*query.shape[:-1], value.shape[-1]]
+    shapes = [shape, shape[:-1]] if lse else [shape]
+    return (f"{', '.join(parts)} -> {', '.join(results)}", window, scaled, lse), views, shapes
+
+
+def _check(name: str, tensors: Sequence[torch.Tensor], window: Parameters) -> None:
+    """Check that tensors and window fit together.
+
+    Raises:
+        InputError: they do not.
+    """
+    dims = len(window[0])
+    query, key, value = tensors[:3]
+    layout = " ".join("XYZ"[:dims])
+    for what, t in (("query", query), ("key", key), ("value", value)):
+        if t.dim() != dims + 3:
+            raise InputError(
+                f"{name}: {what} has shape {tuple(t.shape)}; the layout is [B {layout} heads D]"
+            )
+    if key.shape[:-2] != query.shape[:-2] or value.shape[:-1] != key.shape[:-1]:
+        raise InputError(
+            f"{name}: query has shape {tuple(query.shape)}, key {tuple(key.shape)} and value "
+            f"{tuple(value.shape)}; all three lie on one layout of tokens, [B {layout}]"
+        )
+    if key.shape[-1] != query.shape[-1]:
+        raise InputError(
+            f"{name}: query has D={query.shape[-1]}, but key has D={key.shape[-1]}; scores need one"
+        )
+    heads, theirs = query.shape[-2], key.shape[-2]
+    if heads != theirs and (theirs == 0 or heads % theirs):
+        raise InputError(
+            f"{name}: {heads} heads of queries cannot share {theirs} heads of keys; the second "
+            "must divide the first"
+        )
+    for axis in range(dims):
+        size, k, d = query.shape[1 + axis], window[0][axis], window[2][axis]
+        if k * d > size:
+            what = f"kernel_size {k}" if d == 1 else f"kernel_size {k} with dilation {d}"
+            raise InputError(
+                f"{name}: {what} spans {k * d} tokens, but axis {'XYZ'[axis]} has {size}; "
+                f"kernel_size * dilation may be at most {size} there"
+            )
+    for what, t, like in zip(
+        ("additional_keys", "additional_values"), tensors[3:], (key, value), strict=False
+    ):
+        wanted = (like.shape[0], tensors[3].shape[1] if t.dim() == 4 else 0, *like.shape[-2:])
+        if tuple(t.shape) != wanted:
+            raise InputError(
+                f"{name}: {what} has shape {tuple(t.shape)}; it needs [B N heads D] with "
+                f"B={like.shape[0]}, heads={like.shape[-2]}, D={like.shape[-1]}, and one N for both"
+            )

@@ -1,0 +1,276 @@
+"""Launches worked out once for tensors of one kind, then made again with nothing left to decide."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from napkin.diagram.diagram import Diagram
+from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES
+from napkin.plan.recipe import Recipe, Step
+from napkin.torch.cache import module_of
+from napkin.torch.storage import DTYPES, input_types
+
+Prepared = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+"""Computes the outputs from tensors of which `facts` are those that it was prepared for."""
+
+
+def facts(t: torch.Tensor) -> tuple[Any, ...]:
+    """All of a tensor that its launches depend on."""
+    if t.layout is not torch.strided:
+        return (t.layout,)
+    return t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % ROW_BYTES, t.is_neg()
+
+
+def prepare(
+    diagram: Diagram,
+    recipe: Recipe,
+    arrays: Sequence[torch.Tensor],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+    dtype: str,
+    shapes: Sequence[Sequence[int]] | None = None,
+) -> Prepared:
+    """What runs a recipe on tensors like `arrays`: on their GPU, or through the interpreter.
+
+    The tensors that it is called with may be those that `arrays` are views of, as long as the first
+    element is the same: shapes and strides are taken from `arrays`.
+
+    Args:
+        sizes: of the diagram's axes.
+        shapes: those of the outputs, where they are not the diagram's; as many values each.
+    """
+    views = [_View(a, t) for a, t in zip(arrays, input_types(diagram, dtype), strict=True)]
+    sizes = recipe.full(sizes)
+    made = {t.name: tuple(sizes[a] for a in t.axes) for t in recipe.stored}
+    shown = dict(made)
+    if shapes is not None:
+        shown |= {t: tuple(s) for t, s in zip(recipe.results, shapes, strict=True)}
+    if interpreted(arrays[0].device):
+        return _Interpreted(
+            diagram, recipe, views, sizes, scalars, [shown[t] for t in recipe.results]
+        )
+    names = [str(n.params[0]) for n in diagram.inputs]
+    seen = [v.of(a) for v, a in zip(views, arrays, strict=True)]
+    own = {t: (list(a.shape), list(a.stride())) for t, a in zip(names, seen, strict=True)}
+    own |= {t: (list(shape), _row_major(shape)) for t, shape in made.items()}
+    device = arrays[0].device
+    aligned = all(a.data_ptr() % ROW_BYTES == 0 for a in seen)
+    aligned = aligned and torch.cuda.get_device_capability(device)[0] * 10 >= MIN_CAPABILITY
+    module = module_of(recipe.source)
+    found = [_launch(s, module, own, sizes, scalars, aligned) for s in recipe.steps]
+    place = {t: i for i, t in enumerate(own)}
+    return OnCuda(
+        device,
+        [(i, v) for i, v in enumerate(views) if v.converts],
+        [(shown[t.name], DTYPES[t.dtype]) for t in recipe.stored],
+        [x for x in found if x is not None],
+        [place[t] for t in recipe.results],
+    )
+
+
+def interpreted(device: torch.device) -> bool:
+    """Whether a device has no kernels of its own."""
+    return device.type == "cpu"
+
+
+class _View:
+    """How a diagram sees a tensor: under which shape and strides, and as which type."""
+
+    def __init__(self, given: torch.Tensor, dtype: torch.dtype) -> None:
+        self.shape, self.strides, self.dtype = given.shape, given.stride(), dtype
+        self.converts = given.dtype != dtype
+
+    def of(self, t: torch.Tensor) -> torch.Tensor:
+        """The view of a tensor with the same first element."""
+        return t.detach().as_strided(self.shape, self.strides).to(self.dtype)
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """One launch.
+
+    Attributes:
+        function: the kernel with its grid.
+        arguments: those of run time, with None where a tensor goes.
+        holes: these places, the tensor that goes there, and its descriptor, without the tensor,
+            if it has one.
+        named: compile-time arguments and settings.
+    """
+
+    function: Callable[..., Any]
+    arguments: list[Any]
+    holes: list[tuple[int, int, TensorDescriptor | None]]
+    named: Mapping[str, Any]
+
+    def bound(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """The arguments with these tensors."""
+        arguments = self.arguments.copy()
+        for at, which, descriptor in self.holes:
+            t = tensors[which]
+            arguments[at] = t if descriptor is None else _on(descriptor, t)
+        return arguments
+
+
+def _launch(
+    step: Step,
+    module: Any,
+    own: Mapping[str, tuple[list[int], list[int]]],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+    aligned: bool,
+) -> _Launch | None:
+    """One launch of a recipe on tensors with these shapes and strides; None where it is empty."""
+    for axis in step.entry.whole:
+        assert sizes[axis] <= step.entry.tiles[axis], f"{axis} is held whole"
+    call = step.launch(sizes, scalars, {t: strides for t, (_, strides) in own.items()}, aligned)
+    if not call.grid:
+        return None
+    place = {t: i for i, t in enumerate(own)}
+    arguments: list[Any] = []
+    holes: list[tuple[int, int, TensorDescriptor | None]] = []
+    for a in call.order:
+        if a in call.tensors:
+            t = step.tensor(a, call)
+            box = _described(*own[t], call.boxes[a]) if a in call.boxes else None
+            holes.append((len(arguments), place[t], box))
+        arguments.append(call.scalars.get(a))
+    named = {**call.constexprs, "num_warps": step.warps, "num_stages": step.stages}
+    return _Launch(getattr(module, step.entry.name)[(call.grid,)], arguments, holes, named)
+
+
+def _described(shape: list[int], strides: list[int], box: Sequence[int]) -> TensorDescriptor:
+    """A descriptor without a tensor; its shape, strides and box are checked."""
+    some = torch.empty(ROW_BYTES, dtype=torch.float16)
+    found = TensorDescriptor(some, shape, strides, list(box))
+    found.base = None
+    return found
+
+
+def _on(descriptor: TensorDescriptor, t: torch.Tensor) -> TensorDescriptor:
+    """A checked descriptor on another tensor, without checking it anew."""
+    made = object.__new__(TensorDescriptor)
+    made.__dict__.update(descriptor.__dict__, base=t)
+    return made
+
+
+@dataclass(frozen=True)
+class OnCuda:
+    """Launches on the current stream of a device.
+
+    Attributes:
+        converted: the inputs that are first brought to a storage type, by their place.
+        stored: shapes and types of what kernels write.
+        results: the places of the outputs among the inputs and what is written.
+    """
+
+    device: torch.device
+    converted: Sequence[tuple[int, _View]]
+    stored: Sequence[tuple[Sequence[int], torch.dtype]]
+    launches: Sequence[_Launch]
+    results: Sequence[int]
+
+    def __call__(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if torch.cuda.current_device() == self.device.index:
+            return self._run(arrays)
+        with torch.cuda.device(self.device):
+            return self._run(arrays)
+
+    def _run(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        tensors = self.tensors(arrays)
+        for launch in self.launches:
+            launch.function(*launch.bound(tensors), **launch.named)
+        return [tensors[i] for i in self.results]
+
+    def again(self, arrays: Sequence[torch.Tensor]) -> Callable[[], None]:
+        """A function that launches on these tensors, into the same outputs each time."""
+        calls = self.calls(arrays)
+
+        def launch() -> None:
+            with torch.cuda.device(self.device):
+                for call in calls:
+                    call()
+
+        return launch
+
+    def calls(self, arrays: Sequence[torch.Tensor]) -> list[Callable[[], Any]]:
+        """Triton's launches on these tensors, for the device that is current."""
+        return self.on(self.tensors(arrays))
+
+    def on(self, tensors: Sequence[torch.Tensor]) -> list[Callable[[], Any]]:
+        """Triton's launches on all of their tensors, as `tensors` makes them."""
+        return [partial(x.function, *x.bound(tensors), **x.named) for x in self.launches]
+
+    def tensors(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The inputs, and room for all that kernels write."""
+        out, device = list(arrays), self.device
+        for i, view in self.converted:
+            out[i] = view.of(out[i])
+        for shape, dtype in self.stored:
+            out.append(torch.empty(shape, dtype=dtype, device=device))
+        return out
+
+
+@dataclass(frozen=True)
+class _Interpreted:
+    """Runs the kernels in Triton's interpreter, on copies of the tensors."""
+
+    diagram: Diagram
+    recipe: Recipe
+    views: Sequence[_View]
+    sizes: Mapping[str, int]
+    scalars: Mapping[str, float]
+    shapes: Sequence[Sequence[int]]
+
+    def __call__(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        from napkin.check.arrays import to_device
+        from napkin.check.running import SPELLING, run_recipe
+
+        _warn_once()
+        given = [
+            t.detach().as_strided(v.shape, v.strides)
+            for v, t in zip(self.views, arrays, strict=True)
+        ]
+        spelt = {t: SPELLING[name] for name, t in DTYPES.items()}
+        inputs = {
+            str(n.params[0]): to_device(numbers, spelt[v.dtype])
+            for n, v, numbers in zip(
+                self.diagram.inputs, self.views, self.diagram.read(given), strict=True
+            )
+        }
+        ran = run_recipe(self.recipe, inputs, self.sizes, self.scalars)
+        dtype = {t.name: DTYPES[t.dtype] for t in self.recipe.stored}
+        return [
+            torch.from_numpy(ran.tensors[t].to_float64()).to(dtype[t]).reshape(tuple(shape))
+            for t, shape in zip(self.recipe.results, self.shapes, strict=True)
+        ]
+
+
+_warned = False
+
+
+def _warn_once() -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            "napkin runs tensors on the CPU through Triton's interpreter, which is slow: it is for "
+            "trying things out. Move them to a CUDA device to run kernels",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _row_major(shape: Sequence[int]) -> list[int]:
+    out: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        out.insert(0, step)
+        step *= max(n, 1)
+    return out

@@ -1,0 +1,76 @@
+"""Storage types: those of plans and of torch, and which tensors a plan takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from napkin.diagram.diagram import Diagram, Output
+from napkin.diagram.sizes import check_count
+from napkin.diagram.storage import storage_type
+from napkin.errors import InputError
+
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+    "int32": torch.int32,
+    "bool": torch.bool,
+}
+"""Storage types by the names that plans give them."""
+
+REAL = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+"""Storage types of real tensors."""
+
+
+def input_types(diagram: Diagram, dtype: str) -> list[torch.dtype]:
+    """The types in which kernels read the inputs of a plan with the storage type `dtype`."""
+    return [DTYPES[{"real": dtype, "int": "int32", "bool": "bool"}[n.kind]] for n in diagram.inputs]
+
+
+def output_type(output: Output, dtype: str) -> torch.dtype:
+    """The type in which a plan with the storage type `dtype` stores an output."""
+    return DTYPES[storage_type(output.node, dtype)]
+
+
+def plan_type(diagram: Diagram, arrays: Sequence[Any]) -> str:
+    """The storage type of the plan for these inputs: that of the real ones.
+
+    Raises:
+        InputError: they are no dense tensors on one device that runs kernels, or of types that no
+            plan stores.
+    """
+    check_count(diagram, arrays)
+    found: dict[torch.dtype, str] = {}
+    devices: dict[torch.device, str] = {}
+    for t, n in zip(arrays, diagram.inputs, strict=True):
+        where = f"{diagram.name}: {n.params[0]}"
+        if not isinstance(t, torch.Tensor):
+            raise InputError(f"{where} is a {type(t).__name__}, not a torch tensor")
+        if t.layout != torch.strided:
+            raise InputError(f"{where} is {t.layout}; give it as .to_dense()")
+        if t.is_neg():
+            raise InputError(f"{where} is negated when it is read; give it as .resolve_neg()")
+        if t.device.type not in {"cuda", "cpu"}:
+            raise InputError(f"{where} is on {t.device}; kernels run on CUDA devices")
+        devices.setdefault(t.device, str(n.params[0]))
+        if n.kind == "real":
+            if t.dtype not in REAL:
+                raise InputError(
+                    f"{where} is {t.dtype}; kernels take torch.bfloat16, torch.float16 and "
+                    "torch.float32, so convert it with .to(...)"
+                )
+            found.setdefault(t.dtype, str(n.params[0]))
+        elif n.kind == "int" and (t.is_floating_point() or t.is_complex()):
+            raise InputError(f"{where} holds whole numbers, but is {t.dtype}")
+    if len(found) > 1:
+        raise InputError(f"{diagram.name}: {_said(found)}; convert them to one type with .to(...)")
+    if len(devices) > 1:
+        raise InputError(f"{diagram.name}: {_said(devices, 'on ')}; move them to one device")
+    return REAL[next(iter(found))] if found else "fp32"
+
+
+def _said(table: dict[Any, str], on: str = "") -> str:
+    return ", ".join(f"{name} is {on}{value}" for value, name in table.items())

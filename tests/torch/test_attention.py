@@ -1,0 +1,100 @@
+"""`attention` against torch's own, in float64 on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from napkin.torch import attention
+
+
+def wide(t: Any) -> Any:
+    """A tensor of floats in float64; anything else as it is."""
+    return t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t
+
+
+def agrees(*arrays: Any, tolerance: float = 2e-6, **how: Any) -> Any:
+    """What `attention` gives, after it was compared with torch in float64."""
+    found = attention(*arrays, **how)
+    wanted = scaled_dot_product_attention(
+        *map(wide, arrays), **{name: wide(value) for name, value in how.items()}
+    )
+    assert found.dtype == arrays[0].dtype
+    assert found.shape == wanted.shape
+    assert found.is_contiguous()
+    torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance)
+    return found
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape)
+
+
+def test_heads_first_at_sizes_that_divide_no_tile() -> None:
+    agrees(draw(2, 3, 37, 16), draw(2, 3, 45, 16), draw(2, 3, 45, 16))
+
+
+def test_values_wider_than_keys_and_a_scale() -> None:
+    agrees(draw(2, 3, 21, 16), draw(2, 3, 30, 16), draw(2, 3, 30, 24), scale=0.4)
+
+
+def test_causal_and_causal_of_other_lengths() -> None:
+    q, k = draw(1, 2, 41, 16), draw(1, 2, 41, 16)
+    agrees(q, k, k, is_causal=True)
+    for length in (23, 60):
+        other = draw(1, 2, length, 16)
+        agrees(q, other, other, is_causal=True)
+
+
+def test_grouped_heads() -> None:
+    k = draw(2, 2, 33, 16)
+    agrees(draw(2, 6, 20, 16), k, k, enable_gqa=True)
+    one = draw(2, 1, 33, 16)
+    agrees(draw(2, 6, 20, 16), one, one, enable_gqa=True)
+
+
+@pytest.mark.parametrize("shape", [(20, 33), (2, 1, 20, 33), (2, 1, 1, 33), (6, 20, 1)])
+def test_masks_are_broadcast(shape: tuple[int, ...]) -> None:
+    q, k = draw(2, 6, 20, 16), draw(2, 6, 33, 16)
+    mask = torch.rand(shape) > 0.3
+    found = attention(q, k, k, attn_mask=mask)
+    seen = mask.expand(2, 6, 20, 33).any(-1)
+    wanted = scaled_dot_product_attention(wide(q), wide(k), wide(k), attn_mask=mask)
+    torch.testing.assert_close(found[seen], wanted[seen].float(), rtol=2e-6, atol=2e-6)
+    assert not found[~seen].any()  # a query that sees nothing
+
+
+def test_a_bias_for_every_head_of_grouped_queries() -> None:
+    k = draw(2, 2, 33, 16)
+    agrees(draw(2, 4, 20, 16), k, k, attn_mask=draw(4, 20, 33), enable_gqa=True)
+    agrees(draw(2, 4, 20, 16), k, k, attn_mask=draw(2, 1, 20, 33), enable_gqa=True)
+
+
+def test_tensors_without_heads_or_with_a_batch_of_keys_in_common() -> None:
+    agrees(draw(21, 16), draw(30, 16), draw(30, 16))
+    q, k = draw(3, 2, 21, 16), draw(1, 2, 30, 16)
+    found = attention(q, k, k)
+    torch.testing.assert_close(found, attention(q, k.expand(3, 2, 30, 16), k.expand(3, -1, -1, -1)))
+
+
+def test_any_strides() -> None:
+    packed = draw(2, 29, 3, 4, 16)  # as one linear map gives queries, keys and values
+    q, k, v = (t.transpose(1, 2) for t in packed.unbind(2))
+    assert not q.is_contiguous()
+    agrees(q, k, v)
+    agrees(draw(2, 4, 16, 29).mT, k, v[:, :, :, ::2])
+
+
+def test_half_precision() -> None:
+    q, k = draw(1, 2, 40, 32).bfloat16(), draw(1, 2, 50, 32).bfloat16()
+    agrees(q, k, k, tolerance=2e-2)
+    agrees(q.half(), k.half(), k.half(), tolerance=2e-3)
+
+
+def test_nothing_to_attend_to() -> None:
+    q, none = draw(1, 2, 5, 16), draw(1, 2, 0, 16)
+    assert not attention(q, none, none).any()
+    assert attention(q[:, :, :0], q, q).shape == (1, 2, 0, 16)

@@ -1,0 +1,167 @@
+"""What is kept on disk: found again by other processes, safe with several writers, not missed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import napkin as nk
+from napkin.cost.machines import machine
+from napkin.diagram.fingerprint import fingerprint
+from napkin.diagram.library import load, names
+from napkin.torch import cache
+from napkin.torch.function import Function, size_class
+from napkin.torch.ops import warm
+
+SCRIPT = """
+import os, pathlib, sys, time
+import torch
+import napkin as nk
+from napkin.torch.function import Function
+from napkin.torch.ops import warm
+
+@nk.diagram("n x -> n")
+def total(X, weight=2.0):
+    return nk.reduce(nk.exp(X) * weight, "sum", over="x")
+
+ready, others = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+(ready / str(os.getpid())).touch()
+while len(list(ready.iterdir())) < others:  # until all have imported what they need
+    time.sleep(0.001)
+x = torch.ones(5, 40)
+(found,) = warm(Function(total), [x], (3.0,))([x])
+print("sympy" in sys.modules)
+torch.testing.assert_close(found, torch.full((5,), 40 * 3 * 2.718281828))
+"""
+
+
+@nk.diagram("n x -> n")
+def total(X: Any) -> Any:
+    return nk.reduce(X * 2.0, "sum", over="x")
+
+
+def ran(folder: Path, ready: Path, others: int) -> subprocess.Popen[str]:
+    """A process that computes a sum, with its cache in `folder`, when others are ready, too."""
+    ready.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, str(ready), str(others)],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": ":".join(sys.path),
+            "NAPKIN_CACHE": str(folder),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    out, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error
+    return out.strip()
+
+
+def test_two_processes_at_once_and_one_after_them(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    both = [ran(folder, tmp_path / "ready", 2) for _ in range(2)]
+    assert [said(p) for p in both] == ["True", "True"]
+    assert [p.suffix for p in (folder / "recipes").iterdir()] == [".json"]
+    # Nothing is derived any more, so sympy is not needed.
+    assert said(ran(folder, tmp_path / "ready", 1)) == "False"
+
+
+def test_a_recipe_is_what_was_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path))
+    for name in ("rmsnorm_linear", "neighborhood_attention_1d"):
+        recipe = nk.derive(load(name), on="h100", dtype="bf16").recipe
+        cache.save("one", recipe)
+        again = cache.load("one")
+        assert again is not None
+        assert json.dumps(again.to_json()) == json.dumps(recipe.to_json())
+        sizes, scalars = load(name).sizes, load(name).check_scalars({})
+        axes = {t.name: t.axes for t in recipe.stored}
+        axes |= {str(n.params[0]): n.axes for n in load(name).inputs}
+        strides = {t: (64, 1)[-len(own) :] for t, own in axes.items()}
+        for step, same in zip(recipe.steps, again.steps, strict=True):
+            given = (recipe.full(sizes), scalars, strides)
+            assert step.launch(*given) == same.launch(*given)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"source": 1}', '{"source": "", "entries": [3]}'])
+def test_a_broken_file_is_no_recipe(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path))
+    function, x = Function(total), torch.ones(3, 20)
+    file = tmp_path / "recipes"
+    file.mkdir()
+    sizes = tuple(size_class(total, {"n": 3, "x": 20}).items())
+    name = cache.digest(function.print, repr(sizes), "fp32", repr(machine("h100")))
+    (file / f"{name}.json").write_text(text)
+    (found,) = warm(function, [x], ())([x])
+    assert torch.equal(found, torch.full((3,), 40.0))
+    assert cache.load(name) is not None  # and the file is whole again
+
+
+def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path / "file"))
+    x = torch.ones(3, 20)
+    (found,) = warm(Function(total), [x], ())([x])
+    assert torch.equal(found, torch.full((3,), 40.0))
+    assert cache.module_of("def nothing(): return 1\n").nothing() == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_where_the_folder_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAPKIN_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
+    assert cache.folder() == Path("/some/where/napkin")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/user")
+    assert cache.folder() == Path("/home/user/.cache/napkin")
+
+
+def test_names_tell_everything_apart() -> None:
+    assert cache.digest("ab", "c") != cache.digest("a", "bc")
+    prints = [fingerprint(load(n)) for n in names()]
+    assert len(set(prints)) == len(prints)
+
+    def window(k: int, at: float) -> nk.Diagram:
+        def f(X: nk.Array) -> nk.Array:
+            S = X + nk.index("q") * at
+            return nk.reduce(S, "sum", over="x", keys=nk.neighborhood(k))
+
+        return nk.diagram("q x -> q", name="f")(f)
+
+    assert fingerprint(window(3, 0.1)) == fingerprint(window(3, 0.1))
+    assert fingerprint(window(3, 0.1)) != fingerprint(window(4, 0.1))
+    # What a listing shows alike.
+    assert repr(window(3, 0.1)) == repr(window(3, 0.1 + 1e-12))
+    assert fingerprint(window(3, 0.1)) != fingerprint(window(3, 0.1 + 1e-12))
+
+
+def test_sizes_that_share_a_recipe() -> None:
+    line = load("neighborhood_attention_1d")
+    assert size_class(line, dict(q=300, x=300, d=48)) == dict(q=512, x=512, d=64)
+    assert size_class(line, dict(q=512, x=512, d=64)) == dict(q=512, x=512, d=64)
+    plane = load("neighborhood_attention_2d")
+    sizes = dict(q0=30, q1=80, d=48, x0=30, x1=80)
+    assert size_class(plane, sizes) == {**sizes, "d": 64}
+    assert size_class(load("softmax"), dict(n=0, x=5)) == dict(n=1, x=8)
+
+
+def test_one_recipe_serves_other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = Function(total)
+    for n, x in ((17, 33), (30, 60), (32, 64)):
+        given = torch.randn(n, x)
+        (found,) = warm(function, [given], ())([given])
+        torch.testing.assert_close(found, 2 * given.sum(1), rtol=1e-5, atol=1e-5)
+    assert len(function._recipes) == 1

@@ -1,0 +1,152 @@
+"""What is wrong with a call is said before anything runs: what, where, what to write instead."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import napkin as nk
+import napkin.torch as nkt
+
+Q, K = torch.zeros(1, 4, 8, 16), torch.zeros(1, 2, 9, 16)
+T = torch.zeros(1, 8, 4, 16)
+P = torch.zeros(1, 8, 6, 4, 16)
+
+
+@nk.diagram("n d, n:int -> n d")
+def shifted(X: Any, N: Any, eps: Any = 1.0) -> Any:
+    return X * N + eps
+
+
+CALLS = {
+    "dropout": (
+        lambda: nkt.attention(Q, Q, Q, dropout_p=0.1),
+        "attention: dropout_p=0.1; kernels drop nothing, so it must be 0",
+    ),
+    "causal and a mask": (
+        lambda: nkt.attention(Q, Q, Q, torch.ones(8, 8).bool(), is_causal=True),
+        "is_causal and attn_mask are both given; join the causal mask to attn_mask",
+    ),
+    "a type": (
+        lambda: nkt.attention(Q.double(), Q.double(), Q.double()),
+        "attention: query is torch.float64; kernels take torch.bfloat16, torch.float16 and "
+        "torch.float32, so convert it with .to(...)",
+    ),
+    "two types": (
+        lambda: nkt.attention(Q, Q.half(), Q),
+        "query is torch.float32, key is torch.float16; convert them to one type with .to(...)",
+    ),
+    "a bias of another type": (
+        lambda: nkt.attention(Q.half(), Q.half(), Q.half(), torch.zeros(8, 8)),
+        "attn_mask is torch.float32; give booleans, or a bias of the query's type with "
+        ".to(torch.float16)",
+    ),
+    "widths": (
+        lambda: nkt.attention(Q, Q[..., :8], Q),
+        "query has d=16, but key has d=8; the last axis of both must have one size",
+    ),
+    "lengths": (
+        lambda: nkt.attention(Q, K, K[:, :, :5], enable_gqa=True),
+        "key has 9 positions, but value has 5",
+    ),
+    "heads": (
+        lambda: nkt.attention(Q, K, K),
+        "attention: 4 heads of queries, but [2] of keys and values; for query heads that share "
+        "heads of keys write enable_gqa=True",
+    ),
+    "grouped heads": (
+        lambda: nkt.attention(Q[:, :3], K, K, enable_gqa=True),
+        "enable_gqa with 3 heads of queries and [2] of keys and values; these must be one number, "
+        "which divides the first",
+    ),
+    "a mask that does not fit": (
+        lambda: nkt.attention(Q, Q, Q, torch.ones(8, 9).bool()),
+        "attn_mask has shape (8, 9), with 9 where the others have 8",
+    ),
+    "no tensor": (
+        lambda: nkt.attention(np.zeros((1, 2, 8, 16)), Q, Q),
+        "attention takes torch tensors, not a ndarray",
+    ),
+    "gradients": (
+        lambda: nkt.attention(Q.clone().requires_grad_(), Q, Q),
+        "there is no backward pass yet; call it under torch.no_grad(), or on tensors that are "
+        "detached with .detach()",
+    ),
+    "a device": (
+        lambda: nkt.compile(shifted)(torch.zeros(3, 4, device="meta"), torch.zeros(3).int()),
+        "shifted: X is on meta; kernels run on CUDA devices",
+    ),
+    "a layout": (
+        lambda: nkt.compile(shifted)(torch.zeros(3, 4).to_sparse(), torch.zeros(3).int()),
+        "shifted: X is torch.sparse_coo; give it as .to_dense()",
+    ),
+    "a window that does not fit": (
+        lambda: nkt.na1d(T, T, T, kernel_size=3, dilation=3),
+        "na1d: kernel_size 3 with dilation 3 spans 9 tokens, but axis X has 8; "
+        "kernel_size * dilation may be at most 8 there",
+    ),
+    "a window that does not fit along one axis": (
+        lambda: nkt.na2d(P, P, P, kernel_size=(8, 7)),
+        "na2d: kernel_size 7 spans 7 tokens, but axis Y has 6",
+    ),
+    "a stride": (
+        lambda: nkt.na1d(T, T, T, kernel_size=3, stride=4),
+        "na1d: stride 4 exceeds kernel_size 3",
+    ),
+    "parameters of other axes": (
+        lambda: nkt.na2d(P, P, P, kernel_size=(3, 3, 3)),
+        "na2d: kernel_size names 3, there are 2 axes; give one number, or one for every axis",
+    ),
+    "a number of axes": (
+        lambda: nkt.na2d(T, T, T, 3),
+        "na2d: query has shape (1, 8, 4, 16); the layout is [B X Y heads D]",
+    ),
+    "layouts that differ": (
+        lambda: nkt.na1d(T, T[:, :7], T[:, :7], 3),
+        "all three lie on one layout of tokens, [B X]",
+    ),
+    "shared heads": (
+        lambda: nkt.na1d(T, T[:, :, :3], T[:, :, :3], 3),
+        "4 heads of queries cannot share 3 heads of keys; the second must divide the first",
+    ),
+    "half of the extra tokens": (
+        lambda: nkt.na1d(T, T, T, 3, additional_keys=T),
+        "na1d: additional_keys and additional_values come together or not",
+    ),
+    "extra tokens of other heads": (
+        lambda: nkt.na1d(T, T, T, 3, additional_keys=T[:, :, :2], additional_values=T),
+        "additional_keys has shape (1, 8, 2, 16); it needs [B N heads D] with B=1, heads=4, D=16, "
+        "and one N for both",
+    ),
+    "a scalar": (
+        lambda: nkt.compile(shifted)(torch.zeros(3, 4), torch.zeros(3).int(), ep=2),
+        "shifted has no scalar 'ep'; did you mean 'eps'?",
+    ),
+    "a count": (
+        lambda: nkt.compile(shifted)(torch.zeros(3, 4)),
+        "shifted takes 2 arrays (X, N), not 1",
+    ),
+    "whole numbers": (
+        lambda: nkt.compile(shifted)(torch.zeros(3, 4), torch.zeros(3)),
+        "shifted: N holds whole numbers, but is torch.float32",
+    ),
+    "sizes": (
+        lambda: nkt.compile(shifted)(torch.zeros(3, 4), torch.zeros(5).int()),
+        "shifted: axis n is 3 in X but 5 in N",
+    ),
+    "no diagram": (
+        lambda: nkt.compile(lambda x: x),
+        "napkin.torch.compile takes a diagram, as nk.diagram makes it, not <function",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_message(name: str) -> None:
+    call, text = CALLS[name]
+    with pytest.raises(nk.InputError, match=re.escape(text)):
+        call()

@@ -37,7 +37,7 @@ while len(list(ready.iterdir())) < others:  # until all have imported what they 
 x = torch.ones(5, 40)
 (found,) = warm(Function(total), [x], (3.0,))([x])
 print("sympy" in sys.modules)
-torch.testing.assert_close(found, torch.full((5,), 40 * 3 * 2.718281828))
+assert torch.allclose(found, torch.full((5,), 40 * 3 * 2.718281828))
 """
 
 

@@ -56,6 +56,18 @@ class StandIn:
 
         return chosen, tensors, [*[lambda: None] * (len(chosen.kernels) - 1), launch]
 
+    def bound_call(
+        self, plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]
+    ) -> Callable[[], None]:
+        """As `napkin.torch.run.bound_call`."""
+        _, _, calls = self.opened(plan, arrays, scalars)
+
+        def again() -> None:
+            for call in calls:
+                call()
+
+        return again
+
     def interleaved(self, calls: Mapping[str, Callable[[], Any]], seconds: float = 0.1) -> Any:
         """As `napkin.measure.timing.interleaved`."""
         from napkin.measure.timing import Sample
@@ -72,6 +84,7 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> StandIn:
     torch = pytest.importorskip("torch")
     made = StandIn()
     monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("napkin.torch.run.bound_call", made.bound_call)
     for place in ("napkin.torch.run.opened", "napkin.measure.values.opened"):
         monkeypatch.setattr(place, made.opened)
     for place in ("napkin.measure.timing.interleaved", "napkin.measure.tune.interleaved"):

@@ -137,8 +137,8 @@ def nothing_else(monkeypatch: Any) -> None:
 @pytest.mark.usefixtures("nothing_else")
 def test_check_on_the_device(napkin: Napkin, device: Any) -> None:
     device.us = {"attention": 12.0}
-    status, out, _ = napkin("check", "attention", *SMALL, "--gpu", "--json")
-    assert status == 0
+    status, out, err = napkin("check", "attention", *SMALL, "--gpu", "--json")
+    assert status == 0, err
     data = json.loads(out)["device"]
     assert data["ok"]
     assert data["device"] == "a stand-in"

@@ -38,7 +38,7 @@ def described(program: Program, item_bytes: int) -> Program:
         once = sum(a.tensor == access.tensor for a in kernel.reads) == 1
         chosen = once and access.leaf in alone and not access.leaf.args
         axes = access.leaf.axes
-        chosen = chosen and (kernel.stream.carried(axes) or _plain(access.leaf, program))
+        chosen = chosen and (kernel.stream.carried(axes) or _plain(axes, program))
         if chosen and _boxed(axes, program, item_bytes):
             boxes[access.leaf] = axes
     if not any(kernel.stream.carried(axes) for axes in boxes.values()):
@@ -54,8 +54,8 @@ def _stores(program: Program, item_bytes: int) -> Iterator[tuple[str, tuple[str,
         n = program.tails.get(o.name)
         if n is None or n.kind != "real" or n.op == "scatter" or o.name in program.fills:
             continue
-        matrix = len(program.shape(n)) > 1 and program.shape(n) == program.shape_of(o.axes)
-        if matrix and _boxed(o.axes, program, item_bytes):
+        whole = program.shape(n) == program.shape_of(o.axes)
+        if whole and _plain(o.axes, program) and _boxed(o.axes, program, item_bytes):
             yield o.name, o.axes
 
 
@@ -74,11 +74,11 @@ def _operands(program: Program) -> set[Node]:
     return {n for n in whole - other if is_operand(n)}
 
 
-def _plain(leaf: Node, program: Program) -> bool:
-    """Whether a tile is a matrix as it lies in memory; one that is reshaped before a loop goes
-    through registers, and stays there."""
-    long = [a for a in leaf.axes if program.tiles[a] > 1]
-    return len(long) == len(program.shape(leaf))
+def _plain(axes: Sequence[str], program: Program) -> bool:
+    """Whether a tile is a matrix as it lies in memory; one that is reshaped outside a loop goes
+    through registers, and before it, stays there."""
+    long = [a for a in axes if program.tiles[a] > 1]
+    return len(long) == len(program.shape_of(axes)) == 2
 
 
 def _boxed(axes: Sequence[str], program: Program, item_bytes: int) -> bool:

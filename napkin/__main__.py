@@ -1,0 +1,5 @@
+"""`python -m napkin`: the command line."""
+
+from napkin.cli import main
+
+main()

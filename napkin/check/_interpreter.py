@@ -156,14 +156,15 @@ def _adapt() -> None:
     rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas
 
     def masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **more: Any) -> Any:
-        live = mask.data = np.asarray(mask.data, np.bool_)
+        mask = _mask(mask)
+        live = mask.data
         _memory.touch(ptrs.data, live, _width(ptrs), ("read",))
         if other is None and not live.all():
             other = _undefined(ptrs)
         return load(self, ptrs, mask, other, *rest, **more)
 
     def masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        mask.data = np.asarray(mask.data, np.bool_)
+        mask = _mask(mask)
         _memory.touch(ptrs.data, mask.data, _width(ptrs), ("write",))
         return store(self, ptrs, value, mask, *rest)
 
@@ -191,6 +192,12 @@ def _adapt() -> None:
     # Triton 3.6 converts a one-element array straight to int, which newer numpy refuses.
     tensor.__index__ = lambda self: int(self.handle.data.item())
     interpreter._patch_lang = lambda fn: interpreter._LangPatchScope()
+
+
+def _mask(mask: Any) -> Any:
+    """A mask of truth values; Triton 3.6 gives that of a descriptor as a bare array."""
+    bare = isinstance(mask, np.ndarray)
+    return interpreter.TensorHandle(np.asarray(mask if bare else mask.data, np.bool_), tl.int1)
 
 
 def _undefined(ptrs: Any) -> Any:

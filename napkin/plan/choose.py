@@ -14,10 +14,11 @@ from napkin.cost.levels import held
 from napkin.cost.machines import Machine
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Output
-from napkin.diagram.node import Node
+from napkin.diagram.node import Node, postorder
 from napkin.lower.descriptors import described
-from napkin.lower.program import build
+from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
+from napkin.lower.resources_dot import dot_of
 from napkin.plan.labels import labellings
 from napkin.plan.pricing import Choice, Pricing, described_bytes, storage
 from napkin.plan.tiles import Tiles
@@ -56,20 +57,32 @@ def ranked(
     """The settings of a labelled kernel that fit, in the order of their rank, the best first.
 
     The search estimates shared memory from operands alone; a choice is held to the full model
-    when its turn comes.
+    when its turn comes. Tiles that must be flattened between loads and products come last, whatever
+    their rank: Triton 3.6 fails to compile some, and computes some wrongly where it stores them in
+    boxes.
     """
     known, levels = kernel.sized(sizes), held(kernel)
     settings = Tiles(kernel, known, levels).settings()
     refused = 0
+    folded: list[Choice] = []
     for choice in sorted(
         Pricing(kernel, known, levels, dtype, machine).choices(settings), key=lambda c: c.rank
     ):
         settled = _settled(choice, dtype, machine)
-        if settled is not None:
+        if settled is not None and _flat(build(kernel, choice.tiles)):
             refused = 0
             yield settled
-        elif (refused := refused + 1) == TRIED:
-            return
+            continue
+        folded += [settled] if settled else []
+        if (refused := refused + 1) == TRIED:
+            break
+    yield from folded
+
+
+def _flat(program: Program) -> bool:
+    """Whether every product takes tiles of two dimensions as they are."""
+    dots = (dot_of(program, n) for n in postorder(program.roots))
+    return all(dot.flat for dot in dots if dot)
 
 
 def _settled(choice: Choice, dtype: str, machine: Machine) -> Choice | None:

@@ -43,11 +43,14 @@ def bigbird(
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # held by the group for the whole stream
-    Q_tile = tl.load(
-        Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
-        mask=q_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
+    if DESCRIPTORS:
+        Q_tile = Q.load([q_id * BLOCK_Q, 0])
+    else:
+        Q_tile = tl.load(
+            Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
+            mask=q_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
     t = tl.where(q < 128, size_x, tl.minimum(size_x, 128))
     t_2 = q // 64
     t_3 = t_2 * 64
@@ -159,12 +162,7 @@ def bigbird(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(
-            p.to(O.dtype.element_ty),
-            V_tile,
-            O_acc * repair[:, None],
-            input_precision='ieee',
-        )
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
         m = m_new
 
     # stream x, box 1: chunks seen in part
@@ -203,7 +201,7 @@ def bigbird(
                 other=0.0,
             )
         O_acc = tl.dot(
-            p_2.to(O.dtype.element_ty),
+            p_2.to(V_tile.dtype),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -238,12 +236,7 @@ def bigbird(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(
-            p.to(O.dtype.element_ty),
-            V_tile,
-            O_acc * repair[:, None],
-            input_precision='ieee',
-        )
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
         m = m_new
 
     # stream x, box 2: chunks seen in part
@@ -282,7 +275,7 @@ def bigbird(
                 other=0.0,
             )
         O_acc = tl.dot(
-            p_3.to(O.dtype.element_ty),
+            p_3.to(V_tile.dtype),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -317,12 +310,7 @@ def bigbird(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(
-            p.to(O.dtype.element_ty),
-            V_tile,
-            O_acc * repair[:, None],
-            input_precision='ieee',
-        )
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
         m = m_new
 
     # stream x, box 3: chunks seen in part
@@ -361,7 +349,7 @@ def bigbird(
                 other=0.0,
             )
         O_acc = tl.dot(
-            p_4.to(O.dtype.element_ty),
+            p_4.to(V_tile.dtype),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -396,12 +384,7 @@ def bigbird(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(
-            p.to(O.dtype.element_ty),
-            V_tile,
-            O_acc * repair[:, None],
-            input_precision='ieee',
-        )
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
         m = m_new
 
     # stream x, box 4: chunks seen in part
@@ -440,7 +423,7 @@ def bigbird(
                 other=0.0,
             )
         O_acc = tl.dot(
-            p_5.to(O.dtype.element_ty),
+            p_5.to(V_tile.dtype),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -475,12 +458,7 @@ def bigbird(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(
-            p.to(O.dtype.element_ty),
-            V_tile,
-            O_acc * repair[:, None],
-            input_precision='ieee',
-        )
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
         m = m_new
 
     # stream x, box 5: chunks seen in part
@@ -519,7 +497,7 @@ def bigbird(
                 other=0.0,
             )
         O_acc = tl.dot(
-            p_6.to(O.dtype.element_ty),
+            p_6.to(V_tile.dtype),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -527,8 +505,12 @@ def bigbird(
         m = m_new
 
     # tail
-    tl.store(
-        O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        O_acc / tl.where(z == 0, 1.0, z)[:, None],
-        mask=q_in[:, None] & d_in[None, :],
-    )
+    O_tile = O_acc / tl.where(z == 0, 1.0, z)[:, None]
+    if DESCRIPTORS:
+        O.store([q_id * BLOCK_Q, 0], O_tile.to(O.dtype))
+    else:
+        tl.store(
+            O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
+            O_tile,
+            mask=q_in[:, None] & d_in[None, :],
+        )

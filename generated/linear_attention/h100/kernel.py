@@ -78,11 +78,15 @@ def linear_attention_t(
         t_acc = tl.dot(tl.trans(K_tile), V_tile, t_acc, input_precision='ieee')
 
     # tail
-    tl.store(
-        t + d2[:, None] * t_stride_d2 + d[None, :] * t_stride_d,
-        t_acc,
-        mask=d2_in[:, None] & d_in[None, :],
-    )
+    t_tile = t_acc
+    if DESCRIPTORS:
+        t.store([d2_id * BLOCK_D2, d_id * BLOCK_D], t_tile.to(t.dtype))
+    else:
+        tl.store(
+            t + d2[:, None] * t_stride_d2 + d[None, :] * t_stride_d,
+            t_tile,
+            mask=d2_in[:, None] & d_in[None, :],
+        )
 
 
 @triton.jit
@@ -128,8 +132,12 @@ def linear_attention(
         O_acc = tl.dot(Q_tile, t_tile, O_acc, input_precision='ieee')
 
     # tail
-    tl.store(
-        O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        O_acc,
-        mask=q_in[:, None] & d_in[None, :],
-    )
+    O_tile = O_acc
+    if DESCRIPTORS:
+        O.store([q_id * BLOCK_Q, d_id * BLOCK_D], O_tile.to(O.dtype))
+    else:
+        tl.store(
+            O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
+            O_tile,
+            mask=q_in[:, None] & d_in[None, :],
+        )

@@ -63,8 +63,12 @@ def matmul(
         C_acc = tl.dot(A_tile, B_tile, C_acc, input_precision='ieee')
 
     # tail
-    tl.store(
-        C + a[:, None] * C_stride_a + c[None, :] * C_stride_c,
-        C_acc,
-        mask=a_in[:, None] & c_in[None, :],
-    )
+    C_tile = C_acc
+    if DESCRIPTORS:
+        C.store([a_id * BLOCK_A, c_id * BLOCK_C], C_tile.to(C.dtype))
+    else:
+        tl.store(
+            C + a[:, None] * C_stride_a + c[None, :] * C_stride_c,
+            C_tile,
+            mask=a_in[:, None] & c_in[None, :],
+        )

@@ -77,11 +77,15 @@ def mlp_H(
         t = tl.dot(X_tile, U_tile, t, input_precision='ieee')
 
     # tail
-    tl.store(
-        H + n[:, None] * H_stride_n + f[None, :] * H_stride_f,
-        0.5 * t * (1.0 + tl.erf(t * 0.7071067811865476)),
-        mask=n_in[:, None] & f_in[None, :],
-    )
+    H_tile = 0.5 * t * (1.0 + tl.erf(t * 0.7071067811865476))
+    if DESCRIPTORS:
+        H.store([n_id * BLOCK_N, f_id * BLOCK_F], H_tile.to(H.dtype))
+    else:
+        tl.store(
+            H + n[:, None] * H_stride_n + f[None, :] * H_stride_f,
+            H_tile,
+            mask=n_in[:, None] & f_in[None, :],
+        )
 
 
 @triton.jit
@@ -127,8 +131,12 @@ def mlp(
         O_acc = tl.dot(H_tile, W_tile, O_acc, input_precision='ieee')
 
     # tail
-    tl.store(
-        O + n[:, None] * O_stride_n + e[None, :] * O_stride_e,
-        O_acc,
-        mask=n_in[:, None] & e_in[None, :],
-    )
+    O_tile = O_acc
+    if DESCRIPTORS:
+        O.store([n_id * BLOCK_N, e_id * BLOCK_E], O_tile.to(O.dtype))
+    else:
+        tl.store(
+            O + n[:, None] * O_stride_n + e[None, :] * O_stride_e,
+            O_tile,
+            mask=n_in[:, None] & e_in[None, :],
+        )

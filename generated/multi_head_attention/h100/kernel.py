@@ -50,18 +50,21 @@ def multi_head_attention(
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # where its tensors start
-    Q_base = Q + b * Q_stride_b + h * Q_stride_h
     if not DESCRIPTORS:
+        Q_base = Q + b * Q_stride_b + h * Q_stride_h
         K_base = K + b * K_stride_b + h * K_stride_h
         V_base = V + b * V_stride_b + h * V_stride_h
-    O_base = O + b * O_stride_b + h * O_stride_h
+        O_base = O + b * O_stride_b + h * O_stride_h
 
     # held by the group for the whole stream
-    Q_tile = tl.load(
-        Q_base + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
-        mask=q_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
+    if DESCRIPTORS:
+        Q_tile = tl.reshape(Q.load([b, h, q_id * BLOCK_Q, 0]), [BLOCK_Q, BLOCK_D])
+    else:
+        Q_tile = tl.load(
+            Q_base + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
+            mask=q_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
 
     # stream x
     m = tl.full([BLOCK_Q], -3.4028234663852886e+38, tl.float32)
@@ -95,17 +98,16 @@ def multi_head_attention(
                 mask=x_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(
-            p.to(O.dtype.element_ty),
-            V_tile,
-            O_acc * repair[:, None],
-            input_precision='ieee',
-        )
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
         m = m_new
 
     # tail
-    tl.store(
-        O_base + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        O_acc / tl.where(z == 0, 1.0, z)[:, None],
-        mask=q_in[:, None] & d_in[None, :],
-    )
+    O_tile = O_acc / tl.where(z == 0, 1.0, z)[:, None]
+    if DESCRIPTORS:
+        O.store([b, h, q_id * BLOCK_Q, 0], tl.reshape(O_tile.to(O.dtype), [1, 1, BLOCK_Q, BLOCK_D]))
+    else:
+        tl.store(
+            O_base + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
+            O_tile,
+            mask=q_in[:, None] & d_in[None, :],
+        )

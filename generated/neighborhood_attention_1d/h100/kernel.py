@@ -43,11 +43,14 @@ def neighborhood_attention_1d(
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # held by the group for the whole stream
-    Q_tile = tl.load(
-        Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
-        mask=q_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
+    if DESCRIPTORS:
+        Q_tile = Q.load([q_id * BLOCK_Q, 0])
+    else:
+        Q_tile = tl.load(
+            Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
+            mask=q_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
     t = tl.maximum(tl.minimum(q - 128, size_x - 256), 0)
     t_2 = t + 256
 
@@ -97,12 +100,7 @@ def neighborhood_attention_1d(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(
-            p.to(O.dtype.element_ty),
-            V_tile,
-            O_acc * repair[:, None],
-            input_precision='ieee',
-        )
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
         m = m_new
 
     # stream x: chunks seen in part
@@ -141,7 +139,7 @@ def neighborhood_attention_1d(
                 other=0.0,
             )
         O_acc = tl.dot(
-            p_2.to(O.dtype.element_ty),
+            p_2.to(V_tile.dtype),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -149,8 +147,12 @@ def neighborhood_attention_1d(
         m = m_new
 
     # tail
-    tl.store(
-        O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        O_acc / tl.where(z == 0, 1.0, z)[:, None],
-        mask=q_in[:, None] & d_in[None, :],
-    )
+    O_tile = O_acc / tl.where(z == 0, 1.0, z)[:, None]
+    if DESCRIPTORS:
+        O.store([q_id * BLOCK_Q, 0], O_tile.to(O.dtype))
+    else:
+        tl.store(
+            O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
+            O_tile,
+            mask=q_in[:, None] & d_in[None, :],
+        )

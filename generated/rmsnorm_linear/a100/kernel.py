@@ -9,9 +9,9 @@ rmsnorm_linear:
       rsqrt(power + eps)
   group n
   group m
-  tile n = 128
+  tile n = 64
   tile m = 128
-  tile d = 128
+  tile d = 64
 
 rmsnorm_linear, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*m*n/g_n + d*m*n/g_m + d*m*n/(g_m*g_n) + m*n

@@ -43,11 +43,14 @@ def sliding_attention(
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # held by the group for the whole stream
-    Q_tile = tl.load(
-        Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
-        mask=q_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
+    if DESCRIPTORS:
+        Q_tile = Q.load([q_id * BLOCK_Q, 0])
+    else:
+        Q_tile = tl.load(
+            Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
+            mask=q_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
     t = tl.maximum(q - 511, 0)
     t_2 = q + 1
 
@@ -94,12 +97,7 @@ def sliding_attention(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(
-            p.to(O.dtype.element_ty),
-            V_tile,
-            O_acc * repair[:, None],
-            input_precision='ieee',
-        )
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
         m = m_new
 
     # stream x: chunks seen in part
@@ -138,7 +136,7 @@ def sliding_attention(
                 other=0.0,
             )
         O_acc = tl.dot(
-            p_2.to(O.dtype.element_ty),
+            p_2.to(V_tile.dtype),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -146,8 +144,12 @@ def sliding_attention(
         m = m_new
 
     # tail
-    tl.store(
-        O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        O_acc / tl.where(z == 0, 1.0, z)[:, None],
-        mask=q_in[:, None] & d_in[None, :],
-    )
+    O_tile = O_acc / tl.where(z == 0, 1.0, z)[:, None]
+    if DESCRIPTORS:
+        O.store([q_id * BLOCK_Q, 0], O_tile.to(O.dtype))
+    else:
+        tl.store(
+            O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
+            O_tile,
+            mask=q_in[:, None] & d_in[None, :],
+        )

@@ -37,11 +37,14 @@ def spherical_attention(
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # held by the group for the whole stream
-    Q_tile = tl.load(
-        Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
-        mask=q_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
+    if DESCRIPTORS:
+        Q_tile = Q.load([q_id * BLOCK_Q, 0])
+    else:
+        Q_tile = tl.load(
+            Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
+            mask=q_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
 
     # stream x
     t = tl.zeros([BLOCK_Q], tl.float32)
@@ -68,11 +71,15 @@ def spherical_attention(
                 mask=x_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(S.to(O.dtype.element_ty), V_tile, O_acc, input_precision='ieee')
+        O_acc = tl.dot(S.to(V_tile.dtype), V_tile, O_acc, input_precision='ieee')
 
     # tail
-    tl.store(
-        O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        (1.0 / tl.sqrt_rn(t))[:, None] * O_acc,
-        mask=q_in[:, None] & d_in[None, :],
-    )
+    O_tile = (1.0 / tl.sqrt_rn(t))[:, None] * O_acc
+    if DESCRIPTORS:
+        O.store([q_id * BLOCK_Q, 0], O_tile.to(O.dtype))
+    else:
+        tl.store(
+            O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
+            O_tile,
+            mask=q_in[:, None] & d_in[None, :],
+        )

@@ -44,11 +44,14 @@ def streaming_llm(
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # held by the group for the whole stream
-    Q_tile = tl.load(
-        Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
-        mask=q_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
+    if DESCRIPTORS:
+        Q_tile = Q.load([q_id * BLOCK_Q, 0])
+    else:
+        Q_tile = tl.load(
+            Q + q[:, None] * Q_stride_q + d[None, :] * Q_stride_d,
+            mask=q_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
     t = q + 1
     t_2 = tl.minimum(t, tl.minimum(size_x, 4))
     t_3 = tl.maximum(0, tl.maximum(q - 511, 0))
@@ -104,12 +107,7 @@ def streaming_llm(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(
-            p.to(O.dtype.element_ty),
-            V_tile,
-            O_acc * repair[:, None],
-            input_precision='ieee',
-        )
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
         m = m_new
 
     # stream x, box 1: chunks seen in part
@@ -148,7 +146,7 @@ def streaming_llm(
                 other=0.0,
             )
         O_acc = tl.dot(
-            p_2.to(O.dtype.element_ty),
+            p_2.to(V_tile.dtype),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -183,12 +181,7 @@ def streaming_llm(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(
-            p.to(O.dtype.element_ty),
-            V_tile,
-            O_acc * repair[:, None],
-            input_precision='ieee',
-        )
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
         m = m_new
 
     # stream x, box 2: chunks seen in part
@@ -227,7 +220,7 @@ def streaming_llm(
                 other=0.0,
             )
         O_acc = tl.dot(
-            p_3.to(O.dtype.element_ty),
+            p_3.to(V_tile.dtype),
             V_tile,
             O_acc * repair[:, None],
             input_precision='ieee',
@@ -235,8 +228,12 @@ def streaming_llm(
         m = m_new
 
     # tail
-    tl.store(
-        O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        O_acc / tl.where(z == 0, 1.0, z)[:, None],
-        mask=q_in[:, None] & d_in[None, :],
-    )
+    O_tile = O_acc / tl.where(z == 0, 1.0, z)[:, None]
+    if DESCRIPTORS:
+        O.store([q_id * BLOCK_Q, 0], O_tile.to(O.dtype))
+    else:
+        tl.store(
+            O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
+            O_tile,
+            mask=q_in[:, None] & d_in[None, :],
+        )

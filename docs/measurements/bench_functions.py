@@ -1,0 +1,239 @@
+"""Times the functions of napkin.torch on the GPU that is there, beside the libraries' own.
+
+Every row is one round of calls taken in turns, each with a cold L2 (`napkin.measure.timing`). The
+error is that of napkin's result against float32 on the same inputs, by relative norm.
+
+    python docs/measurements/bench_functions.py [attention] [products] [rows] [windows] [model]
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+import triton
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+import napkin as nk
+import napkin.torch as nkt
+from napkin.measure.timing import interleaved
+
+ATTENTION = [
+    (1, 16, 16384, 128), (4, 16, 4096, 128), (16, 16, 1024, 128), (4, 32, 4096, 64),
+    (4, 16, 4096, 96), (2, 16, 4096, 192), (2, 16, 4096, 256),
+]  # fmt: skip
+"""Batch, heads, tokens, head size."""
+
+PRODUCTS = [(4096,) * 3, (8192,) * 3, (8192, 8192, 1024), (512, 8192, 8192), (64, 8192, 8192)]
+"""Rows, columns, and what is summed."""
+
+WINDOWS = {
+    "1d": ((32768,), 1, (2048,), [(1,), (256,)]),
+    "2d": ((256, 256), 24, (80, 80), [(1, 1), (16, 16)]),
+    "3d": ((30, 48, 80), 24, (18, 24, 24), [(1, 1, 1), (2, 8, 8)]),
+}
+"""Layout, heads, window, strides."""
+
+flex = torch.compile(flex_attention, dynamic=False)
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+
+def off(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Relative error by norm."""
+    return float((found.float() - wanted.float()).norm() / wanted.float().norm())
+
+
+def backend(which: SDPBackend, *arrays: torch.Tensor, **how: Any) -> torch.Tensor:
+    with sdpa_kernel(which):
+        return F.scaled_dot_product_attention(*arrays, **how)
+
+
+def row(
+    name: str, calls: Mapping[str, Callable[[], Any]], amount: float, unit: str, error: float
+) -> None:
+    """One line: the median of each call, the rate, and napkin's rate over the others'."""
+    kept: dict[str, Callable[[], Any]] = {}
+    for key, call in calls.items():
+        try:
+            call()
+            torch.cuda.synchronize()
+            kept[key] = call
+        except Exception as e:  # what a library does not do is left out of the row
+            print(f"  ({key}: {type(e).__name__}: {str(e).splitlines()[0][:80]})")
+    times = {key: s.median for key, s in interleaved(kept).items()}
+    ours = times["napkin"]
+    parts = [f"{k} {us:9.1f} us {amount / us:7.1f}" for k, us in times.items()]
+    ratios = [f"{us / ours:.2f}x {k}" for k, us in times.items() if k != "napkin"]
+    print(f"{name:34s} {unit}  {' | '.join(parts)} | {', '.join(ratios)} | error {error:.1e}",
+          flush=True)  # fmt: skip
+
+
+def attention() -> None:
+    for b, h, s, d in ATTENTION:
+        for causal in (False, True):
+            q, k, v = (draw(b, h, s, d) for _ in range(3))
+            block = None
+            if causal:
+                block = create_block_mask(lambda b, h, q, k: q >= k, None, None, s, s)
+            start = time.perf_counter()
+            found = nkt.attention(q, k, v, is_causal=causal)
+            torch.cuda.synchronize()
+            first = time.perf_counter() - start
+            some = [t[:1, :1].float() for t in (q, k, v)]
+            wanted = backend(SDPBackend.MATH, *some, is_causal=causal)
+            calls = {
+                "napkin": partial(nkt.attention, q, k, v, is_causal=causal),
+                "cuDNN": partial(
+                    backend, SDPBackend.CUDNN_ATTENTION, q, k, v, is_causal=causal
+                ),
+                "FA2": partial(backend, SDPBackend.FLASH_ATTENTION, q, k, v, is_causal=causal),
+                "flex": partial(flex, q, k, v, block_mask=block),
+            }  # fmt: skip
+            flops = 4 * b * h * s * s * d / (2 if causal else 1)
+            name = f"{b} {h} {s} {d} {'causal' if causal else 'full'}, first {first:.1f} s"
+            row(name, calls, flops / 1e6, "TFLOP/s", off(found[:1, :1], wanted))
+
+
+def products() -> None:
+    @nk.diagram("a b, b c -> a c")
+    def matmul(A: Any, B: Any) -> Any:
+        return nk.contract(A, B, over="b")
+
+    @nk.diagram("a b, b c, c -> a c")
+    def biased(A: Any, B: Any, C: Any) -> Any:
+        return nk.gelu(nk.contract(A, B, over="b") + C)
+
+    plain, gelu = nkt.compile(matmul), nkt.compile(biased)
+    beside = torch.compile(lambda A, B, C: F.gelu(A @ B + C), dynamic=False)
+    for a, c, b in PRODUCTS:
+        A, B, C = draw(a, b), draw(b, c) / b**0.5, draw(c)
+        calls = {"napkin": partial(plain, A, B), "cuBLAS": partial(torch.matmul, A, B)}
+        error = off(plain(A, B), A.float() @ B.float())
+        row(f"matmul {a} {b} {c}", calls, 2 * a * b * c / 1e6, "TFLOP/s", error)
+        calls = {
+            "napkin": partial(gelu, A, B, C), "torch.compile": partial(beside, A, B, C),
+            "cuBLAS alone": partial(torch.matmul, A, B),
+        }  # fmt: skip
+        error = off(gelu(A, B, C), F.gelu(A.float() @ B.float() + C.float()))
+        row(f"with bias and gelu {a} {b} {c}", calls, 2 * a * b * c / 1e6, "TFLOP/s", error)
+
+
+def rows() -> None:
+    from diagrams.cross_entropy import cross_entropy
+    from diagrams.layernorm import layernorm
+    from diagrams.rmsnorm import rmsnorm
+    from diagrams.softmax import softmax
+
+    n, d = 16384, 8192
+    X = draw(n, d)
+    other = torch.empty_like(X)
+    both = 2 * 2 * n * d / 1e6
+    copy = {"napkin": lambda: other.copy_(X)}
+    row(f"copy {n} {d} (torch)", copy, both, "TB/s", 0.0)
+    G, B = draw(d), draw(d)
+    f = nkt.compile(rmsnorm)
+    wanted = F.rms_norm(X.float(), (d,), G.float(), 1e-5)
+    calls = {"napkin": partial(f, X, G), "torch": lambda: F.rms_norm(X, (d,), G, 1e-5)}
+    row(f"rmsnorm {n} {d}", calls, both, "TB/s", off(f(X, G), wanted))
+    f2 = nkt.compile(layernorm)
+    wanted = F.layer_norm(X.float(), (d,), G.float(), B.float(), 1e-5)
+    calls = {"napkin": partial(f2, X, G, B), "torch": lambda: F.layer_norm(X, (d,), G, B, 1e-5)}
+    row(f"layernorm {n} {d}", calls, both, "TB/s", off(f2(X, G, B), wanted))
+    f3 = nkt.compile(softmax)
+    calls = {"napkin": partial(f3, X), "torch": lambda: X.softmax(-1)}
+    row(f"softmax {n} {d}", calls, both, "TB/s", off(f3(X), X.float().softmax(-1)))
+    n, v = 8192, 128256
+    L, T = draw(n, v), torch.randint(v, (n,), device="cuda", dtype=torch.int32)
+    f4, long = nkt.compile(cross_entropy), T.long()
+    calls = {
+        "napkin": partial(f4, L, T),
+        "torch": lambda: F.cross_entropy(L, long, reduction="none"),
+    }
+    wanted = F.cross_entropy(L[:256].float(), long[:256], reduction="none")
+    row(f"cross entropy {n} {v}", calls, 2 * n * v / 1e6, "TB/s", off(f4(L, T)[:256], wanted))
+
+
+def windows() -> None:
+    natten = None
+    try:
+        import natten
+
+        natten.allow_flex_compile()
+    except ImportError:
+        print("  (NATTEN is not installed)")
+    for kind, (layout, heads, window, strides) in WINDOWS.items():
+        ours = getattr(nkt, f"na{kind}")
+        q, k, v = (draw(1, *layout, heads, 128) for _ in range(3))
+        for stride in strides:
+            start = time.perf_counter()
+            found = ours(q, k, v, kernel_size=window, stride=stride)
+            torch.cuda.synchronize()
+            first = time.perf_counter() - start
+            calls: dict[str, Callable[[], Any]] = {
+                "napkin": partial(ours, q, k, v, kernel_size=window, stride=stride)
+            }
+            error = float("nan")
+            if natten is not None:
+                theirs = partial(
+                    getattr(natten, f"na{kind}"), q, k, v, kernel_size=window, stride=stride,
+                    backend="flex-fna", torch_compile=True,
+                )  # fmt: skip
+                calls["NATTEN flex"] = theirs
+                error = off(found, theirs())
+            tokens = q[..., 0, 0].numel()
+            keys = 1
+            for w in window:
+                keys *= w
+            flops = 4 * tokens * heads * keys * 128
+            name = f"na{kind} s={'x'.join(map(str, stride))}, first {first:.1f} s"
+            row(name, calls, flops / 1e6, "TFLOP/s", error)
+
+
+class Block(nn.Module):
+    """A block of a vision transformer."""
+
+    def __init__(self, width: int, heads: int, attend: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.heads, self.attend = heads, attend
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, n, c = x.shape
+        qkv = self.qkv(self.norms[0](x)).view(b, n, 3, self.heads, c // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        x = x + self.proj(self.attend(q, k, v).transpose(1, 2).reshape(b, n, c))
+        return x + self.down(F.gelu(self.up(self.norms[1](x))))
+
+
+@torch.no_grad()
+def model() -> None:
+    """A vision transformer, 12 blocks of 768, under torch.compile, with attention swapped."""
+    for tokens, batch in ((197, 64), (4096, 2)):
+        made = {}
+        for name, attend in (("torch", F.scaled_dot_product_attention), ("napkin", nkt.attention)):
+            torch.manual_seed(0)
+            net = nn.Sequential(*(Block(768, 12, attend) for _ in range(12)))
+            net = net.to("cuda", torch.bfloat16)
+            made[name] = torch.compile(net, fullgraph=True)
+        x = draw(batch, tokens, 768)
+        calls = {name: partial(net, x) for name, net in made.items()}
+        error = off(calls["napkin"](), calls["torch"]())
+        row(f"ViT-B {batch} x {tokens} tokens", calls, 1e3, "1/ms", error)
+
+
+if __name__ == "__main__":
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}")
+    every = {f.__name__: f for f in (attention, products, rows, windows, model)}
+    for chosen in sys.argv[1:] or every:
+        print(f"\n{chosen}", flush=True)
+        every[chosen]()

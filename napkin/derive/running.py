@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -18,9 +18,18 @@ from napkin.derive.fold import State, Tag, state_leaf
 from napkin.derive.folding import Folding
 from napkin.derive.meaning import Meaning, NotSeparable, sign
 from napkin.derive.repair import Repair, filled, tidy
-from napkin.derive.terms import added, is_count, scaled, value_at
-from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import FLOOR, Node, in_kind, number, over, postorder, substitute
+from napkin.derive.terms import COMBINE, added, is_count, scaled, starting, value_at
+from napkin.diagram.infer import along, pointwise, rebuilt
+from napkin.diagram.node import (
+    FLOOR,
+    Node,
+    in_kind,
+    number,
+    over,
+    postorder,
+    substitute,
+    union_axes,
+)
 
 BEFORE: tuple[Tag, ...] = ("old", "left", "right")
 """The sides that a repair starts from: one step, or the two halves of a merge."""
@@ -98,7 +107,8 @@ def _result(r: Node, p: int, folding: Folding, first: float) -> State:
         first, op = (FLOOR, "maximum") if first < 0 else (-FLOOR, "minimum")
         step = merge = pointwise(op, (step, number(first)))
     elif nothing is not None and not math.isfinite(nothing):
-        merge = _once_known(merge, first, folding)
+        over_carried = _over_carried(r, p, folding)
+        merge = over_carried or _once_known(merge, first, folding)
         counted = any(is_count(f) for f in folding.uses(r))  # and a step counts something
         step = step if counted else merge
     name = folding.name(r, folding.names.get(r) or "r")
@@ -108,13 +118,62 @@ def _result(r: Node, p: int, folding: Folding, first: float) -> State:
     return state
 
 
+def _over_carried(r: Node, p: int, folding: Folding) -> Node | None:
+    """A result over those that are carried, where that gives it a value before they have one.
+
+    A chunk may be written over them alone, and both must be of one guess. A maximum is not read so:
+    it leaves out the -inf that a guess would stand for.
+    """
+    carried = {n: state.leaf("new") for (n, q), state in folding.carried.items() if q == p}
+    inside = substitute([r], carried)[r]
+    extrema = {"max", "min", "maximum", "minimum"}
+    if inside is r or any(n.op in extrema for n in postorder([inside])):
+        return None
+    value = folding.current(inside, p)
+    if any(n.op == "input" for n in postorder([value])):
+        return None
+    return value if math.isfinite(value_at(value, folding.starts())) else None
+
+
 def _once_known(value: Node, first: float, folding: Folding) -> Node:
     """The value of a result, or `first` while all that it is read off is as it was at the start."""
-    starts = folding.starts()
-    held = dict.fromkeys(n for n in postorder([value]) if n.op == "state")
-    tests = [pointwise("equal", (n, number(in_kind(starts[n], n.kind)))) for n in held]
-    nothing = functools.reduce(lambda a, b: pointwise("and", (a, b)), tests)
-    return pointwise("where", (nothing, number(first), value))
+    return pointwise("where", (_at_start(value, folding.starts()), number(first), value))
+
+
+def _at_start(value: Node, starts: Mapping[Node, float]) -> Node:
+    """Whether what a value is read off is as it was at the start, at each position of the value.
+
+    Of positions that are reduced away it takes all; or one, where one spoils the reduction.
+    """
+    tests: dict[Node, list[Node]] = {}
+    for n in postorder([value]):
+        if n in starts:
+            tests[n] = [pointwise("equal", (n, number(in_kind(starts[n], n.kind))))]
+            continue
+        found = list(dict.fromkeys(t for a in n.args for t in tests[a]))
+        if n.op == "rename":
+            found = [rebuilt(n, (t,)) for t in found]
+        elif found and not set(union_axes(found)) <= set(n.axes):
+            found = [_reduced(_all_of(found), n, starts)]
+        tests[n] = found
+    return _all_of(tests[value])
+
+
+def _all_of(tests: Sequence[Node]) -> Node:
+    return functools.reduce(lambda a, b: pointwise("and", (a, b)), tests)
+
+
+def _reduced(test: Node, n: Node, starts: Mapping[Node, float]) -> Node:
+    """A test of the positions that `n` reduces, as a test of its value."""
+    gone = tuple(a for a in test.axes if a not in n.axes)
+    # A sum with one 0/0 has no value yet; a maximum with one -inf is that of the others.
+    other = (n.args[0], number(1.0))
+    spoilt = n.op in COMBINE and not math.isfinite(
+        value_at(pointwise(COMBINE[n.op], other), starts)
+    )
+    op = "max" if spoilt else "min"
+    held = along(op, pointwise("where", (test, number(1.0), number(0.0))), gone, starting(op))
+    return pointwise("equal", (held, number(1.0)))
 
 
 def _moved(
@@ -134,9 +193,16 @@ def _chunk(
     repair: Repair, i: int, f: Node, p: int, folding: Folding, results: Mapping[Any, State]
 ) -> Node:
     """The sum of a basis function over one chunk, at the new results."""
-    body = repair.meaning.node(repair.basis[i])
-    now = {repair.meaning.nodes[s]: state.leaf("new") for s, state in results.items()}
-    body = folding.current(substitute([body], now)[body], p)
+    basis, nodes = repair.basis[i], repair.meaning.nodes
+    body = repair.meaning.node(basis)
+    now = {nodes[s]: state.leaf("new") for s, state in results.items()}
+    written = substitute([body], now)[body]
+    beside = {f for f in folding.uses(written) if folding.pass_of[f] == p}
+    if beside and not any(map(is_count, beside)) and basis.free_symbols <= set(nodes):
+        # It also reads what a result is read off, and that may be 0/0 where the result is carried.
+        values = {s: state.leaf("new") for s, state in results.items()}
+        written = filled(basis, values, repair.meaning)
+    body = folding.current(written, p)
     return along("sum", Meaning.carrying(body, over(f)), over(f))
 
 

@@ -60,7 +60,38 @@ def beside(S, T, V):
     )
 
 
-@pytest.mark.parametrize("diagram", [shifted, variance, weighted, beside], ids=lambda d: d.name)
+@nk.diagram("a x -> a")
+def products(X):
+    """Means that another axis is summed over: a state without it, read off states that have it."""
+    t = (X - over_x(X, "mean")) * 0.5 + 1
+    return over_x(nk.reduce(t, "sum", over="a") * t, "sum")
+
+
+@nk.diagram("a x, a x -> a")
+def weighted_products(X, W):
+    """The same about weighted means, which have no value while one of their weights is 0."""
+    t = X - over_x(W * X, "sum") / over_x(W, "sum")
+    return over_x(nk.reduce(t, "sum", over="a") * t, "sum")
+
+
+@nk.diagram("a x -> ()")
+def squares(X):
+    """Only what is read off the means is held beside the sum, not the means."""
+    t = X - over_x(X, "mean")
+    return over_x((nk.reduce(t, "sum", over="a") + 1) ** 2, "sum")
+
+
+@nk.diagram("a x, a x -> ()")
+def weighted_squares(X, W):
+    t = X - over_x(W * X, "sum") / over_x(W, "sum")
+    return over_x((nk.reduce(t, "sum", over="a") + 1) ** 2, "sum")
+
+
+ALL = [shifted, variance, weighted, beside, products, weighted_products]
+ALL += [squares, weighted_squares]
+
+
+@pytest.mark.parametrize("diagram", ALL, ids=lambda d: d.name)
 @pytest.mark.parametrize("cut", [(0, 0, 3), (0, 3), (3, 0, 0), (2, 0, 0, 1), (1, 1, 1)])
 def test_parts_without_positions(diagram, cut):
     """Two of them merge to nothing, which must still join with something."""
@@ -88,6 +119,18 @@ def test_a_first_chunk_of_weights_0():
     W[0, :4] = 0
     arrays = {"X": X, "Y": Y, "W": W}
     assert breach(weighted.stream("x").kernel, arrays, {"q": 2, "x": 8}, (4, 4)) is None
+
+
+@pytest.mark.parametrize("diagram", [weighted_products, weighted_squares], ids=lambda d: d.name)
+def test_a_first_chunk_in_which_one_of_the_weights_is_0(diagram):
+    """What is read off both means has no value there, though the other mean has one."""
+    rng = np.random.default_rng(6)
+    X, W = rng.normal(size=(2, 2, 8))
+    W = abs(W)
+    W[0, :4] = 0
+    kernel = diagram.stream("x").kernel
+    for cut in ((4, 4), (2, 2, 4), (0, 3, 5)):
+        assert breach(kernel, {"X": X, "W": W}, {"a": 2, "x": 8}, cut) is None
 
 
 def test_a_variance_over_a_window_that_begins_later():

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from napkin.derive.residues import sized
 from napkin.diagram.diagram import Diagram
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES
 from napkin.plan.recipe import Recipe, Step
@@ -127,8 +128,9 @@ def _launch(
     aligned: bool,
 ) -> _Launch | None:
     """One launch of a recipe on tensors with these shapes and strides; None where it is empty."""
+    known = sized(sizes, step.entry.splits)
     for axis in step.entry.whole:
-        assert sizes[axis] <= step.entry.tiles[axis], f"{axis} is held whole"
+        assert known[axis] <= step.entry.tiles[axis], f"{axis} is held whole"
     call = step.launch(sizes, scalars, {t: strides for t, (_, strides) in own.items()}, aligned)
     if not call.grid:
         return None

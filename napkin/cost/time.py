@@ -107,10 +107,11 @@ def predict(
     waves = groups / (machine.sms * resident)
     idle = math.ceil(waves) / waves if waves else 1.0
     pipes = {k: v * idle for k, v in pipes.items()}
-    alone = turns * machine.sms / max(groups, 1)  # of a group on average, without waiting
+    alone = turns * machine.sms / max(groups, 1)  # of a group on average
     turn = CHUNK_SECONDS[pipelined] * (1 if pipelined else loads)
-    waiting = chunks * turn + (alone if chained and not pipelined else 0.0)
-    pipes["latency"] = math.ceil(waves) * (GROUP_SECONDS + waiting)
+    waits = chained and not pipelined
+    alone += chunks * turn if waits else 0.0
+    pipes["latency"] = math.ceil(waves) * (GROUP_SECONDS + (alone if waits else chunks * turn))
     pipes["DRAM"] = outer_bytes / (COPIED * machine.dram_rate)
     slowest = max(pipes, key=lambda k: pipes[k])
     same = {"latency", *computing} if not pipelined else set(computing)

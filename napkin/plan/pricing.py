@@ -128,9 +128,11 @@ class Pricing:
             # A thread takes some registers whatever it computes: about 32 of 4 bytes.
             taken = max(min(used, warps * most), warps * 32 * 128)
             resident = self._resident(shared, taken, warps)
-            # Fewer stages only make room for other groups: loads still run ahead, or other groups
-            # compute while one waits.
-            worth = resident > max(found, default=0) and (stages > 1 or (alone and self.chained))
+            # Fewer stages only make room for other groups, and loads still run ahead; with one, a
+            # group waits for them while others compute, which pays where it would be alone.
+            most_yet = max(found, default=0)
+            waits = alone and self.chained and most_yet == 1
+            worth = resident > most_yet and (stages > 1 or waits)
             if shared <= self.machine.shared_per_block and (worth or not found):
                 found[resident] = self._priced(tiles, warps, stages, shared, resident)
         return min(found.values(), key=lambda c: c.rank, default=None)

@@ -15,7 +15,7 @@ from napkin.check.interpret import Argument
 from napkin.check.interpret import run as interpret
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import Node
-from napkin.diagram.storage import own_type, storage_type
+from napkin.diagram.storage import TORCH_NAMES, own_type, storage_type
 from napkin.errors import InputError
 from napkin.lower.launch import Launch, launch
 from napkin.plan.recipe import Recipe, Step
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 SPELLING = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "int32": "i32", "bool": "i1"}
 """Storage types as Triton's signatures spell them."""
-
-TORCH_NAMES = {
-    "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "int32": "int32", "bool": "bool",
-}  # fmt: skip
-"""Storage types as torch names them."""
 
 
 @dataclass(frozen=True, eq=False)

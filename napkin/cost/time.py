@@ -21,7 +21,7 @@ GROUP_SECONDS = 1e-6
 CHUNK_SECONDS = {True: 0.2e-6, False: 0.7e-6}
 """Seconds of a turn of the streamed loop beside its work, with loads pipelined, and for each load
 that is waited for: the second is a memory latency, the first a barrier. Attention at stage 1 waits
-twice a turn: 1.2 to 1.8 us over seven tiles (docs/measurements)."""
+twice a turn: 1.2 to 1.8 us over three tiles (docs/measurements)."""
 
 EXPOSED = 0.1
 """Share of the faster pipes' time that is not hidden behind the slowest: an assumption, until it is

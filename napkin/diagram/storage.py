@@ -15,6 +15,11 @@ from napkin.diagram.node import Node
 STORED = ("bf16", "fp16", "fp32")
 """Types of real numbers that kernels store."""
 
+TORCH_NAMES = {
+    "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "int32": "int32", "bool": "bool",
+}  # fmt: skip
+"""Storage types of tensors, as torch names them."""
+
 _MOVED = frozenset({"rename", "compress", "scatter", "spread"})
 """Operators that say where values lie, and not what they are."""
 

@@ -223,12 +223,12 @@ def window_of(f: Attention) -> dict[str, Any]:
     spec = spec_of(f.seen)
     try:
         parsed = ast.parse(spec.text, mode="eval").body
-        assert isinstance(parsed, ast.Call)
-        assert ast.unparse(parsed.func) == "neighborhood"
+        if not isinstance(parsed, ast.Call) or ast.unparse(parsed.func) != "neighborhood":
+            raise NotAttention(what)
         settings = {str(k.arg): ast.literal_eval(k.value) for k in parsed.keywords}
         settings["kernel_size"] = ast.literal_eval(parsed.args[0])
         again = neighborhood(**settings, queries=" ".join(f.queries), keys=" ".join(f.keys))
-    except (AssertionError, SyntaxError, ValueError, TypeError, InputError):
+    except (SyntaxError, IndexError, ValueError, TypeError, InputError):
         raise NotAttention(what) from None
     bounds = [b for box in again.boxes for i in box.intervals for b in (i.first, i.end)]
     if bounds != list(f.seen.args):

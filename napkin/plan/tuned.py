@@ -1,8 +1,8 @@
 """Settings that were fastest on a device, remembered: a JSON file for each machine.
 
-A file lies in $NAPKIN_CACHE, else in $XDG_CACHE_HOME/napkin, else in ~/.cache/napkin, and is called
-tuned-MACHINE.json. An entry belongs to the text of the kernels that the planner writes by itself:
-where napkin would write another kernel today, there is no entry, and the planner's choice stands.
+A file lies in the folder of `napkin.plan.kept`, and is called tuned-MACHINE.json. An entry belongs
+to the text of the kernels that the planner writes by itself: where napkin would write another
+kernel today, there is no entry, and the planner's choice stands.
 """
 
 from __future__ import annotations
@@ -17,21 +17,13 @@ from typing import Any, cast
 
 from napkin.errors import InputError
 from napkin.plan.choose import TRIED
+from napkin.plan.kept import folder
 from napkin.plan.plan import Plan, distinct
 from napkin.plan.pricing import Choice
 from napkin.plan.ranked import ranked, same_setting, setting_json, with_choices
 
 FORMAT = 1
 """Changes when the file's form does; a file of another form is not read."""
-
-
-def folder() -> Path:
-    """Where what was measured is kept."""
-    if own := os.environ.get("NAPKIN_CACHE"):
-        return Path(own)
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "napkin"
-    return Path.home() / ".cache" / "napkin"
 
 
 def file_of(plan: Plan) -> Path:

@@ -1,8 +1,8 @@
 """What is kept on disk between processes: launch recipes, and kernel files that Triton reads.
 
-The folder is `$NAPKIN_CACHE`, or `napkin` in `$XDG_CACHE_HOME` or in `~/.cache`. Every file is
-written beside its place and then moved there, so that a reader sees all of it or nothing, and the
-last of two writers wins with the same content. Where the folder cannot be written, nothing is kept.
+Every file is written beside its place (`napkin.plan.kept`) and then moved there, so that a reader
+sees all of it or nothing, and the last of two writers wins with the same content. Where the folder
+cannot be written, nothing is kept.
 """
 
 from __future__ import annotations
@@ -19,17 +19,8 @@ from pathlib import Path
 from types import ModuleType
 
 import napkin
+from napkin.plan.kept import folder, temporary
 from napkin.plan.recipe import Recipe, recipe_of
-
-
-def folder() -> Path:
-    """The folder of the cache; it need not exist."""
-    if chosen := os.environ.get("NAPKIN_CACHE"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    with contextlib.suppress(RuntimeError):  # a user without a home
-        return (Path(base) if base else Path.home() / ".cache") / "napkin"
-    return _temporary()
 
 
 def digest(*parts: str) -> str:
@@ -61,7 +52,7 @@ def module_of(source: str) -> ModuleType:
     try:
         path = _put(folder() / "kernels" / f"{name}.py", source)
     except OSError:
-        path = _put(_temporary() / f"{name}.py", source)
+        path = _put(temporary() / f"{name}.py", source)
     spec = importlib.util.spec_from_file_location(f"napkin_{name}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -86,12 +77,6 @@ def _put(path: Path, text: str) -> Path:
             os.unlink(part.name)
             raise
     return path
-
-
-@lru_cache(maxsize=1)
-def _temporary() -> Path:
-    """A folder of this process alone."""
-    return Path(tempfile.mkdtemp(prefix="napkin-"))
 
 
 @lru_cache(maxsize=1)

@@ -59,7 +59,13 @@ def called(key: str) -> Function:
                 f"the graph calls the diagram {key}, which this process has not seen; pass it to "
                 "napkin.torch.compile before the graph runs"
             )
-        built(family, *ast.literal_eval(bracket + rest))
+        try:
+            built(family, *ast.literal_eval(bracket + rest))
+        except (SyntaxError, TypeError, ValueError):
+            raise InputError(
+                f"the graph calls {key}, which is no call of {family}; capture it anew with this "
+                "version of napkin"
+            ) from None
     return _FUNCTIONS[key]
 
 

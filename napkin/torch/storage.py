@@ -9,19 +9,13 @@ import torch
 
 from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.sizes import check_count
-from napkin.diagram.storage import storage_type
+from napkin.diagram.storage import STORED, TORCH_NAMES, storage_type
 from napkin.errors import InputError
 
-DTYPES = {
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp32": torch.float32,
-    "int32": torch.int32,
-    "bool": torch.bool,
-}
+DTYPES: dict[str, torch.dtype] = {ours: getattr(torch, t) for ours, t in TORCH_NAMES.items()}
 """Storage types by the names that plans give them."""
 
-REAL = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+REAL = {DTYPES[name]: name for name in STORED}
 """Storage types of real tensors."""
 
 

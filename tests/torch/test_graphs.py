@@ -9,6 +9,7 @@ import torch
 
 import napkin as nk
 import napkin.torch as nkt
+from napkin.torch import ops
 from napkin.torch.function import Function
 from napkin.torch.ops import called
 
@@ -123,7 +124,6 @@ def _key(function: Any) -> str:
 def test_a_key_says_what_to_build_in_another_process() -> None:
     key = _key(neighbors)
     known = called(key)
-    from napkin.torch import ops
 
     ops._FUNCTIONS.pop(key)  # as in a process that has not traced it
     again = called(key)
@@ -139,3 +139,9 @@ def test_gradients_are_refused_in_graphs_too() -> None:
     q = torch.randn(1, 2, 8, 16, requires_grad=True)
     with pytest.raises(nk.InputError, match="there is no backward pass yet"):
         torch.compile(nkt.attention, backend="eager")(q, q, q)
+
+
+@pytest.mark.parametrize("key", ["attention(1, 2", "attention(x)", "attention(1, 2, 3)"])
+def test_a_key_that_calls_nothing(key: str) -> None:
+    with pytest.raises(nk.InputError, match="is no call of attention; capture it anew"):
+        called(key)

@@ -7,7 +7,7 @@ needs them, so that help is quick.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,6 +45,15 @@ Sizes = Annotated[
 Dtype = Annotated[
     str, typer.Option("--dtype", metavar="TYPE", help="How reals are stored: bf16, fp16, fp32.")
 ]
+Parts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--parts",
+        metavar="AXIS=N,...",
+        help="Fold an axis in N parts and merge them (1: never); else what is fastest.",
+        show_default=False,
+    ),
+]
 Tune = Annotated[
     int,
     typer.Option(
@@ -71,16 +80,29 @@ def _load(name: str) -> Diagram:
     return found
 
 
-def _plan(name: str, on: str, sizes: Sequence[str] | None, dtype: str, tuned: bool = False) -> Plan:
+def _plan(
+    name: str,
+    on: str,
+    sizes: Sequence[str] | None,
+    dtype: str,
+    tuned: bool = False,
+    parts: Sequence[str] | None = None,
+) -> Plan:
     """The plan that the options ask for; what is cheap to find wrong is found first."""
     from napkin.show.options import parse_sizes
 
-    given = parse_sizes(sizes or ())
+    given, cut = parse_sizes(sizes or ()), _parts(parts)
     diagram = _load(name)
     known = diagram.check_sizes(given)
     from napkin.plan.derive import derive
 
-    return derive(diagram, on, known, dtype, tuned=tuned)
+    return derive(diagram, on, known, dtype, parts=cut, tuned=tuned)
+
+
+def _parts(texts: Sequence[str] | None) -> dict[str, int]:
+    from napkin.show.options import parse_sizes
+
+    return parse_sizes(texts or (), "--parts")
 
 
 @app.command("list")
@@ -123,12 +145,13 @@ def derive_diagram(
     ] = 0,
     tune: Tune = 0,
     tuned: Tuned = False,
+    parts: Parts = None,
     json: Json = False,
 ) -> None:
     """Say how to run a diagram, and what that costs."""
     if tune:
         _needs_device(name, sizes, "derive --tune")
-    plan = _plan(name, on, sizes, dtype, tuned and not tune)
+    plan = _plan(name, on, sizes, dtype, tuned and not tune, parts)
     from napkin.show import console, measured, plans
 
     first = measured.settings(plan, top)
@@ -145,13 +168,18 @@ def derive_diagram(
 
 @app.command("cost")
 def cost_diagram(
-    name: Name, on: On = "h100", sizes: Sizes = None, dtype: Dtype = "bf16", json: Json = False
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    parts: Parts = None,
+    json: Json = False,
 ) -> None:
     """Say what a diagram costs, and the least it could.
 
     In symbols and in numbers: transfers, memory, and the optimum for a memory.
     """
-    plan = _plan(name, on, sizes, dtype)
+    plan = _plan(name, on, sizes, dtype, parts=parts)
     from napkin.show import console, costs
 
     if json:
@@ -195,6 +223,7 @@ def check_diagram(
         ),
     ] = False,
     tuned: Tuned = False,
+    parts: Parts = None,
     seed: Seed = None,
     json: Json = False,
 ) -> None:
@@ -206,7 +235,7 @@ def check_diagram(
     """
     if gpu:
         _needs_device(name, sizes, "check --gpu")
-    plan = _plan(name, on, sizes, dtype, tuned)
+    plan = _plan(name, on, sizes, dtype, tuned, parts)
     from napkin.show import console, verdicts
 
     with console.progress() as tell:
@@ -214,7 +243,8 @@ def check_diagram(
         data: dict[str, Any] = verdict.to_json()
         if gpu:
             tell("on the device", 0, 1)
-            data["device"] = _on_device(plan, name, on, tuned, seed)
+            how = {"on": on, "tuned": tuned, "parts": _parts(parts)}
+            data["device"] = _on_device(plan, name, how, seed)
             data["ok"] = data["ok"] and data["device"]["ok"]
     if json:
         console.emit_json(data)
@@ -224,15 +254,15 @@ def check_diagram(
         raise typer.Exit(FAILED)
 
 
-def _on_device(plan: Plan, name: str, on: str, tuned: bool, seed: int | None) -> dict[str, Any]:
+def _on_device(plan: Plan, name: str, how: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
     """A plan's values, counters and time on the device, as plain data."""
     from napkin.measure.check import on_device
     from napkin.measure.device import fresh_seed
     from napkin.measure.driver import command
 
     seed = fresh_seed() if seed is None else seed
-    job = {"name": name, "on": on, "sizes": dict(plan.sizes), "dtype": plan.dtype}
-    return on_device(plan, command([{**job, "seed": seed, "tuned": tuned}]), seed).to_json()
+    job = {"name": name, "sizes": dict(plan.sizes), "dtype": plan.dtype, **how}
+    return on_device(plan, command([{**job, "seed": seed}]), seed).to_json()
 
 
 @app.command("bench")

@@ -58,7 +58,7 @@ class Cost:
             finite: keep the stream size as a symbol; beside `sizes`, `chunk` is its number.
         """
         splits = self.kernel.splits
-        grouped = [a for a in self.kernel.group if a not in self.kernel.residues]
+        grouped = [a for a in self.kernel.group if a not in self.kernel.alone]
         groups = {group_symbol(a): plain(size_symbol(a), splits) for a in grouped}
         streams = {stream_symbol(a): plain(size_symbol(a), splits) for a in self.kernel.stream.axes}
         numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}

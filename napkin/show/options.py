@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 from napkin.diagram.sizes import MAX_SIZE
 from napkin.errors import InputError
 
-_EXAMPLE = "write --sizes q=4096,x=4096,d=128"
+_EXAMPLE = {"--parts": "x=16"}
 _AXIS = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DIGITS = 20
 """More digits than any size has: a longer number is not even read."""
 
 
-def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
-    """Axis sizes from every ``--sizes`` that was given, such as ``["q=4096,x=4096", "d=128"]``.
+def parse_sizes(texts: Sequence[str], flag: str = "--sizes") -> dict[str, int]:
+    """Axis sizes from every ``--sizes`` that was given, such as ``["q=4096,x=4096", "d=128"]``, or
+    another number for each axis, from `flag`.
 
     Whether a diagram has these axes is for `Diagram.check_sizes` to say.
 
@@ -26,28 +27,31 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
     out: dict[str, int] = {}
     for text in texts:
         for entry in text.split(","):
-            axis, size = _entry(entry.strip(), text)
+            axis, size = _entry(entry.strip(), text, flag)
             if axis in out:
-                raise InputError(f"--sizes: axis {axis} is given twice; write {axis}={size} once")
+                raise InputError(f"{flag}: axis {axis} is given twice; write {axis}={size} once")
             out[axis] = size
     return out
 
 
-def _entry(entry: str, text: str) -> tuple[str, int]:
+def _entry(entry: str, text: str, flag: str) -> tuple[str, int]:
+    example = _EXAMPLE.get(flag, "q=4096,x=4096,d=128")
     if not entry:
-        raise InputError(f"--sizes {_short(text)}: an entry is empty; {_EXAMPLE}")
+        raise InputError(f"{flag} {_short(text)}: an entry is empty; write {flag} {example}")
     axis, equals, value = (part.strip() for part in entry.partition("="))
     if not equals:
-        raise InputError(f"--sizes: {_short(entry)} has no '='; {_EXAMPLE}")
+        raise InputError(f"{flag}: {_short(entry)} has no '='; write {flag} {example}")
     if not _AXIS.fullmatch(axis):
-        raise InputError(f"--sizes: {_short(axis)} is not the name of an axis; {_EXAMPLE}")
+        raise InputError(
+            f"{flag}: {_short(axis)} is not the name of an axis; write {flag} {example}"
+        )
     instead = f"write a whole number from 1, as in {axis}=4096"
     if not _WHOLE.fullmatch(value):
-        raise InputError(f"--sizes: {axis}={_short(value)} is not a whole number; {instead}")
+        raise InputError(f"{flag}: {axis}={_short(value)} is not a whole number; {instead}")
     if len(value) > _DIGITS or int(value) > MAX_SIZE:
-        raise InputError(f"--sizes: {axis}={_short(value)} is larger than 2**40; {instead}")
+        raise InputError(f"{flag}: {axis}={_short(value)} is larger than 2**40; {instead}")
     if int(value) < 1:
-        raise InputError(f"--sizes: {axis}={int(value)} is too small; {instead}")
+        raise InputError(f"{flag}: {axis}={int(value)} is too small; {instead}")
     return axis, int(value)
 
 

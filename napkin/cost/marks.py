@@ -1,0 +1,202 @@
+"""Divisibility marks: what the size of an axis must be a multiple of, and why.
+
+A mark is the superscript of arXiv 2412.03317, section 5: a^(k) says that k divides the size that an
+axis has at the inner level. Every reason keeps a mark of its own; together they ask for the least
+common multiple.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from napkin.cost.levels import product_shape
+from napkin.cost.machines import Machine
+from napkin.cost.traffic import ITEM_BYTES
+from napkin.derive.kernel import Kernel, tensor_of
+from napkin.derive.terms import is_read
+from napkin.diagram.node import Node, factors, over, postorder
+from napkin.diagram.storage import storage_type
+from napkin.diagram.taking import read_axes
+
+Axes = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One reason for a divisor.
+
+    Attributes:
+        axes: the axis, or the axes whose sizes multiply to what must be divisible.
+        divisor: what must divide it.
+        reason: why, in words.
+    """
+
+    axes: Axes
+    divisor: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.axes)}^({self.divisor}): {self.reason}"
+
+
+@dataclass(frozen=True)
+class Granules:
+    """What a machine moves and multiplies at once.
+
+    Attributes:
+        line: bytes that one access to memory moves.
+        unit: the name of the matrix instruction.
+        rows, columns: multiples that its result comes in.
+        depth: bytes of the reduced axis that it takes.
+        threads: threads that issue it together.
+        sources: where the figures were printed: of the line, and of the instruction.
+    """
+
+    line: int
+    unit: str
+    rows: int
+    columns: int
+    depth: int
+    threads: int
+    sources: tuple[str, str]
+
+
+_LINE = 'CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory": lines of 128 bytes'
+_MMA = Granules(
+    128, "mma.sync", 16, 8, 32, 32,
+    (_LINE, "PTX ISA, mma: m16n8 with 32 bytes of k (m16n8k16 for 16-bit, m16n8k32 for 8-bit)"),
+)  # fmt: skip
+_WGMMA = Granules(
+    128, "wgmma", 64, 8, 32, 128,
+    (_LINE, "PTX ISA, wgmma.mma_async: m64, n a multiple of 8 up to 256, 32 bytes of k"),
+)  # fmt: skip
+_TCGEN05 = Granules(
+    128, "tcgen05.mma", 64, 8, 32, 128,
+    (_LINE, "PTX ISA, tcgen05.mma: m64 with n a multiple of 8, 32 bytes of k"),
+)  # fmt: skip
+
+
+def granules(machine: Machine) -> Granules:
+    """What `machine` moves and multiplies at once."""
+    if 90 <= machine.capability < 100:
+        return _WGMMA
+    return _TCGEN05 if 100 <= machine.capability < 120 else _MMA
+
+
+def dtype_of(leaf: Node, storage: Mapping[str, str], dtype: str) -> str:
+    """The type in which a reading's tensor is stored: that of `storage`, by name, or by default."""
+    return storage.get(tensor_of(leaf), storage_type(leaf, dtype))
+
+
+def product_type(parts: Sequence[Node], storage: Mapping[str, str], dtype: str) -> str:
+    """The type in which a product of `parts` is multiplied: the widest of those that are read; what
+    is computed is rounded to it."""
+    known = [dtype_of(p, storage, dtype) for p in parts if is_read(p)]
+    return max(known, key=ITEM_BYTES.__getitem__, default=dtype)
+
+
+def marks(
+    kernel: Kernel, granules: Granules, storage: Mapping[str, str], dtype: str
+) -> tuple[Mark, ...]:
+    """The marks of a kernel: lines of memory for every tensor, and shapes of matrix instructions.
+
+    Args:
+        storage: types of tensors, by name; the others are stored as `dtype`, or as their casts say.
+    """
+    return (*_lines(kernel, granules, storage, dtype), *_products(kernel, granules, storage, dtype))
+
+
+def _lines(
+    kernel: Kernel, granules: Granules, storage: Mapping[str, str], dtype: str
+) -> Iterable[Mark]:
+    tensors = {(r.tensor, read_axes(r.leaf)[-1:]): r.leaf for r in kernel.reads}
+    typed = {key: dtype_of(leaf, storage, dtype) for key, leaf in tensors.items()}
+    typed |= {
+        (o.name, o.axes[-1:]): storage.get(o.name, storage_type(o.node, dtype))
+        for o in kernel.outputs
+    }
+    for (tensor, last), name in typed.items():
+        each = ITEM_BYTES[name]
+        # Along an axis that is read at computed positions, no two values need lie together.
+        if last and last[0] in kernel.axes and each < granules.line:
+            reason = f"lines of {granules.line} B: {tensor} is {name}, {each} B a value"
+            yield Mark(last, granules.line // each, reason)
+
+
+def _products(
+    kernel: Kernel, granules: Granules, storage: Mapping[str, str], dtype: str
+) -> Iterable[Mark]:
+    for p in matrix_products(kernel):
+        name = product_type(p.parts, storage, dtype)
+        where = f"{granules.unit} of {p.name}"
+        depth = max(1, granules.depth // ITEM_BYTES[name])
+        yield Mark(p.rows, granules.rows, f"{where}: {granules.rows} rows")
+        yield Mark(p.columns, granules.columns, f"{where}: columns in steps of {granules.columns}")
+        yield Mark(p.gone, depth, f"{where}: {granules.depth} B of {name} along the reduced axis")
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """One matrix product.
+
+    Attributes:
+        name: that of its result, or of the state that it is added to.
+        node: the sum.
+        parts: its factors that carry reduced axes.
+        rows, columns, gone: its axes; the rows have the output's first axis of both.
+    """
+
+    name: str
+    node: Node
+    parts: tuple[Node, ...]
+    rows: Axes
+    columns: Axes
+    gone: Axes
+
+
+def matrix_products(kernel: Kernel) -> tuple[Product, ...]:
+    """Every matrix product of a kernel, each once, in an order in which they can run."""
+    s = kernel.stream
+    named = [(x.name, x.step) for p in s.passes for x in p.states]
+    named += [(e.output, e.node) for p in s.passes for e in p.emits]
+    named += [(e.output, e.node) for e in s.tails]
+    order = kernel.outputs[0].axes
+    out: dict[Node, Product] = {}
+    for name, root in named:
+        for n in postorder([root]):
+            factored = [p for p in factors(n.args[0]) if p.axes] if n.op == "sum" else []
+            shape = product_shape(n, factored)
+            if shape is None or n in out:
+                continue
+            rows, columns, gone = shape
+            if _earliest(columns, order) < _earliest(rows, order):
+                rows, columns = columns, rows
+            parts = tuple(p for p in factored if set(over(n)) & set(p.axes))
+            out[n] = Product(kernel.names.get(n, name), n, parts, rows, columns, gone)
+    return tuple(out.values())
+
+
+def _earliest(axes: Axes, order: Axes) -> int:
+    return min((order.index(a) for a in axes if a in order), default=len(order))
+
+
+def row_marks(kernel: Kernel, granules: Granules) -> tuple[Mark, ...]:
+    """The marks where each thread that issues a product computes on with whole rows of it."""
+    return tuple(
+        Mark(
+            p.rows,
+            granules.threads,
+            f"whole rows of {p.name} for each of {granules.threads} threads",
+        )
+        for p in matrix_products(kernel)
+    )
+
+
+def divisors(found: Iterable[Mark]) -> dict[Axes, int]:
+    """What the size of each axis, or the product of several, must be a multiple of."""
+    out: dict[Axes, int] = {}
+    for m in found:
+        out[m.axes] = math.lcm(out.get(m.axes, 1), m.divisor)
+    return out

@@ -41,48 +41,17 @@ class Mark:
         return f"{' '.join(self.axes)}^({self.divisor}): {self.reason}"
 
 
-@dataclass(frozen=True)
-class Granules:
-    """What a machine moves and multiplies at once.
-
-    Attributes:
-        line: bytes that one access to memory moves.
-        unit: the name of the matrix instruction.
-        rows, columns: multiples that its result comes in.
-        depth: bytes of the reduced axis that it takes.
-        threads: threads that issue it together.
-        sources: where the figures were printed: of the line, and of the instruction.
-    """
-
-    line: int
-    unit: str
-    rows: int
-    columns: int
-    depth: int
-    threads: int
-    sources: tuple[str, str]
+def line(machine: Machine) -> int:
+    """Bytes that one access of a multiprocessor to memory moves; 1 where the machine has none."""
+    granule = machine.path("dram", "shared")[-1].granule
+    return int(granule.value) if granule else 1
 
 
-_LINE = 'CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory": lines of 128 bytes'
-_MMA = Granules(
-    128, "mma.sync", 16, 8, 32, 32,
-    (_LINE, "PTX ISA, mma: m16n8 with 32 bytes of k (m16n8k16 for 16-bit, m16n8k32 for 8-bit)"),
-)  # fmt: skip
-_WGMMA = Granules(
-    128, "wgmma", 64, 8, 32, 128,
-    (_LINE, "PTX ISA, wgmma.mma_async: m64, n a multiple of 8 up to 256, 32 bytes of k"),
-)  # fmt: skip
-_TCGEN05 = Granules(
-    128, "tcgen05.mma", 64, 8, 32, 128,
-    (_LINE, "PTX ISA, tcgen05.mma: m64 with n a multiple of 8, 32 bytes of k"),
-)  # fmt: skip
-
-
-def granules(machine: Machine) -> Granules:
-    """What `machine` moves and multiplies at once."""
-    if 90 <= machine.capability < 100:
-        return _WGMMA
-    return _TCGEN05 if 100 <= machine.capability < 120 else _MMA
+def team(machine: Machine) -> tuple[str, int]:
+    """The threads that issue a matrix product together: a warp, or a warpgroup of four where its
+    instruction has the rows of four."""
+    warp = int(machine.granules["warp"].value)
+    return ("warpgroup", 4 * warp) if machine.granules["mma_rows"].value >= 64 else ("warp", warp)
 
 
 def dtype_of(leaf: Node, storage: Mapping[str, str], dtype: str) -> str:
@@ -98,19 +67,20 @@ def product_type(parts: Sequence[Node], storage: Mapping[str, str], dtype: str) 
 
 
 def marks(
-    kernel: Kernel, granules: Granules, storage: Mapping[str, str], dtype: str
+    kernel: Kernel, machine: Machine, storage: Mapping[str, str], dtype: str
 ) -> tuple[Mark, ...]:
     """The marks of a kernel: lines of memory for every tensor, and shapes of matrix instructions.
 
     Args:
         storage: types of tensors, by name; the others are stored as `dtype`, or as their casts say.
     """
-    return (*_lines(kernel, granules, storage, dtype), *_products(kernel, granules, storage, dtype))
+    return (*_lines(kernel, machine, storage, dtype), *_products(kernel, machine, storage, dtype))
 
 
 def _lines(
-    kernel: Kernel, granules: Granules, storage: Mapping[str, str], dtype: str
+    kernel: Kernel, machine: Machine, storage: Mapping[str, str], dtype: str
 ) -> Iterable[Mark]:
+    moved = line(machine)
     tensors = {(r.tensor, read_axes(r.leaf)[-1:]): r.leaf for r in kernel.reads}
     typed = {key: dtype_of(leaf, storage, dtype) for key, leaf in tensors.items()}
     typed |= {
@@ -120,21 +90,24 @@ def _lines(
     for (tensor, last), name in typed.items():
         each = ITEM_BYTES[name]
         # Along an axis that is read at computed positions, no two values need lie together.
-        if last and last[0] in kernel.axes and each < granules.line:
-            reason = f"lines of {granules.line} B: {tensor} is {name}, {each} B a value"
-            yield Mark(last, granules.line // each, reason)
+        if last and last[0] in kernel.axes and each < moved:
+            reason = f"lines of {moved} B: {tensor} is {name}, {each} B a value"
+            yield Mark(last, moved // each, reason)
 
 
 def _products(
-    kernel: Kernel, granules: Granules, storage: Mapping[str, str], dtype: str
+    kernel: Kernel, machine: Machine, storage: Mapping[str, str], dtype: str
 ) -> Iterable[Mark]:
+    rows, columns, depth = (
+        int(machine.granules[f"mma_{side}"].value) for side in ("rows", "columns", "depth")
+    )
     for p in matrix_products(kernel):
         name = product_type(p.parts, storage, dtype)
-        where = f"{granules.unit} of {p.name}"
-        depth = max(1, granules.depth // ITEM_BYTES[name])
-        yield Mark(p.rows, granules.rows, f"{where}: {granules.rows} rows")
-        yield Mark(p.columns, granules.columns, f"{where}: columns in steps of {granules.columns}")
-        yield Mark(p.gone, depth, f"{where}: {granules.depth} B of {name} along the reduced axis")
+        where = f"matrix instruction of {p.name}"
+        yield Mark(p.rows, rows, f"{where}: {rows} rows")
+        yield Mark(p.columns, columns, f"{where}: columns in steps of {columns}")
+        each = max(1, depth // ITEM_BYTES[name])
+        yield Mark(p.gone, each, f"{where}: {depth} B of {name} along the reduced axis")
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,13 +155,12 @@ def _earliest(axes: Axes, order: Axes) -> int:
     return min((order.index(a) for a in axes if a in order), default=len(order))
 
 
-def row_marks(kernel: Kernel, granules: Granules) -> tuple[Mark, ...]:
+def row_marks(kernel: Kernel, machine: Machine) -> tuple[Mark, ...]:
     """The marks where each thread that issues a product computes on with whole rows of it."""
+    name, threads = team(machine)
     return tuple(
         Mark(
-            p.rows,
-            granules.threads,
-            f"whole rows of {p.name} for each of {granules.threads} threads",
+            p.rows, threads, f"whole rows of {p.name} for each of the {threads} threads of a {name}"
         )
         for p in matrix_products(kernel)
     )

@@ -8,7 +8,7 @@ common multiple.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.cost.levels import product_shape
@@ -16,7 +16,7 @@ from napkin.cost.machines import Machine
 from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.terms import is_read
-from napkin.diagram.node import Node, factors, over, postorder
+from napkin.diagram.node import Node, factors, postorder
 from napkin.diagram.storage import storage_type
 from napkin.diagram.taking import read_axes
 
@@ -128,6 +128,39 @@ class Product:
     columns: Axes
     gone: Axes
 
+    @property
+    def sides(self) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+        """The factors on the side of the rows, and of the columns; a factor that carries neither
+        goes where something is multiplied already, or else to the rows."""
+        right = [p for p in self.parts if set(self.columns) & set(p.axes)]
+        left = [p for p in self.parts if p not in right and set(self.rows) & set(p.axes)]
+        rest = [p for p in self.parts if p not in left and p not in right]
+        busy = right if len(right) > 1 >= len(left) else left
+        busy += rest
+        return tuple(left), tuple(right)
+
+
+def as_product(n: Node, name: str, order: Axes, whole: Container[Node] = ()) -> Product | None:
+    """`n` as a matrix product, if it is one.
+
+    Args:
+        order: the axes of the output.
+        whole: arrays that are factors as they are, though they are products of others.
+    """
+    factored = [p for p in factors(n.args[0], whole) if p.axes] if n.op == "sum" else []
+    shape = product_shape(n, factored)
+    if shape is None:
+        return None
+    rows, columns, gone = shape
+    if _earliest(columns, order) < _earliest(rows, order):
+        rows, columns = columns, rows
+    parts = tuple(p for p in factored if set(gone) & set(p.axes))
+    return Product(name, n, parts, rows, columns, gone)
+
+
+def _earliest(axes: Axes, order: Axes) -> int:
+    return min((order.index(a) for a in axes if a in order), default=len(order))
+
 
 def matrix_products(kernel: Kernel) -> tuple[Product, ...]:
     """Every matrix product of a kernel, each once, in an order in which they can run."""
@@ -135,24 +168,13 @@ def matrix_products(kernel: Kernel) -> tuple[Product, ...]:
     named = [(x.name, x.step) for p in s.passes for x in p.states]
     named += [(e.output, e.node) for p in s.passes for e in p.emits]
     named += [(e.output, e.node) for e in s.tails]
-    order = kernel.outputs[0].axes
     out: dict[Node, Product] = {}
     for name, root in named:
         for n in postorder([root]):
-            factored = [p for p in factors(n.args[0]) if p.axes] if n.op == "sum" else []
-            shape = product_shape(n, factored)
-            if shape is None or n in out:
-                continue
-            rows, columns, gone = shape
-            if _earliest(columns, order) < _earliest(rows, order):
-                rows, columns = columns, rows
-            parts = tuple(p for p in factored if set(over(n)) & set(p.axes))
-            out[n] = Product(kernel.names.get(n, name), n, parts, rows, columns, gone)
+            found = as_product(n, kernel.names.get(n, name), kernel.outputs[0].axes)
+            if found is not None:
+                out.setdefault(n, found)
     return tuple(out.values())
-
-
-def _earliest(axes: Axes, order: Axes) -> int:
-    return min((order.index(a) for a in axes if a in order), default=len(order))
 
 
 def row_marks(kernel: Kernel, machine: Machine) -> tuple[Mark, ...]:

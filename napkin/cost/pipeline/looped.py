@@ -1,8 +1,8 @@
 """The looped pseudocode diagram of a kernel (arXiv 2412.03317, Figures 27 and 29).
 
-A streamed kernel starts its states, runs a body once for every chunk, and finishes. Body and end are
-diagrams over the same nodes as the kernel, so their columns are those of `napkin.diagram.columns`:
-every variable is an array in a column.
+A streamed kernel starts its states, runs a body once for every chunk, and finishes. Body and end
+are diagrams over the same nodes as the kernel, so their columns are those of
+`napkin.diagram.columns`: every variable is an array in a column.
 """
 
 from __future__ import annotations

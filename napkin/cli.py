@@ -160,6 +160,97 @@ def cost_diagram(
         console.emit(*costs.cost_view(plan))
 
 
+@app.command("pipeline")
+def pipeline_diagram(
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "fp16",
+    storage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage",
+            metavar="TENSOR=TYPE,...",
+            help="Types of tensors that --dtype is not for, as in Q=fp8,K=fp8.",
+            show_default=False,
+        ),
+    ] = None,
+    computed: Annotated[
+        str, typer.Option("--computed", metavar="TYPE", help="Of what registers hold.")
+    ] = "fp32",
+    stream: Annotated[
+        str,
+        typer.Option("--stream", metavar="AXIS", help="Default: what leaves least to be held."),
+    ] = "",
+    tiles: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tiles",
+            metavar="AXIS=SIZE,...",
+            help="Of one warpgroup, and of a chunk, as in q=128,x=64.",
+            show_default=False,
+        ),
+    ] = None,
+    inner: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--inner",
+            metavar="AXIS=SIZE,...",
+            help="What of a chunk is computed at once, as in x=32.",
+            show_default=False,
+        ),
+    ] = None,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cut",
+            metavar="ARRAY.AXIS=SIZE,...",
+            help="Pieces in which the loop computes an array, as in O_x.d=32.",
+            show_default=False,
+        ),
+    ] = None,
+    buffers: Annotated[
+        int, typer.Option("--buffers", metavar="N", help="Copies of what is streamed.", min=1)
+    ] = 2,
+    overhead: Annotated[
+        str,
+        typer.Option(
+            "--overhead", metavar="E", help="Of arithmetic over what is counted, as in 2/3."
+        ),
+    ] = "0",
+    json: Json = False,
+) -> None:
+    """Lay a streamed diagram out as a pipelined algorithm.
+
+    Pseudocode with a level for every array, divisibility marks, how many warpgroups fit, clocks on
+    each pipe, and how products and arithmetic overlap: each figure with what it was computed from.
+    """
+    from napkin.show import options
+
+    diagram, known = _load(name), options.parse_sizes(sizes or ())
+    given: dict[str, Any] = {
+        "tiles": options.parse_sizes(tiles or (), "--tiles"),
+        "inner": options.parse_sizes(inner or (), "--inner"),
+        "cuts": options.parse_cuts(cut or ()),
+        "storage": options.parse_types(storage or ()),
+    }
+    share = options.parse_share(overhead, "--overhead")
+    from napkin.cost.machines import machine
+    from napkin.cost.pipeline.model import pipeline
+    from napkin.show import console
+    from napkin.show.pipeline import pipeline_json
+
+    common: dict[str, Any] = {"dtype": dtype, "computed": computed, "buffers": buffers}
+    made = pipeline(diagram, machine(on), known, stream=stream, **given, **common)
+    data = pipeline_json(made, share)
+    if json:
+        console.emit_json(data)
+    else:
+        from napkin.show.pipeline_view import pipeline_view
+
+        console.emit(*pipeline_view(data))
+
+
 @app.command("draw")
 def draw_diagram(
     name: Name,

@@ -17,6 +17,7 @@ from napkin.cost.marks import Product, as_product, dtype_of, product_type
 from napkin.cost.pipeline.looped import Block, Looped, looped
 from napkin.cost.pipeline.setting import Setting
 from napkin.cost.traffic import ITEM_BYTES
+from napkin.derive.fold import State
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
 from napkin.diagram.columns import Stage
@@ -39,7 +40,8 @@ class Variable:
         level: where it lies while it is computed on.
         owner: whether a thread block holds one of it or each team.
         dtype: its type.
-        shape: its axes with their sizes, in symbols and numbers; a piece where it is cut.
+        axes: its axes.
+        shape: the size of each, in symbols and numbers; of a piece where it is cut.
         crossing: whether the tensor cores hand it to registers, take it from them, or both.
         whole: bytes of all of it where it is held in pieces; else those of `shape`.
     """
@@ -50,6 +52,7 @@ class Variable:
     level: Level
     owner: Owner
     dtype: str
+    axes: tuple[str, ...]
     shape: tuple[tuple[str, int], ...]
     crossing: tuple[Crossing, ...] = ()
     whole: int = 0
@@ -107,20 +110,20 @@ class Coloured:
     Attributes:
         block: the pseudocode.
         steps: its stages, in order.
-        variables: its arrays, by node. The factors of a product that are multiplied first are an
-            array of their own, under the node of the product.
-        operands: those of them that registers compute for the product.
+        variables: its arrays, by node.
+        operands: what registers make for products beside those: factors multiplied first, under
+            the node of the product, and arrays rounded to the type that is multiplied.
     """
 
     block: Block
     steps: tuple[Step, ...]
     variables: Mapping[Node, Variable]
-    operands: Mapping[Node, Variable]
+    operands: tuple[Variable, ...]
 
     @property
     def every(self) -> tuple[Variable, ...]:
         """Every array."""
-        return (*self.variables.values(), *self.operands.values())
+        return (*self.variables.values(), *self.operands)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,13 +182,7 @@ class _Painter:
             if (found := as_product(stage.node, block.names[stage.node], order, block.names))
         }
         self.pieces, self.splits = self._cuts()
-        self.added = {
-            n
-            for n, state in block.states.items()
-            if n.op == "add"
-            and state.leaf("old") in n.args
-            and all(a in self.products and len(block.readers(a)) == 1 for a in n.args if a.op != "state")
-        }  # fmt: skip
+        self.added = {n for n, state in block.states.items() if self._only_adds(n, state)}
         self.inside = {a for n in self.added for a in n.args if a in self.products}
 
     def coloured(self) -> Coloured:
@@ -202,12 +199,8 @@ class _Painter:
         arrays = dict.fromkeys(e.node for c in self.block.columns for e in c)
         # What is added where it is computed is no array beside the state that it is added to.
         variables = {n: self._variable(n) for n in arrays if n not in self.inside}
-        operands = {
-            n: made
-            for n, p in self.products.items()
-            for side in p.sides
-            if (made := self._operand(p, side)) is not None
-        }
+        made = (self._operand(p, side) for p in self.products.values() for side in p.sides)
+        operands = tuple({(v.node, v.name): v for v in made if v is not None}.values())
         return Coloured(self.block, steps, variables, operands)
 
     # --- arrays -----------------------------------------------------------------------------
@@ -222,38 +215,49 @@ class _Painter:
             owner: Owner = "team" if self.s.along in n.axes or not shared else "block"
             dtype = dtype_of(n, self.s.storage, self.s.dtype)
             role = "chunk" if chunk else "input"
-            return Variable(name, n, role, "shared" if shared else "registers", owner, dtype, shape)
+            level = "shared" if shared else "registers"
+            return Variable(name, n, role, level, owner, dtype, n.axes, shape)
         crossing, dtype = self._crossing(n), self._computed(n)
-        taken = [p for p in self.products.values() if (n,) in p.sides]
-        if taken:
-            dtype = product_type(taken[0].parts, self.s.storage, self.s.dtype)
         state = n.op == "state" or n in self.block.states
         role = "state" if state else "output" if n in self.block.diagram.roots else "computed"
-        level: Level = "tensor" if self._accumulates(n) else "registers"
+        level = "tensor" if self._accumulates(n) else "registers"
         return Variable(
-            name, n, role, level, "team", dtype, shape, crossing, whole * ITEM_BYTES[dtype]
+            name, n, role, level, "team", dtype, n.axes, shape, crossing, whole * ITEM_BYTES[dtype]
         )
 
     def _operand(self, p: Product, side: tuple[Node, ...]) -> Variable | None:
-        """The factors of a side, multiplied in registers, where they are more than one."""
-        if len(side) == 1:
+        """What registers make of a side: its factors multiplied, or one rounded."""
+        dtype = self._type(p)
+        if len(side) == 1 and (is_read(side[0]) or self._computed(side[0]) == dtype):
             return None
-        axes = tuple(dict.fromkeys(a for n in side for a in n.axes))
         name = "*".join(self.block.names.get(n, n.op) for n in side)
-        dtype = product_type(p.parts, self.s.storage, self.s.dtype)
+        name, of = (f"{name} as {dtype}", side[0]) if len(side) == 1 else (name, p.node)
+        axes = tuple(dict.fromkeys(a for n in side for a in n.axes))
         shape = tuple((self.s.symbol(self.kernel, a, False), self._size(a, False)) for a in axes)
         return Variable(
-            name, p.node, "computed", "registers", "team", dtype, shape, ("to tensor",),
+            name, of, "computed", "registers", "team", dtype, axes, shape, ("to tensor",),
             math.prod(n for _, n in shape) * ITEM_BYTES[dtype],
         )  # fmt: skip
+
+    def _type(self, p: Product) -> str:
+        return product_type(p.parts, self.s.storage, self.s.dtype)
 
     def _computed(self, n: Node) -> str:
         return {"real": self.s.computed, "int": "int32", "bool": "bool"}[n.kind]
 
     def _crossing(self, n: Node) -> tuple[Crossing, ...]:
+        """The ways that an array goes; in a product's own type, it is handed over as it is."""
         out: list[Crossing] = ["to registers"] if n in self.products else []
-        taken = any((n,) in p.sides for p in self.products.values())
-        return (*out, "to tensor") if taken else tuple(out)
+        takers = [p for p in self.products.values() if (n,) in p.sides]
+        same = any(self._type(p) == self._computed(n) for p in takers)
+        return (*out, "to tensor") if same else tuple(out)
+
+    def _only_adds(self, n: Node, state: State) -> bool:
+        """Whether a step is the old state plus products that nothing else reads."""
+        old = state.leaf("old")
+        rest = [a for a in n.args if a is not old]
+        own = (a in self.products and len(self.block.readers(a)) == 1 for a in rest)
+        return n.op == "add" and old in n.args and all(own)
 
     def _accumulates(self, n: Node) -> bool:
         """Whether a state lies where tensor cores add to it."""

@@ -10,6 +10,7 @@ on different turns of the loop; all else takes the most that is alive at one mom
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -109,6 +110,13 @@ def fit(colouring: Colouring, machine: Machine) -> Fit:
                 f"{h.level} {h.when}, and there are {h.capacity:,}; take smaller tiles, or cut the "
                 f"largest: {max((*h.block, *h.team), key=lambda p: p.bytes).what}"
             )
+    registers, most = held[-1], machine.registers_per_thread
+    if registers.team_bytes > most * threads:
+        raise InputError(
+            f"{colouring.kernel.name}: a thread needs {registers.team_bytes // threads:,} B of "
+            f"registers {registers.when}, and may have {most:,}; take smaller tiles, or cut the "
+            f"largest: {max(registers.team, key=lambda p: p.bytes).what}"
+        )
     s = colouring.setting
     limit = min(machine.threads_per_block, machine.threads_per_sm) // threads
     return Fit(tuple(held), threads, limit, s.tiles[s.along])
@@ -162,16 +170,14 @@ def _transit(b: Coloured) -> Iterator[Part]:
 
 def _split(b: Coloured, v: Variable) -> int:
     """Into how many pieces the products that take an array split it."""
+    sizes = dict(zip(v.axes, (n for _, n in v.shape), strict=True))
     takers = [
-        s for s in b.steps if s.product and any((v.node,) == side for side in s.product.sides)
+        s for s in b.steps
+        if s.product and (v.node is s.stage.node or (v.node,) in s.product.sides)
+    ]  # fmt: skip
+    counts = [
+        math.prod(sizes.get(a, piece) // piece for a, (_, piece) in s.split.items()) for s in takers
     ]
-    counts: list[int] = []
-    for s in takers:
-        count = 1
-        sizes = dict(zip(v.node.axes, (n for _, n in v.shape), strict=True))
-        for a, (_, piece) in s.split.items():
-            count *= sizes.get(a, piece) // piece
-        counts.append(count)
     return min(counts, default=1)
 
 

@@ -104,7 +104,7 @@ def pipeline(
     out = Pipeline(kernel, machine, known, made)
     if not out.clocks:
         raise Refusal(
-            "a pipeline", diagram.name, f"no matrix product is in the loop over {kernel.stream.axis}",
+            "a pipeline", diagram.name, f"the loop over {kernel.stream.axis} has no matrix product",
             f"stream another of {', '.join(reduced(ready.outputs))}",
         )  # fmt: skip
     return out

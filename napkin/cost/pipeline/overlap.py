@@ -17,8 +17,8 @@ from napkin.cost.pipeline.clocks import Clocks
 from napkin.diagram.node import Node
 
 NOT_INDEPENDENT = (
-    "an overhead that is fitted to one published figure and then explains a second is one fit of two"
-    " figures, not an independent prediction"
+    "an overhead that is fitted to one published figure and then explains a second is one fit of"
+    " two figures, not an independent prediction"
 )
 """What any report with a fitted overhead has to say."""
 

@@ -133,7 +133,7 @@ def _filled(
     given: Mapping[str, int],
     along: str,
 ) -> dict[str, int]:
-    """Tiles for every axis: rows for each thread of a team, wide columns, one of what is batched."""
+    """Tiles for every axis: a row for each thread of a team, wide columns, 1 of what is batched."""
     rows = {a for p in matrix_products(kernel) for a in p.rows}
     columns = {a for p in matrix_products(kernel) for a in p.columns} - rows
     alone, (_, threads) = batched(kernel), team(machine)

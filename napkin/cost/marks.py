@@ -177,15 +177,20 @@ def matrix_products(kernel: Kernel) -> tuple[Product, ...]:
     return tuple(out.values())
 
 
-def row_marks(kernel: Kernel, machine: Machine) -> tuple[Mark, ...]:
-    """The marks where each thread that issues a product computes on with whole rows of it."""
+def row_marks(kernel: Kernel, machine: Machine, tiles: Mapping[str, int]) -> tuple[Mark, ...]:
+    """The marks where the threads that issue a product compute on with rows of it: whole rows for
+    each, or a row for a whole number of threads."""
     name, threads = team(machine)
-    return tuple(
-        Mark(
-            p.rows, threads, f"whole rows of {p.name} for each of the {threads} threads of a {name}"
-        )
-        for p in matrix_products(kernel)
-    )
+    out: list[Mark] = []
+    for p in matrix_products(kernel):
+        rows = math.prod(tiles[a] for a in p.rows)
+        if rows >= threads:
+            reason = f"whole rows of {p.name} for each of the {threads} threads of a {name}"
+            out.append(Mark(p.rows, threads, reason))
+        elif threads % rows:
+            reason = f"rows of {p.name}, each for as many of the {threads} threads of a {name}"
+            out.append(Mark(p.rows, 1 << rows.bit_length(), reason))
+    return tuple(out)
 
 
 def divisors(found: Iterable[Mark]) -> dict[Axes, int]:

@@ -20,7 +20,7 @@ from napkin.derive.prepare import Prepared, prepare
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import postorder
-from napkin.errors import Refusal
+from napkin.errors import InputError, Refusal
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +100,31 @@ def pipeline(
         kernel = label(diagram.name, ready.outputs, ready.names, streamed=stream)
     else:
         kernel = _least(diagram.name, ready, known)
-    made = setting(kernel, machine, known, **given)
-    out = Pipeline(kernel, machine, known, made)
+    out = _fitting(kernel, machine, known, given)
     if not out.clocks:
         raise Refusal(
             "a pipeline", diagram.name, f"the loop over {kernel.stream.axis} has no matrix product",
             f"stream another of {', '.join(reduced(ready.outputs))}",
         )  # fmt: skip
     return out
+
+
+def _fitting(
+    kernel: Kernel, machine: Machine, sizes: Mapping[str, int], given: Mapping[str, Any]
+) -> Pipeline:
+    """The setting that is given, with the most rows for a team that fit where it leaves them open:
+    from one for each thread down to those of one matrix instruction."""
+    rows, least = team(machine)[1], int(machine.granules["mma_rows"].value)
+    while True:
+        out = Pipeline(kernel, machine, sizes, setting(kernel, machine, sizes, rows=rows, **given))
+        if set(given.get("tiles") or {}) & set(kernel.group) or rows // 2 < least:
+            return out
+        try:
+            out.fit  # noqa: B018
+        except InputError:
+            rows //= 2
+            continue
+        return out
 
 
 def _least(name: str, ready: Prepared, sizes: Mapping[str, int]) -> Kernel:

@@ -21,6 +21,9 @@ from napkin.errors import InputError, Refusal, did_you_mean
 CHUNK = 64
 """Positions of a streamed axis in one chunk, where nobody says how many."""
 
+COLUMNS = 128
+"""Columns of a product along a grouped axis, where nobody says how many."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -73,14 +76,16 @@ def setting(
     dtype: str = "fp16",
     computed: str = "fp16",
     buffers: int = 2,
+    rows: int = 0,
 ) -> Setting:
-    """The setting of a kernel: what is given, and for the rest whole rows for every thread.
+    """The setting of a kernel: what is given, and for the rest rows for every thread.
 
     Args:
         sizes: of every axis.
         tiles: of grouped and streamed axes. Teams lie along the first grouped one of them that is
             among the rows of a product.
         inner, cuts, storage, dtype, computed, buffers: see `Setting`.
+        rows: rows of a team where `tiles` does not say; by default as many as it has threads.
 
     Raises:
         Refusal: there is no matrix product.
@@ -101,14 +106,14 @@ def setting(
     for name in (*storage.values(), dtype, computed):
         if name not in ITEM_BYTES:
             raise InputError(f"storage: no type {name!r}; {did_you_mean(name, ITEM_BYTES)}")
-    rows = [a for a in products[0].rows if a in kernel.group]
-    along = next((a for a in given if a in rows), rows[-1] if rows else "")
+    grouped = [a for a in products[0].rows if a in kernel.group]
+    along = next((a for a in given if a in grouped), grouped[-1] if grouped else "")
     if not along:
         raise Refusal(
             "a pipeline", kernel.name, f"no row of {products[0].name} is grouped, so teams have "
             "nothing to lie along", f"group one of {', '.join(products[0].rows)}",
         )  # fmt: skip
-    held = _filled(kernel, machine, sizes, given, along)
+    held = _filled(kernel, sizes, given, along, rows or team(machine)[1])
     chunk = {a: held[a] for a in kernel.stream.axes}
     for a, n in (inner or {}).items():
         if chunk[a] % n:
@@ -127,25 +132,21 @@ def _known(what: str, given: Iterable[str], known: tuple[str, ...], name: str) -
 
 
 def _filled(
-    kernel: Kernel,
-    machine: Machine,
-    sizes: Mapping[str, int],
-    given: Mapping[str, int],
-    along: str,
+    kernel: Kernel, sizes: Mapping[str, int], given: Mapping[str, int], along: str, wide: int
 ) -> dict[str, int]:
-    """Tiles for every axis: a row for each thread of a team, wide columns, 1 of what is batched."""
+    """Tiles for every axis: `wide` rows, columns, one of what is batched, a chunk of a stream."""
     rows = {a for p in matrix_products(kernel) for a in p.rows}
     columns = {a for p in matrix_products(kernel) for a in p.columns} - rows
-    alone, (_, threads) = batched(kernel), team(machine)
+    alone = batched(kernel)
     other = math.prod(n for a, n in given.items() if a in rows and a != along)
     out: dict[str, int] = {}
     for a in kernel.axes:
         if a in given:
             out[a] = given[a]
         elif a == along:
-            out[a] = max(1, threads // other)
+            out[a] = max(1, wide // other)
         elif a in kernel.group:
-            out[a] = min(threads, sizes[a]) if a in columns and a not in alone else 1
+            out[a] = min(COLUMNS, sizes[a]) if a in columns and a not in alone else 1
         else:
             out[a] = sizes[a]
     open_axes = [a for a in kernel.stream.axes if a not in given]
@@ -160,7 +161,8 @@ def _filled(
 
 def all_marks(kernel: Kernel, machine: Machine, s: Setting) -> tuple[Mark, ...]:
     """The marks of a kernel in a setting: those of memory and instructions, and of whole rows."""
-    return (*marks(kernel, machine, s.storage, s.dtype), *row_marks(kernel, machine))
+    rows = row_marks(kernel, machine, s.tiles)
+    return (*marks(kernel, machine, s.storage, s.dtype), *rows)
 
 
 def size_of(s: Setting, axes: Axes) -> int:

@@ -168,7 +168,10 @@ def cost_diagram(
     In symbols and in numbers: transfers, memory, and the optimum for a memory.
     """
     if levels or through is not None:
-        _cost_levels(_plan(name, on, sizes, dtype), through, json)
+        from napkin.show.levels import through_levels
+
+        names = through_levels(on, through)  # a wrong one is said before any work
+        _cost_levels(_plan(name, on, sizes, dtype), names, json)
         return
     plan = _plan(name, on, sizes, dtype)
     from napkin.show import console, costs
@@ -179,10 +182,9 @@ def cost_diagram(
         console.emit(*costs.cost_view(plan))
 
 
-def _cost_levels(plan: Plan, through: str | None, json: bool) -> None:
+def _cost_levels(plan: Plan, names: Sequence[str], json: bool) -> None:
     from napkin.show import console, costs, levels
 
-    names = levels.parse_through(through)
     if json:
         console.emit_json(costs.cost_json(plan) | {"levels": levels.levels_json(plan, names)})
     else:

@@ -65,12 +65,14 @@ def _lines(kernel: Kernel, stage: Stage, item: Bytes) -> Iterable[Mark]:
         return
     innermost = [(a.tensor, a.leaf.axes) for a in kernel.reads]
     innermost += [(o.name, o.axes) for o in kernel.outputs]
+    alike: dict[tuple[str, Fraction], list[str]] = {}
     for tensor, axes in innermost:
         if axes:
-            size = item[tensor]
-            multiple = (Fraction(stage.granule) / size).numerator
-            why = f"{stage.granule}-byte granules of {tensor}, {_bytes(size)} a value"
-            yield Mark(axes[-1], multiple, stage.name, f"{why}, on the way to {stage.name}")
+            alike.setdefault((axes[-1], item[tensor]), []).append(tensor)
+    for (axis, size), tensors in alike.items():
+        names = ", ".join(dict.fromkeys(tensors))
+        why = f"{stage.granule}-byte granules of {names}, {_bytes(size)} a value"
+        yield Mark(axis, (Fraction(stage.granule) / size).numerator, stage.name, why)
 
 
 def _shapes(kernel: Kernel, chain: Chain, inner: Stage, item: Bytes) -> Iterable[Mark]:

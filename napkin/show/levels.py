@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from napkin.cost.chain import DEFAULT
+from napkin.cost.chain import DEFAULT, chains
+from napkin.cost.machines import machine
 from napkin.cost.marks import at_level, combined
 from napkin.cost.multilevel import Program
 from napkin.cost.rounding import Levels, Rounded, levels
@@ -21,13 +22,19 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def parse_through(text: str | None) -> tuple[str, ...]:
-    """The levels of ``--through``, as in "host,dram,l2,shared"; the usual ones without it."""
+def through_levels(on: str, text: str | None) -> tuple[str, ...]:
+    """The levels of ``--through``, as in "host,dram,l2,shared"; the usual ones without it.
+
+    Raises:
+        InputError: they are no chain of levels of the machine `on`.
+    """
     if text is None:
         return DEFAULT
     names = tuple(n.strip() for n in text.split(","))
     if not all(names):
         raise InputError(f"--through {text!r}: a level is empty; write --through dram,l2,shared")
+    for _ in chains(machine(on), names):
+        pass
     return names
 
 

@@ -145,12 +145,34 @@ def derive_diagram(
 
 @app.command("cost")
 def cost_diagram(
-    name: Name, on: On = "h100", sizes: Sizes = None, dtype: Dtype = "bf16", json: Json = False
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    levels: Annotated[
+        bool, typer.Option("--levels", help="Tiles, traffic and cost at every level of memory.")
+    ] = False,
+    through: Annotated[
+        str | None,
+        typer.Option(
+            "--through",
+            metavar="LEVEL,...",
+            help="With --levels: the levels, as in host,dram,l2,shared or dram,cluster,shared.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
 ) -> None:
     """Say what a diagram costs, and the least it could.
 
     In symbols and in numbers: transfers, memory, and the optimum for a memory.
     """
+    if levels or through is not None:
+        from napkin.show.levels import through_levels
+
+        names = through_levels(on, through)  # a wrong one is said before any work
+        _cost_levels(_plan(name, on, sizes, dtype), names, json)
+        return
     plan = _plan(name, on, sizes, dtype)
     from napkin.show import console, costs
 
@@ -158,6 +180,15 @@ def cost_diagram(
         console.emit_json(costs.cost_json(plan))
     else:
         console.emit(*costs.cost_view(plan))
+
+
+def _cost_levels(plan: Plan, names: Sequence[str], json: bool) -> None:
+    from napkin.show import console, costs, levels
+
+    if json:
+        console.emit_json(costs.cost_json(plan) | {"levels": levels.levels_json(plan, names)})
+    else:
+        console.emit(*levels.levels_view(plan, names))
 
 
 @app.command("pipeline")

@@ -109,8 +109,8 @@ class Machine:
 
     def path(self, source: str, target: str) -> tuple[Pipe, ...]:
         """The pipes from level `source` down to level `target`, the fewest there are."""
-        self.level(source), self.level(target)
         ways: list[tuple[Pipe, ...]] = [()]
+        source, target = self.level(source).name, self.level(target).name
         for way in ways:
             at = way[-1].target if way else source
             if at == target:

@@ -9,16 +9,16 @@ pipes, App. A.2):
 ``[compute]``     operations per clock and SM ("op/clk/SM"; a multiply-add is two):
                   ``tensor_DTYPE`` of the tensor cores, dense; ``fma_DTYPE`` of the multiply-add
                   pipe; ``special``, exponentials and the like.
-``[granules]``    ``warp``, its threads; ``mma_rows``, ``mma_columns`` ("1") and ``mma_depth`` ("B")
-                  of the smallest matrix instruction.
-``[levels.NAME]`` ``capacity`` of one such memory in bytes, and how many there are: ``per = "chip"``,
-                  ``per = "sm"``, ``count`` on a chip, or ``chips`` that share one. ``per_block`` and
-                  ``per_thread`` where one owner may take only a part of it; ``cache = true`` where
-                  hardware fills it.
+``[granules]``    ``warp``, its threads; ``mma_rows``, ``mma_columns`` ("1") and ``mma_depth``
+                  ("B") of the smallest matrix instruction.
+``[levels.NAME]`` ``capacity`` of one such memory in bytes, and how many there are: ``per`` "chip"
+                  or "sm", ``count`` on a chip, or ``chips`` that share one. ``per_block`` and
+                  ``per_thread`` where one owner may take only a part of it; ``cache = true``
+                  where hardware fills it.
 ``[[pipes]]``     an edge ``from`` level ``to`` level that data can move along, its ``rate`` in
-                  bytes/s, summed over all the memories of a chip that it feeds, and optionally the
-                  rate back, ``write``, and its ``granule``, the bytes that move at once. A pipe from
-                  a level to itself joins ``siblings``.
+                  bytes/s, summed over all the memories of a chip that it feeds, and optionally
+                  the rate back, ``write``, and its ``granule``, the bytes that move at once. A
+                  pipe from a level to itself joins ``siblings``.
 ``[calibration]`` optional: measured constants of a time model, by name, in any unit.
 """
 

@@ -1,201 +1,113 @@
-"""Divisibility marks: what the size of an axis must be a multiple of, and why.
+"""Divisibility marks: what a tile's length has to be a multiple of, and why.
 
-A mark is the superscript of arXiv 2412.03317, section 5: a^(k) says that k divides the size that an
-axis has at the inner level. Every reason keeps a mark of its own; together they ask for the least
-common multiple.
+arXiv 2412.03317, section 5: memory moves whole lines, so a tile is whole lines along the axis that
+is innermost in memory; matrix instructions take rows, columns and depth of fixed multiples. Several
+marks on one axis combine by their least common multiple, and nested tiles pass theirs outwards.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
+from napkin.cost.chain import Chain, Stage
 from napkin.cost.levels import product_shape
-from napkin.cost.machines import Machine
-from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.terms import is_read
-from napkin.diagram.node import Node, factors, postorder
-from napkin.diagram.storage import storage_type
-from napkin.diagram.taking import read_axes
+from napkin.diagram.node import Node, factors, over, postorder
 
-Axes = tuple[str, ...]
+Bytes = Mapping[str, Fraction]
+"""Bytes of a value of each tensor; half a byte for 4-bit values."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One reason for a divisor.
+    """Along `axis`, tiles of level `level` and of those around it are multiples of `multiple`."""
 
-    Attributes:
-        axes: the axis, or the axes whose sizes multiply to what must be divisible.
-        divisor: what must divide it.
-        reason: why, in words.
-    """
-
-    axes: Axes
-    divisor: int
+    axis: str
+    multiple: int
+    level: str
     reason: str
 
-    def __str__(self) -> str:
-        return f"{' '.join(self.axes)}^({self.divisor}): {self.reason}"
+
+def marks(kernel: Kernel, chain: Chain, item: Bytes) -> tuple[Mark, ...]:
+    """Every mark of a kernel's axes on a chain of levels, the outermost level first."""
+    found: list[Mark] = []
+    for stage in chain.stages:
+        found += _lines(kernel, stage, item)
+    inner = chain.stages[-1]
+    shapes = list(_shapes(kernel, chain, inner, item))
+    found += shapes or _warps(kernel, chain, inner)
+    kept = dict.fromkeys(m for m in found if m.multiple > 1 and m.axis not in kernel.residues)
+    return tuple(kept)
 
 
-def line(machine: Machine) -> int:
-    """Bytes that one access of a multiprocessor to memory moves; 1 where the machine has none."""
-    granule = machine.path("dram", "shared")[-1].granule
-    return int(granule.value) if granule else 1
-
-
-def team(machine: Machine) -> tuple[str, int]:
-    """The threads that issue a matrix product together: a warp, or a warpgroup of four where its
-    instruction has the rows of four."""
-    warp = int(machine.granules["warp"].value)
-    return ("warpgroup", 4 * warp) if machine.granules["mma_rows"].value >= 64 else ("warp", warp)
-
-
-def dtype_of(leaf: Node, storage: Mapping[str, str], dtype: str) -> str:
-    """The type in which a reading's tensor is stored: that of `storage`, by name, or by default."""
-    return storage.get(tensor_of(leaf), storage_type(leaf, dtype))
-
-
-def product_type(parts: Sequence[Node], storage: Mapping[str, str], dtype: str) -> str:
-    """The type in which a product of `parts` is multiplied: the widest of those that are read; what
-    is computed is rounded to it."""
-    known = [dtype_of(p, storage, dtype) for p in parts if is_read(p)]
-    return max(known, key=ITEM_BYTES.__getitem__, default=dtype)
-
-
-def marks(
-    kernel: Kernel, machine: Machine, storage: Mapping[str, str], dtype: str
-) -> tuple[Mark, ...]:
-    """The marks of a kernel: lines of memory for every tensor, and shapes of matrix instructions.
-
-    Args:
-        storage: types of tensors, by name; the others are stored as `dtype`, or as their casts say.
-    """
-    return (*_lines(kernel, machine, storage, dtype), *_products(kernel, machine, storage, dtype))
-
-
-def _lines(
-    kernel: Kernel, machine: Machine, storage: Mapping[str, str], dtype: str
-) -> Iterable[Mark]:
-    moved = line(machine)
-    tensors = {(r.tensor, read_axes(r.leaf)[-1:]): r.leaf for r in kernel.reads}
-    typed = {key: dtype_of(leaf, storage, dtype) for key, leaf in tensors.items()}
-    typed |= {
-        (o.name, o.axes[-1:]): storage.get(o.name, storage_type(o.node, dtype))
-        for o in kernel.outputs
-    }
-    for (tensor, last), name in typed.items():
-        each = ITEM_BYTES[name]
-        # Along an axis that is read at computed positions, no two values need lie together.
-        if last and last[0] in kernel.axes and each < moved:
-            reason = f"lines of {moved} B: {tensor} is {name}, {each} B a value"
-            yield Mark(last, moved // each, reason)
-
-
-def _products(
-    kernel: Kernel, machine: Machine, storage: Mapping[str, str], dtype: str
-) -> Iterable[Mark]:
-    rows, columns, depth = (
-        int(machine.granules[f"mma_{side}"].value) for side in ("rows", "columns", "depth")
-    )
-    for p in matrix_products(kernel):
-        name = product_type(p.parts, storage, dtype)
-        where = f"matrix instruction of {p.name}"
-        yield Mark(p.rows, rows, f"{where}: {rows} rows")
-        yield Mark(p.columns, columns, f"{where}: columns in steps of {columns}")
-        each = max(1, depth // ITEM_BYTES[name])
-        yield Mark(p.gone, each, f"{where}: {depth} B of {name} along the reduced axis")
-
-
-@dataclass(frozen=True, eq=False)
-class Product:
-    """One matrix product.
-
-    Attributes:
-        name: that of its result, or of the state that it is added to.
-        node: the sum.
-        parts: its factors that carry reduced axes.
-        rows, columns, gone: its axes; the rows have the output's first axis of both.
-    """
-
-    name: str
-    node: Node
-    parts: tuple[Node, ...]
-    rows: Axes
-    columns: Axes
-    gone: Axes
-
-    @property
-    def sides(self) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
-        """The factors on the side of the rows, and of the columns; a factor that carries neither
-        goes where something is multiplied already, or else to the rows."""
-        right = [p for p in self.parts if set(self.columns) & set(p.axes)]
-        left = [p for p in self.parts if p not in right and set(self.rows) & set(p.axes)]
-        rest = [p for p in self.parts if p not in left and p not in right]
-        busy = right if len(right) > 1 >= len(left) else left
-        busy += rest
-        return tuple(left), tuple(right)
-
-
-def as_product(n: Node, name: str, order: Axes, whole: Container[Node] = ()) -> Product | None:
-    """`n` as a matrix product, if it is one.
-
-    Args:
-        order: the axes of the output.
-        whole: arrays that are factors as they are, though they are products of others.
-    """
-    factored = [p for p in factors(n.args[0], whole) if p.axes] if n.op == "sum" else []
-    shape = product_shape(n, factored)
-    if shape is None:
-        return None
-    rows, columns, gone = shape
-    if _earliest(columns, order) < _earliest(rows, order):
-        rows, columns = columns, rows
-    parts = tuple(p for p in factored if set(gone) & set(p.axes))
-    return Product(name, n, parts, rows, columns, gone)
-
-
-def _earliest(axes: Axes, order: Axes) -> int:
-    return min((order.index(a) for a in axes if a in order), default=len(order))
-
-
-def matrix_products(kernel: Kernel) -> tuple[Product, ...]:
-    """Every matrix product of a kernel, each once, in an order in which they can run."""
-    s = kernel.stream
-    named = [(x.name, x.step) for p in s.passes for x in p.states]
-    named += [(e.output, e.node) for p in s.passes for e in p.emits]
-    named += [(e.output, e.node) for e in s.tails]
-    out: dict[Node, Product] = {}
-    for name, root in named:
-        for n in postorder([root]):
-            found = as_product(n, kernel.names.get(n, name), kernel.outputs[0].axes)
-            if found is not None:
-                out.setdefault(n, found)
-    return tuple(out.values())
-
-
-def row_marks(kernel: Kernel, machine: Machine, tiles: Mapping[str, int]) -> tuple[Mark, ...]:
-    """The marks where the threads that issue a product compute on with rows of it: whole rows for
-    each, or a row for a whole number of threads."""
-    name, threads = team(machine)
-    out: list[Mark] = []
-    for p in matrix_products(kernel):
-        rows = math.prod(tiles[a] for a in p.rows)
-        if rows >= threads:
-            reason = f"whole rows of {p.name} for each of the {threads} threads of a {name}"
-            out.append(Mark(p.rows, threads, reason))
-        elif threads % rows:
-            reason = f"rows of {p.name}, each for as many of the {threads} threads of a {name}"
-            out.append(Mark(p.rows, 1 << rows.bit_length(), reason))
-    return tuple(out)
-
-
-def divisors(found: Iterable[Mark]) -> dict[Axes, int]:
-    """What the size of each axis, or the product of several, must be a multiple of."""
-    out: dict[Axes, int] = {}
+def combined(found: Iterable[Mark]) -> dict[str, int]:
+    """The least common multiple of the marks of each axis."""
+    out: dict[str, int] = {}
     for m in found:
-        out[m.axes] = math.lcm(out.get(m.axes, 1), m.divisor)
+        out[m.axis] = math.lcm(out.get(m.axis, 1), m.multiple)
     return out
+
+
+def at_level(found: Iterable[Mark], chain: Chain, level: str) -> tuple[Mark, ...]:
+    """The marks that hold at a level: its own, and by nesting those of the levels inside it."""
+    names = [s.name for s in chain.stages]
+    inside = set(names[names.index(level) :])
+    return tuple(m for m in found if m.level in inside)
+
+
+def _lines(kernel: Kernel, stage: Stage, item: Bytes) -> Iterable[Mark]:
+    """Whole granules of the pipe into a level, along the axis that is innermost in memory."""
+    if stage.granule <= 1:
+        return
+    innermost = [(a.tensor, a.leaf.axes) for a in kernel.reads]
+    innermost += [(o.name, o.axes) for o in kernel.outputs]
+    alike: dict[tuple[str, Fraction], list[str]] = {}
+    for tensor, axes in innermost:
+        if axes:
+            alike.setdefault((axes[-1], item[tensor]), []).append(tensor)
+    for (axis, size), tensors in alike.items():
+        names = ", ".join(dict.fromkeys(tensors))
+        why = f"{stage.granule}-byte granules of {names}, {_bytes(size)} a value"
+        yield Mark(axis, (Fraction(stage.granule) / size).numerator, stage.name, why)
+
+
+def _shapes(kernel: Kernel, chain: Chain, inner: Stage, item: Bytes) -> Iterable[Mark]:
+    """Rows, columns and depth of matrix instructions."""
+    sizes = {key: int(f.value) for key, f in chain.machine.granules.items()}
+    for n in postorder(kernel.terms):
+        parts = [p for p in factors(n.args[0]) if p.axes] if n.op == "sum" else []
+        shape = product_shape(n, parts) if parts else None
+        if shape is None:
+            continue
+        rows, columns, reduced = shape
+        # Either side may be the rows: the one that is cut into groups, where just one is.
+        if set(columns) & set(kernel.group) and not set(rows) & set(kernel.group):
+            rows, columns = columns, rows
+        for side, axes in (("rows", rows), ("columns", columns)):
+            why = f"matrix instructions take {side} by {sizes[f'mma_{side}']}"
+            # Of axes that are packed into one side of a product, the last carries its mark.
+            yield Mark(axes[-1], sizes[f"mma_{side}"], inner.name, why)
+        depth = max(_operands(n, parts, item), default=max(item.values()))
+        multiple = max(int(sizes["mma_depth"] / depth), 1)
+        why = f"matrix instructions reduce {sizes['mma_depth']} bytes of {_bytes(depth)} a value"
+        yield Mark(reduced[-1], multiple, inner.name, why)
+
+
+def _operands(n: Node, parts: Sequence[Node], item: Bytes) -> Iterable[Fraction]:
+    """Bytes of a value of the operands of a product that lie in memory."""
+    return (item[tensor_of(p)] for p in parts if is_read(p) and set(over(n)) & set(p.axes))
+
+
+def _warps(kernel: Kernel, chain: Chain, inner: Stage) -> Iterable[Mark]:
+    """Without a product, one value for each thread of a warp along the axis innermost in memory."""
+    threads = int(chain.machine.granules["warp"].value)
+    for axis in dict.fromkeys(o.axes[-1] for o in kernel.outputs if o.axes):
+        yield Mark(axis, threads, inner.name, f"{threads} threads of a warp, a value each")
+
+
+def _bytes(size: Fraction) -> str:
+    return f"{float(size):g} B"

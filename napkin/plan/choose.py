@@ -57,9 +57,9 @@ def ranked(
     """The settings of a labelled kernel that fit, in the order of their rank, the best first.
 
     The search estimates shared memory from operands alone; a choice is held to the full model
-    when its turn comes, where the machine's compiler is the one that it models. Tiles that must be flattened between loads and products come last, whatever
-    their rank: Triton 3.6 fails to compile some, and computes some wrongly where it stores them in
-    boxes.
+    when its turn comes, where that models the machine's compiler. Tiles that must be flattened
+    between loads and products come last, whatever their rank: Triton 3.6 fails to compile some, and
+    computes some wrongly where it stores them in boxes.
     """
     known, levels = kernel.sized(sizes), held(kernel)
     settings = Tiles(kernel, known, levels).settings()

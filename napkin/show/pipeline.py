@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from napkin.cost.marks import divisors
+from napkin.cost.marks import combined
 from napkin.cost.pipeline.clocks import Clocks
 from napkin.cost.pipeline.colours import Coloured, Variable
 from napkin.cost.pipeline.fit import Held
@@ -89,13 +89,12 @@ def _variable(v: Variable) -> dict[str, Any]:
 
 def _marks(p: Pipeline) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
-    for axes, divisor in divisors(p.marks).items():
-        own = [m for m in p.marks if m.axes == axes]
-        size = size_of(p.setting, axes)
-        reasons = [{"divisor": m.divisor, "reason": m.reason} for m in own]
+    for axis, multiple in combined(p.marks).items():
+        size = size_of(p.kernel, p.setting, axis)
+        reasons = dict.fromkeys((m.multiple, m.reason) for m in p.marks if m.axis == axis)
         out.append({
-            "axes": list(axes), "divisor": divisor, "size": size, "ok": size % divisor == 0,
-            "reasons": reasons,
+            "axis": axis, "multiple": multiple, "size": size, "ok": size % multiple == 0,
+            "reasons": [{"multiple": n, "reason": reason} for n, reason in reasons],
         })  # fmt: skip
     return out
 

@@ -83,9 +83,9 @@ def _marks(data: Data) -> Table:
     made = table("axis", "multiple of", "is", "because", title="divisibility marks, joined by LCM",
                  right=("multiple of", "is"))  # fmt: skip
     for m in data["marks"]:
-        reasons = "\n".join(f"{r['divisor']}: {r['reason']}" for r in m["reasons"])
+        reasons = "\n".join(f"{r['multiple']}: {r['reason']}" for r in m["reasons"])
         size = f"{m['size']}" if m["ok"] else f"{m['size']}, broken"
-        made.add_row(" ".join(m["axes"]), str(m["divisor"]), size, reasons)
+        made.add_row(m["axis"], str(m["multiple"]), size, reasons)
     return made
 
 

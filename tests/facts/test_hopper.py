@@ -11,7 +11,7 @@ import math
 import pytest
 
 from napkin.cost.machines import machine
-from napkin.cost.marks import divisors
+from napkin.cost.marks import combined
 from napkin.cost.pipeline.model import Pipeline, pipeline
 from napkin.diagram.library import load
 
@@ -39,12 +39,11 @@ mixed = design(**MIXED)
 
 
 def test_fact_30_marks_combine_by_lcm() -> None:
-    along = {m.divisor for m in mixed.marks if m.axes == ("d",)}
+    along = {m.multiple for m in mixed.marks if m.axis == "d"}
     # Lines of fp8 and of fp16, the depth of a product in fp8, the columns of one.
     assert along == {128, 64, 32, 8}
-    assert divisors(mixed.marks)["d",] == math.lcm(*along) == 128
-    assert divisors(mixed.marks)["q",] == 128
-    assert divisors(design().marks)["d",] == 64
+    assert combined(mixed.marks) == {"d": math.lcm(*along), "q": 128, "x": 16}
+    assert combined(design().marks)["d"] == 64
 
 
 def test_fact_31_configuration() -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from napkin.cost.machines import Machine
-from napkin.cost.marks import product_type
 from napkin.cost.pipeline.colours import Coloured, Colouring, Step
+from napkin.cost.products import product_type
 from napkin.cost.work import SPECIAL
 from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors

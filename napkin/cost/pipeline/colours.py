@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from napkin.cost.marks import Product, as_product, dtype_of, product_type
 from napkin.cost.pipeline.looped import Block, Looped, looped
 from napkin.cost.pipeline.setting import Setting
+from napkin.cost.products import Product, as_product, dtype_of, product_type
 from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.fold import State
 from napkin.derive.kernel import Kernel

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from napkin.cost.machines import Machine
-from napkin.cost.marks import team
 from napkin.cost.pipeline.colours import Coloured, Colouring, Step, Variable
+from napkin.cost.products import team
 from napkin.diagram.node import Node
 from napkin.errors import InputError
 

@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from napkin.cost.machines import Machine
-from napkin.cost.marks import Mark, team
+from napkin.cost.marks import Mark
 from napkin.cost.pipeline.clocks import Clocks
 from napkin.cost.pipeline.colours import Colouring
 from napkin.cost.pipeline.fit import Fit, fit
 from napkin.cost.pipeline.overlap import Overlap, overlap
 from napkin.cost.pipeline.setting import Setting, all_marks, setting
+from napkin.cost.products import team
 from napkin.derive.kernel import Kernel, label, reduced
 from napkin.derive.prepare import Prepared, prepare
 from napkin.diagram.diagram import Diagram

@@ -10,12 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
+from napkin.cost.chain import chains
 from napkin.cost.levels import batched
 from napkin.cost.machines import Machine
-from napkin.cost.marks import Axes, Mark, divisors, marks, matrix_products, row_marks, team
+from napkin.cost.marks import Mark, combined, marks
+from napkin.cost.products import dtype_of, matrix_products, row_marks, team
 from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
+from napkin.diagram.storage import storage_type
 from napkin.errors import InputError, Refusal, did_you_mean
 
 CHUNK = 64
@@ -160,24 +164,31 @@ def _filled(
 
 
 def all_marks(kernel: Kernel, machine: Machine, s: Setting) -> tuple[Mark, ...]:
-    """The marks of a kernel in a setting: those of memory and instructions, and of whole rows."""
-    rows = row_marks(kernel, machine, s.tiles)
-    return (*marks(kernel, machine, s.storage, s.dtype), *rows)
+    """The marks of a kernel in a setting: those of memory and instructions, and of rows."""
+    item = {r.tensor: ITEM_BYTES[dtype_of(r.leaf, s.storage, s.dtype)] for r in kernel.reads}
+    for o in kernel.outputs:
+        item[o.name] = ITEM_BYTES[s.storage.get(o.name, storage_type(o.node, s.dtype))]
+    chain = next(chains(machine, ("dram", "shared")))
+    found = marks(kernel, chain, {name: Fraction(n) for name, n in item.items()})
+    return (*found, *row_marks(kernel, machine, s.tiles))
 
 
-def size_of(s: Setting, axes: Axes) -> int:
-    """What a team computes on at once of these axes."""
+def size_of(kernel: Kernel, s: Setting, axis: str) -> int:
+    """What a team computes on at once along an axis; of axes that are packed into one side of a
+    product, whose marks the last carries, along all of them."""
+    sides = [side for p in matrix_products(kernel) for side in (p.rows, p.columns)]
+    axes = next((side for side in sides if side[-1] == axis), (axis,))
     return math.prod(s.inner.get(a, s.tiles[a]) for a in axes)
 
 
 def _check_marks(kernel: Kernel, machine: Machine, s: Setting, given: set[str]) -> None:
     """Refuse a size that was asked for and breaks a mark; others are only reported."""
     every = all_marks(kernel, machine, s)
-    for axes, divisor in divisors(every).items():
-        size = size_of(s, axes)
-        if given & set(axes) and size % divisor:
-            reasons = "; ".join(m.reason for m in every if m.axes == axes and size % m.divisor)
+    for axis, multiple in combined(every).items():
+        size = size_of(kernel, s, axis)
+        if axis in given and size % multiple:
+            reasons = dict.fromkeys(m.reason for m in every if m.axis == axis and size % m.multiple)
             raise InputError(
-                f"{' '.join(axes)}={size} is not a multiple of {divisor}: {reasons}; "
-                f"write {divisor * max(1, size // divisor)}"
+                f"{axis}={size} is not a multiple of {multiple}: {'; '.join(reasons)}; "
+                f"write {axis}={multiple * max(1, size // multiple)}"
             )

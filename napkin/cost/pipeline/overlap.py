@@ -73,9 +73,7 @@ class Overlap:
             ValueError: none would: the products alone take longer, or no longer.
         """
         spent = self.tensor / utilisation - (self.first if how == "intra" else 0.0)
-        if not self.arithmetic or self.utilisation(how, spent / self.arithmetic - 1) < utilisation:
-            raise ValueError(f"no overhead explains a utilisation of {utilisation:g}")
-        found = spent / self.arithmetic - 1
+        found = spent / self.arithmetic - 1 if self.arithmetic else -1.0
         if found < max(0.0, self.absorbed(how)):
             raise ValueError(f"no overhead explains a utilisation of {utilisation:g}")
         return found

@@ -249,6 +249,12 @@ def pipeline_diagram(
             "--overhead", metavar="E", help="Of arithmetic over what is counted, as in 2/3."
         ),
     ] = "0",
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE", help="Draw who has which pipe when: .svg, .png or .pdf."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Lay a streamed diagram out as a pipelined algorithm.
@@ -258,6 +264,10 @@ def pipeline_diagram(
     """
     from napkin.show import options
 
+    if plot is not None:
+        from napkin.show.plots import check_plot
+
+        check_plot(plot)
     diagram, known = _load(name), options.parse_sizes(sizes or ())
     given: dict[str, Any] = {
         "tiles": options.parse_sizes(tiles or (), "--tiles"),
@@ -274,6 +284,10 @@ def pipeline_diagram(
     common: dict[str, Any] = {"dtype": dtype, "computed": computed, "buffers": buffers}
     made = pipeline(diagram, machine(on), known, stream=stream, **given, **common)
     data = pipeline_json(made, share)
+    if plot is not None:
+        from napkin.show.gantt import write_gantt
+
+        write_gantt(plot, made, share)
     if json:
         console.emit_json(data)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from napkin.cost.marks import combined
 from napkin.cost.pipeline.looped import Block, looped
 from napkin.cost.pipeline.model import Pipeline, pipeline
 from napkin.cost.pipeline.overlap import Overlap
+from napkin.cost.pipeline.schedule import period, schedule
 from napkin.cost.products import matrix_products
 from napkin.cost.work import counts
 from napkin.derive.kernel import Kernel, leaves, tensor_of
@@ -301,3 +303,41 @@ def test_types_of_one_design_do_not_touch_another() -> None:
     p = made("attention", storage={"Q": "fp8", "K": "fp8"})
     assert p.stored("fp16").setting == replace(p.setting, storage={}, dtype="fp16")
     assert p.setting.storage == {"Q": "fp8", "K": "fp8"}
+
+
+# --- the schedule -------------------------------------------------------------------------------
+
+
+@given(TIMES, TIMES, TIMES, st.floats(0, 2))
+def test_one_team_alone_takes_the_intra_time(a: float, b: float, c: float, e: float) -> None:
+    turn = Overlap(a, b, c, "special")
+    bars = schedule(turn, "intra", teams=1, turns=8, overhead=e)
+    assert period(bars) == pytest.approx(turn.clocks("intra", e))
+
+
+@given(TIMES, TIMES, TIMES, st.integers(1, 4), st.sampled_from(["inter", "intra"]))
+def test_schedules(a: float, b: float, c: float, teams: int, how: str) -> None:
+    turn, turns = Overlap(a, b, c, "special"), 6
+    bars = schedule(turn, how, teams=teams, turns=turns)
+    assert len(bars) == 3 * teams * turns
+    for pipe in ("tensor", "special"):  # serves one at a time
+        own = sorted((x for x in bars if x.pipe == pipe), key=lambda x: x.start)
+        assert all(x.end <= y.start + 1e-9 for x, y in itertools.pairwise(own))
+    at = {(x.team, x.turn, x.what): x for x in bars}
+    for (team, i, _), bar in at.items():  # what waits, waits
+        if bar.what == "second":
+            assert bar.start >= at[team, i, "arithmetic"].end - 1e-9
+        if bar.what == "arithmetic":
+            assert bar.start >= at[team, i, "first"].end - 1e-9
+    # No schedule is faster than its busiest pipe.
+    assert max(x.end for x in bars) >= teams * turns * max(a + b, c) - 1e-9
+
+
+def test_three_warpgroups_take_the_inter_time() -> None:
+    storages = ({}, {"Q": "fp8", "K": "fp8"}, dict.fromkeys("QKV", "fp8"))
+    for storage in storages:
+        (turn,) = made("attention", tiles={"q": 64}, storage=storage).overlaps()
+        for overhead in (0.0, 0.4, 2 / 3):
+            bars = schedule(turn, "inter", teams=3, turns=80, rows=64, overhead=overhead)
+            wanted = turn.clocks("inter", overhead)
+            assert period(bars, rows=64) == pytest.approx(wanted, rel=0.01)

@@ -21,7 +21,7 @@ from napkin.derive.prepare import Prepared, prepare
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import postorder
-from napkin.errors import InputError, Refusal
+from napkin.errors import InputError, Refusal, did_you_mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +97,10 @@ def pipeline(
         Refusal: no axis streams, or nothing is a matrix product.
     """
     known, ready = diagram.check_sizes(sizes or {}), prepare(diagram)
+    for axis in stream.split():
+        if axis not in diagram.axes:
+            known_axes = did_you_mean(axis, diagram.axes)
+            raise InputError(f"stream: {diagram.name} has no axis {axis!r}; {known_axes}")
     if stream:
         kernel = label(diagram.name, ready.outputs, ready.names, streamed=stream)
     else:

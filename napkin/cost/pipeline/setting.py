@@ -115,7 +115,7 @@ def setting(
     if not along:
         raise Refusal(
             "a pipeline", kernel.name, f"no row of {products[0].name} is grouped, so teams have "
-            "nothing to lie along", f"group one of {', '.join(products[0].rows)}",
+            "nothing to lie along", f"stream another axis than {', '.join(products[0].rows)}",
         )  # fmt: skip
     held = _filled(kernel, sizes, given, along, rows or team(machine)[1])
     chunk = {a: held[a] for a in kernel.stream.axes}

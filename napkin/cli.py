@@ -255,6 +255,10 @@ def pipeline_diagram(
             "--plot", metavar="FILE", help="Draw who has which pipe when: .svg, .png or .pdf."
         ),
     ] = None,
+    draw: Annotated[
+        Path | None,
+        typer.Option("--draw", metavar="FILE.svg", help="Draw the loop in colours of levels."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Lay a streamed diagram out as a pipelined algorithm.
@@ -262,38 +266,11 @@ def pipeline_diagram(
     Pseudocode with a level for every array, divisibility marks, how many warpgroups fit, clocks on
     each pipe, and how products and arithmetic overlap: each figure with what it was computed from.
     """
-    from napkin.show import options
+    from napkin.show.pipeline_command import run
 
-    if plot is not None:
-        from napkin.show.plots import check_plot
-
-        check_plot(plot)
-    diagram, known = _load(name), options.parse_sizes(sizes or ())
-    given: dict[str, Any] = {
-        "tiles": options.parse_sizes(tiles or (), "--tiles"),
-        "inner": options.parse_sizes(inner or (), "--inner"),
-        "cuts": options.parse_cuts(cut or ()),
-        "storage": options.parse_types(storage or ()),
-    }
-    share = options.parse_share(overhead, "--overhead")
-    from napkin.cost.machines import machine
-    from napkin.cost.pipeline.model import pipeline
-    from napkin.show import console
-    from napkin.show.pipeline import pipeline_json
-
-    common: dict[str, Any] = {"dtype": dtype, "computed": computed, "buffers": buffers}
-    made = pipeline(diagram, machine(on), known, stream=stream, **given, **common)
-    data = pipeline_json(made, share)
-    if plot is not None:
-        from napkin.show.gantt import write_gantt
-
-        write_gantt(plot, made, share)
-    if json:
-        console.emit_json(data)
-    else:
-        from napkin.show.pipeline_view import pipeline_view
-
-        console.emit(*pipeline_view(data))
+    texts = {"sizes": sizes, "tiles": tiles, "inner": inner, "cut": cut, "storage": storage}
+    given = {"stream": stream, "dtype": dtype, "computed": computed, "buffers": buffers}
+    run(_load(name), on, texts, given, overhead=overhead, plot=plot, draw=draw, json=json)
 
 
 @app.command("draw")

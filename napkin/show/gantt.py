@@ -26,7 +26,7 @@ def write_gantt(path: Path, p: Pipeline, overhead: float) -> None:
 
 
 def _figure(p: Pipeline, overhead: float) -> Any:
-    turns = p.overlaps()
+    turns = list(p.overlaps())
     # Within a team, the overlap is that of one alone.
     counts = {"inter": p.fit.teams, "intra": 1}
     ways = [(i, turn, how) for i, turn in enumerate(turns) for how in counts]
@@ -46,7 +46,7 @@ def _figure(p: Pipeline, overhead: float) -> Any:
         loop = f"loop {i + 1}, " if len(turns) > 1 else ""
         axes.set_title(f"{loop}{how}-{p.team} overlap: tensor cores busy {busy:.0%}", fontsize=9)
         axes.set_xlabel("clocks")
-    handles, labels = _legend(panels[0], turns[0].pipe)
+    handles, labels = _legend(turns[0].pipe)
     figure.legend(handles, labels, loc="outside lower right", ncols=4)
     return figure
 
@@ -64,7 +64,7 @@ def _draw(axes: Any, bar: Bar) -> None:
     axes.text(middle, y, str(bar.turn + 1), ha="center", va="center", fontsize=6, color="white")
 
 
-def _legend(axes: Any, pipe: str) -> tuple[list[Any], list[str]]:
+def _legend(pipe: str) -> tuple[list[Any], list[str]]:
     from matplotlib.patches import Patch
 
     handles: list[Any] = [Patch(color=c) for c in _COLOURS.values()]

@@ -13,6 +13,7 @@ from napkin.cost.pipeline.model import Pipeline
 from napkin.cost.pipeline.overlap import NOT_INDEPENDENT, Overlap
 from napkin.cost.pipeline.setting import size_of
 from napkin.cost.traffic import ITEM_BYTES
+from napkin.diagram.node import Node
 
 HOW = ("inter", "intra")
 
@@ -50,6 +51,22 @@ def pipeline_json(p: Pipeline, overhead: float = 0.0) -> dict[str, Any]:
         "overhead": overhead,
         "remark": NOT_INDEPENDENT if overhead else "",
     }  # fmt: skip
+
+
+def drawn_body(p: Pipeline, part: int = 0) -> str:
+    """A loop body as a neural circuit diagram in SVG, its wires in the colours of their levels."""
+    from napkin.show.circuit import draw
+
+    b = p.colouring.bodies[part]
+    levels: dict[Node, tuple[str, ...]] = {}
+    for s in b.steps:
+        levels[s.stage.node] = (s.level,)
+    for n, v in b.variables.items():
+        handed = "to registers" in v.crossing
+        levels[n] = ("tensor", v.level) if handed else (v.level,)
+    axes = {a for stage in b.block.stages for a in (*stage.node.axes, *stage.over)}
+    labels = {a: p.setting.symbol(p.kernel, a, True) for a in axes}
+    return draw(b.block.diagram, labels, levels=levels)
 
 
 # --- the pseudocode -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -91,3 +92,14 @@ def test_what_is_wrong(napkin: Callable[..., Any], given: tuple[str, ...], said:
     found = napkin("pipeline", *given)
     assert (found.status, found.out) == (2, "")
     assert said in found.err
+
+
+def test_draw(napkin: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "body.svg"
+    assert napkin(*PAPER, "--draw", str(path)).status == 0
+    drawing = ElementTree.fromstring(path.read_text())
+    words = {"".join(e.itertext()) for e in drawing.iter() if e.tag.endswith("text")}
+    assert {"shared", "registers", "tensor", "w_q", "s_x"} <= words
+    assert not words & {"outer", "inner"}
+    strokes = {e.get("stroke") for e in drawing.iter() if e.tag.endswith("path")}
+    assert {"#e07b00", "#2e8b3d", "#2f6fd0"} <= strokes  # the paper's orange, green and blue

@@ -35,13 +35,16 @@ def pipeline_view(data: Data) -> list[RenderableType]:
 def _heading(data: Data) -> str:
     stored = dict(data["storage"])
     other = stored.pop("")
-    types = ", ".join([*(f"{name} {t}" for name, t in stored.items()), f"tensors {other}"])
-    tiles = [f"{a}={n}" for a, n in data["tiles"].items()]
-    return (
-        f"{data['name']} on {data['machine']}, {sizes_text(data['sizes'])}\n"
-        f"a {data['team']} of {data['threads']} threads holds {', '.join(tiles)}; "
-        f"{types}, registers {data['computed']}; {data['team']}s lie along {data['along']}"
+    types = ", ".join(
+        [*(f"{name} {t}" for name, t in stored.items()), f"others {other}" if stored else other]
     )
+    tiles = [f"{a}={n}" for a, n in data["tiles"].items()]
+    return "\n".join([
+        f"{data['name']} on {data['machine']}, {sizes_text(data['sizes'])}",
+        f"a {data['team']} of {data['threads']} threads holds {', '.join(tiles)}; "
+        f"several lie along {data['along']}",
+        f"stored: {types}; registers: {data['computed']}",
+    ])  # fmt: skip
 
 
 def _block(block: Data) -> list[str]:
@@ -101,7 +104,8 @@ def _levels(data: Data) -> list[RenderableType]:
                 thread = f"{part['bytes'] / data['threads']:g}" if owner == "team" else ""
                 made.add_row(part["what"], name, f"{part['bytes']:,}", thread)
         made.add_section()
-        made.add_row("all", "block", f"{h['block_bytes']:,} = {_kib(h['block_bytes'])}", "")
+        if h["block"]:
+            made.add_row("all", "block", f"{h['block_bytes']:,} = {_kib(h['block_bytes'])}", "")
         thread = f"{h['thread_bytes']:g}"
         made.add_row("all", data["team"], f"{h['team_bytes']:,} = {_kib(h['team_bytes'])}", thread)
         out += [made, f"N <= {h['most']:.2f} = {h['from']}", ""]

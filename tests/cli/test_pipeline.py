@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,15 @@ def test_draw(napkin: Callable[..., Any], tmp_path: Path) -> None:
     assert not words & {"outer", "inner"}
     strokes = {e.get("stroke") for e in drawing.iter() if e.tag.endswith("path")}
     assert {"#e07b00", "#2e8b3d", "#2f6fd0"} <= strokes  # the paper's orange, green and blue
+
+
+def test_the_documentation_shows_what_is_printed(napkin: Callable[..., Any]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "hopper.md").read_text()
+    command, *shown = re.findall(r"```(?:bash|text)\n(.*?)```", page, re.DOTALL)
+    found = napkin(*command.replace("\\\n", "").split()[1:])
+    printed = [line.strip() for line in found.out.splitlines()]
+    blocks = [b for b in shown if not b.startswith("napkin")]
+    assert len(blocks) == 11
+    for block in blocks:
+        for line in block.splitlines():
+            assert line.strip() in printed

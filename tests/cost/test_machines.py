@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from napkin.cost.machines import Machine, machine, machines
+from napkin.cost.machines import machine, machines
 from napkin.errors import InputError
 
 SHIPPED_NAMES = (

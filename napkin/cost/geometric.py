@@ -21,6 +21,10 @@ from napkin.errors import InputError
 TOLERANCE = 1e-9
 """How far the logarithm of a constraint may be from holding."""
 
+PRECISIONS = (1e-13, 1e-11, 1e-9, 1e-7)
+"""Changes of the logarithm of the cost at which the solver ends, one after another: the finest may be
+less than rounding lets it see."""
+
 Array = Any
 
 
@@ -124,23 +128,16 @@ def _solved(layers: Sequence[Layer], tops: Array) -> list[list[float]]:
         constraints.append(
             {"type": "ineq", "fun": lambda y: rows @ y - least, "jac": lambda y: rows}
         )
-    options = {"maxiter": 500, "ftol": 1e-13}
-    found = optimize.minimize(
-        objective, start, jac=True, method="SLSQP", bounds=bounds, constraints=constraints,
-        options=options,
-    )  # fmt: skip
-    if not (found.success and _holds(found.x, room_left, linear)):
-        more: list[Any] = []
-        if limits:
-            more.append(optimize.NonlinearConstraint(room_left, 0.0, np.inf, jac=room_slope))
-        if len(linear[0]):
-            more.append(optimize.LinearConstraint(linear[0], linear[1], np.inf))
+    found: Any = None
+    for tolerance in PRECISIONS:
         found = optimize.minimize(
-            objective, start + 1e-6, jac=True, method="trust-constr", bounds=bounds,
-            constraints=more, options={"maxiter": 3000, "gtol": 1e-10, "xtol": 1e-12},
+            objective, start if found is None else found.x, jac=True, method="SLSQP",
+            bounds=bounds, constraints=constraints, options={"maxiter": 500, "ftol": tolerance},
         )  # fmt: skip
-        if not _holds(found.x, room_left, linear):
-            raise InputError("the solver found no tiles that fit every level")
+        if found.success and _holds(found.x, room_left, linear):
+            break
+    else:
+        raise InputError(f"no optimum over the levels was found: {found.message}")
     y = np.clip(found.x, 0.0, np.tile(tops, depth)).reshape(depth, width)
     return [[float(g) for g in row] for row in np.exp(y)]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,10 @@ from napkin.errors import InputError
 
 TOLERANCE = 1e-9
 """How far the logarithm of a constraint may be from holding."""
+
+PRECISIONS = (1e-13, 1e-11, 1e-9, 1e-7)
+"""Changes of the logarithm of the cost at which the solver ends, one after another: the finest may be
+less than rounding lets it see."""
 
 Array = Any
 
@@ -77,9 +82,7 @@ def solve(layers: Sequence[Layer], uppers: Sequence[float]) -> list[list[float]]
     Raises:
         InputError: even the smallest tiles do not fit a level, or the solver finds no optimum.
     """
-    from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
-
-    width, depth = len(uppers), len(layers)
+    width = len(uppers)
     for layer in layers:
         for use, room in zip(layer.uses, layer.rooms, strict=True):
             least = use.at(np.zeros(width))
@@ -90,11 +93,16 @@ def solve(layers: Sequence[Layer], uppers: Sequence[float]) -> list[list[float]]
                 )
     if not width or not any(len(layer.cost.factors) for layer in layers):
         return [[1.0] * width for _ in layers]
-    tops = np.log(np.asarray(uppers, dtype=float))
+    return _solved(layers, np.log(np.asarray(uppers, dtype=float)))
 
+
+def _solved(layers: Sequence[Layer], tops: Array) -> list[list[float]]:
+    """The optimum of a program that has one."""
+    optimize: Any = import_module("scipy.optimize")  # slow to import, and has no types
+    width, depth = len(tops), len(layers)
     whole = _joint([layer.cost for layer in layers], width)
     limits = [
-        (_placed(use, i, depth), math.log(room))
+        (_placed(use, i, depth, width), math.log(room))
         for i, layer in enumerate(layers)
         for use, room in zip(layer.uses, layer.rooms, strict=True)
         if len(use.factors)
@@ -120,23 +128,16 @@ def solve(layers: Sequence[Layer], uppers: Sequence[float]) -> list[list[float]]
         constraints.append(
             {"type": "ineq", "fun": lambda y: rows @ y - least, "jac": lambda y: rows}
         )
-    options = {"maxiter": 500, "ftol": 1e-13}
-    found = minimize(
-        objective, start, jac=True, method="SLSQP", bounds=bounds, constraints=constraints,
-        options=options,
-    )  # fmt: skip
-    if not (found.success and _holds(found.x, room_left, linear)):
-        more: list[Any] = []
-        if limits:
-            more.append(NonlinearConstraint(room_left, 0.0, np.inf, jac=room_slope))
-        if len(linear[0]):
-            more.append(LinearConstraint(linear[0], linear[1], np.inf))
-        found = minimize(
-            objective, start + 1e-6, jac=True, method="trust-constr", bounds=bounds,
-            constraints=more, options={"maxiter": 3000, "gtol": 1e-10, "xtol": 1e-12},
+    found: Any = None
+    for tolerance in PRECISIONS:
+        found = optimize.minimize(
+            objective, start if found is None else found.x, jac=True, method="SLSQP",
+            bounds=bounds, constraints=constraints, options={"maxiter": 500, "ftol": tolerance},
         )  # fmt: skip
-        if not _holds(found.x, room_left, linear):
-            raise InputError("the solver found no tiles that fit every level")
+        if found.success and _holds(found.x, room_left, linear):
+            break
+    else:
+        raise InputError(f"no optimum over the levels was found: {found.message}")
     y = np.clip(found.x, 0.0, np.tile(tops, depth)).reshape(depth, width)
     return [[float(g) for g in row] for row in np.exp(y)]
 
@@ -153,9 +154,8 @@ def _joint(sums: Sequence[Sum], width: int) -> Sum:
     return Sum(np.vstack([p.rows for p in parts]), np.concatenate([p.factors for p in parts]))
 
 
-def _placed(one: Sum, level: int, depth: int, width: int | None = None) -> Sum:
+def _placed(one: Sum, level: int, depth: int, width: int) -> Sum:
     """A level's sum in the variables of all levels."""
-    width = one.rows.shape[1] if width is None else width
     rows = np.zeros((len(one.factors), width * depth))
     rows[:, level * width : (level + 1) * width] = one.rows
     return Sum(rows, one.factors)

@@ -170,6 +170,8 @@ class Program:
         i: int,
     ) -> tuple[str, ...]:
         """The limits that hold the tile of a stage."""
+        if not any(len(each.cost.factors) for each in layers):
+            return ("nothing: every tile moves as much",)
         out: list[str] = []
         y, layer, stage = np.log(found[i]), layers[i], chain.stages[i]
         if any(

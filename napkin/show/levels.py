@@ -51,7 +51,10 @@ def levels_view(plan: Plan, names: Sequence[str] = DEFAULT) -> list[RenderableTy
         if isinstance(found, str):
             out.append(f"kernel {k.name}: no cost over levels: {found}")
             continue
-        out += [_tiles(k, found), _costs(found), *_marks(found)]
+        out += [_tiles(k, found), _costs(found)]
+        if k.choice.kernel.visits is not None:
+            out += ["The least is by formulas that leave borders out; whole tiles are counted.", ""]
+        out += _marks(found)
     return out
 
 

@@ -173,12 +173,30 @@ def cost_diagram(
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
     parts: Parts = None,
+    levels: Annotated[
+        bool, typer.Option("--levels", help="Tiles, traffic and cost at every level of memory.")
+    ] = False,
+    through: Annotated[
+        str | None,
+        typer.Option(
+            "--through",
+            metavar="LEVEL,...",
+            help="With --levels: the levels, as in host,dram,l2,shared or dram,cluster,shared.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say what a diagram costs, and the least it could.
 
     In symbols and in numbers: transfers, memory, and the optimum for a memory.
     """
+    if levels or through is not None:
+        from napkin.show.levels import through_levels
+
+        names = through_levels(on, through)  # a wrong one is said before any work
+        _cost_levels(_plan(name, on, sizes, dtype, parts=parts), names, json)
+        return
     plan = _plan(name, on, sizes, dtype, parts=parts)
     from napkin.show import console, costs
 
@@ -186,6 +204,97 @@ def cost_diagram(
         console.emit_json(costs.cost_json(plan))
     else:
         console.emit(*costs.cost_view(plan))
+
+
+def _cost_levels(plan: Plan, names: Sequence[str], json: bool) -> None:
+    from napkin.show import console, costs, levels
+
+    if json:
+        console.emit_json(costs.cost_json(plan) | {"levels": levels.levels_json(plan, names)})
+    else:
+        console.emit(*levels.levels_view(plan, names))
+
+
+@app.command("pipeline")
+def pipeline_diagram(
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "fp16",
+    storage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage",
+            metavar="TENSOR=TYPE,...",
+            help="Types of tensors that --dtype is not for, as in Q=fp8,K=fp8.",
+            show_default=False,
+        ),
+    ] = None,
+    computed: Annotated[
+        str, typer.Option("--computed", metavar="TYPE", help="Of what registers hold.")
+    ] = "fp32",
+    stream: Annotated[
+        str,
+        typer.Option("--stream", metavar="AXIS", help="Default: what leaves least to be held."),
+    ] = "",
+    tiles: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tiles",
+            metavar="AXIS=SIZE,...",
+            help="Of one warpgroup, and of a chunk, as in q=128,x=64.",
+            show_default=False,
+        ),
+    ] = None,
+    inner: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--inner",
+            metavar="AXIS=SIZE,...",
+            help="What of a chunk is computed at once, as in x=32.",
+            show_default=False,
+        ),
+    ] = None,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cut",
+            metavar="ARRAY.AXIS=SIZE,...",
+            help="Pieces in which the loop computes an array, as in O_x.d=32.",
+            show_default=False,
+        ),
+    ] = None,
+    buffers: Annotated[
+        int, typer.Option("--buffers", metavar="N", help="Copies of what is streamed.", min=1)
+    ] = 2,
+    overhead: Annotated[
+        str,
+        typer.Option(
+            "--overhead", metavar="E", help="Of arithmetic over what is counted, as in 2/3."
+        ),
+    ] = "0",
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE", help="Draw who has which pipe when: .svg, .png or .pdf."
+        ),
+    ] = None,
+    draw: Annotated[
+        Path | None,
+        typer.Option("--draw", metavar="FILE.svg", help="Draw the loop in colours of levels."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Lay a streamed diagram out as a pipelined algorithm.
+
+    Pseudocode with a level for every array, divisibility marks, how many warpgroups fit, clocks on
+    each pipe, and how products and arithmetic overlap: each figure with what it was computed from.
+    """
+    from napkin.show.pipeline_command import run
+
+    texts = {"sizes": sizes, "tiles": tiles, "inner": inner, "cut": cut, "storage": storage}
+    given = {"stream": stream, "dtype": dtype, "computed": computed, "buffers": buffers}
+    run(_load(name), on, texts, given, overhead=overhead, plot=plot, draw=draw, json=json)
 
 
 @app.command("draw")

@@ -7,7 +7,7 @@ largest column of the diagram counts, since a value is dropped once its last rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sympy
@@ -15,7 +15,7 @@ import sympy
 from napkin.cost.levels import held
 from napkin.cost.places import plain
 from napkin.cost.traffic import tile_symbol
-from napkin.derive.kernel import Kernel, tile_axes
+from napkin.derive.kernel import Kernel, tensor_of, tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
 
@@ -25,14 +25,22 @@ def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
     return plain(sympy.prod([tile_symbol(kernel, a) for a in axes]), kernel.splits, kernel.part)
 
 
-def memory(kernel: Kernel) -> Any:
-    """M in values, as a function of group, stream and whole sizes."""
+Weights = Mapping[str, Any]
+"""What a value of each tensor counts; under "" what one of an array inside a kernel does."""
+
+
+def memory(kernel: Kernel, weights: Weights | None = None) -> Any:
+    """M as a function of group, stream and whole sizes: in values, or weighted."""
     if not kernel.stream.axes:
-        return columns(kernel)
+        return columns(kernel, weights)
     # One tensor read under two names is held twice: its tiles differ.
-    reads = [tile(kernel, a.leaf.axes) for a in kernel.reads]
-    writes = [tile(kernel, tile_axes(o)) for o in kernel.outputs]
+    reads = [_of(a.tensor, weights) * tile(kernel, a.leaf.axes) for a in kernel.reads]
+    writes = [_of(o.name, weights) * tile(kernel, tile_axes(o)) for o in kernel.outputs]
     return sympy.expand(sympy.Add(*reads, *writes))
+
+
+def _of(tensor: str, weights: Weights | None) -> Any:
+    return 1 if weights is None else weights[tensor]
 
 
 def per_level(kernel: Kernel) -> dict[str, Any]:
@@ -54,9 +62,14 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def columns(kernel: Kernel) -> Any:
+def columns(kernel: Kernel, weights: Weights | None = None) -> Any:
     """The column rule: the largest sum of tiles that are alive together, operator by operator."""
-    sums = [sympy.Add(*(tile(kernel, n.axes) for n in column)) for column in alive(kernel)]
+    names = {o.node.args[0] if o.node.op == "scatter" else o.node: o.name for o in kernel.outputs}
+
+    def held(n: Node) -> Any:
+        return _of(tensor_of(n) if is_read(n) else names.get(n, ""), weights) * tile(kernel, n.axes)
+
+    sums = [sympy.Add(*map(held, column)) for column in alive(kernel)]
     kept = [s for s in dict.fromkeys(sympy.expand(s) for s in sums) if s != 0]
     kept = [s for s in kept if not any(t != s and _at_least(t, s) for t in kept)]
     return sympy.Max(*kept) if len(kept) > 1 else (kept[0] if kept else sympy.Integer(0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 import sympy
 
 from napkin.cost.bound import Optimum, Term, optimum
-from napkin.cost.memory import memory, per_level
-from napkin.cost.places import plain
+from napkin.cost.memory import Weights, memory, per_level
+from napkin.cost.problem import Problem
 from napkin.cost.traffic import Traffic
 from napkin.cost.work import flops
 from napkin.derive.kernel import Kernel
-from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.diagram.symbols import size_symbol
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,34 +51,34 @@ class Cost:
         sizes: Mapping[str, int] | None = None,
         memory: float | None = None,
         chunk: int | None = None,
+        weights: Weights | None = None,
     ) -> Optimum:
         """The least H for M values of memory; see `napkin.cost.bound.optimum`.
 
         Args:
             finite: keep the stream size as a symbol; beside `sizes`, `chunk` is its number.
+            weights: what a value of each tensor counts in H and in M, such as its bytes: a number
+                or a positive symbol. By default 1.
         """
-        splits = self.kernel.splits
-        grouped = [a for a in self.kernel.group if a not in self.kernel.alone]
-        groups = {group_symbol(a): plain(size_symbol(a), splits) for a in grouped}
-        streams = {stream_symbol(a): plain(size_symbol(a), splits) for a in self.kernel.stream.axes}
+        problem = Problem.of(self.kernel, weights)
         numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}
         if numbers is not None and chunk is not None:
-            numbers |= {s: chunk for s in streams}
+            numbers |= {s: chunk for s in problem.streams}
 
         def solve(used: Any) -> Optimum:
             return optimum(
-                falling(over_strides(self.H.total), tuple(groups)),
+                problem.H,
                 used,
-                groups,
-                streams=streams,
+                problem.groups,
+                streams=problem.streams,
                 finite=finite,
                 sizes=numbers,
                 memory=memory,
             )
 
-        columns: tuple[Any, ...] = self.M.args if isinstance(self.M, sympy.Max) else (self.M,)
+        columns = problem.columns
         if len(columns) == 1:
-            return solve(self.M)
+            return solve(columns[0])
         # Without a stream every column must fit: the one whose optimum leaves room for the others
         # binds. If they bind together, their sum is a safe stand-in for the largest.
         for i, column in enumerate(columns):
@@ -97,22 +97,6 @@ class Cost:
     def terms(self) -> tuple[Term, ...]:
         """The bound as sum of alpha * M**-beta."""
         return self.optimum().terms
-
-
-def over_strides(expression: Any) -> Any:
-    """H for groups of a stride of queries or more, where it is a sum of monomials."""
-    found = expression.replace(sympy.Max, lambda *a: sympy.Add(*(x for x in a if x != 0)))
-    return sympy.expand(found)
-
-
-def falling(expression: Any, tiles: Sequence[Any]) -> Any:
-    """H with what grows with a tile taken at tiles of 1, which is no more: a value that is read for
-    every pair of a query and a key is read for keys that only other queries of the group see."""
-    terms: list[Any] = []
-    for term in sympy.Add.make_args(sympy.expand(expression)):
-        powers = term.as_powers_dict()
-        terms.append(term.subs({v: 1 for v in tiles if powers.get(v, 0) > 0}))
-    return sympy.Add(*terms)
 
 
 def _fits(other: Any, binding: Any, found: Optimum) -> bool:

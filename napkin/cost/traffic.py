@@ -32,7 +32,7 @@ from napkin.diagram.taking import taken_of
 Direction = Literal["read", "write"]
 
 ITEM_BYTES: dict[str, int] = {
-    "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "int64": 8, "int32": 4, "bool": 1,
+    "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int64": 8, "int32": 4, "bool": 1,
 }  # fmt: skip
 """Bytes per value."""
 

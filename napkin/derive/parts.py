@@ -34,8 +34,8 @@ def why_not_parted(kernel: Kernel) -> str:
         return f"{s.axis} are streamed jointly, and their boxes have no order to cut"
     if len(s.passes) > 1:
         return f"{s.axis} is read in {len(s.passes)} passes: the next needs what the last found"
-    if s.passes[0].emits:
-        return f"output {s.passes[0].emits[0].output} carries {s.axis} and is stored as it streams"
+    for emit in (e for p in s.passes for e in p.emits):
+        return f"output {emit.output} carries {s.axis} and is stored as it streams"
     if kernel.visits is not None:
         return f"a key set says which chunks of {s.axis} each group visits"
     if kernel.splits:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from napkin.errors import InputError
 from napkin.lower.program import Program
 from napkin.lower.resources_home import Tensors
 from napkin.lower.resources_model import Model
@@ -34,7 +35,14 @@ def shared_bytes(
         sizes: the size of every axis of row-major tensors; by default, sizes that are multiples of
             16 and of their tiles. With other sizes loads are narrower, and some cannot be copied
             asynchronously.
+
+    Raises:
+        InputError: `arch` is none of CUDA.
     """
-    capability = int(arch.removeprefix("sm_"))
+    if not arch.startswith("sm_"):
+        raise InputError(
+            f"shared memory is predicted for CUDA architectures such as sm_90, not for {arch}"
+        )
+    capability = int(arch.removeprefix("sm_").rstrip("af"))
     tensors = Tensors(program, dtypes, sizes, capability)
     return Model(program, tensors, capability, warps, stages).peak()

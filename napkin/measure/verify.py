@@ -13,7 +13,13 @@ from napkin.measure.matrix import Problem
 
 Progress = Callable[[str, int, int], None]
 
-MACHINES = {"sm_80": "a100", "sm_89": "rtx4090", "sm_90": "h100", "sm_100": "b200"}
+MACHINES = {
+    "sm_80": "a100",
+    "sm_89": "rtx4090",
+    "sm_90": "h100",
+    "sm_100": "b200",
+    "sm_120": "rtx5090",
+}
 """The machine to plan for, by the device's architecture."""
 
 SMALL_BUDGET = 2 * 2**30

@@ -118,9 +118,9 @@ def ranked(
     """The settings of a labelled kernel that fit, in the order of their rank, the best first.
 
     The search estimates shared memory from operands alone; a choice is held to the full model
-    when its turn comes. Tiles that must be flattened between loads and products come last, whatever
-    their rank: Triton 3.6 fails to compile some, and computes some wrongly where it stores them in
-    boxes.
+    when its turn comes, where that models the machine's compiler. Tiles that must be flattened
+    between loads and products come last, whatever their rank: Triton 3.6 fails to compile some, and
+    computes some wrongly where it stores them in boxes.
     """
     known, levels = kernel.sized(sizes), held(kernel)
     settings = Tiles(kernel, known, levels).settings()
@@ -149,6 +149,8 @@ def _flat(program: Program) -> bool:
 def _settled(choice: Choice, dtype: str, machine: Machine) -> Choice | None:
     """A choice held to the full model of shared memory, with operands as they lie and, where
     descriptors serve them, by addresses too; in fewer stages where that makes it fit."""
+    if not machine.cuda:
+        return choice  # held to its operands alone: the full model is of CUDA's compiler
     kernel, item = choice.kernel, described_bytes(dtype, machine)
     dtypes = storage(kernel, dtype)
     plain = build(kernel, choice.tiles)

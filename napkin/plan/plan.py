@@ -134,7 +134,10 @@ class PlannedKernel:
 
     @cached_property
     def shared_bytes(self) -> int:
-        """Predicted shared memory of one group on the plan's machine, in bytes."""
+        """Predicted shared memory of one group on the plan's machine, in bytes; of operands alone
+        where that does not run CUDA."""
+        if not self.machine.cuda:
+            return self.choice.shared
         return self.shared_on(self.machine.arch)
 
     def shared_on(self, arch: str) -> int:

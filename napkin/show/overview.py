@@ -66,7 +66,7 @@ def machines_table(machines: Sequence[Machine]) -> Table:
     numbers = ("SMs", "DRAM TB/s", "bf16 TFLOP/s", "shared per block")
     made = table("name", "title", "arch", *numbers, right=numbers)
     for m in machines:
-        peak = f"{m.peak('bf16') / 1e12:,.1f}" if "bf16" in m.peaks else "-"
+        peak = f"{m.peak('bf16') / 1e12:,.1f}" if "bf16" in m.dtypes else "-"
         made.add_row(
             m.name,
             m.title,

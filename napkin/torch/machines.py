@@ -30,10 +30,10 @@ def nearest(name: str, capability: int, shared: int) -> Machine:
     """The shipped machine for a GPU with this name, compute capability (90 for 9.0) and bytes of
     shared memory for one group; warns where it goes by another name."""
     plain = name.lower().replace(" ", "").replace("-", "")
-    for known in machines():
-        if known in plain:
-            return machine(known)
-    every = [machine(m) for m in machines()]
+    named = [m for m in machines() if all(part in plain for part in m.split("_"))]
+    if named:
+        return machine(max(named, key=len))  # the one that says more, as in "h100_pcie"
+    every = [m for m in map(machine, machines()) if m.cuda]
     fitting = [m for m in every if m.shared_per_block <= shared] or every
     found = min(fitting, key=lambda m: (abs(m.capability - capability), m.capability > capability))
     warnings.warn(

@@ -128,7 +128,7 @@ def test_machines(napkin: Callable[..., Any]) -> None:
     assert all(f["source"] for row in data.values() for f in row["figures"].values())
     shown = napkin("machines").out
     assert all(f"\n  {name} " in shown for name in data)
-    assert "989.0" in shown
+    assert "989.4" in shown
     assert "whitepaper" in napkin("machines", "h100").out
     (one,) = json.loads(napkin("machines", "h100", "--json").out)
     assert one == h100

@@ -72,7 +72,7 @@ def test_groups_are_summed() -> None:
 def test_the_machine_is_that_of_the_device() -> None:
     assert machine_for("sm_90") == "h100"
     assert machine_for("sm_86") == "a100"
-    assert machine_for("sm_120") == "b200"
+    assert machine_for("sm_120") == "rtx5090"
     assert machine_for("sm_75") == "a100"
 
 

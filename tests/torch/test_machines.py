@@ -17,14 +17,17 @@ KB = 1024
 KNOWN = {
     "NVIDIA H100 80GB HBM3": ("h100", 90, 227),
     "NVIDIA H200": ("h200", 90, 227),
-    "NVIDIA A100-SXM4-40GB": ("a100", 80, 163),
+    "NVIDIA H100 PCIe": ("h100_pcie", 90, 227),
+    "NVIDIA A100-SXM4-80GB": ("a100", 80, 163),
+    "NVIDIA A100-SXM4-40GB": ("a100_40", 80, 163),
     "NVIDIA B200": ("b200", 100, 227),
     "NVIDIA GeForce RTX 4090": ("rtx4090", 89, 99),
+    "NVIDIA GeForce RTX 5090": ("rtx5090", 120, 99),
+    "NVIDIA L40S": ("l40s", 89, 99),
 }
 OTHERS = {
-    "NVIDIA GeForce RTX 3090": ("rtx4090", 86, 99),
-    "NVIDIA L40S": ("rtx4090", 89, 99),
-    "NVIDIA GeForce RTX 5090": ("rtx4090", 120, 99),  # less shared memory than its neighbours
+    "NVIDIA GeForce RTX 3090": ("l40s", 86, 99),
+    "NVIDIA RTX PRO 6000": ("rtx5090", 120, 99),
     "NVIDIA B300": ("b200", 103, 227),
     "NVIDIA T4": ("a100", 75, 64),  # all have more, so the nearest
 }

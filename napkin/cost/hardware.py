@@ -1,0 +1,250 @@
+"""Hardware as a graph of memory levels, each figure with its unit and its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from napkin.errors import InputError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a machine: its value, the unit of the value, and where it comes from."""
+
+    value: float
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One kind of memory.
+
+    Attributes:
+        name: "host", "dram", "l2", "shared", "registers", ...
+        count: how many such memories one chip has (the N_l of arXiv 2412.03317, Theorem 2).
+        capacity: bytes of one of them.
+        per_block: the most bytes of one that one thread block may take, where that is less.
+        per_thread: the most bytes of one that one thread may take, where that is limited.
+        chips: how many chips share one of them, where it is above the chip.
+        cache: whether hardware fills it: it holds what its children read together, and no tile.
+    """
+
+    name: str
+    count: int
+    capacity: Figure
+    per_block: Figure | None = None
+    per_thread: Figure | None = None
+    chips: Figure | None = None
+    cache: bool = False
+
+    @property
+    def tile_capacity(self) -> float:
+        """Bytes of one that the tile of one group may take."""
+        return (self.per_block or self.capacity).value
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """Data can move from level `source` to level `target`; rates are totals over the chip.
+
+    Attributes:
+        rate: bytes/s from `source` to `target`.
+        write: bytes/s back, where that is another rate.
+        granule: bytes that move at once.
+        siblings: for a pipe between memories of one level (`source` is `target`), how many of them
+            it joins: what one has read crosses to the others (arXiv 2412.03317, Theorem 3).
+    """
+
+    source: str
+    target: str
+    rate: Figure
+    write: Figure | None = None
+    granule: Figure | None = None
+    siblings: Figure | None = None
+
+    @property
+    def name(self) -> str:
+        """The pipe as figures are listed under it."""
+        joined = f"x{int(self.siblings.value)}" if self.siblings else ""
+        return f"{self.source}-{self.target}{joined}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A GPU, what is around it and what limits a kernel on it. Build one with `machine`."""
+
+    name: str
+    title: str
+    arch: str
+    levels: tuple[Level, ...]
+    pipes: tuple[Pipe, ...]
+    chip: Mapping[str, Figure] = field(hash=False)
+    compute: Mapping[str, Figure] = field(hash=False)
+    granules: Mapping[str, Figure] = field(hash=False)
+    calibration: Mapping[str, Figure] = field(hash=False)
+    price: Figure | None = None
+
+    # --- the graph ------------------------------------------------------------------------------
+
+    def level(self, name: str) -> Level:
+        """The level called `name`."""
+        for level in self.levels:
+            if level.name == name:
+                return level
+        known = did_you_mean(name, [level.name for level in self.levels])
+        raise InputError(f"machine {self.name!r} has no level {name!r}; {known}")
+
+    def pipe(self, source: str, target: str) -> Pipe:
+        """The pipe from level `source` to level `target`."""
+        for pipe in self.pipes:
+            if (pipe.source, pipe.target) == (source, target) and pipe.siblings is None:
+                return pipe
+        known = ", ".join(f"{p.source} to {p.target}" for p in self.pipes if not p.siblings)
+        raise InputError(
+            f"machine {self.name!r} has no pipe from {source!r} to {target!r}; known: {known}"
+        )
+
+    def path(self, source: str, target: str) -> tuple[Pipe, ...]:
+        """The pipes from level `source` down to level `target`, the fewest there are."""
+        ways: list[tuple[Pipe, ...]] = [()]
+        source, target = self.level(source).name, self.level(target).name
+        for way in ways:
+            at = way[-1].target if way else source
+            if at == target:
+                return way
+            seen = {source, *(p.target for p in way)}
+            ways += [(*way, p) for p in self.pipes if p.source == at and p.target not in seen]
+        raise InputError(f"machine {self.name!r}: no pipes lead from {source!r} to {target!r}")
+
+    def links(self, level: str) -> tuple[Pipe, ...]:
+        """The pipes that join memories of `level`, the fewest siblings first."""
+        found = [p for p in self.pipes if p.siblings is not None and p.source == level]
+        return tuple(sorted(found, key=lambda p: p.siblings.value if p.siblings else 0))
+
+    # --- computing ------------------------------------------------------------------------------
+
+    def per_clock(self, name: str) -> float:
+        """Operations per clock and SM of a pipe such as "tensor_fp16", "fma_fp32", "special"."""
+        if name not in self.compute:
+            known = did_you_mean(name, self.compute)
+            raise InputError(f"machine {self.name!r} has no compute pipe {name!r}; {known}")
+        return self.compute[name].value
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The types that some pipe computes in."""
+        names = (key.partition("_")[2] for key in self.compute)
+        return tuple(dict.fromkeys(name for name in names if name))
+
+    def peak(self, dtype: str) -> float:
+        """The most dense FLOP/s of the chip in `dtype`, such as "bf16": the faster of the tensor
+        cores and the multiply-add pipe that compute in it."""
+        if dtype not in self.dtypes:
+            known = did_you_mean(dtype, self.dtypes)
+            raise InputError(f"machine {self.name!r} has no peak for dtype {dtype!r}; {known}")
+        pipes = [key for key in (f"tensor_{dtype}", f"fma_{dtype}") if key in self.compute]
+        return max(map(self.per_clock, pipes)) * self.sms * self.clock
+
+    @property
+    def special_rate(self) -> float:
+        """Special functions (exp2, log2, rsqrt, ...) per second over the chip."""
+        return self.per_clock("special") * self.sms * self.clock
+
+    # --- every figure ---------------------------------------------------------------------------
+
+    def figures(self) -> Iterator[tuple[str, Figure]]:
+        """Every figure under its key in the machine file, such as "levels.l2.capacity"."""
+        if self.price is not None:
+            yield "price", self.price
+        tables = {"chip": self.chip, "compute": self.compute, "granules": self.granules}
+        for table, entries in tables.items():
+            for key, figure in entries.items():
+                yield f"{table}.{key}", figure
+        for level in self.levels:
+            for key in ("capacity", "per_block", "per_thread", "chips"):
+                figure = cast("Figure | None", getattr(level, key))
+                if figure is not None:
+                    yield f"levels.{level.name}.{key}", figure
+        for pipe in self.pipes:
+            for key in ("rate", "write", "granule", "siblings"):
+                figure = cast("Figure | None", getattr(pipe, key))
+                if figure is not None:
+                    yield f"pipes.{pipe.name}.{key}", figure
+        for key, figure in self.calibration.items():
+            yield f"calibration.{key}", figure
+
+    # --- limits ---------------------------------------------------------------------------------
+
+    @property
+    def cuda(self) -> bool:
+        """Whether it runs CUDA, whose compiler the predictions of shared memory are of."""
+        return self.arch.startswith("sm_")
+
+    @property
+    def capability(self) -> int:
+        """CUDA compute capability as ten times major plus minor, 90 for "sm_90"; 0 without CUDA."""
+        return int(self.arch.removeprefix("sm_").rstrip("af")) if self.cuda else 0
+
+    @property
+    def sms(self) -> int:
+        """Streaming multiprocessors of the chip; on AMD, compute units."""
+        return int(self.chip["sms"].value)
+
+    @property
+    def clock(self) -> float:
+        """Clock in Hz at which the tensor-core peaks are quoted."""
+        return self.chip["clock"].value
+
+    @property
+    def threads_per_block(self) -> int:
+        """The most threads of a thread block."""
+        return int(self.chip["threads_per_block"].value)
+
+    @property
+    def threads_per_sm(self) -> int:
+        """The most threads resident on an SM."""
+        return int(self.chip["threads_per_sm"].value)
+
+    @property
+    def warps_per_sm(self) -> int:
+        """The most warps resident on an SM."""
+        return int(self.chip["warps_per_sm"].value)
+
+    @property
+    def blocks_per_sm(self) -> int:
+        """The most thread blocks resident on an SM."""
+        return int(self.chip["blocks_per_sm"].value)
+
+    @property
+    def shared_per_sm(self) -> int:
+        """Bytes of shared memory of one SM."""
+        return int(self.level("shared").capacity.value)
+
+    @property
+    def shared_per_block(self) -> int:
+        """The most bytes of shared memory that one thread block may take."""
+        return int(self.level("shared").tile_capacity)
+
+    @property
+    def registers_per_sm(self) -> int:
+        """Bytes of registers of one SM."""
+        return int(self.level("registers").capacity.value)
+
+    @property
+    def registers_per_thread(self) -> int:
+        """The most bytes of registers that one thread may take."""
+        registers = self.level("registers")
+        return int((registers.per_thread or registers.capacity).value)
+
+    @property
+    def dram_rate(self) -> float:
+        """Bytes/s out of DRAM."""
+        return self.path("dram", "shared")[0].rate.value
+
+    @property
+    def l2_rate(self) -> float:
+        """Bytes/s into the shared memories of all SMs together."""
+        return self.path("dram", "shared")[-1].rate.value

@@ -1,0 +1,200 @@
+"""The cost over a chain of memory levels: tiles, traffic and cost at each, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from napkin.cost.chain import DEFAULT, chains
+from napkin.cost.machines import machine
+from napkin.cost.marks import at_level, combined
+from napkin.cost.multilevel import Program
+from napkin.cost.rounding import Levels, Rounded, levels
+from napkin.cost.traffic import ITEM_BYTES
+from napkin.errors import InputError
+from napkin.plan.plan import Plan, PlannedKernel
+from napkin.show.console import table
+from napkin.show.plans import heading
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+def through_levels(on: str, text: str | None) -> tuple[str, ...]:
+    """The levels of ``--through``, as in "host,dram,l2,shared"; the usual ones without it.
+
+    Raises:
+        InputError: they are no chain of levels of the machine `on`.
+    """
+    if text is None:
+        return DEFAULT
+    names = tuple(n.strip() for n in text.split(","))
+    if not all(names):
+        raise InputError(f"--through {text!r}: a level is empty; write --through dram,l2,shared")
+    for _ in chains(machine(on), names):
+        pass
+    return names
+
+
+def levels_json(plan: Plan, names: Sequence[str] = DEFAULT) -> list[dict[str, Any]]:
+    """For each kernel of a plan its levels, or why there are none, as plain data."""
+    return [_json(k, _levels(k, names)) for k in plan.kernels]
+
+
+def levels_view(plan: Plan, names: Sequence[str] = DEFAULT) -> list[RenderableType]:
+    """The levels of a plan's kernels as tables."""
+    out: list[RenderableType] = [heading(plan), ""]
+    for k in plan.kernels:
+        found = _levels(k, names)
+        if isinstance(found, str):
+            out.append(f"kernel {k.name}: no cost over levels: {found}")
+            continue
+        out += [_tiles(k, found), _costs(found)]
+        if k.choice.kernel.visits is not None:
+            out += ["The least is by formulas that leave borders out; whole tiles are counted.", ""]
+        out += _marks(found)
+    return out
+
+
+def _levels(k: PlannedKernel, names: Sequence[str]) -> Levels | str:
+    """The levels of a kernel, or why its cost over levels has no such form; a wrong chain of levels
+    is refused."""
+    item = {t: Fraction(ITEM_BYTES[d]) for t, d in k.dtypes.items()}
+    try:
+        program = Program(k.choice.kernel, k.choice.sizes, item)
+    except InputError as error:
+        return str(error)
+    return levels(program, k.machine, names)
+
+
+# --- plain data ---------------------------------------------------------------------------------
+
+
+def _json(k: PlannedKernel, found: Levels | str) -> dict[str, Any]:
+    if isinstance(found, str):
+        return {"kernel": k.name, "none": found}
+    whole = found.whole
+    stages: list[dict[str, Any]] = []
+    for i, stage in enumerate(found.chain.stages):
+        data: dict[str, Any] = {
+            "level": stage.name,
+            "via": list(stage.via),
+            "count": stage.count,
+            "capacity": stage.capacity,
+            "memory": stage.memory,
+            "children": stage.children or None,
+            "bytes_per_second": {"read": _rate(stage.read), "write": _rate(stage.write)},
+            "optimum": {
+                "tiles": found.optimum.tiles[i],
+                "bytes": dict(zip(("read", "write"), found.optimum.bytes[i], strict=True)),
+                "seconds": found.optimum.seconds[i],
+                "binds": list(found.optimum.binds[i]),
+            },
+        }
+        if isinstance(whole, Rounded):
+            data["whole"] = {
+                "tiles": whole.tiles[i],
+                "values": whole.values[i],
+                "bytes": dict(zip(("read", "write"), whole.bytes[i], strict=True)),
+                "seconds": whole.seconds[i],
+                "held": whole.held[i],
+                "multiples": combined(at_level(whole.marks, found.chain, stage.name)),
+            }
+        stages.append(data)
+    out: dict[str, Any] = {
+        "kernel": k.name,
+        "through": list(found.chain.names),
+        "chips": found.chain.chips,
+        "levels": stages,
+        "seconds": {"optimum": found.optimum.total},
+    }
+    if isinstance(whole, str):
+        return {**out, "no_whole_tiles": whole}
+    out["seconds"]["whole"] = whole.total
+    out["marks"] = [
+        {"axis": m.axis, "multiple": m.multiple, "from": m.level, "reason": m.reason}
+        for m in whole.marks
+    ]
+    return out
+
+
+def _rate(seconds: float) -> float | None:
+    return 1 / seconds if seconds else None
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def _tiles(k: PlannedKernel, found: Levels) -> Table:
+    numbers = ("memory",)
+    made = table(
+        "level", "memory", "what that is", "best tile", "whole tile", "what binds",
+        title=f"kernel {k.name}: tiles from {found.chain.top.name} inwards", right=numbers,
+    )  # fmt: skip
+    for i, stage in enumerate(found.chain.stages):
+        one = f"one of {stage.count}" if stage.count > 1 else "all"
+        what = f"{stage.children} of the next, together" if stage.children else one
+        best = {a: f"{g:,.1f}" for a, g in found.optimum.tiles[i].items()}
+        whole = found.whole.tiles[i] if isinstance(found.whole, Rounded) else {}
+        made.add_row(
+            stage.name,
+            _bytes(stage.memory),
+            what,
+            _named(best),
+            _named({a: f"{n:,}" for a, n in whole.items()}),
+            ", ".join(found.optimum.binds[i]),
+        )
+    return made
+
+
+def _costs(found: Levels) -> Table:
+    numbers = ("TB/s", "least bytes", "least cost", "values", "bytes", "cost")
+    made = table("into", "by", *numbers, title="traffic and weighted cost", right=numbers)
+    whole = found.whole if isinstance(found.whole, Rounded) else None
+    for i, stage in enumerate(found.chain.stages):
+        least = sum(found.optimum.bytes[i])
+        made.add_row(
+            stage.name,
+            ", ".join(stage.via),
+            f"{1e-12 / stage.read:,.3g}",
+            f"{least:,.0f}",
+            _us(found.optimum.seconds[i]),
+            f"{whole.values[i]:,}" if whole else "",
+            f"{sum(whole.bytes[i]):,.0f}" if whole else "",
+            _us(whole.seconds[i]) if whole else "",
+        )
+    made.add_section()
+    total = _us(whole.total) if whole else ""
+    made.add_row("sum", "", "", "", _us(found.optimum.total), "", "", total)
+    return made
+
+
+def _marks(found: Levels) -> list[RenderableType]:
+    if isinstance(found.whole, str):
+        return [found.whole, ""]
+    made = table("axis", "multiple of", "from", "because", title="marks of whole tiles",
+                 right=("multiple of",))  # fmt: skip
+    for axis, together in combined(found.whole.marks).items():
+        own = [m for m in found.whole.marks if m.axis == axis]
+        for m in own:
+            made.add_row(axis, str(m.multiple), m.level, m.reason)
+        made.add_row(axis, str(together), "", "the least common multiple")
+        made.add_section()
+    return [made, "Tiles nest: each is a multiple of the one inside it.", ""]
+
+
+def _named(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{a} {n}" for a, n in values.items())
+
+
+def _bytes(count: float) -> str:
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count:,.0f} B"
+
+
+def _us(seconds: float) -> str:
+    return f"{1e6 * seconds:,.1f} us"

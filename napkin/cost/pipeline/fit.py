@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from napkin.cost.machines import Machine
 from napkin.cost.pipeline.colours import Coloured, Colouring, Step, Variable
 from napkin.cost.products import team
+from napkin.cost.traffic import ITEM_BYTES
 from napkin.diagram.node import Node
 from napkin.errors import InputError
 
@@ -161,11 +162,16 @@ def _transit(b: Coloured) -> Iterator[Part]:
         "results on their way out": [v for v in b.every if v.role == "output"],
     }
     for way, crossing in ways.items():
-        sizes = {v: v.bytes // _split(b, v) for v in crossing}
+        sizes = {v: _passing(v) // _split(b, v) for v in crossing}
         if sizes:
             largest = max(sizes, key=lambda v: sizes[v])
             names = ", ".join(v.name for v in crossing)
             yield Part(f"{way}: {names}, the largest {largest.size}", sizes[largest])
+
+
+def _passing(v: Variable) -> int:
+    """Bytes of an array on its way: of a result, in the type in which it is stored."""
+    return v.values * ITEM_BYTES[v.stored] if v.stored else v.bytes
 
 
 def _split(b: Coloured, v: Variable) -> int:

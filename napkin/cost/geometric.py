@@ -22,8 +22,8 @@ TOLERANCE = 1e-9
 """How far the logarithm of a constraint may be from holding."""
 
 PRECISIONS = (1e-13, 1e-11, 1e-9, 1e-7)
-"""Changes of the logarithm of the cost at which the solver ends, one after another: the finest may be
-less than rounding lets it see."""
+"""Changes of the logarithm of the cost at which the solver ends, one after another: the finest may
+be less than rounding lets it see."""
 
 Array = Any
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
 from napkin.errors import InputError, did_you_mean
 
@@ -30,6 +29,8 @@ class Level:
         per_thread: the most bytes of one that one thread may take, where that is limited.
         chips: how many chips share one of them, where it is above the chip.
         cache: whether hardware fills it: it holds what its children read together, and no tile.
+        per: what it is one of, "chip" or "sm"; "" where `counted` or `chips` says how many.
+        counted: the figure behind `count`, where the file has one.
     """
 
     name: str
@@ -39,6 +40,14 @@ class Level:
     per_thread: Figure | None = None
     chips: Figure | None = None
     cache: bool = False
+    per: str = ""
+    counted: Figure | None = None
+
+    def figures(self) -> Iterator[tuple[str, Figure]]:
+        """Every figure under its key."""
+        keys = ("count", "chips", "capacity", "per_block", "per_thread")
+        found = (self.counted, self.chips, self.capacity, self.per_block, self.per_thread)
+        return ((key, f) for key, f in zip(keys, found, strict=True) if f is not None)
 
     @property
     def tile_capacity(self) -> float:
@@ -64,6 +73,12 @@ class Pipe:
     write: Figure | None = None
     granule: Figure | None = None
     siblings: Figure | None = None
+
+    def figures(self) -> Iterator[tuple[str, Figure]]:
+        """Every figure under its key."""
+        keys = ("siblings", "rate", "write", "granule")
+        found = (self.siblings, self.rate, self.write, self.granule)
+        return ((key, f) for key, f in zip(keys, found, strict=True) if f is not None)
 
     @property
     def name(self) -> str:
@@ -164,15 +179,11 @@ class Machine:
             for key, figure in entries.items():
                 yield f"{table}.{key}", figure
         for level in self.levels:
-            for key in ("capacity", "per_block", "per_thread", "chips"):
-                figure = cast("Figure | None", getattr(level, key))
-                if figure is not None:
-                    yield f"levels.{level.name}.{key}", figure
+            for key, figure in level.figures():
+                yield f"levels.{level.name}.{key}", figure
         for pipe in self.pipes:
-            for key in ("rate", "write", "granule", "siblings"):
-                figure = cast("Figure | None", getattr(pipe, key))
-                if figure is not None:
-                    yield f"pipes.{pipe.name}.{key}", figure
+            for key, figure in pipe.figures():
+                yield f"pipes.{pipe.name}.{key}", figure
         for key, figure in self.calibration.items():
             yield f"calibration.{key}", figure
 

@@ -24,6 +24,7 @@ pipes, App. A.2):
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import tomllib
@@ -133,6 +134,8 @@ def _level(table: _Table, name: str, sms: int) -> Level:
         per_thread=table.optional("per_thread", "B"),
         chips=table.optional("chips", "1"),
         cache=table.flag("cache"),
+        per=table.text("per") if "per" in table.values else "",
+        counted=table.optional("count", "1"),
     )
 
 
@@ -172,6 +175,39 @@ def _connected(root: _Table, found: Machine) -> None:
             where = root.place(f"pipes[{i}]")
             raise InputError(f"{where}: 'pipes[{i}]' is 'pipes[{seen[pipe.name]}]' again")
         seen[pipe.name] = i
+
+
+def written(machine: Machine) -> str:
+    """A machine as the text of its file; `parse` gives the same machine back."""
+    lines = [
+        "# Read by napkin/cost/machine_file.py, which says what each key means."
+        " Rates are totals over the chip.",
+        "",
+        f"title = {json.dumps(machine.title)}",
+        f"arch = {json.dumps(machine.arch)}",
+    ]
+    if machine.price is not None:
+        lines.append(_line("price", machine.price))
+    tables = {"chip": machine.chip, "compute": machine.compute, "granules": machine.granules}
+    for name, entries in tables.items():
+        lines += ["", f"[{name}]", *(_line(key, f) for key, f in entries.items())]
+    for level in machine.levels:
+        lines += ["", f"[levels.{level.name}]"]
+        lines += [f'per = "{level.per}"'] if level.per else []
+        lines += ["cache = true"] if level.cache else []
+        lines += [_line(key, f) for key, f in level.figures()]
+    for pipe in machine.pipes:
+        lines += ["", "[[pipes]]", f'from = "{pipe.source}"', f'to = "{pipe.target}"']
+        lines += [_line(key, f) for key, f in pipe.figures()]
+    if machine.calibration:
+        lines += ["", "[calibration]", *(_line(k, f) for k, f in machine.calibration.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: str, figure: Figure) -> str:
+    value = int(figure.value) if figure.value == int(figure.value) < 1e7 else figure.value
+    source = json.dumps(figure.source, ensure_ascii=False)
+    return f"{key} = {{ value = {value}, unit = {json.dumps(figure.unit)}, source = {source} }}"
 
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-HEAVY = {"sympy", "numpy", "torch", "triton", "networkx", "matplotlib", "rich", "graphviz"}
+HEAVY = {"sympy", "numpy", "torch", "triton", "networkx", "matplotlib", "rich", "graphviz", "scipy"}
 
 
 def modules(command: list[str], *arguments: str) -> set[str]:

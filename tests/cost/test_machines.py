@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from napkin.cost.machine_file import written
 from napkin.cost.machines import machine, machines
 from napkin.errors import InputError
 
@@ -229,10 +230,10 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
             "'levels.peers' has both 'per' and 'chips'; one says how many there are",
         ),
         (
-            "count = { value = 528",
-            "count = { value = 52.8",
-            "count =",
-            "'levels.fragments.count.value' must be a whole number from 1, not 52.8",
+            "chips = { value = 8",
+            "chips = { value = 8.5",
+            "chips =",
+            "'levels.peers.chips.value' must be a whole number from 1, not 8.5",
         ),
         (
             "cache = true",
@@ -316,3 +317,10 @@ def test_reading_machines_is_light() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("name", machines())
+def test_a_machine_is_written_as_it_was_read(name: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{name}.toml"
+    file.write_text(written(machine(name)))
+    assert machine(file) == machine(name)

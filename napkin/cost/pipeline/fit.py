@@ -21,7 +21,6 @@ from napkin.cost.traffic import ITEM_BYTES
 from napkin.diagram.node import Node
 from napkin.errors import InputError
 
-
 LONG = 8
 """An axis held whole that has so many chunks is worth streaming."""
 

@@ -144,8 +144,8 @@ class Colouring:
         """Every block with its levels.
 
         Raises:
-            InputError: a cut is of no array, or does not divide what it cuts.
-            Refusal: something needs the whole of what is cut.
+            InputError: a cut is of no array, does not divide what it cuts, or something needs the
+                whole of it.
         """
         found: list[Coloured] = []
         known, cuts = set[str](), self.setting.cuts

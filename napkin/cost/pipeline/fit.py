@@ -184,7 +184,9 @@ def _transit(b: Coloured) -> Iterator[Part]:
         "results on their way out": [v for v in b.every if v.role == "output"],
     }
     for way, crossing in ways.items():
-        sizes = {v: _passing(v) // _split(b, v) for v in crossing}
+        # Products take an operand in the pieces in which they are reduced.
+        split = way == "from registers to tensor cores"
+        sizes = {v: _passing(v) // (_pieces(b, v) if split else 1) for v in crossing}
         if sizes:
             largest = max(sizes, key=lambda v: sizes[v])
             names = ", ".join(v.name for v in crossing)
@@ -196,12 +198,13 @@ def _passing(v: Variable) -> int:
     return v.values * ITEM_BYTES[v.stored] if v.stored else v.bytes
 
 
-def _split(b: Coloured, v: Variable) -> int:
-    """Into how many pieces the products that take an array split it."""
+def _pieces(b: Coloured, v: Variable) -> int:
+    """In how many pieces the products that take an array do so."""
     sizes = dict(zip(v.axes, (n for _, n in v.shape), strict=True))
+    own = v in b.operands  # then its node is the product's
     takers = [
         s for s in b.steps
-        if s.product and (v.node is s.stage.node or (v.node,) in s.product.sides)
+        if s.product and ((v.node,) in s.product.sides or (own and v.node is s.stage.node))
     ]  # fmt: skip
     counts = [
         math.prod(sizes.get(a, piece) // piece for a, (_, piece) in s.split.items()) for s in takers

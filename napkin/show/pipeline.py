@@ -101,6 +101,7 @@ def _variable(v: Variable) -> dict[str, Any]:
         "item_bytes": v.item_bytes,
         "bytes": v.bytes,
         "crossing": list(v.crossing),
+        "stored": v.stored,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from napkin.show.console import table
@@ -19,7 +19,9 @@ Data = Mapping[str, Any]
 def pipeline_view(data: Data) -> list[RenderableType]:
     """Pseudocode, marks, configuration, clocks, bandwidth and overlap, in this order."""
     out: list[RenderableType] = [_heading(data), ""]
-    out += ["before the loop", *(f"  {x['name']} = {x['value']:g}" for x in data["init"]), ""]
+    loads = {v["name"]: v for b in data["blocks"] for v in b["variables"] if v["role"] == "input"}
+    out += ["before the loop", *_moves("load", loads.values())]
+    out += [*(f"  {x['name']} = {x['value']:g}" for x in data["init"]), ""]
     for block in data["blocks"]:
         out += _block(block)
     out += [_variables(data), _marks(data), *_levels(data)]
@@ -41,24 +43,43 @@ def _heading(data: Data) -> str:
     tiles = [f"{a}={n}" for a, n in data["tiles"].items()]
     return "\n".join([
         f"{data['name']} on {data['machine']}, {sizes_text(data['sizes'])}",
-        f"a {data['team']} of {data['threads']} threads holds {', '.join(tiles)}; "
-        f"several lie along {data['along']}",
+        f"a {data['team']} of {data['threads']} threads holds {', '.join(tiles)}: "
+        f"{_rows(data)}; several lie along {data['along']}",
         f"stored: {types}; registers: {data['computed']}",
     ])  # fmt: skip
 
 
+def _rows(data: Data) -> str:
+    """t: rows of a team for each of its threads."""
+    rows, threads = data["loops"][0]["rows"], data["threads"]
+    if rows >= threads:
+        return f"{rows} rows, {rows / threads:g} a thread"
+    return f"{rows} rows, {threads / rows:g} threads each"
+
+
 def _block(block: Data) -> list[str]:
-    if not block["steps"]:
-        return []
-    width = max(len(f"{s['name']} = {s['text']}") for s in block["steps"])
-    lines = [block["title"]]
-    for s in block["steps"]:
+    """The stages of a block, each with the pipe that runs it and the arrays that it leaves."""
+    rows: list[tuple[str, str, str]] = []
+    for s, column in zip(block["steps"], block["columns"][1:], strict=True):
         where = "tensor cores" if s["level"] == "tensor" else "registers"
         where += ", in the accumulator" if s["adds"] else ""
         where += "".join(f", {n} of {a} at once" for a, n in s["pieces"].items())
-        text = f"{s['name']} = {s['text']}"
-        lines.append(f"  {text:<{width}}  [{where}]")
-    return [*lines, ""]
+        rows.append((f"{s['name']} = {s['text']}", f"[{where}]", " ".join(column)))
+    wide = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
+    parts = {role: [v for v in block["variables"] if v["role"] == role] for role in _MOVES}
+    lines = [block["title"] + (", leaving at each step" if rows else "")]
+    lines += _moves("load", parts["chunk"])
+    lines += [f"  {text:<{wide[0]}}  {where:<{wide[1]}}  {left}" for text, where, left in rows]
+    lines += _moves("store", parts["output"])
+    return [*lines, ""] if len(lines) > 1 else []
+
+
+_MOVES = ("chunk", "output")
+
+
+def _moves(what: str, variables: Iterable[Data]) -> list[str]:
+    found = [f"{v['name']}[{v['size']}]" for v in variables]
+    return [f"  {what} {', '.join(found)}"] if found else []
 
 
 def _variables(data: Data) -> Table:

@@ -86,7 +86,9 @@ def test_plot(napkin: Callable[..., Any], tmp_path: Path) -> None:
         (("attention", "--stream", "z"), "attention has no axis 'z'"),
         (("attention", "--on", "a100", "--storage", "K=fp8,Q=fp8"), "no compute pipe 'tensor_fp8'"),
         (("attention", "--plot", "turns.txt"), "the ending says what to write"),
-        (("mlp",), "take smaller tiles"),
+        (("mlp",), "take a smaller chunk of f, or stream d, of which 4096 are held"),
+        (("attention", "--on", "b200"), "compute O_x in pieces of d, or take a smaller chunk of x"),
+        (("attention", "--tiles", "x=4096"), "of shared for each chunk of x, and may have 232,448"),
     ],
 )
 def test_what_is_wrong(napkin: Callable[..., Any], given: tuple[str, ...], said: str) -> None:

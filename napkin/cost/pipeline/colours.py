@@ -22,6 +22,7 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
 from napkin.diagram.columns import Stage
 from napkin.diagram.node import Node, over
+from napkin.diagram.storage import storage_type
 from napkin.errors import InputError, did_you_mean
 
 Level = Literal["shared", "registers", "tensor"]
@@ -43,7 +44,7 @@ class Variable:
         axes: its axes.
         shape: the size of each, in symbols and numbers; of a piece where it is cut.
         crossing: whether the tensor cores hand it to registers, take it from them, or both.
-        whole: bytes of all of it where it is held in pieces; else those of `shape`.
+        stored: the type in which it is stored, of an output; else "".
     """
 
     name: str
@@ -55,7 +56,7 @@ class Variable:
     axes: tuple[str, ...]
     shape: tuple[tuple[str, int], ...]
     crossing: tuple[Crossing, ...] = ()
-    whole: int = 0
+    stored: str = ""
 
     @property
     def values(self) -> int:
@@ -143,8 +144,8 @@ class Colouring:
         """Every block with its levels.
 
         Raises:
-            InputError: a cut is of no array, or does not divide what it cuts.
-            Refusal: something needs the whole of what is cut.
+            InputError: a cut is of no array, does not divide what it cuts, or something needs the
+                whole of it.
         """
         found: list[Coloured] = []
         known, cuts = set[str](), self.setting.cuts
@@ -207,7 +208,6 @@ class _Painter:
 
     def _variable(self, n: Node) -> Variable:
         shape = self._shape(n)
-        whole = math.prod(self._size(a, is_read(n)) for a in n.axes)
         name = self.block.names[n]
         if is_read(n):
             chunk = self.kernel.stream.carried(n.axes)
@@ -218,12 +218,18 @@ class _Painter:
             level = "shared" if shared else "registers"
             return Variable(name, n, role, level, owner, dtype, n.axes, shape)
         crossing, dtype = self._crossing(n), self._computed(n)
+        result = n in self.block.diagram.roots and n not in self.block.states
         state = n.op == "state" or n in self.block.states
-        role = "state" if state else "output" if n in self.block.diagram.roots else "computed"
+        role = "output" if result else "state" if state else "computed"
         level = "tensor" if self._accumulates(n) else "registers"
-        return Variable(
-            name, n, role, level, "team", dtype, n.axes, shape, crossing, whole * ITEM_BYTES[dtype]
-        )
+        stored = self._stored(n) if result else ""
+        return Variable(name, n, role, level, "team", dtype, n.axes, shape, crossing, stored)
+
+    def _stored(self, n: Node) -> str:
+        """The type in which memory holds an output."""
+        made = next(o for o in self.block.diagram.outputs if o.node is n)
+        own = next(o for o in self.kernel.outputs if o.name == made.name)
+        return self.s.storage.get(own.name, storage_type(own.node, self.s.dtype))
 
     def _operand(self, p: Product, side: tuple[Node, ...]) -> Variable | None:
         """What registers make of a side: its factors multiplied, or one rounded."""
@@ -234,10 +240,8 @@ class _Painter:
         name, of = (f"{name} as {dtype}", side[0]) if len(side) == 1 else (name, p.node)
         axes = tuple(dict.fromkeys(a for n in side for a in n.axes))
         shape = tuple((self.s.symbol(self.kernel, a, False), self._size(a, False)) for a in axes)
-        return Variable(
-            name, of, "computed", "registers", "team", dtype, axes, shape, ("to tensor",),
-            math.prod(n for _, n in shape) * ITEM_BYTES[dtype],
-        )  # fmt: skip
+        crossing: tuple[Crossing, ...] = ("to tensor",)
+        return Variable(name, of, "computed", "registers", "team", dtype, axes, shape, crossing)
 
     def _type(self, p: Product) -> str:
         return product_type(p.parts, self.s.storage, self.s.dtype)

@@ -17,8 +17,12 @@ from dataclasses import dataclass, replace
 from napkin.cost.machines import Machine
 from napkin.cost.pipeline.colours import Coloured, Colouring, Step, Variable
 from napkin.cost.products import team
+from napkin.cost.traffic import ITEM_BYTES
 from napkin.diagram.node import Node
 from napkin.errors import InputError
+
+LONG = 8
+"""An axis held whole that has so many chunks is worth streaming."""
 
 
 @dataclass(frozen=True)
@@ -104,22 +108,41 @@ def fit(colouring: Colouring, machine: Machine) -> Fit:
     name, threads = team(machine)
     held = [*_levels(_shared(colouring, machine)), *_levels(_registers(colouring, machine))]
     for h in held:
-        if h.most < 1:
+        needed, there, whose = h.block_bytes + h.team_bytes, h.capacity, f"a {name}"
+        if h.level == "registers":
+            needed, there, whose = h.team_bytes / threads, machine.registers_per_thread, "a thread"
+        if h.most < 1 or needed > there:
             raise InputError(
-                f"{colouring.kernel.name}: a {name} needs {h.block_bytes + h.team_bytes:,} B of "
-                f"{h.level} {h.when}, and there are {h.capacity:,}; take smaller tiles, or cut the "
-                f"largest: {max((*h.block, *h.team), key=lambda p: p.bytes).what}"
+                f"{colouring.kernel.name}: {whose} needs {needed:,.0f} B of {h.level} {h.when}, "
+                f"and may have {there:,}: {_largest(h)}; {_instead(colouring, h.level)}"
             )
-    registers, most = held[-1], machine.registers_per_thread
-    if registers.team_bytes > most * threads:
-        raise InputError(
-            f"{colouring.kernel.name}: a thread needs {registers.team_bytes // threads:,} B of "
-            f"registers {registers.when}, and may have {most:,}; take smaller tiles, or cut the "
-            f"largest: {max(registers.team, key=lambda p: p.bytes).what}"
-        )
     s = colouring.setting
     limit = min(machine.threads_per_block, machine.threads_per_sm) // threads
     return Fit(tuple(held), threads, limit, s.tiles[s.along])
+
+
+def _largest(h: Held) -> str:
+    """The two largest of what is held, in words."""
+    parts = sorted((*h.block, *h.team), key=lambda p: -p.bytes)[:2]
+    return ", ".join(f"{p.what} is {p.bytes:,} B" for p in parts)
+
+
+def _instead(colouring: Colouring, level: str) -> str:
+    """What would need less: in registers a piece of what is handed to them, or a smaller chunk."""
+    kernel, s = colouring.kernel, colouring.setting
+    smaller = f"take a smaller chunk of {kernel.stream.axis}"
+    if level == "shared":
+        longest = max(kernel.whole, key=lambda a: s.tiles[a], default="")
+        if longest and s.tiles[longest] > LONG * max(s.tiles[a] for a in kernel.stream.axes):
+            return f"{smaller}, or stream {longest}, of which {s.tiles[longest]} are held"
+        return smaller
+    for b in colouring.bodies:
+        cuttable = [v for v in b.variables.values() if "to registers" in v.crossing]
+        for v in sorted(cuttable, key=lambda v: -v.bytes):
+            axes = [a for a in v.axes if a not in (*kernel.group, *kernel.stream.axes)]
+            if axes and not any(name == v.name for name, _ in s.cuts):
+                return f"compute {v.name} in pieces of {axes[-1]}, or {smaller}"
+    return smaller
 
 
 def _levels(found: Iterator[Held]) -> list[Held]:
@@ -161,19 +184,27 @@ def _transit(b: Coloured) -> Iterator[Part]:
         "results on their way out": [v for v in b.every if v.role == "output"],
     }
     for way, crossing in ways.items():
-        sizes = {v: v.bytes // _split(b, v) for v in crossing}
+        # Products take an operand in the pieces in which they are reduced.
+        split = way == "from registers to tensor cores"
+        sizes = {v: _passing(v) // (_pieces(b, v) if split else 1) for v in crossing}
         if sizes:
             largest = max(sizes, key=lambda v: sizes[v])
             names = ", ".join(v.name for v in crossing)
             yield Part(f"{way}: {names}, the largest {largest.size}", sizes[largest])
 
 
-def _split(b: Coloured, v: Variable) -> int:
-    """Into how many pieces the products that take an array split it."""
+def _passing(v: Variable) -> int:
+    """Bytes of an array on its way: of a result, in the type in which it is stored."""
+    return v.values * ITEM_BYTES[v.stored] if v.stored else v.bytes
+
+
+def _pieces(b: Coloured, v: Variable) -> int:
+    """In how many pieces the products that take an array do so."""
     sizes = dict(zip(v.axes, (n for _, n in v.shape), strict=True))
+    own = v in b.operands  # then its node is the product's
     takers = [
         s for s in b.steps
-        if s.product and (v.node is s.stage.node or (v.node,) in s.product.sides)
+        if s.product and ((v.node,) in s.product.sides or (own and v.node is s.stage.node))
     ]  # fmt: skip
     counts = [
         math.prod(sizes.get(a, piece) // piece for a, (_, piece) in s.split.items()) for s in takers

@@ -7,7 +7,8 @@ are diagrams over the same nodes as the kernel, so their columns are those of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -121,14 +122,19 @@ def _diagram(kernel: Kernel, outputs: Sequence[Output]) -> Diagram:
     return Diagram(kernel.name, tuple(leaves), tuple(outputs), names=hints)
 
 
-def _hints(kernel: Kernel, outputs: Iterable[Output]) -> dict[Node, str]:
-    """Names of what a chunk adds to a state, O_x for O and chunks of x; p for exponentials."""
+def _hints(kernel: Kernel, outputs: Sequence[Output]) -> dict[Node, str]:
+    """Names: O_x of what a chunk of x adds to O, p of exponentials of a chunk, and delta of those
+    by which several states are repaired."""
     stream, out = kernel.stream, dict[Node, str]()
     chunk = "_".join(stream.axes)
+    uses = Counter(a for n in postorder(o.node for o in outputs) for a in n.args)
     for o in outputs:
         for n in postorder([o.node]):
             if n.op in REDUCTIONS and stream.carried(over(n)) and o.name.endswith("'"):
                 out.setdefault(n, f"{o.name[:-1]}_{chunk}")
-            elif n.op == "exp" and stream.carried(n.axes) and n not in kernel.names:
-                out[n] = "p"
+            elif n.op == "exp" and n not in kernel.names:
+                if stream.carried(n.axes):
+                    out[n] = "p"
+                elif uses[n] > 1:
+                    out[n] = "delta"
     return out

@@ -121,7 +121,7 @@ def _fitting(
     from one for each thread down to those of one matrix instruction."""
     rows, least = team(machine)[1], int(machine.granules["mma_rows"].value)
     while True:
-        out = Pipeline(kernel, machine, sizes, setting(kernel, machine, sizes, rows=rows, **given))
+        out = Pipeline(kernel, machine, sizes, setting(kernel, machine, sizes, wide=rows, **given))
         if set(given.get("tiles") or {}) & set(kernel.group) or rows // 2 < least:
             return out
         try:

@@ -80,7 +80,7 @@ def setting(
     dtype: str = "fp16",
     computed: str = "fp16",
     buffers: int = 2,
-    rows: int = 0,
+    wide: int = 0,
 ) -> Setting:
     """The setting of a kernel: what is given, and for the rest rows for every thread.
 
@@ -89,7 +89,7 @@ def setting(
         tiles: of grouped and streamed axes. Teams lie along the first grouped one of them that is
             among the rows of a product.
         inner, cuts, storage, dtype, computed, buffers: see `Setting`.
-        rows: rows of a team where `tiles` does not say; by default as many as it has threads.
+        wide: rows of a team where `tiles` does not say; by default as many as it has threads.
 
     Raises:
         Refusal: there is no matrix product.
@@ -113,11 +113,15 @@ def setting(
     grouped = [a for a in products[0].rows if a in kernel.group]
     along = next((a for a in given if a in grouped), grouped[-1] if grouped else "")
     if not along:
+        rows = products[0].rows
+        streamed = set(rows) <= set(kernel.stream.axes)
         raise Refusal(
-            "a pipeline", kernel.name, f"no row of {products[0].name} is grouped, so teams have "
-            "nothing to lie along", f"stream another axis than {', '.join(products[0].rows)}",
+            "a pipeline", kernel.name,
+            f"the rows {' '.join(rows)} of {products[0].name} are not cut into groups, so teams "
+            "have nothing to lie along",
+            f"stream another axis than {' '.join(rows)}" if streamed else "",
         )  # fmt: skip
-    held = _filled(kernel, sizes, given, along, rows or team(machine)[1])
+    held = _filled(kernel, sizes, given, along, wide or team(machine)[1])
     chunk = {a: held[a] for a in kernel.stream.axes}
     for a, n in (inner or {}).items():
         if chunk[a] % n:

@@ -16,9 +16,6 @@ from itertools import pairwise
 from napkin.cost.hardware import Level, Machine, Pipe
 from napkin.errors import InputError
 
-DEFAULT = ("dram", "l2", "shared", "registers")
-"""The levels of a chip, where no chain is named."""
-
 _CLUSTER = re.compile(r"cluster(?::(\d+))?")
 
 
@@ -71,7 +68,12 @@ class Chain:
         return int(self.top.chips.value) if self.top.chips else 1
 
 
-def chains(machine: Machine, names: Sequence[str] = DEFAULT) -> Iterator[Chain]:
+def default(machine: Machine) -> tuple[str, ...]:
+    """The levels of a machine from DRAM down to registers."""
+    return ("dram", *(pipe.target for pipe in machine.path("dram", "registers")))
+
+
+def chains(machine: Machine, names: Sequence[str]) -> Iterator[Chain]:
     """The chains that `names` may mean: one, or one for each size of a cluster.
 
     Levels that are left out are passed through: the slowest pipe on the way counts. "cluster"

@@ -253,8 +253,10 @@ def _varying(one: Sum, name: str) -> Sum:
 def canonical(cost: Cost, item: Mapping[str, Any]) -> tuple[Term, ...]:
     """The bound of one level in bytes, sum alpha M^-beta with M in bytes; `item` may hold symbols,
     and with one symbol q for every tensor each alpha carries q^(1+beta)."""
-    every = [sympy.sympify(b) for b in item.values()]
-    return cost.optimum(weights={**item, "": every[0]}).terms
+    known = {t: sympy.Rational(b) if isinstance(b, Fraction) else b for t, b in item.items()}
+    numbers = all(b.is_number for b in known.values())
+    inside = max(known.values()) if numbers else next(iter(known.values()))
+    return cost.optimum(weights={**known, "": inside}).terms
 
 
 def weighted(terms: Iterable[Term], names: Sequence[str]) -> Any:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from napkin.cost.chain import DEFAULT, Chain, Stage, chains
+from napkin.cost.chain import Chain, Stage, chains, default
 from napkin.cost.hardware import Machine
 from napkin.cost.marks import Mark, at_level, combined, marks
 from napkin.cost.multilevel import Optimum, Program
@@ -67,8 +67,9 @@ class Levels:
     whole: Rounded | str
 
 
-def levels(program: Program, machine: Machine, names: Sequence[str] = DEFAULT) -> Levels:
-    """The cost over the levels `names` of a machine; of several sizes of a cluster, the best.
+def levels(program: Program, machine: Machine, names: Sequence[str] = ()) -> Levels:
+    """The cost over the levels `names` of a machine, by default from DRAM down to registers; of
+    several sizes of a cluster, the best.
 
     Raises:
         InputError: the chain is none of the machine's, or even the smallest tiles do not fit.
@@ -80,7 +81,10 @@ def levels(program: Program, machine: Machine, names: Sequence[str] = DEFAULT) -
         except _NoWholeTile as error:
             return Levels(chain, program.solve(chain), str(error))
 
-    return min(map(tried, chains(machine, names)), key=lambda found: found.optimum.total)
+    return min(
+        map(tried, chains(machine, names or default(machine))),
+        key=lambda found: found.optimum.total,
+    )
 
 
 class _NoWholeTile(InputError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -37,6 +37,7 @@ class Count:
         kernel: the kernel, where a key set says which of its values there are; else None.
         splits: the axes that are split by residue.
         part: the grouped axis of parts of the streamed axis, if there is one.
+        tail: whether it is done after the loops, once a group; without loops, nothing is.
     """
 
     pipe: str
@@ -47,6 +48,7 @@ class Count:
     kernel: Kernel | None = None
     splits: tuple[Split, ...] = ()
     part: str = ""
+    tail: bool = False
 
     @property
     def total(self) -> Any:
@@ -102,7 +104,8 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
         for n in postorder(roots, reads):
             if is_read(n) or n.constant or n in inside or n in held:
                 continue
-            out += _counts(n, kernel, streamed if n in moving else ())
+            found = _counts(n, kernel, streamed if n in moving else ())
+            out += [replace(c, tail=bool(i) and i == len(s.passes)) for c in found]
             if n not in moving:
                 held.add(n)
     return tuple(out)

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from napkin.cost.chain import DEFAULT, chains
+from napkin.cost.chain import chains
+from napkin.cost.levels import held
 from napkin.cost.machines import machine
 from napkin.cost.marks import at_level, combined
-from napkin.cost.multilevel import Program
+from napkin.cost.multilevel import Program, canonical, weighted
 from napkin.cost.rounding import Levels, Rounded, levels
 from napkin.cost.traffic import ITEM_BYTES
+from napkin.diagram.symbols import size_symbol
 from napkin.errors import InputError
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.show.console import table
@@ -23,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def through_levels(on: str, text: str | None) -> tuple[str, ...]:
-    """The levels of ``--through``, as in "host,dram,l2,shared"; the usual ones without it.
+    """The levels of ``--through``, as in "host,dram,l2,shared"; none without it.
 
     Raises:
         InputError: they are no chain of levels of the machine `on`.
     """
     if text is None:
-        return DEFAULT
+        return ()
     names = tuple(n.strip() for n in text.split(","))
     if not all(names):
         raise InputError(f"--through {text!r}: a level is empty; write --through dram,l2,shared")
@@ -38,12 +40,12 @@ def through_levels(on: str, text: str | None) -> tuple[str, ...]:
     return names
 
 
-def levels_json(plan: Plan, names: Sequence[str] = DEFAULT) -> list[dict[str, Any]]:
+def levels_json(plan: Plan, names: Sequence[str] = ()) -> list[dict[str, Any]]:
     """For each kernel of a plan its levels, or why there are none, as plain data."""
     return [_json(k, _levels(k, names)) for k in plan.kernels]
 
 
-def levels_view(plan: Plan, names: Sequence[str] = DEFAULT) -> list[RenderableType]:
+def levels_view(plan: Plan, names: Sequence[str] = ()) -> list[RenderableType]:
     """The levels of a plan's kernels as tables."""
     out: list[RenderableType] = [heading(plan), ""]
     for k in plan.kernels:
@@ -51,7 +53,7 @@ def levels_view(plan: Plan, names: Sequence[str] = DEFAULT) -> list[RenderableTy
         if isinstance(found, str):
             out.append(f"kernel {k.name}: no cost over levels: {found}")
             continue
-        out += [_tiles(k, found), _costs(found)]
+        out += [_tiles(k, found), _costs(k, found), _in_symbols(k, found), ""]
         if k.choice.kernel.visits is not None:
             out += ["The least is by formulas that leave borders out; whole tiles are counted.", ""]
         out += _marks(found)
@@ -61,12 +63,15 @@ def levels_view(plan: Plan, names: Sequence[str] = DEFAULT) -> list[RenderableTy
 def _levels(k: PlannedKernel, names: Sequence[str]) -> Levels | str:
     """The levels of a kernel, or why its cost over levels has no such form; a wrong chain of levels
     is refused."""
-    item = {t: Fraction(ITEM_BYTES[d]) for t, d in k.dtypes.items()}
     try:
-        program = Program(k.choice.kernel, k.choice.sizes, item)
+        program = Program(k.choice.kernel, k.choice.sizes, _item(k))
     except InputError as error:
         return str(error)
     return levels(program, k.machine, names)
+
+
+def _item(k: PlannedKernel) -> dict[str, Fraction]:
+    return {t: Fraction(ITEM_BYTES[d]) for t, d in k.dtypes.items()}
 
 
 # --- plain data ---------------------------------------------------------------------------------
@@ -108,7 +113,8 @@ def _json(k: PlannedKernel, found: Levels | str) -> dict[str, Any]:
         "through": list(found.chain.names),
         "chips": found.chain.chips,
         "levels": stages,
-        "seconds": {"optimum": found.optimum.total},
+        "seconds": {"optimum": found.optimum.total, "computing": _computing(k, found)},
+        "symbols": _symbols(k, found),
     }
     if isinstance(whole, str):
         return {**out, "no_whole_tiles": whole}
@@ -149,7 +155,7 @@ def _tiles(k: PlannedKernel, found: Levels) -> Table:
     return made
 
 
-def _costs(found: Levels) -> Table:
+def _costs(k: PlannedKernel, found: Levels) -> Table:
     numbers = ("TB/s", "least bytes", "least cost", "values", "bytes", "cost")
     made = table("into", "by", *numbers, title="traffic and weighted cost", right=numbers)
     whole = found.whole if isinstance(found.whole, Rounded) else None
@@ -168,7 +174,37 @@ def _costs(found: Levels) -> Table:
     made.add_section()
     total = _us(whole.total) if whole else ""
     made.add_row("sum", "", "", "", _us(found.optimum.total), "", "", total)
+    computing = _computing(k, found)
+    if computing is not None:
+        shown = _us(computing)
+        made.add_row(
+            "beside it", f"computing at the peak of {k.dtype}", "", "", shown, "", "", shown
+        )
     return made
+
+
+def _computing(k: PlannedKernel, found: Levels) -> float | None:
+    """Seconds of the kernel's matrix products at the machine's peak, where both are known."""
+    sizes = {size_symbol(a): n for a, n in k.choice.sizes.items()}
+    operations = k.flops.subs(sizes)
+    products = held(k.choice.kernel).products
+    if operations.free_symbols or not products or k.dtype not in k.machine.dtypes:
+        return None
+    return float(operations) / (k.machine.peak(k.dtype) * found.chain.chips)
+
+
+def _in_symbols(k: PlannedKernel, found: Levels) -> str:
+    return f"In symbols, each level bound by its own M, in bytes: {_symbols(k, found)}"
+
+
+def _symbols(k: PlannedKernel, found: Levels) -> str:
+    """The sum in symbols: M_l in bytes, Hdot_l in bytes/s."""
+    try:
+        terms = canonical(k.cost, _item(k))
+    except InputError as error:
+        return f"none: {error}"
+    names = [s.name.replace(":", "_") for s in found.chain.stages]
+    return str(weighted(terms, names))
 
 
 def _marks(found: Levels) -> list[RenderableType]:

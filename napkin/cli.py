@@ -7,7 +7,7 @@ needs them, so that help is quick.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,6 +45,15 @@ Sizes = Annotated[
 Dtype = Annotated[
     str, typer.Option("--dtype", metavar="TYPE", help="How reals are stored: bf16, fp16, fp32.")
 ]
+Parts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--parts",
+        metavar="AXIS=N,...",
+        help="Fold an axis in N parts and merge them (1: never); else what is fastest.",
+        show_default=False,
+    ),
+]
 Tune = Annotated[
     int,
     typer.Option(
@@ -71,16 +80,29 @@ def _load(name: str) -> Diagram:
     return found
 
 
-def _plan(name: str, on: str, sizes: Sequence[str] | None, dtype: str, tuned: bool = False) -> Plan:
+def _plan(
+    name: str,
+    on: str,
+    sizes: Sequence[str] | None,
+    dtype: str,
+    tuned: bool = False,
+    parts: Sequence[str] | None = None,
+) -> Plan:
     """The plan that the options ask for; what is cheap to find wrong is found first."""
     from napkin.show.options import parse_sizes
 
-    given = parse_sizes(sizes or ())
+    given, cut = parse_sizes(sizes or ()), _parts(parts)
     diagram = _load(name)
     known = diagram.check_sizes(given)
     from napkin.plan.derive import derive
 
-    return derive(diagram, on, known, dtype, tuned=tuned)
+    return derive(diagram, on, known, dtype, parts=cut, tuned=tuned)
+
+
+def _parts(texts: Sequence[str] | None) -> dict[str, int]:
+    from napkin.show.options import parse_sizes
+
+    return parse_sizes(texts or (), "--parts")
 
 
 @app.command("list")
@@ -161,12 +183,13 @@ def derive_diagram(
     ] = 0,
     tune: Tune = 0,
     tuned: Tuned = False,
+    parts: Parts = None,
     json: Json = False,
 ) -> None:
     """Say how to run a diagram, and what that costs."""
     if tune:
         _needs_device(name, sizes, "derive --tune")
-    plan = _plan(name, on, sizes, dtype, tuned and not tune)
+    plan = _plan(name, on, sizes, dtype, tuned and not tune, parts)
     from napkin.show import console, measured, plans
 
     first = measured.settings(plan, top)
@@ -187,6 +210,7 @@ def cost_diagram(
     on: On = "h100",
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
+    parts: Parts = None,
     levels: Annotated[
         bool, typer.Option("--levels", help="Tiles, traffic and cost at every level of memory.")
     ] = False,
@@ -209,9 +233,9 @@ def cost_diagram(
         from napkin.show.levels import through_levels
 
         names = through_levels(on, through)  # a wrong one is said before any work
-        _cost_levels(_plan(name, on, sizes, dtype), names, json)
+        _cost_levels(_plan(name, on, sizes, dtype, parts=parts), names, json)
         return
-    plan = _plan(name, on, sizes, dtype)
+    plan = _plan(name, on, sizes, dtype, parts=parts)
     from napkin.show import console, costs
 
     if json:
@@ -227,6 +251,88 @@ def _cost_levels(plan: Plan, names: Sequence[str], json: bool) -> None:
         console.emit_json(costs.cost_json(plan) | {"levels": levels.levels_json(plan, names)})
     else:
         console.emit(*levels.levels_view(plan, names))
+
+
+@app.command("pipeline")
+def pipeline_diagram(
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "fp16",
+    storage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage",
+            metavar="TENSOR=TYPE,...",
+            help="Types of tensors that --dtype is not for, as in Q=fp8,K=fp8.",
+            show_default=False,
+        ),
+    ] = None,
+    computed: Annotated[
+        str, typer.Option("--computed", metavar="TYPE", help="Of what registers hold.")
+    ] = "fp32",
+    stream: Annotated[
+        str,
+        typer.Option("--stream", metavar="AXIS", help="Default: what leaves least to be held."),
+    ] = "",
+    tiles: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tiles",
+            metavar="AXIS=SIZE,...",
+            help="Of one warpgroup, and of a chunk, as in q=128,x=64.",
+            show_default=False,
+        ),
+    ] = None,
+    inner: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--inner",
+            metavar="AXIS=SIZE,...",
+            help="What of a chunk is computed at once, as in x=32.",
+            show_default=False,
+        ),
+    ] = None,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cut",
+            metavar="ARRAY.AXIS=SIZE,...",
+            help="Pieces in which the loop computes an array, as in O_x.d=32.",
+            show_default=False,
+        ),
+    ] = None,
+    buffers: Annotated[
+        int, typer.Option("--buffers", metavar="N", help="Copies of what is streamed.", min=1)
+    ] = 2,
+    overhead: Annotated[
+        str,
+        typer.Option(
+            "--overhead", metavar="E", help="Of arithmetic over what is counted, as in 2/3."
+        ),
+    ] = "0",
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE", help="Draw who has which pipe when: .svg, .png or .pdf."
+        ),
+    ] = None,
+    draw: Annotated[
+        Path | None,
+        typer.Option("--draw", metavar="FILE.svg", help="Draw the loop in colours of levels."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Lay a streamed diagram out as a pipelined algorithm.
+
+    Pseudocode with a level for every array, divisibility marks, how many warpgroups fit, clocks on
+    each pipe, and how products and arithmetic overlap: each figure with what it was computed from.
+    """
+    from napkin.show.pipeline_command import run
+
+    texts = {"sizes": sizes, "tiles": tiles, "inner": inner, "cut": cut, "storage": storage}
+    given = {"stream": stream, "dtype": dtype, "computed": computed, "buffers": buffers}
+    run(_load(name), on, texts, given, overhead=overhead, plot=plot, draw=draw, json=json)
 
 
 @app.command("draw")
@@ -264,6 +370,7 @@ def check_diagram(
         ),
     ] = False,
     tuned: Tuned = False,
+    parts: Parts = None,
     seed: Seed = None,
     json: Json = False,
 ) -> None:
@@ -275,7 +382,7 @@ def check_diagram(
     """
     if gpu:
         _needs_device(name, sizes, "check --gpu")
-    plan = _plan(name, on, sizes, dtype, tuned)
+    plan = _plan(name, on, sizes, dtype, tuned, parts)
     from napkin.show import console, verdicts
 
     with console.progress() as tell:
@@ -283,7 +390,8 @@ def check_diagram(
         data: dict[str, Any] = verdict.to_json()
         if gpu:
             tell("on the device", 0, 1)
-            data["device"] = _on_device(plan, name, on, tuned, seed)
+            how = {"on": on, "tuned": tuned, "parts": _parts(parts)}
+            data["device"] = _on_device(plan, name, how, seed)
             data["ok"] = data["ok"] and data["device"]["ok"]
     if json:
         console.emit_json(data)
@@ -293,15 +401,15 @@ def check_diagram(
         raise typer.Exit(FAILED)
 
 
-def _on_device(plan: Plan, name: str, on: str, tuned: bool, seed: int | None) -> dict[str, Any]:
+def _on_device(plan: Plan, name: str, how: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
     """A plan's values, counters and time on the device, as plain data."""
     from napkin.measure.check import on_device
     from napkin.measure.device import fresh_seed
     from napkin.measure.driver import command
 
     seed = fresh_seed() if seed is None else seed
-    job = {"name": name, "on": on, "sizes": dict(plan.sizes), "dtype": plan.dtype}
-    return on_device(plan, command([{**job, "seed": seed, "tuned": tuned}]), seed).to_json()
+    job = {"name": name, "sizes": dict(plan.sizes), "dtype": plan.dtype, **how}
+    return on_device(plan, command([{**job, "seed": seed}]), seed).to_json()
 
 
 @app.command("bench")

@@ -40,7 +40,7 @@ def marks(kernel: Kernel, chain: Chain, item: Bytes) -> tuple[Mark, ...]:
     inner = chain.stages[-1]
     shapes = list(_shapes(kernel, chain, inner, item))
     found += shapes or _warps(kernel, chain, inner)
-    kept = dict.fromkeys(m for m in found if m.multiple > 1 and m.axis not in kernel.residues)
+    kept = dict.fromkeys(m for m in found if m.multiple > 1 and m.axis not in kernel.alone)
     return tuple(kept)
 
 

@@ -22,7 +22,7 @@ from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
 
 def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
     """Values of one tile of an array with these axes."""
-    return plain(sympy.prod([tile_symbol(kernel, a) for a in axes]), kernel.splits)
+    return plain(sympy.prod([tile_symbol(kernel, a) for a in axes]), kernel.splits, kernel.part)
 
 
 Weights = Mapping[str, Any]

@@ -47,9 +47,10 @@ def extents(
     return aligned(np.minimum(starts + tiles[axis], sizes[axis]) - starts, (axis,), over)
 
 
-def plain(expression: Any, splits: Sequence[Split]) -> Any:
-    """A formula in the sizes of the axes themselves, for steps that divide them."""
-    by: dict[Any, Any] = {}
+def plain(expression: Any, splits: Sequence[Split], part: str = "") -> Any:
+    """A formula in the sizes of the axes themselves, for steps that divide them; a group has one
+    of the positions along the axis of parts, `part`."""
+    by: dict[Any, Any] = {group_symbol(part): 1} if part else {}
     for s in splits:
         by[size_symbol(s.place)] = size_symbol(s.axis) / s.step
         by[size_symbol(s.residue)] = s.step

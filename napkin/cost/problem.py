@@ -37,7 +37,7 @@ class Problem:
     def of(cls, kernel: Kernel, weights: Weights | None = None) -> Problem:
         """The problem of a labelled kernel, in values or weighted."""
         splits = kernel.splits
-        grouped = [a for a in kernel.group if a not in kernel.residues]
+        grouped = [a for a in kernel.group if a not in kernel.alone]
         groups = {group_symbol(a): plain(size_symbol(a), splits) for a in grouped}
         streams = {stream_symbol(a): plain(size_symbol(a), splits) for a in kernel.stream.axes}
 

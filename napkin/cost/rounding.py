@@ -111,7 +111,7 @@ class _Rounding:
         self.cut = tuple(program.names[v] for v in program.cut)
         streamed = [a for a in kernel.stream.axes if a not in self.cut]
         self.chunks = [{a: w.get(a, 1) for a in streamed} for w in self.wanted]
-        self.ones = {a: 1 for a in kernel.residues}
+        self.ones = {a: 1 for a in kernel.alone}
         self.parts: tuple[Transfer, ...] = transfers(kernel)
         self.counted: dict[tuple[tuple[str, int], ...], tuple[float, float]] = {}
 

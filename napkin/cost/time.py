@@ -30,6 +30,10 @@ measured; it makes a kernel that moves less the better one among equals."""
 COPIED = 0.9
 """Share of the outermost memory's rate that a copy reaches: 3.02 of 3.35 TB/s (H100)."""
 
+STREAMED = 48e9
+"""Bytes per second that one multiprocessor takes from DRAM, however few there are: attention of one
+query with 32 groups of 2 x 32 KB in flight, two shapes, 46 and 49 GB/s each (H100)."""
+
 STALL = 2.1
 """Clocks that a multiprocessor spends for each one of arithmetic in a loop whose products wait for
 the arithmetic between them: the instructions of a turn depend on each other, and warps of one group
@@ -112,7 +116,8 @@ def predict(
     waits = chained and not pipelined
     alone += chunks * turn if waits else 0.0
     pipes["latency"] = math.ceil(waves) * (GROUP_SECONDS + (alone if waits else chunks * turn))
-    pipes["DRAM"] = outer_bytes / (COPIED * machine.dram_rate)
+    busy = min(max(groups, 1), machine.sms)
+    pipes["DRAM"] = outer_bytes / min(COPIED * machine.dram_rate, STREAMED * busy)
     slowest = max(pipes, key=lambda k: pipes[k])
     same = {"latency", *computing} if not pipelined else set(computing)
     beside = {k: v for k, v in pipes.items() if k != slowest and not (chained and k in same)}

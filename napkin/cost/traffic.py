@@ -2,7 +2,8 @@
 
 A reading of a tensor costs its whole size once for every group along the grouped axes that it does
 not carry (arXiv 2412.03317, section 2; with ceil(a/g) for a/g the count is exact for ragged
-sizes). A result is written once.
+sizes). A result is written once, by every
+group that has it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from napkin.diagram.taking import taken_of
 Direction = Literal["read", "write"]
 
 ITEM_BYTES: dict[str, int] = {
-    "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "int64": 8, "int32": 4, "bool": 1,
+    "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int64": 8, "int32": 4, "bool": 1,
 }  # fmt: skip
 """Bytes per value."""
 
@@ -53,6 +54,7 @@ class Transfer:
         leaf: the reading, where it is at computed addresses: only what its key set sees crosses.
         own: the tensor's own axes, where it is read at computed positions.
         splits: the axes that are split by residue.
+        part: the grouped axis of parts of the streamed axis, if there is one.
     """
 
     tensor: str
@@ -66,6 +68,7 @@ class Transfer:
     leaf: Node | None = None
     own: tuple[str, ...] = ()
     splits: tuple[Split, ...] = ()
+    part: str = ""
 
     @property
     def size(self) -> Any:
@@ -76,7 +79,7 @@ class Transfer:
     @property
     def total(self) -> Any:
         """Values in total, over all groups, as a function of the group sizes."""
-        return plain(self._total, self.splits)
+        return plain(self._total, self.splits, self.part)
 
     @property
     def _total(self) -> Any:
@@ -111,7 +114,7 @@ class Transfer:
     def per_step(self, kernel: Kernel) -> Any:
         """Values per chunk of one group if it is streamed, else per group."""
         size = sympy.prod([tile_symbol(kernel, a) for a in self.tile or self.axes])
-        return plain(size, self.splits)
+        return plain(size, self.splits, self.part)
 
     def values(
         self,
@@ -149,7 +152,7 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
     for access in kernel.reads:
         leaf, axes = access.leaf, access.leaf.axes
         streamed = kernel.stream.carried(axes)
-        repeated = tuple(a for a in kernel.group if a not in axes)
+        repeated = kernel.lacking(axes)
         placed = guard(leaf) is not None
         out.append(
             Transfer(
@@ -164,13 +167,24 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
                 leaf if placed else None,
                 own_axes(leaf) if taken_of(leaf) else (),
                 kernel.splits,
+                kernel.part,
             )
         )
     for o in kernel.outputs:
         tile = tile_axes(o)
         streamed = kernel.stream.carried(tile)
         out.append(
-            Transfer(o.name, "write", o.axes, (), 1, streamed, tile=tile, splits=kernel.splits)
+            Transfer(
+                o.name,
+                "write",
+                o.axes,
+                kernel.lacking(o.axes),
+                1,
+                streamed,
+                tile=tile,
+                splits=kernel.splits,
+                part=kernel.part,
+            )
         )
     return tuple(out)
 
@@ -203,7 +217,7 @@ class Traffic:
     def per_group(self) -> Any:
         """Values per group: the total over the number of groups."""
         groups = sympy.prod([size_symbol(a) / group_symbol(a) for a in self.kernel.group])
-        return sympy.expand(self.total / plain(groups, self.kernel.splits))
+        return sympy.expand(self.total / plain(groups, self.kernel.splits, self.kernel.part))
 
     @property
     def per_step(self) -> Any:

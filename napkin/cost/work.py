@@ -36,6 +36,7 @@ class Count:
         chunked: the streamed axes, if it is computed once for each chunk of them; else ().
         kernel: the kernel, where a key set says which of its values there are; else None.
         splits: the axes that are split by residue.
+        part: the grouped axis of parts of the streamed axis, if there is one.
     """
 
     pipe: str
@@ -45,11 +46,12 @@ class Count:
     chunked: tuple[str, ...] = ()
     kernel: Kernel | None = None
     splits: tuple[Split, ...] = ()
+    part: str = ""
 
     @property
     def total(self) -> Any:
         """Operations in total, symbolic."""
-        return plain(self._total, self.splits)
+        return plain(self._total, self.splits, self.part)
 
     @property
     def _total(self) -> Any:
@@ -118,11 +120,11 @@ def _moving(roots: Iterable[Node], kernel: Kernel) -> set[Node]:
 
 def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Count]:
     def made(pipe: str, per_value: int, axes: tuple[str, ...]) -> Count:
-        repeated = tuple(a for a in kernel.group if a not in axes)
         chunked = () if kernel.stream.carried(axes) else streamed
+        repeated = kernel.lacking((*axes, *chunked))
         moves = kernel.stream.carried(axes) or bool(chunked)
         seen = kernel if moves and kernel.visits is not None else None
-        return Count(pipe, per_value, axes, repeated, chunked, seen, kernel.splits)
+        return Count(pipe, per_value, axes, repeated, chunked, seen, kernel.splits, kernel.part)
 
     if n.op in REDUCTIONS:
         parts = [p for p in factors(n.args[0]) if p.op != "ones"] if n.op == "sum" else [n.args[0]]

@@ -55,6 +55,9 @@ class Kernel:
         stream: the loops; it has no axes where nothing is streamed.
         splits: the axes that are split by residue; `outputs` are on their places.
         origin: the results as they lie in memory, before any axis was split.
+        part: the grouped axis whose groups each stream one part of the streamed axis; "" where
+            every group streams it whole (`napkin.derive.parts`).
+        merges: the axis of parts whose states it merges; "" for other kernels.
     """
 
     name: str
@@ -65,6 +68,8 @@ class Kernel:
     stream: Stream
     origin: tuple[Output, ...]
     splits: tuple[Split, ...] = ()
+    part: str = ""
+    merges: str = ""
 
     @cached_property
     def residues(self) -> frozenset[str]:
@@ -114,11 +119,30 @@ class Kernel:
             for leaf, at in loops.items()
         )
 
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Inputs in order of use, then outputs."""
+        every = (*(a.tensor for a in self.reads), *(o.name for o in self.outputs))
+        return tuple(dict.fromkeys(every))
+
     @cached_property
     def visits(self) -> Visits | None:
         """The key set that says which chunks are visited; None where all are."""
         grouped = [s for s in self.splits if s.place in self.group]
         return visits(self.stream, grouped)
+
+    def lacking(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """The grouped axes that an array does not carry: each of their groups has it again. What is
+        streamed is divided among the groups of parts."""
+        held = set(axes)
+        if self.part and self.stream.carried(held):
+            held.add(self.part)
+        return tuple(a for a in self.group if a not in held)
+
+    @property
+    def alone(self) -> frozenset[str]:
+        """Grouped axes that are cut one by one: residues, and parts."""
+        return self.residues | {self.part} if self.part else self.residues
 
     @property
     def axes(self) -> tuple[str, ...]:

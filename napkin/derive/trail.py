@@ -138,6 +138,8 @@ RULES: dict[str, Rule] = {
     "hold": Rule(_hold, _unhold, "keep a result running instead of applying it in the tail"),
     "stream": Rule(_stream, _unstream, "cut an axis into chunks that one group reads in turn"),
     "separate": Rule(_same, _same, "g(x, r) = sum a_k(x) b_k(r): fold in the pass of r"),
+    "part": Rule(_same, _same, "cut a streamed axis into parts, whose states groups store"),
+    "merge": Rule(_same, _same, "join the states of parts by the fold's merge, then its tail"),
     "group": Rule(_group, _ungroup, "cut a weaved axis into groups that run side by side"),
     "tile": Rule(_tile, _untile, "fix the size of a group or of a chunk"),
 }

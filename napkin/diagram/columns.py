@@ -143,7 +143,7 @@ def stages(diagram: Diagram) -> tuple[Stage, ...]:
     names = _named(diagram)
     out: list[Stage] = []
     for n in postorder(diagram.roots):
-        if n not in names or n.op == "input":
+        if n not in names or n in diagram.inputs:
             continue
         args = _arguments(n, names)
         op = "pointwise" if n.op in POINTWISE else n.op

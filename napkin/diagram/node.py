@@ -186,13 +186,13 @@ def substitute(roots: Iterable[Node], by: Mapping[Node, Node]) -> dict[Node, Nod
     return rewrite(roots, lambda old, args: None, by)
 
 
-def factors(body: Node) -> tuple[Node, ...]:
-    """The factors of a product, however it is nested."""
+def factors(body: Node, whole: Container[Node] = ()) -> tuple[Node, ...]:
+    """The factors of a product, however it is nested; products in `whole` are factors."""
     out: list[Node] = []
     stack = [body]
     while stack:
         n = stack.pop()
-        if n.op == "mul":
+        if n.op == "mul" and n not in whole:
             stack.extend(reversed(n.args))
         else:
             out.append(n)

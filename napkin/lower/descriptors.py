@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from napkin.derive.terms import is_operand
 from napkin.diagram.node import Node, inside_sums, postorder
+from napkin.diagram.storage import own_type
 from napkin.lower.launch import ROW_BYTES
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import dot_of
@@ -55,7 +56,12 @@ def _stores(program: Program, item_bytes: int) -> Iterator[tuple[str, tuple[str,
         if n is None or n.kind != "real" or n.op == "scatter" or o.name in program.fills:
             continue
         whole = program.shape(n) == program.shape_of(o.axes)
-        if whole and _plain(o.axes, program) and _boxed(o.axes, program, item_bytes):
+        if (
+            whole
+            and not own_type(o.node)
+            and _plain(o.axes, program)
+            and _boxed(o.axes, program, item_bytes)
+        ):
             yield o.name, o.axes
 
 

@@ -43,10 +43,7 @@ class Scope:
     @property
     def tensors(self) -> tuple[str, ...]:
         """Inputs in order of use, then outputs."""
-        kernel = self.program.kernel
-        return tuple(
-            dict.fromkeys([*(a.tensor for a in kernel.reads), *(o.name for o in kernel.outputs)])
-        )
+        return self.program.kernel.tensors
 
     def _name(self, key: object, wanted: str) -> str:
         if key not in self._names:

@@ -301,11 +301,32 @@ class _Writer:
             return self.visiting.head(loop)
         scope, axes = self.scope, self.stream.axes
         if len(axes) == 1:
-            bounds = [sx.const(0), sx.name(scope.length(axes[0]))]
+            bounds: list[sx.Expr] = [sx.const(0), sx.name(scope.length(axes[0]))]
+            before: list[ast.stmt] = []
+            if self.kernel.part:
+                bounds, before = self._part(axes[0])
             if self.program.tiles[axes[0]] > 1:
                 bounds.append(sx.name(scope.block(axes[0])))
-            return Head(scope.start(axes[0]), bounds, [])
+            return Head(scope.start(axes[0]), bounds, [], before=before)
         return self._turns(axes)
+
+    def _part(self, axis: str) -> tuple[list[sx.Expr], list[ast.stmt]]:
+        """Where this group's part of the streamed axis begins and ends: all parts but the last have
+        the same number of whole chunks, and those past the end have none."""
+        scope, part = self.scope, self.kernel.part
+        first, end = scope.corner(axis, "first"), scope.corner(axis, "end")
+        share: sx.Expr = sx.call("tl.cdiv", self._count(axis), sx.name(scope.size(part)))
+        if self.program.tiles[axis] > 1:
+            share = sx.binary(share, "*", sx.name(scope.block(axis)))
+        length = scope.corner(axis, "share")
+        begin = sx.binary(sx.name(scope.position(part)), "*", sx.name(length))
+        last = sx.binary(sx.name(first), "+", sx.name(length))
+        found: list[ast.stmt] = [
+            sx.assign(length, share),
+            sx.assign(first, begin),
+            sx.assign(end, sx.call("tl.minimum", last, sx.name(scope.length(axis)))),
+        ]
+        return [sx.name(first), sx.name(end)], found
 
     def _turns(self, axes: Sequence[str]) -> Head:
         """Boxes of several axes, numbered, the last axis fastest."""

@@ -32,8 +32,10 @@ def _run(job: Mapping[str, Any]) -> None:
     from napkin.plan.derive import derive
     from napkin.torch.run import opened
 
-    tuned = bool(job.get("tuned"))
-    plan = derive(load(job["name"]), job["on"], job["sizes"], job["dtype"], tuned=tuned)
+    tuned, parts = bool(job.get("tuned")), job.get("parts")
+    plan = derive(
+        load(job["name"]), job["on"], job["sizes"], job["dtype"], parts=parts, tuned=tuned
+    )
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, job["seed"], job.get("layout", "plain"))
     _, _, calls = opened(plan, tensors, {})
     for call in calls:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.cost.machines import Machine
+from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, postorder
 from napkin.diagram.storage import own_type
 from napkin.plan.pricing import Choice
@@ -29,17 +30,23 @@ class Known:
     """How to run the segments of one form.
 
     Attributes:
-        choice: the kernel, over tensor names of the first such segment.
+        choices: the kernels, over tensor names of the first such segment: one, or two that pass
+            the states of parts.
         first: the form of that segment.
     """
 
-    choice: Choice
+    choices: tuple[Choice, ...]
     first: Form
 
+    @property
+    def states(self) -> Sequence[Output]:
+        """What the first kernel stores for the second."""
+        return self.choices[0].origin if len(self.choices) > 1 else ()
+
     def binding(self, form: Form) -> dict[str, str]:
-        """The kernel's tensor names to those of another such segment."""
+        """The kernels' tensor names, but of states, to those of another such segment."""
         ours = dict(zip(self.first.tensors, form.tensors, strict=True))
-        origin = self.choice.origin
+        origin = self.choices[-1].origin
         theirs = [*tensors(o.node for o in origin), *(o.name for o in origin)]
         return {t: ours[t] for t in theirs}
 
@@ -47,12 +54,17 @@ class Known:
 class Alike:
     """The segments that are known on one machine, among all cuts of a diagram.
 
+    Args:
+        parts: the number of parts of an axis wherever it is streamed, where that is given.
+
     Attributes:
         known: by the key of its form, how to run a segment; None where no kernel fits.
     """
 
-    def __init__(self, dtype: str, machine: Machine) -> None:
-        self.dtype, self.machine = dtype, machine
+    def __init__(
+        self, dtype: str, machine: Machine, parts: Mapping[str, int] | None = None
+    ) -> None:
+        self.dtype, self.machine, self.parts = dtype, machine, parts
         self.known: dict[object, Known | None] = {}
         self._operators: dict[Node, int] = {}
         self._interned: dict[object, int] = {}

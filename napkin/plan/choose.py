@@ -2,17 +2,20 @@
 
 Every legal labelling is tried (`plan/labels.py`); for each, tiles that are powers of two
 (`plan/tiles.py`) and that fit shared memory and registers. The least predicted time
-(`plan/pricing.py`) wins, then the least traffic.
+(`plan/pricing.py`) wins, then the least traffic. A kernel with too few groups for the machine may
+have its stream cut into parts, with a second kernel that merges them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from napkin.cost.levels import held
 from napkin.cost.machines import Machine
 from napkin.derive.kernel import Kernel
+from napkin.derive.parts import part_axis, parted, why_not_parted
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, postorder
 from napkin.lower.descriptors import described
@@ -22,6 +25,12 @@ from napkin.lower.resources_dot import dot_of
 from napkin.plan.labels import labellings
 from napkin.plan.pricing import Choice, Pricing, described_bytes, storage
 from napkin.plan.tiles import Tiles
+
+PAYS = 0.8
+"""Share of a kernel's predicted time below which two that pass states are worth their workspace."""
+
+FULL = 8
+"""Groups of parts for each multiprocessor, at most."""
 
 TRIED = 40
 """Settings in turn that the full model of shared memory refuses before no more are tried."""
@@ -34,14 +43,66 @@ def best(
     sizes: Mapping[str, int],
     dtype: str,
     machine: Machine,
-) -> Choice | None:
-    """The best way to run a term as one kernel, or None if there is none that fits."""
-    found = [
-        choice
-        for kernel in labellings(name, outputs, names, sizes)
-        if (choice := best_tiles(kernel, sizes, dtype, machine)) is not None
-    ]
-    return min(found, key=lambda c: c.rank, default=None)
+    parts: Mapping[str, int] | None = None,
+) -> tuple[Choice, ...]:
+    """The best way to run a term as one kernel, or as one that folds parts of its streamed axis and
+    one that merges them; none if there is none that fits.
+
+    Args:
+        parts: the number of parts of an axis wherever it can be streamed in them, 1 for none; by
+            default what is fastest.
+    """
+    wanted = parts or {}
+    found: list[tuple[Choice, ...]] = []
+    asked: list[tuple[Choice, ...]] = []
+    for kernel in labellings(name, outputs, names, sizes):
+        number = wanted.get(kernel.stream.axis)
+        if number is not None and number > 1 and not why_not_parted(kernel):
+            asked += in_parts(kernel, sizes, dtype, machine, [number])
+            continue
+        whole = best_tiles(kernel, sizes, dtype, machine)
+        if whole is None:
+            continue
+        found.append((whole,))
+        if number is None:
+            numbers = part_numbers(whole, sizes, machine)
+            parts_of = in_parts(kernel, sizes, dtype, machine, numbers)
+            most = PAYS * whole.time.seconds
+            found += [c for c in parts_of if sum(x.time.seconds for x in c) < most]
+    return min(asked or found, key=_rank, default=())
+
+
+def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
+    return (sum(c.time.seconds for c in choices), *choices[0].rank[1:])
+
+
+def part_numbers(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> list[int]:
+    """Into how many parts the stream of a kernel may be worth cutting: where its groups are fewer
+    than multiprocessors, powers of two up to a few groups for each of them."""
+    kernel, known = whole.kernel, whole.kernel.sized(sizes)
+    groups = math.prod(-(-known[a] // whole.tiles[a]) for a in kernel.group)
+    if not kernel.stream.axes or groups > machine.sms or why_not_parted(kernel):
+        return []
+    chunks = -(-known[kernel.stream.axes[0]] // whole.tiles[kernel.stream.axes[0]])
+    most = min(chunks, FULL * machine.sms // max(groups, 1))
+    return [1 << i for i in range(1, most.bit_length())]
+
+
+def in_parts(
+    kernel: Kernel,
+    sizes: Mapping[str, int],
+    dtype: str,
+    machine: Machine,
+    numbers: Iterable[int],
+) -> list[tuple[Choice, Choice]]:
+    """The best tiles of both kernels for each number of parts, where both fit."""
+    out: list[tuple[Choice, Choice]] = []
+    for number in numbers:
+        known = {**sizes, part_axis(kernel.stream.axis, number): number}
+        first, second = (best_tiles(k, known, dtype, machine) for k in parted(kernel, number))
+        if first is not None and second is not None:
+            out.append((first, second))
+    return out
 
 
 def best_tiles(

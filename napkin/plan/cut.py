@@ -95,8 +95,10 @@ class _Cutting:
                 yield j
 
     def _materialised(self, pieces: Sequence[Piece]) -> dict[str, Node]:
-        """What the kernels store beside the results, by name."""
+        """What the kernels store beside the results, by name; the states of parts, too."""
         node_of = {t: n for n, t in self.pieces.tensors.items()}
+        inner = [p for p in pieces if p.choice.kernel.part]
+        node_of |= {p.binding[o.name]: o.node for p in inner for o in p.choice.origin}
         stored = [p.binding[o.name] for p in pieces for o in p.choice.kernel.outputs]
         return {t: node_of[t] for t in stored if t in node_of and node_of[t] not in self.results}
 
@@ -115,15 +117,15 @@ class _Cutting:
         alone = [n for n in dict.fromkeys(o.node for o in self.pieces.outputs) if self.level[n] < 0]
         pieces: list[Piece] = []
         for n in alone:
-            piece = self.pieces.piece([n], -1)
-            if piece is None:
+            found = self.pieces.pieces([n], -1)
+            if not found:
                 raise Refusal(
                     f"derive {self.pieces.name}",
                     self.pieces.names.get(n, n.op),
                     "no tile of it fits registers",
                     "make its axes smaller",
                 )
-            pieces.append(piece)
+            pieces += found
         return pieces
 
     def _segment(self, j: int, i: int) -> list[Piece] | None:
@@ -132,9 +134,9 @@ class _Cutting:
         wanted = self.frontier.wanted(j, i)
         if not wanted:
             return []
-        piece = self.pieces.piece(wanted, j - 1)
-        if piece is not None:
-            return [piece]
+        alone = self.pieces.pieces(wanted, j - 1)
+        if alone:
+            return alone
         heavy = self.heavy[i]
         if wanted == [heavy] or (j < i and heavy.op != "compress"):
             return None
@@ -143,8 +145,8 @@ class _Cutting:
         later = [n for n in wanted if n is not heavy and self.level[n] == i]
         needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
         before = {n for n in (*wanted, *needed) if j <= self.level[n] < i} | {heavy}
-        first = self.pieces.piece([n for n in self.frontier.order if n in before], j - 1)
-        rest = [self.pieces.piece([n], i) for n in later]
-        if first is None or any(p is None for p in rest):
+        first = self.pieces.pieces([n for n in self.frontier.order if n in before], j - 1)
+        rest = [self.pieces.pieces([n], i) for n in later]
+        if not first or not all(rest):
             return None
-        return [first, *(p for p in rest if p is not None)]
+        return [*first, *(p for found in rest for p in found)]

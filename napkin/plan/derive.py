@@ -27,6 +27,7 @@ def derive(
     dtype: str = "bf16",
     *,
     materialise: Sequence[str] | None = None,
+    parts: Mapping[str, int] | None = None,
     tuned: bool = False,
 ) -> Plan:
     """Derive how to run a diagram on a machine.
@@ -38,6 +39,8 @@ def derive(
             fp16 or fp32.
         materialise: names of arrays to store between kernels, and no others; by default those
             that make the whole fastest.
+        parts: the number of parts of an axis wherever a kernel streams it, each folded by groups
+            of its own and then merged (1: none); by default what is fastest.
         tuned: take the settings that were the fastest of those measured on this machine's device,
             where `napkin derive --tune` remembered some (see `napkin.plan.tuned`).
 
@@ -50,7 +53,8 @@ def derive(
     if dtype not in STORED:
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}")
     known = diagram.check_sizes(sizes or {})
-    ready, alike = prepare(diagram), Alike(dtype, place)
+    ready, alike = prepare(diagram), Alike(dtype, place, parts)
+    _check_parts(diagram, parts or {})
     _check_stored(ready)
     at = None if materialise is None else [_named(ready, name) for name in materialise]
     found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at)
@@ -67,8 +71,18 @@ def derive(
     stored = {name: n.axes for name, n in found.materialised.items()}
     trail = _trail(diagram, ready, found, turned)
     same_size = turned.same_size if turned else {}
-    plan = Plan(diagram, place, dtype, known, kernels, stored, trail, same_size)
+    number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
+    cut_in = {axis: sizes[axis] for axis, sizes in number.items()}
+    plan = Plan(diagram, place, dtype, known, kernels, stored, trail, same_size, cut_in)
     return import_module("napkin.plan.tuned").remembered(plan) if tuned else plan
+
+
+def _check_parts(diagram: Diagram, parts: Mapping[str, int]) -> None:
+    for axis, number in parts.items():
+        if axis not in diagram.axes:
+            raise InputError(f"parts: no axis {axis!r}; {did_you_mean(axis, diagram.axes)}")
+        if number < 1:
+            raise InputError(f"parts: {axis}={number}, but an axis has at least 1 part")
 
 
 def _check_stored(ready: Prepared) -> None:
@@ -117,11 +131,16 @@ def kernel_moves(choice: Choice) -> list[Move]:
     kernel = choice.kernel
     moves = list(divisions(kernel))
     axis = kernel.stream.axis
-    if axis:
+    if axis and not kernel.merges:
         passes = len(kernel.stream.passes)
         moves.append(Move("stream", kernel.name, axis, None if passes == 1 else passes))
         moves += separations(kernel)
-    moves += [Move("group", kernel.name, a) for a in kernel.group]
-    tiled = (*kernel.group, *kernel.stream.axes)
+    if kernel.part:
+        moves.append(Move("part", kernel.name, axis, choice.sizes[kernel.part]))
+    if kernel.merges:
+        moves.append(Move("merge", kernel.name, axis))
+    groups = [a for a in kernel.group if a != kernel.part]
+    moves += [Move("group", kernel.name, a) for a in groups]
+    tiled = (*groups, *(kernel.stream.axes if not kernel.merges else ()))
     moves += [Move("tile", kernel.name, a, choice.tiles[a]) for a in tiled]
     return moves

@@ -11,7 +11,7 @@ from napkin.diagram.expand import view
 from napkin.diagram.keys.slots import read_inputs
 from napkin.diagram.node import Node, node, rewrite
 from napkin.diagram.storage import Tensor, own_type, unstored, widens
-from napkin.plan.alike import Alike, Known
+from napkin.plan.alike import Alike, Form, Known
 from napkin.plan.choose import best
 from napkin.plan.frontier import Frontier
 from napkin.plan.pricing import Choice
@@ -51,29 +51,47 @@ class Pieces:
         self.name, self.outputs, self.names = name, outputs, names
         self.frontier, self.alike = frontier, alike
         self.tensors: dict[Node, str] = {}
+        self._states: dict[tuple[str, str], str] = {}
         self._named = {o.node: o for o in reversed(outputs)}
         self._taken = {str(m.params[0]) for m in frontier.order if m.op == "input"}
         self._results = {o.name for o in outputs}
 
-    def piece(self, wanted: Sequence[Node], boundary: int) -> Piece | None:
-        """The kernel for `wanted`, reading what came with heavy terms up to `boundary`."""
+    def pieces(self, wanted: Sequence[Node], boundary: int) -> list[Piece]:
+        """The kernel for `wanted`, reading what came with heavy terms up to `boundary`, or the two
+        that fold parts and merge them; none where no kernel fits."""
         found = self.frontier.stored(wanted, boundary)
         if found is None:
-            return None
+            return []
         tensors = {n: self._tensor(n) for n in found}
         stored = {n: t for n, t in tensors.items() if n not in wanted}
         results = [(self._tensor(n), n, self._axes_of(n)) for n in wanted]
         form = self.alike.form(results, stored, self.frontier.sizes)
         if form.key not in self.alike.known:
-            choice = self._derived(results, stored)
-            self.alike.known[form.key] = choice and Known(choice, form)
+            choices = self._derived(results, stored)
+            self.alike.known[form.key] = Known(choices, form) if choices else None
         known = self.alike.known[form.key]
-        return known and Piece(known.choice, known.binding(form))
+        return self._bound(known, form) if known else []
+
+    def _bound(self, known: Known, form: Form) -> list[Piece]:
+        """The kernels of a segment, with states between them named after its first result."""
+        binding = known.binding(form)
+        if not known.states:
+            return [Piece(known.choices[0], binding)]
+        result = binding[known.choices[-1].origin[0].name]
+        binding |= {o.name: self._state(result, o.name) for o in known.states}
+        return [Piece(c, {t: binding[t] for t in c.kernel.tensors}) for c in known.choices]
+
+    def _state(self, result: str, name: str) -> str:
+        """The name of the tensor that holds a state of every part."""
+        key = (result, name)
+        if key not in self._states:
+            self._states[key] = self._fresh(f"{result}_{name}")
+        return self._states[key]
 
     def _derived(
         self, results: Sequence[tuple[str, Node, tuple[str, ...]]], stored: Mapping[Node, str]
-    ) -> Choice | None:
-        """The best kernel for `results`, in which what is stored is an input."""
+    ) -> tuple[Choice, ...]:
+        """The best kernels for `results`, in which what is stored is an input."""
         typed = {n.args[0] if n.op == "compress" else n for _, n, _ in results}
 
         def change(old: Node, args: tuple[Node, ...]) -> Node | None:
@@ -90,7 +108,8 @@ class Pieces:
         names |= {o.node: o.name for o in outputs}
         title = self._title([n for _, n, _ in results])
         alike = self.alike
-        return best(title, outputs, names, self.frontier.sizes, alike.dtype, alike.machine)
+        sizes = self.frontier.sizes
+        return best(title, outputs, names, sizes, alike.dtype, alike.machine, alike.parts)
 
     def _own(self, n: Node) -> Node:
         """`n` without a cast to the plan's own type, in which it is stored anyway."""
@@ -108,14 +127,17 @@ class Pieces:
     def _tensor(self, n: Node) -> str:
         if n not in self.tensors:
             result = self._named[n].name if n in self._named else ""
-            base = result or self.names.get(n) or "t"
-            name, i = base, 1
-            while name in self._taken or (name in self._results and name != result):
-                i += 1
-                name = f"{base}_{i}"
-            self.tensors[n] = name
-            self._taken.add(name)
+            self.tensors[n] = self._fresh(result or self.names.get(n) or "t", result)
         return self.tensors[n]
+
+    def _fresh(self, base: str, result: str = "") -> str:
+        """A name that no other tensor has; results keep theirs for themselves."""
+        name, i = base, 1
+        while name in self._taken or (name in self._results and name != result):
+            i += 1
+            name = f"{base}_{i}"
+        self._taken.add(name)
+        return name
 
     def _title(self, wanted: Sequence[Node]) -> str:
         if set(wanted) == self.frontier.results:

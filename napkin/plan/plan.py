@@ -165,6 +165,7 @@ class Plan:
         materialised: arrays that pass between kernels through memory, with their axes.
         trail: the derivation.
         same_size: axes that refactoring named, with the axes whose sizes they have.
+        parts: axes of parts of a streamed axis, and how many there are.
     """
 
     diagram: Diagram
@@ -175,10 +176,12 @@ class Plan:
     materialised: Mapping[str, tuple[str, ...]]
     trail: Trail
     same_size: Mapping[str, str] = field(default_factory=dict[str, str])
+    parts: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Sizes for the kernels' axes: those of the diagram, and of axes that refactoring named."""
-        return {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}}
+        """Sizes for the kernels' axes: those of the diagram, of axes that refactoring named, and of
+        parts."""
+        return {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}, **self.parts}
 
     @cached_property
     def tensor_of(self) -> dict[str, str]:
@@ -255,7 +258,8 @@ class Plan:
             for o in k.choice.origin
         ]
         results = tuple(self.tensor_of[o.name] for o in self.diagram.outputs)
-        return Recipe(self.source, steps, tuple(dict.fromkeys(stored)), results, self.same_size)
+        stores = tuple(dict.fromkeys(stored))
+        return Recipe(self.source, steps, stores, results, self.same_size, self.parts)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data; expressions are sympy text."""

@@ -173,6 +173,10 @@ class Pricing:
         streamed = self.kernel.stream.axes
         chunks = math.prod(-(-self.sizes[a] // tiles[a]) for a in streamed) if streamed else 0
         most = 1.0
+        if self.kernel.part:
+            parts, every = self.sizes[self.kernel.part], max(chunks, 1)
+            chunks = -(-every // parts)
+            most = chunks * parts / every
         if self.kernel.visits is not None:
             most = longest(self.kernel, self.sizes, tiles)
             chunks = math.ceil(chunks * share(self.kernel, self.sizes, tiles)[0])
@@ -186,7 +190,7 @@ class Pricing:
             resident,
             overlapped,
             chunks * len(self.kernel.stream.passes),
-            bool(self.held.streamed_operands) and stages > 1,
+            stages > 1 and bool(self.held.streamed_operands or not self.held.products),
             self.chained,
             most,
             max(1, len(self.held.streamed_operands)),

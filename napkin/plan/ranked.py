@@ -48,7 +48,9 @@ def ranked(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice
 def _merged(plan: Plan, k: PlannedKernel) -> Iterator[Choice]:
     """Settings of every labelling, in order."""
     kernel, sizes = k.choice.kernel, plan.full(plan.sizes)
-    found = labellings(kernel.name, kernel.origin, kernel.names, sizes)
+    fixed = bool(kernel.part or kernel.merges)  # the two go together
+    terms = kernel.name, kernel.origin, kernel.names, sizes
+    found = [kernel] if fixed else labellings(*terms)
     rows = [settled(labelled, sizes, plan.dtype, plan.machine) for labelled in found]
     return heapq.merge(*rows, key=lambda c: c.rank)
 

@@ -64,6 +64,7 @@ class Recipe:
         stored: the tensors that kernels write: results, and what passes between kernels.
         results: the tensor that holds each output.
         same_size: axes that refactoring named, with the axes whose sizes they have.
+        parts: axes of parts of a streamed axis, and how many there are.
     """
 
     source: str
@@ -71,10 +72,12 @@ class Recipe:
     stored: tuple[Stored, ...]
     results: tuple[str, ...]
     same_size: Mapping[str, str]
+    parts: Mapping[str, int]
 
     def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Sizes for the kernels' axes: those of the diagram, and of axes that refactoring named."""
-        return {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}}
+        """Sizes for the kernels' axes: those of the diagram, of axes that refactoring named, and of
+        parts."""
+        return {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}, **self.parts}
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as plain data."""
@@ -95,6 +98,7 @@ class Recipe:
             "stored": [asdict(t) for t in self.stored],
             "results": self.results,
             "same_size": dict(self.same_size),
+            "parts": dict(self.parts),
         }
 
 
@@ -114,6 +118,7 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
         tuple(Stored(t["name"], tuple(t["axes"]), t["dtype"]) for t in data["stored"]),
         tuple(data["results"]),
         dict(data["same_size"]),
+        {axis: int(number) for axis, number in data["parts"].items()},
     )
 
 

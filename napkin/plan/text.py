@@ -10,10 +10,10 @@ def plan_text(plan: Plan) -> str:
     sizes = ", ".join(f"{a}={n}" for a, n in plan.sizes.items())
     lines = [f"{plan.name} on {plan.machine.name}, {plan.dtype}, {sizes}", ""]
     lines += [str(plan.trail)]
-    for name, axes in plan.materialised.items():
-        lines += ["", f"materialised: {name} [{' '.join(axes)}]"]
     if plan.materialised:
-        lines += ["", f"workspace: {plan.workspace:,} bytes at once"]
+        lines += [""]
+        lines += [f"materialised: {t} [{' '.join(axes)}]" for t, axes in plan.materialised.items()]
+        lines += [f"workspace: {plan.workspace:,} bytes at once"]
     for k in plan.kernels:
         lines += ["", *_kernel(k)]
     lines += ["", f"predicted time {plan.seconds * 1e6:.1f} us"]

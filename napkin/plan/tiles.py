@@ -84,6 +84,7 @@ class Tiles:
         for a in self.kernel.axes:
             if a not in apart:
                 role = (a in self.kernel.group, a in self.kernel.stream.axes, a in self.batched)
+                role = (*role, a in self.kernel.alone)
                 key = (*role, *(a in c for c in carried if c))
                 alike.setdefault(key, []).append(a)
         return list(alike.values())
@@ -128,7 +129,7 @@ class Tiles:
                 yield dict(zip(axes, values, strict=True))
 
     def _candidates(self, axis: str) -> list[int]:
-        if axis in self.kernel.residues:
+        if axis in self.kernel.alone or axis == self.kernel.merges:
             return [1]
         top = power_of_two(self.sizes[axis])
         if axis in self.in_product:
@@ -142,9 +143,8 @@ class Tiles:
             low = MIN_DOT if axis in self.in_product else min(top, 32)
             high = min(top, 256 if axis in self.in_product else 4096)
             return _powers(low, max(low, high))
-        reused = [
-            a for a in self.kernel.group if any(a not in x.leaf.axes for x in self.kernel.reads)
-        ]
+        lacking = {a for x in self.kernel.reads for a in self.kernel.lacking(x.leaf.axes)}
+        reused = [a for a in self.kernel.group if a in lacking]
         # A matrix product has no axis that both of its sides carry into the result.
         if axis in reused and axis not in self.batched:
             return _powers(1, min(top, MAX_GROUP))

@@ -8,7 +8,7 @@ lies, and labels on it say how the axis is partitioned there: a diagram is relab
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from napkin.diagram.columns import INNER, OUTER, Entry, Levels, columns, opened
 from napkin.diagram.diagram import Diagram
@@ -18,6 +18,9 @@ from napkin.show._svg import GREY, INK, Paper, short, width
 
 COLOURS = (INK, "#e07b00", "#2e8b3d", "#2f6fd0", "#a03ab0", "#00888a")
 """Levels from the outermost: the paper's black, orange, green and blue, and two more."""
+
+_KNOWN = {OUTER: 0, INNER: 1, "shared": 1, "registers": 2, "tensor": 3}
+"""The colours of levels that have names; others take those that are left."""
 
 
 def draw(
@@ -45,10 +48,10 @@ class _Drawing:
         ]
         self.plan = layout(diagram)
         found = dict.fromkeys(e.level for column in self.entries for e in column.values())
-        self.used = tuple(dict.fromkeys([*found, INNER] if self.plan.blocks else found))
-        order = dict.fromkeys([OUTER, INNER, *self.used])
-        last = len(COLOURS) - 1
-        self.paper = Paper({level: COLOURS[min(i, last)] for i, level in enumerate(order)})
+        made = (c[b.stage.node] for b, c in zip(self.plan.blocks, self.entries[1:], strict=True))
+        inside = [INNER] if any(e.level == OUTER for e in made) else []
+        self.used = tuple(dict.fromkeys([*found, *inside]))
+        self.paper = Paper(_coloured([OUTER, INNER, *self.used]))
 
     def svg(self) -> str:
         """The columns from left to right, the legend, and the frame around them."""
@@ -151,6 +154,15 @@ class _Drawing:
     def _load(self, w: Wire, e: Entry, level: str) -> str:
         """The label that a wire takes on where its array is loaded."""
         return self.labels.get(w.axis, "") if e.level != level else ""
+
+
+def _coloured(levels: Sequence[str]) -> dict[str, str]:
+    """A colour for each level: its own, or the next that no other has."""
+    ranks = {level: _KNOWN[level] for level in levels if level in _KNOWN}
+    free = [i for i in range(len(COLOURS)) if i not in ranks.values()]
+    for level in levels:
+        ranks.setdefault(level, free.pop(0) if len(free) > 1 else len(COLOURS) - 1)
+    return {level: COLOURS[rank] for level, rank in ranks.items()}
 
 
 def _title(block: Block) -> str:

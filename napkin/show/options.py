@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from napkin.diagram.sizes import MAX_SIZE
 from napkin.errors import InputError
 
-_EXAMPLE = "write --sizes q=4096,x=4096,d=128"
 _AXIS = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DIGITS = 20
 """More digits than any size has: a longer number is not even read."""
 
 
-def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
-    """Axis sizes from every ``--sizes`` that was given, such as ``["q=4096,x=4096", "d=128"]``.
+def parse_sizes(texts: Sequence[str], option: str = "--sizes") -> dict[str, int]:
+    """Axis sizes from every `option` that was given, such as ``["q=4096,x=4096", "d=128"]``.
 
     Whether a diagram has these axes is for `Diagram.check_sizes` to say.
 
@@ -26,29 +25,81 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
     out: dict[str, int] = {}
     for text in texts:
         for entry in text.split(","):
-            axis, size = _entry(entry.strip(), text)
+            axis, value = _pair(entry.strip(), text, option, f"{option} q=4096,x=4096,d=128")
+            if not _AXIS.fullmatch(axis):
+                example = f"write {option} q=4096,x=4096,d=128"
+                raise InputError(f"{option}: {_short(axis)} is not the name of an axis; {example}")
             if axis in out:
-                raise InputError(f"--sizes: axis {axis} is given twice; write {axis}={size} once")
-            out[axis] = size
+                raise InputError(f"{option}: axis {axis} is given twice; write {axis}={value} once")
+            out[axis] = _size(axis, value, option)
     return out
 
 
-def _entry(entry: str, text: str) -> tuple[str, int]:
+def parse_cuts(texts: Sequence[str]) -> dict[tuple[str, str], int]:
+    """Pieces of arrays from every ``--cut``, such as ``["O_x.d=32"]``: O_x in pieces of 32 along d.
+
+    Raises:
+        InputError: an entry is not ARRAY.AXIS=SIZE, or is given twice.
+    """
+    out: dict[tuple[str, str], int] = {}
+    for text in texts:
+        for entry in text.split(","):
+            key, value = _pair(entry.strip(), text, "--cut", "--cut O_x.d=32")
+            name, dot, axis = key.rpartition(".")
+            if not (dot and name and _AXIS.fullmatch(axis)):
+                raise InputError(f"--cut: {_short(key)} is not ARRAY.AXIS; write --cut O_x.d=32")
+            if (name, axis) in out:
+                raise InputError(f"--cut: {key} is given twice; write {key}={value} once")
+            out[name, axis] = _size(key, value, "--cut")
+    return out
+
+
+def parse_types(texts: Sequence[str], option: str = "--storage") -> dict[str, str]:
+    """Types of tensors from every `option`, such as ``["Q=fp8,K=fp8"]``.
+
+    Raises:
+        InputError: an entry is not TENSOR=TYPE, or a tensor has two.
+    """
+    out: dict[str, str] = {}
+    for text in texts:
+        for entry in text.split(","):
+            name, value = _pair(entry.strip(), text, option, f"{option} Q=fp8,K=fp8,V=fp16")
+            if name in out:
+                raise InputError(f"{option}: {name} is given twice; write {name}={value} once")
+            out[name] = value
+    return out
+
+
+def parse_share(text: str, option: str) -> float:
+    """A number from 0, written as a decimal or as a fraction such as 2/3.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?(/[1-9][0-9]{0,8})?", text, re.ASCII):
+        above, _, below = text.partition("/")
+        return float(above) / float(below or 1)
+    raise InputError(f"{option} {_short(text)}: write a number from 0, as in 0.67 or 2/3")
+
+
+def _pair(entry: str, text: str, option: str, example: str) -> tuple[str, str]:
     if not entry:
-        raise InputError(f"--sizes {_short(text)}: an entry is empty; {_EXAMPLE}")
-    axis, equals, value = (part.strip() for part in entry.partition("="))
+        raise InputError(f"{option} {_short(text)}: an entry is empty; write {example}")
+    key, equals, value = (part.strip() for part in entry.partition("="))
     if not equals:
-        raise InputError(f"--sizes: {_short(entry)} has no '='; {_EXAMPLE}")
-    if not _AXIS.fullmatch(axis):
-        raise InputError(f"--sizes: {_short(axis)} is not the name of an axis; {_EXAMPLE}")
+        raise InputError(f"{option}: {_short(entry)} has no '='; write {example}")
+    return key, value
+
+
+def _size(axis: str, value: str, option: str) -> int:
     instead = f"write a whole number from 1, as in {axis}=4096"
     if not _WHOLE.fullmatch(value):
-        raise InputError(f"--sizes: {axis}={_short(value)} is not a whole number; {instead}")
+        raise InputError(f"{option}: {axis}={_short(value)} is not a whole number; {instead}")
     if len(value) > _DIGITS or int(value) > MAX_SIZE:
-        raise InputError(f"--sizes: {axis}={_short(value)} is larger than 2**40; {instead}")
+        raise InputError(f"{option}: {axis}={_short(value)} is larger than 2**40; {instead}")
     if int(value) < 1:
-        raise InputError(f"--sizes: {axis}={int(value)} is too small; {instead}")
-    return axis, int(value)
+        raise InputError(f"{option}: {axis}={int(value)} is too small; {instead}")
+    return int(value)
 
 
 def _short(text: str) -> str:

@@ -1,0 +1,107 @@
+"""Streams folded in parts side by side, and merged: split-K and flash-decoding from the fold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import napkin as nk
+from napkin.derive.kernel import label
+from napkin.derive.parts import part_axis, parted
+from napkin.derive.prepare import prepare
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.library import load
+from napkin.errors import InputError, Refusal
+
+DECODE = {"q": 1, "x": 65536, "d": 128, "h": 32}
+
+
+def kernel(diagram: Diagram, streamed: str):
+    ready = prepare(diagram)
+    return label(diagram.name, ready.outputs, ready.names, streamed=streamed)
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "number"),
+    [
+        ("attention", "x", 3),
+        ("spherical_attention", "x", 4),
+        ("matmul", "b", 5),
+        ("matmul_bias_gelu", "b", 2),
+        ("variance", "x", 4),
+        ("logsumexp", "v", 7),
+    ],
+)
+def test_parts_compute_the_diagram_and_move_what_is_predicted(
+    name: str, axis: str, number: int
+) -> None:
+    diagram = load(name)
+    assert axis in diagram.axes
+    small = {a: min(n, 32) for a, n in diagram.sizes.items()} | {axis: 512}
+    plan = nk.derive(diagram, on="h100", sizes=small, parts={axis: number})
+    assert plan.parts == {part_axis(axis, number): number}
+    assert [k.name.rsplit("_", 1)[1] for k in plan.kernels] == ["parts", "merge"]
+    ragged = {a: n - 3 for a, n in small.items() if a != axis and a != "d"} | {axis: 331}
+    plan.check(sizes=ragged).raise_if_wrong()
+
+
+@pytest.mark.parametrize("length", [1, 129, 1000])
+def test_parts_past_the_end_are_empty(length: int) -> None:
+    """With eight parts of at least one chunk each, some have nothing to fold."""
+    plan = nk.derive(load("attention"), on="h100", sizes={"x": 4096, "q": 16}, parts={"x": 8})
+    plan.check(sizes={"q": 5, "x": length, "d": 128}).raise_if_wrong()
+
+
+def test_what_parts_cost() -> None:
+    """The chunks cross once whatever the parts; what is held crosses, and states are, once each."""
+    first, second = parted(kernel(load("attention"), "x"), 4)
+    from napkin.cost.model import Cost
+
+    assert str(Cost(first).H.total) == ("2*d*q*x_part4 + 2*d*q*x/g_q + 2*q*x_part4")
+    assert str(Cost(second).H.total) == "d*q*x_part4 + d*q + 2*q*x_part4"
+    assert str(Cost(first).flops) == str(Cost(kernel(load("attention"), "x")).flops)
+
+
+def test_decode_is_cut_in_parts_by_itself() -> None:
+    diagram = load("multi_head_attention")
+    plan = nk.derive(
+        diagram, on="h100", sizes={**diagram.sizes, "b": 1, "h": 32, "q": 1, "x": 65536}
+    )
+    assert [k.name for k in plan.kernels] == [f"{diagram.name}_parts", f"{diagram.name}_merge"]
+    groups = np.prod([-(-plan.kernels[0].choice.sizes[a] // plan.kernels[0].tiles[a])
+                      for a in plan.kernels[0].choice.kernel.group])  # fmt: skip
+    assert groups >= 64
+    alone = nk.derive(diagram, on="h100", sizes=plan.sizes, parts={"x": 1})
+    assert plan.seconds < alone.seconds
+    assert "part x = " in str(plan.trail)
+    assert "merge x_part" in str(plan.trail)
+
+
+def test_enough_groups_are_left_alone() -> None:
+    for name in ("attention", "matmul", "multi_head_attention", "grouped_query_attention"):
+        assert not nk.derive(load(name), on="h100").parts
+
+
+def test_what_cannot_be_cut_is_refused() -> None:
+    with pytest.raises(Refusal, match="nothing is streamed"):
+        parted(kernel(load("attention"), ""), 2)
+    with pytest.raises(Refusal, match="a key set says which chunks of x each group visits"):
+        parted(kernel(load("causal_attention"), "x"), 2)
+    ready = prepare(load("softmax"))
+    with pytest.raises(Refusal, match="is read in 2 passes"):
+        parted(label("softmax", ready.outputs, ready.names, streamed="x", passes=2), 2)
+
+
+def test_messages() -> None:
+    with pytest.raises(InputError, match="parts: no axis 'y'; "):
+        nk.derive(load("attention"), on="h100", parts={"y": 2})
+    with pytest.raises(InputError, match="parts: x=0, but an axis has at least 1 part"):
+        nk.derive(load("attention"), on="h100", parts={"x": 0})
+
+
+def test_a_recipe_keeps_the_number_of_parts() -> None:
+    from napkin.plan.recipe import recipe_of
+
+    plan = nk.derive(load("attention"), on="h100", sizes={"q": 16}, parts={"x": 8})
+    again = recipe_of(plan.recipe.to_json())
+    assert again.full({"q": 5})["x_part8"] == 8

@@ -131,7 +131,9 @@ class Program:
                 )
             )
         uppers = [self.uppers[v] for v in self.cut]
-        found = solve(layers, uppers)
+        # A tile that H does not fall with only takes room.
+        useful = [any(layer.cost.rows[:, i].any() for layer in layers) for i in range(len(uppers))]
+        found = solve(layers, [u if use else 1.0 for u, use in zip(uppers, useful, strict=True)])
         return self._read(chain, layers, uppers, found)
 
     def moved(self, tiles: Mapping[str, float]) -> tuple[float, float]:

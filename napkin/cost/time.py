@@ -1,132 +1,237 @@
-"""Time: the slowest of the pipes that a kernel uses, from its counted work and bytes.
+"""Time of a kernel from its own loop program: clocks on every pipe, and how they overlap.
 
-A roofline over the kernel's own counts: matrix products, arithmetic and special functions, bytes
-into the inner level, and bytes from the outermost memory, with the tail wave and the launch.
+A kernel's groups run in waves. In a group, the loop's pipes run beside each other (loads ahead of
+products), or in turn where one waits for the other: products and the arithmetic between them
+(arXiv 2412.03317, section 6), loads that are not started ahead. What a group does before and after
+its loop is beside other groups only where a multiprocessor holds several. The pipe that takes
+longest sets the time, and others add the share of theirs that is not hidden.
+
+What no datasheet states (`Constants`) is read off one machine's runs and kept in its file, under
+``[calibration]``, with how it was measured. No constant knows a diagram.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import cache
 
-from napkin.cost.machines import Machine
-
-LAUNCH_SECONDS = 3e-6
-"""Seconds between the launch of a kernel and its first instruction, and after its last."""
-
-GROUP_SECONDS = 1e-6
-"""Seconds from a group's first load to its last store, beside its work: two memory latencies."""
-
-CHUNK_SECONDS = {True: 0.2e-6, False: 0.7e-6}
-"""Seconds of a turn of the streamed loop beside its work, with loads pipelined, and for each load
-that is waited for: the second is a memory latency, the first a barrier. Attention at stage 1 waits
-twice a turn: 1.2 to 1.8 us over three tiles (docs/measurements)."""
-
-EXPOSED = 0.1
-"""Share of the faster pipes' time that is not hidden behind the slowest: an assumption, until it is
-measured; it makes a kernel that moves less the better one among equals."""
-
-COPIED = 0.9
-"""Share of the outermost memory's rate that a copy reaches: 3.02 of 3.35 TB/s (H100)."""
-
-STREAMED = 48e9
-"""Bytes per second that one multiprocessor takes from DRAM, however few there are: attention of one
-query with 32 groups of 2 x 32 KB in flight, two shapes, 46 and 49 GB/s each (H100)."""
-
-STALL = 2.1
-"""Clocks that a multiprocessor spends for each one of arithmetic in a loop whose products wait for
-the arithmetic between them: the instructions of a turn depend on each other, and warps of one group
-wait together. Measured on an H100 over twelve tiles of attention, within 3 % for one resident group
-(docs/measurements)."""
-
-HIDDEN = {1: 1.0, 2: 0.87, 3: 0.82}
-"""What is left of such a turn where two groups share a multiprocessor, or three or more: 0.80 to
-0.91 and 0.81 to 0.84 in the same measurement; 0.87 to 0.89 where three wait for their loads."""
-
-SPECIAL_SLOTS = 1.5
-"""Instructions of arithmetic that one of the special-function unit counts as in such a loop."""
+from napkin.cost.machines import Machine, machine
 
 ARITHMETIC_LANES = 128
 """float32 operations per clock and SM (CUDA Programming Guide, arithmetic throughput)."""
 
+SCHEDULERS = 4
+"""Warps of an SM that issue an instruction in a clock."""
+
+MEASURED = "h100"
+"""The machine whose constants stand in where a file has none of its own."""
+
+CHAIN = "products in turn with arithmetic"
+TURNS = "products, with what a turn takes beside"
+L2, DRAM = "L2 to shared memory", "DRAM"
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What is read off runs on one machine; its file says how each was measured.
+
+    Attributes:
+        launch: seconds from a launch to the first instruction, and after the last.
+        start: seconds from a group's first load to its first product or value.
+        turn: seconds that a turn of a loop of products takes beside them.
+        row_turn: seconds of a turn of another loop, however little it computes.
+        wait: seconds for each load that is waited for in a turn.
+        row_slots: instructions that a warp issues in a turn of a loop of rows beside its values:
+            reductions over a warp and a group.
+        dram_share, l2_share, tensor_share: of the stated rates, what is reached.
+        streamed: bytes/s that one multiprocessor takes from DRAM, however few there are.
+        stall: clocks of a multiprocessor for each of arithmetic that products wait for.
+        special_slots: instructions that one special function counts as there.
+        hidden_2, hidden_3: what is left of such a turn where two groups, or three and more, share
+            a multiprocessor.
+        exposed: share of the faster pipes' time that is not hidden behind the slowest.
+        rows_exposed: that of arithmetic in a loop of rows, times the groups of a multiprocessor.
+    """
+
+    launch: float
+    start: float
+    turn: float
+    row_turn: float
+    wait: float
+    row_slots: float
+    dram_share: float
+    l2_share: float
+    tensor_share: float
+    streamed: float
+    stall: float
+    special_slots: float
+    hidden_2: float
+    hidden_3: float
+    exposed: float
+    rows_exposed: float
+
+    def hidden(self, resident: int, pipelined: bool) -> float:
+        """What is left of a turn of products and arithmetic beside other groups."""
+        most = min(resident, 3 if pipelined else 2)
+        return {1: 1.0, 2: self.hidden_2, 3: self.hidden_3}[most]
+
+    @staticmethod
+    @cache
+    def of(place: Machine) -> Constants:
+        """The constants of a machine; where its file lacks one, that of the H100."""
+        own = {k: f.value for k, f in place.calibration.items()}
+        names = [f.name for f in fields(Constants)]
+        if not set(names) <= own.keys():
+            own = {k: f.value for k, f in machine(MEASURED).calibration.items()} | own
+        return Constants(**{name: own[name] for name in names})
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a kernel does at given tiles, over all groups.
+
+    Attributes:
+        work: operations per pipe: "product", "arithmetic", "special".
+        tail: those of them that are done after the loops.
+        inner_bytes: bytes into and out of the inner level (H).
+        outer_bytes: bytes from and to the outermost memory.
+        stored_bytes: bytes that are written after the loops.
+        groups: program instances; the last wave of them may leave multiprocessors idle.
+        resident: program instances that one multiprocessor holds at once.
+        warps: of a group.
+        chunks: turns of the streamed loop in one group; 0 where nothing is streamed.
+        pipelined: whether their loads are started a turn or more ahead.
+        overlapped: whether loads go on while the last chunk is computed.
+        chained: whether products and arithmetic wait for each other.
+        longest: work of the busiest group over that of a group on average.
+        loads: how often a turn waits for memory where loads are not started ahead.
+    """
+
+    work: Mapping[str, float]
+    groups: int
+    tail: Mapping[str, float] = field(default_factory=dict[str, float])
+    inner_bytes: float = 0.0
+    outer_bytes: float = 0.0
+    stored_bytes: float = 0.0
+    resident: int = 1
+    warps: int = 4
+    chunks: int = 0
+    pipelined: bool = False
+    overlapped: bool = True
+    chained: bool = False
+    longest: float = 1.0
+    loads: int = 1
+
+    def looped(self, pipe: str) -> float:
+        """Operations of a pipe in the loops."""
+        return self.work[pipe] - self.tail.get(pipe, 0.0)
+
 
 @dataclass(frozen=True)
 class Time:
-    """Seconds of one kernel and the pipe that sets them."""
+    """Seconds of one kernel and the pipe that sets them.
+
+    Attributes:
+        pipes: seconds of every pipe by itself.
+    """
 
     seconds: float
     limited_by: str
     pipes: Mapping[str, float]
 
 
-def predict(
-    machine: Machine,
-    dtype: str,
-    work: Mapping[str, float],
-    inner_bytes: float,
-    outer_bytes: float,
-    groups: int,
-    resident: int = 1,
-    overlapped: bool = True,
-    chunks: int = 0,
-    pipelined: bool = False,
-    chained: bool = False,
-    longest: float = 1.0,
-    loads: int = 1,
-) -> Time:
-    """The time of a kernel.
-
-    Args:
-        work: operations per pipe: "product", "arithmetic", "special".
-        inner_bytes: bytes into and out of the inner level (H).
-        outer_bytes: bytes from and to the outermost memory.
-        groups: program instances; the last wave of them may leave multiprocessors idle.
-        resident: program instances that one multiprocessor holds at once.
-        overlapped: whether loads go on while the last chunk is computed.
-        chunks: turns of the streamed loop in one group.
-        pipelined: whether their loads are started a turn or more ahead.
-        chained: whether the loop's products and its arithmetic wait for each other.
-        longest: work of the busiest group over that of a group on average.
-        loads: how often a turn waits for memory where loads are not started ahead.
-    """
-    clock = machine.clock
-    lanes = machine.sms * clock
-    pipes = {
-        "tensor cores" if dtype != "fp32" else "fp32 arithmetic": work["product"]
-        / machine.peak(dtype),
-        "arithmetic": work["arithmetic"] / (ARITHMETIC_LANES * lanes),
-        "special functions": work["special"] / machine.special_rate,
-        "L2 to shared memory": inner_bytes / machine.l2_rate,
-    }
-    computing = list(pipes)[:3]
-    if chained:
-        slots = work["arithmetic"] + SPECIAL_SLOTS * work["special"]
-        waiting = STALL * slots / (ARITHMETIC_LANES * lanes)
-        turns = pipes[computing[0]] + waiting
-        hidden = HIDDEN[min(resident, 3 if pipelined else 2)]
-        pipes["products in turn with arithmetic"] = turns * hidden
-    else:
-        turns = max(pipes[k] for k in computing)
-    waves = groups / (machine.sms * resident)
+def predict(place: Machine, dtype: str, run: Execution) -> Time:
+    """The time of a kernel; `dtype` is that of its products."""
+    c = Constants.of(place)
+    waves = run.groups / (place.sms * run.resident)
     idle = math.ceil(waves) / waves if waves else 1.0
+    computing = _computing(place, dtype, run, c)
+    turns, pipes = _turns(place, run, c, computing)
     pipes = {k: v * idle for k, v in pipes.items()}
-    alone = turns * machine.sms / max(groups, 1)  # of a group on average
-    turn = CHUNK_SECONDS[pipelined] * (1 if pipelined else loads)
-    waits = chained and not pipelined
-    alone += chunks * turn if waits else 0.0
-    pipes["latency"] = math.ceil(waves) * (GROUP_SECONDS + (alone if waits else chunks * turn))
-    busy = min(max(groups, 1), machine.sms)
-    pipes["DRAM"] = outer_bytes / min(COPIED * machine.dram_rate, STREAMED * busy)
+    pipes[L2] = run.inner_bytes / (c.l2_share * place.l2_rate) * idle
+    busy = min(max(run.groups, 1), place.sms)
+    pipes[DRAM] = run.outer_bytes / min(c.dram_share * place.dram_rate, c.streamed * busy)
+    alone = turns * place.sms / max(run.groups, 1)  # of a group on average
+    waits = run.chained and not run.pipelined
+    alone += run.chunks * run.loads * c.wait if waits else 0.0
+    pipes["latency"] = math.ceil(waves) * (c.start + (alone if waits else _still(run, c)))
     slowest = max(pipes, key=lambda k: pipes[k])
-    same = {"latency", *computing} if not pipelined else set(computing)
-    beside = {k: v for k, v in pipes.items() if k != slowest and not (chained and k in same)}
-    seconds = pipes[slowest] + EXPOSED * sum(beside.values())
-    if not overlapped:
-        moving = max(pipes["L2 to shared memory"], pipes["DRAM"])
-        rest = max(v for k, v in pipes.items() if k not in {"L2 to shared memory", "DRAM"})
-        seconds = moving + rest
+    seconds = pipes[slowest] + _beside(run, c, pipes, slowest)
+    if not _overlaps(run):
+        moving = max(pipes[L2], pipes[DRAM])
+        seconds = moving + max(v for k, v in pipes.items() if k not in {L2, DRAM})
+    if run.work["product"] and slowest != "latency":
+        seconds += math.ceil(waves) * (c.start + _end(place, run, c))
     # However the groups are spread, one of them runs on one multiprocessor.
-    if longest > 1.0 and alone * longest > seconds:
-        slowest, seconds = "the longest group", alone * longest
-    return Time(seconds + LAUNCH_SECONDS, "launch" if seconds < LAUNCH_SECONDS else slowest, pipes)
+    if run.longest > 1.0 and alone * run.longest > seconds:
+        slowest, seconds = "the longest group", alone * run.longest
+    return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, pipes)
+
+
+def _computing(place: Machine, dtype: str, run: Execution, c: Constants) -> dict[str, float]:
+    """Seconds of the loops on each pipe that computes."""
+    products = "tensor cores" if dtype != "fp32" else "fp32 arithmetic"
+    return {
+        products: run.looped("product") / (c.tensor_share * place.peak(dtype)),
+        "arithmetic": run.looped("arithmetic") / _lanes(place),
+        "special functions": run.looped("special") / place.special_rate,
+    }
+
+
+def _turns(
+    place: Machine, run: Execution, c: Constants, computing: Mapping[str, float]
+) -> tuple[float, dict[str, float]]:
+    """Seconds that the loops compute if all multiprocessors are busy, and of each pipe."""
+    pipes, product = dict(computing), next(iter(computing.values()))
+    if run.chained:
+        slots = run.looped("arithmetic") + c.special_slots * run.looped("special")
+        turns = product + c.stall * slots / _lanes(place)
+        pipes[CHAIN] = turns * c.hidden(run.resident, run.pipelined)
+        return turns, pipes
+    if run.work["product"] and run.chunks:
+        each = run.groups / place.sms
+        pipes[TURNS] = product + run.chunks * c.turn * each / math.sqrt(run.resident)
+        return pipes[TURNS], pipes
+    if run.chunks:
+        slots = run.groups * run.chunks * run.warps * c.row_slots
+        pipes["issue of instructions"] = slots / (SCHEDULERS * place.sms * place.clock)
+    return max(computing.values()), pipes
+
+
+def _still(run: Execution, c: Constants) -> float:
+    """Seconds of a group's loop beside its work."""
+    return run.chunks * (c.row_turn if run.pipelined else c.wait * run.loads)
+
+
+def _overlaps(run: Execution) -> bool:
+    """Whether memory and computing go on together: in a group, or among the groups of one SM."""
+    if run.work["product"]:
+        return run.overlapped and (run.chained or run.pipelined or not run.chunks)
+    return run.resident > 1
+
+
+def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: str) -> float:
+    """Seconds of the faster pipes that are not hidden."""
+    rest = {k: v for k, v in pipes.items() if k not in {slowest, "latency"}}
+    if run.work["product"]:
+        # What computes is in the turn already.
+        whole = CHAIN in pipes or TURNS in pipes
+        moved = {L2, DRAM} if CHAIN in pipes else {DRAM}
+        return c.exposed * sum(v for k, v in rest.items() if k in moved or not whole)
+    share = min(c.rows_exposed, c.exposed + c.rows_exposed / run.resident) if run.chunks else 0.0
+    own = {"arithmetic": share, "special functions": share} if run.chunks else {}
+    return sum(max(own.get(k, 0.0), c.exposed) * v for k, v in rest.items())
+
+
+def _end(place: Machine, run: Execution, c: Constants) -> float:
+    """Seconds of one group after its loops: arithmetic, and storing."""
+    slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
+    stored = run.stored_bytes / max(run.groups, 1) / c.streamed
+    return slots / _lanes(place) * place.sms / max(run.groups, 1) + stored
+
+
+def _lanes(place: Machine) -> float:
+    """float32 operations per second of the chip."""
+    return ARITHMETIC_LANES * place.sms * place.clock

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from napkin.cost.levels import Held, chained, extent, operand_bytes, register_bytes, tile_bytes
 from napkin.cost.machines import Machine
-from napkin.cost.time import Time, predict
+from napkin.cost.time import Execution, Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
 from napkin.cost.visited import longest, share
 from napkin.cost.work import Count, counts
@@ -104,6 +104,8 @@ class Pricing:
 
     def _settle(self, tiles: dict[str, int]) -> Choice | None:
         registers = register_bytes(self.held, tiles)
+        if not self.kernel.stream.axes:  # nothing is computed in place: all is held at once
+            registers = max(registers, tile_bytes(self.held, tiles, self.item))
         # A quarter is left for addresses, masks and what the compiler keeps beside these; boxes
         # have neither addresses nor masks, and a tenth was enough where few chunks are tested.
         most = self.machine.registers_per_thread * 32
@@ -162,10 +164,17 @@ class Pricing:
         inner = sum(n * ITEM_BYTES[self.dtypes[t.tensor]] for t, n in values)
         crossing = sum(n * self._apart(t) for t, n in values)
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
+        tail = dict(work)
         for c in self.counts:
-            work[c.pipe] += c.number(self.sizes, tiles) * waste(
-                self.kernel, self.sizes, tiles, c.axes
-            )
+            lanes = waste(self.kernel, self.sizes, tiles, c.axes)
+            done = c.number(self.sizes, tiles) * lanes
+            work[c.pipe] += done
+            tail[c.pipe] += done if c.tail else 0.0
+        stored = sum(
+            n * ITEM_BYTES[self.dtypes[t.tensor]]
+            for t, n in values
+            if t.direction == "write" and not t.streamed
+        )
         groups = math.prod(-(-self.sizes[a] // tiles[a]) for a in self.kernel.group)
         # A slot that wgmma reads is in use for one turn more.
         ahead = 2 if self.boxed and self.held.products else 1
@@ -180,21 +189,23 @@ class Pricing:
         if self.kernel.visits is not None:
             most = longest(self.kernel, self.sizes, tiles)
             chunks = math.ceil(chunks * share(self.kernel, self.sizes, tiles)[0])
-        time = predict(
-            self.machine,
-            self.dtype,
+        run = Execution(
             work,
-            crossing,
-            self._outer(tiles, groups, resident),
             groups,
-            resident,
-            overlapped,
-            chunks * len(self.kernel.stream.passes),
-            stages > 1 and bool(self.held.streamed_operands or not self.held.products),
-            self.chained,
-            most,
-            max(1, len(self.held.streamed_operands)),
+            tail,
+            inner_bytes=crossing,
+            outer_bytes=self._outer(tiles, groups, resident),
+            stored_bytes=stored,
+            resident=resident,
+            warps=warps,
+            chunks=chunks * len(self.kernel.stream.passes),
+            pipelined=stages > 1 and bool(self.held.streamed_operands or not self.held.products),
+            overlapped=overlapped,
+            chained=self.chained,
+            longest=most,
+            loads=max(1, len(self.held.streamed_operands)),
         )
+        time = predict(self.machine, self.dtype, run)
         return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
 
     def _apart(self, t: Transfer) -> int:

@@ -61,13 +61,12 @@ def levels_view(plan: Plan, names: Sequence[str] = ()) -> list[RenderableType]:
 
 
 def _levels(k: PlannedKernel, names: Sequence[str]) -> Levels | str:
-    """The levels of a kernel, or why its cost over levels has no such form; a wrong chain of levels
-    is refused."""
+    """The levels of a kernel, or why it has none: no formula, or tiles that do not fit."""
     try:
         program = Program(k.choice.kernel, k.choice.sizes, _item(k))
+        return levels(program, k.machine, names)
     except InputError as error:
         return str(error)
-    return levels(program, k.machine, names)
 
 
 def _item(k: PlannedKernel) -> dict[str, Fraction]:

@@ -178,3 +178,14 @@ def test_a_price_and_calibration_are_listed() -> None:
     assert machine("h100").per_clock("tensor_fp8") == 8192
     with pytest.raises(InputError, match="has no compute pipe 'tensor_fp6'"):
         machine("h100").per_clock("tensor_fp6")
+
+
+def test_a_tile_that_saves_nothing_is_one() -> None:
+    kernel = load("multi_head_attention").stream("x").group("b", "h", "q").kernel
+    sizes = {"b": 4, "h": 16, "q": 4096, "x": 4096, "d": 128}
+    found = Program(kernel, sizes, bytes_of(kernel)).solve(
+        next(chains(machine("h100"), ("dram", "l2", "shared")))
+    )
+    assert [(t["b"], t["h"]) for t in found.tiles] == [(1.0, 1.0), (1.0, 1.0)]
+    assert found.tiles[0]["q"] == pytest.approx(4096)
+    assert "all of q" in found.binds[0]

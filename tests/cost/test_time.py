@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import napkin as nk
-from napkin.cost.machines import machine
-from napkin.cost.time import HIDDEN, predict
+from napkin.cost.machines import Figure, machine
+from napkin.cost.time import CHAIN, DRAM, Constants, Execution, predict
 from napkin.cost.visited import counted, longest, share
 
 
@@ -39,23 +41,49 @@ def test_the_longest_group(keys: nk.KeySet, ratio: float) -> None:
 
 def test_one_multiprocessor_works_through_the_longest_group() -> None:
     h100, work = machine("h100"), {"product": 1e12, "arithmetic": 0.0, "special": 0.0}
-    even = predict(h100, "bf16", work, 0, 0, h100.sms)
-    uneven = predict(h100, "bf16", work, 0, 0, h100.sms, longest=2.0)
+    even = predict(h100, "bf16", Execution(work, h100.sms))
+    uneven = predict(h100, "bf16", Execution(work, h100.sms, longest=2.0))
     assert uneven.limited_by == "the longest group"
     assert uneven.seconds > 1.9 * even.seconds
-    many = predict(h100, "bf16", work, 0, 0, 4 * h100.sms, longest=2.0)
+    many = predict(h100, "bf16", Execution(work, 4 * h100.sms, longest=2.0))
     assert many.limited_by == "tensor cores"
 
 
 def test_arithmetic_between_products_is_waited_for() -> None:
     h100 = machine("h100")
     work = {"product": 1e12, "arithmetic": 1e10, "special": 2e9}
-    beside = predict(h100, "bf16", work, 0, 0, h100.sms)
-    chained = predict(h100, "bf16", work, 0, 0, h100.sms, chained=True)
-    shared = predict(h100, "bf16", work, 0, 0, 2 * h100.sms, resident=2, chained=True)
+    beside = predict(h100, "bf16", Execution(work, h100.sms))
+    chained = predict(h100, "bf16", Execution(work, h100.sms, chained=True))
+    two = Execution(work, 2 * h100.sms, resident=2, chained=True)
+    shared = predict(h100, "bf16", two)
     assert beside.seconds < chained.seconds
-    name = "products in turn with arithmetic"
-    assert shared.pipes[name] == pytest.approx(HIDDEN[2] * chained.pipes[name])
+    assert shared.pipes[CHAIN] == pytest.approx(Constants.of(h100).hidden_2 * chained.pipes[CHAIN])
+
+
+def test_what_a_group_does_after_its_loop_is_not_hidden_by_it() -> None:
+    h100 = machine("h100")
+    work = {"product": 1e12, "arithmetic": 1e10, "special": 0.0}
+    inside = Execution(work, h100.sms, chunks=64, pipelined=True)
+    after = Execution(work, h100.sms, {"arithmetic": 1e10}, chunks=64, pipelined=True)
+    found = [predict(h100, "bf16", run).seconds for run in (inside, after)]
+    assert found[1] - found[0] == pytest.approx(1e10 / (128 * h100.sms * h100.clock))
+
+
+def test_few_multiprocessors_do_not_take_all_that_memory_gives() -> None:
+    h100, work = machine("h100"), dict.fromkeys(("product", "arithmetic", "special"), 0.0)
+    c = Constants.of(h100)
+    few = predict(h100, "bf16", Execution(work, 8, outer_bytes=1e9))
+    assert few.pipes[DRAM] == pytest.approx(1e9 / (8 * c.streamed))
+    many = predict(h100, "bf16", Execution(work, 1000, outer_bytes=1e9))
+    assert many.pipes[DRAM] == pytest.approx(1e9 / (c.dram_share * h100.dram_rate))
+
+
+def test_a_machine_without_constants_takes_those_that_were_measured() -> None:
+    a100 = machine("a100")
+    assert not a100.calibration
+    assert Constants.of(a100) == Constants.of(machine("h100"))
+    own = {**machine("h100").calibration, "turn": Figure(1e-7, "s", "a test")}
+    assert Constants.of(replace(a100, calibration=own)).turn == 1e-7
 
 
 def test_a_single_causal_head_is_cut_into_more_groups() -> None:

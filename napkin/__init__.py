@@ -44,6 +44,7 @@ from napkin.diagram.language import (
     sigmoid,
     silu,
     size,
+    slide,
     sqrt,
     take,
     tanh,
@@ -77,7 +78,7 @@ __all__ = [
     "bigbird", "blocked", "cast", "causal", "comparison", "compress", "contract", "cumsum",
     "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed", "gelu", "global_tokens",
     "index", "log", "machine", "maximum", "minimum", "neighborhood", "reduce", "rename", "rsqrt",
-    "sigmoid", "silu", "simulate", "sinks", "size", "sliding", "softmax", "sort", "spread", "sqrt",
+    "sigmoid", "silu", "simulate", "sinks", "size", "slide", "sliding", "softmax", "sort", "spread", "sqrt",
     "strided", "take", "tanh", "where",
 ]  # fmt: skip
 

@@ -14,10 +14,11 @@ import sympy
 
 from napkin.cost.levels import held
 from napkin.cost.places import plain
-from napkin.cost.traffic import tile_symbol
+from napkin.cost.traffic import held_values, tile_symbol
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
+from napkin.diagram.taking import slides
 
 
 def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
@@ -25,12 +26,17 @@ def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
     return plain(sympy.prod([tile_symbol(kernel, a) for a in axes]), kernel.splits)
 
 
+def _held(kernel: Kernel, n: Node) -> Any:
+    """Values of one tile of an array; windows of a tensor lie in memory as what they read of it."""
+    return held_values(kernel, n.axes, slides(n)) if is_read(n) else tile(kernel, n.axes)
+
+
 def memory(kernel: Kernel) -> Any:
     """M in values, as a function of group, stream and whole sizes."""
     if not kernel.stream.axes:
         return columns(kernel)
     # One tensor read under two names is held twice: its tiles differ.
-    reads = [tile(kernel, a.leaf.axes) for a in kernel.reads]
+    reads = [_held(kernel, a.leaf) for a in kernel.reads]
     writes = [tile(kernel, tile_axes(o)) for o in kernel.outputs]
     return sympy.expand(sympy.Add(*reads, *writes))
 
@@ -56,7 +62,7 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
 
 def columns(kernel: Kernel) -> Any:
     """The column rule: the largest sum of tiles that are alive together, operator by operator."""
-    sums = [sympy.Add(*(tile(kernel, n.axes) for n in column)) for column in alive(kernel)]
+    sums = [sympy.Add(*(_held(kernel, n) for n in column)) for column in alive(kernel)]
     kept = [s for s in dict.fromkeys(sympy.expand(s) for s in sums) if s != 0]
     kept = [s for s in kept if not any(t != s and _at_least(t, s) for t in kept)]
     return sympy.Max(*kept) if len(kept) > 1 else (kept[0] if kept else sympy.Integer(0))

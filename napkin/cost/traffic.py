@@ -8,7 +8,7 @@ sizes). A result is written once.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -18,6 +18,7 @@ import sympy
 from napkin.cost.interior import read_sum, seen_sum
 from napkin.cost.places import plain, positions
 from napkin.cost.visited import Bind, members, read
+from napkin.cost.windows import image, inside
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.derive.residues import Split
 from napkin.derive.visits import Visits
@@ -26,7 +27,8 @@ from napkin.diagram.keys.slots import full, guard, read_slots
 from napkin.diagram.keys.terms import boxes_of, query_axes
 from napkin.diagram.node import Node
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
-from napkin.diagram.taking import taken_of
+from napkin.diagram.taking import slides, taken_of
+from napkin.diagram.windows import Slide
 
 Direction = Literal["read", "write"]
 
@@ -53,6 +55,8 @@ class Transfer:
         leaf: the reading, where it is at computed addresses: only what its key set sees crosses.
         own: the tensor's own axes, where it is read at computed positions.
         splits: the axes that are split by residue.
+        slides: the axes of the tensor that are read in windows.
+        held: for each of these, how many windows and taps a group holds at once.
     """
 
     tensor: str
@@ -66,6 +70,8 @@ class Transfer:
     leaf: Node | None = None
     own: tuple[str, ...] = ()
     splits: tuple[Split, ...] = ()
+    slides: tuple[Slide, ...] = ()
+    held: tuple[tuple[Any, Any], ...] = ()
 
     @property
     def size(self) -> Any:
@@ -75,7 +81,17 @@ class Transfer:
 
     @property
     def total(self) -> Any:
-        """Values in total, over all groups, as a function of the group sizes."""
+        """Values in total, over all groups, as a function of the group sizes; of windows, those
+        that a group holds at once count what they share once."""
+        shared = [
+            image(s, g, k) / (g * k) for s, (g, k) in zip(self.slides, self.held, strict=True)
+        ]
+        return plain(self._total * sympy.prod(shared), self.splits)
+
+    @property
+    def loaded(self) -> Any:
+        """Values that a kernel asks for in total: as `total`, but every tap of a window is loaded
+        by itself, whatever else the group holds. Padding is not told apart."""
         return plain(self._total, self.splits)
 
     @property
@@ -110,6 +126,8 @@ class Transfer:
 
     def per_step(self, kernel: Kernel) -> Any:
         """Values per chunk of one group if it is streamed, else per group."""
+        if self.slides:
+            return held_values(kernel, self.axes, self.slides)
         size = sympy.prod([tile_symbol(kernel, a) for a in self.tile or self.axes])
         return plain(size, self.splits)
 
@@ -120,7 +138,7 @@ class Transfer:
         bind: Bind | None = None,
         boxed: bool = False,
     ) -> int:
-        """Values in total, exact for any sizes.
+        """Values that a kernel asks for in total, exact for any sizes.
 
         Args:
             bind: the inputs that key sets read.
@@ -129,7 +147,9 @@ class Transfer:
         if self.kernel is not None:
             return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed)
         groups = math.prod(-(-sizes[a] // tiles[a]) for a in self.repeated)
-        size = positions(self.axes, sizes, self.splits)
+        windows = {a for s in self.slides for a in (s.out, s.tap)}
+        size = positions([a for a in self.axes if a not in windows], sizes, self.splits)
+        size *= inside(self.slides, sizes)
         if self.leaf is not None:
             slots = read_slots(self.leaf).slots
             size = members(self.leaf.args[0], [a for a in self.axes if a not in slots], sizes)
@@ -137,10 +157,21 @@ class Transfer:
 
 
 def tile_symbol(kernel: Kernel, axis: str) -> Any:
-    """What one group (or chunk) holds of an axis: g_a, s_a, or the whole size."""
+    """What one group (or chunk) holds of an axis: g_a, s_a, or the whole size; of the taps of
+    windows that are streamed, one."""
+    if axis in kernel.taps:
+        return sympy.Integer(1)
     if axis in kernel.group:
         return group_symbol(axis)
     return stream_symbol(axis) if axis in kernel.stream.axes else size_symbol(axis)
+
+
+def held_values(kernel: Kernel, axes: Collection[str], slides: Sequence[Slide]) -> Any:
+    """Values that a group holds of a tensor that is read under `axes`: what windows share once."""
+    windows = {a for s in slides for a in (s.out, s.tap)}
+    parts = [tile_symbol(kernel, a) for a in axes if a not in windows]
+    parts += [image(s, tile_symbol(kernel, s.out), tile_symbol(kernel, s.tap)) for s in slides]
+    return plain(sympy.prod(parts), kernel.splits)
 
 
 def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
@@ -164,6 +195,8 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
                 leaf if placed else None,
                 own_axes(leaf) if taken_of(leaf) else (),
                 kernel.splits,
+                slides(leaf),
+                tuple((tile_symbol(kernel, s.out), tile_symbol(kernel, s.tap)) for s in slides(leaf)),
             )
         )
     for o in kernel.outputs:
@@ -198,6 +231,12 @@ class Traffic:
     def total(self) -> Any:
         """Values in total."""
         return sympy.expand(sympy.Add(*(t.total for t in self.parts)))
+
+    @property
+    def loaded(self) -> Any:
+        """Values that the kernel asks for in total: as `total`, but taps of windows are loaded one
+        by one, whatever else a group holds."""
+        return sympy.expand(sympy.Add(*(t.loaded for t in self.parts)))
 
     @property
     def per_group(self) -> Any:

@@ -19,6 +19,7 @@ from napkin.diagram.diagram import Output
 from napkin.diagram.keys.slots import filling, scattered, slots_of
 from napkin.diagram.node import MOVES, Node, over, postorder, rewrite
 from napkin.diagram.storage import unstored
+from napkin.diagram.taking import slides
 from napkin.errors import Refusal
 
 
@@ -70,6 +71,13 @@ class Kernel:
     def residues(self) -> frozenset[str]:
         """The axes of residues: grouped one by one."""
         return frozenset(s.residue for s in self.splits)
+
+    @cached_property
+    def taps(self) -> frozenset[str]:
+        """The axes of taps that are streamed: one by one, since a tile in registers cannot be read
+        at a shift."""
+        found = {s.tap for a in self.reads for s in slides(a.leaf)}
+        return frozenset(found & set(self.stream.axes))
 
     @cached_property
     def ragged(self) -> Mapping[str, Split]:

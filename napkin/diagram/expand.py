@@ -15,7 +15,7 @@ from napkin.diagram.keys.terms import from_arguments, spec_of
 from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, over, postorder, rewrite
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import beside_memory, own_type
-from napkin.diagram.taking import take, taken_axes
+from napkin.diagram.taking import spans_of, take, taken_axes
 
 
 def count(axes: tuple[str, ...]) -> Node:
@@ -151,4 +151,6 @@ def _sunk_take(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
     kept = tuple((a, b) for a, b in names if a in table.axes and a not in taken)
     hidden = tuple((a, taken[a]) for a in table.axes if a in taken)
     renamed_table = sunk(table, (*kept, *hidden)) if table.op == "input" else table
-    return take(renamed_table, [sunk(p, names) for p in positions], tuple(taken.values()))
+    return take(
+        renamed_table, [sunk(p, names) for p in positions], tuple(taken.values()), spans_of(x)
+    )

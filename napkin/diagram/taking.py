@@ -2,7 +2,8 @@
 
 `take` is an operator whose first argument is the table and whose others are the positions. In a
 kernel it is a reading as any other, at addresses of its own: a leaf whose arguments are the
-positions. Positions are clamped into the axis, as numpy's take with mode="clip".
+positions. Positions are clamped into the axis, as numpy's take with mode="clip"; those of a window
+(`napkin.diagram.windows`) lie within it by the sizes, or hold 0 where it is padded.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from napkin.diagram.node import Node, node, union_axes
+from napkin.diagram.windows import Slide, Span, slide_of
 from napkin.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
+Spans: TypeAlias = "tuple[Span | None, ...]"
 
 TABLES = frozenset({"input", "listed"})
 """Leaves that a take reads: inputs, and numbers that are written out."""
@@ -30,20 +33,25 @@ class Taken:
     Attributes:
         under: for each axis of the tensor, the axis that it is read under, or which argument of
             the reading says where along it.
+        spans: for each of these arguments, how far it reaches if it is a window.
     """
 
     under: tuple[str | int, ...]
+    spans: Spans
 
     def renamed(self, table: Mapping[str, str]) -> Taken:
         """The same under other axis names."""
-        return Taken(tuple(table.get(u, u) if isinstance(u, str) else u for u in self.under))
+        under = tuple(table.get(u, u) if isinstance(u, str) else u for u in self.under)
+        return Taken(under, self.spans)
 
 
 # --- in diagrams --------------------------------------------------------------------------------
 
 
-def take(table: Node, positions: Sequence[Node], axes: tuple[str, ...]) -> Node:
-    """`table` at `positions` along `axes`.
+def take(
+    table: Node, positions: Sequence[Node], axes: tuple[str, ...], spans: Spans | None = None
+) -> Node:
+    """`table` at `positions` along `axes`; `spans` says which of them are windows.
 
     Raises:
         InputError: the table is computed, or a position is no whole number.
@@ -64,7 +72,8 @@ def take(table: Node, positions: Sequence[Node], axes: tuple[str, ...]) -> Node:
             )
     rest = tuple(a for a in table.axes if a not in axes)
     every = dict.fromkeys((*rest, *union_axes(positions)))
-    return node("take", (table, *positions), (axes,), every, table.kind)
+    spans = (None,) * len(axes) if spans is None else spans
+    return node("take", (table, *positions), (axes, spans), every, table.kind)
 
 
 def taken_axes(n: Node) -> tuple[str, ...]:
@@ -72,11 +81,25 @@ def taken_axes(n: Node) -> tuple[str, ...]:
     return cast("tuple[str, ...]", n.params[0])
 
 
-def take_text(inner: Sequence[str], axes: Sequence[str]) -> str:
+def spans_of(n: Node) -> Spans:
+    """Which positions of a take are windows."""
+    return cast("Spans", n.params[1])
+
+
+def slid(table: Node, axis: str, at: Node, span: Span) -> Node:
+    """`table` read along `axis` at the positions of a window; of a table that slides along other
+    axes already, one reading."""
+    if table.op == "take" and axis not in taken_axes(table):
+        axes, spans = (*taken_axes(table), axis), (*spans_of(table), span)
+        return take(table.args[0], (*table.args[1:], at), axes, spans)
+    return take(table, (at,), (axis,), (span,))
+
+
+def take_text(inner: Sequence[str], n: Node) -> str:
     """A take as it is written, from the texts of its table and of its positions."""
     table, *positions = inner
-    at = ", ".join(f"{a}={p}" for a, p in zip(axes, positions, strict=True))
-    return f"take({table}, {at})"
+    at = ", ".join(f"{a}={p}" for a, p in zip(taken_axes(n), positions, strict=True))
+    return f"{'slide' if any(spans_of(n)) else 'take'}({table}, {at})"
 
 
 # --- in kernels ---------------------------------------------------------------------------------
@@ -91,8 +114,9 @@ def read_table(old: Node, args: tuple[Node, ...]) -> Node | None:
     table, *positions = args
     taken = taken_axes(old)
     under = tuple(taken.index(a) if a in taken else a for a in table.axes)
-    rebuilt = take(table, positions, taken)
-    params = (table.params[0], own_axes(table), Taken(under))
+    spans = spans_of(old)
+    rebuilt = take(table, positions, taken, spans)
+    params = (table.params[0], own_axes(table), Taken(under, spans))
     return node("input", positions, params, rebuilt.axes, table.kind)
 
 
@@ -111,9 +135,27 @@ def read_axes(leaf: Node) -> tuple[str, ...]:
     return tuple(f"?{u}" if isinstance(u, int) else u for u in taken.under)
 
 
+def slides(leaf: Node) -> tuple[Slide, ...]:
+    """The windows of a reading."""
+    taken = taken_of(leaf)
+    own = cast("tuple[str, ...]", leaf.params[1]) if taken else ()
+    return tuple(
+        slide_of(axis, leaf.args[u], span)
+        for axis, u in zip(own, taken.under if taken else (), strict=True)
+        if isinstance(u, int) and taken and (span := taken.spans[u]) is not None
+    )
+
+
 def position_of(leaf: Node, axis: str) -> Node | None:
     """The positions that stand for one of `read_axes`, if they are computed."""
     return leaf.args[int(axis[1:])] if axis.startswith("?") else None
+
+
+def clamped(leaf: Node, axis: str) -> bool:
+    """Whether positions along one of `read_axes` are clamped into the tensor's axis: those that
+    are computed, but of windows, which lie within it."""
+    taken = taken_of(leaf)
+    return taken is not None and axis.startswith("?") and taken.spans[int(axis[1:])] is None
 
 
 def table_of(leaf: Node) -> Node:
@@ -129,29 +171,33 @@ def table_of(leaf: Node) -> Node:
 
 def gathered(n: Node, values: Mapping[Node, Array]) -> Array:
     """The value of a take, or of a reading at computed positions."""
-    taken = taken_of(n)
-    if taken is None:
-        names, (table, *positions) = taken_axes(n), n.args
-        under = tuple(names.index(a) if a in names else a for a in table.axes)
-    else:
-        table, positions, under = table_of(n), n.args, taken.under
-    return _picked(values[table], under, [(values[p], p.axes) for p in positions], n.axes)
-
-
-def _picked(
-    table: Array,
-    under: Sequence[str | int],
-    positions: Sequence[tuple[Array, tuple[str, ...]]],
-    target: Sequence[str],
-) -> Array:
     import numpy as np
 
     from napkin.diagram.evaluate import aligned
 
+    table, positions, taken = reading_of(n)
+    value = values[table]
     where: list[Array] = []
-    for u, size in zip(under, table.shape, strict=True):
+    outside: Any = False
+    for u, size in zip(taken.under, value.shape, strict=True):
         if isinstance(u, str):
-            where.append(aligned(np.arange(size), (u,), target))
-        else:
-            where.append(np.clip(aligned(*positions[u], target), 0, size - 1))
-    return table[tuple(where)]
+            where.append(aligned(np.arange(size), (u,), n.axes))
+            continue
+        at = aligned(values[positions[u]], positions[u].axes, n.axes)
+        where.append(np.clip(at, 0, size - 1))
+        if taken.spans[u] is not None:
+            outside = outside | (at < 0) | (at >= size)
+    if 0 in value.shape:  # windows of nothing but padding
+        return np.zeros(np.broadcast_shapes(*(w.shape for w in where)), dtype=value.dtype)
+    return np.where(outside, value.dtype.type(0), value[tuple(where)])
+
+
+def reading_of(n: Node) -> tuple[Node, Sequence[Node], Taken]:
+    """The table of a take, or of a reading at computed positions, the positions, and how it goes
+    over the table."""
+    taken = taken_of(n)
+    if taken is not None:
+        return table_of(n), n.args, taken
+    names, (table, *positions) = taken_axes(n), n.args
+    under = tuple(names.index(a) if a in names else a for a in table.axes)
+    return table, positions, Taken(under, spans_of(n))

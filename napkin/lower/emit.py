@@ -15,7 +15,8 @@ from napkin.diagram.keys.terms import member
 from napkin.diagram.node import REDUCTIONS, Kind, Node, factors, in_kind, number, over
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import own_type, widens
-from napkin.diagram.taking import read_axes, taken_of
+from napkin.diagram.taking import clamped, read_axes, slides
+from napkin.diagram.windows import Slide, slide_of
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, pointwise, stabilises
@@ -463,7 +464,7 @@ class Emitter:
             slot = place_of(placed, axis) if placed else None
             if slot is not None:
                 at = self.fit(slot, dims)
-                at = self._clamped(at, tensor, stride) if placed and taken_of(placed) else at
+                at = self._clamped(at, tensor, stride) if placed and clamped(placed, axis) else at
             else:
                 at = sx.name(self.scope.position(axis))
                 if self.program.tiles[axis] > 1:
@@ -490,10 +491,24 @@ class Emitter:
             for a in tiled
             if placed is None or place_of(placed, a) is None
         ]
+        for s in slides(placed) if placed else ():
+            tests += self._within_window(placed, s, dims)
         seen = guard(placed) if placed else None
         if seen is not None and seen is not number(True):
             tests.append(self.fit(seen, dims))
         return sx.chain("&", tests) if tests else None
+
+    def _within_window(self, leaf: Node | None, s: Slide, dims: Sequence[int]) -> list[Expr]:
+        """That padded windows read inside the axis."""
+        at = next(n for n in leaf.args if slide_of(s.axis, n, s.span) == s) if leaf else None
+        assert at is not None
+        before, after = s.beyond
+        tests: list[Expr] = []
+        if before:
+            tests.append(ast.Compare(self.fit(at, dims), [ast.GtE()], [sx.const(0)]))
+        if after:
+            tests.append(sx.less(self.fit(at, dims), sx.name(self.scope.size(s.axis))))
+        return tests
 
     def fill(self, tensor: str, axes: Sequence[str], n: Node) -> None:
         """Write what the slots of an output without a key hold."""

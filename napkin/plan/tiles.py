@@ -128,7 +128,7 @@ class Tiles:
                 yield dict(zip(axes, values, strict=True))
 
     def _candidates(self, axis: str) -> list[int]:
-        if axis in self.kernel.residues:
+        if axis in self.kernel.residues or axis in self.kernel.taps:
             return [1]
         top = power_of_two(self.sizes[axis])
         if axis in self.in_product:

@@ -15,7 +15,7 @@ from napkin.diagram.keys.terms import from_arguments, spec_of
 from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, over, postorder, rewrite
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import beside_memory, own_type
-from napkin.diagram.taking import spans_of, take, taken_axes
+from napkin.diagram.taking import behind, spans_of, take, taken_axes
 
 
 def count(axes: tuple[str, ...]) -> Node:
@@ -73,6 +73,8 @@ def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
             return rule(parts_of(old, args), part_of(old))
         if old.op == "rename":
             return sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+        if old.op == "take":
+            return behind(args[0], args[1:], old)
         if old.op == "spread":
             return dispersed(args[0], args[1], slots_of(old))
         return beside_memory(old, args)
@@ -150,7 +152,7 @@ def _sunk_take(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
     taken = {a: f"?{i}" for i, a in enumerate(taken_axes(x))}
     kept = tuple((a, b) for a, b in names if a in table.axes and a not in taken)
     hidden = tuple((a, taken[a]) for a in table.axes if a in taken)
-    renamed_table = sunk(table, (*kept, *hidden)) if table.op == "input" else table
+    renamed_table = table if table.op == "listed" else sunk(table, (*kept, *hidden))
     return take(
         renamed_table, [sunk(p, names) for p in positions], tuple(taken.values()), spans_of(x)
     )

@@ -2,8 +2,9 @@
 
 `take` is an operator whose first argument is the table and whose others are the positions. In a
 kernel it is a reading as any other, at addresses of its own: a leaf whose arguments are the
-positions. Positions are clamped into the axis, as numpy's take with mode="clip"; those of a window
-(`napkin.diagram.windows`) lie within it by the sizes, or hold 0 where it is padded.
+positions, or where the table is computed, of what an earlier kernel stored. Positions are clamped
+into the axis, as numpy's take with mode="clip"; those of a window (`napkin.diagram.windows`) lie
+within it by the sizes, or hold 0 where it is padded.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from napkin.diagram.node import Node, node, union_axes
-from napkin.diagram.windows import Slide, Span, slide_of
+from napkin.diagram.node import Node, in_kind, node, number, over, postorder, union_axes
+from napkin.diagram.operators import POINTWISE
+from napkin.diagram.windows import Slide, Span, slide_of, within
 from napkin.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,16 +56,8 @@ def take(
     """`table` at `positions` along `axes`; `spans` says which of them are windows.
 
     Raises:
-        InputError: the table is computed, or a position is no whole number.
+        InputError: a position is no whole number.
     """
-    source = table
-    while source.op == "rename":
-        source = source.args[0]
-    if source.op not in TABLES:
-        raise InputError(
-            f"take along {' '.join(axes)}: the array is computed (by {source.op}), and only what "
-            "lies in memory is read at computed positions; make it an input of the diagram"
-        )
     for axis, at in zip(axes, positions, strict=True):
         if at.kind != "int":
             raise InputError(
@@ -95,6 +89,45 @@ def slid(table: Node, axis: str, at: Node, span: Span) -> Node:
     return take(table, (at,), (axis,), (span,))
 
 
+def behind(table: Node, positions: Sequence[Node], old: Node) -> Node:
+    """The take `old` of a table; arithmetic on inputs alone is done behind it, since no kernel
+    stores it."""
+    from napkin.diagram.infer import pointwise
+
+    axes, spans = taken_axes(old), spans_of(old)
+    if table.op not in POINTWISE or any(over(n) for n in postorder([table])):
+        return take(table, positions, axes, spans)
+    inner: list[Node] = []
+    for a in table.args:
+        here = [i for i, axis in enumerate(axes) if axis in a.axes]
+        if not here:
+            inner.append(a)
+            continue
+        at = [positions[i] for i in here]
+        part = take(a, at, tuple(axes[i] for i in here), tuple(spans[i] for i in here))
+        inner.append(behind(a, at, part))
+    made = pointwise(table.op, inner, table.params)
+    if _keeps_zero(table):
+        return made
+    for axis, at, span in zip(axes, positions, spans, strict=True):
+        for test in within(slide_of(axis, at, span), at) if span is not None else ():
+            made = pointwise("where", (test, made, number(in_kind(0.0, made.kind))))
+    return made
+
+
+def _keeps_zero(x: Node) -> bool:
+    """Whether arithmetic on inputs is 0 where they are, so that padding may stand before it."""
+    import numpy as np
+
+    from napkin.diagram.evaluate import evaluate
+
+    leaves = [n for n in postorder([x]) if not n.args and n.op != "number"]
+    if any(n.op != "input" or set(n.axes) != set(x.axes) for n in leaves):
+        return False
+    zeros = {n: np.zeros([1] * len(n.axes)) for n in leaves}
+    return not evaluate([x], zeros, dict.fromkeys(x.axes, 1))[0].any()
+
+
 def take_text(inner: Sequence[str], n: Node) -> str:
     """A take as it is written, from the texts of its table and of its positions."""
     table, *positions = inner
@@ -106,8 +139,8 @@ def take_text(inner: Sequence[str], n: Node) -> str:
 
 
 def read_table(old: Node, args: tuple[Node, ...]) -> Node | None:
-    """For `rewrite`: a take as a reading of its table."""
-    if old.op != "take":
+    """For `rewrite`: a take as a reading of its table, where that lies in memory."""
+    if old.op != "take" or args[0].op not in TABLES:
         return None
     from napkin.diagram.expand import own_axes
 
@@ -135,15 +168,20 @@ def read_axes(leaf: Node) -> tuple[str, ...]:
     return tuple(f"?{u}" if isinstance(u, int) else u for u in taken.under)
 
 
-def slides(leaf: Node) -> tuple[Slide, ...]:
-    """The windows of a reading."""
+def windows(leaf: Node) -> tuple[tuple[Slide, Node], ...]:
+    """The windows of a reading, each with its positions."""
     taken = taken_of(leaf)
     own = cast("tuple[str, ...]", leaf.params[1]) if taken else ()
     return tuple(
-        slide_of(axis, leaf.args[u], span)
+        (slide_of(axis, leaf.args[u], span), leaf.args[u])
         for axis, u in zip(own, taken.under if taken else (), strict=True)
         if isinstance(u, int) and taken and (span := taken.spans[u]) is not None
     )
+
+
+def slides(leaf: Node) -> tuple[Slide, ...]:
+    """The windows of a reading."""
+    return tuple(s for s, _ in windows(leaf))
 
 
 def position_of(leaf: Node, axis: str) -> Node | None:

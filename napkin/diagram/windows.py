@@ -99,6 +99,20 @@ def slide_of(axis: str, at: Node, span: Span) -> Slide:
     return Slide(axis, out, tap, stride, dilation, form.get(None, 0), span)
 
 
+def within(s: Slide, at: Node) -> list[Node]:
+    """The tests that the positions of a window lie inside the axis, and not in its padding."""
+    from napkin.diagram.infer import pointwise
+    from napkin.diagram.node import node, number
+
+    before, after = s.beyond
+    tests: list[Node] = []
+    if before:
+        tests.append(pointwise("greater_equal", (at, number(0))))
+    if after:
+        tests.append(pointwise("less", (at, node("size", params=(s.axis,), kind="int"))))
+    return tests
+
+
 def slides_of(takes: Iterable[Node]) -> Iterator[Slide]:
     """The windows of takes in a diagram."""
     from napkin.diagram.taking import spans_of, taken_axes

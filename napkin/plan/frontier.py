@@ -16,7 +16,7 @@ from napkin.diagram.expand import own_axes
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder
 from napkin.diagram.storage import own_type
 
-READ_AGAIN = frozenset({"rename", "spread"})
+READ_AGAIN = frozenset({"rename", "spread", "take"})
 """Operators whose argument is read from memory, under other axis names or at computed addresses."""
 
 
@@ -81,6 +81,7 @@ class Frontier:
                 stack.extend(n.args)
             elif n.op in READ_AGAIN:
                 source = n.args[0]
+                stack.extend(n.args[1:] if n.op == "take" else ())
                 if self.level[n] > boundary or (self.level[n] < 0 and not is_read(source)):
                     return None
                 if source.op == "rename":
@@ -105,10 +106,13 @@ class Frontier:
     def _find_sources(self, n: Node) -> frozenset[Node]:
         if n.constant or self.level[n] < 0:
             return frozenset()
-        if n in self._heavy or (n.op in READ_AGAIN and not is_read(n)):
+        if n in self._heavy:
+            return frozenset({n})
+        if n.op in READ_AGAIN:
+            positions = n.args[1:] if n.op == "take" else ()
             while n.op in READ_AGAIN:
                 n = n.args[0]
-            return frozenset({n})
+            return frozenset({n}).union(*map(self._sources, positions))
         below = frozenset[Node]().union(*map(self._sources, _arguments(n)))
         return frozenset({n}) if not is_read(n) and self._worth(n, below) else below
 

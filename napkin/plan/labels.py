@@ -20,7 +20,22 @@ def labellings(
     name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
 ) -> Iterator[Kernel]:
     """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none; as
-    it is, and with the axes of dilated key sets split by residue."""
+    it is, and with the axes of dilated key sets split by residue. Taps of windows are streamed
+    where they can be: held together, each is a tile of its own."""
+    held: list[Kernel] = []
+    streamed = False
+    for kernel in _labellings(name, outputs, names, sizes):
+        if {s.tap for a in kernel.reads for s in slides(a.leaf)} & set(kernel.whole):
+            held.append(kernel)
+        else:
+            streamed = True
+            yield kernel
+    yield from () if streamed else held
+
+
+def _labellings(
+    name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
+) -> Iterator[Kernel]:
     for split in (None, *apart(outputs, names)):
         terms = split.outputs if split else outputs
         known = sized(sizes, split.splits) if split else sizes

@@ -92,7 +92,7 @@ def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
             groups[root] = max(groups[root], need.least)
     for axis, (count, _) in plan.diagram.slots.items():
         groups[same.get(axis, axis)] = count
-    for s in plan.diagram.slides:  # the axis is as long as its windows need
+    for s in reversed(plan.diagram.slides):  # the axis is as long as its windows need
         axis, out, tap = (same.get(a, a) for a in (s.axis, s.out, s.tap))
         groups[tap] = s.span.window or groups[tap]
         groups[axis] = s.least(groups[out], groups[tap])

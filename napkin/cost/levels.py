@@ -72,9 +72,7 @@ def held(kernel: Kernel) -> Held:
     ahead = [p for p in operands if kernel.stream.carried(p.axes) and p in straight]
     streamed = tuple((tensor_of(p), p.axes) for p in ahead)
     fixed = tuple((tensor_of(p), p.axes) for p in operands if p not in ahead)
-    addressed = [
-        n.axes for n in postorder(kernel.terms) if is_read(n) and n.args and not slides(n)
-    ]
+    addressed = [n.axes for n in postorder(kernel.terms) if is_read(n) and n.args and not slides(n)]
     computed = [
         n.axes
         for n in postorder(kernel.terms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -65,9 +65,13 @@ class Cost:
         if numbers is not None and chunk is not None:
             numbers |= {s: chunk for s in streams}
 
+        tiles = (*groups, *streams)
+        total = falling(over_strides(self.H.total), tuple(groups))
+        above = without_corners(total, tiles)
+
         def solve(used: Any) -> Optimum:
-            return optimum(
-                falling(over_strides(self.H.total), tuple(groups)),
+            found = optimum(
+                above,
                 used,
                 groups,
                 streams=streams,
@@ -75,6 +79,7 @@ class Cost:
                 sizes=numbers,
                 memory=memory,
             )
+            return found if above == total else replace(found, exact=False)
 
         columns: tuple[Any, ...] = self.M.args if isinstance(self.M, sympy.Max) else (self.M,)
         if len(columns) == 1:
@@ -113,6 +118,17 @@ def falling(expression: Any, tiles: Sequence[Any]) -> Any:
         powers = term.as_powers_dict()
         terms.append(term.subs({v: 1 for v in tiles if powers.get(v, 0) > 0}))
     return sympy.Add(*terms)
+
+
+def without_corners(expression: Any, tiles: Sequence[Any]) -> Any:
+    """H without what it takes away as a tile falls: where windows and their taps are both cut,
+    that is what the halos of both share, and H is a little less than this."""
+    by: dict[Any, Any] = {}
+    for term in sympy.Add.make_args(sympy.expand(expression)):
+        scale, shape = term.as_independent(*tiles)
+        by[shape] = by.get(shape, 0) + scale
+    kept = (c * shape for shape, c in by.items() if shape == 1 or not c.is_negative)
+    return sympy.expand(sympy.Add(*kept))
 
 
 def _fits(other: Any, binding: Any, found: Optimum) -> bool:

@@ -196,7 +196,9 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
                 own_axes(leaf) if taken_of(leaf) else (),
                 kernel.splits,
                 slides(leaf),
-                tuple((tile_symbol(kernel, s.out), tile_symbol(kernel, s.tap)) for s in slides(leaf)),
+                tuple(
+                    (tile_symbol(kernel, s.out), tile_symbol(kernel, s.tap)) for s in slides(leaf)
+                ),
             )
         )
     for o in kernel.outputs:

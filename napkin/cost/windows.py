@@ -1,4 +1,4 @@
-"""Windows in counts and in symbols: what a group reads of an axis that is read at sums of positions.
+"""Windows in counts and in symbols: what a group reads of an axis at sums of positions.
 
 Windows share positions. What is held at once is read once: of g windows of k taps, the image of
 the affine map (p, w) -> stride * p + dilation * w over the box g x k, which is g + k - 1 positions

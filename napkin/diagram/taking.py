@@ -95,6 +95,8 @@ def behind(table: Node, positions: Sequence[Node], old: Node) -> Node:
     from napkin.diagram.infer import pointwise
 
     axes, spans = taken_axes(old), spans_of(old)
+    if table.op == "index":
+        return _inside(positions[0], axes[0], spans[0])
     if table.op not in POINTWISE or any(over(n) for n in postorder([table])):
         return take(table, positions, axes, spans)
     inner: list[Node] = []
@@ -113,6 +115,18 @@ def behind(table: Node, positions: Sequence[Node], old: Node) -> Node:
         for test in within(slide_of(axis, at, span), at) if span is not None else ():
             made = pointwise("where", (test, made, number(in_kind(0.0, made.kind))))
     return made
+
+
+def _inside(at: Node, axis: str, span: Span | None) -> Node:
+    """Positions along an axis as what is taken of `nk.index`."""
+    from napkin.diagram.infer import pointwise
+
+    if span is None:
+        last = pointwise("sub", (node("size", params=(axis,), kind="int"), number(1)))
+        return pointwise("minimum", (pointwise("maximum", (at, number(0))), last))
+    for test in within(slide_of(axis, at, span), at):
+        at = pointwise("where", (test, at, number(0)))
+    return at
 
 
 def _keeps_zero(x: Node) -> bool:

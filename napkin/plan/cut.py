@@ -136,13 +136,14 @@ class _Cutting:
         if piece is not None:
             return [piece]
         heavy = self.heavy[i]
-        if wanted == [heavy] or (j < i and heavy.op != "compress"):
+        if wanted == [heavy] or (j < i and i not in self.frontier.moved):
             return None
-        # One reduction whose readers want something wider, or want it under other axis names, or a
-        # compressed array, which exists only in memory: that is computed by kernels after it.
+        # One reduction whose readers want something wider, or want it under other axis names or at
+        # computed positions, or a compressed array, which exists only in memory: that is computed
+        # by kernels after it.
         later = [n for n in wanted if n is not heavy and self.level[n] == i]
         needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
-        before = {n for n in (*wanted, *needed) if j <= self.level[n] < i} | {heavy}
+        before = {n for n in (*wanted, *needed) if j <= self.level[n] <= i} - set(later)
         first = self.pieces.piece([n for n in self.frontier.order if n in before], j - 1)
         rest = [self.pieces.piece([n], i) for n in later]
         if first is None or any(p is None for p in rest):

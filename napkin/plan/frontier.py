@@ -28,6 +28,8 @@ class Frontier:
             set begins and ends: the kernel whose loops it governs computes them.
         level: the place in `heavy` of the term that each term comes with; -1 for none.
         results: the nodes of the outputs.
+        moved: the places of heavy terms with which an array comes that is stored to be read at
+            computed addresses.
     """
 
     def __init__(self, outputs: Sequence[Output], sizes: Mapping[str, int]) -> None:
@@ -37,6 +39,7 @@ class Frontier:
         self.heavy = [n for n in self.order if _is_heavy(n) and n not in bounds]
         self.results = {o.node for o in outputs}
         self.level = self._levels()
+        self.moved = {self.level[n] for n in self.order if n.op in {"compress", "take"}}
         self._heavy = set(self.heavy)
         self._place = {n: i for i, n in enumerate(self.order)}
         self._known: dict[Node, frozenset[Node]] = {}

@@ -24,7 +24,7 @@ from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import boxes_of, member
 from napkin.diagram.node import Node, factors, in_kind, over
 from napkin.diagram.operators import POINTWISE
-from napkin.diagram.taking import reading_of, taken_of
+from napkin.diagram.taking import reading_of, taken_axes, taken_of
 
 Box = Mapping[str, range]
 """The part of some axes that arrays hold; of the others they hold all."""

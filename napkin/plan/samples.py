@@ -38,7 +38,7 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
         InputError: an axis that a kernel holds whole is larger than its tile.
     """
     if sizes is not None:
-        asked = plan.diagram.check_sizes({**plan.sizes, **sizes})
+        asked = plan.diagram.with_sizes(**plan.sizes).check_sizes(sizes)
         for axis, size in asked.items():
             whole = _roles(plan, axis)[1]
             if 0 < whole < size:

@@ -26,17 +26,23 @@ def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
     return plain(sympy.prod([tile_symbol(kernel, a) for a in axes]), kernel.splits)
 
 
-def _held(kernel: Kernel, n: Node) -> Any:
+def _held(kernel: Kernel, n: Node, apart: bool) -> Any:
     """Values of one tile of an array; windows of a tensor lie in memory as what they read of it."""
-    return held_values(kernel, n.axes, slides(n)) if is_read(n) else tile(kernel, n.axes)
+    if apart or not is_read(n):
+        return tile(kernel, n.axes)
+    return held_values(kernel, n.axes, slides(n))
 
 
-def memory(kernel: Kernel) -> Any:
-    """M in values, as a function of group, stream and whole sizes."""
+def memory(kernel: Kernel, apart: bool = False) -> Any:
+    """M in values, as a function of group, stream and whole sizes.
+
+    Args:
+        apart: the taps of windows are held one by one, each with all that it reads.
+    """
     if not kernel.stream.axes:
-        return columns(kernel)
+        return columns(kernel, apart)
     # One tensor read under two names is held twice: its tiles differ.
-    reads = [_held(kernel, a.leaf) for a in kernel.reads]
+    reads = [_held(kernel, a.leaf, apart) for a in kernel.reads]
     writes = [tile(kernel, tile_axes(o)) for o in kernel.outputs]
     return sympy.expand(sympy.Add(*reads, *writes))
 
@@ -60,9 +66,9 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def columns(kernel: Kernel) -> Any:
+def columns(kernel: Kernel, apart: bool = False) -> Any:
     """The column rule: the largest sum of tiles that are alive together, operator by operator."""
-    sums = [sympy.Add(*(_held(kernel, n) for n in column)) for column in alive(kernel)]
+    sums = [sympy.Add(*(_held(kernel, n, apart) for n in column)) for column in alive(kernel)]
     kept = [s for s in dict.fromkeys(sympy.expand(s) for s in sums) if s != 0]
     kept = [s for s in kept if not any(t != s and _at_least(t, s) for t in kept)]
     return sympy.Max(*kept) if len(kept) > 1 else (kept[0] if kept else sympy.Integer(0))

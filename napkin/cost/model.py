@@ -14,25 +14,50 @@ from napkin.cost.memory import memory, per_level
 from napkin.cost.places import plain
 from napkin.cost.traffic import Traffic
 from napkin.cost.work import flops
-from napkin.derive.kernel import Kernel
+from napkin.derive.kernel import Kernel, label
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.diagram.taking import slides
 
 
 @dataclass(frozen=True, eq=False)
 class Cost:
-    """Symbolic costs of a kernel, in values and operations."""
+    """Symbolic costs of a kernel, in values and operations.
+
+    Attributes:
+        apart: whether the taps of windows are loaded and held one by one, as written kernels do;
+            without, what windows share that a group holds is loaded and held once.
+    """
 
     kernel: Kernel
+    apart: bool = False
 
     @cached_property
     def H(self) -> Traffic:
         """Values transferred: `.total`, `.per_tensor`, `.per_group`, `.per_step`."""
-        return Traffic(self.kernel)
+        return Traffic(self.kernel, self.apart)
 
     @cached_property
     def M(self) -> Any:
         """Values that one group holds."""
-        return memory(self.kernel)
+        return memory(self.kernel, self.apart)
+
+    @cached_property
+    def sharing(self) -> Cost | None:
+        """The cost of the same kernel with the taps of windows held together, so that what windows
+        share crosses once; None where nothing is read in windows."""
+        kernel = self.kernel
+        taps = {s.tap for a in kernel.reads for s in slides(a.leaf)}
+        if not taps:
+            return None
+        held = label(
+            kernel.name,
+            kernel.outputs,
+            kernel.names,
+            streamed=" ".join(a for a in kernel.stream.axes if a not in taps),
+            passes=max(len(kernel.stream.passes), 1),
+            group=kernel.group,
+        )
+        return Cost(held)
 
     @cached_property
     def levels(self) -> dict[str, Any]:

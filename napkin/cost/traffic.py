@@ -56,7 +56,8 @@ class Transfer:
         own: the tensor's own axes, where it is read at computed positions.
         splits: the axes that are split by residue.
         slides: the axes of the tensor that are read in windows.
-        held: for each of these, how many windows and taps a group holds at once.
+        held: for each of these, how many windows and taps a group holds at once; nothing where
+            every tap is loaded by itself.
     """
 
     tensor: str
@@ -84,15 +85,9 @@ class Transfer:
         """Values in total, over all groups, as a function of the group sizes; of windows, those
         that a group holds at once count what they share once."""
         shared = [
-            image(s, g, k) / (g * k) for s, (g, k) in zip(self.slides, self.held, strict=True)
+            image(s, g, k) / (g * k) for s, (g, k) in zip(self.slides, self.held, strict=False)
         ]
         return plain(self._total * sympy.prod(shared), self.splits)
-
-    @property
-    def loaded(self) -> Any:
-        """Values that a kernel asks for in total: as `total`, but every tap of a window is loaded
-        by itself, whatever else the group holds. Padding is not told apart."""
-        return plain(self._total, self.splits)
 
     @property
     def _total(self) -> Any:
@@ -126,7 +121,7 @@ class Transfer:
 
     def per_step(self, kernel: Kernel) -> Any:
         """Values per chunk of one group if it is streamed, else per group."""
-        if self.slides:
+        if self.held:
             return held_values(kernel, self.axes, self.slides)
         size = sympy.prod([tile_symbol(kernel, a) for a in self.tile or self.axes])
         return plain(size, self.splits)
@@ -166,16 +161,26 @@ def tile_symbol(kernel: Kernel, axis: str) -> Any:
     return stream_symbol(axis) if axis in kernel.stream.axes else size_symbol(axis)
 
 
+def windows_held(kernel: Kernel, slides: Sequence[Slide]) -> tuple[tuple[Any, Any], ...]:
+    """How many windows and taps of each slide a group holds at once."""
+    return tuple((tile_symbol(kernel, s.out), tile_symbol(kernel, s.tap)) for s in slides)
+
+
 def held_values(kernel: Kernel, axes: Collection[str], slides: Sequence[Slide]) -> Any:
     """Values that a group holds of a tensor that is read under `axes`: what windows share once."""
     windows = {a for s in slides for a in (s.out, s.tap)}
     parts = [tile_symbol(kernel, a) for a in axes if a not in windows]
-    parts += [image(s, tile_symbol(kernel, s.out), tile_symbol(kernel, s.tap)) for s in slides]
+    held = zip(slides, windows_held(kernel, slides), strict=True)
+    parts += [image(s, *of) for s, of in held]
     return plain(sympy.prod(parts), kernel.splits)
 
 
-def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
-    """Every reading and writing of a kernel."""
+def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
+    """Every reading and writing of a kernel.
+
+    Args:
+        apart: the taps of windows are loaded one by one, as kernels do, whatever a group holds.
+    """
     out: list[Transfer] = []
     for access in kernel.reads:
         leaf, axes = access.leaf, access.leaf.axes
@@ -196,9 +201,7 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
                 own_axes(leaf) if taken_of(leaf) else (),
                 kernel.splits,
                 slides(leaf),
-                tuple(
-                    (tile_symbol(kernel, s.out), tile_symbol(kernel, s.tap)) for s in slides(leaf)
-                ),
+                () if apart else windows_held(kernel, slides(leaf)),
             )
         )
     for o in kernel.outputs:
@@ -212,14 +215,19 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """H of one kernel: symbolic in axis and group sizes, in values."""
+    """H of one kernel: symbolic in axis and group sizes, in values.
+
+    Attributes:
+        apart: whether the taps of windows are loaded one by one, whatever a group holds.
+    """
 
     kernel: Kernel
+    apart: bool = False
 
     @cached_property
     def parts(self) -> tuple[Transfer, ...]:
         """The transfers that make it up."""
-        return transfers(self.kernel)
+        return transfers(self.kernel, self.apart)
 
     @property
     def per_tensor(self) -> dict[str, Any]:
@@ -233,12 +241,6 @@ class Traffic:
     def total(self) -> Any:
         """Values in total."""
         return sympy.expand(sympy.Add(*(t.total for t in self.parts)))
-
-    @property
-    def loaded(self) -> Any:
-        """Values that the kernel asks for in total: as `total`, but taps of windows are loaded one
-        by one, whatever else a group holds."""
-        return sympy.expand(sympy.Add(*(t.loaded for t in self.parts)))
 
     @property
     def per_group(self) -> Any:

@@ -14,7 +14,7 @@ from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node
 from napkin.errors import Refusal
 from napkin.plan.alike import Alike
-from napkin.plan.frontier import Frontier
+from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Piece, Pieces
 
 LONGEST = 12
@@ -52,9 +52,18 @@ def cut(
     Raises:
         Refusal: some term has no kernel that fits the machine.
     """
-    frontier = Frontier(outputs, sizes)
-    pieces = Pieces(name, outputs, names, frontier, alike)
-    return _Cutting(frontier, pieces).run(at)
+    found: list[Cut] = []
+    refused: list[Refusal] = []
+    for order in orders(outputs):
+        frontier = Frontier(outputs, sizes, order)
+        pieces = Pieces(name, outputs, names, frontier, alike)
+        try:
+            found.append(_Cutting(frontier, pieces).run(at))
+        except Refusal as refusal:
+            refused.append(refusal)
+    if not found:
+        raise refused[0]
+    return min(found, key=lambda c: c.seconds)
 
 
 class _Cutting:

@@ -8,12 +8,12 @@ on to later ones. Where storing less and computing it again moves fewer values, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from napkin.derive.terms import is_count, is_read
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import own_axes
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.diagram.storage import own_type
 
 READ_AGAIN = frozenset({"rename", "spread", "take"})
@@ -32,9 +32,11 @@ class Frontier:
             computed addresses.
     """
 
-    def __init__(self, outputs: Sequence[Output], sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, outputs: Sequence[Output], sizes: Mapping[str, int], order: Sequence[Node] = ()
+    ) -> None:
         self.sizes = sizes
-        self.order = _order(outputs)
+        self.order = list(order or next(orders(outputs)))
         bounds = _bounds(self.order, outputs)
         self.heavy = [n for n in self.order if _is_heavy(n) and n not in bounds]
         self.results = {o.node for o in outputs}
@@ -135,11 +137,27 @@ class Frontier:
         return math.prod(self.sizes[a] for a in (own_axes(n) if is_read(n) else n.axes))
 
 
-def _order(outputs: Sequence[Output]) -> list[Node]:
-    """Dataflow order in which what is read under other names comes as early as it can: it has to
-    be stored, so nothing that could be one kernel should lie around it."""
+def orders(outputs: Sequence[Output]) -> Iterator[list[Node]]:
+    """The dataflow orders that are worth a try, each once.
+
+    What is read under other names comes as early as it can: it has to be stored, so nothing that
+    could be one kernel should lie around it. Beside that order there is one for each axis of the
+    outputs in which reductions that lack the axis come first: a kernel that is fused with one
+    computes it again for each group along the axis, so it may be better stored, and kernels are
+    runs of an order.
+    """
     roots = [o.node for o in outputs]
-    return list(postorder([*(n for n in postorder(roots) if n.op == "rename"), *roots]))
+    renamed = [n for n in postorder(roots) if n.op == "rename"]
+    first = list(postorder([*renamed, *roots]))
+    yield first
+    seen = {tuple(filter(_is_heavy, first))}
+    for axis in dict.fromkeys(a for o in outputs for a in o.axes):
+        early = [n for n in first if _is_heavy(n) and axis not in n.axes and axis not in over(n)]
+        order = list(postorder([*renamed, *early, *roots]))
+        heavy = tuple(filter(_is_heavy, order))
+        if heavy not in seen:
+            seen.add(heavy)
+            yield order
 
 
 def _bounds(order: Sequence[Node], outputs: Sequence[Output]) -> set[Node]:

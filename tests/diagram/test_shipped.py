@@ -185,6 +185,14 @@ def convolution(x: Array, w: Array) -> Array:
     return np.asarray(out)
 
 
+def latent_attention(q: Array, p: Array, c: Array, r: Array, u: Array, w: Array) -> Array:
+    out = np.empty((*q.shape[:-1], w.shape[-1]))
+    for b, h in np.ndindex(*q.shape[:2]):
+        keys = np.concatenate([c[b] @ u[h], r[b]], -1)
+        out[b, h] = attention(np.concatenate([q[b, h], p[b, h]], -1), keys, c[b] @ w[h])
+    return out
+
+
 def latent_attention_absorbed(q: Array, p: Array, c: Array, r: Array) -> Array:
     s = (q @ np.swapaxes(c, -1, -2) + p @ np.swapaxes(r, -1, -2)) / math.sqrt(192)
     return normal(s) @ c
@@ -217,6 +225,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "document_attention": document_attention,
     "grouped_query_attention": grouped_query_attention,
     "l1_attention": l1_attention,
+    "latent_attention": latent_attention,
     "latent_attention_absorbed": latent_attention_absorbed,
     "layernorm": layernorm,
     "layernorm_linear": lambda x, g, b, w: layernorm(x, g, b) @ w,

@@ -124,9 +124,15 @@ def slides_of(takes: Iterable[Node]) -> Iterator[Slide]:
 
 
 def windowed(nodes: Iterable[Node]) -> set[str]:
-    """The axes whose sizes windows say: of windows, and of taps where their number is given."""
+    """The axes whose sizes windows say, in dataflow order of the nodes: of windows, and of taps
+    where their number is given, also under other names."""
+    nodes = list(nodes)
     found = list(slides_of(n for n in nodes if n.op == "take"))
-    return {s.out for s in found} | {s.tap for s in found if s.span.window}
+    out = {s.out for s in found} | {s.tap for s in found if s.span.window}
+    for n in nodes:
+        if n.op == "rename":
+            out |= {new for new, old in zip(n.axes, n.args[0].axes, strict=True) if old in out}
+    return out
 
 
 def settle(
@@ -160,6 +166,12 @@ def settle(
         if length is None:
             continue
         windows = s.count(length, taps)
+        if axis == out and windows != length:
+            raise InputError(
+                f"sizes: {diagram.name} reads {s}, and {s.out} is {s.axis} under another name, but "
+                f"with {s.axis}={length} and {s.tap}={taps} there are {windows} windows; pad by "
+                f"{s.reach(taps)} in all, with stride 1"
+            )
         if windows < 1 and not empty:
             raise InputError(
                 f"sizes: {s.axis}={length} is shorter than a window of {diagram.name}, which "

@@ -151,3 +151,59 @@ def test_what_is_no_window(given_: dict[str, Any], what: str) -> None:
         nk.diagram("i c -> c p w")(
             lambda X: nk.slide(X, **{"over": "i", "into": "p w", "window": 3} | given_)
         )
+
+
+def test_windows_under_the_name_of_the_axis() -> None:
+    """A residual connection: what is added lies at the windows."""
+
+    @nk.diagram("i c, w c o -> p o", sizes={"i": 100, "w": 3, "c": 20, "o": 20})
+    def residual(X, W):
+        Y = nk.contract(nk.slide(X, over="i", into="p w", padding=1), W, over="w c")
+        return nk.maximum(Y, 0.0) + nk.rename(X, i="p", c="o")
+
+    X, W = numbers(0, 11, 4), numbers(1, 3, 4, 4)
+    padded = np.pad(X, ((1, 1), (0, 0)))
+    wanted = np.maximum(sum(padded[w : w + 11] @ W[w] for w in range(3)), 0) + X
+    np.testing.assert_allclose(residual.evaluate(X, W), wanted)
+    nk.derive(residual).check(sizes={"i": 37}, resources=False).raise_if_wrong()
+    with pytest.raises(
+        nk.InputError, match=r"p is i under another name.* there are 98 windows; pad"
+    ):
+        residual.check_sizes({"w": 5})
+
+
+def test_windows_of_a_computed_array_under_other_names() -> None:
+    @nk.diagram("i c, c o, v o r -> s r", sizes={"i": 100, "c": 20, "o": 20, "v": 3, "r": 20})
+    def convolved(X, W, V):
+        Y = nk.maximum(nk.contract(X, W, over="c"), 0.0)
+        return nk.contract(nk.rename(nk.slide(Y, over="i", into="p v"), p="s"), V, over="v o")
+
+    X, W, V = numbers(0, 9, 4), numbers(1, 4, 5), numbers(2, 3, 5, 6)
+    Y = np.maximum(X @ W, 0)
+    wanted = sum(Y[v : v + 7] @ V[v] for v in range(3))
+    np.testing.assert_allclose(convolved.evaluate(X, W, V), wanted)
+    plan = nk.derive(convolved)
+    assert list(plan.materialised) == ["Y"]
+
+    @nk.diagram("i c, c o -> o i")
+    def back(X, W):
+        Y = nk.contract(X, W, over="c")
+        read = nk.slide(Y, over="i", into="p v", window=3, padding=1)
+        return nk.reduce(nk.rename(read, p="i"), "sum", over="v")
+
+    with pytest.raises(nk.InputError, match="rename to i: the array is read along i of one that"):
+        back.evaluate(X, W)
+    plan.check(sizes={"i": 37}, resources=False).raise_if_wrong()
+
+
+def test_a_dilated_key_set_over_windows_stays_whole() -> None:
+    """Queries whose values are read in windows are not split by residue."""
+
+    @nk.diagram("i d, x d, x d -> q d", sizes={"i": 130, "x": 128, "d": 16})
+    def attention(Q, K, V):
+        means = nk.reduce(nk.slide(Q, over="i", into="q w", window=3), "mean", over="w")
+        S = nk.contract(means, K, over="d")
+        keys = nk.dilated(4, 3, queries="q", keys="x")
+        return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+    nk.derive(attention).check(sizes={"i": 66, "x": 64}, resources=False).raise_if_wrong()

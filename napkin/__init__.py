@@ -44,6 +44,7 @@ from napkin.diagram.language import (
     sigmoid,
     silu,
     size,
+    slide,
     sqrt,
     take,
     tanh,
@@ -55,6 +56,7 @@ from napkin.errors import InputError, NapkinError, Refusal
 
 if TYPE_CHECKING:
     from napkin.cost.machines import Machine, machine
+    from napkin.cost.routing import Routing
     from napkin.cost.simulate import simulate
     from napkin.plan.compare import comparison
     from napkin.plan.derive import derive
@@ -68,17 +70,18 @@ _LAZY = {
     "Plan": "napkin.plan.plan",
     "machine": "napkin.cost.machines",
     "Machine": "napkin.cost.machines",
+    "Routing": "napkin.cost.routing",
     "simulate": "napkin.cost.simulate",
 }
 """Names whose rooms import sympy and the like: loaded when they are first used."""
 
 __all__ = [
-    "Array", "Diagram", "InputError", "KeySet", "Machine", "NapkinError", "Plan", "Refusal", "abs",
-    "bigbird", "blocked", "cast", "causal", "comparison", "compress", "contract", "cumsum",
-    "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed", "gelu", "global_tokens",
-    "index", "log", "machine", "maximum", "minimum", "neighborhood", "reduce", "rename", "rsqrt",
-    "sigmoid", "silu", "simulate", "sinks", "size", "sliding", "softmax", "sort", "spread", "sqrt",
-    "strided", "take", "tanh", "where",
+    "Array", "Diagram", "InputError", "KeySet", "Machine", "NapkinError", "Plan", "Refusal",
+    "Routing", "abs", "bigbird", "blocked", "cast", "causal", "comparison", "compress",
+    "contract", "cumsum", "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed",
+    "gelu", "global_tokens", "index", "log", "machine", "maximum", "minimum", "neighborhood",
+    "reduce", "rename", "rsqrt", "sigmoid", "silu", "simulate", "sinks", "size", "slide",
+    "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh", "where",
 ]  # fmt: skip
 
 

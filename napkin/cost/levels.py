@@ -12,6 +12,7 @@ from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import LEAVES, Node, factors, inside_sums, over, postorder
+from napkin.diagram.taking import slides
 
 Axes = tuple[str, ...]
 
@@ -30,6 +31,7 @@ class Held:
         products: rows, columns and reduced axes of every matrix product.
         addressed: the tiles that are read at an address for each value (registers).
         rounded: operands that are computed, rounded for their product (registers).
+        windowed: whether operands are read in windows, which no tensor descriptor serves.
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -39,6 +41,7 @@ class Held:
     products: tuple[tuple[Axes, Axes, Axes], ...]
     addressed: tuple[Axes, ...] = ()
     rounded: tuple[Axes, ...] = ()
+    windowed: bool = False
 
 
 ADDRESS_BYTES = 8
@@ -65,10 +68,11 @@ def held(kernel: Kernel) -> Held:
         inside = [p for p in parts if set(over(n)) & set(p.axes)]
         operands.update((p, None) for p in inside if is_operand(p))
         rounded.update((p.axes, None) for p in inside if not is_operand(p))
-    ahead = [p for p in operands if kernel.stream.carried(p.axes) and not p.args]
+    straight = {p for p in operands if not p.args or slides(p)}
+    ahead = [p for p in operands if kernel.stream.carried(p.axes) and p in straight]
     streamed = tuple((tensor_of(p), p.axes) for p in ahead)
     fixed = tuple((tensor_of(p), p.axes) for p in operands if p not in ahead)
-    addressed = [n.axes for n in postorder(kernel.terms) if is_read(n) and n.args]
+    addressed = [n.axes for n in postorder(kernel.terms) if is_read(n) and n.args and not slides(n)]
     computed = [
         n.axes
         for n in postorder(kernel.terms)
@@ -84,6 +88,7 @@ def held(kernel: Kernel) -> Held:
         tuple(products),
         tuple(dict.fromkeys(addressed)),
         tuple(rounded),
+        any(slides(p) for p in operands),
     )
 
 

@@ -14,10 +14,11 @@ import sympy
 
 from napkin.cost.levels import held
 from napkin.cost.places import plain
-from napkin.cost.traffic import tile_symbol
+from napkin.cost.traffic import held_values, tile_symbol
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
+from napkin.diagram.taking import slides
 
 
 def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
@@ -29,12 +30,23 @@ Weights = Mapping[str, Any]
 """What a value of each tensor counts; under "" what one of an array inside a kernel does."""
 
 
-def memory(kernel: Kernel, weights: Weights | None = None) -> Any:
-    """M as a function of group, stream and whole sizes: in values, or weighted."""
+def _held(kernel: Kernel, n: Node, apart: bool) -> Any:
+    """Values of one tile of an array; windows of a tensor lie in memory as what they read of it."""
+    if apart or not is_read(n):
+        return tile(kernel, n.axes)
+    return held_values(kernel, n.axes, slides(n))
+
+
+def memory(kernel: Kernel, weights: Weights | None = None, apart: bool = False) -> Any:
+    """M as a function of group, stream and whole sizes: in values, or weighted.
+
+    Args:
+        apart: the taps of windows are held one by one, each with all that it reads.
+    """
     if not kernel.stream.axes:
-        return columns(kernel, weights)
+        return columns(kernel, weights, apart)
     # One tensor read under two names is held twice: its tiles differ.
-    reads = [_of(a.tensor, weights) * tile(kernel, a.leaf.axes) for a in kernel.reads]
+    reads = [_of(a.tensor, weights) * _held(kernel, a.leaf, apart) for a in kernel.reads]
     writes = [_of(o.name, weights) * tile(kernel, tile_axes(o)) for o in kernel.outputs]
     return sympy.expand(sympy.Add(*reads, *writes))
 
@@ -62,12 +74,13 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def columns(kernel: Kernel, weights: Weights | None = None) -> Any:
+def columns(kernel: Kernel, weights: Weights | None = None, apart: bool = False) -> Any:
     """The column rule: the largest sum of tiles that are alive together, operator by operator."""
     names = {o.node.args[0] if o.node.op == "scatter" else o.node: o.name for o in kernel.outputs}
 
     def held(n: Node) -> Any:
-        return _of(tensor_of(n) if is_read(n) else names.get(n, ""), weights) * tile(kernel, n.axes)
+        tensor = tensor_of(n) if is_read(n) else names.get(n, "")
+        return _of(tensor, weights) * _held(kernel, n, apart)
 
     sums = [sympy.Add(*map(held, column)) for column in alive(kernel)]
     kept = [s for s in dict.fromkeys(sympy.expand(s) for s in sums) if s != 0]

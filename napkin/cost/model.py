@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,28 +11,53 @@ import sympy
 
 from napkin.cost.bound import Optimum, Term, optimum
 from napkin.cost.memory import Weights, memory, per_level
-from napkin.cost.problem import Problem
+from napkin.cost.problem import Problem, without_corners
 from napkin.cost.traffic import Traffic
 from napkin.cost.work import flops
-from napkin.derive.kernel import Kernel
+from napkin.derive.kernel import Kernel, label
 from napkin.diagram.symbols import size_symbol
+from napkin.diagram.taking import slides
 
 
 @dataclass(frozen=True, eq=False)
 class Cost:
-    """Symbolic costs of a kernel, in values and operations."""
+    """Symbolic costs of a kernel, in values and operations.
+
+    Attributes:
+        apart: whether the taps of windows are loaded and held one by one, as written kernels do;
+            without, what windows share that a group holds is loaded and held once.
+    """
 
     kernel: Kernel
+    apart: bool = False
 
     @cached_property
     def H(self) -> Traffic:
         """Values transferred: `.total`, `.per_tensor`, `.per_group`, `.per_step`."""
-        return Traffic(self.kernel)
+        return Traffic(self.kernel, self.apart)
 
     @cached_property
     def M(self) -> Any:
         """Values that one group holds."""
-        return memory(self.kernel)
+        return memory(self.kernel, apart=self.apart)
+
+    @cached_property
+    def sharing(self) -> Cost | None:
+        """The cost of the same kernel with the taps of windows held together, so that what windows
+        share crosses once; None where nothing is read in windows."""
+        kernel = self.kernel
+        taps = {s.tap for a in kernel.reads for s in slides(a.leaf)}
+        if not taps:
+            return None
+        held = label(
+            kernel.name,
+            kernel.outputs,
+            kernel.names,
+            streamed=" ".join(a for a in kernel.stream.axes if a not in taps),
+            passes=max(len(kernel.stream.passes), 1),
+            group=kernel.group,
+        )
+        return Cost(held)
 
     @cached_property
     def levels(self) -> dict[str, Any]:
@@ -60,14 +85,16 @@ class Cost:
             weights: what a value of each tensor counts in H and in M, such as its bytes: a number
                 or a positive symbol. By default 1.
         """
-        problem = Problem.of(self.kernel, weights)
+        problem = Problem.of(self.kernel, weights, self.apart)
         numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}
         if numbers is not None and chunk is not None:
             numbers |= {s: chunk for s in problem.streams}
 
+        above = without_corners(problem.H, (*problem.groups, *problem.streams))
+
         def solve(used: Any) -> Optimum:
-            return optimum(
-                problem.H,
+            found = optimum(
+                above,
                 used,
                 problem.groups,
                 streams=problem.streams,
@@ -75,6 +102,7 @@ class Cost:
                 sizes=numbers,
                 memory=memory,
             )
+            return found if above == problem.H else replace(found, exact=False)
 
         columns = problem.columns
         if len(columns) == 1:

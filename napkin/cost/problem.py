@@ -34,19 +34,19 @@ class Problem:
     streams: dict[Any, Any]
 
     @classmethod
-    def of(cls, kernel: Kernel, weights: Weights | None = None) -> Problem:
-        """The problem of a labelled kernel, in values or weighted."""
+    def of(cls, kernel: Kernel, weights: Weights | None = None, apart: bool = False) -> Problem:
+        """The problem of a labelled kernel, in values or weighted; `apart` as in `Cost`."""
         splits = kernel.splits
         grouped = [a for a in kernel.group if a not in kernel.alone]
         groups = {group_symbol(a): plain(size_symbol(a), splits) for a in grouped}
         streams = {stream_symbol(a): plain(size_symbol(a), splits) for a in kernel.stream.axes}
 
         def moved(direction: str) -> Any:
-            parts = [t for t in transfers(kernel) if t.direction == direction]
+            parts = [t for t in transfers(kernel, apart) if t.direction == direction]
             sums = [t.total * (1 if weights is None else weights[t.tensor]) for t in parts]
             return falling(over_strides(sympy.expand(sympy.Add(*sums))), tuple(groups))
 
-        held = memory(kernel, weights)
+        held = memory(kernel, weights, apart)
         columns = held.args if isinstance(held, sympy.Max) else (held,)
         return cls(moved("read"), moved("write"), tuple(columns), groups, streams)
 
@@ -70,3 +70,14 @@ def falling(expression: Any, tiles: Sequence[Any]) -> Any:
         powers = term.as_powers_dict()
         terms.append(term.subs({v: 1 for v in tiles if powers.get(v, 0) > 0}))
     return sympy.Add(*terms)
+
+
+def without_corners(expression: Any, tiles: Sequence[Any]) -> Any:
+    """H without what it takes away as a tile falls: where windows and their taps are both cut,
+    that is what the halos of both share, and H is a little less than this."""
+    by: dict[Any, Any] = {}
+    for term in sympy.Add.make_args(sympy.expand(expression)):
+        scale, shape = term.as_independent(*tiles)
+        by[shape] = by.get(shape, 0) + scale
+    kept = (c * shape for shape, c in by.items() if shape == 1 or not c.is_negative)
+    return sympy.expand(sympy.Add(*kept))

@@ -9,7 +9,7 @@ group that has it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -19,6 +19,7 @@ import sympy
 from napkin.cost.interior import read_sum, seen_sum
 from napkin.cost.places import plain, positions
 from napkin.cost.visited import Bind, members, read
+from napkin.cost.windows import image, inside
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.derive.residues import Split
 from napkin.derive.visits import Visits
@@ -27,7 +28,8 @@ from napkin.diagram.keys.slots import full, guard, read_slots
 from napkin.diagram.keys.terms import boxes_of, query_axes
 from napkin.diagram.node import Node
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
-from napkin.diagram.taking import taken_of
+from napkin.diagram.taking import slides, taken_of
+from napkin.diagram.windows import Slide
 
 Direction = Literal["read", "write"]
 
@@ -55,6 +57,9 @@ class Transfer:
         own: the tensor's own axes, where it is read at computed positions.
         splits: the axes that are split by residue.
         part: the grouped axis of parts of the streamed axis, if there is one.
+        slides: the axes of the tensor that are read in windows.
+        held: for each of these, how many windows and taps a group holds at once; nothing where
+            every tap is loaded by itself.
     """
 
     tensor: str
@@ -69,6 +74,8 @@ class Transfer:
     own: tuple[str, ...] = ()
     splits: tuple[Split, ...] = ()
     part: str = ""
+    slides: tuple[Slide, ...] = ()
+    held: tuple[tuple[Any, Any], ...] = ()
 
     @property
     def size(self) -> Any:
@@ -78,8 +85,12 @@ class Transfer:
 
     @property
     def total(self) -> Any:
-        """Values in total, over all groups, as a function of the group sizes."""
-        return plain(self._total, self.splits, self.part)
+        """Values in total, over all groups, as a function of the group sizes; of windows, those
+        that a group holds at once count what they share once."""
+        shared = [
+            image(s, g, k) / (g * k) for s, (g, k) in zip(self.slides, self.held, strict=False)
+        ]
+        return plain(self._total * sympy.prod(shared), self.splits, self.part)
 
     @property
     def _total(self) -> Any:
@@ -113,6 +124,8 @@ class Transfer:
 
     def per_step(self, kernel: Kernel) -> Any:
         """Values per chunk of one group if it is streamed, else per group."""
+        if self.held:
+            return held_values(kernel, self.axes, self.slides)
         size = sympy.prod([tile_symbol(kernel, a) for a in self.tile or self.axes])
         return plain(size, self.splits, self.part)
 
@@ -123,7 +136,7 @@ class Transfer:
         bind: Bind | None = None,
         boxed: bool = False,
     ) -> int:
-        """Values in total, exact for any sizes.
+        """Values that a kernel asks for in total, exact for any sizes.
 
         Args:
             bind: the inputs that key sets read.
@@ -132,7 +145,9 @@ class Transfer:
         if self.kernel is not None:
             return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed)
         groups = math.prod(-(-sizes[a] // tiles[a]) for a in self.repeated)
-        size = positions(self.axes, sizes, self.splits)
+        windows = {a for s in self.slides for a in (s.out, s.tap)}
+        size = positions([a for a in self.axes if a not in windows], sizes, self.splits)
+        size *= inside(self.slides, sizes)
         if self.leaf is not None:
             slots = read_slots(self.leaf).slots
             size = members(self.leaf.args[0], [a for a in self.axes if a not in slots], sizes)
@@ -140,14 +155,35 @@ class Transfer:
 
 
 def tile_symbol(kernel: Kernel, axis: str) -> Any:
-    """What one group (or chunk) holds of an axis: g_a, s_a, or the whole size."""
+    """What one group (or chunk) holds of an axis: g_a, s_a, or the whole size; of the taps of
+    windows that are streamed, one."""
+    if axis in kernel.taps:
+        return sympy.Integer(1)
     if axis in kernel.group:
         return group_symbol(axis)
     return stream_symbol(axis) if axis in kernel.stream.axes else size_symbol(axis)
 
 
-def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
-    """Every reading and writing of a kernel."""
+def windows_held(kernel: Kernel, slides: Sequence[Slide]) -> tuple[tuple[Any, Any], ...]:
+    """How many windows and taps of each slide a group holds at once."""
+    return tuple((tile_symbol(kernel, s.out), tile_symbol(kernel, s.tap)) for s in slides)
+
+
+def held_values(kernel: Kernel, axes: Collection[str], slides: Sequence[Slide]) -> Any:
+    """Values that a group holds of a tensor that is read under `axes`: what windows share once."""
+    windows = {a for s in slides for a in (s.out, s.tap)}
+    parts = [tile_symbol(kernel, a) for a in axes if a not in windows]
+    held = zip(slides, windows_held(kernel, slides), strict=True)
+    parts += [image(s, *of) for s, of in held]
+    return plain(sympy.prod(parts), kernel.splits)
+
+
+def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
+    """Every reading and writing of a kernel.
+
+    Args:
+        apart: the taps of windows are loaded one by one, as kernels do, whatever a group holds.
+    """
     out: list[Transfer] = []
     for access in kernel.reads:
         leaf, axes = access.leaf, access.leaf.axes
@@ -168,6 +204,8 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
                 own_axes(leaf) if taken_of(leaf) else (),
                 kernel.splits,
                 kernel.part,
+                slides(leaf),
+                () if apart else windows_held(kernel, slides(leaf)),
             )
         )
     for o in kernel.outputs:
@@ -191,14 +229,19 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """H of one kernel: symbolic in axis and group sizes, in values."""
+    """H of one kernel: symbolic in axis and group sizes, in values.
+
+    Attributes:
+        apart: whether the taps of windows are loaded one by one, whatever a group holds.
+    """
 
     kernel: Kernel
+    apart: bool = False
 
     @cached_property
     def parts(self) -> tuple[Transfer, ...]:
         """The transfers that make it up."""
-        return transfers(self.kernel)
+        return transfers(self.kernel, self.apart)
 
     @property
     def per_tensor(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from napkin.diagram.node import (
     substitute,
     union_axes,
 )
-from napkin.diagram.taking import taken_of
+from napkin.diagram.taking import slides, taken_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +68,11 @@ def apart(
     """The terms of `outputs` with the axes of each dilated key set split by residue: all that can
     be, or the key axes `axes`."""
     order = list(postorder(o.node for o in outputs))
+    slid = {a for n in order if n.op == "input" for s in slides(n) for a in (s.out, s.tap)}
     for keys in (n for n in order if n.op == "keys"):
         pairs = _pairs(keys, {a for n in order for a in n.axes})
+        # Windows stay sums of two positions.
+        pairs = [p for p in pairs if not {s.axis for s in p} & slid]
         pairs = [p for p in pairs if axes is None or p[1].axis in axes]
         pairs = [p for p in pairs if _only_together(keys, outputs, p)]
         splitting = _Splitting(keys, pairs)

@@ -19,6 +19,7 @@ from napkin.diagram.diagram import Output
 from napkin.diagram.keys.slots import filling, scattered, slots_of
 from napkin.diagram.node import MOVES, Node, over, postorder, rewrite
 from napkin.diagram.storage import unstored
+from napkin.diagram.taking import slides
 from napkin.errors import Refusal
 
 
@@ -75,6 +76,13 @@ class Kernel:
     def residues(self) -> frozenset[str]:
         """The axes of residues: grouped one by one."""
         return frozenset(s.residue for s in self.splits)
+
+    @cached_property
+    def taps(self) -> frozenset[str]:
+        """The axes of taps that are streamed: one by one, since a tile in registers cannot be read
+        at a shift."""
+        found = {s.tap for a in self.reads for s in slides(a.leaf)}
+        return frozenset(found & set(self.stream.axes))
 
     @cached_property
     def ragged(self) -> Mapping[str, Split]:
@@ -180,7 +188,7 @@ def weaved(outputs: Sequence[Output]) -> tuple[str, ...]:
     order = list(postorder(o.node for o in outputs))
     mixed = {a for n in order for a in over(n)}
     for n in order:
-        if n.op == "rename" or n.op in MOVES:
+        if n.op in {"rename", "take"} or n.op in MOVES:
             mixed |= set(n.args[0].axes) ^ set(n.axes)
     shared = [a for a in outputs[0].axes if all(a in o.axes for o in outputs)]
     return tuple(a for a in shared if a not in mixed)
@@ -257,7 +265,7 @@ def label(
 
 
 def refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed: str) -> None:
-    """Check that compressed arrays are only stored, and only stored arrays are spread.
+    """Check that compressed arrays are only stored, and only stored arrays are spread or taken of.
 
     Raises:
         Refusal: one would have to be moved between keys and slots inside the kernel.
@@ -273,8 +281,8 @@ def refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed:
             raise Refusal(what, outputs[0].name, reason, f"stream {keys}")
     for n in postorder(o.node for o in outputs):
         place = names.get(n) or n.op
-        if n.op == "spread":
-            reason = "what is spread is computed in this kernel, and is read at computed addresses"
+        if n.op in {"spread", "take"}:
+            reason = "what it reads is computed in this kernel, and is read at computed addresses"
             raise Refusal(what, place, reason, instead)
         if any(a.op == "compress" for a in n.args):
             reason = "it reads a compressed array of this kernel, which exists only in memory"

@@ -43,27 +43,32 @@ def refactorings(outputs: Sequence[Output], names: Mapping[Node, str]) -> Iterat
     for n in postorder(o.node for o in outputs):
         if n.op != "sum" or n.args[0].op != "mul":
             continue
-        turned = _turned(n, taken)
-        if turned is None:
+        inner = _inner(n)
+        turned = _turned(n, inner, taken) if inner else None
+        if inner is None or turned is None:
             continue
         found += 1
         if found > MOST:
             return
         new, same_size = turned
         done = substitute([o.node for o in outputs], {n: new})
-        kept = {done[m]: t for m, t in names.items() if m in done}
-        place = names.get(n, "sum")
-        law = f"{text(n, {}, top=True)} = {text(new, {}, top=True)}"
-        yield Refactored(
-            tuple(replace(o, node=done[o.node]) for o in outputs), kept, place, law, same_size
-        )
+        results = tuple(replace(o, node=done[o.node]) for o in outputs)
+        known = {done.get(m, m): t for m, t in names.items()}
+        kept = {m: known[m] for m in postorder(o.node for o in results) if m in known}
+        others = {m: t for m, t in names.items() if m not in {n, inner}}
+        law = f"{text(n, others)} = {text(new, others)}"
+        yield Refactored(results, kept, names.get(n, "sum"), law, same_size)
 
 
-def _turned(n: Node, taken: set[str]) -> tuple[Node, dict[str, str]] | None:
+def _inner(n: Node) -> Node | None:
+    """The contraction inside a contraction, over other axes."""
     parts, gone = factors(n.args[0]), over(n)
     inner = next((p for p in parts if p.op == "sum" and set(gone) & set(p.axes)), None)
-    if inner is None or inner.args[0].op != "mul":
-        return None
+    return inner if inner is not None and inner.args[0].op == "mul" else None
+
+
+def _turned(n: Node, inner: Node, taken: set[str]) -> tuple[Node, dict[str, str]] | None:
+    parts, gone = factors(n.args[0]), over(n)
     outer = [p for p in parts if p is not inner]
     if not any(set(gone) & set(p.axes) for p in outer):
         return None

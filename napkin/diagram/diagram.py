@@ -19,6 +19,7 @@ from napkin.diagram.language import Array, lifted
 from napkin.diagram.listing import listing
 from napkin.diagram.node import MOVES, Node, node, postorder, rewrite
 from napkin.diagram.signature import Shape, Signature, axis_names
+from napkin.diagram.windows import Slide, slides_of
 from napkin.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -89,6 +90,11 @@ class Diagram:
     def takes(self) -> tuple[Node, ...]:
         """The readings at computed positions."""
         return tuple(n for n in postorder(self.roots) if n.op == "take")
+
+    @property
+    def slides(self) -> tuple[Slide, ...]:
+        """The windows that arrays are read in, each once."""
+        return tuple(dict.fromkeys(slides_of(self.takes)))
 
     @property
     def slots(self) -> dict[str, tuple[int, str]]:

@@ -15,7 +15,8 @@ from napkin.diagram.keys.terms import from_arguments, spec_of
 from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, over, postorder, rewrite
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import beside_memory, own_type
-from napkin.diagram.taking import take, taken_axes
+from napkin.diagram.taking import TABLES, behind, spans_of, take, taken_axes
+from napkin.errors import InputError
 
 
 def count(axes: tuple[str, ...]) -> Node:
@@ -73,6 +74,8 @@ def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
             return rule(parts_of(old, args), part_of(old))
         if old.op == "rename":
             return sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+        if old.op == "take":
+            return behind(args[0], args[1:], old)
         if old.op == "spread":
             return dispersed(args[0], args[1], slots_of(old))
         return beside_memory(old, args)
@@ -145,10 +148,19 @@ def _stored(x: Node) -> bool:
 
 
 def _sunk_take(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
-    """A take under other axis names; the axes that it takes get names that no result has."""
+    """A take under other axis names; where these have an axis that it takes, or the table is an
+    input, that gets a name that no result has."""
     table, *positions = x.args
-    taken = {a: f"?{i}" for i, a in enumerate(taken_axes(x))}
-    kept = tuple((a, b) for a, b in names if a in table.axes and a not in taken)
-    hidden = tuple((a, taken[a]) for a in table.axes if a in taken)
-    renamed_table = sunk(table, (*kept, *hidden)) if table.op == "input" else table
-    return take(renamed_table, [sunk(p, names) for p in positions], tuple(taken.values()))
+    new, stored = {b for _, b in names}, table.op not in TABLES
+    taken = {a: a if stored and a not in new else f"?{i}" for i, a in enumerate(taken_axes(x))}
+    if stored and any(a != b for a, b in taken.items()):
+        axis = next(a for a, b in taken.items() if a != b)
+        raise InputError(
+            f"rename to {axis}: the array is read along {axis} of one that is computed; choose "
+            "another name"
+        )
+    pairs = [(a, b) for a, b in names if a in table.axes and a not in taken]
+    pairs += [(a, b) for a, b in taken.items() if a != b]
+    renamed_table = table if table.op == "listed" or not pairs else sunk(table, tuple(pairs))
+    at = [sunk(p, names) for p in positions]
+    return take(renamed_table, at, tuple(taken.values()), spans_of(x))

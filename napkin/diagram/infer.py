@@ -19,7 +19,7 @@ from napkin.diagram.node import (
     union_axes,
 )
 from napkin.diagram.operators import POINTWISE
-from napkin.diagram.taking import take, taken_axes
+from napkin.diagram.taking import spans_of, take, taken_axes
 from napkin.errors import InputError, did_you_mean
 
 _WIDTH: dict[Kind, int] = {"bool": 0, "int": 1, "real": 2}
@@ -142,7 +142,7 @@ def rebuilt(old: Node, args: tuple[Node, ...]) -> Node:
         assert isinstance(names, tuple)
         return renamed(args[0], names)
     if old.op == "take":
-        return take(args[0], args[1:], taken_axes(old))
+        return take(args[0], args[1:], taken_axes(old), spans_of(old))
     if old.op in MOVES:
         from napkin.diagram.keys import slots
 

@@ -192,13 +192,14 @@ def take(table: Array, /, **positions: Operand) -> Array:
 
     A relative position bias is `take(B, p=nk.index("x") - nk.index("q") + n)`. The result has the
     other axes of the table and those of the positions; an axis of both is one axis. Positions are
-    clamped into the axis, as numpy's take with mode="clip".
+    clamped into the axis, as numpy's take with mode="clip". A table that is computed is stored by
+    one kernel and read by another.
 
     Raises:
-        InputError: the table is no input, lacks an axis, or a position is no whole number.
+        InputError: the table lacks an axis, or a position is no whole number.
     """
     if not isinstance(table, Array):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"take reads an input of the diagram, not {table!r}")
+        raise InputError(f"take reads an array of the diagram, not {table!r}")
     n = table.node
     if not positions:
         raise InputError(f"take names no axis; write axis=position for one of: {' '.join(n.axes)}")
@@ -209,6 +210,54 @@ def take(table: Array, /, **positions: Operand) -> Array:
                 + did_you_mean(axis, n.axes)
             )
     return Array(taking.take(n, [lifted(p) for p in positions.values()], tuple(positions)))
+
+
+def slide(
+    x: Array,
+    *,
+    over: str,
+    into: str,
+    stride: int = 1,
+    dilation: int = 1,
+    padding: int | tuple[int, int] = 0,
+    window: int | None = None,
+) -> Array:
+    """`x` with axis `over` read in windows: a convolution is a contraction of such a reading.
+
+    `into="p w"` names the axis of the windows and that of the taps in each, and the result at p and
+    w is `x` at stride * p + dilation * w - padding. The size of p is the number of windows that
+    fit: (i + padding on both sides - dilation * (w - 1) - 1) // stride + 1. In the padding lie
+    zeros. An array slides along several axes by one call for each. One that is computed is stored
+    by one kernel and read by another.
+
+    Args:
+        padding: zeros on both sides, or before and after.
+        window: the taps of a window, where no input has that axis.
+
+    Raises:
+        InputError: `x` lacks the axis or has one of the new ones; or a number is not whole, or out
+            of range.
+    """
+    from napkin.diagram.keys.arithmetic import plus, times, whole
+    from napkin.diagram.windows import Span, check_window
+
+    if not isinstance(x, Array):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"slide reads an array of the diagram, not {x!r}")
+    if over not in x.axes:
+        raise InputError(
+            f"slide over={over!r}: the array has axes '{' '.join(x.axes)}'; "
+            + did_you_mean(over, x.axes)
+        )
+    p, w = check_window(axis_names(into, f"slide into={into!r}"), x.axes)
+    each = padding if isinstance(padding, tuple) else (padding, padding)
+    if len(each) != 2:
+        raise InputError(f"slide padding={padding!r}: write one number, or before and after")
+    before, after = (whole(n, "slide padding") for n in each)
+    steps = whole(stride, "slide stride", 1), whole(dilation, "slide dilation", 1)
+    taps = 0 if window is None else whole(window, "slide window", 1)
+    first, tap = (times(index(a).node, n) for a, n in zip((p, w), steps, strict=True))
+    at = plus(pointwise("add", (first, tap)), -before)
+    return Array(taking.slid(x.node, over, at, Span(after, taps)))
 
 
 def exp(x: Operand) -> Array:

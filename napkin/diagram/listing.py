@@ -10,7 +10,7 @@ from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import COMPOSITES, LEAVES, MOVES, Node, over, postorder
 from napkin.diagram.operators import POINTWISE
-from napkin.diagram.taking import take_text, taken_axes
+from napkin.diagram.taking import take_text
 
 LONGEST = 2000
 """Characters that an expression may have within another."""
@@ -88,7 +88,7 @@ def _expression(n: Node, inner: list[str], names: Mapping[Node, str]) -> str:
     if n.op == "keys":
         return spec_of(n).text
     if n.op == "take":
-        return take_text(inner, taken_axes(n))
+        return take_text(inner, n)
     if n.op in MOVES:
         s = slots_of(n)
         ends = (s.keys, s.slots) if n.op == "compress" else (s.slots, s.keys)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sized
 from typing import TYPE_CHECKING
 
 from napkin.diagram.keys.keyset import check_sizes as check_keys
-from napkin.diagram.taking import taken_axes
+from napkin.diagram.taking import spans_of, taken_axes
+from napkin.diagram.windows import settle
 from napkin.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def check_sizes(
             raise InputError(
                 f"sizes: {axis}={value}, but {axis} is the slots of {text}, which has {count}"
             )
+    settle(diagram, out, diagram.sizes, empty=empty)
     for axis, value in diagram.sizes.items():
         out.setdefault(same.get(axis, axis), value)
     missing = [a for a in diagram.axes if same.get(a, a) not in out]
@@ -66,8 +68,8 @@ def check_sizes(
     for n in diagram.key_sets:
         check_keys(n, found)
     for n in diagram.takes:
-        for axis in taken_axes(n):
-            if found.get(axis) == 0:
+        for axis, span in zip(taken_axes(n), spans_of(n), strict=True):
+            if span is None and found.get(axis) == 0:
                 raise InputError(
                     f"sizes: {axis}=0, but {diagram.name} reads along {axis} at computed "
                     "positions; it must be at least 1"

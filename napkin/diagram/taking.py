@@ -2,7 +2,9 @@
 
 `take` is an operator whose first argument is the table and whose others are the positions. In a
 kernel it is a reading as any other, at addresses of its own: a leaf whose arguments are the
-positions. Positions are clamped into the axis, as numpy's take with mode="clip".
+positions, or where the table is computed, of what an earlier kernel stored. Positions are clamped
+into the axis, as numpy's take with mode="clip"; those of a window (`napkin.diagram.windows`) lie
+within it by the sizes, or hold 0 where it is padded.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from napkin.diagram.node import Node, node, union_axes
+from napkin.diagram.node import Node, in_kind, node, number, over, postorder, union_axes
+from napkin.diagram.operators import POINTWISE
+from napkin.diagram.windows import Slide, Span, slide_of, within
 from napkin.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
+Spans: TypeAlias = "tuple[Span | None, ...]"
 
 TABLES = frozenset({"input", "listed"})
 """Leaves that a take reads: inputs, and numbers that are written out."""
@@ -30,32 +35,29 @@ class Taken:
     Attributes:
         under: for each axis of the tensor, the axis that it is read under, or which argument of
             the reading says where along it.
+        spans: for each of these arguments, how far it reaches if it is a window.
     """
 
     under: tuple[str | int, ...]
+    spans: Spans
 
     def renamed(self, table: Mapping[str, str]) -> Taken:
         """The same under other axis names."""
-        return Taken(tuple(table.get(u, u) if isinstance(u, str) else u for u in self.under))
+        under = tuple(table.get(u, u) if isinstance(u, str) else u for u in self.under)
+        return Taken(under, self.spans)
 
 
 # --- in diagrams --------------------------------------------------------------------------------
 
 
-def take(table: Node, positions: Sequence[Node], axes: tuple[str, ...]) -> Node:
-    """`table` at `positions` along `axes`.
+def take(
+    table: Node, positions: Sequence[Node], axes: tuple[str, ...], spans: Spans | None = None
+) -> Node:
+    """`table` at `positions` along `axes`; `spans` says which of them are windows.
 
     Raises:
-        InputError: the table is computed, or a position is no whole number.
+        InputError: a position is no whole number.
     """
-    source = table
-    while source.op == "rename":
-        source = source.args[0]
-    if source.op not in TABLES:
-        raise InputError(
-            f"take along {' '.join(axes)}: the array is computed (by {source.op}), and only what "
-            "lies in memory is read at computed positions; make it an input of the diagram"
-        )
     for axis, at in zip(axes, positions, strict=True):
         if at.kind != "int":
             raise InputError(
@@ -64,7 +66,8 @@ def take(table: Node, positions: Sequence[Node], axes: tuple[str, ...]) -> Node:
             )
     rest = tuple(a for a in table.axes if a not in axes)
     every = dict.fromkeys((*rest, *union_axes(positions)))
-    return node("take", (table, *positions), (axes,), every, table.kind)
+    spans = (None,) * len(axes) if spans is None else spans
+    return node("take", (table, *positions), (axes, spans), every, table.kind)
 
 
 def taken_axes(n: Node) -> tuple[str, ...]:
@@ -72,27 +75,95 @@ def taken_axes(n: Node) -> tuple[str, ...]:
     return cast("tuple[str, ...]", n.params[0])
 
 
-def take_text(inner: Sequence[str], axes: Sequence[str]) -> str:
+def spans_of(n: Node) -> Spans:
+    """Which positions of a take are windows."""
+    return cast("Spans", n.params[1])
+
+
+def slid(table: Node, axis: str, at: Node, span: Span) -> Node:
+    """`table` read along `axis` at the positions of a window; of a table that slides along other
+    axes already, one reading."""
+    if table.op == "take" and axis not in taken_axes(table):
+        axes, spans = (*taken_axes(table), axis), (*spans_of(table), span)
+        return take(table.args[0], (*table.args[1:], at), axes, spans)
+    return take(table, (at,), (axis,), (span,))
+
+
+def behind(table: Node, positions: Sequence[Node], old: Node) -> Node:
+    """The take `old` of a table; arithmetic on inputs alone is done behind it, since no kernel
+    stores it."""
+    from napkin.diagram.infer import pointwise
+
+    axes, spans = taken_axes(old), spans_of(old)
+    if table.op == "index":
+        return _inside(positions[0], axes[0], spans[0])
+    if table.op not in POINTWISE or any(over(n) for n in postorder([table])):
+        return take(table, positions, axes, spans)
+    inner: list[Node] = []
+    for a in table.args:
+        here = [i for i, axis in enumerate(axes) if axis in a.axes]
+        if not here:
+            inner.append(a)
+            continue
+        at = [positions[i] for i in here]
+        part = take(a, at, tuple(axes[i] for i in here), tuple(spans[i] for i in here))
+        inner.append(behind(a, at, part))
+    made = pointwise(table.op, inner, table.params)
+    if _keeps_zero(table):
+        return made
+    for axis, at, span in zip(axes, positions, spans, strict=True):
+        for test in within(slide_of(axis, at, span), at) if span is not None else ():
+            made = pointwise("where", (test, made, number(in_kind(0.0, made.kind))))
+    return made
+
+
+def _inside(at: Node, axis: str, span: Span | None) -> Node:
+    """Positions along an axis as what is taken of `nk.index`."""
+    from napkin.diagram.infer import pointwise
+
+    if span is None:
+        last = pointwise("sub", (node("size", params=(axis,), kind="int"), number(1)))
+        return pointwise("minimum", (pointwise("maximum", (at, number(0))), last))
+    for test in within(slide_of(axis, at, span), at):
+        at = pointwise("where", (test, at, number(0)))
+    return at
+
+
+def _keeps_zero(x: Node) -> bool:
+    """Whether arithmetic on inputs is 0 where they are, so that padding may stand before it."""
+    import numpy as np
+
+    from napkin.diagram.evaluate import evaluate
+
+    leaves = [n for n in postorder([x]) if not n.args and n.op != "number"]
+    if any(n.op != "input" or set(n.axes) != set(x.axes) for n in leaves):
+        return False
+    zeros = {n: np.zeros([1] * len(n.axes)) for n in leaves}
+    return not evaluate([x], zeros, dict.fromkeys(x.axes, 1))[0].any()
+
+
+def take_text(inner: Sequence[str], n: Node) -> str:
     """A take as it is written, from the texts of its table and of its positions."""
     table, *positions = inner
-    at = ", ".join(f"{a}={p}" for a, p in zip(axes, positions, strict=True))
-    return f"take({table}, {at})"
+    at = ", ".join(f"{a}={p}" for a, p in zip(taken_axes(n), positions, strict=True))
+    return f"{'slide' if any(spans_of(n)) else 'take'}({table}, {at})"
 
 
 # --- in kernels ---------------------------------------------------------------------------------
 
 
 def read_table(old: Node, args: tuple[Node, ...]) -> Node | None:
-    """For `rewrite`: a take as a reading of its table."""
-    if old.op != "take":
+    """For `rewrite`: a take as a reading of its table, where that lies in memory."""
+    if old.op != "take" or args[0].op not in TABLES:
         return None
     from napkin.diagram.expand import own_axes
 
     table, *positions = args
     taken = taken_axes(old)
     under = tuple(taken.index(a) if a in taken else a for a in table.axes)
-    rebuilt = take(table, positions, taken)
-    params = (table.params[0], own_axes(table), Taken(under))
+    spans = spans_of(old)
+    rebuilt = take(table, positions, taken, spans)
+    params = (table.params[0], own_axes(table), Taken(under, spans))
     return node("input", positions, params, rebuilt.axes, table.kind)
 
 
@@ -111,9 +182,32 @@ def read_axes(leaf: Node) -> tuple[str, ...]:
     return tuple(f"?{u}" if isinstance(u, int) else u for u in taken.under)
 
 
+def windows(leaf: Node) -> tuple[tuple[Slide, Node], ...]:
+    """The windows of a reading, each with its positions."""
+    taken = taken_of(leaf)
+    own = cast("tuple[str, ...]", leaf.params[1]) if taken else ()
+    return tuple(
+        (slide_of(axis, leaf.args[u], span), leaf.args[u])
+        for axis, u in zip(own, taken.under if taken else (), strict=True)
+        if isinstance(u, int) and taken and (span := taken.spans[u]) is not None
+    )
+
+
+def slides(leaf: Node) -> tuple[Slide, ...]:
+    """The windows of a reading."""
+    return tuple(s for s, _ in windows(leaf))
+
+
 def position_of(leaf: Node, axis: str) -> Node | None:
     """The positions that stand for one of `read_axes`, if they are computed."""
     return leaf.args[int(axis[1:])] if axis.startswith("?") else None
+
+
+def clamped(leaf: Node, axis: str) -> bool:
+    """Whether positions along one of `read_axes` are clamped into the tensor's axis: those that
+    are computed, but of windows, which lie within it."""
+    taken = taken_of(leaf)
+    return taken is not None and axis.startswith("?") and taken.spans[int(axis[1:])] is None
 
 
 def table_of(leaf: Node) -> Node:
@@ -129,29 +223,33 @@ def table_of(leaf: Node) -> Node:
 
 def gathered(n: Node, values: Mapping[Node, Array]) -> Array:
     """The value of a take, or of a reading at computed positions."""
-    taken = taken_of(n)
-    if taken is None:
-        names, (table, *positions) = taken_axes(n), n.args
-        under = tuple(names.index(a) if a in names else a for a in table.axes)
-    else:
-        table, positions, under = table_of(n), n.args, taken.under
-    return _picked(values[table], under, [(values[p], p.axes) for p in positions], n.axes)
-
-
-def _picked(
-    table: Array,
-    under: Sequence[str | int],
-    positions: Sequence[tuple[Array, tuple[str, ...]]],
-    target: Sequence[str],
-) -> Array:
     import numpy as np
 
     from napkin.diagram.evaluate import aligned
 
+    table, positions, taken = reading_of(n)
+    value = values[table]
     where: list[Array] = []
-    for u, size in zip(under, table.shape, strict=True):
+    outside: Any = False
+    for u, size in zip(taken.under, value.shape, strict=True):
         if isinstance(u, str):
-            where.append(aligned(np.arange(size), (u,), target))
-        else:
-            where.append(np.clip(aligned(*positions[u], target), 0, size - 1))
-    return table[tuple(where)]
+            where.append(aligned(np.arange(size), (u,), n.axes))
+            continue
+        at = aligned(values[positions[u]], positions[u].axes, n.axes)
+        where.append(np.clip(at, 0, size - 1))
+        if taken.spans[u] is not None:
+            outside = outside | (at < 0) | (at >= size)
+    if 0 in value.shape:  # windows of nothing but padding
+        return np.zeros(np.broadcast_shapes(*(w.shape for w in where)), dtype=value.dtype)
+    return np.where(outside, value.dtype.type(0), value[tuple(where)])
+
+
+def reading_of(n: Node) -> tuple[Node, Sequence[Node], Taken]:
+    """The table of a take, or of a reading at computed positions, the positions, and how it goes
+    over the table."""
+    taken = taken_of(n)
+    if taken is not None:
+        return table_of(n), n.args, taken
+    names, (table, *positions) = taken_axes(n), n.args
+    under = tuple(names.index(a) if a in names else a for a in table.axes)
+    return table, positions, Taken(under, spans_of(n))

@@ -14,6 +14,7 @@ from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.language import Array
 from napkin.diagram.node import MOVES, Node, node, over, postorder
 from napkin.diagram.signature import Signature, parse
+from napkin.diagram.windows import windowed
 from napkin.errors import InputError, did_you_mean
 
 
@@ -104,9 +105,11 @@ def _trace(
 
 
 def _sized(shapes: Signature, results: list[Node]) -> set[str]:
-    """The axes whose sizes are known: those of inputs, and those of slots."""
+    """The axes whose sizes are known: those of inputs, of slots, and of windows."""
     known = {a for shape in shapes.inputs for a in shape.axes}
-    return known | {a for n in postorder(results) if n.op in MOVES for a in n.axes}
+    order = list(postorder(results))
+    known |= {a for n in order if n.op in MOVES for a in n.axes}
+    return known | windowed(order)
 
 
 def _check_axes(made: Diagram, signature: str) -> None:
@@ -115,6 +118,14 @@ def _check_axes(made: Diagram, signature: str) -> None:
     for n in postorder(made.roots):
         if n.op == "rename" or n.op in MOVES:
             known |= set(n.axes)
+    for s in made.slides:
+        known.add(s.out)
+        if s.tap not in known and not s.span.window:
+            raise InputError(
+                f"{made.name}: slide reads {s}, but no input has an axis {s.tap!r}, so how long "
+                "a window is would be unknown; write slide(..., window=3)"
+            )
+        known.add(s.tap)
     counts: dict[str, int] = {}
     for n in postorder(made.roots):
         s = slots_of(n) if n.op in MOVES else None

@@ -15,7 +15,8 @@ from napkin.diagram.keys.terms import member
 from napkin.diagram.node import REDUCTIONS, Kind, Node, factors, in_kind, number, over
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import own_type, widens
-from napkin.diagram.taking import read_axes, taken_of
+from napkin.diagram.taking import clamped, read_axes, windows
+from napkin.diagram.windows import within
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, pointwise, stabilises
@@ -400,6 +401,11 @@ class Emitter:
         """A tile of a tensor, 0 where it reaches past an axis."""
         dims = self.program.shape(leaf)
         own = self.strides_of(leaf)
+        for s, at in windows(leaf):
+            if any(s.beyond) and at not in self.have:
+                target = self.scope.place(tensor_of(leaf), s.axis)
+                self.statements.append(sx.assign(target, self._define(at)))
+                self.have[at] = sx.name(target)
         where = self.address(tensor_of(leaf), leaf, read_axes(leaf), own, dims, leaf)
         mask = self.within(leaf.axes, dims, leaf)
         if mask is None:
@@ -463,7 +469,7 @@ class Emitter:
             slot = place_of(placed, axis) if placed else None
             if slot is not None:
                 at = self.fit(slot, dims)
-                at = self._clamped(at, tensor, stride) if placed and taken_of(placed) else at
+                at = self._clamped(at, tensor, stride) if placed and clamped(placed, axis) else at
             else:
                 at = sx.name(self.scope.position(axis))
                 if self.program.tiles[axis] > 1:
@@ -490,10 +496,19 @@ class Emitter:
             for a in tiled
             if placed is None or place_of(placed, a) is None
         ]
+        tests += self._padding(placed, dims) if placed else []
         seen = guard(placed) if placed else None
         if seen is not None and seen is not number(True):
             tests.append(self.fit(seen, dims))
         return sx.chain("&", tests) if tests else None
+
+    def _padding(self, leaf: Node, dims: Sequence[int]) -> list[Expr]:
+        """The tests that padded windows read inside the axis."""
+        return [
+            sx.expanded(self.value(test), self.program.shape(test), dims)
+            for s, at in windows(leaf)
+            for test in within(s, at)
+        ]
 
     def fill(self, tensor: str, axes: Sequence[str], n: Node) -> None:
         """Write what the slots of an output without a key hold."""

@@ -108,23 +108,39 @@ class Model:
                     yield p
 
     def _barriers(self, roots: Sequence[Node]) -> Iterator[int]:
-        """Slots of each ring of barriers: boxes that one product reads arrive together, but a left
-        operand that mma.sync takes transposed is waited for before the right one is asked for."""
+        """Slots of each ring of barriers: boxes that one product reads arrive together, and those
+        of a product that it is added to, which starts when both are asked for; but a left operand
+        that mma.sync takes transposed is waited for before the right one is asked for."""
         seen: set[Node] = set()
         for n in self._within(roots):
-            dot = self.homes.dot(n)
-            if dot is None:
+            if self.homes.dot(n) is None or n in seen:
                 continue
-            fresh = [
-                [p for p in parts if p in self.homes.boxes and p not in seen] for parts in dot.sides
-            ]
-            left, right = ({self.rings[p] for p in x if p in self.rings} for x in fresh)
-            if self.homes.unit(dot) != "wgmma" and dot.turned(0):
-                yield from left
-                yield from right
-            else:
-                yield from left | right
-            seen.update(fresh[0], fresh[1])
+            together = [n, *self._added_to(n, roots)]
+            seen.update(together)
+            found: set[int] = set()
+            for m in together:
+                dot = self.homes.dot(m)
+                assert dot is not None
+                fresh = [
+                    [p for p in parts if p in self.homes.boxes and p not in seen]
+                    for parts in dot.sides
+                ]
+                left, right = ({self.rings[p] for p in x if p in self.rings} for x in fresh)
+                if self.homes.unit(dot) != "wgmma" and dot.turned(0):
+                    yield from left
+                    yield from right
+                else:
+                    found |= left | right
+                seen.update(fresh[0], fresh[1])
+            yield from found
+
+    def _added_to(self, product: Node, roots: Sequence[Node]) -> Iterator[Node]:
+        """The products that a product is added to, or that are added to it, in one accumulator."""
+        for n in self._within(roots):
+            if n.op == "add" and product in n.args:
+                for a in n.args:
+                    if a is not product and self.homes.dot(a) is not None:
+                        yield a
 
     def _alignment(self, leaf: Node, roots: Sequence[Node]) -> int:
         """Alignment of a chunk's ring."""

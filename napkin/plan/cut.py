@@ -14,7 +14,7 @@ from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node
 from napkin.errors import Refusal
 from napkin.plan.alike import Alike
-from napkin.plan.frontier import Frontier
+from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Piece, Pieces
 
 LONGEST = 12
@@ -52,9 +52,18 @@ def cut(
     Raises:
         Refusal: some term has no kernel that fits the machine.
     """
-    frontier = Frontier(outputs, sizes)
-    pieces = Pieces(name, outputs, names, frontier, alike)
-    return _Cutting(frontier, pieces).run(at)
+    found: list[Cut] = []
+    refused: list[Refusal] = []
+    for order in orders(outputs):
+        frontier = Frontier(outputs, sizes, order)
+        pieces = Pieces(name, outputs, names, frontier, alike)
+        try:
+            found.append(_Cutting(frontier, pieces).run(at))
+        except Refusal as refusal:
+            refused.append(refusal)
+    if not found:
+        raise refused[0]
+    return min(found, key=lambda c: c.seconds)
 
 
 class _Cutting:
@@ -138,13 +147,14 @@ class _Cutting:
         if alone:
             return alone
         heavy = self.heavy[i]
-        if wanted == [heavy] or (j < i and heavy.op != "compress"):
+        if wanted == [heavy] or (j < i and i not in self.frontier.moved):
             return None
-        # One reduction whose readers want something wider, or want it under other axis names, or a
-        # compressed array, which exists only in memory: that is computed by kernels after it.
+        # One reduction whose readers want something wider, or want it under other axis names or at
+        # computed positions, or a compressed array, which exists only in memory: that is computed
+        # by kernels after it.
         later = [n for n in wanted if n is not heavy and self.level[n] == i]
         needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
-        before = {n for n in (*wanted, *needed) if j <= self.level[n] < i} | {heavy}
+        before = {n for n in (*wanted, *needed) if j <= self.level[n] <= i} - set(later)
         first = self.pieces.pieces([n for n in self.frontier.order if n in before], j - 1)
         rest = [self.pieces.pieces([n], i) for n in later]
         if not first or not all(rest):

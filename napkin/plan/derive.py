@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from napkin.cost.machines import Machine, machine
@@ -58,22 +59,23 @@ def derive(
     _check_stored(ready)
     at = None if materialise is None else [_named(ready, name) for name in materialise]
     found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at)
-    turned: Refactored | None = None
-    for other in refactorings(ready.outputs, ready.names) if at is None else ():
-        sized = {**known, **{new: known[old] for new, old in other.same_size.items()}}
-        try:
-            instead = cut(diagram.name, other.outputs, other.names, sized, alike)
-        except Refusal:
-            continue
-        if instead.seconds < found.seconds:
-            found, turned = instead, other
+    turned: list[Refactored] = []
+    while at is None:
+        now = turned[-1] if turned else ready
+        best = _turn(diagram.name, now, known, alike)
+        if best is None or best[1].seconds >= found.seconds:
+            break
+        turned.append(best[0])
+        found = best[1]
+        known = {**known, **{new: known[old] for new, old in best[0].same_size.items()}}
     kernels = tuple(PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces)
     stored = {name: n.axes for name, n in found.materialised.items()}
     trail = _trail(diagram, ready, found, turned)
-    same_size = turned.same_size if turned else {}
+    same_size = _same_size(turned)
+    sizes = {a: n for a, n in known.items() if a not in same_size}
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
-    cut_in = {axis: sizes[axis] for axis, sizes in number.items()}
-    plan = Plan(diagram, place, dtype, known, kernels, stored, trail, same_size, cut_in)
+    cut_in = {axis: own[axis] for axis, own in number.items()}
+    plan = Plan(diagram, place, dtype, sizes, kernels, stored, trail, same_size, cut_in)
     return import_module("napkin.plan.tuned").remembered(plan) if tuned else plan
 
 
@@ -83,6 +85,26 @@ def _check_parts(diagram: Diagram, parts: Mapping[str, int]) -> None:
             raise InputError(f"parts: no axis {axis!r}; {did_you_mean(axis, diagram.axes)}")
         if number < 1:
             raise InputError(f"parts: {axis}={number}, but an axis has at least 1 part")
+
+
+def _turn(
+    name: str, term: Prepared | Refactored, sizes: Mapping[str, int], alike: Alike
+) -> tuple[Refactored, Cut] | None:
+    """The contraction of a term that is best turned, and how the term is cut then."""
+    found: list[tuple[Refactored, Cut]] = []
+    for other in refactorings(term.outputs, term.names):
+        sized = {**sizes, **{new: sizes[old] for new, old in other.same_size.items()}}
+        with suppress(Refusal):
+            found.append((other, cut(name, other.outputs, other.names, sized, alike)))
+    return min(found, key=lambda f: f[1].seconds, default=None)
+
+
+def _same_size(turned: Sequence[Refactored]) -> dict[str, str]:
+    """Axes that turning named anew, to the axis of the diagram whose size each has."""
+    out: dict[str, str] = {}
+    for r in turned:
+        out |= {new: out.get(old, old) for new, old in r.same_size.items()}
+    return out
 
 
 def _check_stored(ready: Prepared) -> None:
@@ -108,10 +130,9 @@ def _in_type(n: Node) -> str:
     return f" in {own_type(n)}" if own_type(n) else ""
 
 
-def _trail(diagram: Diagram, ready: Prepared, found: Cut, turned: Refactored | None) -> Trail:
+def _trail(diagram: Diagram, ready: Prepared, found: Cut, turned: Sequence[Refactored]) -> Trail:
     moves = [Move("expand", diagram.name, what) for what in ready.expansions]
-    if turned is not None:
-        moves.append(Move("refactor", diagram.name, turned.place, note=turned.law))
+    moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in turned]
     moves += [
         Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]{_in_type(n)}")
         for name, n in found.materialised.items()

@@ -8,15 +8,15 @@ on to later ones. Where storing less and computing it again moves fewer values, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from napkin.derive.terms import is_count, is_read
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import own_axes
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.diagram.storage import own_type
 
-READ_AGAIN = frozenset({"rename", "spread"})
+READ_AGAIN = frozenset({"rename", "spread", "take"})
 """Operators whose argument is read from memory, under other axis names or at computed addresses."""
 
 
@@ -28,15 +28,20 @@ class Frontier:
             set begins and ends: the kernel whose loops it governs computes them.
         level: the place in `heavy` of the term that each term comes with; -1 for none.
         results: the nodes of the outputs.
+        moved: the places of heavy terms with which an array comes that is stored to be read at
+            computed addresses.
     """
 
-    def __init__(self, outputs: Sequence[Output], sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, outputs: Sequence[Output], sizes: Mapping[str, int], order: Sequence[Node] = ()
+    ) -> None:
         self.sizes = sizes
-        self.order = _order(outputs)
+        self.order = list(order or next(orders(outputs)))
         bounds = _bounds(self.order, outputs)
         self.heavy = [n for n in self.order if _is_heavy(n) and n not in bounds]
         self.results = {o.node for o in outputs}
         self.level = self._levels()
+        self.moved = {self.level[n] for n in self.order if n.op in {"compress", "take"}}
         self._heavy = set(self.heavy)
         self._place = {n: i for i, n in enumerate(self.order)}
         self._known: dict[Node, frozenset[Node]] = {}
@@ -81,6 +86,7 @@ class Frontier:
                 stack.extend(n.args)
             elif n.op in READ_AGAIN:
                 source = n.args[0]
+                stack.extend(n.args[1:] if n.op == "take" else ())
                 if self.level[n] > boundary or (self.level[n] < 0 and not is_read(source)):
                     return None
                 if source.op == "rename":
@@ -105,10 +111,13 @@ class Frontier:
     def _find_sources(self, n: Node) -> frozenset[Node]:
         if n.constant or self.level[n] < 0:
             return frozenset()
-        if n in self._heavy or (n.op in READ_AGAIN and not is_read(n)):
+        if n in self._heavy:
+            return frozenset({n})
+        if n.op in READ_AGAIN:
+            positions = n.args[1:] if n.op == "take" else ()
             while n.op in READ_AGAIN:
                 n = n.args[0]
-            return frozenset({n})
+            return frozenset({n}).union(*map(self._sources, positions))
         below = frozenset[Node]().union(*map(self._sources, _arguments(n)))
         return frozenset({n}) if not is_read(n) and self._worth(n, below) else below
 
@@ -128,11 +137,27 @@ class Frontier:
         return math.prod(self.sizes[a] for a in (own_axes(n) if is_read(n) else n.axes))
 
 
-def _order(outputs: Sequence[Output]) -> list[Node]:
-    """Dataflow order in which what is read under other names comes as early as it can: it has to
-    be stored, so nothing that could be one kernel should lie around it."""
+def orders(outputs: Sequence[Output]) -> Iterator[list[Node]]:
+    """The dataflow orders that are worth a try, each once.
+
+    What is read under other names comes as early as it can: it has to be stored, so nothing that
+    could be one kernel should lie around it. Beside that order there is one for each axis of the
+    outputs in which reductions that lack the axis come first: a kernel that is fused with one
+    computes it again for each group along the axis, so it may be better stored, and kernels are
+    runs of an order.
+    """
     roots = [o.node for o in outputs]
-    return list(postorder([*(n for n in postorder(roots) if n.op == "rename"), *roots]))
+    renamed = [n for n in postorder(roots) if n.op == "rename"]
+    first = list(postorder([*renamed, *roots]))
+    yield first
+    seen = {tuple(filter(_is_heavy, first))}
+    for axis in dict.fromkeys(a for o in outputs for a in o.axes):
+        early = [n for n in first if _is_heavy(n) and axis not in n.axes and axis not in over(n)]
+        order = list(postorder([*renamed, *early, *roots]))
+        heavy = tuple(filter(_is_heavy, order))
+        if heavy not in seen:
+            seen.add(heavy)
+            yield order
 
 
 def _bounds(order: Sequence[Node], outputs: Sequence[Output]) -> set[Node]:

@@ -10,7 +10,8 @@ from napkin.derive.kernel import Kernel, label, weaved
 from napkin.derive.residues import sized
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import Node, inside_sums, postorder
+from napkin.diagram.node import Node, inside_sums, over, postorder
+from napkin.diagram.taking import slides
 from napkin.errors import Refusal
 from napkin.plan.tiles import MAX_TILE, power_of_two
 
@@ -19,7 +20,22 @@ def labellings(
     name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
 ) -> Iterator[Kernel]:
     """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none; as
-    it is, and with the axes of dilated key sets split by residue."""
+    it is, and with the axes of dilated key sets split by residue. Taps of windows are streamed
+    where they can be: held together, each is a tile of its own."""
+    held: list[Kernel] = []
+    streamed = False
+    for kernel in _labellings(name, outputs, names, sizes):
+        if {s.tap for a in kernel.reads for s in slides(a.leaf)} & set(kernel.whole):
+            held.append(kernel)
+        else:
+            streamed = True
+            yield kernel
+    yield from () if streamed else held
+
+
+def _labellings(
+    name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
+) -> Iterator[Kernel]:
     for split in (None, *apart(outputs, names)):
         terms = split.outputs if split else outputs
         known = sized(sizes, split.splits) if split else sizes
@@ -27,7 +43,8 @@ def labellings(
         every = tuple(dict.fromkeys(a for n in postorder(o.node for o in terms) for a in n.axes))
         alone = [a for a in every if a not in legal]
         together = [" ".join(keys) for keys in _key_axes(terms) if len(keys) > 1]
-        for axis in ("", *alone, *together):
+        together += _with_taps(terms)
+        for axis in dict.fromkeys(("", *alone, *together)):
             whole = [a for a in every if a not in legal and a not in axis.split()]
             if not _may_fit(terms, whole, known):
                 continue
@@ -43,6 +60,19 @@ def _key_axes(outputs: Sequence[Output]) -> list[tuple[str, ...]]:
     """The axes of every key set: a chunk of them is a box."""
     found = [spec_of(n).keys for n in postorder(o.node for o in outputs) if n.op == "keys"]
     return list(dict.fromkeys(found))
+
+
+def _with_taps(outputs: Sequence[Output]) -> Iterator[str]:
+    """The axes that are summed over windows together: the taps, one by one, and one axis beside
+    them. Taps go fastest, as what they read lies in the caches still."""
+    order = list(postorder(o.node for o in outputs))
+    taps = {s.tap for n in order if n.op == "input" for s in slides(n)}
+    for gone in dict.fromkeys(over(n) for n in order if taps & set(over(n))):
+        inner = [a for a in gone if a in taps]
+        beside = [a for a in gone if a not in taps]
+        for axes in ([*beside, *inner], *([a, *inner] for a in beside), inner):
+            if len(axes) > 1:
+                yield " ".join(axes)
 
 
 def _may_fit(outputs: Sequence[Output], whole: Sequence[str], sizes: Mapping[str, int]) -> bool:

@@ -11,6 +11,7 @@ from napkin.diagram.expand import view
 from napkin.diagram.keys.slots import read_inputs
 from napkin.diagram.node import Node, node, rewrite
 from napkin.diagram.storage import Tensor, own_type, unstored, widens
+from napkin.diagram.taking import read_table
 from napkin.plan.alike import Alike, Form, Known
 from napkin.plan.choose import best
 from napkin.plan.frontier import Frontier
@@ -99,7 +100,7 @@ class Pieces:
                 return view(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
             if widens(old) and old not in typed:
                 return args[0]
-            return read_inputs(old, args)
+            return read_table(old, args) or read_inputs(old, args)
 
         leaves = {n: self._leaf(n, tensor) for n, tensor in stored.items()}
         done = rewrite([n for _, n, _ in results], change, leaves)

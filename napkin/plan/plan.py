@@ -50,7 +50,7 @@ class PlannedKernel:
     @cached_property
     def cost(self) -> Cost:
         """Symbolic H, M, bound and work."""
-        return Cost(self.choice.kernel)
+        return Cost(self.choice.kernel, apart=True)
 
     @property
     def H(self) -> Traffic:

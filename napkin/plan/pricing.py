@@ -109,7 +109,8 @@ class Pricing:
         # A quarter is left for addresses, masks and what the compiler keeps beside these; boxes
         # have neither addresses nor masks, and a tenth was enough where few chunks are tested.
         most = self.machine.registers_per_thread * 32
-        bare = self.boxed and self.held.streamed_operands and self._tested(tiles) < FEW
+        bare = self.boxed and self.held.streamed_operands and not self.held.windowed
+        bare = bare and self._tested(tiles) < FEW
         room = most * 9 // 10 if bare else most * 3 // 4
         warps = next((w for w in (4, 8) if registers <= w * room), 0)
         if not warps:

@@ -38,7 +38,7 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
         InputError: an axis that a kernel holds whole is larger than its tile.
     """
     if sizes is not None:
-        asked = plan.diagram.check_sizes({**plan.sizes, **sizes})
+        asked = plan.diagram.with_sizes(**plan.sizes).check_sizes(sizes)
         for axis, size in asked.items():
             whole = _roles(plan, axis)[1]
             if 0 < whole < size:
@@ -92,6 +92,11 @@ def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
             groups[root] = max(groups[root], need.least)
     for axis, (count, _) in plan.diagram.slots.items():
         groups[same.get(axis, axis)] = count
+    for s in reversed(plan.diagram.slides):  # the axis is as long as its windows need
+        axis, out, tap = (same.get(a, a) for a in (s.axis, s.out, s.tap))
+        groups[tap] = s.span.window or groups[tap]
+        groups[axis] = s.least(groups[out], groups[tap])
+        groups[out] = s.count(groups[axis], groups[tap])
     return {a: groups[same.get(a, a)] for a in sizes}
 
 

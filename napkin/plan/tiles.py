@@ -129,7 +129,7 @@ class Tiles:
                 yield dict(zip(axes, values, strict=True))
 
     def _candidates(self, axis: str) -> list[int]:
-        if axis in self.kernel.alone or axis == self.kernel.merges:
+        if axis in {*self.kernel.alone, *self.kernel.taps, self.kernel.merges}:
             return [1]
         top = power_of_two(self.sizes[axis])
         if axis in self.in_product:

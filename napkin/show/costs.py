@@ -101,6 +101,8 @@ def _at_sizes_json(plan: Plan, k: PlannedKernel) -> dict[str, Any]:
     out["H"] = k.H.values(k.choice.sizes, k.tiles)
     if not isinstance(found, str):
         out["H_least"] = round(_at(found.bound, {**_numbers(k), MEMORY: inner_values(plan)}))
+    if k.cost.sharing is not None and (shared := _sharing(plan, k)) is not None:
+        out["H_least_with_taps_held"] = round(shared)
     return out
 
 
@@ -123,6 +125,9 @@ def _transfers(k: PlannedKernel) -> Table:
     for name, part in (("a group", k.H.per_group), ("a step", k.H.per_step)):
         if part != 0:
             made.add_row(name, "", str(part), f"{_at(part, at):,.0f}", "")
+    if k.cost.sharing is not None:
+        shared = k.cost.sharing.H.total
+        made.add_row("taps held", "", str(shared), f"{_at(shared, at):,.0f}", "")
     return made
 
 
@@ -150,7 +155,22 @@ def _optima(plan: Plan, k: PlannedKernel) -> Table:
         least = _at(at_sizes.bound, {**_numbers(k), MEMORY: room})
         made.add_row("least H, in values", "", f"{least:,.0f}")
     made.add_row("H with the tiles of the plan", "", f"{total:,}")
+    if k.cost.sharing is not None and (shared := _sharing(plan, k)) is not None:
+        bound = k.cost.sharing.bound
+        made.add_row("least H with taps held", str(bound), f"{shared:,.0f}")
     return made
+
+
+def _sharing(plan: Plan, k: PlannedKernel) -> float | None:
+    """The least H where what windows share crosses once, which no kernel that loads tap by tap
+    reaches; None where there is none for the plan's sizes and machine."""
+    assert k.cost.sharing is not None
+    room = inner_values(plan)
+    try:
+        found = k.cost.sharing.optimum(sizes=k.choice.sizes, memory=room)
+    except InputError:
+        return None
+    return _at(found.bound, {**_numbers(k), MEMORY: room})
 
 
 def _rows(found: Optimum | str, numbers: Mapping[Any, float] | None) -> dict[str, str]:

@@ -24,7 +24,7 @@ from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import boxes_of, member
 from napkin.diagram.node import Node, factors, in_kind, over
 from napkin.diagram.operators import POINTWISE
-from napkin.diagram.taking import table_of, taken_axes, taken_of
+from napkin.diagram.taking import reading_of, taken_axes, taken_of
 
 Box = Mapping[str, range]
 """The part of some axes that arrays hold; of the others they hold all."""
@@ -315,19 +315,22 @@ class _Run:
 
     def gathered(self, n: Node) -> torch.Tensor:
         """As `napkin.diagram.taking.gathered`."""
-        taken = taken_of(n)
-        if taken is None:
-            names, (table, *positions) = taken_axes(n), n.args
-            under = tuple(names.index(a) if a in names else a for a in table.axes)
-        else:
-            table, positions, under = table_of(n), n.args, taken.under
+        table, positions, taken = reading_of(n)
+        value = self.values[table]
         where: list[torch.Tensor] = []
-        for u, size in zip(under, self.values[table].shape, strict=True):
+        outside = torch.zeros([1] * len(n.axes), dtype=torch.bool, device=self.device)
+        for u, size in zip(taken.under, value.shape, strict=True):
             if isinstance(u, str):
                 where.append(_aligned(torch.arange(size, device=self.device), (u,), n.axes))
-            else:
-                where.append(self.aligned(positions[u], n.axes).clamp(0, size - 1))
-        return self.values[table][tuple(where)]
+                continue
+            at = self.aligned(positions[u], n.axes)
+            where.append(at.clamp(0, max(size - 1, 0)))
+            if taken.spans[u] is not None:
+                outside = outside | (at < 0) | (at >= size)
+        if 0 in value.shape:
+            shape = torch.broadcast_shapes(*(w.shape for w in where))
+            return torch.zeros(shape, dtype=value.dtype, device=self.device)
+        return value[tuple(where)].masked_fill(outside, 0)
 
     def moved(self, n: Node) -> torch.Tensor:
         """As `napkin.diagram.keys.moved`: between keys and slots."""

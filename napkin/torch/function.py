@@ -79,6 +79,9 @@ class Function:
         for t, n in zip(arrays, self.diagram.inputs, strict=True):
             sizes |= zip(n.axes, t.shape, strict=True)
         sizes |= {axis: count for axis, (count, _) in self.diagram.slots.items()}
+        for s in self.diagram.slides:
+            sizes.setdefault(s.tap, s.span.window)
+            sizes[s.out] = s.count(sizes[s.axis], sizes[s.tap])
         dtype = plan_type(self.diagram, arrays)
         return [
             arrays[0].new_empty([sizes[a] for a in o.axes], dtype=output_type(o, dtype))
@@ -91,15 +94,18 @@ def size_class(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
 
     The next power of two: tiles are powers of two, so an axis that is held whole has the same tile.
     The axes of a key set over several keep their sizes, which say what shape of box wastes least,
-    and so do those of slots, which the window gives.
+    and so do those of slots, which the window gives, and those of taps; how many windows there are
+    follows.
     """
-    kept = set(diagram.slots)
+    kept = {*diagram.slots, *(s.tap for s in diagram.slides)}
     for n in diagram.key_sets:
         keys = spec_of(n).keys
         kept |= {*keys, *query_axes(n)} if len(keys) > 1 else set()
     same = diagram.same_size
     roots = {same.get(a, a) for a in kept}
-    return {
+    found = {
         a: max(n, 1) if same.get(a, a) in roots else 1 << max(n - 1, 0).bit_length()
         for a, n in sizes.items()
     }
+    windows = {s.out for s in diagram.slides}
+    return diagram.check_sizes({a: n for a, n in found.items() if same.get(a, a) not in windows})

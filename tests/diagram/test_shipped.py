@@ -19,8 +19,11 @@ OWN = {
     "bigbird": {"q": 750, "x": 750, "m": 12},
     "block_local": {"q": 301, "x": 301},
     "causal_attention": {"q": 11, "x": 11},
+    "conv1d": {"i": 11, "w": 3, "c": 4, "o": 5},
+    "conv2d": {"b": 2, "i": 9, "j": 8, "u": 3, "v": 3, "c": 4, "o": 5},
     "document_attention": {"q": 53, "x": 53, "n": 6},
     "longformer": {"q": 702, "x": 702},
+    "mixture_of_experts": {"t": 7, "m": 5, "e": 4, "s": 3, "f": 6, "n": 8, "k": 2},
     "neighborhood_attention_1d": {"q": 301, "x": 301},
     "neighborhood_attention_2d": {"q0": 21, "q1": 24, "x0": 21, "x1": 24},
     "neighborhood_attention_3d": {"q0": 7, "q1": 13, "q2": 15, "x0": 7, "x1": 13, "x2": 15},
@@ -170,15 +173,60 @@ def document_attention(q: Array, k: Array, v: Array, lengths: Array) -> Array:
     return np.concatenate([attention(*d) for d in documents if len(d[0])])
 
 
+def convolution(x: Array, w: Array) -> Array:
+    """Windows of every axis of `w` but its last two, padded by a tap; channels last."""
+    taps = w.shape[:-2]
+    batch = x.ndim - 1 - len(taps)
+    padded = np.pad(x, [(0, 0)] * batch + [(1, 1)] * len(taps) + [(0, 0)])
+    out = 0.0
+    for at in np.ndindex(*taps):
+        part = tuple(slice(t, t + n) for t, n in zip(at, x.shape[batch:-1], strict=True))
+        out = out + padded[(*[slice(None)] * batch, *part)] @ w[at]
+    return np.asarray(out)
+
+
+def latent_attention(q: Array, p: Array, c: Array, r: Array, u: Array, w: Array) -> Array:
+    out = np.empty((*q.shape[:-1], w.shape[-1]))
+    for b, h in np.ndindex(*q.shape[:2]):
+        keys = np.concatenate([c[b] @ u[h], r[b]], -1)
+        out[b, h] = attention(np.concatenate([q[b, h], p[b, h]], -1), keys, c[b] @ w[h])
+    return out
+
+
+def latent_attention_absorbed(q: Array, p: Array, c: Array, r: Array) -> Array:
+    s = (q @ np.swapaxes(c, -1, -2) + p @ np.swapaxes(r, -1, -2)) / math.sqrt(192)
+    return normal(s) @ c
+
+
+def decode_attention(q: Array, k: Array, v: Array) -> Array:
+    return np.stack(
+        [[attention(*x) for x in zip(*b, strict=True)] for b in zip(q, k, v, strict=True)]
+    )
+
+
+def mixture_of_experts(*arrays: Array) -> Array:
+    x, tokens, u, w, g, experts, places = arrays
+    out = np.zeros((len(x), w.shape[-1]))
+    for t, k in np.ndindex(*g.shape):
+        e, s = experts[t, k], places[t, k]
+        out[t] += g[t, k] * (gelu(x[tokens[e, s]] @ u[e]) @ w[e])
+    return out
+
+
 REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "attention": attention,
     "bigbird": bigbird,
     "block_local": block_local,
     "causal_attention": lambda q, k, v: seen_attention(q, k, v, np.tri(len(q)) > 0),
+    "conv1d": convolution,
+    "conv2d": convolution,
     "cross_entropy": cross_entropy,
+    "decode_attention": decode_attention,
     "document_attention": document_attention,
     "grouped_query_attention": grouped_query_attention,
     "l1_attention": l1_attention,
+    "latent_attention": latent_attention,
+    "latent_attention_absorbed": latent_attention_absorbed,
     "layernorm": layernorm,
     "layernorm_linear": lambda x, g, b, w: layernorm(x, g, b) @ w,
     "linear_attention": lambda q, k, v: q @ (k.T @ v),
@@ -186,6 +234,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "longformer": longformer,
     "matmul": lambda a, b: a @ b,
     "matmul_bias_gelu": lambda x, w, b: gelu(x @ w + b),
+    "mixture_of_experts": mixture_of_experts,
     "mlp": lambda x, u, w: gelu(x @ u) @ w,
     "multi_head_attention": attention,
     "neighborhood_attention_1d": lambda q, k, v: seen_attention(q, k, v, near(len(q), 256)),
@@ -209,6 +258,8 @@ def whole_numbers(name: str, shape: list[int], rng: np.random.Generator) -> Arra
         return np.array([9, 0, 20, 1, 14, 4])
     if name == "bigbird":  # blocks, -1 for none
         return rng.integers(-1, shape[0], shape)
+    if name == "mixture_of_experts":  # any token of the 7, expert of the 4, slot of the 3
+        return rng.integers(0, 3, shape)
     return rng.integers(0, SIZES["v"], shape)
 
 

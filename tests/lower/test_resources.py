@@ -19,7 +19,7 @@ from napkin.lower.resources_layout import blocked, sliced, transposed
 from napkin.plan.plan import PlannedKernel, distinct
 
 DIAGRAMS = Path(__file__).parents[2] / "diagrams"
-SCALARS = {"eps": 1e-5, "cap": 30.0}
+SCALARS = {"eps": 1e-5, "cap": 30.0, "scale": 192**-0.5}
 POINTERS = {"int32": "*i32", "int64": "*i64", "bool": "*u8"}
 
 
@@ -95,6 +95,14 @@ CASES = [
     ("layernorm_linear", "h100", "bf16", "sm_90", 1, 0),
     ("attention", "h100", "bf16", "sm_90", 1, 0),
     ("attention", "h100", "bf16", "sm_90", 2, 16),
+    # Windows: tap by tap, in as many dimensions as there are.
+    ("conv1d", "h100", "bf16", "sm_90", 0, 0),
+    ("conv1d", "a100", "bf16", "sm_80", 0, 0),
+    ("conv2d", "h100", "bf16", "sm_90", 0, 0),
+    # Gathered operands, and two products in one accumulator.
+    ("mixture_of_experts", "h100", "bf16", "sm_90", 0, 0),
+    ("latent_attention", "h100", "bf16", "sm_90", 0, 0),
+    ("latent_attention_absorbed", "h100", "bf16", "sm_90", 0, 0),
 ]
 
 

@@ -1,0 +1,112 @@
+"""How many tokens each expert of a mixture has, under uniform routing.
+
+Each of T tokens chooses k of E experts, all choices alike and independent of other tokens. The load
+of one expert is then binomial, T tries with chance k / E; capacities as in arXiv 2101.03961
+(section 2.2) are what the slots of a static layout hold of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from napkin.errors import InputError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Tokens that choose experts.
+
+    Attributes:
+        tokens: T.
+        experts: E.
+        chosen: k, experts for each token.
+    """
+
+    tokens: int
+    experts: int
+    chosen: int
+
+    def __post_init__(self) -> None:
+        if min(self.tokens, self.experts, self.chosen) < 1 or self.chosen > self.experts:
+            raise InputError(
+                f"{self}: tokens, experts and chosen are whole numbers from 1, and a token chooses "
+                "no more experts than there are"
+            )
+
+    @property
+    def mean(self) -> float:
+        """Tokens of an expert on average, T_e = k T / E."""
+        return self.chosen * self.tokens / self.experts
+
+    @property
+    def active(self) -> float:
+        """Experts that have a token, on average: E (1 - (1 - k / E)^T)."""
+        return self.experts * (1 - (1 - self.chosen / self.experts) ** self.tokens)
+
+    @property
+    def worst(self) -> int:
+        """Tokens of an expert that every token chooses."""
+        return self.tokens
+
+    @cached_property
+    def _chances(self) -> Array:
+        """The chance that an expert has 0, 1, ..., T tokens."""
+        n = np.arange(self.tokens + 1)
+        p = self.chosen / self.experts
+        if p == 1:
+            return (n == self.tokens).astype(float)
+        logs = np.concatenate([[0.0], np.cumsum(np.log(n[1:]))])  # log n!
+        choices = logs[-1] - logs - logs[::-1]
+        return np.exp(choices + n * np.log(p) + n[::-1] * np.log1p(-p))
+
+    @property
+    def busiest(self) -> float:
+        """Tokens of the expert that has most, on average, with experts taken for independent: that
+        some have more leaves less to others, which moves it by less than one standard deviation."""
+        below = np.minimum(np.cumsum(self._chances), 1.0)
+        return float(np.sum(1 - below**self.experts))
+
+    def dropped(self, slots: int) -> float:
+        """The share of all choices that find no slot, on average, where each expert has `slots`."""
+        n = np.arange(self.tokens + 1)
+        return float(np.sum(np.maximum(n - slots, 0) * self._chances)) / self.mean
+
+    def slots(self, dropped: float = 0.001) -> int:
+        """The fewest slots for each expert that leave out no more than a share of all choices."""
+        low, high = 0, self.tokens
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.dropped(middle) <= dropped else (middle + 1, high)
+        return low
+
+    def dispatch(self, choices: Sequence[Sequence[int]] | Array, slots: int) -> tuple[Array, Array]:
+        """A layout for choices of a router: the token in each slot of each expert, experts by slots
+        (-1 for none), and the slot of each choice, tokens by choices (-1 for those left out).
+
+        Raises:
+            InputError: the choices are not k numbers of experts for each of T tokens.
+        """
+        found = np.asarray(choices)
+        if found.shape != (self.tokens, self.chosen):
+            raise InputError(
+                f"choices of shape {found.shape}; write {self.tokens} x {self.chosen}, the experts "
+                "of each token"
+            )
+        if found.size and not (found.min() >= 0 and found.max() < self.experts):
+            raise InputError(f"choices name an expert that is not one of 0 to {self.experts - 1}")
+        order = np.argsort(found.ravel(), kind="stable")
+        experts = found.ravel()[order]
+        place = np.arange(len(order)) - np.searchsorted(experts, experts)
+        kept = place < slots
+        tokens = np.full((self.experts, slots), -1)
+        tokens[experts[kept], place[kept]] = order[kept] // self.chosen
+        at = np.full(found.size, -1)
+        at[order[kept]] = place[kept]
+        return tokens, at.reshape(found.shape)

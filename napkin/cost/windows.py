@@ -1,0 +1,47 @@
+"""Windows in counts and in symbols: what a group reads of an axis at sums of positions.
+
+Windows share positions. What is held at once is read once: of g windows of k taps, the image of
+the affine map (p, w) -> stride * p + dilation * w over the box g x k, which is g + k - 1 positions
+for stride and dilation 1, the halo. A loop that streams the taps holds one of them, and reads its
+g positions again for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import sympy
+
+from napkin.diagram.windows import Slide
+
+
+def image(s: Slide, windows: Any, taps: Any) -> Any:
+    """How many positions `windows` x `taps` read, each counted once.
+
+    Window p at tap w reads what window p + dilation reads at tap w - stride (both over their common
+    divisor), so every pair but the last of such a chain is read before.
+    """
+    later, back = s.again
+    shared = sympy.Max(windows - later, 0) * sympy.Max(taps - back, 0)
+    return sympy.expand(windows * taps - shared)
+
+
+def inside(slides: Sequence[Slide], sizes: Mapping[str, int]) -> int:
+    """The pairs of a window and a tap that read the tensor, and no padding, over all slides."""
+    return math.prod(_inside(s, sizes[s.axis], sizes[s.out], sizes[s.tap]) for s in slides)
+
+
+@lru_cache(maxsize=4096)
+def _inside(s: Slide, length: int, windows: int, taps: int) -> int:
+    if not any(s.beyond):
+        return windows * taps
+    found = 0
+    for tap in range(taps):
+        at = s.offset + s.dilation * tap  # of the first window
+        first = max(-(at // s.stride), 0)
+        end = min((length - 1 - at) // s.stride + 1, windows)
+        found += max(end - first, 0)
+    return found

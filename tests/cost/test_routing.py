@@ -1,0 +1,80 @@
+"""Loads of experts against drawn ones, and layouts against the choices they are made from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import napkin as nk
+from napkin.diagram.library import load
+
+
+def drawn(r: nk.Routing, rng: np.random.Generator) -> np.ndarray:
+    return np.array([rng.permutation(r.experts)[: r.chosen] for _ in range(r.tokens)])
+
+
+def test_loads_are_those_of_drawn_choices() -> None:
+    r, rng = nk.Routing(tokens=60, experts=16, chosen=2), np.random.default_rng(0)
+    loads = np.array([np.bincount(drawn(r, rng).ravel(), minlength=r.experts) for _ in range(2000)])
+    assert r.mean == loads.mean() == 7.5
+    few = nk.Routing(tokens=8, experts=16, chosen=2)
+    active = [len(np.unique(drawn(few, rng))) for _ in range(4000)]
+    assert few.active == pytest.approx(16 * (1 - (7 / 8) ** 8))
+    assert few.active == pytest.approx(np.mean(active), rel=0.01)
+    assert r.busiest == pytest.approx(loads.max(1).mean(), rel=0.03)
+    for slots in (6, 9, 12):
+        wanted = np.maximum(loads - slots, 0).sum() / loads.sum()
+        assert r.dropped(slots) == pytest.approx(wanted, rel=0.05)
+    assert r.dropped(r.worst) == 0
+
+
+def test_slots_are_the_fewest_that_do() -> None:
+    r = nk.Routing(tokens=4096, experts=16, chosen=2)
+    found = r.slots(0.001)
+    assert r.dropped(found) <= 0.001 < r.dropped(found - 1)
+    assert r.mean < found < r.worst
+    assert nk.Routing(tokens=40, experts=4, chosen=2).slots(0.0) == 40
+    # The shipped page has room for all but one choice in a thousand.
+    sizes = load("mixture_of_experts").sizes
+    assert nk.Routing(sizes["t"], sizes["e"], sizes["k"]).dropped(sizes["s"]) < 0.001
+
+
+def test_every_token_goes_to_every_expert() -> None:
+    r = nk.Routing(tokens=5, experts=3, chosen=3)
+    assert (r.mean, r.active, r.busiest, r.slots(0.0)) == (5, 3, 5, 5)
+
+
+def test_a_layout_gives_the_layer_of_its_choices() -> None:
+    r, rng = nk.Routing(tokens=23, experts=5, chosen=2), np.random.default_rng(1)
+    choices = drawn(r, rng)
+    most = int(np.bincount(choices.ravel()).max())
+    for slots in (most, most - 2):
+        tokens, places = r.dispatch(choices, slots)
+        for t, k in np.ndindex(*choices.shape):
+            assert places[t, k] < 0 or tokens[choices[t, k], places[t, k]] == t
+        assert (
+            (tokens >= 0).sum()
+            == (places >= 0).sum()
+            == np.minimum(np.bincount(choices.ravel()), slots).sum()
+        )
+    X, U, W = rng.normal(size=(23, 6)), rng.normal(size=(5, 6, 7)), rng.normal(size=(5, 7, 4))
+    G = rng.uniform(size=choices.shape)
+    tokens, places = r.dispatch(choices, most)
+    found = load("mixture_of_experts").evaluate(X, tokens, U, W, G, choices, places)
+    one = nk.diagram("m, m f, f n -> n")(
+        lambda x, u, w: nk.contract(nk.gelu(nk.contract(x, u, over="m")), w, over="f")
+    )
+    wanted = np.zeros_like(found)
+    for (t, k), e in np.ndenumerate(choices):
+        wanted[t] += G[t, k] * one.evaluate(X[t], U[e], W[e])
+    np.testing.assert_allclose(found, wanted)
+
+
+def test_what_is_no_routing() -> None:
+    with pytest.raises(nk.InputError, match="chooses no more experts than there are"):
+        nk.Routing(tokens=4, experts=2, chosen=3)
+    r = nk.Routing(tokens=2, experts=2, chosen=1)
+    with pytest.raises(nk.InputError, match=r"choices of shape \(1, 1\); write 2 x 1"):
+        r.dispatch([[0]], 1)
+    with pytest.raises(nk.InputError, match="not one of 0 to 1"):
+        r.dispatch([[0], [2]], 1)

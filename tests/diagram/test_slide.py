@@ -1,0 +1,209 @@
+"""`slide` against loops over windows and taps, the sizes that follow, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import napkin as nk
+from napkin.diagram.columns import columns, validate
+from napkin.show.dataflow import dot
+from napkin.torch.evaluate import evaluation
+
+
+def numbers(seed: int, *shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def windows(x: np.ndarray[Any, Any], taps: int, stride: int, dilation: int, pad: tuple[int, int]):
+    """X[stride * p + dilation * w - before], by slices of a padded array."""
+    padded = np.pad(x, pad)
+    count = (len(padded) - dilation * (taps - 1) - 1) // stride + 1
+    return np.array(
+        [[padded[stride * p + dilation * w] for w in range(taps)] for p in range(max(count, 0))]
+    ).reshape(max(count, 0), taps)
+
+
+@given(
+    st.integers(1, 12),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.tuples(st.integers(0, 5), st.integers(0, 5)),
+)
+def test_values(length: int, taps: int, stride: int, dilation: int, pad: tuple[int, int]) -> None:
+    @nk.diagram("i, w -> p w")
+    def read(X, W):
+        return W + nk.slide(X, over="i", into="p w", stride=stride, dilation=dilation, padding=pad)
+
+    X, W = numbers(0, length), numbers(1, taps)
+    if length + sum(pad) <= dilation * (taps - 1):
+        with pytest.raises(nk.InputError, match=f"i={length} is shorter than a window of read"):
+            read.check_sizes({"i": length, "w": taps})
+        return
+    wanted = windows(X, taps, stride, dilation, pad) + W
+    assert np.array_equal(read.evaluate(X, W), wanted)
+    (found,) = evaluation(read, read.sizes_of([X.shape, W.shape]))(
+        torch.from_numpy(X), torch.from_numpy(W)
+    )
+    assert np.array_equal(found.numpy(), wanted)
+
+
+def test_two_axes_are_one_reading() -> None:
+    @nk.diagram("b i j c, u v c o -> b p q o")
+    def convolution(X, W):
+        rows = nk.slide(X, over="i", into="p u", stride=2, padding=1)
+        both = nk.slide(rows, over="j", into="q v", dilation=2, padding=(1, 2))
+        assert both.node.op == "take"
+        assert both.node.args[0] is X.node
+        return nk.contract(both, W, over="c u v")
+
+    X, W = numbers(0, 2, 9, 11, 4), numbers(1, 3, 3, 4, 5)
+    padded = torch.nn.functional.pad(torch.from_numpy(X).permute(0, 3, 1, 2), (1, 2, 1, 1))
+    kernel = torch.from_numpy(W).permute(3, 2, 0, 1)
+    wanted = torch.nn.functional.conv2d(padded, kernel, stride=(2, 1), dilation=(1, 2))
+    np.testing.assert_allclose(convolution.evaluate(X, W), wanted.permute(0, 2, 3, 1).numpy())
+    assert "slide(X, i=index(p) * 2 + index(u) - 1, j=index(q)" in repr(convolution)
+    validate(convolution)
+    assert [x.after.op for x in columns(convolution)[1:] if x.after].count("take") == 1
+    assert "slide" in dot(convolution)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [nk.exp, lambda x: nk.maximum(x, 0.0), lambda x: x * nk.index("i") + 1.0],
+    ids=["exp", "relu", "by position"],
+)
+def test_arithmetic_before_a_window_is_padded_with_zeros(f: Any) -> None:
+    """exp(0) is no 0, so a test stands behind it; max(0, 0) is one, and needs none."""
+
+    @nk.diagram("i -> p", sizes={"i": 100})
+    def summed(X):
+        read = nk.slide(f(X), over="i", into="p w", padding=1, window=3)
+        return nk.reduce(read, "sum", over="w")
+
+    X = numbers(0, 37)
+    value = nk.diagram("i -> i")(f).evaluate(X)
+    np.testing.assert_allclose(summed.evaluate(X), windows(value, 3, 1, 1, (1, 1)).sum(1))
+    nk.derive(summed).check(sizes={"i": 37}, resources=False).raise_if_wrong()
+
+
+CONVOLUTION = nk.diagram("i c, w c -> p", sizes={"i": 20, "c": 4, "w": 3})(
+    lambda X, W: nk.contract(nk.slide(X, over="i", into="p w", stride=2), W, over="w c")
+)
+
+
+def test_sizes_follow_from_the_axis_or_from_the_windows() -> None:
+    assert CONVOLUTION.check_sizes({}) == {"i": 20, "c": 4, "w": 3, "p": 9}
+    assert CONVOLUTION.check_sizes({"w": 5})["p"] == 8
+    assert CONVOLUTION.check_sizes({"p": 6})["i"] == 13
+    assert CONVOLUTION.check_sizes({"p": 6, "i": 14})["i"] == 14
+    with pytest.raises(nk.InputError, match=r"p=6, but with i=20 and w=3 .* has 9 windows"):
+        CONVOLUTION.check_sizes({"p": 6, "i": 20})
+    with pytest.raises(nk.InputError, match=r"i=2 is shorter than a window .*; write i=3 or more"):
+        CONVOLUTION.check_sizes({"i": 2})
+
+
+def test_no_windows_of_an_axis_that_is_too_short() -> None:
+    assert CONVOLUTION.evaluate(numbers(0, 2, 4), numbers(1, 3, 4)).shape == (0,)
+    assert CONVOLUTION.evaluate(numbers(0, 0, 4), numbers(1, 3, 4)).shape == (0,)
+
+
+def test_a_window_of_so_many_taps() -> None:
+    @nk.diagram("i -> p", sizes={"i": 8})
+    def pooled(X):
+        return nk.reduce(nk.slide(X, over="i", into="p w", stride=3, window=2), "max", over="w")
+
+    X = numbers(0, 12)
+    assert np.array_equal(pooled.evaluate(X), windows(X, 2, 3, 1, (0, 0)).max(1))
+    assert pooled.check_sizes({})["w"] == 2
+    with pytest.raises(nk.InputError, match="w=3, but pooled slides a window of 2 along i"):
+        pooled.check_sizes({"w": 3})
+    with pytest.raises(
+        nk.InputError, match=r"slide reads i = p \+ w, but no input has an axis 'w'"
+    ):
+        nk.diagram("i -> p")(
+            lambda X: nk.reduce(nk.slide(X, over="i", into="p w"), "max", over="w")
+        )
+
+
+@pytest.mark.parametrize(
+    ("given_", "what"),
+    [
+        ({"over": "j"}, "slide over='j': the array has axes 'i c'"),
+        ({"into": "p"}, "slide into='p': write two axes"),
+        ({"into": "p p"}, "twice|write two axes"),
+        ({"into": "p c"}, "the array has an axis 'c' already"),
+        ({"stride": 0}, "slide stride=0 is not a whole number from 1"),
+        ({"dilation": 1.5}, "slide dilation=1.5 is not a whole number from 1"),
+        ({"padding": -1}, "slide padding=-1 is not a whole number from 0"),
+        ({"padding": (1, 2, 3)}, "write one number, or before and after"),
+        ({"window": 0}, "slide window=0 is not a whole number from 1"),
+    ],
+)
+def test_what_is_no_window(given_: dict[str, Any], what: str) -> None:
+    with pytest.raises(nk.InputError, match=what):
+        nk.diagram("i c -> c p w")(
+            lambda X: nk.slide(X, **{"over": "i", "into": "p w", "window": 3} | given_)
+        )
+
+
+def test_windows_under_the_name_of_the_axis() -> None:
+    """A residual connection: what is added lies at the windows."""
+
+    @nk.diagram("i c, w c o -> p o", sizes={"i": 100, "w": 3, "c": 20, "o": 20})
+    def residual(X, W):
+        Y = nk.contract(nk.slide(X, over="i", into="p w", padding=1), W, over="w c")
+        return nk.maximum(Y, 0.0) + nk.rename(X, i="p", c="o")
+
+    X, W = numbers(0, 11, 4), numbers(1, 3, 4, 4)
+    padded = np.pad(X, ((1, 1), (0, 0)))
+    wanted = np.maximum(sum(padded[w : w + 11] @ W[w] for w in range(3)), 0) + X
+    np.testing.assert_allclose(residual.evaluate(X, W), wanted)
+    nk.derive(residual).check(sizes={"i": 37}, resources=False).raise_if_wrong()
+    with pytest.raises(
+        nk.InputError, match=r"p is i under another name.* there are 98 windows; pad"
+    ):
+        residual.check_sizes({"w": 5})
+
+
+def test_windows_of_a_computed_array_under_other_names() -> None:
+    @nk.diagram("i c, c o, v o r -> s r", sizes={"i": 100, "c": 20, "o": 20, "v": 3, "r": 20})
+    def convolved(X, W, V):
+        Y = nk.maximum(nk.contract(X, W, over="c"), 0.0)
+        return nk.contract(nk.rename(nk.slide(Y, over="i", into="p v"), p="s"), V, over="v o")
+
+    X, W, V = numbers(0, 9, 4), numbers(1, 4, 5), numbers(2, 3, 5, 6)
+    Y = np.maximum(X @ W, 0)
+    wanted = sum(Y[v : v + 7] @ V[v] for v in range(3))
+    np.testing.assert_allclose(convolved.evaluate(X, W, V), wanted)
+    plan = nk.derive(convolved)
+    assert list(plan.materialised) == ["Y"]
+
+    @nk.diagram("i c, c o -> o i")
+    def back(X, W):
+        Y = nk.contract(X, W, over="c")
+        read = nk.slide(Y, over="i", into="p v", window=3, padding=1)
+        return nk.reduce(nk.rename(read, p="i"), "sum", over="v")
+
+    with pytest.raises(nk.InputError, match="rename to i: the array is read along i of one that"):
+        back.evaluate(X, W)
+    plan.check(sizes={"i": 37}, resources=False).raise_if_wrong()
+
+
+def test_a_dilated_key_set_over_windows_stays_whole() -> None:
+    """Queries whose values are read in windows are not split by residue."""
+
+    @nk.diagram("i d, x d, x d -> q d", sizes={"i": 130, "x": 128, "d": 16})
+    def attention(Q, K, V):
+        means = nk.reduce(nk.slide(Q, over="i", into="q w", window=3), "mean", over="w")
+        S = nk.contract(means, K, over="d")
+        keys = nk.dilated(4, 3, queries="q", keys="x")
+        return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+    nk.derive(attention).check(sizes={"i": 66, "x": 64}, resources=False).raise_if_wrong()

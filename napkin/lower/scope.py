@@ -13,7 +13,13 @@ from napkin.lower.words import APART, OUTSIDE, PLACE
 DESCRIPTORS = "DESCRIPTORS"
 """The constexpr that says whether boxes are read through tensor descriptors."""
 
-_TAKEN = {DESCRIPTORS, "tl", "triton", "range", "float", "pid", "WIDE", "INDEX", *HELPERS}
+SECTION = "SECTION"
+"""The argument that says how many groups along the axes beside the rising ones take turns."""
+
+_TAKEN = {
+    DESCRIPTORS, SECTION, "tl", "triton", "range", "float", "pid", "section", "width", "turn",
+    "WIDE", "INDEX", *HELPERS,
+}  # fmt: skip
 
 _NAMES = {
     "exp": "p",

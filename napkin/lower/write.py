@@ -17,7 +17,7 @@ from napkin.lower.emit import Emitter
 from napkin.lower.launch import Argument, Entry
 from napkin.lower.printer import comment, source
 from napkin.lower.program import Loop, Program, moving_terms
-from napkin.lower.scope import DESCRIPTORS, Scope
+from napkin.lower.scope import DESCRIPTORS, SECTION, Scope
 from napkin.lower.visit import Head, Visiting, grows
 
 
@@ -60,6 +60,8 @@ class _Writer:
         out += [Argument(scope.size(a), "size", (a,)) for a in (*axes, *self._other_sizes())]
         for t, own in self._tensor_axes().items():
             out += [Argument(scope.stride(t, a), "stride", (t, a)) for a in own]
+        if self.rising and len(self.rising) < len(self.kernel.group):
+            out.append(Argument(SECTION, "section", self.rising))
         out += [Argument(scope.block(a), "block", (a,)) for a in tiled]
         # Chunks that a key set asks for end where its keys do.
         ending = [a for a in tiled if self.visiting is None or a not in self.stream.axes]
@@ -113,7 +115,7 @@ class _Writer:
         return out
 
     def _positions(self) -> list[ast.stmt]:
-        scope, tiles = self.scope, self.program.tiles
+        scope = self.scope
         out: list[ast.stmt] = [
             sx.assign(
                 "INDEX",
@@ -126,22 +128,67 @@ class _Writer:
             out.append(comment("this group's place"))
             pid = sx.method(sx.call("tl.program_id", sx.const(0)), "to", sx.name("INDEX"))
             out.append(sx.assign("pid", pid))
-        for i, axis in reversed(list(enumerate(group))):
-            target = scope.group_id(axis) if tiles[axis] > 1 else scope.position(axis)
-            count: sx.Expr = sx.name(scope.size(axis))
-            if tiles[axis] > 1:
-                count = sx.call("tl.cdiv", count, sx.name(scope.block(axis)))
-            place: sx.Expr = sx.binary(sx.name("pid"), "%", count) if i > 0 else sx.name("pid")
-            if self.visiting and grows(self.visiting.seen, axis):
-                last = sx.binary(count, "-", sx.const(1))
-                place = sx.binary(last, "-", place)
-            out.append(sx.assign(target, place))
-            if i > 0:
-                out.append(sx.assign("pid", sx.binary(sx.name("pid"), "//", count)))
+        rising, others = self.rising, [a for a in group if a not in self.rising]
+        if rising and others:
+            out += self._longest_first(others)
+            out += self._places(rising, "turn", backwards=True)
+        out += self._places(others or rising, "pid", backwards=not others)
         out += self._lengths()
         for dim, axes in enumerate(self.program.dims):
             if not self.stream.carried(axes) and not set(axes) & set(self.kernel.slots):
                 out += self._lanes(dim, {a: sx.name(scope.group_id(a)) for a in group})
+        return out
+
+    @property
+    def rising(self) -> tuple[str, ...]:
+        """The grouped axes along which later groups see more keys."""
+        if self.visiting is None:
+            return ()
+        seen = self.visiting.seen
+        return tuple(a for a in self.kernel.group if grows(seen, a))
+
+    def _groups(self, axis: str) -> sx.Expr:
+        """How many groups an axis is cut into."""
+        count: sx.Expr = sx.name(self.scope.size(axis))
+        if self.program.tiles[axis] > 1:
+            count = sx.call("tl.cdiv", count, sx.name(self.scope.block(axis)))
+        return count
+
+    def _longest_first(self, others: Sequence[str]) -> list[ast.stmt]:
+        """Groups that see the most keys start first: of a section of the other axes, so large that
+        L2 holds what it streams, the last groups along the rising axes, then those before."""
+        turns = sx.chain("*", [self._groups(a) for a in self.rising])
+        many = sx.chain("*", [self._groups(a) for a in others])
+        pid, section, width = sx.name("pid"), sx.name("section"), sx.name("width")
+        first = sx.binary(section, "*", sx.name(SECTION))
+        return [
+            comment("those that see the most keys start first, section by section"),
+            sx.assign("section", sx.binary(pid, "//", sx.chain("*", [sx.name(SECTION), turns]))),
+            sx.assign("pid", sx.binary(pid, "-", sx.chain("*", [first, turns]))),
+            sx.assign(
+                "width",
+                sx.call("tl.minimum", sx.name(SECTION), sx.binary(many, "-", first)),
+            ),
+            sx.assign("turn", sx.binary(pid, "//", width)),
+            sx.assign("pid", sx.binary(first, "+", sx.binary(pid, "%", width))),
+        ]
+
+    def _places(self, axes: Sequence[str], number: str, backwards: bool) -> list[ast.stmt]:
+        """The place of a group along each of `axes`, from its number, the last axis fastest."""
+        scope, out = self.scope, list[ast.stmt]()
+        for i, axis in reversed(list(enumerate(axes))):
+            target = scope.group_id(axis)
+            if self.program.tiles[axis] == 1:
+                target = scope.position(axis)
+            count = self._groups(axis)
+            place: sx.Expr = sx.name(number)
+            if i > 0:
+                place = sx.binary(place, "%", count)
+            if backwards:
+                place = sx.binary(sx.binary(count, "-", sx.const(1)), "-", place)
+            out.append(sx.assign(target, place))
+            if i > 0:
+                out.append(sx.assign(number, sx.binary(sx.name(number), "//", count)))
         return out
 
     def _lengths(self) -> list[ast.stmt]:
@@ -443,6 +490,7 @@ class _Writer:
             kernel.ragged,
             {tensor_of(leaf): axes for leaf, axes in program.boxes.items()} | dict(program.stores),
             program.described,
+            tuple(a.leaf.axes for a in kernel.reads if a.loops),
         )
 
 

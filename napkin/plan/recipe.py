@@ -136,6 +136,7 @@ def _entry_json(e: Entry) -> dict[str, Any]:
         "ragged": list(e.ragged),
         "boxes": dict(e.boxes),
         "described": e.described,
+        "streamed": [list(axes) for axes in e.streamed],
     }
 
 
@@ -152,6 +153,7 @@ def _entry(data: Mapping[str, Any]) -> Entry:
         {place: by_place[place] for place in data["ragged"]},
         {tensor: tuple(axes) for tensor, axes in data["boxes"].items()},
         int(data["described"]),
+        tuple(tuple(axes) for axes in data["streamed"]),
     )
 
 

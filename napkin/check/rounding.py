@@ -49,7 +49,7 @@ def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:
         if n.op == "cast" and n.kind == "real":
             found.add(str(n.params[0]))
         dot = dot_of(program, n)
-        if dot and not all(len(side) == 1 and all(map(is_operand, side)) for side in dot.sides):
-            like = multiplied_as(program.kernel, [p for parts in dot.sides for p in parts])
+        if dot and not all(len(s) == 1 and is_operand(s[0], dot.parts) for s in dot.sides):
+            like = multiplied_as(program.kernel, dot.parts)
             found |= {k.dtypes[like]} if like else set()
     return found, reads

@@ -15,7 +15,8 @@ from napkin.check.interpret import Argument
 from napkin.check.interpret import run as interpret
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import Node
-from napkin.diagram.storage import TORCH_NAMES, own_type, storage_type
+from napkin.diagram.storage import own_type, storage_type
+from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
 from napkin.lower.launch import Launch, launch
 from napkin.plan.recipe import Recipe, Step
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from napkin.cost.traffic import Direction
     from napkin.plan.plan import Plan, PlannedKernel
 
-SPELLING = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "int32": "i32", "bool": "i1"}
-"""Storage types as Triton's signatures spell them."""
+SPELLING = {name: s.format for name, s in STORAGE.items()}
+"""Storage types as number formats (`napkin.check.formats`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +175,7 @@ def _given_back(stored: DeviceArray, n: Node, plan: Plan, arrays: Sequence[Any])
     if not tensors:
         return value
     torch = import_module("torch")
-    dtype = getattr(torch, TORCH_NAMES[storage_type(n, plan.dtype)])
+    dtype = getattr(torch, STORAGE[storage_type(n, plan.dtype)].torch)
     if n.kind == "real" and not own_type(n):
         dtype = next((t.dtype for t in tensors if t.is_floating_point()), dtype)
     return torch.from_numpy(value).to(dtype)

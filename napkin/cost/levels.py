@@ -8,10 +8,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_operand, is_read
+from napkin.derive.terms import is_operand, is_read, multiplies
 from napkin.diagram.node import LEAVES, Node, factors, inside_sums, over, postorder
+from napkin.diagram.types import stored_bytes
 
 Axes = tuple[str, ...]
 
@@ -63,8 +63,8 @@ def held(kernel: Kernel) -> Held:
             continue
         products[shape] = None
         inside = [p for p in parts if set(over(n)) & set(p.axes)]
-        operands.update((p, None) for p in inside if is_operand(p))
-        rounded.update((p.axes, None) for p in inside if not is_operand(p))
+        operands.update((p, None) for p in inside if is_operand(p, inside))
+        rounded.update((p.axes, None) for p in inside if not is_operand(p, inside))
     ahead = [p for p in operands if kernel.stream.carried(p.axes) and not p.args]
     streamed = tuple((tensor_of(p), p.axes) for p in ahead)
     fixed = tuple((tensor_of(p), p.axes) for p in operands if p not in ahead)
@@ -91,6 +91,8 @@ def product_shape(n: Node, parts: list[Node]) -> tuple[Axes, Axes, Axes] | None:
     """Rows, columns and reduced axes, if a sum is a matrix product of its factors."""
     gone = set(over(n))
     parts = [p for p in parts if gone & set(p.axes)]
+    if not multiplies(n, parts):
+        return None
     for i, first in enumerate(parts):
         for second in parts[i + 1 :]:
             rows = [a for a in first.axes if a not in second.axes and a not in gone]
@@ -127,7 +129,7 @@ def chained(kernel: Kernel) -> bool:
             continue
         products.add(n)
         inside = [p for p in parts if set(over(n)) & set(p.axes) and kernel.stream.carried(p.axes)]
-        if any(not is_operand(p) for p in inside) or len(inside) > 2:
+        if any(not is_operand(p, inside) for p in inside) or len(inside) > 2:
             return True
     waited = products - (added - {a for n in postorder(steps) if n not in steps for a in n.args})
     return bool(waited)
@@ -141,8 +143,8 @@ def extent(axes: Iterable[str], tiles: Mapping[str, int]) -> int:
 def operand_bytes(h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str], slots: int) -> int:
     """Bytes of shared memory that operands need, with `slots` copies of what is streamed; with none
     what is streamed follows each other in the same place."""
-    streamed = [extent(axes, tiles) * ITEM_BYTES[dtypes[t]] for t, axes in h.streamed_operands]
-    fixed = sum(extent(axes, tiles) * ITEM_BYTES[dtypes[t]] for t, axes in h.fixed_operands)
+    streamed = [stored_bytes(extent(axes, tiles), dtypes[t]) for t, axes in h.streamed_operands]
+    fixed = sum(stored_bytes(extent(axes, tiles), dtypes[t]) for t, axes in h.fixed_operands)
     return fixed + (sum(streamed) * slots if slots else max(streamed, default=0))
 
 

@@ -27,13 +27,12 @@ from napkin.diagram.keys.terms import boxes_of, query_axes
 from napkin.diagram.node import Node
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 from napkin.diagram.taking import taken_of
+from napkin.diagram.types import PACKED, STORAGE, stored_bytes
 
 Direction = Literal["read", "write"]
 
-ITEM_BYTES: dict[str, int] = {
-    "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "int64": 8, "int32": 4, "bool": 1,
-}  # fmt: skip
-"""Bytes per value."""
+ITEM_BYTES = {name: s.bits // 8 for name, s in STORAGE.items() if name not in PACKED}
+"""Bytes per value, of the types that do not share a byte."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +231,6 @@ class Traffic:
         sizes = self.kernel.sized(sizes)
         for t in self.parts:
             key = (t.tensor, t.direction)
-            count = t.values(sizes, tiles, bind, t.tensor in boxed) * ITEM_BYTES[dtypes[t.tensor]]
-            out[key] = out.get(key, 0) + count
+            count = t.values(sizes, tiles, bind, t.tensor in boxed)
+            out[key] = out.get(key, 0) + stored_bytes(count, dtypes[t.tensor])
         return out

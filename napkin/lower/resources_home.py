@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import tensor_of, tile_axes
-from napkin.derive.terms import is_read
+from napkin.derive.terms import is_read, narrow_type
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
+from napkin.diagram.types import STORAGE
 from napkin.diagram.taking import position_of, read_axes, taken_of
 from napkin.lower.launch import MIN_CAPABILITY, fits
 from napkin.lower.operands import multiplied_as
@@ -48,7 +48,7 @@ class Tensors:
 
     def bits_of(self, tensor: str) -> int:
         """Bits of one value."""
-        return 8 * ITEM_BYTES[self.dtypes[tensor]]
+        return STORAGE[self.dtypes[tensor]].bits
 
     def bits(self, leaf: Node) -> int:
         """Bits of one value of a reading."""
@@ -242,8 +242,9 @@ class Homes:
 
     def bits(self, dot: Dot) -> int:
         """Bits of an operand's values."""
-        parts = (*dot.sides[0], *dot.sides[1])
-        like = multiplied_as(self.program.kernel, parts)
+        if narrow_type(dot.parts):
+            return 8
+        like = multiplied_as(self.program.kernel, dot.parts)
         return self.tensors.bits_of(like) if like else 32
 
     def unit(self, dot: Dot) -> Unit:

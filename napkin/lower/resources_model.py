@@ -242,7 +242,7 @@ class Model:
         for side in (0, 1):
             self._operand(dot, side)
         for parts in dot.sides:
-            same = len(parts) == 1 and (is_operand(parts[0]) or self.homes.bits(dot) == 32)
+            same = len(parts) == 1 and (is_operand(parts[0], dot.parts) or self.homes.bits(dot) == 32)
             since = self.done.get(parts[0], self.now)
             # What mma.sync takes to its registers does not move over the wait for a box.
             crossed = any(since < self.buffers[at].first for at in self.boxes.values())
@@ -281,7 +281,7 @@ class Model:
     def _operand(self, dot: Dot, side: int) -> None:
         """Compute an operand, in its own layout or in the one that the product wants."""
         parts, into = dot.sides[side], self._wanted(dot, side)
-        if into is not None and self._again(parts):
+        if into is not None and self._again(dot, parts):
             for x in self._within(parts):
                 if is_read(x) and self._here(x):
                     self._visit(x)
@@ -324,7 +324,7 @@ class Model:
         """Bytes for an operand beside its ring, and whether it stays until the product."""
         parts, unit = dot.sides[side], self.homes.unit(dot)
         size = self.program.span(dot.spans[side]) * self.homes.bits(dot) // 8
-        alone = len(parts) == 1 and is_operand(parts[0]) and dot.flat
+        alone = len(parts) == 1 and is_operand(parts[0], dot.parts) and dot.flat
         if alone and self._shared(parts[0]):
             return 0, False
         into, source = self._wanted(dot, side), self.homes.side(dot, side)
@@ -337,16 +337,16 @@ class Model:
                 self._once(parts[0])
                 return 0, False
             return convert_bytes(source, into, self.homes.bits(dot), self.capability), False
-        if self._again(parts):
+        if self._again(dot, parts):
             return 0, False
         if source is not None and within_warps(source, into):
             return 0, False
         return size, True
 
-    def _again(self, parts: Sequence[Node]) -> bool:
+    def _again(self, dot: Dot, parts: Sequence[Node]) -> bool:
         """Whether an operand is arithmetic on what is loaded beside the product, in the same loop:
         it is computed in the layout that the product wants."""
-        if len(parts) == 1 and is_operand(parts[0]):
+        if len(parts) == 1 and is_operand(parts[0], dot.parts):
             return False
         below = [n for n in self._within(parts) if self._here(n)]
         if any(n.op in REDUCTIONS or n.op == "state" for n in below):

@@ -35,13 +35,15 @@ def best(
     dtype: str,
     machine: Machine,
 ) -> Choice | None:
-    """The best way to run a term as one kernel, or None if there is none that fits."""
+    """The best way to run a term as one kernel, or None if there is none that fits; one whose
+    products take tiles as they are, if there is one (see `ranked`)."""
     found = [
         choice
         for kernel in labellings(name, outputs, names, sizes)
         if (choice := best_tiles(kernel, sizes, dtype, machine)) is not None
     ]
-    return min(found, key=lambda c: c.rank, default=None)
+    flat = [c for c in found if _flat(build(c.kernel, c.tiles))] if len(found) > 1 else found
+    return min(flat or found, key=lambda c: c.rank, default=None)
 
 
 def best_tiles(

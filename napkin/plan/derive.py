@@ -12,7 +12,8 @@ from napkin.derive.refactor import Refactored, refactorings
 from napkin.derive.trail import Move, Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import Node, postorder
-from napkin.diagram.storage import STORED, own_type, unstorable
+from napkin.diagram.storage import own_type, unstorable
+from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import Alike
 from napkin.plan.cut import Cut, cut

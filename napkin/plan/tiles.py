@@ -13,6 +13,7 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.node import over, postorder
+from napkin.lower.program import packed_axes
 
 MIN_DOT = 16
 """Smallest rows, columns and depth of a matrix product on tiles."""
@@ -58,6 +59,9 @@ class Tiles:
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int], held: Held) -> None:
         self.kernel, self.sizes, self.held = kernel, sizes, held
         self.batched = batched(kernel)
+        # Groups of a reduced axis, one of which may be depth enough for a product.
+        self.beside = {a for p in held.products for role in p if len(role) > 1 for a in role}
+        self.packed = packed_axes(kernel)
         self.in_product = {a for p in held.products for role in p for a in role}
 
     def settings(self) -> Iterator[dict[str, int]]:
@@ -128,6 +132,11 @@ class Tiles:
                 yield dict(zip(axes, values, strict=True))
 
     def _candidates(self, axis: str) -> list[int]:
+        """Tiles to try of an axis; two values that share a byte are in one tile."""
+        found = self._lengths(axis)
+        return [n for n in found if n > 1] or [2] if axis in self.packed else found
+
+    def _lengths(self, axis: str) -> list[int]:
         if axis in self.kernel.residues:
             return [1]
         top = power_of_two(self.sizes[axis])
@@ -140,6 +149,7 @@ class Tiles:
             return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
         if axis in self.kernel.stream.axes:
             low = MIN_DOT if axis in self.in_product else min(top, 32)
+            low = 1 if axis in self.beside else low
             high = min(top, 256 if axis in self.in_product else 4096)
             return _powers(low, max(low, high))
         reused = [

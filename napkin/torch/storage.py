@@ -9,10 +9,11 @@ import torch
 
 from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.sizes import check_count
-from napkin.diagram.storage import STORED, TORCH_NAMES, storage_type
+from napkin.diagram.storage import own_type, storage_type
+from napkin.diagram.types import PACKED, STORAGE, STORED
 from napkin.errors import InputError
 
-DTYPES: dict[str, torch.dtype] = {ours: getattr(torch, t) for ours, t in TORCH_NAMES.items()}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, s.torch) for name, s in STORAGE.items()}
 """Storage types by the names that plans give them."""
 
 REAL = {DTYPES[name]: name for name in STORED}

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_operand, is_read, multiplies
+from napkin.derive.terms import is_operand, is_read, multiplies, narrow_type
 from napkin.diagram.node import LEAVES, Node, factors, inside_sums, over, postorder
+from napkin.diagram.storage import own_type
 from napkin.diagram.types import stored_bytes
 
 Axes = tuple[str, ...]
@@ -30,6 +31,9 @@ class Held:
         products: rows, columns and reduced axes of every matrix product.
         addressed: the tiles that are read at an address for each value (registers).
         rounded: operands that are computed, rounded for their product (registers).
+        converted: operands that are read in a type of their own, in the product's (registers and
+            shared memory), beside how they lie in memory (a streamed operand).
+        partial: accumulators of products of fp8, which Hopper sums up in parts (registers).
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -39,10 +43,15 @@ class Held:
     products: tuple[tuple[Axes, Axes, Axes], ...]
     addressed: tuple[Axes, ...] = ()
     rounded: tuple[Axes, ...] = ()
+    converted: tuple[Axes, ...] = ()
+    partial: tuple[Axes, ...] = ()
 
 
 ADDRESS_BYTES = 8
 """Bytes of registers for the address of one value."""
+
+CONVERTED_BYTES = 2
+"""Bytes of registers of a value that is converted for a product, which has 16 bits."""
 
 
 def held(kernel: Kernel) -> Held:
@@ -51,6 +60,9 @@ def held(kernel: Kernel) -> Held:
     operands: dict[Node, None] = {}
     rounded: dict[Axes, None] = {}
     spread: dict[Axes, None] = {}
+    quantised: dict[Node, None] = {}
+    converted: dict[Node, None] = {}
+    partial: dict[Axes, None] = {}
     inner = inside_sums(kernel.terms)
     for n in postorder(kernel.terms):
         if n.op != "sum":
@@ -64,26 +76,34 @@ def held(kernel: Kernel) -> Held:
         products[shape] = None
         inside = [p for p in parts if set(over(n)) & set(p.axes)]
         operands.update((p, None) for p in inside if is_operand(p, inside))
-        rounded.update((p.axes, None) for p in inside if not is_operand(p, inside))
-    ahead = [p for p in operands if kernel.stream.carried(p.axes) and not p.args]
+        computed = [p for p in inside if not is_operand(p, inside)]
+        rounded.update((p.axes, None) for p in computed)
+        converted.update((p, None) for p in computed if is_read(p) and own_type(p))
+        quantised.update((x, None) for p in computed for x in postorder([p]) if is_read(x))
+        if narrow_type(inside) == "fp8":
+            partial[n.axes] = None
+    read = [*operands, *(p for p in quantised if own_type(p))]
+    ahead = [p for p in read if kernel.stream.carried(p.axes) and not p.args]
     streamed = tuple((tensor_of(p), p.axes) for p in ahead)
     fixed = tuple((tensor_of(p), p.axes) for p in operands if p not in ahead)
     addressed = [n.axes for n in postorder(kernel.terms) if is_read(n) and n.args]
-    computed = [
+    in_chunk = [
         n.axes
         for n in postorder(kernel.terms)
         if n not in inner
         and not n.constant
-        and (n.op not in LEAVES or (is_read(n) and n not in operands))
+        and (n.op not in LEAVES or (is_read(n) and n not in (*operands, *converted)))
     ]
     return Held(
         streamed,
         fixed,
         tuple(s.axes for s in kernel.stream.states),
-        tuple(dict.fromkeys([*computed, *spread])),
+        tuple(dict.fromkeys([*in_chunk, *spread])),
         tuple(products),
         tuple(dict.fromkeys(addressed)),
         tuple(rounded),
+        tuple(dict.fromkeys(p.axes for p in converted)),
+        tuple(partial),
     )
 
 
@@ -150,13 +170,16 @@ def operand_bytes(h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str], 
 
 def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
     """Bytes of registers: every state, which is computed on in place, the two largest other arrays
-    of a chunk, in float32, and the addresses of the largest tile that has one for each value."""
+    of a chunk, in float32, the largest operand that is converted, and the addresses of the largest
+    tile that has one for each value."""
     states = {frozenset(axes) for axes in h.states}
     beside = (axes for axes in h.chunk if frozenset(axes) not in states)
     largest = sorted((extent(axes, tiles) for axes in beside), reverse=True)[:2]
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
-    return 4 * (sum(extent(axes, tiles) for axes in h.states) + inside) + addresses
+    converted = CONVERTED_BYTES * max((extent(axes, tiles) for axes in h.converted), default=0)
+    states = sum(extent(axes, tiles) for axes in (*h.states, *h.partial))
+    return 4 * (states + inside) + converted + addresses
 
 
 def tile_bytes(h: Held, tiles: Mapping[str, int], item_bytes: int) -> int:

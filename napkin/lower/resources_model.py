@@ -171,8 +171,9 @@ class Model:
         if dot is not None:
             self._product(dot, None)
             for p in factors(n.args[0]):
-                if p not in dot.sides[0] and p not in dot.sides[1]:
+                if p not in dot.parts:  # a factor of the result, in float32
                     self._visit(p)
+                    self._move(p, self.homes.work(n), self.homes.work_dims(n), 32)
         elif not is_read(n):
             for a in arguments(n):
                 self._visit(a)

@@ -121,6 +121,7 @@ class Pricing:
             slots = stages if self.machine.capability >= 90 else max(stages - 1, 1)
             alone = stages == 1 and bare
             shared = operand_bytes(self.held, tiles, self.dtypes, 0 if alone else slots)
+            shared += self.item * sum(extent(axes, tiles) for axes in self.held.converted)
             used = registers * 4 // 3
             if bare:
                 beside = (BESIDE if self.kernel.visits is None else BESIDE_TESTS)[not alone]

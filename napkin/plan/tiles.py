@@ -13,6 +13,7 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.node import over, postorder
+from napkin.lower.emit import NARROW_DEPTH
 from napkin.lower.program import packed_axes
 
 MIN_DOT = 16
@@ -59,8 +60,6 @@ class Tiles:
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int], held: Held) -> None:
         self.kernel, self.sizes, self.held = kernel, sizes, held
         self.batched = batched(kernel)
-        # Groups of a reduced axis, one of which may be depth enough for a product.
-        self.beside = {a for p in held.products for role in p if len(role) > 1 for a in role}
         self.packed = packed_axes(kernel)
         self.in_product = {a for p in held.products for role in p for a in role}
 
@@ -131,6 +130,15 @@ class Tiles:
             if min(MIN_DOT, math.prod(tops)) <= math.prod(values) <= most:
                 yield dict(zip(axes, values, strict=True))
 
+    def _deep_without(self, axis: str) -> bool:
+        """Whether what a group holds whole beside a streamed axis is depth enough for its products:
+        then one position of it is a chunk, and tiles need not be flattened."""
+        roles = [role for p in self.held.products for role in p if axis in role]
+        rest = [[a for a in role if a in self.kernel.whole] for role in roles]
+        return bool(roles) and all(
+            math.prod(power_of_two(self.sizes[a]) for a in axes) >= NARROW_DEPTH for axes in rest
+        )
+
     def _candidates(self, axis: str) -> list[int]:
         """Tiles to try of an axis; two values that share a byte are in one tile."""
         found = self._lengths(axis)
@@ -149,7 +157,8 @@ class Tiles:
             return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
         if axis in self.kernel.stream.axes:
             low = MIN_DOT if axis in self.in_product else min(top, 32)
-            low = 1 if axis in self.beside else low
+            if self._deep_without(axis):
+                return [1]
             high = min(top, 256 if axis in self.in_product else 4096)
             return _powers(low, max(low, high))
         reused = [

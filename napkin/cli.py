@@ -45,6 +45,15 @@ Sizes = Annotated[
 Dtype = Annotated[
     str, typer.Option("--dtype", metavar="TYPE", help="How reals are stored: bf16, fp16, fp32.")
 ]
+Storage = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage",
+        metavar="INPUT=TYPE,...",
+        help="How inputs are stored that have a type of their own, as in K=fp8,V=fp8.",
+        show_default=False,
+    ),
+]
 Tune = Annotated[
     int,
     typer.Option(
@@ -71,12 +80,19 @@ def _load(name: str) -> Diagram:
     return found
 
 
-def _plan(name: str, on: str, sizes: Sequence[str] | None, dtype: str, tuned: bool = False) -> Plan:
+def _plan(
+    name: str,
+    on: str,
+    sizes: Sequence[str] | None,
+    dtype: str,
+    tuned: bool = False,
+    storage: Sequence[str] | None = None,
+) -> Plan:
     """The plan that the options ask for; what is cheap to find wrong is found first."""
-    from napkin.show.options import parse_sizes
+    from napkin.show.options import parse_sizes, parse_storage
 
     given = parse_sizes(sizes or ())
-    diagram = _load(name)
+    diagram = _load(name).stored(**parse_storage(storage or ()))
     known = diagram.check_sizes(given)
     from napkin.plan.derive import derive
 
@@ -118,6 +134,7 @@ def derive_diagram(
     on: On = "h100",
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
+    storage: Storage = None,
     top: Annotated[
         int, typer.Option("--top", metavar="N", help="Show the first N settings, too.", min=0)
     ] = 0,
@@ -128,7 +145,7 @@ def derive_diagram(
     """Say how to run a diagram, and what that costs."""
     if tune:
         _needs_device(name, sizes, "derive --tune")
-    plan = _plan(name, on, sizes, dtype, tuned and not tune)
+    plan = _plan(name, on, sizes, dtype, tuned and not tune, storage)
     from napkin.show import console, measured, plans
 
     first = measured.settings(plan, top)
@@ -145,13 +162,18 @@ def derive_diagram(
 
 @app.command("cost")
 def cost_diagram(
-    name: Name, on: On = "h100", sizes: Sizes = None, dtype: Dtype = "bf16", json: Json = False
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    storage: Storage = None,
+    json: Json = False,
 ) -> None:
     """Say what a diagram costs, and the least it could.
 
     In symbols and in numbers: transfers, memory, and the optimum for a memory.
     """
-    plan = _plan(name, on, sizes, dtype)
+    plan = _plan(name, on, sizes, dtype, storage=storage)
     from napkin.show import console, costs
 
     if json:
@@ -188,6 +210,7 @@ def check_diagram(
     on: On = "h100",
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
+    storage: Storage = None,
     gpu: Annotated[
         bool,
         typer.Option(
@@ -206,7 +229,7 @@ def check_diagram(
     """
     if gpu:
         _needs_device(name, sizes, "check --gpu")
-    plan = _plan(name, on, sizes, dtype, tuned)
+    plan = _plan(name, on, sizes, dtype, tuned, storage)
     from napkin.show import console, verdicts
 
     with console.progress() as tell:
@@ -226,12 +249,14 @@ def check_diagram(
 
 def _on_device(plan: Plan, name: str, on: str, tuned: bool, seed: int | None) -> dict[str, Any]:
     """A plan's values, counters and time on the device, as plain data."""
+    from napkin.diagram.storage import own_type
     from napkin.measure.check import on_device
     from napkin.measure.device import fresh_seed
     from napkin.measure.driver import command
 
     seed = fresh_seed() if seed is None else seed
     job = {"name": name, "on": on, "sizes": dict(plan.sizes), "dtype": plan.dtype}
+    job["storage"] = {str(n.params[0]): own_type(n) for n in plan.diagram.inputs if own_type(n)}
     return on_device(plan, command([{**job, "seed": seed, "tuned": tuned}]), seed).to_json()
 
 

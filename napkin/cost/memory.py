@@ -14,7 +14,7 @@ import sympy
 
 from napkin.cost.levels import held
 from napkin.cost.places import plain
-from napkin.cost.traffic import tile_symbol
+from napkin.cost.traffic import Unit, tile_symbol
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
@@ -25,13 +25,14 @@ def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
     return plain(sympy.prod([tile_symbol(kernel, a) for a in axes]), kernel.splits)
 
 
-def memory(kernel: Kernel) -> Any:
-    """M in values, as a function of group, stream and whole sizes."""
+def memory(kernel: Kernel, unit: Unit | None = None) -> Any:
+    """M in values (or in another unit), as a function of group, stream and whole sizes."""
+    unit = unit or Unit()
     if not kernel.stream.axes:
-        return columns(kernel)
+        return columns(kernel, unit)
     # One tensor read under two names is held twice: its tiles differ.
-    reads = [tile(kernel, a.leaf.axes) for a in kernel.reads]
-    writes = [tile(kernel, tile_axes(o)) for o in kernel.outputs]
+    reads = [unit.of(a.tensor) * tile(kernel, a.leaf.axes) for a in kernel.reads]
+    writes = [unit.of(o.name) * tile(kernel, tile_axes(o)) for o in kernel.outputs]
     return sympy.expand(sympy.Add(*reads, *writes))
 
 
@@ -54,9 +55,15 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def columns(kernel: Kernel) -> Any:
+def columns(kernel: Kernel, unit: Unit | None = None) -> Any:
     """The column rule: the largest sum of tiles that are alive together, operator by operator."""
-    sums = [sympy.Add(*(tile(kernel, n.axes) for n in column)) for column in alive(kernel)]
+    unit = unit or Unit()
+    each = {o.node: unit.of(o.name) for o in kernel.outputs}
+    each |= {a.leaf: unit.of(a.tensor) for a in kernel.reads}
+    sums = [
+        sympy.Add(*(each.get(n, unit.rest) * tile(kernel, n.axes) for n in column))
+        for column in alive(kernel)
+    ]
     kept = [s for s in dict.fromkeys(sympy.expand(s) for s in sums) if s != 0]
     kept = [s for s in kept if not any(t != s and _at_least(t, s) for t in kept)]
     return sympy.Max(*kept) if len(kept) > 1 else (kept[0] if kept else sympy.Integer(0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import sympy
 from napkin.cost.bound import Optimum, Term, optimum
 from napkin.cost.memory import memory, per_level
 from napkin.cost.places import plain
-from napkin.cost.traffic import Traffic
+from napkin.cost.traffic import Traffic, Unit, in_bytes
 from napkin.cost.work import flops
 from napkin.derive.kernel import Kernel
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
@@ -20,19 +20,29 @@ from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 
 @dataclass(frozen=True, eq=False)
 class Cost:
-    """Symbolic costs of a kernel, in values and operations."""
+    """Symbolic costs of a kernel, in values (or bytes, see `in_bytes`) and operations."""
 
     kernel: Kernel
+    unit: Unit = Unit()
+
+    def in_bytes(self, dtypes: Mapping[str, str], rest: str) -> Cost:
+        """The same in bytes: H, M, and the optimum for M bytes of memory.
+
+        Args:
+            dtypes: the storage type of each tensor; they need not be one.
+            rest: the type as which values count that no tensor holds.
+        """
+        return replace(self, unit=in_bytes(dtypes, rest))
 
     @cached_property
     def H(self) -> Traffic:
         """Values transferred: `.total`, `.per_tensor`, `.per_group`, `.per_step`."""
-        return Traffic(self.kernel)
+        return Traffic(self.kernel, self.unit)
 
     @cached_property
     def M(self) -> Any:
         """Values that one group holds."""
-        return memory(self.kernel)
+        return memory(self.kernel, self.unit)
 
     @cached_property
     def levels(self) -> dict[str, Any]:
@@ -52,7 +62,7 @@ class Cost:
         memory: float | None = None,
         chunk: int | None = None,
     ) -> Optimum:
-        """The least H for M values of memory; see `napkin.cost.bound.optimum`.
+        """The least H for M values (or bytes) of memory; see `napkin.cost.bound.optimum`.
 
         Args:
             finite: keep the stream size as a symbol; beside `sizes`, `chunk` is its number.

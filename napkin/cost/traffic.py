@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -174,11 +174,39 @@ def transfers(kernel: Kernel) -> tuple[Transfer, ...]:
     return tuple(out)
 
 
+@dataclass(frozen=True)
+class Unit:
+    """What H and M are counted in: values, or bytes where each array has its own per value.
+
+    With the same number q of bytes everywhere, a term alpha * M**-beta of the optimum is
+    alpha * q**(1 + beta) * M**-beta in bytes; with several, they are coefficients of H and M
+    (arXiv 2412.03317, section 3.3 and App. A.2).
+
+    Attributes:
+        each: of a value of each tensor; exact, half a byte being 1/2.
+        rest: of a value of what no tensor holds.
+    """
+
+    each: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rest: Any = sympy.Integer(1)
+
+    def of(self, tensor: str) -> Any:
+        """What a value of a tensor counts."""
+        return self.each.get(tensor, self.rest)
+
+
+def in_bytes(dtypes: Mapping[str, str], rest: str) -> Unit:
+    """Bytes, for tensors of these storage types; what no tensor holds counts as `rest` does."""
+    sizes = {t: sympy.Rational(STORAGE[dtype].bits, 8) for t, dtype in dtypes.items()}
+    return Unit(sizes, sympy.Rational(STORAGE[rest].bits, 8))
+
+
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """H of one kernel: symbolic in axis and group sizes, in values."""
+    """H of one kernel: symbolic in axis and group sizes, in values or in bytes (`unit`)."""
 
     kernel: Kernel
+    unit: Unit = Unit()
 
     @cached_property
     def parts(self) -> tuple[Transfer, ...]:
@@ -187,16 +215,17 @@ class Traffic:
 
     @property
     def per_tensor(self) -> dict[str, Any]:
-        """Values in total for each tensor, read and written."""
+        """Values (or bytes) in total for each tensor, read and written."""
         out: dict[str, Any] = {}
         for t in self.parts:
-            out[t.tensor] = sympy.expand(out.get(t.tensor, 0) + t.total)
+            here = self.unit.of(t.tensor) * t.total
+            out[t.tensor] = sympy.expand(out.get(t.tensor, 0) + here)
         return out
 
     @property
     def total(self) -> Any:
         """Values in total."""
-        return sympy.expand(sympy.Add(*(t.total for t in self.parts)))
+        return sympy.expand(sympy.Add(*(self.unit.of(t.tensor) * t.total for t in self.parts)))
 
     @property
     def per_group(self) -> Any:
@@ -207,7 +236,8 @@ class Traffic:
     @property
     def per_step(self) -> Any:
         """Values per chunk of one group: what one turn of the streamed loop reads and writes."""
-        parts = [t.per_step(self.kernel) for t in self.parts if t.streamed]
+        moving = [t for t in self.parts if t.streamed]
+        parts = [self.unit.of(t.tensor) * t.per_step(self.kernel) for t in moving]
         return sympy.expand(sympy.Add(*parts))
 
     def values(

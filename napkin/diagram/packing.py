@@ -26,7 +26,9 @@ def pack(values: Any, dtype: str = "int4") -> Any:
             f"pack: {dtype} lies two to a byte along the last axis, which must be even, "
             f"not that of shape {found.shape}"
         )
-    wrong = found[(found != np.floor(found)) | (found < RANGES[dtype][0]) | (found > RANGES[dtype][-1])]
+    wrong = found[
+        (found != np.floor(found)) | (found < RANGES[dtype][0]) | (found > RANGES[dtype][-1])
+    ]
     if wrong.size:
         raise InputError(
             f"pack: {dtype} holds whole numbers from {RANGES[dtype][0]} to {RANGES[dtype][-1]}, "

@@ -63,8 +63,7 @@ def _trace(
     extra = [] if spread else fixed[count:]
     scalars = {p.name: float("nan") if p.default is p.empty else float(p.default) for p in extra}
     inputs = tuple(
-        leaf(n, s.axes, s.kind, s.storage)
-        for n, s in zip(array_names, shapes.inputs, strict=True)
+        leaf(n, s.axes, s.kind, s.storage) for n, s in zip(array_names, shapes.inputs, strict=True)
     )
     by_name = {k: Array(node("scalar", params=(k,))) for k in scalars}
     result, own, inner = _call(function, [Array(n) for n in inputs], by_name)

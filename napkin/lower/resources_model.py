@@ -243,7 +243,9 @@ class Model:
         for side in (0, 1):
             self._operand(dot, side)
         for parts in dot.sides:
-            same = len(parts) == 1 and (is_operand(parts[0], dot.parts) or self.homes.bits(dot) == 32)
+            same = len(parts) == 1 and (
+                is_operand(parts[0], dot.parts) or self.homes.bits(dot) == 32
+            )
             since = self.done.get(parts[0], self.now)
             # What mma.sync takes to its registers does not move over the wait for a box.
             crossed = any(since < self.buffers[at].first for at in self.boxes.values())

@@ -166,9 +166,8 @@ class Pricing:
         crossing = sum(n * self._apart(t) for t, n in values)
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         for c in self.counts:
-            work[c.pipe] += c.number(self.sizes, tiles) * waste(
-                self.kernel, self.sizes, tiles, c.axes
-            )
+            lanes = waste(self.kernel, self.sizes, tiles, c.axes)
+            work[c.pipe] += c.number(self.sizes, tiles) * lanes * self._slower(c.dtype)
         groups = math.prod(-(-self.sizes[a] // tiles[a]) for a in self.kernel.group)
         # A slot that wgmma reads is in use for one turn more.
         ahead = 2 if self.boxed and self.held.products else 1
@@ -195,6 +194,12 @@ class Pricing:
             max(1, len(self.held.streamed_operands)),
         )
         return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
+
+    def _slower(self, dtype: str) -> float:
+        """How long a product of operands of 8 bits takes, in products of the plan's type; they take
+        as long where a machine file gives no peak."""
+        peaks = self.machine.peaks
+        return self.machine.peak(self.dtype) / peaks[dtype].value if dtype in peaks else 1.0
 
     def _apart(self, t: Transfer) -> float:
         """Bytes that cross for each value: where a tensor's last axis is split by residue, a

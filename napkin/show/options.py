@@ -33,6 +33,29 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
     return out
 
 
+def parse_storage(texts: Sequence[str]) -> dict[str, str]:
+    """Storage types from every ``--storage`` that was given, such as ``["K=fp8,V=fp8"]``.
+
+    Whether there are such inputs and types is for `Diagram.stored` to say.
+
+    Raises:
+        InputError: an entry is not INPUT=TYPE, or an input has two.
+    """
+    out: dict[str, str] = {}
+    for text in texts:
+        for entry in text.split(","):
+            name, equals, dtype = (part.strip() for part in entry.partition("="))
+            if not (name and equals and dtype):
+                raise InputError(
+                    f"--storage: {_short(entry.strip())} is not INPUT=TYPE; "
+                    "write --storage K=fp8,V=fp8"
+                )
+            if name in out:
+                raise InputError(f"--storage: {name} is given twice; write {name}={dtype} once")
+            out[name] = dtype
+    return out
+
+
 def _entry(entry: str, text: str) -> tuple[str, int]:
     if not entry:
         raise InputError(f"--sizes {_short(text)}: an entry is empty; {_EXAMPLE}")

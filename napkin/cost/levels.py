@@ -34,6 +34,7 @@ class Held:
         converted: operands that are read in a type of their own, in the product's (registers and
             shared memory), beside how they lie in memory (a streamed operand).
         partial: accumulators of products of fp8, which Hopper sums up in parts (registers).
+        narrow: the reduced axes of products of operands of 8 bits.
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -45,6 +46,7 @@ class Held:
     rounded: tuple[Axes, ...] = ()
     converted: tuple[Axes, ...] = ()
     partial: tuple[Axes, ...] = ()
+    narrow: frozenset[Axes] = frozenset()
 
 
 ADDRESS_BYTES = 8
@@ -63,6 +65,7 @@ def held(kernel: Kernel) -> Held:
     quantised: dict[Node, None] = {}
     converted: dict[Node, None] = {}
     partial: dict[Axes, None] = {}
+    narrow: set[Axes] = set()
     inner = inside_sums(kernel.terms)
     for n in postorder(kernel.terms):
         if n.op != "sum":
@@ -80,6 +83,7 @@ def held(kernel: Kernel) -> Held:
         rounded.update((p.axes, None) for p in computed)
         converted.update((p, None) for p in computed if is_read(p) and own_type(p))
         quantised.update((x, None) for p in computed for x in postorder([p]) if is_read(x))
+        narrow |= {over(n)} if narrow_type(inside) else set()
         if narrow_type(inside) == "fp8":
             partial[n.axes] = None
     read = [*operands, *(p for p in quantised if own_type(p))]
@@ -104,6 +108,7 @@ def held(kernel: Kernel) -> Held:
         tuple(rounded),
         tuple(dict.fromkeys(p.axes for p in converted)),
         tuple(partial),
+        frozenset(narrow),
     )
 
 

@@ -14,7 +14,7 @@ import sympy
 
 from napkin.cost.levels import held
 from napkin.cost.places import plain
-from napkin.cost.traffic import Unit, tile_symbol
+from napkin.cost.traffic import VALUES, Unit, tile_symbol
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
@@ -25,9 +25,8 @@ def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
     return plain(sympy.prod([tile_symbol(kernel, a) for a in axes]), kernel.splits)
 
 
-def memory(kernel: Kernel, unit: Unit | None = None) -> Any:
+def memory(kernel: Kernel, unit: Unit = VALUES) -> Any:
     """M in values (or in another unit), as a function of group, stream and whole sizes."""
-    unit = unit or Unit()
     if not kernel.stream.axes:
         return columns(kernel, unit)
     # One tensor read under two names is held twice: its tiles differ.
@@ -55,9 +54,8 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def columns(kernel: Kernel, unit: Unit | None = None) -> Any:
+def columns(kernel: Kernel, unit: Unit = VALUES) -> Any:
     """The column rule: the largest sum of tiles that are alive together, operator by operator."""
-    unit = unit or Unit()
     each = {o.node: unit.of(o.name) for o in kernel.outputs}
     each |= {a.leaf: unit.of(a.tensor) for a in kernel.reads}
     sums = [

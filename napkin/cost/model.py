@@ -12,7 +12,7 @@ import sympy
 from napkin.cost.bound import Optimum, Term, optimum
 from napkin.cost.memory import memory, per_level
 from napkin.cost.places import plain
-from napkin.cost.traffic import Traffic, Unit, in_bytes
+from napkin.cost.traffic import VALUES, Traffic, Unit, in_bytes
 from napkin.cost.work import flops
 from napkin.derive.kernel import Kernel
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
@@ -23,7 +23,7 @@ class Cost:
     """Symbolic costs of a kernel, in values (or bytes, see `in_bytes`) and operations."""
 
     kernel: Kernel
-    unit: Unit = Unit()
+    unit: Unit = VALUES
 
     def in_bytes(self, dtypes: Mapping[str, str], rest: str) -> Cost:
         """The same in bytes: H, M, and the optimum for M bytes of memory.

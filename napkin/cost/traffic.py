@@ -188,11 +188,15 @@ class Unit:
     """
 
     each: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    rest: Any = sympy.Integer(1)
+    rest: Any = 1
 
     def of(self, tensor: str) -> Any:
         """What a value of a tensor counts."""
         return self.each.get(tensor, self.rest)
+
+
+VALUES = Unit()
+"""Every value counts 1."""
 
 
 def in_bytes(dtypes: Mapping[str, str], rest: str) -> Unit:
@@ -206,7 +210,7 @@ class Traffic:
     """H of one kernel: symbolic in axis and group sizes, in values or in bytes (`unit`)."""
 
     kernel: Kernel
-    unit: Unit = Unit()
+    unit: Unit = VALUES
 
     @cached_property
     def parts(self) -> tuple[Transfer, ...]:

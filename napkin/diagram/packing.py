@@ -1,4 +1,5 @@
-"""Whole numbers of 4 bits, two to a byte: neighbours along the last axis, the first in the low half."""
+"""Whole numbers of 4 bits, two to a byte: neighbours along the last axis, the first one in the low
+half."""
 
 from __future__ import annotations
 

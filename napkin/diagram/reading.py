@@ -20,7 +20,8 @@ def numbers(given: Any, leaf: Node, diagram: str) -> np.ndarray[Any, Any]:
     """What was given for an input: float64 if it is real, else int64 (booleans as 0 and 1).
 
     Bytes (int8 or uint8) for an input of 4 bits hold two values each; wider numbers are the values
-    themselves. Any strides will do: transposed, broadcast and reversed views are read as what they show.
+    themselves. Any strides will do: transposed, broadcast and reversed views are read as what they
+    show.
 
     Raises:
         InputError: it is no array of numbers, or holds a number that the input's item type lacks.

@@ -36,7 +36,7 @@ MIN_DOT = 16
 """Smallest dimension of a tile that Triton's `tl.dot` takes on every target."""
 
 NARROW_DEPTH = 32
-"""Smallest depth of a product of 8-bit operands, which is that of one instruction (PTX ISA, mma)."""
+"""Smallest depth of a product of 8-bit operands: that of one instruction (PTX ISA, mma)."""
 
 EXACT_SUM = 128
 """Products of fp8 that Hopper's tensor cores add up before the sum goes on in float32: they keep

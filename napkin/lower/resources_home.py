@@ -110,7 +110,7 @@ class Tensors:
         least = 2 if self.dtypes[tensor] in PACKED else 1
         if not self.aligned(axes, 16 * least):
             return least, order
-        share = max(1, self.program.span(dims) // (warps * LANES))
+        share = max(least, self.program.span(dims) // (warps * LANES))
         widest = WIDEST // self.bits_of(tensor)
         return min(widest, share, self.program.extent(dims[fast])), order
 
@@ -153,7 +153,8 @@ class Tensors:
         axes = self.axes(leaf)
         if self.placed(leaf) or not self.ends(axes):
             return bits
-        if len(dims) == 1 and self.program.span(dims) < warps * LANES:
+        packed = self.dtypes[tensor_of(leaf)] in PACKED
+        if len(dims) == 1 and self.program.span(dims) < warps * LANES and not packed:
             # Fewer values than threads: loaded again in the layout that wants them.
             whole = min(WIDEST // bits, self.program.span(dims))
             return bits * (whole if self.aligned(axes) else 1)

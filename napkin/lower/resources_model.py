@@ -163,7 +163,8 @@ class Model:
         if n.op == "add":
             for a, b in (n.args, n.args[::-1]):
                 dot = self.homes.dot(b) if b not in self.done else None
-                if dot is not None and self.homes.shape(a) == self.homes.shape(n):
+                whole = dot is not None and len(dot.parts) == len(factors(b.args[0]))
+                if dot is not None and whole and self.homes.shape(a) == self.homes.shape(n):
                     self._product(dot, a)
                     self.done[b] = self.done[n] = self.now
                     return

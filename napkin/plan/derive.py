@@ -11,9 +11,9 @@ from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.refactor import Refactored, refactorings
 from napkin.derive.trail import Move, Trail
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import Node, postorder
 from napkin.diagram.expand import own_axes
 from napkin.diagram.keys.slots import guard
+from napkin.diagram.node import Node, postorder
 from napkin.diagram.storage import own_type, packed_axis, unstorable
 from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
@@ -89,8 +89,8 @@ def _check_stored(ready: Prepared, place: Machine) -> None:
     for o in ready.outputs:
         if own_type(o.node) in PACKED:
             raise InputError(
-                f"output {o.name} would be stored in {own_type(o.node)}: kernels read two values of "
-                "a byte and store none; write nk.cast(..., 'int32')"
+                f"output {o.name} would be stored in {own_type(o.node)}, which kernels only read; "
+                "write nk.cast(..., 'int32')"
             )
         asked = unstorable(o.node)
         if asked:

@@ -135,8 +135,9 @@ class Tiles:
         then one position of it is a chunk, and tiles need not be flattened."""
         roles = [role for p in self.held.products for role in p if axis in role]
         rest = [[a for a in role if a in self.kernel.whole] for role in roles]
+        least = NARROW_DEPTH if self.held.narrow else MIN_DOT
         return bool(roles) and all(
-            math.prod(power_of_two(self.sizes[a]) for a in axes) >= NARROW_DEPTH for axes in rest
+            math.prod(power_of_two(self.sizes[a]) for a in axes) >= least for axes in rest
         )
 
     def _candidates(self, axis: str) -> list[int]:
@@ -175,7 +176,10 @@ class Tiles:
     def _shaped(self, tiles: Mapping[str, int]) -> bool:
         """Whether products are large enough for matrix instructions, and tiles not too large."""
         for roles in self.held.products:
+            depth = NARROW_DEPTH if roles[2] in self.held.narrow else MIN_DOT
             if any(extent(role, tiles) < MIN_DOT for role in roles):
+                return False
+            if extent(roles[2], tiles) < depth:
                 return False
         return all(extent(axes, tiles) <= MAX_TILE for axes in self.held.chunk)
 

@@ -255,8 +255,9 @@ def _on_device(plan: Plan, name: str, on: str, tuned: bool, seed: int | None) ->
     from napkin.measure.driver import command
 
     seed = fresh_seed() if seed is None else seed
+    stored = {str(n.params[0]): own_type(n) for n in plan.diagram.inputs if own_type(n)}
     job = {"name": name, "on": on, "sizes": dict(plan.sizes), "dtype": plan.dtype}
-    job["storage"] = {str(n.params[0]): own_type(n) for n in plan.diagram.inputs if own_type(n)}
+    job = {**job, "storage": stored}
     return on_device(plan, command([{**job, "seed": seed, "tuned": tuned}]), seed).to_json()
 
 

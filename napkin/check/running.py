@@ -166,8 +166,8 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
 
 
 def _given_back(stored: DeviceArray, n: Node, plan: Plan, arrays: Sequence[Any]) -> Any:
-    """The output `n` as an array of the kind that came in: numpy, or torch with the inputs' dtype,
-    or the one that it is cast to."""
+    """The output `n` as an array of the kind that came in: numpy, or torch with the dtype of the
+    inputs that have the plan's type, or the one that it is cast to."""
     value = stored.to_float64()
     if n.kind != "real":
         value = value.astype(np.int64 if n.kind == "int" else np.bool_)
@@ -177,5 +177,7 @@ def _given_back(stored: DeviceArray, n: Node, plan: Plan, arrays: Sequence[Any])
     torch = import_module("torch")
     dtype = getattr(torch, STORAGE[storage_type(n, plan.dtype)].torch)
     if n.kind == "real" and not own_type(n):
-        dtype = next((t.dtype for t in tensors if t.is_floating_point()), dtype)
+        plain = [a for a, i in zip(arrays, plan.diagram.inputs, strict=True) if not own_type(i)]
+        known = (a.dtype for a in plain if hasattr(a, "detach") and a.is_floating_point())
+        dtype = next(known, dtype)
     return torch.from_numpy(value).to(dtype)

@@ -52,7 +52,7 @@ def unpack(data: Any, dtype: str = "int4") -> Any:
 
     found = np.asarray(data)
     _check(dtype)
-    if found.dtype not in (np.uint8, np.int8) or not found.ndim:
+    if str(found.dtype) not in {"uint8", "int8"} or not found.ndim:
         raise InputError(f"unpack: {dtype} lies in bytes (uint8 or int8), not in {found.dtype}")
     bits = found.astype(np.uint8)
     out = np.empty((*bits.shape[:-1], 2 * bits.shape[-1]), np.int64)

@@ -10,7 +10,7 @@ earlier kernel stored.
 from __future__ import annotations
 
 from napkin.derive.kernel import tensor_of
-from napkin.derive.terms import is_operand, is_read
+from napkin.derive.terms import is_operand, is_read, narrow_type
 from napkin.lower.operands import multiplied_as
 from napkin.lower.resources_dot import dot_of
 from napkin.lower.resources_walk import within
@@ -49,7 +49,9 @@ def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:
         if n.op == "cast" and n.kind == "real":
             found.add(str(n.params[0]))
         dot = dot_of(program, n)
-        if dot and not all(len(s) == 1 and is_operand(s[0], dot.parts) for s in dot.sides):
+        if dot is None or narrow_type(dot.parts):
+            continue
+        if not all(len(side) == 1 and is_operand(side[0], dot.parts) for side in dot.sides):
             like = multiplied_as(program.kernel, dot.parts)
             found |= {k.dtypes[like]} if like else set()
     return found, reads

@@ -49,8 +49,10 @@ def multiplies(n: Node, parts: Iterable[Node]) -> bool:
 
 def is_operand(n: Node, parts: Iterable[Node] = ()) -> bool:
     """Whether a factor of a product of `parts` can be its operand as it lies in memory: products
-    have operands of the plan's type, or of 8 bits where all are."""
-    return is_read(n) and ((n.kind == "real" and not own_type(n)) or bool(narrow_type(parts)))
+    have operands of the plan's type, or of 8 bits where all are. Packed values are taken apart."""
+    if not is_read(n) or own_type(n) in PACKED:
+        return False
+    return (n.kind == "real" and not own_type(n)) or bool(narrow_type(parts))
 
 
 def worst(op: str) -> float:

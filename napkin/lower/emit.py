@@ -394,7 +394,7 @@ class Emitter:
         if len(parts) == 1 and is_read(parts[0]):
             self.value(parts[0])
             value = self.have[parts[0]]
-            if is_operand(parts[0], every):
+            if is_operand(parts[0], every) or narrow_type(every):
                 return value
         else:
             value = self._product(parts, dims)

@@ -289,7 +289,9 @@ class Model:
             for x in self._within(parts):
                 if is_read(x) and self._here(x):
                     self._visit(x)
-                    if len(self.homes.shape(x)) == len(dot.spans[side]):
+                    whole = len(self.homes.shape(x)) == len(dot.spans[side])
+                    narrow = dot.turned(side) and self.tensors.bits(x) < self.homes.bits(dot)
+                    if whole and not (narrow and not self.inside):
                         self._once(x)
                     else:
                         self._move(x, into, dot.spans[side], self.tensors.bits(x))

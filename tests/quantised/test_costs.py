@@ -53,7 +53,9 @@ def test_a_term_in_bytes_is_q_to_the_1_plus_beta(cost: Cost, dtype: str) -> None
 def test_halving_q_saves_4_and_2_of_attention_and_2_83_of_matmul() -> None:
     def ratios(cost: Cost) -> dict[object, object]:
         narrow = {t.beta: t.alpha for t in stored(cost, "fp8").terms}
-        return {t.beta: sympy.simplify(t.alpha / narrow[t.beta]) for t in stored(cost, "bf16").terms}
+        return {
+            t.beta: sympy.simplify(t.alpha / narrow[t.beta]) for t in stored(cost, "bf16").terms
+        }
 
     assert ratios(attention()) == {0: 2, 1: 4}
     matmul = ratios(Cost(load("matmul").stream("b").group("a", "c").kernel))
@@ -110,6 +112,8 @@ def test_the_command_shows_bytes_where_arrays_differ() -> None:
 
 
 def test_the_terms_of_a_plan_stay_in_values() -> None:
-    plan = nk.derive(load("attention").stored(K="fp8", V="fp8"), sizes={"q": 256, "x": 256, "d": 64})
+    plan = nk.derive(
+        load("attention").stored(K="fp8", V="fp8"), sizes={"q": 256, "x": 256, "d": 64}
+    )
     assert str(plan.bound) == "2*d*q + 4*d**2*q*x/M"
     assert Term(2 * q * d, sympy.Integer(0)) in plan.terms

@@ -141,7 +141,8 @@ def empty(
     """An array that holds poison: NaN, or for integers the value farthest below zero.
 
     `shape` is that of `data`. Launch a kernel on it, and whatever the kernel did not write shows.
-    `order` and `strides` are those of `to_device`. Booleans have no value to spare and start as True.
+    `order` and `strides` are those of `to_device`. Booleans have no value to spare and start as
+    True.
     """
     name = format_name(dtype)
     shape = tuple(shape)

@@ -1,4 +1,4 @@
-"""Kernels on quantised tensors: values against float64, bytes as they are counted, shared memory."""
+"""Kernels on quantised tensors: values against float64, bytes as counted, shared memory."""
 
 from __future__ import annotations
 

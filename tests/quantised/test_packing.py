@@ -59,7 +59,7 @@ def test_what_does_not_pack(values: object, dtype: str, said: str) -> None:
 
 
 def test_only_bytes_unpack() -> None:
-    with pytest.raises(InputError, match="lies in bytes .*, not in int64"):
+    with pytest.raises(InputError, match=r"lies in bytes .*, not in int64"):
         nk.unpack(np.array([1, 2]))
 
 

@@ -267,6 +267,7 @@ def bench_diagram(
     on: On = "h100",
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
+    storage: Storage = None,
     against: Annotated[
         str | None,
         typer.Option(
@@ -307,7 +308,7 @@ def bench_diagram(
     from napkin.show import console, measured
     from napkin.show.files import write_file
 
-    plan = _plan(name, on, sizes, dtype, tuned and not tune)
+    plan = _plan(name, on, sizes, dtype, tuned and not tune, storage)
     rankings: Sequence[Any] = ()
     if tune:
         plan, rankings, _ = _tuned(plan, tune)

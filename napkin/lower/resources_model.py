@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from napkin.derive.kernel import tile_axes
 from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over
+from napkin.diagram.storage import packed_axis
 from napkin.lower.program import Program, moving_terms
 from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
 from napkin.lower.resources_dot import Dot
@@ -351,11 +352,15 @@ class Model:
 
     def _again(self, dot: Dot, parts: Sequence[Node]) -> bool:
         """Whether an operand is arithmetic on what is loaded beside the product, in the same loop:
-        it is computed in the layout that the product wants."""
+        it is computed in the layout that the product wants. Where two values of a byte are not
+        neighbours in depth, a product wants them in different threads."""
         if len(parts) == 1 and is_operand(parts[0], dot.parts):
             return False
         below = [n for n in self._within(parts) if self._here(n)]
         if any(n.op in REDUCTIONS or n.op == "state" for n in below):
+            return False
+        tiles = [n for n in below if len(self.homes.shape(n)) > 1]
+        if any(packed_axis(n) not in {"", *over(dot.node)} for n in tiles):
             return False
         return any(is_read(n) for n in below)
 

@@ -184,7 +184,7 @@ def test_what_a_machine_has_not() -> None:
     with pytest.raises(InputError) as caught:
         m.peak("fp8")
     assert str(caught.value) == (
-        "machine 'a100' has no peak for dtype 'fp8'; known: fp32, tf32, fp16, bf16"
+        "machine 'a100' has no peak for dtype 'fp8'; known: fp32, tf32, fp16, bf16, int8"
     )
     with pytest.raises(InputError) as caught:
         m.level("smem")

@@ -35,7 +35,7 @@ def roundings(plan: Plan, tensor: str) -> set[str]:
                 here, reads = _in_kernel(k, theirs)
                 found |= here | {k.dtypes[theirs]}
                 todo += [k.binding[t] for t in reads]
-    return found & {"fp32", "fp16", "bf16"} or {"fp32"}
+    return found & {"fp32", "fp16", "bf16", "fp8"} or {"fp32"}
 
 
 def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:

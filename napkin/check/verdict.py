@@ -28,7 +28,7 @@ from napkin.plan.derive import derive
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.samples import Case, cases
 
-TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2}
+TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2, "fp8": 5e-2}
 """Largest relative error, by norm, of what is rounded to each type on its way to memory."""
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")

@@ -149,15 +149,16 @@ class Tiles:
         if axis in self.kernel.residues:
             return [1]
         top = power_of_two(self.sizes[axis])
+        least = NARROW_DEPTH if any(axis in gone for gone in self.held.narrow) else MIN_DOT
         if axis in self.in_product:
-            top = max(top, MIN_DOT)
+            top = max(top, least)
         if axis in self.kernel.slots:
             last = {slots_of(e.node).slots[-1] for e in self.kernel.fills}
             return [min(top, FILL) if axis in last else 1]
         if axis in self.kernel.whole:
             return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
         if axis in self.kernel.stream.axes:
-            low = MIN_DOT if axis in self.in_product else min(top, 32)
+            low = least if axis in self.in_product else min(top, 32)
             if self._deep_without(axis):
                 return [1]
             high = min(top, 256 if axis in self.in_product else 4096)

@@ -156,6 +156,14 @@ def test_outputs_in_fp8_saturate(diagram: Diagram) -> None:
     np.testing.assert_allclose(found, np.clip(wanted, -448, 448), rtol=2**-4, atol=2**-7)
 
 
+def test_an_output_in_fp8_is_held_to_fp8() -> None:
+    found = nk.derive(into_fp8).check(resources=False)
+    found.raise_if_wrong()
+    assert 2**-7 < found.relative_error < 2**-4
+    written = [r for r in found.traffic if (r.case, r.tensor) == ("divides", "O")]
+    assert [r.counted for r in written] == [r.predicted for r in written]
+
+
 def test_a_nan_stays_one_in_fp8() -> None:
     arrays = [np.ones((64, 128)), np.ones((128, 128))]
     arrays[0][3, 5] = np.nan

@@ -89,7 +89,7 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
                 wrong.append(f"{title}: not written, as the check fails: {error}")
                 continue
             if not verdict["ok"]:
-                see = f"see napkin check {d.name} --on {machine}"
+                see = f"see napkin check {d.name} --on {on}"
                 wrong.append(f"{title}: not written, as some prediction does not hold; {see}")
                 continue
             folder = f"{d.name}/{plan.machine.name}"

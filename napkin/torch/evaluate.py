@@ -202,7 +202,7 @@ NAMES: Any = _Names()
 def unpacked(t: torch.Tensor, dtype: str) -> torch.Tensor:
     """The values of bytes that hold two each (int8, twice as many along the last axis); other
     tensors as they are."""
-    if dtype not in PACKED:
+    if dtype not in PACKED or t.element_size() > 1:
         return t
     bits = t.view(torch.uint8)
     found = torch.stack((bits & 15, bits >> 4), -1).flatten(-2).to(torch.int8)

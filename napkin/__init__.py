@@ -50,6 +50,7 @@ from napkin.diagram.language import (
     tanh,
     where,
 )
+from napkin.diagram.packing import pack, unpack
 from napkin.diagram.reductions import contract, cumsum, reduce, softmax, sort
 from napkin.diagram.trace import diagram
 from napkin.errors import InputError, NapkinError, Refusal
@@ -80,8 +81,8 @@ __all__ = [
     "Routing", "abs", "bigbird", "blocked", "cast", "causal", "comparison", "compress",
     "contract", "cumsum", "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed",
     "gelu", "global_tokens", "index", "log", "machine", "maximum", "minimum", "neighborhood",
-    "reduce", "rename", "rsqrt", "sigmoid", "silu", "simulate", "sinks", "size", "slide",
-    "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh", "where",
+    "pack", "reduce", "rename", "rsqrt", "sigmoid", "silu", "simulate", "sinks", "size", "slide",
+    "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh", "unpack", "where",
 ]  # fmt: skip
 
 

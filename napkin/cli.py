@@ -54,6 +54,15 @@ Parts = Annotated[
         show_default=False,
     ),
 ]
+Storage = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage",
+        metavar="INPUT=TYPE,...",
+        help="How inputs are stored that have a type of their own, as in K=fp8,V=fp8.",
+        show_default=False,
+    ),
+]
 Tune = Annotated[
     int,
     typer.Option(
@@ -87,12 +96,13 @@ def _plan(
     dtype: str,
     tuned: bool = False,
     parts: Sequence[str] | None = None,
+    storage: Sequence[str] | None = None,
 ) -> Plan:
     """The plan that the options ask for; what is cheap to find wrong is found first."""
-    from napkin.show.options import parse_sizes
+    from napkin.show.options import parse_sizes, parse_types
 
     given, cut = parse_sizes(sizes or ()), _parts(parts)
-    diagram = _load(name)
+    diagram = _load(name).stored(**parse_types(storage or ()))
     known = diagram.check_sizes(given)
     from napkin.plan.derive import derive
 
@@ -178,6 +188,7 @@ def derive_diagram(
     on: On = "h100",
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
+    storage: Storage = None,
     top: Annotated[
         int, typer.Option("--top", metavar="N", help="Show the first N settings, too.", min=0)
     ] = 0,
@@ -189,7 +200,7 @@ def derive_diagram(
     """Say how to run a diagram, and what that costs."""
     if tune:
         _needs_device(name, sizes, "derive --tune")
-    plan = _plan(name, on, sizes, dtype, tuned and not tune, parts)
+    plan = _plan(name, on, sizes, dtype, tuned and not tune, parts, storage)
     from napkin.show import console, measured, plans
 
     first = measured.settings(plan, top)
@@ -211,6 +222,7 @@ def cost_diagram(
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
     parts: Parts = None,
+    storage: Storage = None,
     levels: Annotated[
         bool, typer.Option("--levels", help="Tiles, traffic and cost at every level of memory.")
     ] = False,
@@ -233,9 +245,10 @@ def cost_diagram(
         from napkin.show.levels import through_levels
 
         names = through_levels(on, through)  # a wrong one is said before any work
-        _cost_levels(_plan(name, on, sizes, dtype, parts=parts), names, json)
+        plan = _plan(name, on, sizes, dtype, parts=parts, storage=storage)
+        _cost_levels(plan, names, json)
         return
-    plan = _plan(name, on, sizes, dtype, parts=parts)
+    plan = _plan(name, on, sizes, dtype, parts=parts, storage=storage)
     from napkin.show import console, costs
 
     if json:
@@ -363,6 +376,7 @@ def check_diagram(
     on: On = "h100",
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
+    storage: Storage = None,
     gpu: Annotated[
         bool,
         typer.Option(
@@ -382,7 +396,7 @@ def check_diagram(
     """
     if gpu:
         _needs_device(name, sizes, "check --gpu")
-    plan = _plan(name, on, sizes, dtype, tuned, parts)
+    plan = _plan(name, on, sizes, dtype, tuned, parts, storage)
     from napkin.show import console, verdicts
 
     with console.progress() as tell:
@@ -403,12 +417,14 @@ def check_diagram(
 
 def _on_device(plan: Plan, name: str, how: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
     """A plan's values, counters and time on the device, as plain data."""
+    from napkin.diagram.storage import own_type
     from napkin.measure.check import on_device
     from napkin.measure.device import fresh_seed
     from napkin.measure.driver import command
 
     seed = fresh_seed() if seed is None else seed
-    job = {"name": name, "sizes": dict(plan.sizes), "dtype": plan.dtype, **how}
+    stored = {str(n.params[0]): own_type(n) for n in plan.diagram.inputs if own_type(n)}
+    job = {"name": name, "sizes": dict(plan.sizes), "dtype": plan.dtype, "storage": stored, **how}
     return on_device(plan, command([{**job, "seed": seed}]), seed).to_json()
 
 
@@ -418,6 +434,7 @@ def bench_diagram(
     on: On = "h100",
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
+    storage: Storage = None,
     against: Annotated[
         str | None,
         typer.Option(
@@ -458,7 +475,7 @@ def bench_diagram(
     from napkin.show import console, measured
     from napkin.show.files import write_file
 
-    plan = _plan(name, on, sizes, dtype, tuned and not tune)
+    plan = _plan(name, on, sizes, dtype, tuned and not tune, storage)
     rankings: Sequence[Any] = ()
     if tune:
         plan, rankings, _ = _tuned(plan, tune)

@@ -25,7 +25,7 @@ from napkin.check._memory import BadAccess, Memory
 from napkin.check._source import find, load
 from napkin.check._speed import shorten
 from napkin.check._wire import Block, Landing, Launch, Packed
-from napkin.check.formats import CODED
+from napkin.check.formats import CODED, element
 from napkin.check.worker import KernelError, OutOfBounds
 from napkin.errors import InputError, did_you_mean
 
@@ -115,8 +115,8 @@ def _scalar(value: object, storage: Any, dtype: Any) -> Any:
 
 
 def _pointer(address: int, dtype: str) -> Any:
-    element: Any = tl.str_to_ty(dtype, None)
-    return _scalar(address, np.uint64, tl.pointer_type(element))
+    target: Any = tl.str_to_ty(element(dtype), None)
+    return _scalar(address, np.uint64, tl.pointer_type(target))
 
 
 def _descriptor(name: str, block: Block) -> Any:

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from napkin.check.formats import CODED, STORAGE, decode, encode, format_name
+from napkin.check.formats import (
+    CODED,
+    HALVES,
+    STORAGE,
+    decode,
+    encode,
+    format_name,
+)
+from napkin.diagram.packing import pack, unpack
 from napkin.errors import InputError
 
 
@@ -22,7 +30,8 @@ class DeviceArray:
     """A view of stored numbers, to be passed to a kernel as a pointer to its first element.
 
     Attributes:
-        data: the stored bits; may be any strided view. bf16 is held as uint16, fp8 as uint8.
+        data: the stored bits; may be any strided view. bf16 is held as uint16, fp8 as uint8, and
+            numbers of 4 bits as half as many bytes along the last axis.
         dtype: the number format, such as ``"bf16"``.
     """
 
@@ -67,6 +76,8 @@ class DeviceArray:
         """The values in float64: exact for every format but i64 beyond 2**53."""
         if self.dtype in CODED:
             return decode(self.data, self.dtype).astype(np.float64)
+        if self.dtype in HALVES:
+            return unpack(self.data, HALVES[self.dtype]).astype(np.float64)
         return self.data.astype(np.float64)
 
 
@@ -88,7 +99,7 @@ def as_device(values: DeviceArray | np.ndarray) -> DeviceArray:
     if isinstance(values, DeviceArray):
         return values
     for name, storage in STORAGE.items():
-        if name not in CODED and storage == values.dtype:
+        if name not in CODED and name not in HALVES and storage == values.dtype:
             return DeviceArray(values, name)
     raise InputError(f"a kernel takes no array of {values.dtype}; known: {', '.join(STORAGE)}")
 
@@ -109,6 +120,8 @@ def to_device(
         strides: in elements, one for each axis, in place of `order`; may leave gaps.
     """
     values = np.asarray(values)
+    if dtype in HALVES:
+        values = pack(values, HALVES[dtype])
     array = empty(values.shape, dtype, order=order, strides=strides)
     if array.dtype in CODED:
         array.data[...] = encode(values, array.dtype)
@@ -127,8 +140,9 @@ def empty(
 ) -> DeviceArray:
     """An array that holds poison: NaN, or for integers the value farthest below zero.
 
-    Launch a kernel on it, and whatever the kernel did not write shows. `order` and `strides` are
-    those of `to_device`. Booleans have no value to spare and start as True.
+    `shape` is that of `data`. Launch a kernel on it, and whatever the kernel did not write shows.
+    `order` and `strides` are those of `to_device`. Booleans have no value to spare and start as
+    True.
     """
     name = format_name(dtype)
     shape = tuple(shape)

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 
 from napkin.check._wire import Compilation
 from napkin.check.arrays import Descriptor, DeviceArray, as_device
+from napkin.check.formats import element
 from napkin.check.interpret import Argument, read_source
 from napkin.check.worker import CompileError, Worker, worker
 from napkin.errors import InputError, did_you_mean
@@ -86,7 +87,7 @@ def specialise(args: Mapping[str, Argument]) -> Specialisation:
             signature[name] = f"tensordesc<{value.array.dtype}[{block}]>"
         else:
             array: DeviceArray = as_device(value)
-            signature[name] = f"*{array.dtype}"
+            signature[name] = f"*{element(array.dtype)}"
             if array.misalignment % 16 == 0:
                 divisible.add(name)
     return Specialisation(signature, frozenset(divisible), frozenset(ones))

@@ -1,7 +1,8 @@
 """Number formats: how each is stored, and exact rounding into those that numpy lacks.
 
 Names are Triton's: ``fp32``, ``bf16``, ``i64``; ``fp8e4nv`` is 4 exponent bits and 3 of mantissa
-with no infinity, ``fp8e5`` 5 and 2.
+with no infinity, ``fp8e5`` 5 and 2. ``i4`` and ``u4`` are two whole numbers to a byte, neighbours
+along the last axis, the first one in the low half; a kernel sees the bytes.
 """
 
 from __future__ import annotations
@@ -24,12 +25,17 @@ STORAGE: dict[str, np.dtype] = {
     "i16": np.dtype(np.int16),
     "i8": np.dtype(np.int8),
     "u8": np.dtype(np.uint8),
+    "i4": np.dtype(np.uint8),
+    "u4": np.dtype(np.uint8),
     "i1": np.dtype(np.bool_),
 }
 """The numpy dtype that stores each number format."""
 
 CODED: dict[str, int] = {"bf16": 0x7FC0, "fp8e4nv": 0x7F, "fp8e5": 0x7F}
 """The formats that numpy does not know, held as unsigned bits; and the bits of a NaN in each."""
+
+HALVES = {"i4": "int4", "u4": "uint4"}
+"""The formats of which a byte holds two, and the storage type that each is."""
 
 _LONG_NAMES = {
     "float64": "fp64",
@@ -51,6 +57,11 @@ def format_name(dtype: str) -> str:
     if name not in STORAGE:
         raise InputError(f"unknown number format {dtype!r}; {did_you_mean(dtype, STORAGE)}")
     return name
+
+
+def element(dtype: str) -> str:
+    """What a kernel's pointer to numbers in a format points to."""
+    return "u8" if dtype in HALVES else dtype
 
 
 def decode(bits: np.ndarray, dtype: str) -> np.ndarray:

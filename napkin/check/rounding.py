@@ -10,7 +10,7 @@ earlier kernel stored.
 from __future__ import annotations
 
 from napkin.derive.kernel import tensor_of
-from napkin.derive.terms import is_operand, is_read
+from napkin.derive.terms import is_operand, is_read, narrow_type
 from napkin.lower.operands import multiplied_as
 from napkin.lower.resources_dot import dot_of
 from napkin.lower.resources_walk import within
@@ -35,7 +35,7 @@ def roundings(plan: Plan, tensor: str) -> set[str]:
                 here, reads = _in_kernel(k, theirs)
                 found |= here | {k.dtypes[theirs]}
                 todo += [k.binding[t] for t in reads]
-    return found & {"fp32", "fp16", "bf16"} or {"fp32"}
+    return found & {"fp32", "fp16", "bf16", "fp8"} or {"fp32"}
 
 
 def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:
@@ -49,7 +49,9 @@ def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:
         if n.op == "cast" and n.kind == "real":
             found.add(str(n.params[0]))
         dot = dot_of(program, n)
-        if dot and not all(len(side) == 1 and all(map(is_operand, side)) for side in dot.sides):
-            like = multiplied_as(program.kernel, [p for parts in dot.sides for p in parts])
+        if dot is None or narrow_type(dot.parts):
+            continue
+        if not all(len(side) == 1 and is_operand(side[0], dot.parts) for side in dot.sides):
+            like = multiplied_as(program.kernel, dot.parts)
             found |= {k.dtypes[like]} if like else set()
     return found, reads

@@ -15,7 +15,8 @@ from napkin.check.interpret import Argument
 from napkin.check.interpret import run as interpret
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import Node
-from napkin.diagram.storage import TORCH_NAMES, own_type, storage_type
+from napkin.diagram.storage import own_type, storage_type
+from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
 from napkin.lower.launch import Launch, launch
 from napkin.plan.recipe import Recipe, Step
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from napkin.cost.traffic import Direction
     from napkin.plan.plan import Plan, PlannedKernel
 
-SPELLING = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "int32": "i32", "bool": "i1"}
-"""Storage types as Triton's signatures spell them."""
+SPELLING = {name: s.format for name, s in STORAGE.items()}
+"""Storage types as number formats (`napkin.check.formats`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +166,8 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
 
 
 def _given_back(stored: DeviceArray, n: Node, plan: Plan, arrays: Sequence[Any]) -> Any:
-    """The output `n` as an array of the kind that came in: numpy, or torch with the inputs' dtype,
-    or the one that it is cast to."""
+    """The output `n` as an array of the kind that came in: numpy, or torch with the dtype of the
+    inputs that have the plan's type, or the one that it is cast to."""
     value = stored.to_float64()
     if n.kind != "real":
         value = value.astype(np.int64 if n.kind == "int" else np.bool_)
@@ -174,7 +175,9 @@ def _given_back(stored: DeviceArray, n: Node, plan: Plan, arrays: Sequence[Any])
     if not tensors:
         return value
     torch = import_module("torch")
-    dtype = getattr(torch, TORCH_NAMES[storage_type(n, plan.dtype)])
+    dtype = getattr(torch, STORAGE[storage_type(n, plan.dtype)].torch)
     if n.kind == "real" and not own_type(n):
-        dtype = next((t.dtype for t in tensors if t.is_floating_point()), dtype)
+        plain = [a for a, i in zip(arrays, plan.diagram.inputs, strict=True) if not own_type(i)]
+        known = (a.dtype for a in plain if hasattr(a, "detach") and a.is_floating_point())
+        dtype = next(known, dtype)
     return torch.from_numpy(value).to(dtype)

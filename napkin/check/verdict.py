@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from napkin.check.arrays import Descriptor, DeviceArray, to_device
+from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.check.compile import Job, resources_many, specialise
 from napkin.check.inputs import whole_numbers
 from napkin.check.rounding import roundings
@@ -20,14 +20,15 @@ from napkin.check.running import SPELLING, launch_of, outputs_of, run_kernels
 from napkin.check.worker import KernelError
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import close_to
-from napkin.diagram.storage import storage_type
+from napkin.diagram.storage import own_type, storage_type
+from napkin.diagram.types import FP8_CAPABILITY, PACKED
 from napkin.errors import NapkinError
 from napkin.lower.launch import MIN_CAPABILITY
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.samples import Case, cases
 
-TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2}
+TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2, "fp8": 5e-2}
 """Largest relative error, by norm, of what is rounded to each type on its way to memory."""
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
@@ -254,7 +255,7 @@ def run_case(
 def compiled(plan: Plan) -> list[ResourceRow]:
     """Resources of every kernel on every architecture, from an ahead-of-time compile."""
     kernels = distinct(plan.kernels)
-    pairs = [(k, arch) for k in kernels for arch in ARCHITECTURES]
+    pairs = [(k, arch) for k in kernels for arch in ARCHITECTURES if _compiles(k, arch)]
     found = resources_many([_job(plan, k, arch) for k, arch in pairs])
     rows: list[ResourceRow] = []
     for (k, arch), r in zip(pairs, found, strict=True):
@@ -268,11 +269,19 @@ def compiled(plan: Plan) -> list[ResourceRow]:
     return rows
 
 
+def _compiles(k: PlannedKernel, arch: str) -> bool:
+    """Whether Triton has the types of a kernel's tensors on an architecture."""
+    return int(arch.removeprefix("sm_")) >= FP8_CAPABILITY or "fp8" not in k.dtypes.values()
+
+
 def _job(plan: Plan, k: PlannedKernel, arch: str) -> Job:
     sizes = plan.full(plan.sizes)
     tensors = {str(n.params[0]): n.axes for n in plan.diagram.inputs}
     tensors |= {t: axes for t, axes, _ in outputs_of(plan)}
     shapes = {t: [sizes[a] for a in axes] for t, axes in tensors.items()}
+    for n in plan.diagram.inputs:
+        if own_type(n) in PACKED:
+            shapes[str(n.params[0])][-1] //= 2
     strides = {t: contiguous(shape) for t, shape in shapes.items()}
     scalars = plan.diagram.check_scalars({})
     capability = int(arch.removeprefix("sm_"))
@@ -280,7 +289,7 @@ def _job(plan: Plan, k: PlannedKernel, arch: str) -> Job:
     args: dict[str, Any] = {}
     for a in call.order:
         if a in call.tensors:
-            made = to_device(np.zeros(1), SPELLING[k.dtypes[call.tensors[a]]])
+            made = empty([1], SPELLING[k.dtypes[call.tensors[a]]])
             args[a] = Descriptor(made, call.boxes[a]) if a in call.boxes else made
         else:
             args[a] = call.scalars[a]

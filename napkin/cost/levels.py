@@ -8,11 +8,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_operand, is_read
+from napkin.derive.terms import is_operand, is_read, multiplies, narrow_type
 from napkin.diagram.node import LEAVES, Node, factors, inside_sums, over, postorder
+from napkin.diagram.storage import own_type
 from napkin.diagram.taking import slides
+from napkin.diagram.types import stored_bytes
 
 Axes = tuple[str, ...]
 
@@ -32,6 +33,10 @@ class Held:
         addressed: the tiles that are read at an address for each value (registers).
         rounded: operands that are computed, rounded for their product (registers).
         windowed: whether operands are read in windows, which no tensor descriptor serves.
+        converted: operands that are read in a type of their own, in the product's (registers and
+            shared memory), beside how they lie in memory (a streamed operand).
+        partial: accumulators of products of fp8, which Hopper sums up in parts (registers).
+        narrow: the reduced axes of products of operands of 8 bits.
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -42,10 +47,16 @@ class Held:
     addressed: tuple[Axes, ...] = ()
     rounded: tuple[Axes, ...] = ()
     windowed: bool = False
+    converted: tuple[Axes, ...] = ()
+    partial: tuple[Axes, ...] = ()
+    narrow: frozenset[Axes] = frozenset()
 
 
 ADDRESS_BYTES = 8
 """Bytes of registers for the address of one value."""
+
+CONVERTED_BYTES = 2
+"""Bytes of registers of a value that is converted for a product, which has 16 bits."""
 
 
 def held(kernel: Kernel) -> Held:
@@ -54,6 +65,10 @@ def held(kernel: Kernel) -> Held:
     operands: dict[Node, None] = {}
     rounded: dict[Axes, None] = {}
     spread: dict[Axes, None] = {}
+    quantised: dict[Node, None] = {}
+    converted: dict[Node, None] = {}
+    partial: dict[Axes, None] = {}
+    narrow: set[Axes] = set()
     inner = inside_sums(kernel.terms)
     for n in postorder(kernel.terms):
         if n.op != "sum":
@@ -66,29 +81,39 @@ def held(kernel: Kernel) -> Held:
             continue
         products[shape] = None
         inside = [p for p in parts if set(over(n)) & set(p.axes)]
-        operands.update((p, None) for p in inside if is_operand(p))
-        rounded.update((p.axes, None) for p in inside if not is_operand(p))
-    straight = {p for p in operands if not p.args or slides(p)}
-    ahead = [p for p in operands if kernel.stream.carried(p.axes) and p in straight]
+        operands.update((p, None) for p in inside if is_operand(p, inside))
+        computed = [p for p in inside if not is_operand(p, inside)]
+        rounded.update((p.axes, None) for p in computed)
+        converted.update((p, None) for p in computed if is_read(p) and own_type(p))
+        quantised.update((x, None) for p in computed for x in postorder([p]) if is_read(x))
+        narrow |= {over(n)} if narrow_type(inside) else set()
+        if narrow_type(inside) == "fp8":
+            partial[n.axes] = None
+    read = [*operands, *(p for p in quantised if own_type(p))]
+    straight = {p for p in read if not p.args or slides(p)}
+    ahead = [p for p in read if kernel.stream.carried(p.axes) and p in straight]
     streamed = tuple((tensor_of(p), p.axes) for p in ahead)
     fixed = tuple((tensor_of(p), p.axes) for p in operands if p not in ahead)
     addressed = [n.axes for n in postorder(kernel.terms) if is_read(n) and n.args and not slides(n)]
-    computed = [
+    in_chunk = [
         n.axes
         for n in postorder(kernel.terms)
         if n not in inner
         and not n.constant
-        and (n.op not in LEAVES or (is_read(n) and n not in operands))
+        and (n.op not in LEAVES or (is_read(n) and n not in (*operands, *converted)))
     ]
     return Held(
         streamed,
         fixed,
         tuple(s.axes for s in kernel.stream.states),
-        tuple(dict.fromkeys([*computed, *spread])),
+        tuple(dict.fromkeys([*in_chunk, *spread])),
         tuple(products),
         tuple(dict.fromkeys(addressed)),
         tuple(rounded),
         any(slides(p) for p in operands),
+        tuple(dict.fromkeys(p.axes for p in converted)),
+        tuple(partial),
+        frozenset(narrow),
     )
 
 
@@ -96,6 +121,8 @@ def product_shape(n: Node, parts: list[Node]) -> tuple[Axes, Axes, Axes] | None:
     """Rows, columns and reduced axes, if a sum is a matrix product of its factors."""
     gone = set(over(n))
     parts = [p for p in parts if gone & set(p.axes)]
+    if not multiplies(n, parts):
+        return None
     for i, first in enumerate(parts):
         for second in parts[i + 1 :]:
             rows = [a for a in first.axes if a not in second.axes and a not in gone]
@@ -132,7 +159,7 @@ def chained(kernel: Kernel) -> bool:
             continue
         products.add(n)
         inside = [p for p in parts if set(over(n)) & set(p.axes) and kernel.stream.carried(p.axes)]
-        if any(not is_operand(p) for p in inside) or len(inside) > 2:
+        if any(not is_operand(p, inside) for p in inside) or len(inside) > 2:
             return True
     waited = products - (added - {a for n in postorder(steps) if n not in steps for a in n.args})
     return bool(waited)
@@ -146,20 +173,23 @@ def extent(axes: Iterable[str], tiles: Mapping[str, int]) -> int:
 def operand_bytes(h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str], slots: int) -> int:
     """Bytes of shared memory that operands need, with `slots` copies of what is streamed; with none
     what is streamed follows each other in the same place."""
-    streamed = [extent(axes, tiles) * ITEM_BYTES[dtypes[t]] for t, axes in h.streamed_operands]
-    fixed = sum(extent(axes, tiles) * ITEM_BYTES[dtypes[t]] for t, axes in h.fixed_operands)
+    streamed = [stored_bytes(extent(axes, tiles), dtypes[t]) for t, axes in h.streamed_operands]
+    fixed = sum(stored_bytes(extent(axes, tiles), dtypes[t]) for t, axes in h.fixed_operands)
     return fixed + (sum(streamed) * slots if slots else max(streamed, default=0))
 
 
 def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
     """Bytes of registers: every state, which is computed on in place, the two largest other arrays
-    of a chunk, in float32, and the addresses of the largest tile that has one for each value."""
+    of a chunk, in float32, the largest operand that is converted, and the addresses of the largest
+    tile that has one for each value."""
     states = {frozenset(axes) for axes in h.states}
     beside = (axes for axes in h.chunk if frozenset(axes) not in states)
     largest = sorted((extent(axes, tiles) for axes in beside), reverse=True)[:2]
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
-    return 4 * (sum(extent(axes, tiles) for axes in h.states) + inside) + addresses
+    converted = CONVERTED_BYTES * max((extent(axes, tiles) for axes in h.converted), default=0)
+    states = sum(extent(axes, tiles) for axes in (*h.states, *h.partial))
+    return 4 * (states + inside) + converted + addresses
 
 
 def tile_bytes(h: Held, tiles: Mapping[str, int], item_bytes: int) -> int:

@@ -14,7 +14,7 @@ import sympy
 
 from napkin.cost.levels import held
 from napkin.cost.places import plain
-from napkin.cost.traffic import held_values, tile_symbol
+from napkin.cost.traffic import VALUES, Unit, held_values, tile_symbol
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
 from napkin.derive.terms import is_read
 from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
@@ -26,7 +26,7 @@ def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
     return plain(sympy.prod([tile_symbol(kernel, a) for a in axes]), kernel.splits, kernel.part)
 
 
-Weights = Mapping[str, Any]
+Weights = Unit | Mapping[str, Any]
 """What a value of each tensor counts; under "" what one of an array inside a kernel does."""
 
 
@@ -37,7 +37,7 @@ def _held(kernel: Kernel, n: Node, apart: bool) -> Any:
     return held_values(kernel, n.axes, slides(n))
 
 
-def memory(kernel: Kernel, weights: Weights | None = None, apart: bool = False) -> Any:
+def memory(kernel: Kernel, weights: Weights = VALUES, apart: bool = False) -> Any:
     """M as a function of group, stream and whole sizes: in values, or weighted.
 
     Args:
@@ -46,13 +46,9 @@ def memory(kernel: Kernel, weights: Weights | None = None, apart: bool = False) 
     if not kernel.stream.axes:
         return columns(kernel, weights, apart)
     # One tensor read under two names is held twice: its tiles differ.
-    reads = [_of(a.tensor, weights) * _held(kernel, a.leaf, apart) for a in kernel.reads]
-    writes = [_of(o.name, weights) * tile(kernel, tile_axes(o)) for o in kernel.outputs]
+    reads = [weights[a.tensor] * _held(kernel, a.leaf, apart) for a in kernel.reads]
+    writes = [weights[o.name] * tile(kernel, tile_axes(o)) for o in kernel.outputs]
     return sympy.expand(sympy.Add(*reads, *writes))
-
-
-def _of(tensor: str, weights: Weights | None) -> Any:
-    return 1 if weights is None else weights[tensor]
 
 
 def per_level(kernel: Kernel) -> dict[str, Any]:
@@ -74,13 +70,13 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def columns(kernel: Kernel, weights: Weights | None = None, apart: bool = False) -> Any:
+def columns(kernel: Kernel, weights: Weights = VALUES, apart: bool = False) -> Any:
     """The column rule: the largest sum of tiles that are alive together, operator by operator."""
     names = {o.node.args[0] if o.node.op == "scatter" else o.node: o.name for o in kernel.outputs}
 
     def held(n: Node) -> Any:
         tensor = tensor_of(n) if is_read(n) else names.get(n, "")
-        return _of(tensor, weights) * _held(kernel, n, apart)
+        return weights[tensor] * _held(kernel, n, apart)
 
     sums = [sympy.Add(*map(held, column)) for column in alive(kernel)]
     kept = [s for s in dict.fromkeys(sympy.expand(s) for s in sums) if s != 0]

@@ -12,7 +12,7 @@ import sympy
 from napkin.cost.bound import Optimum, Term, optimum
 from napkin.cost.memory import Weights, memory, per_level
 from napkin.cost.problem import Problem, without_corners
-from napkin.cost.traffic import Traffic
+from napkin.cost.traffic import VALUES, Traffic, Unit, in_bytes
 from napkin.cost.work import flops
 from napkin.derive.kernel import Kernel, label
 from napkin.diagram.symbols import size_symbol
@@ -21,25 +21,36 @@ from napkin.diagram.taking import slides
 
 @dataclass(frozen=True, eq=False)
 class Cost:
-    """Symbolic costs of a kernel, in values and operations.
+    """Symbolic costs of a kernel, in values (or bytes, see `in_bytes`) and operations.
 
     Attributes:
         apart: whether the taps of windows are loaded and held one by one, as written kernels do;
             without, what windows share that a group holds is loaded and held once.
+        unit: what H and M are counted in.
     """
 
     kernel: Kernel
     apart: bool = False
+    unit: Unit = VALUES
+
+    def in_bytes(self, dtypes: Mapping[str, str], rest: str) -> Cost:
+        """The same in bytes: H, M, and the optimum for M bytes of memory.
+
+        Args:
+            dtypes: the storage type of each tensor; they need not be one.
+            rest: the type as which values count that no tensor holds.
+        """
+        return replace(self, unit=in_bytes(dtypes, rest))
 
     @cached_property
     def H(self) -> Traffic:
         """Values transferred: `.total`, `.per_tensor`, `.per_group`, `.per_step`."""
-        return Traffic(self.kernel, self.apart)
+        return Traffic(self.kernel, self.apart, self.unit)
 
     @cached_property
     def M(self) -> Any:
         """Values that one group holds."""
-        return memory(self.kernel, apart=self.apart)
+        return memory(self.kernel, self.unit, self.apart)
 
     @cached_property
     def sharing(self) -> Cost | None:
@@ -57,7 +68,7 @@ class Cost:
             passes=max(len(kernel.stream.passes), 1),
             group=kernel.group,
         )
-        return Cost(held)
+        return Cost(held, unit=self.unit)
 
     @cached_property
     def levels(self) -> dict[str, Any]:
@@ -78,14 +89,14 @@ class Cost:
         chunk: int | None = None,
         weights: Weights | None = None,
     ) -> Optimum:
-        """The least H for M values of memory; see `napkin.cost.bound.optimum`.
+        """The least H for M values (or bytes) of memory; see `napkin.cost.bound.optimum`.
 
         Args:
             finite: keep the stream size as a symbol; beside `sizes`, `chunk` is its number.
             weights: what a value of each tensor counts in H and in M, such as its bytes: a number
-                or a positive symbol. By default 1.
+                or a positive symbol. By default that of the cost's unit.
         """
-        problem = Problem.of(self.kernel, weights, self.apart)
+        problem = Problem.of(self.kernel, weights or self.unit, self.apart)
         numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}
         if numbers is not None and chunk is not None:
             numbers |= {s: chunk for s in problem.streams}

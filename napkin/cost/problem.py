@@ -10,7 +10,7 @@ import sympy
 
 from napkin.cost.memory import Weights, memory
 from napkin.cost.places import plain
-from napkin.cost.traffic import transfers
+from napkin.cost.traffic import VALUES, transfers
 from napkin.derive.kernel import Kernel
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 
@@ -34,7 +34,7 @@ class Problem:
     streams: dict[Any, Any]
 
     @classmethod
-    def of(cls, kernel: Kernel, weights: Weights | None = None, apart: bool = False) -> Problem:
+    def of(cls, kernel: Kernel, weights: Weights = VALUES, apart: bool = False) -> Problem:
         """The problem of a labelled kernel, in values or weighted; `apart` as in `Cost`."""
         splits = kernel.splits
         grouped = [a for a in kernel.group if a not in kernel.alone]
@@ -43,7 +43,7 @@ class Problem:
 
         def moved(direction: str) -> Any:
             parts = [t for t in transfers(kernel, apart) if t.direction == direction]
-            sums = [t.total * (1 if weights is None else weights[t.tensor]) for t in parts]
+            sums = [t.total * weights[t.tensor] for t in parts]
             return falling(over_strides(sympy.expand(sympy.Add(*sums))), tuple(groups))
 
         held = memory(kernel, weights, apart)

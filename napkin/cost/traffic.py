@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -29,14 +29,13 @@ from napkin.diagram.keys.terms import boxes_of, query_axes
 from napkin.diagram.node import Node
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 from napkin.diagram.taking import slides, taken_of
+from napkin.diagram.types import PACKED, STORAGE, stored_bytes
 from napkin.diagram.windows import Slide
 
 Direction = Literal["read", "write"]
 
-ITEM_BYTES: dict[str, int] = {
-    "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int64": 8, "int32": 4, "bool": 1,
-}  # fmt: skip
-"""Bytes per value."""
+ITEM_BYTES = {name: s.bits // 8 for name, s in STORAGE.items() if name not in PACKED}
+"""Bytes per value, of the types that do not share a byte."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,9 +226,40 @@ def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
     return tuple(out)
 
 
+@dataclass(frozen=True)
+class Unit:
+    """What H and M are counted in: values, or bytes where each array has its own per value.
+
+    With the same number q of bytes everywhere, a term alpha * M**-beta of the optimum is
+    alpha * q**(1 + beta) * M**-beta in bytes; with several, they are coefficients of H and M
+    (arXiv 2412.03317, section 3.3 and App. A.2).
+
+    Attributes:
+        each: of a value of each tensor; exact, half a byte being 1/2.
+        rest: of a value of what no tensor holds.
+    """
+
+    each: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rest: Any = 1
+
+    def __getitem__(self, tensor: str) -> Any:
+        """What a value of a tensor counts; of "", of what no tensor holds."""
+        return self.each.get(tensor, self.rest)
+
+
+VALUES = Unit()
+"""Every value counts 1."""
+
+
+def in_bytes(dtypes: Mapping[str, str], rest: str) -> Unit:
+    """Bytes, for tensors of these storage types; what no tensor holds counts as `rest` does."""
+    sizes = {t: sympy.Rational(STORAGE[dtype].bits, 8) for t, dtype in dtypes.items()}
+    return Unit(sizes, sympy.Rational(STORAGE[rest].bits, 8))
+
+
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """H of one kernel: symbolic in axis and group sizes, in values.
+    """H of one kernel: symbolic in axis and group sizes, in values or in bytes (`unit`).
 
     Attributes:
         apart: whether the taps of windows are loaded one by one, whatever a group holds.
@@ -237,6 +267,7 @@ class Traffic:
 
     kernel: Kernel
     apart: bool = False
+    unit: Unit = VALUES
 
     @cached_property
     def parts(self) -> tuple[Transfer, ...]:
@@ -245,16 +276,17 @@ class Traffic:
 
     @property
     def per_tensor(self) -> dict[str, Any]:
-        """Values in total for each tensor, read and written."""
+        """Values (or bytes) in total for each tensor, read and written."""
         out: dict[str, Any] = {}
         for t in self.parts:
-            out[t.tensor] = sympy.expand(out.get(t.tensor, 0) + t.total)
+            here = self.unit[t.tensor] * t.total
+            out[t.tensor] = sympy.expand(out.get(t.tensor, 0) + here)
         return out
 
     @property
     def total(self) -> Any:
         """Values in total."""
-        return sympy.expand(sympy.Add(*(t.total for t in self.parts)))
+        return sympy.expand(sympy.Add(*(self.unit[t.tensor] * t.total for t in self.parts)))
 
     @property
     def per_group(self) -> Any:
@@ -265,7 +297,8 @@ class Traffic:
     @property
     def per_step(self) -> Any:
         """Values per chunk of one group: what one turn of the streamed loop reads and writes."""
-        parts = [t.per_step(self.kernel) for t in self.parts if t.streamed]
+        moving = [t for t in self.parts if t.streamed]
+        parts = [self.unit[t.tensor] * t.per_step(self.kernel) for t in moving]
         return sympy.expand(sympy.Add(*parts))
 
     def values(
@@ -289,6 +322,6 @@ class Traffic:
         sizes = self.kernel.sized(sizes)
         for t in self.parts:
             key = (t.tensor, t.direction)
-            count = t.values(sizes, tiles, bind, t.tensor in boxed) * ITEM_BYTES[dtypes[t.tensor]]
-            out[key] = out.get(key, 0) + count
+            count = t.values(sizes, tiles, bind, t.tensor in boxed)
+            out[key] = out.get(key, 0) + stored_bytes(count, dtypes[t.tensor])
         return out

@@ -14,7 +14,7 @@ from napkin.cost.places import plain
 from napkin.cost.visited import share
 from napkin.derive.kernel import Kernel
 from napkin.derive.residues import Split
-from napkin.derive.terms import is_read
+from napkin.derive.terms import is_read, narrow_type
 from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.node import REDUCTIONS, Node, factors, inside_sums, over, postorder
 from napkin.diagram.operators import POINTWISE
@@ -38,6 +38,7 @@ class Count:
         splits: the axes that are split by residue.
         part: the grouped axis of parts of the streamed axis, if there is one.
         tail: whether it is done after the loops, once a group; without loops, nothing is.
+        dtype: of a product of operands of 8 bits, their type; else that of the plan, "".
     """
 
     pipe: str
@@ -49,6 +50,7 @@ class Count:
     splits: tuple[Split, ...] = ()
     part: str = ""
     tail: bool = False
+    dtype: str = ""
 
     @property
     def total(self) -> Any:
@@ -122,18 +124,21 @@ def _moving(roots: Iterable[Node], kernel: Kernel) -> set[Node]:
 
 
 def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Count]:
-    def made(pipe: str, per_value: int, axes: tuple[str, ...]) -> Count:
+    def made(pipe: str, per_value: int, axes: tuple[str, ...], dtype: str = "") -> Count:
         chunked = () if kernel.stream.carried(axes) else streamed
         repeated = kernel.lacking((*axes, *chunked))
         moves = kernel.stream.carried(axes) or bool(chunked)
         seen = kernel if moves and kernel.visits is not None else None
-        return Count(pipe, per_value, axes, repeated, chunked, seen, kernel.splits, kernel.part)
+        return Count(
+            pipe, per_value, axes, repeated, chunked, seen, kernel.splits, kernel.part, dtype=dtype
+        )
 
     if n.op in REDUCTIONS:
         parts = [p for p in factors(n.args[0]) if p.op != "ones"] if n.op == "sum" else [n.args[0]]
         axes = tuple(dict.fromkeys(a for p in parts for a in p.axes))
         if _is_product(n):
-            yield made("product", 2, axes)
+            inner = [p for p in parts if set(over(n)) & set(p.axes)]
+            yield made("product", 2, axes, narrow_type(inner))
         elif parts:
             yield made("arithmetic", len(parts), axes)
     elif n.op == "add" and any(map(_is_product, n.args)):

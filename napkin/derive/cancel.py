@@ -119,7 +119,7 @@ class _Cancelling(Meaning):
                 return above * self.symbol(pointwise("div", (number(1.0), n.args[1])))
         if n.op in {"rsqrt", "pow"} and not self.of(n.args[0]).is_positive:
             return self.symbol(n)
-        if n.op == "cast" and n.params[0] in {"bf16", "fp16"}:
+        if n.op == "cast" and n.params[0] in {"bf16", "fp16", "fp8"}:
             return self.symbol(n)  # what rounding takes off is not nothing
         return super()._mixed(n)
 

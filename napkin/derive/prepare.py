@@ -1,15 +1,20 @@
-"""A diagram made ready for derivation: composites opened, every array named."""
+"""A diagram made ready for derivation: composites opened, scales brought out of sums, every array
+named."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
+from napkin.derive.kernel import tensor_of
+from napkin.derive.terms import is_read, narrow_type, scaled
 from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.expand import expanded
+from napkin.diagram.infer import along, pointwise
 from napkin.diagram.keys.slots import read_inputs
 from napkin.diagram.listing import assign_names
-from napkin.diagram.node import COMPOSITES, Node, over, postorder, rewrite
+from napkin.diagram.node import COMPOSITES, Node, factors, over, postorder, rewrite
 from napkin.diagram.taking import read_table
 
 
@@ -27,6 +32,8 @@ def prepare(diagram: Diagram) -> Prepared:
     done = expanded(diagram.roots)
     read = rewrite(done.values(), lambda old, args: read_table(old, args) or read_inputs(old, args))
     done = {old: read[new] for old, new in done.items()}
+    apart = rewrite(done.values(), _scaled_sum)
+    done = {old: apart[new] for old, new in done.items()}
     outputs = tuple(replace(o, node=done[o.node]) for o in diagram.outputs)
     hints = {done[n]: text for n, text in diagram.names.items() if n in done}
     taken = {o.name for o in outputs}
@@ -40,5 +47,32 @@ def prepare(diagram: Diagram) -> Prepared:
         "logsumexp": "max, exp, sum and log",
         "mean": "sum and count",
     }
+    sums = dict.fromkeys(n for n in read.values() if _scales(n))
     texts = [f"{n.op} over {' '.join(over(n))} into {what[n.op]}" for n in opened]
+    texts += [
+        f"{' and '.join(map(tensor_of, _scales(n)))} out of the sum over {' '.join(over(n))}"
+        for n in sums
+    ]
     return Prepared(outputs, names, tuple(dict.fromkeys(texts)))
+
+
+def _scales(n: Node) -> list[Node]:
+    """The inputs that are factors of a sum of products and do not go along it, as scales are; of
+    whole numbers that would wrap without them, none."""
+    if n.op != "sum" or n.kind != "real":
+        return []
+    parts = factors(n.args[0])
+    found = [p for p in parts if is_read(p) and p.axes and not set(p.axes) & set(over(n))]
+    rest = [p for p in parts if p not in found]
+    real = any(p.kind == "real" for p in rest) or narrow_type(rest) == "int8"
+    return found if len(rest) > 1 and real else []
+
+
+def _scaled_sum(old: Node, args: tuple[Node, ...]) -> Node | None:
+    """For `rewrite`: sum_b S x = S sum_b x, so that the product of what is stored comes first."""
+    found = _scales(along("sum", args[0], over(old))) if old.op == "sum" else []
+    if not found:
+        return None
+    rest = [p for p in factors(args[0]) if p not in found]
+    total = along("sum", reduce(lambda a, b: pointwise("mul", (a, b)), rest), over(old))
+    return reduce(scaled, found, total)

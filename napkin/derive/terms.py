@@ -11,6 +11,7 @@ from napkin.diagram.evaluate import evaluate
 from napkin.diagram.infer import pointwise
 from napkin.diagram.node import Node, node, number, postorder
 from napkin.diagram.storage import own_type
+from napkin.diagram.types import PACKED
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 """The pointwise operator that joins two results of a reduction."""
@@ -30,10 +31,28 @@ def is_read(n: Node) -> bool:
     return n.op == "input"
 
 
-def is_operand(n: Node) -> bool:
-    """Whether a factor of a product can be its operand as it lies in memory: products have operands
-    of the plan's type."""
-    return is_read(n) and not own_type(n)
+def narrow_type(parts: Iterable[Node]) -> str:
+    """The type of 8 bits in which a product of these factors is computed: "fp8" or "int8", where
+    both are readings stored as such, or in 4 bits, which int8 holds; else ""."""
+    found = [own_type(p) if is_read(p) else "" for p in parts]
+    own = set(found) if len(found) == 2 else set[str]()
+    if own == {"fp8"}:
+        return "fp8"
+    return "int8" if own and own <= {"int8", *PACKED} else ""
+
+
+def multiplies(n: Node, parts: Iterable[Node]) -> bool:
+    """Whether matrix instructions may compute a sum of products: of reals, and of whole numbers in
+    8 bits."""
+    return n.kind == "real" or (n.kind == "int" and narrow_type(parts) == "int8")
+
+
+def is_operand(n: Node, parts: Iterable[Node] = ()) -> bool:
+    """Whether a factor of a product of `parts` can be its operand as it lies in memory: products
+    have operands of the plan's type, or of 8 bits where all are. Packed values are taken apart."""
+    if not is_read(n) or own_type(n) in PACKED:
+        return False
+    return (n.kind == "real" and not own_type(n)) or bool(narrow_type(parts))
 
 
 def worst(op: str) -> float:

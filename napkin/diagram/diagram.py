@@ -19,6 +19,8 @@ from napkin.diagram.language import Array, lifted
 from napkin.diagram.listing import listing
 from napkin.diagram.node import MOVES, Node, node, postorder, rewrite
 from napkin.diagram.signature import Shape, Signature, axis_names
+from napkin.diagram.storage import leaf, own_type
+from napkin.diagram.types import STORAGE
 from napkin.diagram.windows import Slide, slides_of
 from napkin.errors import InputError, did_you_mean
 
@@ -65,7 +67,7 @@ class Diagram:
     def signature(self) -> Signature:
         """The shapes of inputs and outputs."""
         return Signature(
-            tuple(Shape(n.axes, n.kind) for n in self.inputs),
+            tuple(Shape(n.axes, n.kind, own_type(n)) for n in self.inputs),
             tuple(Shape(o.axes, o.node.kind) for o in self.outputs),
         )
 
@@ -255,6 +257,33 @@ class Diagram:
             InputError: an axis is unknown, or a size is not a whole number in range.
         """
         return replace(self, sizes=checks.check_sizes(self, sizes, partial=True))
+
+    def stored(self, **storage: str) -> Diagram:
+        """The same diagram with other storage types of its inputs, by their names:
+        `attention.stored(K="fp8", V="fp8")`.
+
+        Raises:
+            InputError: there is no such input or storage type, or it holds numbers of another kind.
+        """
+        known = {str(n.params[0]): n for n in self.inputs}
+        grown: dict[Node, Node] = {}
+        for name, dtype in storage.items():
+            if name not in known:
+                raise InputError(f"{self.name} has no input {name!r}; {did_you_mean(name, known)}")
+            if dtype not in STORAGE:
+                raise InputError(
+                    f"{self.name}: {name} as {dtype!r}: no such storage type; "
+                    + did_you_mean(dtype, STORAGE)
+                )
+            n = known[name]
+            if STORAGE[dtype].kind != n.kind:
+                raise InputError(
+                    f"{self.name}: {name} holds values of kind {n.kind!r}, and {dtype} holds "
+                    f"{STORAGE[dtype].kind!r}; say so in the signature, as in "
+                    f"'{' '.join(n.axes)}:{dtype}'"
+                )
+            grown[n] = leaf(name, n.axes, n.kind, dtype)
+        return self._on({n: grown.get(n, n) for n in self.inputs}, ())
 
     def __call__(self, *arrays: Array, **scalars: Any) -> Any:
         """Apply the diagram to arrays of the diagram that is being traced.

@@ -29,6 +29,7 @@ DTYPES: dict[str, Kind] = {
     "fp32": "real",
     "fp16": "real",
     "bf16": "real",
+    "fp8": "real",
     "int64": "int",
     "int32": "int",
     "bool": "bool",

@@ -327,10 +327,10 @@ def where(condition: Operand, x: Operand, y: Operand) -> Array:
 
 
 def cast(x: Operand, dtype: str) -> Array:
-    """`x` as `dtype` (fp32, fp16, bf16, int32, ...); evaluation in float64 does not round.
+    """`x` as `dtype` (fp32, fp16, bf16, fp8, int32, ...); evaluation in float64 does not round.
 
     An output of a plan, or an array between two of its kernels, is stored in the type that it is
-    cast to (fp32, fp16, bf16), and in the plan's where it is not.
+    cast to (fp32, fp16, bf16, fp8), and in the plan's where it is not.
     """
     if dtype not in DTYPES:
         raise InputError(f"cast to {dtype!r}: no such dtype; {did_you_mean(dtype, DTYPES)}")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from napkin.diagram.node import INT32, Kind, Node
+from napkin.diagram.node import Kind, Node
+from napkin.diagram.packing import unpack
+from napkin.diagram.storage import storage_type
+from napkin.diagram.types import PACKED, RANGES
 from napkin.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +19,9 @@ _HOLDS: dict[Kind, str] = {"real": "real numbers", "int": "whole numbers", "bool
 def numbers(given: Any, leaf: Node, diagram: str) -> np.ndarray[Any, Any]:
     """What was given for an input: float64 if it is real, else int64 (booleans as 0 and 1).
 
-    Any strides will do: transposed, broadcast and reversed views are read as what they show.
+    Bytes (int8 or uint8) for an input of 4 bits hold two values each; wider numbers are the values
+    themselves. Any strides will do: transposed, broadcast and reversed views are read as what they
+    show.
 
     Raises:
         InputError: it is no array of numbers, or holds a number that the input's item type lacks.
@@ -24,7 +29,9 @@ def numbers(given: Any, leaf: Node, diagram: str) -> np.ndarray[Any, Any]:
     import numpy as np
 
     where = f"{diagram}: {leaf.params[0]}"
-    found = _as_numpy(given, where)
+    found, dtype = _as_numpy(given, where), storage_type(leaf, "")
+    if dtype in PACKED and found.ndim and found.dtype in (np.uint8, np.int8):
+        return unpack(found, dtype)
     if found.dtype.kind not in "biufO":
         raise InputError(f"{where} holds {_HOLDS[leaf.kind]}, not {found.dtype}")
     try:
@@ -36,10 +43,12 @@ def numbers(given: Any, leaf: Node, diagram: str) -> np.ndarray[Any, Any]:
         return wide
     if leaf.kind == "bool":
         return (wide != 0).astype(np.int64)
-    bad = (wide != np.floor(wide)) | (wide < INT32[0]) | (wide > INT32[-1])
+    holds = RANGES[dtype]
+    bad = (wide != np.floor(wide)) | (wide < holds[0]) | (wide > holds[-1])
     if bad.any():
+        said = "int" if dtype == "int32" else dtype
         raise InputError(
-            f"{where} holds whole numbers in int32, as ':int' in the signature says, "
+            f"{where} holds whole numbers in {dtype}, as ':{said}' in the signature says, "
             f"not {wide[bad].flat[0]:g}"
         )
     return found.astype(np.int64)

@@ -1,4 +1,7 @@
-"""Signatures: "q d, x d, x d -> q d" names the axes of every input and output array."""
+"""Signatures: "q d, x d, x d -> q d" names the axes of every input and output array.
+
+After a colon stands what an array holds, `n:int`, or how an input is stored, `x d:fp8`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import re
 from dataclasses import dataclass
 
 from napkin.diagram.node import Kind
-from napkin.errors import InputError
+from napkin.diagram.types import PACKED, STORAGE
+from napkin.errors import InputError, did_you_mean
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _RESERVED = re.compile(r"[gs]_")
@@ -54,14 +58,16 @@ _KINDS: dict[str, Kind] = {"real": "real", "int": "int", "bool": "bool"}
 
 @dataclass(frozen=True)
 class Shape:
-    """The axes of one array, in order, and its item type."""
+    """The axes of one array, in order, its item type, and its storage type where it is its own."""
 
     axes: tuple[str, ...]
     kind: Kind = "real"
+    storage: str = ""
 
     def __str__(self) -> str:
         text = " ".join(self.axes) or "()"
-        return text if self.kind == "real" else f"{text}:{self.kind}"
+        what = self.storage or ("" if self.kind == "real" else self.kind)
+        return f"{text}:{what}" if what else text
 
 
 @dataclass(frozen=True)
@@ -101,11 +107,19 @@ def axis_names(text: str, where: str) -> tuple[str, ...]:
 
 def _shape(text: str, signature: str) -> Shape:
     where = f"signature '{signature}'"
-    axes, colon, kind = text.partition(":")
-    if colon and kind.strip() not in _KINDS:
-        raise InputError(f"{where}: item type {kind.strip()!r} is not one of real, int, bool")
-    axes = "" if axes.strip() == "()" else axes
-    return Shape(axis_names(axes, where), _KINDS[kind.strip()] if colon else "real")
+    axes, colon, what = text.partition(":")
+    what = what.strip() if colon else "real"
+    if what not in _KINDS and what not in STORAGE:
+        raise InputError(
+            f"{where}: {what!r} is neither an item type (real, int, bool) nor a storage type; "
+            + did_you_mean(what, STORAGE)
+        )
+    names = axis_names("" if axes.strip() == "()" else axes, where)
+    if what in PACKED and not names:
+        raise InputError(f"{where}: {what} lies two to a byte along an axis, and () has none")
+    if what in _KINDS:
+        return Shape(names, _KINDS[what])
+    return Shape(names, STORAGE[what].kind, what)
 
 
 def parse(text: str) -> Signature:
@@ -121,4 +135,11 @@ def parse(text: str) -> Signature:
     inputs = [_shape(part, text) for part in left.split(",")] if left.strip() else []
     if not right.strip():
         raise InputError(f"signature '{text}': no output; write its axes, or () for a scalar")
-    return Signature(tuple(inputs), tuple(_shape(part, text) for part in right.split(",")))
+    outputs = tuple(_shape(part, text) for part in right.split(","))
+    for o in outputs:
+        if o.storage:
+            raise InputError(
+                f"signature '{text}': {o.storage!r} stands behind an output; write "
+                f"nk.cast(..., {o.storage!r}) in the function to say how an output is stored"
+            )
+    return Signature(tuple(inputs), outputs)

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sized
 from typing import TYPE_CHECKING
 
 from napkin.diagram.keys.keyset import check_sizes as check_keys
+from napkin.diagram.storage import own_type
 from napkin.diagram.taking import spans_of, taken_axes
+from napkin.diagram.types import PACKED
 from napkin.diagram.windows import settle
 from napkin.errors import InputError, did_you_mean
 
@@ -67,6 +69,13 @@ def check_sizes(
     found = {a: out[same.get(a, a)] for a in diagram.axes if same.get(a, a) in out}
     for n in diagram.key_sets:
         check_keys(n, found)
+    for n in diagram.inputs:
+        last = n.axes[-1] if own_type(n) in PACKED else ""
+        if found.get(last, 0) % 2:
+            raise InputError(
+                f"sizes: {last}={found[last]}, but {n.params[0]} is {own_type(n)}, two values to a "
+                f"byte along {last}; it must be even"
+            )
     for n in diagram.takes:
         for axis, span in zip(taken_axes(n), spans_of(n), strict=True):
             if span is None and found.get(axis) == 0:

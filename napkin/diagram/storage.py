@@ -1,24 +1,20 @@
-"""In which type an array lies in memory: the plan's, or the one that a cast asks for.
+"""In which type an array lies in memory: the plan's, or one of its own.
 
-A cast at the top of an array says how it is stored, wherever it is: `nk.cast(L, "fp32")` as an
-output of a plan in bf16, or between two of its kernels. The type belongs to the term, and a kernel
-that reads the array reads a leaf that names it. Here is the one place that decides.
+An input has the type that the signature gives it: `x d:fp8`, `c g b:int4`. A cast at the top of an
+array says how that is stored, wherever it is: `nk.cast(L, "fp32")` as an output of a plan in bf16,
+or between two of its kernels. The type belongs to the term, and a kernel that reads the array reads
+a leaf that names it. Here is the one place that decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from napkin.diagram.infer import pointwise, rebuilt
-from napkin.diagram.node import Node
-
-STORED = ("bf16", "fp16", "fp32")
-"""Types of real numbers that kernels store."""
-
-TORCH_NAMES = {
-    "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "int32": "int32", "bool": "bool",
-}  # fmt: skip
-"""Storage types of tensors, as torch names them."""
+from napkin.diagram.node import Kind, Node, node
+from napkin.diagram.taking import read_axes
+from napkin.diagram.types import PACKED, STORAGE
 
 _MOVED = frozenset({"rename", "compress", "scatter", "spread"})
 """Operators that say where values lie, and not what they are."""
@@ -35,17 +31,22 @@ class Tensor:
         return self.name
 
 
+def leaf(name: str, axes: Iterable[str], kind: Kind, dtype: str = "") -> Node:
+    """An input of a diagram, stored as `dtype` where it has a type of its own."""
+    own = dtype if dtype not in {"", "int32", "bool"} else ""
+    kind = STORAGE[own].kind if own else kind
+    return node("input", params=(Tensor(name, own) if own else name,), axes=axes, kind=kind)
+
+
 def own_type(n: Node) -> str:
-    """The storage type that a real array asks for: of a cast, or of a tensor that an earlier kernel
-    stored in one; "" where it has the plan's.
+    """The storage type that an array asks for: of a cast of reals, or of a tensor that is given or
+    was stored in one; "" where it has the plan's.
 
     Kernels compute in float32, so what is cast to fp64 on the way is stored in fp32.
     """
-    if n.kind != "real":
-        return ""
     if n.op in _MOVED:
         return own_type(n.args[0])
-    if n.op == "cast":
+    if n.op == "cast" and n.kind == "real":
         return "fp32" if n.params[0] == "fp64" else str(n.params[0])
     name = n.params[0] if n.op == "input" else None
     return name.dtype if isinstance(name, Tensor) else ""
@@ -53,7 +54,12 @@ def own_type(n: Node) -> str:
 
 def storage_type(n: Node, dtype: str) -> str:
     """The storage type of the tensor that holds `n`, in a plan that stores reals as `dtype`."""
-    return {"real": own_type(n) or dtype, "int": "int32", "bool": "bool"}[n.kind]
+    return own_type(n) or {"real": dtype, "int": "int32", "bool": "bool"}[n.kind]
+
+
+def packed_axis(n: Node) -> str:
+    """The axis along which two values of a reading share a byte, or ""."""
+    return read_axes(n)[-1] if n.op == "input" and own_type(n) in PACKED else ""
 
 
 def unstored(n: Node) -> Node:

@@ -14,6 +14,7 @@ from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.language import Array
 from napkin.diagram.node import MOVES, Node, node, over, postorder
 from napkin.diagram.signature import Signature, parse
+from napkin.diagram.storage import leaf
 from napkin.diagram.windows import windowed
 from napkin.errors import InputError, did_you_mean
 
@@ -23,8 +24,10 @@ def diagram(
 ) -> Callable[[Callable[..., Any]], Diagram]:
     """Trace a function on named-axis arrays into a `Diagram`.
 
-    `signature` gives the axes of each array parameter and of each result. Parameters beyond the
-    arrays are user scalars; their defaults are kept.
+    `signature` gives the axes of each array parameter and of each result, and after a colon what an
+    array holds (`n:int`, `n:bool`) or how an input is stored where that is not the plan's type:
+    `x d:fp8`, `c b:int8`, `c g b:int4` (see `napkin.diagram.types`). Parameters beyond the arrays
+    are user scalars; their defaults are kept.
 
     Raises:
         InputError: the signature does not parse, or does not fit the function.
@@ -61,8 +64,7 @@ def _trace(
     extra = [] if spread else fixed[count:]
     scalars = {p.name: float("nan") if p.default is p.empty else float(p.default) for p in extra}
     inputs = tuple(
-        node("input", params=(n,), axes=s.axes, kind=s.kind)
-        for n, s in zip(array_names, shapes.inputs, strict=True)
+        leaf(n, s.axes, s.kind, s.storage) for n, s in zip(array_names, shapes.inputs, strict=True)
     )
     by_name = {k: Array(node("scalar", params=(k,))) for k in scalars}
     result, own, inner = _call(function, [Array(n) for n in inputs], by_name)

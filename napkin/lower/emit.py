@@ -8,13 +8,20 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from napkin.derive.kernel import tensor_of
-from napkin.derive.terms import COMBINE, identity, is_operand, is_read
+from napkin.derive.terms import (
+    COMBINE,
+    identity,
+    is_operand,
+    is_read,
+    multiplies,
+    narrow_type,
+)
 from napkin.diagram.expand import own_axes
 from napkin.diagram.keys.slots import guard, place_of, slots_of
 from napkin.diagram.keys.terms import member
 from napkin.diagram.node import REDUCTIONS, Kind, Node, factors, in_kind, number, over
 from napkin.diagram.operators import POINTWISE
-from napkin.diagram.storage import own_type, widens
+from napkin.diagram.storage import own_type, packed_axis, widens
 from napkin.diagram.taking import clamped, read_axes, windows
 from napkin.diagram.windows import within
 from napkin.errors import Refusal
@@ -29,11 +36,19 @@ from napkin.lower.words import APART, LEFT_OUT, OUTSIDE, PLACE, outside, place
 MIN_DOT = 16
 """Smallest dimension of a tile that Triton's `tl.dot` takes on every target."""
 
+NARROW_DEPTH = 32
+"""Smallest depth of a product of 8-bit operands: that of one instruction (PTX ISA, mma)."""
+
+EXACT_SUM = 128
+"""Products of fp8 that Hopper's tensor cores add up before the sum goes on in float32: they keep
+some 14 bits of it (arXiv 2412.19437, section 3.3.2, which takes 128 too)."""
+
 TRITON_DTYPES = {
     "fp64": "tl.float64",
     "fp32": "tl.float32",
     "fp16": "tl.float16",
     "bf16": "tl.bfloat16",
+    "fp8": "tl.float8e4nv",
     "int64": "tl.int64",
     "int32": "tl.int32",
     "bool": "tl.int1",
@@ -89,11 +104,13 @@ class Emitter:
     # --- values -----------------------------------------------------------------------------
 
     def value(self, n: Node) -> Expr:
-        """`n` as an expression, in float32 if it is real."""
+        """`n` as an expression, in float32 if it is real, in int32 if it is whole."""
         if n in self.have:
             found = self.have[n]
             if n in self.raw and n.kind == "real" and own_type(n) != "fp32":
                 return sx.method(found, "to", sx.name("tl.float32"))
+            if n in self.raw and n.kind == "int" and own_type(n):
+                return sx.method(found, "to", sx.name("tl.int32"))
             return found
         if n.op == "number":
             return sx.const(n.params[0])
@@ -181,7 +198,7 @@ class Emitter:
         value, target = self.value(n.args[0]), str(n.params[0])
         if widens(n):
             return value
-        if target in {"fp16", "bf16"}:
+        if target in {"fp16", "bf16", "fp8"}:
             value = sx.method(value, "to", sx.name(TRITON_DTYPES[target]))
         return sx.method(
             value, "to", sx.name(TRITON_DTYPES["fp32" if n.kind == "real" else target])
@@ -311,7 +328,9 @@ class Emitter:
         """The factors of a contraction as the two operands of a matrix product, if it is one."""
         gone = {d for d in self._all_dims(n) if self.program.dims[d][0] in over(n)}
         parts = [p for p in factors(n.args[0]) if set(self.program.shape(p)) & gone]
-        if n.kind != "real" or len(parts) < 2 or not gone:
+        if not multiplies(n, parts) or len(parts) < 2 or not gone:
+            return None
+        if narrow_type(parts) and self.program.span(gone) < NARROW_DEPTH:
             return None
         best: tuple[int, list[Node], list[Node]] | None = None
         for chosen in itertools.product((0, 1), repeat=len(parts) - 1):
@@ -356,18 +375,30 @@ class Emitter:
             if want != out:
                 begin = self._permuted(begin, want, out)
             args.append(begin if flat else self._matrix(begin, out, rows, columns))
-        done = sx.call("tl.dot", *args, input_precision=ast.Constant("ieee"))
+        kinds: dict[str, Expr] = {"input_precision": ast.Constant("ieee")}
+        if narrow_type((*left, *right)) == "fp8":
+            kinds["max_num_imprecise_acc"] = self._exact_sum(gone)
+        done = sx.call("tl.dot", *args, **kinds)
         if not flat:
             done = sx.call("tl.reshape", done, self._extents(out))
         want = sorted(out)
         return (self._permuted(done, out, want) if want != out else done), want
 
+    def _exact_sum(self, gone: Sequence[int]) -> Expr:
+        """`EXACT_SUM`, or the depth of the product where that is less."""
+        depth = sx.chain("*", [self.scope.extent(d) for d in gone])
+        most = sx.const(EXACT_SUM)
+        return sx.choose(sx.less(depth, most), depth, most)
+
     def _operand(self, parts: list[Node], dims: list[int], every: Sequence[Node]) -> Expr:
         """One operand of the product of `every` factor."""
-        if len(parts) == 1 and is_operand(parts[0]):
+        if len(parts) == 1 and is_read(parts[0]):
             self.value(parts[0])
-            return self.have[parts[0]]
-        value = self._product(parts, dims)
+            value = self.have[parts[0]]
+            if is_operand(parts[0], every) or narrow_type(every):
+                return value
+        else:
+            value = self._product(parts, dims)
         boxes, kernel = self.program.boxes, self.program.kernel
         like = multiplied_as(kernel, every, {*boxes, *self.program.stores})
         if like:
@@ -409,11 +440,26 @@ class Emitter:
         where = self.address(tensor_of(leaf), leaf, read_axes(leaf), own, dims, leaf)
         mask = self.within(leaf.axes, dims, leaf)
         if mask is None:
-            return sx.call("tl.load", where)
+            return self._whole(leaf, sx.call("tl.load", where), dims)
         other = sx.const(0.0 if leaf.kind == "real" else 0)
         made = sx.call("tl.load", where, mask=mask, other=other)
         # Triton's interpreter takes a scalar 0 for no `other`.
-        return made if dims else sx.call("tl.where", mask, made, other)
+        made = made if dims else sx.call("tl.where", mask, made, other)
+        return self._whole(leaf, made, dims)
+
+    def _whole(self, leaf: Node, found: Expr, dims: Sequence[int]) -> Expr:
+        """The values of a tile as it was loaded: of one of bytes that hold two each, these."""
+        packed = packed_axis(leaf)
+        if not packed:
+            return found
+        here = next(d for d in dims if packed in self.program.dims[d])
+        have, last = list(dims), [*(d for d in dims if d != here), here]
+        if have != last:
+            found = self._permuted(found, have, last)
+        helper = "signed_halves" if own_type(leaf) == "int4" else "halves"
+        self.helpers.add(helper)
+        found = sx.call("tl.reshape", sx.call(helper, found), self._extents(last))
+        return found if have == last else self._permuted(found, last, have)
 
     def _boxed_load(self, leaf: Node) -> Expr:
         """A tile through the tensor's descriptor where the call gives one, else by addresses."""
@@ -471,7 +517,8 @@ class Emitter:
                 at = self.fit(slot, dims)
                 at = self._clamped(at, tensor, stride) if placed and clamped(placed, axis) else at
             else:
-                at = sx.name(self.scope.position(axis))
+                paired = placed is not None and axis == packed_axis(placed)
+                at = sx.name(self.scope.pair(axis) if paired else self.scope.position(axis))
                 if self.program.tiles[axis] > 1:
                     at = sx.expanded(at, self.program.shape_of((axis,)), dims)
             parts.append(sx.binary(at, "*", sx.name(self.scope.stride(tensor, stride))))
@@ -491,8 +538,13 @@ class Emitter:
         """The lanes of a tile that lie inside every axis, and inside the key set that says where
         `placed` is read or stored; None where all do."""
         tiled = [a for a in axes if self.program.padded(a) and a not in self.inside]
+        paired, scope = packed_axis(placed) if placed else "", self.scope
         tests = [
-            sx.expanded(sx.name(self.scope.inside(a)), self.program.shape_of((a,)), dims)
+            sx.expanded(
+                sx.name(scope.pair_inside(a) if a == paired else scope.inside(a)),
+                self.program.shape_of((a,)),
+                dims,
+            )
             for a in tiled
             if placed is None or place_of(placed, a) is None
         ]

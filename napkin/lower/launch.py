@@ -25,9 +25,9 @@ MAX_GRID = 2**31 - 1
 
 
 SECTION_BYTES = 24 * 2**20
-"""Bytes of what groups stream that L2 is asked to hold, where the longest groups start first. Causal
-attention, 16 heads of 4096 x 128: 151 us, with each head for itself 201; 64 heads: 569 for 616; 256
-heads of 1024: 213 for 222, but 229 with 64 MB (H100)."""
+"""Bytes of what groups stream that L2 is asked to hold, where the longest groups start first.
+Causal attention, 16 heads of 4096 x 128: 151 us, with each head for itself 201; 64 heads: 569 for
+616; 256 heads of 1024: 213 for 222, but 229 with 64 MB (H100)."""
 
 ArgKind = Literal[
     "tensor", "constant", "size", "stride", "block", "even", "descriptors", "section", "wide"

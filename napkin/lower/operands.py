@@ -1,4 +1,7 @@
-"""The type in which a product is computed: the plan's, which the kernel takes from a tensor."""
+"""The type in which a product is computed: the plan's, which the kernel takes from a tensor.
+
+Products of two tensors of 8 bits take these as they are (`napkin.derive.terms.narrow_type`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def multiplied_as(kernel: Kernel, parts: Sequence[Node], boxes: Collection[Node 
 
     It is one of the plan's type: a factor of the product, else an output, else an input. A kernel
     whose tensors all have types of their own multiplies in the widest of them, and one without
-    tensors of reals in float32, which is "".
+    tensors of reals in float32, which is "". What is computed is not rounded to fp8.
 
     Args:
         parts: the factors.
@@ -29,7 +32,7 @@ def multiplied_as(kernel: Kernel, parts: Sequence[Node], boxes: Collection[Node 
     tensors = [(o.name, o.node) for o in kernel.outputs if o.name not in boxes]
     tensors += [(a.tensor, a.leaf) for a in kernel.reads if a.leaf not in boxes]
     real = sorted(
-        ((own_type(n), name) for name, n in tensors if n.kind == "real"),
+        ((own_type(n), name) for name, n in tensors if n.kind == "real" and own_type(n) != "fp8"),
         key=lambda found: ("", "fp32", "bf16", "fp16").index(found[0]),
     )
     known = real and not (plain and real[0][0])

@@ -46,6 +46,20 @@ HELPERS = {
         "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
         "return tl.where((a < 0) & (b % 2 != 0), -size, size)",
     ),
+    "signed_halves": _helper(
+        "signed_halves",
+        "The two numbers from -8 to 7 in each byte, the low half first, along a new last axis",
+        "a = a.to(tl.int8, bitcast=True)",
+        "return tl.join((a << 4) >> 4, a >> 4)",
+        arguments="a",
+    ),
+    "halves": _helper(
+        "halves",
+        "The two numbers from 0 to 15 in each byte, the low half first, along a new last axis",
+        "a = tl.join(a & 15, a >> 4)",
+        "return a.to(tl.int8, bitcast=True)",
+        arguments="a",
+    ),
     "left_out": _helper(
         "left_out",
         "The positions of a chunk that lie outside first..end - 1, a bit for each",

@@ -16,6 +16,7 @@ from napkin.derive.terms import is_read
 from napkin.derive.visits import Visits
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.diagram.operators import POINTWISE
+from napkin.diagram.storage import packed_axis
 from napkin.diagram.taking import read_axes
 from napkin.lower.base2 import in_base_two
 from napkin.lower.masks import masked
@@ -93,6 +94,11 @@ class Program:
         return math.prod(self.tiles[a] for a in self.dims[dim])
 
     @property
+    def packed(self) -> frozenset[str]:
+        """Axes along which values of some tensor lie two to a byte."""
+        return packed_axes(self.kernel)
+
+    @property
     def roots(self) -> tuple[Node, ...]:
         """Every term that the program computes."""
         inside = [n for loop in self.loops for n in (*loop.steps.values(), *loop.emits.values())]
@@ -136,6 +142,11 @@ def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
     constants = tuple(_constants(roots))
     dims = _classes(kernel, tiled, list(postorder(roots)))
     return Program(kernel, dict(tiles), dims, loops, ends, constants, fills=fills)
+
+
+def packed_axes(kernel: Kernel) -> frozenset[str]:
+    """Axes along which values of some tensor of a kernel lie two to a byte."""
+    return frozenset(packed_axis(a.leaf) for a in kernel.reads) - {""}
 
 
 def moving_terms(program: Program) -> set[Node]:
@@ -187,11 +198,12 @@ def _classes(kernel: Kernel, tiled: list[str], order: list[Node]) -> tuple[tuple
     places = _places(kernel, order)
     carried = [frozenset(n.axes) for n in order if n.axes and n not in places]
     carried += [frozenset(over(n)) for n in order if n.op in REDUCTIONS or n.op in SCANS]
-    sequence = _memory_order(kernel, tiled)
+    sequence, alone = _memory_order(kernel, tiled), packed_axes(kernel)
     classes: list[list[str]] = []
     for axis in sequence:
         for group in classes:
             together = all((axis in c) == (group[0] in c) for c in carried)
+            together = together and not alone & {axis, *group}
             # A streamed axis keeps its own dimension unless it is chunked beside whole axes.
             if together and _role(kernel, axis) == _role(kernel, group[0]):
                 group.append(axis)

@@ -11,8 +11,9 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
+from napkin.derive.terms import multiplies, narrow_type
 from napkin.diagram.node import Node, factors, over
-from napkin.lower.emit import MIN_DOT
+from napkin.lower.emit import MIN_DOT, NARROW_DEPTH
 from napkin.lower.program import Program
 from napkin.lower.resources_layout import LANES, Layout, Mma, blocked
 
@@ -43,6 +44,11 @@ class Dot:
         """Whether the operands are tiles of two dimensions as they are."""
         return len(self.spans[0]) == 2 and len(self.spans[1]) == 2
 
+    @property
+    def parts(self) -> tuple[Node, ...]:
+        """The factors of both operands."""
+        return (*self.sides[0], *self.sides[1])
+
     def turned(self, side: int) -> bool:
         """Whether an operand's dimensions are in the other order than the product takes them."""
         wanted = [*self.rows, *self.gone] if side == 0 else [*self.gone, *self.columns]
@@ -52,13 +58,15 @@ class Dot:
 def dot_of(program: Program, n: Node) -> Dot | None:
     """The matrix product that a sum becomes, if it does: the cheapest split of its factors into two
     operands whose tiles are large enough."""
-    if n.op != "sum" or n.kind != "real":
+    if n.op != "sum":
         return None
     parts = [(p, frozenset(program.shape(p))) for p in factors(n.args[0])]
     every = frozenset[int]().union(*(dims for _, dims in parts))
     gone = frozenset(d for d in every if program.dims[d][0] in over(n))
     parts = [(p, dims) for p, dims in parts if dims & gone]
-    if len(parts) < 2 or not gone or program.span(gone) < MIN_DOT:
+    inner = [p for p, _ in parts]
+    depth = NARROW_DEPTH if narrow_type(inner) else MIN_DOT
+    if len(parts) < 2 or not gone or program.span(gone) < depth or not multiplies(n, inner):
         return None
     best: tuple[int, list[Node], list[Node], frozenset[int], frozenset[int]] | None = None
     for chosen in itertools.product((0, 1), repeat=len(parts) - 1):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import tensor_of, tile_axes
-from napkin.derive.terms import is_read
+from napkin.derive.terms import is_read, narrow_type
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.diagram.taking import position_of, read_axes, taken_of
+from napkin.diagram.types import PACKED, STORAGE
 from napkin.lower.launch import MIN_CAPABILITY, fits
 from napkin.lower.operands import multiplied_as
 from napkin.lower.program import Program
@@ -48,7 +48,7 @@ class Tensors:
 
     def bits_of(self, tensor: str) -> int:
         """Bits of one value."""
-        return 8 * ITEM_BYTES[self.dtypes[tensor]]
+        return STORAGE[self.dtypes[tensor]].bits
 
     def bits(self, leaf: Node) -> int:
         """Bits of one value of a reading."""
@@ -69,12 +69,12 @@ class Tensors:
         last = read_axes(leaf)[-1]
         return (*(a for a in leaf.axes if a != last), last)
 
-    def aligned(self, axes: Sequence[str]) -> bool:
-        """Whether rows start at multiples of 16 values."""
+    def aligned(self, axes: Sequence[str], values: int = 16) -> bool:
+        """Whether rows start at multiples of so many values."""
         if self.sizes is None:
             return True
         sizes = [self.sizes[a] for a in axes]
-        return all(math.prod(sizes[i + 1 :]) % 16 == 0 for i in range(len(sizes) - 1))
+        return all(math.prod(sizes[i + 1 :]) % values == 0 for i in range(len(sizes) - 1))
 
     def _all_described(self) -> bool:
         """Whether tensor descriptors can serve every tile that they may, at these sizes."""
@@ -107,9 +107,10 @@ class Tensors:
             return self._beside(dims, warps), order
         fast = next(i for i, d in enumerate(dims) if axes[-1] in self.program.dims[d])
         order = [fast, *(i for i in order if i != fast)]
-        if not self.aligned(axes):
-            return 1, order
-        share = max(1, self.program.span(dims) // (warps * LANES))
+        least = 2 if self.dtypes[tensor] in PACKED else 1
+        if not self.aligned(axes, 16 * least):
+            return least, order
+        share = max(least, self.program.span(dims) // (warps * LANES))
         widest = WIDEST // self.bits_of(tensor)
         return min(widest, share, self.program.extent(dims[fast])), order
 
@@ -152,7 +153,8 @@ class Tensors:
         axes = self.axes(leaf)
         if self.placed(leaf) or not self.ends(axes):
             return bits
-        if len(dims) == 1 and self.program.span(dims) < warps * LANES:
+        packed = self.dtypes[tensor_of(leaf)] in PACKED
+        if len(dims) == 1 and self.program.span(dims) < warps * LANES and not packed:
             # Fewer values than threads: loaded again in the layout that wants them.
             whole = min(WIDEST // bits, self.program.span(dims))
             return bits * (whole if self.aligned(axes) else 1)
@@ -242,8 +244,9 @@ class Homes:
 
     def bits(self, dot: Dot) -> int:
         """Bits of an operand's values."""
-        parts = (*dot.sides[0], *dot.sides[1])
-        like = multiplied_as(self.program.kernel, parts)
+        if narrow_type(dot.parts):
+            return 8
+        like = multiplied_as(self.program.kernel, dot.parts)
         return self.tensors.bits_of(like) if like else 32
 
     def unit(self, dot: Dot) -> Unit:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from napkin.derive.kernel import tile_axes
 from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over
+from napkin.diagram.storage import packed_axis
 from napkin.lower.program import Program, moving_terms
 from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
 from napkin.lower.resources_dot import Dot
@@ -179,7 +180,8 @@ class Model:
         if n.op == "add":
             for a, b in (n.args, n.args[::-1]):
                 dot = self.homes.dot(b) if b not in self.done else None
-                if dot is not None and self.homes.shape(a) == self.homes.shape(n):
+                whole = dot is not None and len(dot.parts) == len(factors(b.args[0]))
+                if dot is not None and whole and self.homes.shape(a) == self.homes.shape(n):
                     self._product(dot, a)
                     self.done[b] = self.done[n] = self.now
                     return
@@ -187,8 +189,9 @@ class Model:
         if dot is not None:
             self._product(dot, None)
             for p in factors(n.args[0]):
-                if p not in dot.sides[0] and p not in dot.sides[1]:
+                if p not in dot.parts:  # a factor of the result, in float32
                     self._visit(p)
+                    self._move(p, self.homes.work(n), self.homes.work_dims(n), 32)
         elif not is_read(n):
             for a in arguments(n):
                 self._visit(a)
@@ -258,7 +261,9 @@ class Model:
         for side in (0, 1):
             self._operand(dot, side)
         for parts in dot.sides:
-            same = len(parts) == 1 and (is_operand(parts[0]) or self.homes.bits(dot) == 32)
+            same = len(parts) == 1 and (
+                is_operand(parts[0], dot.parts) or self.homes.bits(dot) == 32
+            )
             since = self.done.get(parts[0], self.now)
             # What mma.sync takes to its registers does not move over the wait for a box.
             crossed = any(since < self.buffers[at].first for at in self.boxes.values())
@@ -297,11 +302,13 @@ class Model:
     def _operand(self, dot: Dot, side: int) -> None:
         """Compute an operand, in its own layout or in the one that the product wants."""
         parts, into = dot.sides[side], self._wanted(dot, side)
-        if into is not None and self._again(parts):
+        if into is not None and self._again(dot, parts):
             for x in self._within(parts):
                 if is_read(x) and self._here(x):
                     self._visit(x)
-                    if len(self.homes.shape(x)) == len(dot.spans[side]):
+                    whole = len(self.homes.shape(x)) == len(dot.spans[side])
+                    narrow = dot.turned(side) and self.tensors.bits(x) < self.homes.bits(dot)
+                    if whole and not (narrow and not self.inside):
                         self._once(x)
                     else:
                         self._move(x, into, dot.spans[side], self.tensors.bits(x))
@@ -340,7 +347,7 @@ class Model:
         """Bytes for an operand beside its ring, and whether it stays until the product."""
         parts, unit = dot.sides[side], self.homes.unit(dot)
         size = self.program.span(dot.spans[side]) * self.homes.bits(dot) // 8
-        alone = len(parts) == 1 and is_operand(parts[0]) and dot.flat
+        alone = len(parts) == 1 and is_operand(parts[0], dot.parts) and dot.flat
         if alone and self._shared(parts[0]):
             return 0, False
         into, source = self._wanted(dot, side), self.homes.side(dot, side)
@@ -353,19 +360,23 @@ class Model:
                 self._once(parts[0])
                 return 0, False
             return convert_bytes(source, into, self.homes.bits(dot), self.capability), False
-        if self._again(parts):
+        if self._again(dot, parts):
             return 0, False
         if source is not None and within_warps(source, into):
             return 0, False
         return size, True
 
-    def _again(self, parts: Sequence[Node]) -> bool:
+    def _again(self, dot: Dot, parts: Sequence[Node]) -> bool:
         """Whether an operand is arithmetic on what is loaded beside the product, in the same loop:
-        it is computed in the layout that the product wants."""
-        if len(parts) == 1 and is_operand(parts[0]):
+        it is computed in the layout that the product wants. Where two values of a byte are not
+        neighbours in depth, a product wants them in different threads."""
+        if len(parts) == 1 and is_operand(parts[0], dot.parts):
             return False
         below = [n for n in self._within(parts) if self._here(n)]
         if any(n.op in REDUCTIONS or n.op == "state" for n in below):
+            return False
+        tiles = [n for n in below if len(self.homes.shape(n)) > 1]
+        if any(packed_axis(n) not in {"", *over(dot.node)} for n in tiles):
             return False
         return any(is_read(n) for n in below)
 

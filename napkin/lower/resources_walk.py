@@ -73,9 +73,9 @@ def rings(homes: Homes, roots: Sequence[Node], stages: int) -> dict[Node, int]:
             found.update((x, None) for x in within(parts, homes.steps) if is_read(x))
             alone = len(parts) == 1 and unit == "wgmma" and dot.flat
             for p in filter(is_read, parts):
-                (straight if alone and is_operand(p) else indirect).add(p)
+                (straight if alone and is_operand(p, dot.parts) else indirect).add(p)
             if side == 0 and unit == "mma" and dot.turned(0):
-                turned.update(p for p in parts if is_operand(p))
+                turned.update(p for p in parts if is_operand(p, dot.parts))
 
     def ahead(leaf: Node) -> bool:
         wide = leaf in homes.boxes or homes.tensors.width(leaf, homes.warps) >= NARROWEST

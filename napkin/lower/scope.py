@@ -96,6 +96,14 @@ class Scope:
         """Which of these positions lie within the axis."""
         return self._name(("inside", axis), f"{axis}_in")
 
+    def pair(self, axis: str) -> str:
+        """Positions, in pairs of values, along an axis along which two share a byte."""
+        return self._name(("pair", axis), f"{axis}_pair")
+
+    def pair_inside(self, axis: str) -> str:
+        """Which of these pairs lie within the axis."""
+        return self._name(("pair inside", axis), f"{axis}_pair_in")
+
     def base(self, key: Node | str, tensor: str) -> str:
         """A tensor's pointer, moved to this group along its scalar axes."""
         if isinstance(key, Node) and key.args:  # its loops read it under masks of their own

@@ -230,7 +230,26 @@ class _Writer:
             out.append(sx.assign(scope.position(axis), here))
             if loop is None or not loop.whole:
                 out.append(sx.assign(scope.inside(axis), self._inside(dim, axis, loop)))
+            if axis in self.program.packed:
+                out += self._pairs(axis, ids)
         return out
+
+    def _pairs(self, axis: str, ids: dict[str, sx.Expr]) -> list[ast.stmt]:
+        """Positions in pairs of values along an axis, and which of them lie inside."""
+        scope = self.scope
+        half = sx.binary(sx.name(scope.block(axis)), "//", sx.const(2))
+        here: sx.Expr = sx.method(sx.call("tl.arange", sx.const(0), half), "to", sx.name("INDEX"))
+        if axis in ids:
+            here = sx.binary(sx.binary(ids[axis], "*", half), "+", here)
+        elif axis in self.stream.axes:  # what the compiler knows of a start is lost in a quotient
+            start = sx.binary(sx.name(scope.start(axis)), "//", sx.const(2))
+            start = sx.call("tl.cast", start, sx.name("INDEX"))
+            here = sx.binary(sx.call("tl.multiple_of", start, half), "+", here)
+        full = sx.call("tl.full", sx.tuple_of([half]), sx.const(True), sx.name("tl.int1"))
+        pair = sx.name(scope.pair(axis))
+        test = sx.less(sx.binary(pair, "*", sx.const(2)), sx.name(scope.size(axis)))
+        inside = sx.choose(sx.name(scope.even(axis)), full, test)
+        return [sx.assign(scope.pair(axis), here), sx.assign(scope.pair_inside(axis), inside)]
 
     def _inside(self, dim: int, axis: str, loop: Loop | None) -> sx.Expr:
         if loop is not None and loop.box is not None:

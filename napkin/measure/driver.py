@@ -14,7 +14,8 @@ from typing import Any
 
 
 def command(jobs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The command that runs jobs: name, on, sizes, dtype, seed, and where wanted tuned, layout."""
+    """The command that runs jobs: name, on, sizes, dtype, seed, and where wanted storage, tuned,
+    layout."""
     return [sys.executable, "-m", "napkin.measure.driver", json.dumps([dict(j) for j in jobs])]
 
 
@@ -33,9 +34,8 @@ def _run(job: Mapping[str, Any]) -> None:
     from napkin.torch.run import opened
 
     tuned, parts = bool(job.get("tuned")), job.get("parts")
-    plan = derive(
-        load(job["name"]), job["on"], job["sizes"], job["dtype"], parts=parts, tuned=tuned
-    )
+    diagram = load(job["name"]).stored(**job.get("storage", {}))
+    plan = derive(diagram, job["on"], job["sizes"], job["dtype"], parts=parts, tuned=tuned)
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, job["seed"], job.get("layout", "plain"))
     _, _, calls = opened(plan, tensors, {})
     for call in calls:

@@ -10,6 +10,9 @@ import torch
 
 from napkin.check.inputs import whole_numbers
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.packing import pack
+from napkin.diagram.storage import storage_type
+from napkin.diagram.types import PACKED
 from napkin.errors import InputError, did_you_mean
 from napkin.torch.storage import DTYPES
 
@@ -47,21 +50,23 @@ def drawn(
     out: list[torch.Tensor] = []
     turned = False
     for n in diagram.inputs:
-        shape = [sizes[a] for a in n.axes]
+        shape, own = [sizes[a] for a in n.axes], storage_type(n, dtype)
         order = None
         if len(shape) > 1 and not (layout == "transposed" and turned):
             order, turned = _order(layout, len(shape)), True
         if n.kind == "real":
-            made = _empty(shape, DTYPES[dtype], device, order, layout == "inside")
-            made.normal_(generator=generator)
+            made = _empty(shape, DTYPES[own], device, order, layout == "inside")
+            wide = DTYPES["fp32"] if own == "fp8" else made.dtype  # which has no random numbers
+            made.copy_(torch.empty(shape, dtype=wide, device=device).normal_(generator=generator))
         else:
             values: Any = (
                 whole_numbers(diagram, n, shape, sizes, rng)
                 if n.kind == "int"
                 else rng.integers(0, 2, size=shape)
             )
-            kind = DTYPES["int32" if n.kind == "int" else "bool"]
-            made = _empty(shape, kind, device, order, layout == "inside")
+            values = pack(values, own) if own in PACKED else values
+            shape = list(values.shape)
+            made = _empty(shape, DTYPES[own], device, order, layout == "inside")
             made.copy_(torch.from_numpy(np.asarray(values)))
         out.append(made)
     return out

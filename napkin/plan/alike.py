@@ -103,7 +103,7 @@ class Alike:
 
     def _operator(self, n: Node) -> int:
         """A number for what a term is beside its arguments and the name of its tensor."""
-        params = n.params[1:] if n.op == "input" else n.params
+        params = (own_type(n), *n.params[1:]) if n.op == "input" else n.params
         # 1, 1.0 and True are equal, but not the same constant: they are told apart as text.
         found = self._number(n.op, tuple(map(repr, params)), n)
         self._operators[n] = found

@@ -46,7 +46,8 @@ def best(
     parts: Mapping[str, int] | None = None,
 ) -> tuple[Choice, ...]:
     """The best way to run a term as one kernel, or as one that folds parts of its streamed axis and
-    one that merges them; none if there is none that fits.
+    one that merges them; none if there is none that fits. One whose products take tiles as they are
+    comes first, if there is one (see `ranked`).
 
     Args:
         parts: the number of parts of an axis wherever it can be streamed in them, 1 for none; by
@@ -69,7 +70,9 @@ def best(
             parts_of = in_parts(kernel, sizes, dtype, machine, numbers)
             most = PAYS * whole.time.seconds
             found += [c for c in parts_of if sum(x.time.seconds for x in c) < most]
-    return min(asked or found, key=_rank, default=())
+    ways = asked or found
+    flat = [w for w in ways if all(_flat(build(c.kernel, c.tiles)) for c in w)]
+    return min((flat or ways) if len(ways) > 1 else ways, key=_rank, default=())
 
 
 def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:

@@ -12,8 +12,11 @@ from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.refactor import Refactored, refactorings
 from napkin.derive.trail import Move, Trail
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.expand import own_axes
+from napkin.diagram.keys.slots import guard
 from napkin.diagram.node import Node, postorder
-from napkin.diagram.storage import STORED, own_type, unstorable
+from napkin.diagram.storage import own_type, packed_axis, unstorable
+from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import Alike
 from napkin.plan.cut import Cut, cut
@@ -56,7 +59,7 @@ def derive(
     known = diagram.check_sizes(sizes or {})
     ready, alike = prepare(diagram), Alike(dtype, place, parts)
     _check_parts(diagram, parts or {})
-    _check_stored(ready)
+    _check_stored(ready, place)
     at = None if materialise is None else [_named(ready, name) for name in materialise]
     found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at)
     turned: list[Refactored] = []
@@ -107,15 +110,51 @@ def _same_size(turned: Sequence[Refactored]) -> dict[str, str]:
     return out
 
 
-def _check_stored(ready: Prepared) -> None:
+def _check_stored(ready: Prepared, place: Machine) -> None:
+    order = list(postorder(o.node for o in ready.outputs))
+    for n in order:
+        _check_packed(n, order)
+        if own_type(n) == "fp8" and place.capability < FP8_CAPABILITY:
+            name = ready.names.get(n) or str(n.params[0])
+            raise Refusal(
+                "storage fp8",
+                f"{name} on {place.name}",
+                f"Triton compiles float8_e4m3fn from sm_{FP8_CAPABILITY} on, not for {place.arch}",
+                f"store {name} in int8 with a scale, as in matmul_w8a8, or derive for h100",
+            )
     for o in ready.outputs:
+        if own_type(o.node) in PACKED:
+            raise InputError(
+                f"output {o.name} would be stored in {own_type(o.node)}, which kernels only read; "
+                "write nk.cast(..., 'int32')"
+            )
         asked = unstorable(o.node)
         if asked:
-            store, instead = (STORED, "fp32") if o.node.kind == "real" else (("int32",), "int32")
+            store, instead = (
+                ((*STORED, "fp8"), "fp32") if o.node.kind == "real" else (("int32",), "int32")
+            )
             raise InputError(
                 f"output {o.name} is cast to {asked}: kernels store {', '.join(store)}; "
                 f"write nk.cast(..., {instead!r})"
             )
+
+
+def _check_packed(n: Node, order: Sequence[Node]) -> None:
+    """Refuse what reads one value of a byte without the other."""
+    axis = packed_axis(n)
+    if not axis:
+        return
+    keys = {a for k in order if k.op == "keys" for a in k.axes}
+    placed = guard(n) is not None or (n.args and axis.startswith("?"))
+    if axis in keys or placed:
+        last, instead = own_axes(n)[-1], own_type(n).replace("4", "8")
+        raise Refusal(
+            f"storage {own_type(n)}",
+            f"{n.params[0]} [{' '.join(own_axes(n))}]",
+            f"two values share a byte along {last}, along which a "
+            f"{'key set' if axis in keys else 'position'} says where it is read",
+            f"put another axis of {n.params[0]} last, or store it in {instead}",
+        )
 
 
 def _named(ready: Prepared, name: str) -> Node:

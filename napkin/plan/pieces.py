@@ -100,6 +100,10 @@ class Pieces:
                 return view(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
             if widens(old) and old not in typed:
                 return args[0]
+            if old.op == "input" and own_type(old) == self.alike.dtype:
+                return node(
+                    "input", args, (str(old.params[0]), *old.params[1:]), old.axes, old.kind
+                )
             return read_table(old, args) or read_inputs(old, args)
 
         leaves = {n: self._leaf(n, tensor) for n, tensor in stored.items()}

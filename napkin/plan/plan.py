@@ -52,6 +52,11 @@ class PlannedKernel:
         """Symbolic H, M, bound and work."""
         return Cost(self.choice.kernel, apart=True)
 
+    @cached_property
+    def byte_cost(self) -> Cost:
+        """H, M and the bound in bytes, each array at what it takes; M then is bytes of memory."""
+        return self.cost.in_bytes(self.dtypes, self.dtype)
+
     @property
     def H(self) -> Traffic:
         """Values transferred, symbolic."""

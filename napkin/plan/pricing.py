@@ -14,7 +14,8 @@ from napkin.cost.visited import longest, share
 from napkin.cost.work import Count, counts
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Output
-from napkin.diagram.storage import storage_type
+from napkin.diagram.storage import own_type, storage_type
+from napkin.diagram.types import STORAGE, stored_bytes
 from napkin.lower.launch import MIN_CAPABILITY
 from napkin.plan.tiles import waste
 
@@ -95,6 +96,7 @@ class Pricing:
         self.dtypes = storage(kernel, dtype)
         self.item = ITEM_BYTES[dtype]
         self.boxed = bool(described_bytes(dtype, machine))
+        self.boxed = self.boxed and not any(own_type(a.leaf) for a in kernel.reads)
         self.chained = chained(kernel)
 
     def choices(self, settings: Iterable[dict[str, int]]) -> Iterator[Choice]:
@@ -122,6 +124,7 @@ class Pricing:
             slots = stages if self.machine.capability >= 90 else max(stages - 1, 1)
             alone = stages == 1 and bare
             shared = operand_bytes(self.held, tiles, self.dtypes, 0 if alone else slots)
+            shared += self.item * sum(extent(axes, tiles) for axes in self.held.converted)
             used = registers * 4 // 3
             if bare:
                 beside = (BESIDE if self.kernel.visits is None else BESIDE_TESTS)[not alone]
@@ -162,17 +165,17 @@ class Pricing:
         self, tiles: dict[str, int], warps: int, stages: int, shared: int, resident: int
     ) -> Choice:
         values = [(t, t.values(self.sizes, tiles)) for t in self.parts]
-        inner = sum(n * ITEM_BYTES[self.dtypes[t.tensor]] for t, n in values)
+        inner = sum(stored_bytes(n, self.dtypes[t.tensor]) for t, n in values)
         crossing = sum(n * self._apart(t) for t, n in values)
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         tail = dict(work)
         for c in self.counts:
             lanes = waste(self.kernel, self.sizes, tiles, c.axes)
-            done = c.number(self.sizes, tiles) * lanes
+            done = c.number(self.sizes, tiles) * lanes * self._slower(c.dtype)
             work[c.pipe] += done
             tail[c.pipe] += done if c.tail else 0.0
         stored = sum(
-            n * ITEM_BYTES[self.dtypes[t.tensor]]
+            stored_bytes(n, self.dtypes[t.tensor])
             for t, n in values
             if t.direction == "write" and not t.streamed
         )
@@ -209,10 +212,17 @@ class Pricing:
         time = predict(self.machine, self.dtype, run)
         return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
 
-    def _apart(self, t: Transfer) -> int:
+    def _slower(self, dtype: str) -> float:
+        """How long a product of operands of 8 bits takes, in products of the plan's type; they take
+        as long where a machine file gives no peak."""
+        if dtype not in self.machine.dtypes:
+            return 1.0
+        return self.machine.peak(self.dtype) / self.machine.peak(dtype)
+
+    def _apart(self, t: Transfer) -> float:
         """Bytes that cross for each value: where a tensor's last axis is split by residue, a
         sector holds values of other residues, too."""
-        item = ITEM_BYTES[self.dtypes[t.tensor]]
+        item = STORAGE[self.dtypes[t.tensor]].bits / 8
         step = self.sizes[t.axes[-1]] if t.axes and t.axes[-1] in self.kernel.residues else 1
         return max(item, min(step * item, SECTOR))
 
@@ -223,7 +233,7 @@ class Pricing:
         total = 0.0
         for t in {(t.tensor, t.direction): t for t in self.parts}.values():
             own = math.prod(self.sizes[a] for a in t.own or t.axes)
-            size = own * ITEM_BYTES[self.dtypes[t.tensor]]
+            size = stored_bytes(own, self.dtypes[t.tensor])
             live = size * together / groups
             again = t.times if live > self.machine.level("l2").capacity.value / 2 else 1
             total += size * again

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from napkin.diagram.keys.terms import boxes_of, spec_of
 from napkin.diagram.node import Node, postorder
+from napkin.diagram.storage import own_type
+from napkin.diagram.types import PACKED
 from napkin.errors import InputError
 from napkin.plan.plan import Plan, PlannedKernel
 
@@ -54,6 +56,8 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     even = _past_windows(plan, _tied(plan, even))
     ragged = _past_windows(plan, _tied(plan, ragged), prime=True)
     cut = _past_windows(plan, _tied(plan, cut), prime=True)
+    few = _tied(plan, {a: _capped(plan, a, ragged[a]) for a in ragged})
+    even, cut, ragged, few = (_paired(plan, x) for x in (even, cut, ragged, few))
     batch = BATCH
     while batch in plan.diagram.axes:
         batch += "_"
@@ -62,12 +66,14 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
         *([Case("boxes past the end", cut)] if rows and cut != even else []),
         Case("primes", ragged),
         Case("transposed", ragged, transposed=True),
-        Case(
-            "batched",
-            {**_tied(plan, {a: _capped(plan, a, ragged[a]) for a in ragged}), batch: 2},
-            weave=batch,
-        ),
+        Case("batched", {**few, batch: 2}, weave=batch),
     ]
+
+
+def _paired(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
+    """`sizes` made even along axes along which two values share a byte."""
+    paired = {n.axes[-1] for n in plan.diagram.inputs if own_type(n) in PACKED}
+    return {a: max(2, n - n % 2) if a in paired else n for a, n in sizes.items()}
 
 
 def _rows(plan: Plan) -> set[str]:

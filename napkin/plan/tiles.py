@@ -13,6 +13,8 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.node import over, postorder
+from napkin.lower.emit import NARROW_DEPTH
+from napkin.lower.program import packed_axes
 
 MIN_DOT = 16
 """Smallest rows, columns and depth of a matrix product on tiles."""
@@ -58,6 +60,7 @@ class Tiles:
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int], held: Held) -> None:
         self.kernel, self.sizes, self.held = kernel, sizes, held
         self.batched = batched(kernel)
+        self.packed = packed_axes(kernel)
         self.in_product = {a for p in held.products for role in p for a in role}
 
     def settings(self) -> Iterator[dict[str, int]]:
@@ -128,19 +131,37 @@ class Tiles:
             if min(MIN_DOT, math.prod(tops)) <= math.prod(values) <= most:
                 yield dict(zip(axes, values, strict=True))
 
+    def _deep_without(self, axis: str) -> bool:
+        """Whether what a group holds whole beside a streamed axis is depth enough for its products:
+        then one position of it is a chunk, and tiles need not be flattened."""
+        roles = [role for p in self.held.products for role in p if axis in role]
+        rest = [[a for a in role if a in self.kernel.whole] for role in roles]
+        least = NARROW_DEPTH if self.held.narrow else MIN_DOT
+        return bool(roles) and all(
+            math.prod(power_of_two(self.sizes[a]) for a in axes) >= least for axes in rest
+        )
+
     def _candidates(self, axis: str) -> list[int]:
+        """Tiles to try of an axis; two values that share a byte are in one tile."""
+        found = self._lengths(axis)
+        return [n for n in found if n > 1] or [2] if axis in self.packed else found
+
+    def _lengths(self, axis: str) -> list[int]:
         if axis in {*self.kernel.alone, *self.kernel.taps, self.kernel.merges}:
             return [1]
         top = power_of_two(self.sizes[axis])
+        least = NARROW_DEPTH if any(axis in gone for gone in self.held.narrow) else MIN_DOT
         if axis in self.in_product:
-            top = max(top, MIN_DOT)
+            top = max(top, least)
         if axis in self.kernel.slots:
             last = {slots_of(e.node).slots[-1] for e in self.kernel.fills}
             return [min(top, FILL) if axis in last else 1]
         if axis in self.kernel.whole:
             return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
         if axis in self.kernel.stream.axes:
-            low = MIN_DOT if axis in self.in_product else min(top, 32)
+            low = least if axis in self.in_product else min(top, 32)
+            if self._deep_without(axis):
+                return [1]
             high = min(top, 256 if axis in self.in_product else 4096)
             return _powers(low, max(low, high))
         lacking = {a for x in self.kernel.reads for a in self.kernel.lacking(x.leaf.axes)}
@@ -156,7 +177,10 @@ class Tiles:
     def _shaped(self, tiles: Mapping[str, int]) -> bool:
         """Whether products are large enough for matrix instructions, and tiles not too large."""
         for roles in self.held.products:
+            depth = NARROW_DEPTH if roles[2] in self.held.narrow else MIN_DOT
             if any(extent(role, tiles) < MIN_DOT for role in roles):
+                return False
+            if extent(roles[2], tiles) < depth:
                 return False
         return all(extent(axes, tiles) <= MAX_TILE for axes in self.held.chunk)
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from napkin.cost.bound import Optimum
 from napkin.cost.interior import visited_symbol
+from napkin.cost.model import Cost
 from napkin.cost.traffic import ITEM_BYTES
 from napkin.cost.visited import read
 from napkin.diagram.symbols import MEMORY, group_symbol, size_symbol, stream_symbol
+from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.show.console import table
@@ -27,6 +29,8 @@ def cost_json(plan: Plan) -> dict[str, Any]:
     for data, k in zip(out["kernels"], plan.kernels, strict=True):
         data["optimum"] = _optimum_json(_canonical(k))
         data["at_sizes"] = _at_sizes_json(plan, k)
+        if _mixed(k):
+            data["in_bytes"] = _in_bytes_json(k)
     return out
 
 
@@ -35,6 +39,7 @@ def cost_view(plan: Plan) -> list[RenderableType]:
     out: list[RenderableType] = [heading(plan), ""]
     for k in plan.kernels:
         out += [_transfers(k), _memory(k), _optima(plan, k)]
+        out += [_in_bytes(k)] if _mixed(k) else []
     return out
 
 
@@ -63,9 +68,22 @@ def _at(expression: Any, numbers: Mapping[Any, float]) -> float:
     return float(expression.subs(numbers))
 
 
-def _canonical(k: PlannedKernel) -> Optimum | str:
+def _canonical(k: PlannedKernel, cost: Cost | None = None) -> Optimum | str:
     try:
-        return k.cost.optimum()
+        return (cost or k.cost).optimum()
+    except InputError as error:
+        return str(error)
+
+
+def _mixed(k: PlannedKernel) -> bool:
+    """Whether arrays differ in their bytes per value, so that values do not say it all."""
+    return len({STORAGE[dtype].bits for dtype in k.dtypes.values()}) > 1
+
+
+def _bytes_at_sizes(k: PlannedKernel) -> Optimum | str:
+    """The optimum in bytes, in the regime of the plan's sizes and machine."""
+    try:
+        return k.byte_cost.optimum(sizes=k.choice.sizes, memory=k.machine.shared_per_block)
     except InputError as error:
         return str(error)
 
@@ -92,6 +110,21 @@ def _optimum_json(found: Optimum | str) -> dict[str, Any]:
         "clipped": [str(v) for v in found.clipped],
         "arbitrary": [str(v) for v in found.arbitrary],
         "exact": found.exact,
+    }
+
+
+def _in_bytes_json(k: PlannedKernel) -> dict[str, Any]:
+    cost = k.byte_cost
+    found, room = _bytes_at_sizes(k), k.machine.shared_per_block
+    at = {"M": room, **_optimum_json(found), "H": sum(k.bytes.values())}
+    if not isinstance(found, str):
+        at["H_least"] = round(_at(found.bound, {**_numbers(k), MEMORY: room}))
+    return {
+        "stored": dict(k.dtypes),
+        "H": str(cost.H.total),
+        "M": str(cost.M),
+        "optimum": _optimum_json(_canonical(k, cost)),
+        "at_sizes": at,
     }
 
 
@@ -171,6 +204,26 @@ def _sharing(plan: Plan, k: PlannedKernel) -> float | None:
     except InputError:
         return None
     return _at(found.bound, {**_numbers(k), MEMORY: room})
+
+
+def _in_bytes(k: PlannedKernel) -> Table:
+    """H, M and the optimum in bytes, each array at its own."""
+    cost, room, found = k.byte_cost, k.machine.shared_per_block, _bytes_at_sizes(k)
+    stored = ", ".join(f"{t} {dtype}" for t, dtype in k.dtypes.items())
+    made = table("", "for long axes", f"at these sizes, M = {room:,} bytes",
+                 title=f"kernel {k.name}: in bytes, with {stored}")  # fmt: skip
+    at = {**_numbers(k), MEMORY: room}
+    total = sum(k.bytes.values())
+    made.add_row("H", str(cost.H.total), f"{total:,}")
+    made.add_row("M", str(cost.M), f"{_at(cost.M, at):,.0f}")
+    made.add_section()
+    columns = [_rows(_canonical(k, cost), None), _rows(found, at)]
+    for name in dict.fromkeys(n for c in columns for n in c):
+        made.add_row(name, *(c.get(name, "") for c in columns))
+    if not isinstance(found, str):
+        made.add_section()
+        made.add_row("least H, in bytes", "", f"{_at(found.bound, at):,.0f}")
+    return made
 
 
 def _rows(found: Optimum | str, numbers: Mapping[Any, float] | None) -> dict[str, str]:

@@ -15,8 +15,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from napkin.cost.machines import machine
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load, names
+from napkin.diagram.storage import own_type
+from napkin.diagram.types import FP8_CAPABILITY
 from napkin.errors import InputError, NapkinError
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan, distinct
@@ -66,11 +69,13 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
     wrong: list[str] = []
     for i, d in enumerate(found):
         written += _store(out, {f"{d.name}/diagram.svg": _drawing(d)})
-        for j, machine in enumerate(MACHINES):
+        for j, on in enumerate(MACHINES):
             place = i * len(MACHINES) + j, len(found) * len(MACHINES)
-            title = f"{d.name} on {machine}"
+            title = f"{d.name} on {on}"
             tell(f"{title}: derive", *place)
-            plan = derive(d, machine)
+            plan = _plan(d, on)
+            if plan is None:
+                continue
             files = plan_files(plan)
             try:
                 verdict = plan.check(
@@ -84,7 +89,7 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
                 wrong.append(f"{title}: not written, as the check fails: {error}")
                 continue
             if not verdict["ok"]:
-                see = f"see napkin check {d.name} --on {machine}"
+                see = f"see napkin check {d.name} --on {on}"
                 wrong.append(f"{title}: not written, as some prediction does not hold; {see}")
                 continue
             folder = f"{d.name}/{plan.machine.name}"
@@ -109,15 +114,28 @@ def compare(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
     wrong: list[str] = []
     for i, d in enumerate(found):
         wrong += _differing(out, {f"{d.name}/diagram.svg": _drawing(d)})
-        for j, machine in enumerate(MACHINES):
-            tell(f"{d.name} on {machine}", i * len(MACHINES) + j, len(found) * len(MACHINES))
-            plan = derive(d, machine)
+        for j, on in enumerate(MACHINES):
+            tell(f"{d.name} on {on}", i * len(MACHINES) + j, len(found) * len(MACHINES))
+            plan = _plan(d, on)
+            if plan is None:
+                continue
             folder = f"{d.name}/{plan.machine.name}"
             files = plan_files(plan)
             wrong += _differing(out, {f"{folder}/{name}": text for name, text in files.items()})
             wrong += _stale(out, f"{folder}/{VERDICT}", _subject(plan))
     wrong += _left_over(out, found, everything=not wanted)
     return Outcome((), tuple(wrong))
+
+
+def runs(d: Diagram, place: str) -> bool:
+    """Whether a machine has the storage types of a diagram's inputs."""
+    types = {own_type(n) for n in d.inputs}
+    return "fp8" not in types or machine(place).capability >= FP8_CAPABILITY
+
+
+def _plan(d: Diagram, place: str) -> Plan | None:
+    """The plan of a diagram; none where the machine lacks a storage type."""
+    return derive(d, place) if runs(d, place) else None
 
 
 # --- what the files hold ------------------------------------------------------------------------
@@ -207,7 +225,8 @@ def _left_over(out: Path, found: Iterable[Diagram], *, everything: bool) -> list
     """Files that nothing generates: in all of `out`, or in the folders of some diagrams."""
     names_of = ("kernel.py", "cost.json", "derivation.txt", VERDICT)
     known = {out / d.name / "diagram.svg" for d in found}
-    known |= {out / d.name / place / name for d in found for place in MACHINES for name in names_of}
+    places = [(d, place) for d in found for place in MACHINES if runs(d, place)]
+    known |= {out / d.name / place / name for d, place in places for name in names_of}
     roots = [out] if everything else [out / d.name for d in found]
     every = sorted(p for root in roots for p in root.rglob("*") if not p.is_dir())
     return [f"{p}: left over; delete it" for p in every if p not in known]

@@ -24,7 +24,9 @@ from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import boxes_of, member
 from napkin.diagram.node import Node, factors, in_kind, over
 from napkin.diagram.operators import POINTWISE
+from napkin.diagram.storage import own_type
 from napkin.diagram.taking import reading_of, taken_axes, taken_of
+from napkin.diagram.types import PACKED, RANGES
 
 Box = Mapping[str, range]
 """The part of some axes that arrays hold; of the others they hold all."""
@@ -58,7 +60,10 @@ class Evaluation:
     def __call__(self, *tensors: torch.Tensor, box: Box | None = None) -> list[torch.Tensor]:
         """The roots, with their axes in order; of the part of the axes that `box` names."""
         run = _Run(self, dict(box or {}), tensors[0].device)
-        by_name = {str(n.params[0]): t for n, t in zip(self.diagram.inputs, tensors, strict=True)}
+        by_name = {
+            str(n.params[0]): unpacked(t, own_type(n))
+            for n, t in zip(self.diagram.inputs, tensors, strict=True)
+        }
         for n, gone in zip(self.steps, self.last, strict=True):
             run.values[n] = run.read(n, by_name) if n.op == "input" else run.value(n)
             for m in gone:
@@ -192,6 +197,16 @@ class _Names:
 
 NAMES: Any = _Names()
 """torch as the table of operators calls it."""
+
+
+def unpacked(t: torch.Tensor, dtype: str) -> torch.Tensor:
+    """The values of bytes that hold two each (int8, twice as many along the last axis); other
+    tensors as they are."""
+    if dtype not in PACKED or t.element_size() > 1:
+        return t
+    bits = t.view(torch.uint8)
+    found = torch.stack((bits & 15, bits >> 4), -1).flatten(-2).to(torch.int8)
+    return torch.where(found > RANGES[dtype][-1], found - 16, found)
 
 
 @dataclass

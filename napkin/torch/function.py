@@ -12,12 +12,14 @@ from napkin.cost.machines import Machine
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.fingerprint import fingerprint
 from napkin.diagram.keys.terms import query_axes, spec_of
+from napkin.diagram.storage import own_type
+from napkin.diagram.types import PACKED
 from napkin.errors import InputError
 from napkin.plan.recipe import Recipe
 from napkin.torch import cache
 from napkin.torch.machines import machine_of
 from napkin.torch.prepared import Prepared, prepare
-from napkin.torch.storage import output_type, plan_type
+from napkin.torch.storage import logical_shapes, output_type, plan_type
 
 _DERIVING = threading.Lock()
 
@@ -50,7 +52,7 @@ class Function:
         """
         diagram = self.diagram
         dtype = plan_type(diagram, arrays)
-        sizes = diagram.sizes_of([tuple(a.shape) for a in arrays])
+        sizes = diagram.sizes_of(logical_shapes(diagram, arrays))
         values = diagram.check_scalars(scalars)
         if not arrays:
             raise InputError(f"{diagram.name} takes no tensor, so there is no device to run it on")
@@ -76,8 +78,9 @@ class Function:
     def results(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Empty tensors like the outputs, for a graph that is being captured."""
         sizes: dict[str, Any] = {}
-        for t, n in zip(arrays, self.diagram.inputs, strict=True):
-            sizes |= zip(n.axes, t.shape, strict=True)
+        shapes = logical_shapes(self.diagram, arrays)
+        for shape, n in zip(shapes, self.diagram.inputs, strict=True):
+            sizes |= zip(n.axes, shape, strict=True)
         sizes |= {axis: count for axis, (count, _) in self.diagram.slots.items()}
         for s in self.diagram.slides:
             sizes.setdefault(s.tap, s.span.window)
@@ -102,9 +105,12 @@ def size_class(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
         keys = spec_of(n).keys
         kept |= {*keys, *query_axes(n)} if len(keys) > 1 else set()
     same = diagram.same_size
+    paired = {n.axes[-1] for n in diagram.inputs if own_type(n) in PACKED}
     roots = {same.get(a, a) for a in kept}
     found = {
-        a: max(n, 1) if same.get(a, a) in roots else 1 << max(n - 1, 0).bit_length()
+        a: max(n, 1)
+        if same.get(a, a) in roots
+        else 1 << max(n - 1, 1 if a in paired else 0).bit_length()
         for a, n in sizes.items()
     }
     windows = {s.out for s in diagram.slides}

@@ -13,6 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from napkin.derive.residues import sized
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.storage import storage_type
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES
 from napkin.plan.recipe import Recipe, Step
 from napkin.torch.cache import module_of
@@ -55,7 +56,7 @@ def prepare(
         shown |= {t: tuple(s) for t, s in zip(recipe.results, shapes, strict=True)}
     if interpreted(arrays[0].device):
         return _Interpreted(
-            diagram, recipe, views, sizes, scalars, [shown[t] for t in recipe.results]
+            diagram, recipe, views, sizes, scalars, [shown[t] for t in recipe.results], dtype
         )
     names = [str(n.params[0]) for n in diagram.inputs]
     seen = [v.of(a) for v, a in zip(views, arrays, strict=True)]
@@ -229,6 +230,7 @@ class _Interpreted:
     sizes: Mapping[str, int]
     scalars: Mapping[str, float]
     shapes: Sequence[Sequence[int]]
+    dtype: str
 
     def __call__(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         from napkin.check.arrays import to_device
@@ -239,12 +241,9 @@ class _Interpreted:
             t.detach().as_strided(v.shape, v.strides)
             for v, t in zip(self.views, arrays, strict=True)
         ]
-        spelt = {t: SPELLING[name] for name, t in DTYPES.items()}
         inputs = {
-            str(n.params[0]): to_device(numbers, spelt[v.dtype])
-            for n, v, numbers in zip(
-                self.diagram.inputs, self.views, self.diagram.read(given), strict=True
-            )
+            str(n.params[0]): to_device(numbers, SPELLING[storage_type(n, self.dtype)])
+            for n, numbers in zip(self.diagram.inputs, self.diagram.read(given), strict=True)
         }
         ran = run_recipe(self.recipe, inputs, self.sizes, self.scalars)
         dtype = {t.name: DTYPES[t.dtype] for t in self.recipe.stored}

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from napkin.check.running import plan_for
+from napkin.diagram.storage import own_type
 from napkin.errors import InputError
 from napkin.plan.plan import Plan
 from napkin.torch.prepared import OnCuda, Prepared, facts, prepare
-from napkin.torch.storage import plan_type
+from napkin.torch.storage import logical_shapes, plan_type
 
 if TYPE_CHECKING:
     import torch
@@ -69,10 +70,10 @@ def _prepared(
     plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float], *, as_is: bool = False
 ) -> tuple[Plan, Prepared]:
     diagram = plan.diagram
-    sizes = diagram.sizes_of([tuple(a.shape) for a in arrays])
+    sizes = diagram.sizes_of(logical_shapes(diagram, arrays))
     values = diagram.check_scalars(scalars)
     dtype = plan_type(diagram, arrays)
-    if dtype != plan.dtype and any(n.kind == "real" for n in diagram.inputs):
+    if dtype != plan.dtype and any(n.kind == "real" and not own_type(n) for n in diagram.inputs):
         raise InputError(
             f"{plan.name}: the tensors are {dtype}, but the plan stores {plan.dtype}; derive with "
             "the tensors' dtype, or convert them"

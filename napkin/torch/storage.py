@@ -9,10 +9,11 @@ import torch
 
 from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.sizes import check_count
-from napkin.diagram.storage import STORED, TORCH_NAMES, storage_type
+from napkin.diagram.storage import own_type, storage_type
+from napkin.diagram.types import PACKED, STORAGE, STORED
 from napkin.errors import InputError
 
-DTYPES: dict[str, torch.dtype] = {ours: getattr(torch, t) for ours, t in TORCH_NAMES.items()}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, s.torch) for name, s in STORAGE.items()}
 """Storage types by the names that plans give them."""
 
 REAL = {DTYPES[name]: name for name in STORED}
@@ -21,7 +22,16 @@ REAL = {DTYPES[name]: name for name in STORED}
 
 def input_types(diagram: Diagram, dtype: str) -> list[torch.dtype]:
     """The types in which kernels read the inputs of a plan with the storage type `dtype`."""
-    return [DTYPES[{"real": dtype, "int": "int32", "bool": "bool"}[n.kind]] for n in diagram.inputs]
+    return [DTYPES[storage_type(n, dtype)] for n in diagram.inputs]
+
+
+def logical_shapes(diagram: Diagram, arrays: Sequence[Any]) -> list[tuple[int, ...]]:
+    """The shapes of the inputs in values: of bytes that hold two each, twice as many."""
+    shapes = [tuple(a.shape) for a in arrays]
+    return [
+        (*s[:-1], 2 * s[-1]) if s and own_type(n) in PACKED else s
+        for s, n in zip(shapes, diagram.inputs, strict=False)
+    ] + shapes[len(diagram.inputs) :]
 
 
 def output_type(output: Output, dtype: str) -> torch.dtype:
@@ -50,7 +60,10 @@ def plan_type(diagram: Diagram, arrays: Sequence[Any]) -> str:
         if t.device.type not in {"cuda", "cpu"}:
             raise InputError(f"{where} is on {t.device}; kernels run on CUDA devices")
         devices.setdefault(t.device, str(n.params[0]))
-        if n.kind == "real":
+        own = own_type(n)
+        if own:
+            _check_own(t, own, where)
+        elif n.kind == "real":
             if t.dtype not in REAL:
                 raise InputError(
                     f"{where} is {t.dtype}; kernels take torch.bfloat16, torch.float16 and "
@@ -64,6 +77,16 @@ def plan_type(diagram: Diagram, arrays: Sequence[Any]) -> str:
     if len(devices) > 1:
         raise InputError(f"{diagram.name}: {_said(devices, 'on ')}; move them to one device")
     return REAL[next(iter(found))] if found else "fp32"
+
+
+def _check_own(t: torch.Tensor, own: str, where: str) -> None:
+    """Check that a tensor has the type of its own in which an input is stored."""
+    packed = own in PACKED
+    if t.dtype == DTYPES[own] or (packed and t.dtype == torch.int8):
+        return
+    how = "napkin.pack(values)" if packed else f".to({DTYPES[own]})"
+    what = f"{DTYPES[own]} with two values to a byte" if packed else str(DTYPES[own])
+    raise InputError(f"{where} is stored in {own}: give it as {what}, not {t.dtype}, with {how}")
 
 
 def _said(table: dict[Any, str], on: str = "") -> str:

@@ -173,7 +173,8 @@ def test_balance_says_what_never_balances() -> None:
 
 
 def test_a_price_and_calibration_are_listed() -> None:
-    assert machine("h100").calibration == {}
+    assert machine("a100").calibration == {}
+    assert all(f.source for f in machine("h100").calibration.values())
     assert math.isfinite(machine("h100").per_clock("tensor_fp8"))
     assert machine("h100").per_clock("tensor_fp8") == 8192
     with pytest.raises(InputError, match="has no compute pipe 'tensor_fp6'"):

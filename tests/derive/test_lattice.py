@@ -124,7 +124,7 @@ def test_the_separation_is_shown() -> None:
 
 def test_in_a_plan(rng: np.random.Generator) -> None:
     d = joined("max", "max")
-    plan = nk.derive(d, sizes={"n": 4, "x": 2**20}, dtype="fp32")
+    plan = nk.derive(d, sizes={"n": 4, "x": 2**20}, dtype="fp32", parts={"x": 1})
     (kernel,) = plan.kernels
     assert len(kernel.choice.kernel.stream.passes) == 1
     for size in (0, 1, 37):

@@ -24,6 +24,7 @@ OWN = {
     "document_attention": {"q": 53, "x": 53, "n": 6},
     "longformer": {"q": 702, "x": 702},
     "mixture_of_experts": {"t": 7, "m": 5, "e": 4, "s": 3, "f": 6, "n": 8, "k": 2},
+    "matmul_w4a16": {"b": 4, "g": 3},
     "neighborhood_attention_1d": {"q": 301, "x": 301},
     "neighborhood_attention_2d": {"q0": 21, "q1": 24, "x0": 21, "x1": 24},
     "neighborhood_attention_3d": {"q0": 7, "q1": 13, "q2": 15, "x0": 7, "x1": 13, "x2": 15},
@@ -215,6 +216,7 @@ def mixture_of_experts(*arrays: Array) -> Array:
 
 REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "attention": attention,
+    "attention_fp8_kv": attention,
     "bigbird": bigbird,
     "block_local": block_local,
     "causal_attention": lambda q, k, v: seen_attention(q, k, v, np.tri(len(q)) > 0),
@@ -233,6 +235,8 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "logsumexp": logsumexp,
     "longformer": longformer,
     "matmul": lambda a, b: a @ b,
+    "matmul_w4a16": lambda x, w, s: np.einsum("agb,cgb,gc->ac", x, w, s),
+    "matmul_w8a8": lambda x, w, r, s: (x @ w.T) * r[:, None] * s,
     "matmul_bias_gelu": lambda x, w, b: gelu(x @ w + b),
     "mixture_of_experts": mixture_of_experts,
     "mlp": lambda x, u, w: gelu(x @ u) @ w,
@@ -260,6 +264,8 @@ def whole_numbers(name: str, shape: list[int], rng: np.random.Generator) -> Arra
         return rng.integers(-1, shape[0], shape)
     if name == "mixture_of_experts":  # any token of the 7, expert of the 4, slot of the 3
         return rng.integers(0, 3, shape)
+    if name.startswith("matmul_w"):
+        return rng.integers(-8, 8, shape)
     return rng.integers(0, SIZES["v"], shape)
 
 

@@ -22,6 +22,9 @@ from napkin.cost.machines import Machine, machine
 ARITHMETIC_LANES = 128
 """float32 operations per clock and SM (CUDA Programming Guide, arithmetic throughput)."""
 
+WARPGROUP_ROWS = 64
+"""Rows of a matrix instruction that a warpgroup issues (PTX ISA, wgmma)."""
+
 SCHEDULERS = 4
 """Warps of an SM that issue an instruction in a clock."""
 
@@ -41,6 +44,7 @@ class Constants:
         launch: seconds from a launch to the first instruction, and after the last.
         start: seconds from a group's first load to its first product or value.
         turn: seconds that a turn of a loop of products takes beside them.
+        chain_turn: that of a turn in which products and arithmetic wait for each other.
         row_turn: seconds of a turn of another loop, however little it computes.
         wait: seconds for each load that is waited for in a turn.
         row_slots: instructions that a warp issues in a turn of a loop of rows beside its values:
@@ -51,6 +55,9 @@ class Constants:
         special_slots: instructions that one special function counts as there.
         hidden_2, hidden_3: what is left of such a turn where two groups, or three and more, share
             a multiprocessor.
+        narrow: times that a product takes whose rows are fewer than those of the fastest matrix
+            instruction, on a machine where a group issues that (wgmma): it runs on another.
+        single: clocks of a multiprocessor for each 32 values that are loaded one by one.
         exposed: share of the faster pipes' time that is not hidden behind the slowest.
         rows_exposed: that of arithmetic in a loop of rows, times the groups of a multiprocessor.
     """
@@ -58,6 +65,7 @@ class Constants:
     launch: float
     start: float
     turn: float
+    chain_turn: float
     row_turn: float
     wait: float
     row_slots: float
@@ -69,6 +77,8 @@ class Constants:
     special_slots: float
     hidden_2: float
     hidden_3: float
+    narrow: float
+    single: float
     exposed: float
     rows_exposed: float
 
@@ -97,6 +107,7 @@ class Execution:
         tail: those of them that are done after the loops.
         inner_bytes: bytes into and out of the inner level (H).
         outer_bytes: bytes from and to the outermost memory.
+        singles: values that are loaded one by one: of rows whose steps are no multiple of 16 bytes.
         stored_bytes: bytes that are written after the loops.
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor holds at once.
@@ -105,6 +116,7 @@ class Execution:
         pipelined: whether their loads are started a turn or more ahead.
         overlapped: whether loads go on while the last chunk is computed.
         chained: whether products and arithmetic wait for each other.
+        rows: of the smallest product; 0 where there is none.
         longest: work of the busiest group over that of a group on average.
         loads: how often a turn waits for memory where loads are not started ahead.
     """
@@ -114,6 +126,7 @@ class Execution:
     tail: Mapping[str, float] = field(default_factory=dict[str, float])
     inner_bytes: float = 0.0
     outer_bytes: float = 0.0
+    singles: float = 0.0
     stored_bytes: float = 0.0
     resident: int = 1
     warps: int = 4
@@ -121,6 +134,7 @@ class Execution:
     pipelined: bool = False
     overlapped: bool = True
     chained: bool = False
+    rows: int = 0
     longest: float = 1.0
     loads: int = 1
 
@@ -153,6 +167,8 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     pipes[L2] = run.inner_bytes / (c.l2_share * place.l2_rate) * idle
     busy = min(max(run.groups, 1), place.sms)
     pipes[DRAM] = run.outer_bytes / min(c.dram_share * place.dram_rate, c.streamed * busy)
+    if run.singles:
+        pipes["loads of single values"] = run.singles / 32 * c.single / (place.sms * place.clock)
     alone = turns * place.sms / max(run.groups, 1)  # of a group on average
     waits = run.chained and not run.pipelined
     alone += run.chunks * run.loads * c.wait if waits else 0.0
@@ -173,8 +189,11 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
 def _computing(place: Machine, dtype: str, run: Execution, c: Constants) -> dict[str, float]:
     """Seconds of the loops on each pipe that computes."""
     products = "tensor cores" if dtype != "fp32" else "fp32 arithmetic"
+    least = place.granules["mma_rows"].value if "mma_rows" in place.granules else 0
+    few = dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < run.rows < least
+    narrow = c.narrow if few else 1.0
     return {
-        products: run.looped("product") / (c.tensor_share * place.peak(dtype)),
+        products: run.looped("product") / (c.tensor_share * place.peak(dtype)) * narrow,
         "arithmetic": run.looped("arithmetic") / _lanes(place),
         "special functions": run.looped("special") / place.special_rate,
     }
@@ -188,6 +207,8 @@ def _turns(
     if run.chained:
         slots = run.looped("arithmetic") + c.special_slots * run.looped("special")
         turns = product + c.stall * slots / _lanes(place)
+        if run.pipelined:
+            turns += run.chunks * c.chain_turn * run.groups / place.sms
         pipes[CHAIN] = turns * c.hidden(run.resident, run.pipelined)
         return turns, pipes
     if run.work["product"] and run.chunks:

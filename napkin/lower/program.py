@@ -198,7 +198,7 @@ def _classes(kernel: Kernel, tiled: list[str], order: list[Node]) -> tuple[tuple
     places = _places(kernel, order)
     carried = [frozenset(n.axes) for n in order if n.axes and n not in places]
     carried += [frozenset(over(n)) for n in order if n.op in REDUCTIONS or n.op in SCANS]
-    sequence, alone = _memory_order(kernel, tiled), packed_axes(kernel)
+    sequence, alone = memory_order(kernel, tiled), packed_axes(kernel)
     classes: list[list[str]] = []
     for axis in sequence:
         for group in classes:
@@ -232,7 +232,7 @@ def _role(kernel: Kernel, axis: str) -> str:
     return "stream" if axis in kernel.stream.axes else "whole"
 
 
-def _memory_order(kernel: Kernel, tiled: list[str]) -> list[str]:
+def memory_order(kernel: Kernel, tiled: Sequence[str]) -> list[str]:
     """Axes so that every tensor's own order is kept where possible: the last stays contiguous."""
     after: dict[str, set[str]] = {a: set() for a in tiled}
     orders = [[u for u in read_axes(a.leaf) if u in after] for a in kernel.reads]

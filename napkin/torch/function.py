@@ -92,15 +92,28 @@ class Function:
         ]
 
 
+ROW, STEP = 512, 8
+"""Values of the longest row that keeps its size, and what it is a multiple of."""
+
+
+def _rows(diagram: Diagram) -> list[str]:
+    """The axes that are last in every input that carries them."""
+    inputs = [n.axes for n in diagram.inputs]
+    last = dict.fromkeys(axes[-1] for axes in inputs if axes)
+    return [a for a in last if all(axes[-1] == a for axes in inputs if a in axes)]
+
+
 def size_class(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes that a plan is derived for, in place of these; its kernels serve both.
 
     The next power of two: tiles are powers of two, so an axis that is held whole has the same tile.
     The axes of a key set over several keep their sizes, which say what shape of box wastes least,
     and so do those of slots, which the window gives, and those of taps; how many windows there are
-    follows.
+    follows. So do short rows: the last axis of every input that has it, in whole steps of 16 bytes,
+    as the width of a head, which says how boxes lie in them.
     """
-    kept = {*diagram.slots, *(s.tap for s in diagram.slides)}
+    kept = {a for a in _rows(diagram) if 0 < sizes.get(a, 0) <= ROW and sizes[a] % STEP == 0}
+    kept |= {*diagram.slots, *(s.tap for s in diagram.slides)}
     for n in diagram.key_sets:
         keys = spec_of(n).keys
         kept |= {*keys, *query_axes(n)} if len(keys) > 1 else set()

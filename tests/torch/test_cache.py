@@ -150,11 +150,12 @@ def test_names_tell_everything_apart() -> None:
 
 def test_sizes_that_share_a_recipe() -> None:
     line = load("neighborhood_attention_1d")
-    assert size_class(line, dict(q=300, x=300, d=48)) == dict(q=512, x=512, d=64)
+    assert size_class(line, dict(q=300, x=300, d=48)) == dict(q=512, x=512, d=48)
+    assert size_class(line, dict(q=300, x=300, d=49)) == dict(q=512, x=512, d=64)
     assert size_class(line, dict(q=512, x=512, d=64)) == dict(q=512, x=512, d=64)
     plane = load("neighborhood_attention_2d")
     sizes = dict(q0=30, q1=80, d=48, x0=30, x1=80)
-    assert size_class(plane, sizes) == {**sizes, "d": 64}
+    assert size_class(plane, {**sizes, "d": 50}) == {**sizes, "d": 64}
     assert size_class(load("softmax"), dict(n=0, x=5)) == dict(n=1, x=8)
 
 

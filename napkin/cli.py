@@ -223,34 +223,29 @@ def cost_diagram(
             show_default=False,
         ),
     ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="STRATEGY,...",
+            help="Strategies beside the least there is: of naive, unfused, fused.",
+            show_default=False,
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE.csv", help="Write the rows as CSV, too."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say what a diagram costs, and the least it could.
 
     In symbols and in numbers: transfers, memory, and the optimum for a memory.
     """
-    if levels or through is not None:
-        from napkin.show.levels import through_levels
+    from napkin.show.cost_command import run
 
-        names = through_levels(on, through)  # a wrong one is said before any work
-        _cost_levels(_plan(name, on, sizes, dtype, parts=parts), names, json)
-        return
-    plan = _plan(name, on, sizes, dtype, parts=parts)
-    from napkin.show import console, costs
-
-    if json:
-        console.emit_json(costs.cost_json(plan))
-    else:
-        console.emit(*costs.cost_view(plan))
-
-
-def _cost_levels(plan: Plan, names: Sequence[str], json: bool) -> None:
-    from napkin.show import console, costs, levels
-
-    if json:
-        console.emit_json(costs.cost_json(plan) | {"levels": levels.levels_json(plan, names)})
-    else:
-        console.emit(*levels.levels_view(plan, names))
+    what: dict[str, Any] = {"levels": levels, "through": through, "compare": compare, "csv": csv}
+    run(_load(name), on, sizes, dtype, parts, **what, json=json)
 
 
 @app.command("pipeline")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import Literal
 
 from napkin.cost.machines import Machine, machine
 from napkin.derive.derivation import divisions, separations
@@ -26,7 +27,7 @@ def derive(
     sizes: Mapping[str, int] | None = None,
     dtype: str = "bf16",
     *,
-    materialise: Sequence[str] | None = None,
+    materialise: Sequence[str] | Literal["every"] | None = None,
     parts: Mapping[str, int] | None = None,
     tuned: bool = False,
 ) -> Plan:
@@ -38,7 +39,8 @@ def derive(
         dtype: storage type of real tensors, but of those that a cast stores in another: bf16,
             fp16 or fp32.
         materialise: names of arrays to store between kernels, and no others; by default those
-            that make the whole fastest.
+            that make the whole fastest. "every": what each reduction hands on, so that it is a
+            kernel of its own with the pointwise terms that come with it.
         parts: the number of parts of an axis wherever a kernel streams it, each folded by groups
             of its own and then merged (1: none); by default what is fastest.
         tuned: take the settings that were the fastest of those measured on this machine's device,
@@ -56,10 +58,11 @@ def derive(
     ready, alike = prepare(diagram), Alike(dtype, place, parts)
     _check_parts(diagram, parts or {})
     _check_stored(ready)
-    at = None if materialise is None else [_named(ready, name) for name in materialise]
-    found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at)
+    apart = materialise == "every"
+    at = None if materialise is None or apart else [_named(ready, name) for name in materialise]
+    found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
     turned: Refactored | None = None
-    for other in refactorings(ready.outputs, ready.names) if at is None else ():
+    for other in refactorings(ready.outputs, ready.names) if materialise is None else ():
         sized = {**known, **{new: known[old] for new, old in other.same_size.items()}}
         try:
             instead = cut(diagram.name, other.outputs, other.names, sized, alike)

@@ -232,6 +232,33 @@ def cost_diagram(
             show_default=False,
         ),
     ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            "--sweep",
+            metavar="AXIS,...=FROM..TO[:STEP]",
+            help="A row for each size: doubled, as in q,x=1024..65536, or in steps.",
+            show_default=False,
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="MACHINE,...",
+            help="The same on several machines, instead of --on, the fastest first.",
+            show_default=False,
+        ),
+    ] = None,
+    prices: Annotated[
+        str | None,
+        typer.Option(
+            "--prices",
+            metavar="MACHINE=USD,...",
+            help="With --against: prices of an hour, where a machine's file has none.",
+            show_default=False,
+        ),
+    ] = None,
     csv: Annotated[
         Path | None,
         typer.Option("--csv", metavar="FILE.csv", help="Write the rows as CSV, too."),
@@ -244,7 +271,8 @@ def cost_diagram(
     """
     from napkin.show.cost_command import run
 
-    what: dict[str, Any] = {"levels": levels, "through": through, "compare": compare, "csv": csv}
+    what: dict[str, Any] = {"levels": levels, "through": through, "compare": compare}
+    what |= {"sweep": sweep, "against": against, "prices": prices, "csv": csv}
     run(_load(name), on, sizes, dtype, parts, **what, json=json)
 
 

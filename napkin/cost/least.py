@@ -18,6 +18,9 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.symbols import MEMORY, size_symbol
 from napkin.errors import InputError
 
+_TOUCH = 1e-6
+"""Relative distance within which a memory is full."""
+
 Items = Mapping[str, int]
 """Bytes of a value of each tensor, and under "" of one of an array inside the kernel."""
 
@@ -42,9 +45,9 @@ def for_memory(
         InputError: H is no posynomial in the tiles (a key set that is read from an input, say), or
             the memory is too small for any.
     """
-    known: dict[Any, float] = {size_symbol(a): n for a, n in sizes.items()} | {MEMORY: memory}
-    if chunk is not None:
-        known |= {s: chunk for s in Problem.of(cost.kernel, items).streams}
+    known: dict[Any, Any] = {size_symbol(a): n for a, n in sizes.items()} | {MEMORY: memory}
+    problem = Problem.of(cost.kernel, items)
+    known |= dict.fromkeys(problem.streams, chunk or 0)
     found = cost.optimum(
         finite=chunk is not None, sizes=sizes, memory=memory, chunk=chunk, weights=items
     )
@@ -52,6 +55,11 @@ def for_memory(
     if value.free_symbols:
         unknown = ", ".join(sorted(map(str, value.free_symbols)))
         raise InputError(f"the least H depends on {unknown}, which no size gives")
+    # Without a stream, the column that binds is found for long axes; here another may not fit.
+    tiles = {v: e.subs(known) for v, e in found.tiles.items()}
+    held = max(float(column.subs(tiles).subs(known)) for column in problem.columns)
+    if held > memory * (1 + _TOUCH) or any(n < 1 - _TOUCH for n in tiles.values()):
+        raise InputError(f"a group holds {held:,.0f} bytes at its best tiles, and has {memory:,}")
     return float(value)
 
 

@@ -6,6 +6,7 @@ that share what they read. All three are costed from labelled kernels, none by a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 import sympy
 
 from napkin.cost.least import bytes_of_ones, bytes_once, for_memory, items_of, once
+from napkin.cost.levels import held
 from napkin.cost.machines import Machine
+from napkin.cost.model import Cost
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, did_you_mean
@@ -67,8 +70,8 @@ class Comparison:
     Attributes:
         plan: the fused plan.
         memory: bytes of one group.
-        optimum: the least bytes that the fused or the unfused kernels move in that memory; None
-            where neither has such a form.
+        optimum: the least bytes that the fused or the unfused kernels move in that memory, under
+            any labels; None where neither has such a form.
         no_optimum: why not.
         compulsory: bytes of every input that is read, and of every output, once.
     """
@@ -125,7 +128,7 @@ def compare(
     if "naive" in names:
         found["naive"] = _naive(apart, found["unfused"])
     progress("unfused", 2, 2)
-    reached = [s.least for s in found.values() if s.least is not None]
+    reached = [n for n in (optimum_of(plan), optimum_of(apart)) if n is not None]
     reason = "" if reached else _why_no_least(plan)
     return Comparison(
         plan,
@@ -164,7 +167,7 @@ def _planned(name: str, plan: Plan) -> Strategy:
         name,
         costs.kernels,
         costs.moved,
-        _least(plan),
+        least_of(plan),
         sum(n for k in plan.kernels for n in _once(k).values()),
         sympy.expand(sympy.Add(*(once(k.cost) for k in plan.kernels))),
         costs.workspace,
@@ -216,11 +219,48 @@ def _once(k: PlannedKernel) -> dict[tuple[str, Any], int]:
     return bytes_once(k.cost, k.choice.sizes, k.tiles, items_of(k.dtypes, k.dtype))
 
 
-def _least(plan: Plan) -> float | None:
+def least_of(plan: Plan) -> float | None:
+    """The least bytes that a plan's kernels move, each in the memory of one group; None where one
+    of them has no such form."""
     try:
         return sum(least(k) for k in plan.kernels)
     except InputError:
         return None
+
+
+def optimum_of(plan: Plan) -> float | None:
+    """The least bytes of a plan's cut into kernels, over every labelling of each.
+
+    A plan streams or holds whole, and merges parts of a streamed axis, for time and not for
+    traffic: so these are no part of what is least.
+    """
+    if plan.parts:
+        never = dict.fromkeys(plan.diagram.axes, 1)
+        plan = derive(plan.diagram, plan.machine, plan.sizes, plan.dtype, parts=never)
+    every = [_least_labelled(k) for k in plan.kernels]
+    found = [n for n in every if n is not None]
+    return sum(found) if len(found) == len(every) else None
+
+
+def _least_labelled(k: PlannedKernel) -> float | None:
+    own = k.choice.kernel
+    items = items_of(k.dtypes, k.dtype)
+    found: list[float] = []
+    for kernel in (own, *labellings(own.name, own.origin, own.names, k.choice.sizes)):
+        if not _counted(kernel):
+            continue
+        sizes = kernel.sized(k.choice.sizes)
+        with contextlib.suppress(InputError):
+            room = k.machine.shared_per_block
+            found.append(for_memory(Cost(kernel), sizes, room, items))
+    return min(found, default=None)
+
+
+def _counted(kernel: Kernel) -> bool:
+    """Whether M has all that a group holds: of a loop it counts chunks and results, so states that
+    no result is as large as are not in it."""
+    results = [set(o.axes) for o in kernel.outputs]
+    return all(any(set(axes) <= r for r in results) for axes in held(kernel).states)
 
 
 def _why_no_least(plan: Plan) -> str:

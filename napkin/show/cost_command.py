@@ -40,35 +40,52 @@ def run(
     levels: bool = False,
     through: str | None = None,
     compare: str | None = None,
+    sweep: str | None = None,
+    against: str | None = None,
+    prices: str | None = None,
     csv: Path | None = None,
     json: bool = False,
 ) -> None:
     """Print costs as tables or as JSON, and write rows as CSV.
 
     Args:
-        levels, compare: which costs, one of them; those of the plan if none.
+        levels, compare, sweep, against: which costs, one of them; those of the plan if none.
         through: the levels; see `napkin.show.levels.through_levels`.
 
     Raises:
         InputError: something that is written is wrong, or does not go together.
         Refusal: no kernel fits the machine.
     """
-    views = {"--levels": levels or through is not None, "--compare": compare is not None}
-    chosen = [name for name, wanted in views.items() if wanted]
+    views = {
+        "--levels": True if levels or through is not None else None,
+        "--compare": compare,
+        "--sweep": sweep,
+        "--against": against,
+    }
+    chosen = [name for name, wanted in views.items() if wanted is not None]
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)} are tables of their own; ask for one at a time")
     check_csv(csv)
-    if csv is not None and chosen != ["--compare"]:
-        raise InputError("--csv goes with --compare")
+    if csv is not None and chosen in ([], ["--levels"]):
+        raise InputError("--csv goes with --compare, --sweep or --against, which have rows")
+    if prices is not None and against is None:
+        raise InputError("--prices goes with --against, as in --against a100,h100")
+    given = options.parse_sizes(sizes or ())
+    if sweep is None:
+        diagram.check_sizes(given)
     asked = Asked(
         diagram,
         on,
-        diagram.check_sizes(options.parse_sizes(sizes or ())),
+        given,
         dtype,
         options.parse_sizes(parts or (), "--parts"),
     )
     if compare is not None:
         _compare(asked, compare, csv, json)
+    elif sweep is not None:
+        _sweep(asked, sweep, csv, json)
+    elif against is not None:
+        _against(asked, against, prices, csv, json)
     elif chosen:
         _levels(asked, through, json)
     else:
@@ -123,3 +140,50 @@ def _compare(asked: Asked, text: str, csv: Path | None, json: bool) -> None:
         console.emit_json(strategies.comparison_json(found))
     else:
         console.emit(*strategies.comparison_view(found))
+
+
+def _sweep(asked: Asked, text: str, csv: Path | None, json: bool) -> None:
+    swept = options.parse_sweep(text)
+    for axis in swept.axes:
+        if axis in asked.given:
+            raise InputError(f"--sweep: {axis} is swept, so leave it out of --sizes")
+    from napkin.plan.predicted import over_sizes
+    from napkin.show import predicted
+
+    every = [{**asked.given, **dict.fromkeys(swept.axes, size)} for size in swept.sizes]
+    with console.progress() as tell:
+        found = over_sizes(
+            asked.diagram, asked.on, every, asked.dtype, parts=asked.parts, progress=tell
+        )
+    if csv is not None:
+        write_csv(csv, predicted.sweep_rows(swept, found))
+    if json:
+        console.emit_json(predicted.sweep_json(swept, found))
+    else:
+        console.emit(*predicted.sweep_view(swept, found))
+
+
+def _against(asked: Asked, text: str, prices: str | None, csv: Path | None, json: bool) -> None:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise InputError(f"--against {text!r}: a machine is empty; write --against a100,h100,b200")
+    known = {} if prices is None else options.parse_prices(prices)
+    from napkin.plan.predicted import on_machines
+    from napkin.show import predicted
+
+    with console.progress() as tell:
+        found, refused = on_machines(
+            asked.diagram,
+            names,
+            asked.given,
+            asked.dtype,
+            known,
+            parts=asked.parts,
+            progress=tell,
+        )
+    if csv is not None:
+        write_csv(csv, predicted.against_rows(found))
+    if json:
+        console.emit_json(predicted.against_json(found, refused))
+    else:
+        console.emit(*predicted.against_view(found, refused))

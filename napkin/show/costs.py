@@ -13,8 +13,10 @@ from napkin.cost.visited import read
 from napkin.diagram.symbols import MEMORY, group_symbol, size_symbol, stream_symbol
 from napkin.errors import InputError
 from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.roofline import roofline
 from napkin.show.console import table
 from napkin.show.plans import heading, term_text
+from napkin.show.roofline import roofline_json, roofline_view
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,6 +29,7 @@ def cost_json(plan: Plan) -> dict[str, Any]:
     for data, k in zip(out["kernels"], plan.kernels, strict=True):
         data["optimum"] = _optimum_json(_canonical(k))
         data["at_sizes"] = _at_sizes_json(plan, k)
+        data["roofline"] = roofline_json(roofline(k))
     return out
 
 
@@ -34,7 +37,7 @@ def cost_view(plan: Plan) -> list[RenderableType]:
     """The costs of a plan as tables."""
     out: list[RenderableType] = [heading(plan), ""]
     for k in plan.kernels:
-        out += [_transfers(k), _memory(k), _optima(plan, k)]
+        out += [_transfers(k), _memory(k), _optima(plan, k), *roofline_view(roofline(k))]
     return out
 
 

@@ -1,4 +1,4 @@
-"""Strategies for one diagram side by side: what each moves and takes, and how far from the least."""
+"""Strategies for one diagram side by side, and how far each is from the least."""
 
 from __future__ import annotations
 
@@ -44,13 +44,16 @@ def _meanings(found: Comparison) -> list[str]:
     lines += [
         "moved: what all groups read and write, at the tiles of each strategy.",
         f"least: the same kernels at their best tiles for M = {found.memory:,} bytes of a group"
-        f" on {found.plan.machine.name}."
-        + (" The smallest is the optimum." if found.optimum is not None else ""),
+        f" on {found.plan.machine.name}.",
         "once: the same kernels with memory without limit, so every tensor once in each:",
         *(f"  {s.name}: {s.symbols} values" for s in found.strategies),
         "compulsory: every input read once, every output written once.",
     ]
-    if found.optimum is None:
+    if found.optimum is not None:
+        lines.append(
+            "optimum: the least for that M of the fused and the unfused, under any labels."
+        )
+    else:
         lines.append(f"There is no optimum in symbols: {found.no_optimum}.")
     if any(s.name == "naive" for s in found.strategies):
         lines.append(

@@ -263,6 +263,10 @@ def cost_diagram(
         Path | None,
         typer.Option("--csv", metavar="FILE.csv", help="Write the rows as CSV, too."),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="DIR", help="Draw it, too: SVG files in a folder."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say what a diagram costs, and the least it could.
@@ -272,7 +276,7 @@ def cost_diagram(
     from napkin.show.cost_command import run
 
     what: dict[str, Any] = {"levels": levels, "through": through, "compare": compare}
-    what |= {"sweep": sweep, "against": against, "prices": prices, "csv": csv}
+    what |= {"sweep": sweep, "against": against, "prices": prices, "csv": csv, "plot": plot}
     run(_load(name), on, sizes, dtype, parts, **what, json=json)
 
 

@@ -6,6 +6,7 @@ types need no case of their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ def for_memory(
     cost: Cost, sizes: Mapping[str, int], memory: int, items: Items, chunk: int | None = None
 ) -> float:
     """The least bytes that a kernel moves where a group has `memory` bytes: H* of arXiv
-    2412.03317, section 3.1.
+    2412.03317, section 3.1; infinite where no tile fits.
 
     Args:
         sizes: of every axis of the kernel.
@@ -42,24 +43,32 @@ def for_memory(
             chunk undercuts.
 
     Raises:
-        InputError: H is no posynomial in the tiles (a key set that is read from an input, say), or
-            the memory is too small for any.
+        InputError: H or M is no posynomial in the tiles (a key set that is read from an input,
+            say).
     """
-    known: dict[Any, Any] = {size_symbol(a): n for a, n in sizes.items()} | {MEMORY: memory}
     problem = Problem.of(cost.kernel, items)
+    known: dict[Any, Any] = {size_symbol(a): n for a, n in sizes.items()} | {MEMORY: memory}
     known |= dict.fromkeys(problem.streams, chunk or 0)
+
+    def holds(tiles: Mapping[Any, Any]) -> float:
+        return max(_number(c.subs(tiles), known, "memory") for c in problem.columns)
+
+    if holds(dict.fromkeys(problem.groups, 1)) > memory:
+        return math.inf
     found = cost.optimum(
         finite=chunk is not None, sizes=sizes, memory=memory, chunk=chunk, weights=items
     )
-    value = found.bound.subs(known)
+    # Without a stream, the column that binds is found for long axes; here another may not fit.
+    if holds(found.tiles) > memory * (1 + _TOUCH):
+        return math.inf
+    return _number(found.bound, known, "the least H")
+
+
+def _number(expression: Any, known: Mapping[Any, Any], what: str) -> float:
+    value = expression.subs(known)
     if value.free_symbols:
         unknown = ", ".join(sorted(map(str, value.free_symbols)))
-        raise InputError(f"the least H depends on {unknown}, which no size gives")
-    # Without a stream, the column that binds is found for long axes; here another may not fit.
-    tiles = {v: e.subs(known) for v, e in found.tiles.items()}
-    held = max(float(column.subs(tiles).subs(known)) for column in problem.columns)
-    if held > memory * (1 + _TOUCH) or any(n < 1 - _TOUCH for n in tiles.values()):
-        raise InputError(f"a group holds {held:,.0f} bytes at its best tiles, and has {memory:,}")
+        raise InputError(f"{what} depends on {unknown}, which no size gives")
     return float(value)
 
 

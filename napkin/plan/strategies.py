@@ -6,7 +6,7 @@ that share what they read. All three are costed from labelled kernels, none by a
 
 from __future__ import annotations
 
-import contextlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -152,7 +152,8 @@ def compulsory(plan: Plan) -> int:
 
 
 def least(k: PlannedKernel) -> float:
-    """The least bytes that a kernel moves in the memory of one group.
+    """The least bytes that a kernel moves in the memory of one group, under its labels; infinite
+    where no tile of what M counts fits.
 
     Raises:
         InputError: it has no such form; see `napkin.cost.least.for_memory`.
@@ -223,9 +224,10 @@ def least_of(plan: Plan) -> float | None:
     """The least bytes that a plan's kernels move, each in the memory of one group; None where one
     of them has no such form."""
     try:
-        return sum(least(k) for k in plan.kernels)
+        found = sum(least(k) for k in plan.kernels)
     except InputError:
         return None
+    return found if math.isfinite(found) else None
 
 
 def optimum_of(plan: Plan) -> float | None:
@@ -243,17 +245,17 @@ def optimum_of(plan: Plan) -> float | None:
 
 
 def _least_labelled(k: PlannedKernel) -> float | None:
-    own = k.choice.kernel
+    own, room = k.choice.kernel, k.machine.shared_per_block
     items = items_of(k.dtypes, k.dtype)
-    found: list[float] = []
+    found = math.inf
     for kernel in (own, *labellings(own.name, own.origin, own.names, k.choice.sizes)):
-        if not _counted(kernel):
-            continue
-        sizes = kernel.sized(k.choice.sizes)
-        with contextlib.suppress(InputError):
-            room = k.machine.shared_per_block
-            found.append(for_memory(Cost(kernel), sizes, room, items))
-    return min(found, default=None)
+        if _counted(kernel):
+            try:
+                moved = for_memory(Cost(kernel), kernel.sized(k.choice.sizes), room, items)
+            except InputError:
+                return None  # it may be the one that moves least
+            found = min(found, moved)
+    return found if math.isfinite(found) else None
 
 
 def _counted(kernel: Kernel) -> bool:
@@ -269,4 +271,4 @@ def _why_no_least(plan: Plan) -> str:
             least(k)
         except InputError as error:
             return f"kernel {k.name}: {error}"
-    return ""
+    return "of some kernel, H or M is no sum of powers of its tiles, or nothing fits"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,10 @@ def run(
     against: str | None = None,
     prices: str | None = None,
     csv: Path | None = None,
+    plot: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Print costs as tables or as JSON, and write rows as CSV.
+    """Print costs as tables or as JSON, write rows as CSV, and draw plots into a folder.
 
     Args:
         levels, compare, sweep, against: which costs, one of them; those of the plan if none.
@@ -70,6 +72,10 @@ def run(
         raise InputError("--csv goes with --compare, --sweep or --against, which have rows")
     if prices is not None and against is None:
         raise InputError("--prices goes with --against, as in --against a100,h100")
+    if plot is not None:
+        if chosen == ["--levels"]:
+            raise InputError("--plot goes with every table but that of --levels")
+        _plots().check_folder(plot)
     given = options.parse_sizes(sizes or ())
     if sweep is None:
         diagram.check_sizes(given)
@@ -81,15 +87,15 @@ def run(
         options.parse_sizes(parts or (), "--parts"),
     )
     if compare is not None:
-        _compare(asked, compare, csv, json)
+        _compare(asked, compare, csv, plot, json)
     elif sweep is not None:
-        _sweep(asked, sweep, csv, json)
+        _sweep(asked, sweep, csv, plot, json)
     elif against is not None:
-        _against(asked, against, prices, csv, json)
+        _against(asked, against, prices, csv, plot, json)
     elif chosen:
         _levels(asked, through, json)
     else:
-        _plain(asked, json)
+        _plain(asked, plot, json)
 
 
 def _plan(asked: Asked) -> Any:
@@ -98,14 +104,15 @@ def _plan(asked: Asked) -> Any:
     return derive(asked.diagram, asked.on, asked.given, asked.dtype, parts=asked.parts)
 
 
-def _plain(asked: Asked, json: bool) -> None:
+def _plain(asked: Asked, plot: Path | None, json: bool) -> None:
     plan = _plan(asked)
     from napkin.show import costs
 
+    drawn = [] if plot is None else _plots().plot_plan(plot, plan)
     if json:
         console.emit_json(costs.cost_json(plan))
     else:
-        console.emit(*costs.cost_view(plan))
+        console.emit(*costs.cost_view(plan), *_drawn(plot, drawn))
 
 
 def _levels(asked: Asked, through: str | None, json: bool) -> None:
@@ -119,7 +126,7 @@ def _levels(asked: Asked, through: str | None, json: bool) -> None:
         console.emit(*levels.levels_view(plan, names))
 
 
-def _compare(asked: Asked, text: str, csv: Path | None, json: bool) -> None:
+def _compare(asked: Asked, text: str, csv: Path | None, plot: Path | None, json: bool) -> None:
     from napkin.plan.strategies import compare, named
     from napkin.show import strategies
 
@@ -136,13 +143,14 @@ def _compare(asked: Asked, text: str, csv: Path | None, json: bool) -> None:
         )
     if csv is not None:
         write_csv(csv, strategies.comparison_rows(found))
+    drawn = [] if plot is None else _plots().plot_comparison(plot, found)
     if json:
         console.emit_json(strategies.comparison_json(found))
     else:
-        console.emit(*strategies.comparison_view(found))
+        console.emit(*strategies.comparison_view(found), *_drawn(plot, drawn))
 
 
-def _sweep(asked: Asked, text: str, csv: Path | None, json: bool) -> None:
+def _sweep(asked: Asked, text: str, csv: Path | None, plot: Path | None, json: bool) -> None:
     swept = options.parse_sweep(text)
     for axis in swept.axes:
         if axis in asked.given:
@@ -157,13 +165,16 @@ def _sweep(asked: Asked, text: str, csv: Path | None, json: bool) -> None:
         )
     if csv is not None:
         write_csv(csv, predicted.sweep_rows(swept, found))
+    drawn = [] if plot is None else _plots().plot_sweep(plot, swept, found)
     if json:
         console.emit_json(predicted.sweep_json(swept, found))
     else:
-        console.emit(*predicted.sweep_view(swept, found))
+        console.emit(*predicted.sweep_view(swept, found), *_drawn(plot, drawn))
 
 
-def _against(asked: Asked, text: str, prices: str | None, csv: Path | None, json: bool) -> None:
+def _against(
+    asked: Asked, text: str, prices: str | None, csv: Path | None, plot: Path | None, json: bool
+) -> None:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise InputError(f"--against {text!r}: a machine is empty; write --against a100,h100,b200")
@@ -183,7 +194,16 @@ def _against(asked: Asked, text: str, prices: str | None, csv: Path | None, json
         )
     if csv is not None:
         write_csv(csv, predicted.against_rows(found))
+    drawn = [] if plot is None or not found else _plots().plot_machines(plot, found)
     if json:
         console.emit_json(predicted.against_json(found, refused))
     else:
-        console.emit(*predicted.against_view(found, refused))
+        console.emit(*predicted.against_view(found, refused), *_drawn(plot, drawn))
+
+
+def _plots() -> Any:
+    return import_module("napkin.show.cost_plots")
+
+
+def _drawn(folder: Path | None, names: Sequence[str]) -> list[str]:
+    return [f"Drawn in {folder}: {', '.join(names)}."] if names else []

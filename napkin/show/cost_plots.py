@@ -7,19 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from napkin.cost.least import for_memory, items_of
 from napkin.cost.traffic import ITEM_BYTES
 from napkin.diagram.symbols import size_symbol
+from napkin.errors import InputError
 from napkin.plan.landscape import Landscape, landscape
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.predicted import Predicted
 from napkin.plan.roofline import Roofline, roofline
 from napkin.plan.strategies import Comparison
 from napkin.show.files import writable_folder
-from napkin.show.options import Range
+from napkin.show.options import Range, sizes_text
 from napkin.show.plans import heading
 from napkin.show.plots import drawing, figure_class, save
 
-_POINTS = 65
+_POINTS = 33
 """Points of a curve."""
 
 _SIZE = (7.0, 4.5)
@@ -46,7 +48,7 @@ def plot_plan(folder: Path, plan: Plan) -> list[str]:
     """
     out: list[str] = []
     for k in distinct(plan.kernels):
-        about = f"{k.name}, {heading(plan)}"
+        about = heading(plan) if k.name == plan.name else f"{k.name} of {heading(plan)}"
         lines = traffic_terms(k)
         if lines:
             out.append(_write(folder, f"traffic_{k.name}", about, _draw_traffic(k, lines)))
@@ -61,9 +63,7 @@ def plot_sweep(folder: Path, swept: Range, found: Sequence[Predicted]) -> list[s
     """Draw time against size, beside what no plan could undercut; the file's name."""
     plan = found[0].plan
     rest = {a: n for a, n in plan.sizes.items() if a not in swept.axes}
-    about = ", ".join(
-        [plan.name, plan.machine.name, plan.dtype, *(f"{a}={n}" for a, n in rest.items())]
-    )
+    about = f"{plan.name} on {plan.machine.name}, {plan.dtype}, {sizes_text(rest)}".rstrip(", ")
     return [_write(folder, f"time_{plan.name}", about, _draw_times(swept, found))]
 
 
@@ -76,7 +76,7 @@ def plot_comparison(folder: Path, found: Comparison) -> list[str]:
 def plot_machines(folder: Path, found: Sequence[Predicted]) -> list[str]:
     """Draw the time on each machine; the file's name."""
     plan = found[0].plan
-    about = ", ".join([plan.name, plan.dtype, *(f"{a}={n}" for a, n in plan.sizes.items())])
+    about = f"{plan.name}, {plan.dtype}, {sizes_text(plan.sizes)}"
     return [_write(folder, f"machines_{plan.name}", about, _draw_machines(found))]
 
 
@@ -86,10 +86,10 @@ def plot_machines(folder: Path, found: Sequence[Predicted]) -> list[str]:
 def traffic_terms(k: PlannedKernel) -> list[tuple[float, float]]:
     """The terms alpha * M**-beta of a kernel's bound at its sizes, as (alpha, beta), in values;
     none where a term depends on more than sizes."""
-    known = {size_symbol(a): n for a, n in k.choice.sizes.items()}
+    known: dict[Any, Any] = {size_symbol(a): n for a, n in k.choice.sizes.items()}
     try:
-        found = [(t.alpha.subs(known), float(t.beta)) for t in k.terms]
-    except ValueError:
+        found = [(t.alpha.xreplace(known), float(t.beta)) for t in k.terms]
+    except InputError:
         return []
     if any(alpha.free_symbols for alpha, _ in found):
         return []
@@ -98,27 +98,31 @@ def traffic_terms(k: PlannedKernel) -> list[tuple[float, float]]:
 
 def _draw_traffic(k: PlannedKernel, terms: Sequence[tuple[float, float]]) -> Callable[[Any], None]:
     item = ITEM_BYTES[k.dtype]
-    here = k.machine.shared_per_block / item
+    here = k.machine.shared_per_block
     steps = [here * 2 ** (-6 + 12 * i / (_POINTS - 1)) for i in range(_POINTS)]
 
     def draw(axes: Any) -> None:
         for alpha, beta in terms:
             label = f"M^-{beta:.3g}" if beta else "M^0, whatever the memory"
-            axes.plot(
-                [m * item for m in steps],
-                [item * alpha * m**-beta for m in steps],
-                linestyle="--",
-                label=f"the term in {label}",
-            )
-        every = [item * sum(alpha * m**-beta for alpha, beta in terms) for m in steps]
-        axes.plot([m * item for m in steps], every, color="black", label="the least H")
+            curve = [item * alpha * (m / item) ** -beta for m in steps]
+            axes.plot(steps, curve, linestyle="--", label=f"the term in {label}")
+        least = [(m, n) for m in steps if math.isfinite(n := _least(k, round(m)))]
+        if least:
+            axes.plot(*zip(*least, strict=True), color="black", label="the least H at these sizes")
         moved = sum(k.bytes.values())
-        axes.plot([here * item], [moved], "o", color="black", label="H of the plan")
-        axes.axvline(here * item, color="grey", linestyle=":", label=f"M of {k.machine.name}")
+        axes.plot([here], [moved], "o", color="black", label="H of the plan")
+        axes.axvline(here, color="grey", linestyle=":", label=f"M of {k.machine.name}")
         axes.set(xscale="log", yscale="log", xlabel="bytes of a group, M", ylabel="bytes moved, H")
         axes.legend(fontsize=8)
 
     return draw
+
+
+def _least(k: PlannedKernel, memory: int) -> float:
+    try:
+        return for_memory(k.cost, k.choice.sizes, memory, items_of(k.dtypes, k.dtype))
+    except InputError:
+        return math.inf
 
 
 def _draw_roofline(found: Roofline) -> Callable[[Any], None]:
@@ -190,6 +194,9 @@ def _draw_times(swept: Range, found: Sequence[Predicted]) -> Callable[[Any], Non
             style = "o-" if name == "predicted" else "--"
             axes.plot([n for n, _ in points], [s for _, s in points], style, label=name)
         axes.set(xscale="log", yscale="log", xlabel="=".join(swept.axes), ylabel="microseconds")
+        shown = swept.sizes[:: -(-len(swept.sizes) // 8)]
+        axes.set_xticks(shown, [f"{n:,}" for n in shown])
+        axes.set_xticks([], minor=True)
         axes.legend(fontsize=8)
 
     return draw

@@ -280,6 +280,26 @@ def cost_diagram(
     run(_load(name), on, sizes, dtype, parts, **what, json=json)
 
 
+@app.command("report")
+def report_diagram(
+    name: Name,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write into.")
+    ],
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    parts: Parts = None,
+) -> None:
+    """Write a page with all that is predicted of a diagram, and its plots.
+
+    The derivation, costs, strategies beside the least there is, levels of memory and rooflines.
+    """
+    from napkin.show.report import run
+
+    run(_load(name), on, sizes, dtype, parts, output)
+
+
 @app.command("pipeline")
 def pipeline_diagram(
     name: Name,

@@ -19,7 +19,7 @@ from napkin.cost.machines import Machine
 from napkin.cost.model import Cost
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Diagram
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.compare import row
 from napkin.plan.derive import derive
 from napkin.plan.labels import labellings
@@ -236,12 +236,23 @@ def optimum_of(plan: Plan) -> float | None:
     A plan streams or holds whole, and merges parts of a streamed axis, for time and not for
     traffic: so these are no part of what is least.
     """
-    if plan.parts:
-        never = dict.fromkeys(plan.diagram.axes, 1)
-        plan = derive(plan.diagram, plan.machine, plan.sizes, plan.dtype, parts=never)
+    plan = _whole(plan) if plan.parts else plan
     every = [_least_labelled(k) for k in plan.kernels]
     found = [n for n in every if n is not None]
     return sum(found) if len(found) == len(every) else None
+
+
+def _whole(plan: Plan) -> Plan:
+    """The same cut without parts; or where an array has no name to store it by, the best such."""
+    inner = [k for k in plan.kernels if k.choice.kernel.part]
+    states = {k.binding[o.name] for k in inner for o in k.choice.origin}
+    stored = [name for name in plan.materialised if name not in states]
+    never = dict.fromkeys(plan.diagram.axes, 1)
+    how = (plan.diagram, plan.machine, plan.sizes, plan.dtype)
+    try:
+        return derive(*how, materialise=stored, parts=never)
+    except (InputError, Refusal):
+        return derive(*how, parts=never)
 
 
 def _least_labelled(k: PlannedKernel) -> float | None:

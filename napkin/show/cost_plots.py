@@ -27,13 +27,13 @@ _POINTS = 33
 _SIZE = (7.0, 4.5)
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, what: str = "--plot") -> None:
     """Check that plots can be made, before the work that they show.
 
     Raises:
         InputError: matplotlib is missing, or the folder cannot be written into.
     """
-    figure_class()
+    figure_class(what)
     writable_folder(folder)
 
 
@@ -88,7 +88,7 @@ def traffic_terms(k: PlannedKernel) -> list[tuple[float, float]]:
     none where a term depends on more than sizes."""
     known: dict[Any, Any] = {size_symbol(a): n for a, n in k.choice.sizes.items()}
     try:
-        found = [(t.alpha.xreplace(known), float(t.beta)) for t in k.terms]
+        found: list[tuple[Any, float]] = [(t.alpha.xreplace(known), float(t.beta)) for t in k.terms]
     except InputError:
         return []
     if any(alpha.free_symbols for alpha, _ in found):

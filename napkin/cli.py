@@ -99,14 +99,21 @@ def _plan(
     storage: Sequence[str] | None = None,
 ) -> Plan:
     """The plan that the options ask for; what is cheap to find wrong is found first."""
-    from napkin.show.options import parse_sizes, parse_types
+    from napkin.show.options import parse_sizes
 
     given, cut = parse_sizes(sizes or ()), _parts(parts)
-    diagram = _load(name).stored(**parse_types(storage or ()))
+    diagram = _stored(name, storage)
     known = diagram.check_sizes(given)
     from napkin.plan.derive import derive
 
     return derive(diagram, on, known, dtype, parts=cut, tuned=tuned)
+
+
+def _stored(name: str, storage: Sequence[str] | None) -> Diagram:
+    """A diagram with inputs stored as --storage says."""
+    from napkin.show.options import parse_types
+
+    return _load(name).stored(**parse_types(storage or ()))
 
 
 def _parts(texts: Sequence[str] | None) -> dict[str, int]:
@@ -235,35 +242,81 @@ def cost_diagram(
             show_default=False,
         ),
     ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="STRATEGY,...",
+            help="Strategies beside the least there is: of naive, unfused, fused.",
+            show_default=False,
+        ),
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            "--sweep",
+            metavar="AXIS,...=FROM..TO[:STEP]",
+            help="A row for each size: doubled, as in q,x=1024..65536, or in steps.",
+            show_default=False,
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="MACHINE,...",
+            help="The same on several machines, instead of --on, the fastest first.",
+            show_default=False,
+        ),
+    ] = None,
+    prices: Annotated[
+        str | None,
+        typer.Option(
+            "--prices",
+            metavar="MACHINE=USD,...",
+            help="With --against: prices of an hour, where a machine's file has none.",
+            show_default=False,
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE.csv", help="Write the rows as CSV, too."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="DIR", help="Draw it, too: SVG files in a folder."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say what a diagram costs, and the least it could.
 
     In symbols and in numbers: transfers, memory, and the optimum for a memory.
     """
-    if levels or through is not None:
-        from napkin.show.levels import through_levels
+    from napkin.show.cost_command import run
 
-        names = through_levels(on, through)  # a wrong one is said before any work
-        plan = _plan(name, on, sizes, dtype, parts=parts, storage=storage)
-        _cost_levels(plan, names, json)
-        return
-    plan = _plan(name, on, sizes, dtype, parts=parts, storage=storage)
-    from napkin.show import console, costs
-
-    if json:
-        console.emit_json(costs.cost_json(plan))
-    else:
-        console.emit(*costs.cost_view(plan))
+    what: dict[str, Any] = {"levels": levels, "through": through, "compare": compare}
+    what |= {"sweep": sweep, "against": against, "prices": prices, "csv": csv, "plot": plot}
+    run(_stored(name, storage), on, sizes, dtype, parts, **what, json=json)
 
 
-def _cost_levels(plan: Plan, names: Sequence[str], json: bool) -> None:
-    from napkin.show import console, costs, levels
+@app.command("report")
+def report_diagram(
+    name: Name,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write into.")
+    ],
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    parts: Parts = None,
+) -> None:
+    """Write a page with all that is predicted of a diagram, and its plots.
 
-    if json:
-        console.emit_json(costs.cost_json(plan) | {"levels": levels.levels_json(plan, names)})
-    else:
-        console.emit(*levels.levels_view(plan, names))
+    The derivation, costs, strategies beside the least there is, levels of memory and rooflines.
+    """
+    from napkin.show.report import run
+
+    run(_load(name), on, sizes, dtype, parts, output)
 
 
 @app.command("pipeline")

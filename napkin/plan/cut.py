@@ -42,12 +42,15 @@ def cut(
     alike: Alike,
     *,
     at: Sequence[Node] | None = None,
+    apart: bool = False,
 ) -> Cut:
     """Cut the terms of `outputs` into kernels for a machine.
 
     Args:
         alike: what is known of the machine's kernels, which grows.
         at: arrays to materialise; by default those that make the whole fastest.
+        apart: cut after every reduction instead, but where what a reduction computes exists in no
+            memory, so that its readers are in its kernel.
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
@@ -55,10 +58,10 @@ def cut(
     found: list[Cut] = []
     refused: list[Refusal] = []
     for order in orders(outputs):
-        frontier = Frontier(outputs, sizes, order)
+        frontier = Frontier(outputs, sizes, order, apart)
         pieces = Pieces(name, outputs, names, frontier, alike)
         try:
-            found.append(_Cutting(frontier, pieces).run(at))
+            found.append(_Cutting(frontier, pieces).run(at, apart))
         except Refusal as refusal:
             refused.append(refusal)
     if not found:
@@ -71,7 +74,7 @@ class _Cutting:
         self.frontier, self.pieces = frontier, pieces
         self.heavy, self.level, self.results = frontier.heavy, frontier.level, frontier.results
 
-    def run(self, at: Sequence[Node] | None) -> Cut:
+    def run(self, at: Sequence[Node] | None, apart: bool) -> Cut:
         """The fastest cut: the best way to end after each heavy term, from those before it."""
         forced = None if at is None else {self.level[n] for n in at}
         cost: list[float] = [0.0]
@@ -82,6 +85,8 @@ class _Cutting:
                 if cost[j] < math.inf and (pieces := self._segment(j, i)) is not None:
                     seconds = sum(p.choice.time.seconds for p in pieces)
                     options.append((cost[j] + seconds, j, pieces))
+                    if apart:
+                        break
             seconds, j, pieces = min(options, key=lambda o: o[0], default=(math.inf, -1, []))
             cost.append(seconds)
             chosen.append((j, pieces))

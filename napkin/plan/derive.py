@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from typing import Literal
 
 from napkin.cost.machines import Machine, machine
 from napkin.derive.derivation import divisions, separations
@@ -30,7 +31,7 @@ def derive(
     sizes: Mapping[str, int] | None = None,
     dtype: str = "bf16",
     *,
-    materialise: Sequence[str] | None = None,
+    materialise: Sequence[str] | Literal["every"] | None = None,
     parts: Mapping[str, int] | None = None,
     tuned: bool = False,
 ) -> Plan:
@@ -42,7 +43,8 @@ def derive(
         dtype: storage type of real tensors, but of those that a cast stores in another: bf16,
             fp16 or fp32.
         materialise: names of arrays to store between kernels, and no others; by default those
-            that make the whole fastest.
+            that make the whole fastest. "every": what each reduction hands on, so that it is a
+            kernel of its own with the pointwise terms that come with it.
         parts: the number of parts of an axis wherever a kernel streams it, each folded by groups
             of its own and then merged (1: none); by default what is fastest.
         tuned: take the settings that were the fastest of those measured on this machine's device,
@@ -60,10 +62,11 @@ def derive(
     ready, alike = prepare(diagram), Alike(dtype, place, parts)
     _check_parts(diagram, parts or {})
     _check_stored(ready, place)
-    at = None if materialise is None else [_named(ready, name) for name in materialise]
-    found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at)
+    apart = materialise == "every"
+    at = None if materialise is None or apart else [_named(ready, name) for name in materialise]
+    found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
     turned: list[Refactored] = []
-    while at is None:
+    while materialise is None:
         now = turned[-1] if turned else ready
         best = _turn(diagram.name, now, known, alike)
         if best is None or best[1].seconds >= found.seconds:

@@ -23,6 +23,9 @@ READ_AGAIN = frozenset({"rename", "spread", "take"})
 class Frontier:
     """The arrays that lie between the kernels of any cut of a term.
 
+    Args:
+        apart: whether every heavy term is stored anyway, so that only reading it again counts.
+
     Attributes:
         heavy: the reductions and scans, in dataflow order, but not those that only say where a key
             set begins and ends: the kernel whose loops it governs computes them.
@@ -33,9 +36,13 @@ class Frontier:
     """
 
     def __init__(
-        self, outputs: Sequence[Output], sizes: Mapping[str, int], order: Sequence[Node] = ()
+        self,
+        outputs: Sequence[Output],
+        sizes: Mapping[str, int],
+        order: Sequence[Node] = (),
+        apart: bool = False,
     ) -> None:
-        self.sizes = sizes
+        self.sizes, self.apart = sizes, apart
         self.order = list(order or next(orders(outputs)))
         bounds = _bounds(self.order, outputs)
         self.heavy = [n for n in self.order if _is_heavy(n) and n not in bounds]
@@ -128,7 +135,9 @@ class Frontier:
         if any(m.op == "compress" and self.level[m] == self.level[n] for m in below):
             return False  # the kernel that computes it has it in memory only
         reads = _leaves_of(n, below)
-        again = sum(2 * self._values(m) for m in below) + sum(self._values(m) for m in reads)
+        crossings = 1 if self.apart else 2
+        again = sum(crossings * self._values(m) for m in below)
+        again += sum(self._values(m) for m in reads)
         if 2 * self._values(n) == again:  # of two that are as small, the one with a type of its own
             return not reads and (bool(own_type(n)) or not any(map(own_type, below)))
         return 2 * self._values(n) < again

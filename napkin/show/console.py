@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,12 +37,24 @@ def emit(*things: RenderableType) -> None:
 
     Rendered first and written at once, so that a reader who left is an error of ours to handle.
     """
-    made = console()
+    sys.stdout.write(_rendered(console(), things))
+
+
+def plain_text(*things: RenderableType) -> str:
+    """What `emit` prints where nobody said how wide the output is, and in no colours."""
+    from rich.console import Console
+
+    made = Console(file=io.StringIO(), width=_PIPED_WIDTH, markup=False, emoji=False,
+                   highlight=False, color_system=None)  # fmt: skip
+    return _rendered(made, things)
+
+
+def _rendered(made: Console, things: Sequence[RenderableType]) -> str:
     with made.capture() as caught:
         for thing in things:
             made.print(thing)
     lines = caught.get().strip("\n").split("\n")
-    sys.stdout.write("".join(line.rstrip() + "\n" for line in lines))
+    return "".join(line.rstrip() + "\n" for line in lines)
 
 
 def table(*columns: str, title: str = "", right: tuple[str, ...] = ()) -> Table:

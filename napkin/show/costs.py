@@ -15,8 +15,10 @@ from napkin.diagram.symbols import MEMORY, group_symbol, size_symbol, stream_sym
 from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
 from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.roofline import roofline
 from napkin.show.console import table
 from napkin.show.plans import heading, term_text
+from napkin.show.roofline import roofline_json, roofline_view
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,6 +33,7 @@ def cost_json(plan: Plan) -> dict[str, Any]:
         data["at_sizes"] = _at_sizes_json(plan, k)
         if _mixed(k):
             data["in_bytes"] = _in_bytes_json(k)
+        data["roofline"] = roofline_json(roofline(k))
     return out
 
 
@@ -40,6 +43,7 @@ def cost_view(plan: Plan) -> list[RenderableType]:
     for k in plan.kernels:
         out += [_transfers(k), _memory(k), _optima(plan, k)]
         out += [_in_bytes(k)] if _mixed(k) else []
+        out += roofline_view(roofline(k))
     return out
 
 

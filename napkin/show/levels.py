@@ -18,6 +18,7 @@ from napkin.errors import InputError
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.show.console import table
 from napkin.show.plans import heading
+from napkin.show.units import bytes_text, us_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -145,7 +146,7 @@ def _tiles(k: PlannedKernel, found: Levels) -> Table:
         whole = found.whole.tiles[i] if isinstance(found.whole, Rounded) else {}
         made.add_row(
             stage.name,
-            _bytes(stage.memory),
+            bytes_text(stage.memory),
             what,
             _named(best),
             _named({a: f"{n:,}" for a, n in whole.items()}),
@@ -165,17 +166,17 @@ def _costs(k: PlannedKernel, found: Levels) -> Table:
             ", ".join(stage.via),
             f"{1e-12 / stage.read:,.3g}",
             f"{least:,.0f}",
-            _us(found.optimum.seconds[i]),
+            us_text(found.optimum.seconds[i]),
             f"{whole.values[i]:,}" if whole else "",
             f"{sum(whole.bytes[i]):,.0f}" if whole else "",
-            _us(whole.seconds[i]) if whole else "",
+            us_text(whole.seconds[i]) if whole else "",
         )
     made.add_section()
-    total = _us(whole.total) if whole else ""
-    made.add_row("sum", "", "", "", _us(found.optimum.total), "", "", total)
+    total = us_text(whole.total) if whole else ""
+    made.add_row("sum", "", "", "", us_text(found.optimum.total), "", "", total)
     computing = _computing(k, found)
     if computing is not None:
-        shown = _us(computing)
+        shown = us_text(computing)
         made.add_row(
             "beside it", f"computing at the peak of {k.dtype}", "", "", shown, "", "", shown
         )
@@ -222,14 +223,3 @@ def _marks(found: Levels) -> list[RenderableType]:
 
 def _named(values: Mapping[str, str]) -> str:
     return ", ".join(f"{a} {n}" for a, n in values.items())
-
-
-def _bytes(count: float) -> str:
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count:,.0f} B"
-
-
-def _us(seconds: float) -> str:
-    return f"{1e6 * seconds:,.1f} us"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from napkin.diagram.sizes import MAX_SIZE
 from napkin.errors import InputError
 
 _AXIS = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_POINTS = 256
+"""Sizes of one sweep, at most."""
 _DIGITS = 20
 """More digits than any size has: a longer number is not even read."""
 
@@ -80,6 +83,66 @@ def parse_share(text: str, option: str) -> float:
         above, _, below = text.partition("/")
         return float(above) / float(below or 1)
     raise InputError(f"{option} {_short(text)}: write a number from 0, as in 0.67 or 2/3")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Sizes that axes take together, one after the other.
+
+    Attributes:
+        axes: the axes.
+        sizes: their sizes, rising.
+    """
+
+    axes: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+
+def parse_sweep(text: str) -> Range:
+    """The sizes of ``--sweep``: "q,x=1024..65536" doubles, "q=1024..8192:1024" goes in steps.
+
+    Raises:
+        InputError: it is written in another way, runs backwards, or has more than `_POINTS` sizes.
+    """
+    example = "write --sweep q,x=1024..65536, or --sweep q=1024..8192:1024"
+    names, value = _pair(text.strip(), text, "--sweep", example.removeprefix("write "))
+    axes = tuple(name.strip() for name in names.split(","))
+    for axis in axes:
+        if not _AXIS.fullmatch(axis):
+            raise InputError(f"--sweep: {_short(axis)} is not the name of an axis; {example}")
+        if axes.count(axis) > 1:
+            raise InputError(f"--sweep: axis {axis} stands twice; write it once")
+    first, dots, rest = value.partition("..")
+    last, colon, by = rest.partition(":")
+    if not dots:
+        raise InputError(f"--sweep: {_short(value)} is no range; {example}")
+    low, high = (_size(axes[0], n.strip(), "--sweep") for n in (first, last))
+    if low > high:
+        raise InputError(f"--sweep: {low}..{high} runs backwards; write {high}..{low}")
+    step = _size("step", by.strip(), "--sweep") if colon else 0
+    count = (high - low) // step + 1 if step else (high // low).bit_length()
+    if count > _POINTS:
+        raise InputError(f"--sweep: {count:,} sizes, at most {_POINTS}; take a larger step")
+    return Range(axes, tuple(low + i * step if step else low << i for i in range(count)))
+
+
+def parse_prices(text: str) -> dict[str, float]:
+    """Prices of machines in USD per hour, such as "h100=2.5,a100=1.2".
+
+    Raises:
+        InputError: an entry is not MACHINE=PRICE, or a machine has two.
+    """
+    out: dict[str, float] = {}
+    for entry in text.split(","):
+        name, value = _pair(entry.strip(), text, "--prices", "--prices h100=2.5,a100=1.2")
+        if name in out:
+            raise InputError(f"--prices: {name} is given twice; write {name}={value} once")
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", value, re.ASCII):
+            raise InputError(
+                f"--prices: {name}={_short(value)} is no price; write USD per hour, as in h100=2.5"
+            )
+        out[name] = float(value)
+    return out
 
 
 def _pair(entry: str, text: str, option: str, example: str) -> tuple[str, str]:

@@ -28,8 +28,8 @@ def check_plot(path: Path, option: str = "--plot") -> None:
     figure_class()
 
 
-def figure_class() -> Any:
-    """matplotlib's Figure.
+def figure_class(what: str = "--plot") -> Any:
+    """matplotlib's Figure, which `what` needs.
 
     Raises:
         InputError: matplotlib is missing.
@@ -38,7 +38,7 @@ def figure_class() -> Any:
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError(
-            "--plot needs matplotlib, which is not installed; pip install 'napkin[report]'"
+            f"{what} needs matplotlib, which is not installed; pip install 'napkin[report]'"
         ) from None
     return Figure
 

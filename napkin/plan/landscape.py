@@ -1,0 +1,45 @@
+"""Predicted time over tiles: what choosing a tile is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from napkin.cost.levels import held
+from napkin.plan.plan import PlannedKernel
+from napkin.plan.pricing import Pricing
+from napkin.plan.tiles import Tiles
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """The least predicted time of a kernel for each pair of tiles, whatever its other tiles are.
+
+    Attributes:
+        axes: the two axes, of those with several tiles to try.
+        seconds: by the tiles of both; settings that do not fit have none.
+        chosen: the plan's tiles.
+    """
+
+    axes: tuple[str, str]
+    seconds: Mapping[tuple[int, int], float]
+    chosen: tuple[int, int]
+
+
+def landscape(k: PlannedKernel) -> Landscape | None:
+    """The landscape of a planned kernel over the two axes with the most tiles to try; None where
+    fewer than two have several."""
+    kernel, sizes = k.choice.kernel, k.choice.kernel.sized(k.choice.sizes)
+    levels = held(kernel)
+    settings = Tiles(kernel, sizes, levels).settings()
+    choices = list(Pricing(kernel, sizes, levels, k.dtype, k.machine).choices(settings))
+    tried = {a: len({c.tiles[a] for c in choices}) for a in kernel.axes}
+    several = sorted((a for a in tried if tried[a] > 1), key=lambda a: -tried[a])[:2]
+    if len(several) < 2:
+        return None
+    across, up = several
+    out: dict[tuple[int, int], float] = {}
+    for c in choices:
+        key = c.tiles[across], c.tiles[up]
+        out[key] = min(c.time.seconds, out.get(key, c.time.seconds))
+    return Landscape((across, up), out, (k.tiles[across], k.tiles[up]))

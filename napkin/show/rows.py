@@ -1,0 +1,40 @@
+"""Rows of numbers as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from napkin.errors import InputError
+from napkin.show.files import write_file
+
+
+def check_csv(path: Path | None) -> None:
+    """Check the name of a CSV file, before the work whose result it is for.
+
+    Raises:
+        InputError: its ending is another.
+    """
+    if path is not None and path.suffix.lower() != ".csv":
+        raise InputError(f"--csv {path}: the file's name ends in .csv")
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows under the names of the first; what is None is empty."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as a CSV file, whole or not at all.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    write_file(path, csv_text(rows).encode())

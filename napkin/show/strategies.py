@@ -1,0 +1,108 @@
+"""Strategies for one diagram side by side, and how far each is from the least."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from napkin.plan.strategies import STRATEGIES, Comparison, Strategy
+from napkin.show.console import table
+from napkin.show.plans import heading
+from napkin.show.units import bytes_text, us_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_NUMBERS = ("kernels", "moved", "least", "once", "workspace", "time", "/ optimum", "/ compulsory")
+
+
+def comparison_view(found: Comparison) -> list[RenderableType]:
+    """Strategies as a table, with what each word in it means."""
+    made = table("strategy", *_NUMBERS, "limited by", title="strategies", right=_NUMBERS)
+    for s in found.strategies:
+        made.add_row(
+            s.name,
+            str(s.kernels),
+            bytes_text(s.moved),
+            "" if s.least is None else bytes_text(s.least),
+            bytes_text(s.once),
+            bytes_text(s.workspace),
+            f"{'>= ' if s.name == 'naive' else ''}{us_text(s.seconds)}",
+            _factor(s.moved, found.optimum),
+            _factor(s.moved, found.compulsory),
+            s.limited_by,
+        )
+    made.add_section()
+    if found.optimum is not None:
+        far = _factor(found.optimum, found.compulsory)
+        made.add_row("optimum", "", bytes_text(found.optimum), *[""] * 4, "1.00", far)
+    made.add_row("compulsory", "", bytes_text(found.compulsory), *[""] * 5, "1.00")
+    return [heading(found.plan), "", made, *_meanings(found)]
+
+
+def _meanings(found: Comparison) -> list[str]:
+    lines = [f"{s.name}: {STRATEGIES[s.name]}." for s in found.strategies]
+    lines += [
+        "moved: what all groups read and write, at the tiles of each strategy.",
+        f"least: the same kernels at their best tiles for M = {found.memory:,} bytes of a group"
+        f" on {found.plan.machine.name}.",
+        "once: the same kernels with memory without limit, so every tensor once in each:",
+        *(f"  {s.name}: {s.symbols} values" for s in found.strategies),
+        "compulsory: every input read once, every output written once.",
+    ]
+    if found.optimum is not None:
+        lines.append(
+            "optimum: the least for that M of the fused and the unfused, under any labels."
+        )
+    else:
+        lines.append(f"There is no optimum in symbols: {found.no_optimum}.")
+    if any(s.name == "naive" for s in found.strategies):
+        lines.append(
+            "The time of naive is a lower bound: what its traffic takes from L2 to shared memory,"
+            " or the unfused kernel, whichever is longer."
+        )
+    return lines
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """Strategies as plain data, in bytes and seconds."""
+    plan = found.plan
+    return {
+        "name": plan.name,
+        "machine": plan.machine.name,
+        "dtype": plan.dtype,
+        "sizes": dict(plan.sizes),
+        "memory": found.memory,
+        "optimum": found.optimum,
+        "no_optimum": found.no_optimum or None,
+        "compulsory": found.compulsory,
+        "strategies": [_row(found, s) for s in found.strategies],
+    }
+
+
+def comparison_rows(found: Comparison) -> list[dict[str, Any]]:
+    """A row for each strategy, as CSV has them."""
+    return [
+        {**_row(found, s), "optimum": found.optimum, "compulsory": found.compulsory}
+        for s in found.strategies
+    ]
+
+
+def _row(found: Comparison, s: Strategy) -> dict[str, Any]:
+    return {
+        "strategy": s.name,
+        "kernels": s.kernels,
+        "moved": s.moved,
+        "least": s.least,
+        "once": s.once,
+        "once_values": str(s.symbols),
+        "workspace": s.workspace,
+        "seconds": s.seconds,
+        "at_least": s.name == "naive",
+        "limited_by": s.limited_by,
+        "over_optimum": None if found.optimum is None else s.moved / found.optimum,
+        "over_compulsory": s.moved / found.compulsory,
+    }
+
+
+def _factor(moved: float | None, least: float | None) -> str:
+    return "" if moved is None or not least else f"{moved / least:,.2f}"

@@ -1,0 +1,90 @@
+"""`napkin cost --plot`: SVG files, and what they are drawn from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import napkin as nk
+from napkin.diagram.library import load
+from napkin.plan.landscape import landscape
+from napkin.show.cost_plots import traffic_terms
+
+MATMUL = ("cost", "matmul", "--sizes", "a=512,b=512,c=512")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "files"),
+    [
+        ((), {"traffic_matmul", "roofline_matmul", "tiles_matmul"}),
+        (("--compare", "naive,fused"), {"strategies_matmul"}),
+        (("--against", "a100,h100"), {"machines_matmul"}),
+    ],
+)
+def test_plots(
+    napkin: Callable[..., Any], here: Path, arguments: tuple[str, ...], files: set[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    found = napkin(*MATMUL, *arguments, "--plot", "plots")
+    assert found.status == 0
+    assert "Drawn in plots:" in found.out
+    made = {f.stem: f for f in (here / "plots").iterdir()}
+    assert set(made) == files
+    for file in made.values():
+        assert ElementTree.parse(file).getroot().tag.endswith("svg")
+    before = {name: f.read_bytes() for name, f in made.items()}
+    assert napkin(*MATMUL, *arguments, "--plot", "plots", "--json").status == 0
+    assert {name: f.read_bytes() for name, f in made.items()} == before
+
+
+def test_a_plot_of_a_sweep(napkin: Callable[..., Any], here: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = napkin("cost", "softmax", "--sweep", "n=64..256", "--plot", "plots")
+    assert found.status == 0
+    text = (here / "plots" / "time_softmax.svg").read_text()
+    for words in ("predicted", "inputs and outputs once from DRAM", "microseconds", ">128<"):
+        assert words in text
+
+
+def test_the_exponents_of_traffic() -> None:
+    (kernel,) = nk.derive(load("matmul"), sizes={"a": 512, "b": 256, "c": 128}).kernels
+    assert sorted(traffic_terms(kernel), key=lambda t: t[1]) == [
+        (512 * 128, 0.0),
+        (2 * 512 * 256 * 128, 0.5),
+    ]
+
+
+def test_the_plan_is_the_lowest_of_its_landscape() -> None:
+    (kernel,) = nk.derive(load("matmul"), sizes={"a": 1024, "b": 1024, "c": 1024}).kernels
+    found = landscape(kernel)
+    assert found is not None
+    assert found.chosen == tuple(kernel.tiles[a] for a in found.axes)
+    # the search also holds choices to the full model of shared memory: no fewer fit here
+    assert min(found.seconds.values()) <= kernel.choice.time.seconds
+    assert found.seconds[found.chosen] <= kernel.choice.time.seconds
+
+
+def test_matplotlib_is_missing(
+    napkin: Callable[..., Any], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    found = napkin(*MATMUL, "--plot", "plots")
+    assert (found.status, found.out) == (2, "")
+    assert "--plot needs matplotlib, which is not installed; pip install" in found.err
+    assert not (here / "plots").exists()
+
+
+def test_a_folder_that_is_a_file(napkin: Callable[..., Any], here: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (here / "plots").write_text("")
+    found = napkin(*MATMUL, "--plot", "plots")
+    assert (found.status, found.out) == (2, "")
+    assert "plots cannot be written" in found.err
+    found = napkin(*MATMUL, "--levels", "--plot", "elsewhere")
+    assert found.status == 2
+    assert "--plot goes with every table but that of --levels" in found.err

@@ -1,0 +1,173 @@
+"""`napkin cost --sweep`, `--against` and the roofline of every kernel."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import napkin as nk
+from napkin.cost.machines import machine
+from napkin.diagram.library import load
+from napkin.show.options import Range, parse_prices, parse_sweep
+
+
+def test_ranges() -> None:
+    assert parse_sweep("q=1024..8192") == Range(("q",), (1024, 2048, 4096, 8192))
+    assert parse_sweep(" q , x = 100..1000 ") == Range(("q", "x"), (100, 200, 400, 800))
+    assert parse_sweep("q=1024..4095:1024").sizes == (1024, 2048, 3072)
+    assert parse_sweep("q=1024..4096:1024").sizes == (1024, 2048, 3072, 4096)
+    assert parse_sweep("q=7..7").sizes == (7,)
+    assert parse_prices("h100=2.5, a100=1") == {"h100": 2.5, "a100": 1.0}
+
+
+def test_a_sweep_is_a_plan_for_each_size(napkin: Callable[..., Any], here: Path) -> None:
+    given = ("cost", "attention", "--sizes", "d=64", "--sweep", "q,x=512..2048")
+    shown = napkin(*given, "--csv", "rows.csv")
+    assert shown.status == 0
+    assert "attention on h100, bf16, d=64" in shown.out
+    assert "q=x" in shown.out
+    assert "compulsory: every input and output once" in " ".join(shown.out.split())
+    data = json.loads(napkin(*given, "--json").out)
+    assert (data["axes"], data["sizes"]) == (["q", "x"], {"d": 64})
+    assert [r["q"] for r in data["rows"]] == [r["x"] for r in data["rows"]] == [512, 1024, 2048]
+    for r in data["rows"]:
+        n, room = r["q"], machine("h100").shared_per_block / 2
+        plan = nk.derive(load("attention"), sizes={"q": n, "x": n, "d": 64})
+        assert r["seconds"] == plan.seconds
+        assert r["moved"] == sum(sum(k.bytes.values()) for k in plan.kernels)
+        assert r["compulsory"] == 2 * 4 * n * 64
+        assert r["operations"] == pytest.approx(4 * n * n * 64)
+        assert r["rate"] == pytest.approx(r["operations"] / r["seconds"])
+        # up to M/2d = 908 queries one group takes them all: each value once
+        least = 4 * n * 64 if n < room / 128 else 2 * n * 64 + 4 * n * n * 64**2 / room
+        assert r["optimum"] / 2 == pytest.approx(least)
+    with (here / "rows.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [{k: str(v) for k, v in r.items()} for r in data["rows"]] == rows
+
+
+def test_several_machines(napkin: Callable[..., Any], here: Path) -> None:
+    given = ("cost", "attention", "--sizes", "q=4096,x=4096", "--against", "a100,h100,l40s")
+    shown = napkin(*given)
+    assert shown.status == 0
+    assert "give prices: --prices h100=2.5,a100=1.2" in shown.out
+    asked = (*given, "--prices", "h100=36,a100=0.01")
+    data = json.loads(napkin(*asked, "--json", "--csv", "rows.csv").out)
+    assert [r["by_time"] for r in data["machines"]] == [1, 2, 3]
+    seconds = [r["seconds"] for r in data["machines"]]
+    assert seconds == sorted(seconds)
+    rows = {r["machine"]: r for r in data["machines"]}
+    assert set(rows) == {"a100", "h100", "l40s"}
+    assert rows["h100"]["seconds"] < rows["a100"]["seconds"]
+    assert (rows["a100"]["by_cost"], rows["h100"]["by_cost"]) == (1, 2)
+    assert rows["h100"]["usd"] == pytest.approx(36 / 3600 * rows["h100"]["seconds"])
+    assert rows["l40s"]["usd"] is rows["l40s"]["by_cost"] is None
+    assert rows["h100"]["peak"] == machine("h100").peak("bf16")
+    assert (here / "rows.csv").read_text().startswith("machine,by_time,kernels,")
+    shown = napkin(*asked)
+    assert "Without a price: l40s." in shown.out
+
+
+def test_the_price_of_a_machine_file(napkin: Callable[..., Any], here: Path) -> None:
+    shipped = Path(nk.__file__).parent / "machines" / "h100.toml"
+    title, rest = shipped.read_text().split("\n", 1)
+    price = '{ value = 3.0, unit = "USD/h", source = "an offer" }'
+    (here / "mine.toml").write_text(f"{title}\nprice = {price}\n{rest}")
+    given = ("cost", "matmul", "--sizes", "a=512,b=512,c=512", "--against", "mine.toml", "--json")
+    (row,) = json.loads(napkin(*given).out)["machines"]
+    assert row["usd_per_hour"] == 3.0
+    (row,) = json.loads(napkin(*given, "--prices", "mine.toml=4").out)["machines"]
+    assert row["usd_per_hour"] == 4.0
+
+
+def test_where_a_machine_has_no_plan(napkin: Callable[..., Any], here: Path) -> None:
+    (here / "held.py").write_text(
+        "import napkin as nk\n"
+        "@nk.diagram('q x, q x -> q x', sizes={'q': 64, 'x': 4194304})\n"
+        "def held(A, B):\n    return nk.softmax(nk.sort(A, 'x') + B, over='x')\n"
+    )
+    found = napkin("cost", "held.py", "--against", "a100,h100")
+    assert found.status == 0
+    assert "a100: derive" in found.out
+    assert "is refused at" in found.out
+    data = json.loads(napkin("cost", "held.py", "--against", "a100,h100", "--json").out)
+    assert [r["machine"] for r in data["refused"]] == ["a100", "h100"]
+
+
+def test_rooflines(napkin: Callable[..., Any]) -> None:
+    given = ("cost", "attention", "--sizes", "q=8192,x=8192,d=128", "--dtype", "fp16")
+    shown = " ".join(napkin(*given).out.split())
+    assert "pipes, and what is left of each" in shown
+    assert "limited by" in shown
+    (kernel,) = json.loads(napkin(*given, "--json").out)["kernels"]
+    found = kernel["roofline"]
+    h100 = machine("h100")
+    assert found["operations"] == pytest.approx(4 * 8192 * 8192 * 128)
+    assert found["peak"] == h100.peak("fp16")
+    assert found["limited_by"] == kernel["limited_by"]
+    (plan_kernel,) = nk.derive(
+        load("attention"), sizes={"q": 8192, "x": 8192, "d": 128}, dtype="fp16"
+    ).kernels
+    time = plan_kernel.choice.time
+    assert {p["name"]: p["seconds"] for p in found["pipes"]} == pytest.approx(dict(time.pipes))
+    for p in found["pipes"]:
+        assert p["share"] == pytest.approx(p["seconds"] / time.seconds)
+        assert p["slack"] == pytest.approx(time.seconds - p["seconds"])
+    busy = [p["seconds"] for p in found["pipes"]]
+    assert busy == sorted(busy, reverse=True)
+    l2, shared = found["levels"]
+    assert (l2["target"], shared["target"]) == ("l2", "shared")
+    assert l2["bytes"] == 2 * 4 * 8192 * 128
+    assert shared["bytes"] == sum(kernel["bytes"].values())
+    assert l2["balance"] == pytest.approx(295, abs=0.5)
+    assert shared["balance"] == pytest.approx(82, abs=0.6)
+    assert l2["intensity"] == pytest.approx(found["operations"] / l2["bytes"])
+    assert (l2["bound"], l2["roof"]) == ("computing", h100.peak("fp16"))
+    assert shared["roof"] == pytest.approx(
+        min(h100.peak("fp16"), shared["intensity"] * h100.l2_rate)
+    )
+
+
+def test_a_roofline_without_products(napkin: Callable[..., Any]) -> None:
+    (kernel,) = json.loads(napkin("cost", "softmax", "--json").out)["kernels"]
+    found = kernel["roofline"]
+    assert (found["pipe"], found["peak"]) == ("fp32 arithmetic", machine("h100").peak("fp32"))
+    assert {x["bound"] for x in found["levels"]} == {"moving"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--sweep", "q"), "--sweep: 'q' has no '='; write --sweep q,x=1024..65536"),
+        (("--sweep", "q=1024"), "'1024' is no range; write --sweep q,x=1024..65536"),
+        (("--sweep", "q=2048..1024"), "2048..1024 runs backwards; write 1024..2048"),
+        (("--sweep", "q=0..1024"), "q=0 is too small"),
+        (("--sweep", "q=1..1024:0"), "step=0 is too small"),
+        (("--sweep", "q=1..1024:1"), "1,024 sizes, at most 256; take a larger step"),
+        (("--sweep", "q=1..4k"), "q='4k' is not a whole number"),
+        (("--sweep", "Q=1..4"), "'Q' is not the name of an axis"),
+        (("--sweep", "q,q=1..4"), "axis q stands twice"),
+        (("--sweep", "z=1..4"), "attention has no axis 'z'"),
+        (("--sweep", "q=16..64", "--sizes", "q=64"), "q is swept, so leave it out of --sizes"),
+        (("--sweep", "q=16..64", "--on", "h101"), "unknown machine 'h101'"),
+        (("--against", "h100,h101"), "unknown machine 'h101'; did you mean 'h100'?"),
+        (("--against", "h100,"), "a machine is empty; write --against a100,h100,b200"),
+        (("--against", "h100,h100"), "h100 is given twice"),
+        (("--against", "h100", "--prices", "a100=1"), "--prices: a100 is none of h100"),
+        (("--against", "h100", "--prices", "h100=a"), "h100='a' is no price; write USD per hour"),
+        (("--against", "h100", "--prices", "h100=-1"), "h100='-1' is no price"),
+        (("--against", "h100", "--prices", "h100=1,h100=2"), "h100 is given twice"),
+        (("--prices", "h100=1"), "--prices goes with --against"),
+        (("--against", "h100", "--sweep", "q=16..64"), "--sweep and --against are tables"),
+        (("--against", "h100", "--dtype", "bf17"), "dtype 'bf17'"),
+    ],
+)
+def test_wrong_input(napkin: Callable[..., Any], arguments: tuple[str, ...], message: str) -> None:
+    found = napkin("cost", "attention", *arguments)
+    assert (found.status, found.out) == (2, "")
+    assert message in found.err

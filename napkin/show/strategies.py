@@ -51,7 +51,7 @@ def _meanings(found: Comparison) -> list[str]:
     ]
     if found.optimum is not None:
         lines.append(
-            "optimum: the least for that M of the fused and the unfused, under any labels."
+            "optimum: the least for that M, of these cuts or of one kernel, under any labels."
         )
     else:
         lines.append(f"There is no optimum in symbols: {found.no_optimum}.")

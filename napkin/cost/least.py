@@ -14,21 +14,23 @@ import sympy
 
 from napkin.cost.model import Cost
 from napkin.cost.problem import Problem
-from napkin.cost.traffic import ITEM_BYTES, Direction, Transfer
+from napkin.cost.traffic import Direction, Transfer
 from napkin.derive.kernel import Kernel
 from napkin.diagram.symbols import MEMORY, size_symbol
+from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
 
 _TOUCH = 1e-6
 """Relative distance within which a memory is full."""
 
-Items = Mapping[str, int]
+Items = Mapping[str, Any]
 """Bytes of a value of each tensor, and under "" of one of an array inside the kernel."""
 
 
-def items_of(dtypes: Mapping[str, str], inside: str) -> dict[str, int]:
-    """Bytes of a value of tensors with these storage types."""
-    return {"": ITEM_BYTES[inside], **{t: ITEM_BYTES[d] for t, d in dtypes.items()}}
+def items_of(dtypes: Mapping[str, str], inside: str) -> dict[str, Any]:
+    """Bytes of a value of tensors with these storage types; exact, half a byte being 1/2."""
+    every = {"": inside, **dtypes}
+    return {t: sympy.Rational(STORAGE[dtype].bits, 8) for t, dtype in every.items()}
 
 
 def for_memory(
@@ -97,7 +99,7 @@ def bytes_once(
     for key, own in distinct(cost).items():
         whole = int(own[0].size.subs(known))
         read = sum(t.values(sizes, tiles) for t in own)
-        out[key] = min(whole, read) * items[key[0]]
+        out[key] = int(min(whole, read) * items[key[0]])
     return out
 
 
@@ -105,4 +107,4 @@ def bytes_of_ones(kernel: Kernel, sizes: Mapping[str, int], items: Items) -> int
     """Bytes that cross where no two values of a result share what they read: H at g = 1."""
     known = kernel.sized(sizes)
     tiles = {a: known[a] if a in kernel.whole else 1 for a in kernel.axes}
-    return sum(t.values(known, tiles) * items[t.tensor] for t in Cost(kernel).H.parts)
+    return int(sum(t.values(known, tiles) * items[t.tensor] for t in Cost(kernel).H.parts))

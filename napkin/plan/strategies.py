@@ -6,8 +6,9 @@ that share what they read. All three are costed from labelled kernels, none by a
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +71,8 @@ class Comparison:
     Attributes:
         plan: the fused plan.
         memory: bytes of one group.
-        optimum: the least bytes that the fused or the unfused kernels move in that memory, under
-            any labels; None where neither has such a form.
+        optimum: the least bytes that the fused or the unfused kernels, or one for all, move in that
+            memory, under any labels; None where none of these has such a form.
         no_optimum: why not.
         compulsory: bytes of every input that is read, and of every output, once.
     """
@@ -231,28 +232,35 @@ def least_of(plan: Plan) -> float | None:
 
 
 def optimum_of(plan: Plan) -> float | None:
-    """The least bytes of a plan's cut into kernels, over every labelling of each.
+    """The least bytes of a plan's cut into kernels, or of one kernel for all where that fits, over
+    every labelling of each; None where one of these has no such form.
 
-    A plan streams or holds whole, and merges parts of a streamed axis, for time and not for
+    A plan is cut, streams or holds whole, and merges parts of a streamed axis, for time and not for
     traffic: so these are no part of what is least.
     """
-    plan = _whole(plan) if plan.parts else plan
-    every = [_least_labelled(k) for k in plan.kernels]
-    found = [n for n in every if n is not None]
-    return sum(found) if len(found) == len(every) else None
+    found = [_total([_least_labelled(k) for k in p.kernels]) for p in _cuts(plan)]
+    return min((n for n in found if n is not None), default=None)
 
 
-def _whole(plan: Plan) -> Plan:
-    """The same cut without parts; or where an array has no name to store it by, the best such."""
-    inner = [k for k in plan.kernels if k.choice.kernel.part]
-    states = {k.binding[o.name] for k in inner for o in k.choice.origin}
-    stored = [name for name in plan.materialised if name not in states]
+def _cuts(plan: Plan) -> Iterator[Plan]:
+    """The plan's cut without parts of streamed axes, and one kernel for all where that fits."""
+    if len(plan.kernels) == 1:
+        yield plan
+        return
     never = dict.fromkeys(plan.diagram.axes, 1)
-    how = (plan.diagram, plan.machine, plan.sizes, plan.dtype)
-    try:
-        return derive(*how, materialise=stored, parts=never)
-    except (InputError, Refusal):
-        return derive(*how, parts=never)
+
+    def cut_at(names: Sequence[str] | None) -> Plan:
+        how = (plan.diagram, plan.machine, plan.sizes, plan.dtype)
+        return derive(*how, materialise=names, parts=never)
+
+    yield cut_at(None) if plan.parts else plan
+    with contextlib.suppress(Refusal):
+        yield cut_at(())
+
+
+def _total(parts: Sequence[float | None]) -> float | None:
+    found = [n for n in parts if n is not None]
+    return sum(found) if len(found) == len(parts) else None
 
 
 def _least_labelled(k: PlannedKernel) -> float | None:

@@ -12,8 +12,8 @@ from napkin.cost.machines import machine
 from napkin.cost.marks import at_level, combined
 from napkin.cost.multilevel import Program, canonical, weighted
 from napkin.cost.rounding import Levels, Rounded, levels
-from napkin.cost.traffic import ITEM_BYTES
 from napkin.diagram.symbols import size_symbol
+from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.show.console import table
@@ -71,7 +71,7 @@ def _levels(k: PlannedKernel, names: Sequence[str]) -> Levels | str:
 
 
 def _item(k: PlannedKernel) -> dict[str, Fraction]:
-    return {t: Fraction(ITEM_BYTES[d]) for t, d in k.dtypes.items()}
+    return {t: Fraction(STORAGE[d].bits, 8) for t, d in k.dtypes.items()}
 
 
 # --- plain data ---------------------------------------------------------------------------------

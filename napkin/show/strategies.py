@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from napkin.plan.strategies import STRATEGIES, Comparison, Strategy
 from napkin.show.console import table
 from napkin.show.plans import heading
-from napkin.show.units import bytes_text, us_text
+from napkin.show.units import bytes_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_NUMBERS = ("kernels", "moved", "least", "once", "workspace", "time", "/ optimum", "/ compulsory")
+_NUMBERS = ("kernels", "moved", "least", "once", "workspace", "us", "/ optimum", "/ comp.")
 
 
 def comparison_view(found: Comparison) -> list[RenderableType]:
@@ -26,7 +27,7 @@ def comparison_view(found: Comparison) -> list[RenderableType]:
             "" if s.least is None else bytes_text(s.least),
             bytes_text(s.once),
             bytes_text(s.workspace),
-            f"{'>= ' if s.name == 'naive' else ''}{us_text(s.seconds)}",
+            f"{'>= ' if s.name == 'naive' else ''}{s.seconds * 1e6:,.1f}",
             _factor(s.moved, found.optimum),
             _factor(s.moved, found.compulsory),
             s.limited_by,
@@ -49,9 +50,15 @@ def _meanings(found: Comparison) -> list[str]:
         *(f"  {s.name}: {s.symbols} values" for s in found.strategies),
         "compulsory: every input read once, every output written once.",
     ]
+    times = {s.name: s.seconds for s in found.strategies}
+    if times.get("unfused", math.inf) < times.get("fused", 0.0):
+        lines.append(
+            "Here unfused is predicted to be faster than the plan: it stores arrays between kernels"
+            " that the plan's search leaves out."
+        )
     if found.optimum is not None:
         lines.append(
-            "optimum: the least for that M of the fused and the unfused, under any labels."
+            "optimum: the least for that M, of these cuts or of one kernel, under any labels."
         )
     else:
         lines.append(f"There is no optimum in symbols: {found.no_optimum}.")

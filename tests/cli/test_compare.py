@@ -111,3 +111,13 @@ def test_wrong_input(napkin: Callable[..., Any], arguments: tuple[str, ...], mes
     found = napkin("cost", "attention", *arguments)
     assert (found.status, found.out) == (2, "")
     assert message in found.err
+
+
+def test_a_plan_that_is_not_the_fastest_is_said(napkin: Callable[..., Any]) -> None:
+    """Whether a diagram has such a plan is for the time model to say; the line follows from it."""
+    for name in ("attention", "layernorm_linear"):
+        given = ("cost", name, "--compare", "unfused,fused")
+        unfused, fused = json.loads(napkin(*given, "--json").out)["strategies"]
+        shown = " ".join(napkin(*given).out.split())
+        slower = unfused["seconds"] < fused["seconds"]
+        assert ("Here unfused is predicted to be faster than the plan" in shown) == slower

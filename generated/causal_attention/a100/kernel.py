@@ -12,7 +12,7 @@ causal_attention:
       == 0, 1, z)
   group q
   tile q = 32
-  tile x = 256
+  tile x = 128
 
 causal_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 3*d*q + d*q**2/g_q

@@ -6,8 +6,8 @@ conv1d:
   stream c w
   group p
   group o
-  tile p = 128
-  tile o = 64
+  tile p = 64
+  tile o = 128
   tile c = 64
   tile w = 1
 

@@ -6,8 +6,8 @@ conv1d:
   stream c w
   group p
   group o
-  tile p = 256
-  tile o = 128
+  tile p = 128
+  tile o = 256
   tile c = 64
   tile w = 1
 

@@ -8,7 +8,7 @@ conv2d:
   group p
   group q
   group o
-  tile b = 4
+  tile b = 2
   tile p = 8
   tile q = 8
   tile o = 128

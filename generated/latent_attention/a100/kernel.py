@@ -12,7 +12,7 @@ latent_attention_K_V:
   group x
   group h
   tile b = 1
-  tile x = 128
+  tile x = 64
   tile h = 1
   tile c = 128
 latent_attention:

@@ -11,7 +11,7 @@ latent_attention_absorbed:
   group b
   group h
   tile b = 1
-  tile h = 32
+  tile h = 16
   tile x = 64
 
 latent_attention_absorbed, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -11,7 +11,7 @@ latent_attention_absorbed:
   group b
   group h
   tile b = 1
-  tile h = 32
+  tile h = 64
   tile x = 32
 
 latent_attention_absorbed, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -6,23 +6,21 @@ layernorm_linear:
   expand mean over d into sum and count
   materialise mean [n]
 layernorm_linear_mean:
-  stream d
   group n
   tile n = 4
-  tile d = 512
 layernorm_linear:
   stream d
   separate O: N * W = [B * W] + [(X - mean) * G * W] * [rsqrt(var + eps)]; deferred rsqrt(var +
       eps)
   group n
   group m
-  tile n = 128
+  tile n = 64
   tile m = 256
-  tile d = 64
+  tile d = 32
 
 layernorm_linear_mean, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*n + n
-  M = g_n*s_d + g_n
+  M = d*g_n
   bound = d*n + n
 
 layernorm_linear, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -48,21 +46,14 @@ def layernorm_linear_mean(
     n_id = pid
     n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-
-    # stream d
-    t = tl.zeros([BLOCK_N], tl.float32)
-    for d_start in tl.range(0, size_d, BLOCK_D):
-        d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
-        d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-        X_tile = tl.load(
-            X + n[:, None] * X_stride_n + d[None, :] * X_stride_d,
-            mask=n_in[:, None] & d_in[None, :],
-            other=0.0,
-        )
-        t_2 = tl.sum(X_tile.to(tl.float32), axis=1)
-        t = t + t_2
-
-    # tail
+    d = tl.arange(0, BLOCK_D).to(INDEX)
+    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+    X_tile = tl.load(
+        X + n[:, None] * X_stride_n + d[None, :] * X_stride_d,
+        mask=n_in[:, None] & d_in[None, :],
+        other=0.0,
+    )
+    t = tl.sum(X_tile.to(tl.float32), axis=1)
     tl.store(mean + n * mean_stride_n, t / size_d, mask=n_in)
 
 

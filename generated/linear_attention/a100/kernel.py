@@ -16,8 +16,8 @@ linear_attention:
   stream d2
   group q
   group d
-  tile q = 64
-  tile d = 128
+  tile q = 32
+  tile d = 32
   tile d2 = 128
 
 linear_attention_t, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -7,8 +7,8 @@ logsumexp:
   stream v
   separate z: exp(L - m) = [exp(L - m)]; running m (repair exp(m_old - m_new))
   group n
-  tile n = 2
-  tile v = 2048
+  tile n = 4
+  tile v = 512
 
 logsumexp, in values and axis sizes (g: group, s: chunk, M: memory):
   H = n*v + n

@@ -6,8 +6,8 @@ matmul_bias_gelu:
   stream b
   group a
   group c
-  tile a = 256
-  tile c = 128
+  tile a = 128
+  tile c = 256
   tile b = 64
 
 matmul_bias_gelu, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -17,9 +17,9 @@ from napkin.cost.levels import batched
 from napkin.cost.machines import Machine
 from napkin.cost.marks import Mark, combined, marks
 from napkin.cost.products import dtype_of, matrix_products, row_marks, team
-from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import storage_type
+from napkin.diagram.types import STORAGE
 from napkin.errors import InputError, Refusal, did_you_mean
 
 CHUNK = 64
@@ -108,8 +108,8 @@ def setting(
     tensors = [*(r.tensor for r in kernel.reads), *(o.name for o in kernel.outputs)]
     _known("storage", storage, tuple(dict.fromkeys(tensors)), kernel.name)
     for name in (*storage.values(), dtype, computed):
-        if name not in ITEM_BYTES:
-            raise InputError(f"storage: no type {name!r}; {did_you_mean(name, ITEM_BYTES)}")
+        if name not in STORAGE:
+            raise InputError(f"storage: no type {name!r}; {did_you_mean(name, STORAGE)}")
     grouped = [a for a in products[0].rows if a in kernel.group]
     along = next((a for a in given if a in grouped), grouped[-1] if grouped else "")
     if not along:
@@ -169,11 +169,12 @@ def _filled(
 
 def all_marks(kernel: Kernel, machine: Machine, s: Setting) -> tuple[Mark, ...]:
     """The marks of a kernel in a setting: those of memory and instructions, and of rows."""
-    item = {r.tensor: ITEM_BYTES[dtype_of(r.leaf, s.storage, s.dtype)] for r in kernel.reads}
+    stored = {r.tensor: dtype_of(r.leaf, s.storage, s.dtype) for r in kernel.reads}
     for o in kernel.outputs:
-        item[o.name] = ITEM_BYTES[s.storage.get(o.name, storage_type(o.node, s.dtype))]
+        stored[o.name] = s.storage.get(o.name, storage_type(o.node, s.dtype))
     chain = next(chains(machine, ("dram", "shared")))
-    found = marks(kernel, chain, {name: Fraction(n) for name, n in item.items()})
+    items = {name: Fraction(STORAGE[dtype].bits, 8) for name, dtype in stored.items()}
+    found = marks(kernel, chain, items)
     return (*found, *row_marks(kernel, machine, s.tiles))
 
 

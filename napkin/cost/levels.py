@@ -150,7 +150,8 @@ def chained(kernel: Kernel) -> bool:
     """Whether the products and the arithmetic of a loop wait for each other: it computes on with
     the result of a matrix product, or computes an operand of one in every turn. A result that is
     only added up is not waited for."""
-    steps = [s.step for p in kernel.stream.passes for s in p.states]
+    # Without a loop everything is done once, one after another.
+    steps = [s.step for p in kernel.stream.passes for s in p.states] or list(kernel.terms)
     added = {n for step in steps if step.op == "add" for n in step.args}
     products: set[Node] = set()
     for n in postorder(steps):

@@ -172,6 +172,8 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     alone = turns * place.sms / max(run.groups, 1)  # of a group on average
     waits = run.chained and not run.pipelined
     alone += run.chunks * run.loads * c.wait if waits else 0.0
+    if run.work["product"] and not run.chunks:  # nothing starts before all of it is there
+        alone += run.inner_bytes / max(run.groups, 1) / c.streamed
     pipes["latency"] = math.ceil(waves) * (c.start + (alone if waits else _still(run, c)))
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest] + _beside(run, c, pipes, slowest)
@@ -179,7 +181,7 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
         moving = max(pipes[L2], pipes[DRAM])
         seconds = moving + max(v for k, v in pipes.items() if k not in {L2, DRAM})
     if run.work["product"] and slowest != "latency":
-        seconds += math.ceil(waves) * (c.start + _end(place, run, c))
+        seconds += math.ceil(waves) * (c.start + _end(place, dtype, run, c))
     # However the groups are spread, one of them runs on one multiprocessor.
     if run.longest > 1.0 and alone * run.longest > seconds:
         slowest, seconds = "the longest group", alone * run.longest
@@ -189,14 +191,19 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
 def _computing(place: Machine, dtype: str, run: Execution, c: Constants) -> dict[str, float]:
     """Seconds of the loops on each pipe that computes."""
     products = "tensor cores" if dtype != "fp32" else "fp32 arithmetic"
-    least = place.granules["mma_rows"].value if "mma_rows" in place.granules else 0
-    few = dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < run.rows < least
-    narrow = c.narrow if few else 1.0
+    narrow = _narrow(place, dtype, run, c)
     return {
         products: run.looped("product") / (c.tensor_share * place.peak(dtype)) * narrow,
         "arithmetic": run.looped("arithmetic") / _lanes(place),
         "special functions": run.looped("special") / place.special_rate,
     }
+
+
+def _narrow(place: Machine, dtype: str, run: Execution, c: Constants) -> float:
+    """Times that products take for having fewer rows than the fastest matrix instruction."""
+    least = place.granules["mma_rows"].value if "mma_rows" in place.granules else 0
+    few = dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < run.rows < least
+    return c.narrow if few else 1.0
 
 
 def _turns(
@@ -246,11 +253,13 @@ def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: s
     return sum(max(own.get(k, 0.0), c.exposed) * v for k, v in rest.items())
 
 
-def _end(place: Machine, run: Execution, c: Constants) -> float:
-    """Seconds of one group after its loops: arithmetic, and storing."""
+def _end(place: Machine, dtype: str, run: Execution, c: Constants) -> float:
+    """Seconds of one group after its loops: products, arithmetic, and storing."""
+    rate = c.tensor_share * place.peak(dtype) / _narrow(place, dtype, run, c)
+    products = run.tail.get("product", 0.0) / rate * place.sms / max(run.groups, 1)
     slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
     stored = run.stored_bytes / max(run.groups, 1) / c.streamed
-    return slots / _lanes(place) * place.sms / max(run.groups, 1) + stored
+    return products + slots / _lanes(place) * place.sms / max(run.groups, 1) + stored
 
 
 def _lanes(place: Machine) -> float:

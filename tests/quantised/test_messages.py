@@ -142,7 +142,7 @@ def test_a_signature_says_how_inputs_are_stored() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("K", "'K' is not INPUT=TYPE; write --storage K=fp8,V=fp8"),
+        ("K", "'K' has no '='; write --storage Q=fp8,K=fp8,V=fp16"),
         ("K=fp8,K=bf16", "K is given twice"),
         ("K=fp7", "no such storage type"),
     ],

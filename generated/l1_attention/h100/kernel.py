@@ -6,7 +6,7 @@ l1_attention:
   stream x
   separate O: (S / norm) * V = [S * V] * [1 / norm]; deferred norm
   group q
-  tile q = 32
+  tile q = 64
   tile x = 128
 
 l1_attention, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -6,7 +6,7 @@ matmul_w8a8:
   stream b
   group a
   group c
-  tile a = 128
+  tile a = 64
   tile c = 256
   tile b = 256
 

@@ -12,22 +12,24 @@ mixture_of_experts_H:
   group f
   tile e = 1
   tile s = 128
-  tile f = 256
-  tile m = 64
+  tile f = 128
+  tile m = 128
 mixture_of_experts_Y:
   stream f
   group e
   group s
   group n
   tile e = 1
-  tile s = 256
+  tile s = 128
   tile n = 128
-  tile f = 64
+  tile f = 128
 mixture_of_experts:
+  stream k
   group t
   group n
   tile t = 2
   tile n = 256
+  tile k = 2
 
 mixture_of_experts_H, in values and axis sizes (g: group, s: chunk, M: memory):
   H = e*f*s + e*f*m*s/g_s + e*f*m*s/g_f + e*f*s/g_f
@@ -41,8 +43,8 @@ mixture_of_experts_Y, in values and axis sizes (g: group, s: chunk, M: memory):
 
 mixture_of_experts, in values and axis sizes (g: group, s: chunk, M: memory):
   H = k*n*t + n*t + 3*k*n*t/g_n
-  M = Max(g_n*g_t, g_n*g_t*k + g_t*k)
-  bound = 3*k**2*n*t/(M - k) + k*n*t + n*t
+  M = g_n*g_t*s_k + g_n*g_t + 3*g_t*s_k
+  bound = k*n*t + n*t + 3*k*n*t/M
 """
 
 import triton
@@ -198,33 +200,40 @@ def mixture_of_experts(
     t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
     n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-    k = tl.arange(0, BLOCK_K).to(INDEX)
-    k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
-    G_tile = tl.load(
-        G + t[:, None] * G_stride_t + k[None, :] * G_stride_k,
-        mask=t_in[:, None] & k_in[None, :],
-        other=0.0,
-    )
-    E_tile = tl.load(
-        E + t[:, None] * E_stride_t + k[None, :] * E_stride_k,
-        mask=t_in[:, None] & k_in[None, :],
-        other=0,
-    )
-    Y_e = tl.minimum(tl.maximum(E_tile[:, None, :], 0), size_e - 1).to(INDEX)
-    P_tile = tl.load(
-        P + t[:, None] * P_stride_t + k[None, :] * P_stride_k,
-        mask=t_in[:, None] & k_in[None, :],
-        other=0,
-    )
-    Y_s = tl.minimum(tl.maximum(P_tile[:, None, :], 0), size_s - 1).to(INDEX)
-    Y_tile = tl.load(
-        Y + Y_e * Y_stride_e + Y_s * Y_stride_s + n[None, :, None] * Y_stride_n,
-        mask=n_in[None, :, None] & t_in[:, None, None] & k_in[None, None, :],
-        other=0.0,
-    )
-    O_2 = tl.sum(G_tile.to(tl.float32)[:, None, :] * Y_tile.to(tl.float32), axis=2)
+
+    # stream k
+    O_acc = tl.zeros([BLOCK_T, BLOCK_N], tl.float32)
+    for k_start in tl.range(0, size_k, BLOCK_K):
+        k = k_start + tl.arange(0, BLOCK_K).to(INDEX)
+        k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
+        G_tile = tl.load(
+            G + t[:, None] * G_stride_t + k[None, :] * G_stride_k,
+            mask=t_in[:, None] & k_in[None, :],
+            other=0.0,
+        )
+        E_tile = tl.load(
+            E + t[:, None] * E_stride_t + k[None, :] * E_stride_k,
+            mask=t_in[:, None] & k_in[None, :],
+            other=0,
+        )
+        Y_e = tl.minimum(tl.maximum(E_tile[:, None, :], 0), size_e - 1).to(INDEX)
+        P_tile = tl.load(
+            P + t[:, None] * P_stride_t + k[None, :] * P_stride_k,
+            mask=t_in[:, None] & k_in[None, :],
+            other=0,
+        )
+        Y_s = tl.minimum(tl.maximum(P_tile[:, None, :], 0), size_s - 1).to(INDEX)
+        Y_tile = tl.load(
+            Y + Y_e * Y_stride_e + Y_s * Y_stride_s + n[None, :, None] * Y_stride_n,
+            mask=n_in[None, :, None] & t_in[:, None, None] & k_in[None, None, :],
+            other=0.0,
+        )
+        O_2 = tl.sum(G_tile.to(tl.float32)[:, None, :] * Y_tile.to(tl.float32), axis=2)
+        O_acc = O_acc + O_2
+
+    # tail
     tl.store(
         O + t[:, None] * O_stride_t + n[None, :] * O_stride_n,
-        O_2,
+        O_acc,
         mask=t_in[:, None] & n_in[None, :],
     )

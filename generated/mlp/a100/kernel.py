@@ -8,15 +8,15 @@ mlp_H:
   stream d
   group n
   group f
-  tile n = 128
+  tile n = 64
   tile f = 256
   tile d = 128
 mlp:
   stream f
   group n
   group e
-  tile n = 128
-  tile e = 128
+  tile n = 64
+  tile e = 256
   tile f = 256
 
 mlp_H, in values and axis sizes (g: group, s: chunk, M: memory):

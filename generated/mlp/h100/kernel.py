@@ -9,7 +9,7 @@ mlp_H:
   group n
   group f
   tile n = 128
-  tile f = 256
+  tile f = 128
   tile d = 64
 mlp:
   stream f

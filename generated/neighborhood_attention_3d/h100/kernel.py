@@ -13,11 +13,11 @@ neighborhood_attention_3d:
   group q0
   group q1
   group q2
-  tile q0 = 2
+  tile q0 = 4
   tile q1 = 4
   tile q2 = 4
   tile x0 = 1
-  tile x1 = 4
+  tile x1 = 8
   tile x2 = 16
 
 neighborhood_attention_3d, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -10,7 +10,7 @@ rmsnorm_linear:
   group n
   group m
   tile n = 64
-  tile m = 128
+  tile m = 256
   tile d = 64
 
 rmsnorm_linear, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -9,9 +9,9 @@ unfused_neighborhood_attention_2d_C:
   stream x0 x1
   group q0
   group q1
-  tile q0 = 2
+  tile q0 = 4
   tile q1 = 8
-  tile x0 = 8
+  tile x0 = 16
   tile x1 = 16
 unfused_neighborhood_attention_2d_A:
   group q0
@@ -23,11 +23,11 @@ unfused_neighborhood_attention_2d_out:
   group q0
   group q1
   group d
-  tile q0 = 2
-  tile q1 = 8
-  tile d = 32
+  tile q0 = 1
+  tile q1 = 16
+  tile d = 64
   tile x0 = 8
-  tile x1 = 16
+  tile x1 = 32
 
 unfused_neighborhood_attention_2d_C, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q0*q1 + 6*d*q0*q1/g_q1 + 6*d*q0*q1/g_q0 + 36*d*q0*q1/(g_q0*g_q1) + q0*q1*w0*w1
@@ -50,13 +50,6 @@ unfused_neighborhood_attention_2d_out, in values and axis sizes (g: group, s: ch
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def left_out(first, end, start, BLOCK: tl.constexpr):
-    """The positions of a chunk that lie outside first..end - 1, a bit for each."""
-    low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)
-    high = tl.minimum(tl.maximum(end - start, 0), BLOCK).to(tl.int32)
-    return (1 << low) - 1 | (1 << BLOCK) - (1 << high)
 
 @triton.jit
 def unfused_neighborhood_attention_2d_C(
@@ -177,13 +170,10 @@ def unfused_neighborhood_attention_2d_C(
         )
         t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         S = t_5 * scale
-        outside = left_out(t, t_3, x0_start, BLOCK_X0) | left_out(t_2, t_4, x1_start, BLOCK_X1) << BLOCK_X0
-        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << BLOCK_X0
-        seen = outside[:, None] & place[None, :] == 0
         tl.store(
             C + q0[:, None] * C_stride_q0 + q1[:, None] * C_stride_q1 + (x0[None, :] - t[:, None]) * C_stride_w0 + (x1[None, :] - t_2[:, None]) * C_stride_w1,
             S,
-            mask=q0_in[:, None] & q1_in[:, None] & seen,
+            mask=q0_in[:, None] & q1_in[:, None] & ((t[:, None] <= x0[None, :]) & (x0[None, :] < t_3[:, None]) & ((t_2[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None]))),
         )
         x1_tile = x1_tile + 1
         x1_over = x1_tile == x1_width
@@ -235,19 +225,11 @@ def unfused_neighborhood_attention_2d_A(
 
 
 @triton.jit
-def left_out(first, end, start, BLOCK: tl.constexpr):
-    """The positions of a chunk that lie outside first..end - 1, a bit for each."""
-    low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)
-    high = tl.minimum(tl.maximum(end - start, 0), BLOCK).to(tl.int32)
-    return (1 << low) - 1 | (1 << BLOCK) - (1 << high)
-
-@triton.jit
 def unfused_neighborhood_attention_2d_out(
     A, V, out, size_q0, size_q1, size_d, size_x0, size_x1, A_stride_q0, A_stride_q1, A_stride_w0,
     A_stride_w1, V_stride_x0, V_stride_x1, V_stride_d, out_stride_q0, out_stride_q1, out_stride_d,
-    BLOCK_Q0: tl.constexpr, BLOCK_Q1: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_X0: tl.constexpr,
-    BLOCK_X1: tl.constexpr, EVEN_Q0: tl.constexpr, EVEN_Q1: tl.constexpr, EVEN_D: tl.constexpr,
-    WIDE: tl.constexpr,
+    BLOCK_Q1: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_X0: tl.constexpr, BLOCK_X1: tl.constexpr,
+    EVEN_Q1: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -257,14 +239,15 @@ def unfused_neighborhood_attention_2d_out(
     pid = pid // tl.cdiv(size_d, BLOCK_D)
     q1_id = pid % tl.cdiv(size_q1, BLOCK_Q1)
     pid = pid // tl.cdiv(size_q1, BLOCK_Q1)
-    q0_id = pid
-    q0_q1_lane = tl.arange(0, BLOCK_Q0 * BLOCK_Q1)
-    q0 = q0_id * BLOCK_Q0 + q0_q1_lane // BLOCK_Q1
-    q0_in = tl.full([BLOCK_Q0 * BLOCK_Q1], True, tl.int1) if EVEN_Q0 else q0 < size_q0
-    q1 = q1_id * BLOCK_Q1 + q0_q1_lane % BLOCK_Q1
-    q1_in = tl.full([BLOCK_Q0 * BLOCK_Q1], True, tl.int1) if EVEN_Q1 else q1 < size_q1
+    q0 = pid
+    q1 = q1_id * BLOCK_Q1 + tl.arange(0, BLOCK_Q1)
+    q1_in = tl.full([BLOCK_Q1], True, tl.int1) if EVEN_Q1 else q1 < size_q1
     d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+
+    # where its tensors start
+    A_base = A + q0 * A_stride_q0
+    out_base = out + q0 * out_stride_q0
 
     # held by the group for the whole stream
     t = tl.maximum(tl.minimum(q0 - 3, size_x0 - 7), 0)
@@ -273,24 +256,18 @@ def unfused_neighborhood_attention_2d_out(
     t_4 = t_2 + 7
 
     # the keys that this group visits: neighborhood((7, 7))
-    q0_first = q0_id * BLOCK_Q0
-    q0_last = tl.minimum(q0_first + BLOCK_Q0, size_q0) - 1
+    q0_first = q0
+    q0_last = q0
     q1_first = q1_id * BLOCK_Q1
     q1_last = tl.minimum(q1_first + BLOCK_Q1, size_q1) - 1
-    x0_first = tl.maximum(tl.minimum(q0_first - 3, size_x0 - 7), 0)
-    x0_end = tl.maximum(tl.minimum(q0_last - 3, size_x0 - 7), 0) + 7
+    x0_first = t
+    x0_end = t_3
     x0_tiles = tl.cdiv(tl.maximum(x0_end - x0_first, 0), BLOCK_X0)
     x1_first = tl.maximum(tl.minimum(q1_first - 3, size_x1 - 7), 0)
     x1_end = tl.maximum(tl.minimum(q1_last - 3, size_x1 - 7), 0) + 7
     x1_tiles = tl.cdiv(tl.maximum(x1_end - x1_first, 0), BLOCK_X1)
-    x0_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q0_last - 3, size_x0 - 7), 0) - x0_first, 0), BLOCK_X0),
-        x0_tiles,
-    )
-    x0_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q0_first - 3, size_x0 - 7), 0) + 7 - x0_first, 0) // BLOCK_X0 - x0_skip,
-        0,
-    )
+    x0_skip = tl.minimum(tl.cdiv(tl.maximum(t - x0_first, 0), BLOCK_X0), x0_tiles)
+    x0_whole = tl.maximum(tl.maximum(t_3 - x0_first, 0) // BLOCK_X0 - x0_skip, 0)
     x1_skip = tl.minimum(
         tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q1_last - 3, size_x1 - 7), 0) - x1_first, 0), BLOCK_X1),
         x1_tiles,
@@ -301,7 +278,7 @@ def unfused_neighborhood_attention_2d_out(
     )
 
     # stream x0 x1: chunks that every query sees whole
-    out_acc = tl.zeros([BLOCK_Q0 * BLOCK_Q1, BLOCK_D], tl.float32)
+    out_acc = tl.zeros([BLOCK_Q1, BLOCK_D], tl.float32)
     x0_tile = 0
     x1_tile = 0
     for x0_x1_turn in tl.range(x0_whole * x1_whole):
@@ -311,8 +288,8 @@ def unfused_neighborhood_attention_2d_out(
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         A_tile = tl.load(
-            A + q0[:, None] * A_stride_q0 + q1[:, None] * A_stride_q1 + (x0[None, :] - t[:, None]) * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
-            mask=q0_in[:, None] & q1_in[:, None],
+            A_base + q1[:, None] * A_stride_q1 + (x0 - t)[None, :] * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
+            mask=q1_in[:, None],
             other=0.0,
         )
         V_tile = tl.load(
@@ -350,12 +327,9 @@ def unfused_neighborhood_attention_2d_out(
         x0_in = x0 < x0_end
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         x1_in = x1 < x1_end
-        outside = left_out(t, t_3, x0_start, BLOCK_X0) | left_out(t_2, t_4, x1_start, BLOCK_X1) << BLOCK_X0
-        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << BLOCK_X0
-        seen = outside[:, None] & place[None, :] == 0
         A_tile_2 = tl.load(
-            A + q0[:, None] * A_stride_q0 + q1[:, None] * A_stride_q1 + (x0[None, :] - t[:, None]) * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
-            mask=q0_in[:, None] & q1_in[:, None] & seen,
+            A_base + q1[:, None] * A_stride_q1 + (x0 - t)[None, :] * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
+            mask=q1_in[:, None] & (((t <= x0) & (x0 < t_3))[None, :] & ((t_2[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None]))),
             other=0.0,
         )
         V_tile = tl.load(
@@ -372,7 +346,7 @@ def unfused_neighborhood_attention_2d_out(
 
     # tail
     tl.store(
-        out + q0[:, None] * out_stride_q0 + q1[:, None] * out_stride_q1 + d[None, :] * out_stride_d,
+        out_base + q1[:, None] * out_stride_q1 + d[None, :] * out_stride_d,
         out_acc,
-        mask=q0_in[:, None] & q1_in[:, None] & d_in[None, :],
+        mask=q1_in[:, None] & d_in[None, :],
     )

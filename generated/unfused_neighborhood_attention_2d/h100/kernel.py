@@ -23,11 +23,11 @@ unfused_neighborhood_attention_2d_out:
   group q0
   group q1
   group d
-  tile q0 = 4
-  tile q1 = 8
+  tile q0 = 1
+  tile q1 = 16
   tile d = 64
-  tile x0 = 16
-  tile x1 = 16
+  tile x0 = 8
+  tile x1 = 32
 
 unfused_neighborhood_attention_2d_C, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q0*q1 + 6*d*q0*q1/g_q1 + 6*d*q0*q1/g_q0 + 36*d*q0*q1/(g_q0*g_q1) + q0*q1*w0*w1
@@ -234,9 +234,8 @@ def unfused_neighborhood_attention_2d_A(
 def unfused_neighborhood_attention_2d_out(
     A, V, out, size_q0, size_q1, size_d, size_x0, size_x1, A_stride_q0, A_stride_q1, A_stride_w0,
     A_stride_w1, V_stride_x0, V_stride_x1, V_stride_d, out_stride_q0, out_stride_q1, out_stride_d,
-    BLOCK_Q0: tl.constexpr, BLOCK_Q1: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_X0: tl.constexpr,
-    BLOCK_X1: tl.constexpr, EVEN_Q0: tl.constexpr, EVEN_Q1: tl.constexpr, EVEN_D: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_Q1: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_X0: tl.constexpr, BLOCK_X1: tl.constexpr,
+    EVEN_Q1: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -246,14 +245,16 @@ def unfused_neighborhood_attention_2d_out(
     pid = pid // tl.cdiv(size_d, BLOCK_D)
     q1_id = pid % tl.cdiv(size_q1, BLOCK_Q1)
     pid = pid // tl.cdiv(size_q1, BLOCK_Q1)
-    q0_id = pid
-    q0_q1_lane = tl.arange(0, BLOCK_Q0 * BLOCK_Q1)
-    q0 = q0_id * BLOCK_Q0 + q0_q1_lane // BLOCK_Q1
-    q0_in = tl.full([BLOCK_Q0 * BLOCK_Q1], True, tl.int1) if EVEN_Q0 else q0 < size_q0
-    q1 = q1_id * BLOCK_Q1 + q0_q1_lane % BLOCK_Q1
-    q1_in = tl.full([BLOCK_Q0 * BLOCK_Q1], True, tl.int1) if EVEN_Q1 else q1 < size_q1
+    q0 = pid
+    q1 = q1_id * BLOCK_Q1 + tl.arange(0, BLOCK_Q1)
+    q1_in = tl.full([BLOCK_Q1], True, tl.int1) if EVEN_Q1 else q1 < size_q1
     d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+
+    # where its tensors start
+    A_base = A + q0 * A_stride_q0
+    if not DESCRIPTORS:
+        out_base = out + q0 * out_stride_q0
 
     # held by the group for the whole stream
     t = tl.maximum(tl.minimum(q0 - 3, size_x0 - 7), 0)
@@ -262,24 +263,18 @@ def unfused_neighborhood_attention_2d_out(
     t_4 = t_2 + 7
 
     # the keys that this group visits: neighborhood((7, 7))
-    q0_first = q0_id * BLOCK_Q0
-    q0_last = tl.minimum(q0_first + BLOCK_Q0, size_q0) - 1
+    q0_first = q0
+    q0_last = q0
     q1_first = q1_id * BLOCK_Q1
     q1_last = tl.minimum(q1_first + BLOCK_Q1, size_q1) - 1
-    x0_first = tl.maximum(tl.minimum(q0_first - 3, size_x0 - 7), 0)
-    x0_end = tl.maximum(tl.minimum(q0_last - 3, size_x0 - 7), 0) + 7
+    x0_first = t
+    x0_end = t_3
     x0_tiles = tl.cdiv(tl.maximum(x0_end - x0_first, 0), BLOCK_X0)
     x1_first = tl.maximum(tl.minimum(q1_first - 3, size_x1 - 7), 0)
     x1_end = tl.maximum(tl.minimum(q1_last - 3, size_x1 - 7), 0) + 7
     x1_tiles = tl.cdiv(tl.maximum(x1_end - x1_first, 0), BLOCK_X1)
-    x0_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q0_last - 3, size_x0 - 7), 0) - x0_first, 0), BLOCK_X0),
-        x0_tiles,
-    )
-    x0_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q0_first - 3, size_x0 - 7), 0) + 7 - x0_first, 0) // BLOCK_X0 - x0_skip,
-        0,
-    )
+    x0_skip = tl.minimum(tl.cdiv(tl.maximum(t - x0_first, 0), BLOCK_X0), x0_tiles)
+    x0_whole = tl.maximum(tl.maximum(t_3 - x0_first, 0) // BLOCK_X0 - x0_skip, 0)
     x1_skip = tl.minimum(
         tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q1_last - 3, size_x1 - 7), 0) - x1_first, 0), BLOCK_X1),
         x1_tiles,
@@ -290,7 +285,7 @@ def unfused_neighborhood_attention_2d_out(
     )
 
     # stream x0 x1: chunks that every query sees whole
-    out_acc = tl.zeros([BLOCK_Q0 * BLOCK_Q1, BLOCK_D], tl.float32)
+    out_acc = tl.zeros([BLOCK_Q1, BLOCK_D], tl.float32)
     x0_tile = 0
     x1_tile = 0
     for x0_x1_turn in tl.range(x0_whole * x1_whole):
@@ -300,8 +295,8 @@ def unfused_neighborhood_attention_2d_out(
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         A_tile = tl.load(
-            A + q0[:, None] * A_stride_q0 + q1[:, None] * A_stride_q1 + (x0[None, :] - t[:, None]) * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
-            mask=q0_in[:, None] & q1_in[:, None],
+            A_base + q1[:, None] * A_stride_q1 + (x0 - t)[None, :] * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
+            mask=q1_in[:, None],
             other=0.0,
         )
         if DESCRIPTORS:
@@ -346,8 +341,8 @@ def unfused_neighborhood_attention_2d_out(
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         x1_in = x1 < x1_end
         A_tile_2 = tl.load(
-            A + q0[:, None] * A_stride_q0 + q1[:, None] * A_stride_q1 + (x0[None, :] - t[:, None]) * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
-            mask=q0_in[:, None] & q1_in[:, None] & ((t[:, None] <= x0[None, :]) & (x0[None, :] < t_3[:, None]) & ((t_2[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None]))),
+            A_base + q1[:, None] * A_stride_q1 + (x0 - t)[None, :] * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
+            mask=q1_in[:, None] & (((t <= x0) & (x0 < t_3))[None, :] & ((t_2[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None]))),
             other=0.0,
         )
         if DESCRIPTORS:
@@ -369,8 +364,15 @@ def unfused_neighborhood_attention_2d_out(
         x0_tile = tl.where(x0_x1_turn + 1 == slab_0, 0, x0_tile)
 
     # tail
-    tl.store(
-        out + q0[:, None] * out_stride_q0 + q1[:, None] * out_stride_q1 + d[None, :] * out_stride_d,
-        out_acc,
-        mask=q0_in[:, None] & q1_in[:, None] & d_in[None, :],
-    )
+    out_tile = out_acc
+    if DESCRIPTORS:
+        out.store(
+            [q0, q1_id * BLOCK_Q1, d_id * BLOCK_D],
+            tl.reshape(out_tile.to(out.dtype), [1, BLOCK_Q1, BLOCK_D]),
+        )
+    else:
+        tl.store(
+            out_base + q1[:, None] * out_stride_q1 + d[None, :] * out_stride_d,
+            out_tile,
+            mask=q1_in[:, None] & d_in[None, :],
+        )

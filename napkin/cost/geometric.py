@@ -9,7 +9,7 @@ scipy finds it from analytic gradients.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -118,8 +118,7 @@ def _solved(layers: Sequence[Layer], tops: Array) -> list[list[float]]:
     def room_slope(y: Array) -> Array:
         return np.array([-use.log(y)[1] for use, _ in limits])
 
-    bounds = [(0.0, top) for top in np.tile(tops, depth)]
-    start = np.zeros(width * depth)
+    highest = np.tile(tops, depth)
     constraints: list[Any] = []
     if limits:
         constraints.append({"type": "ineq", "fun": room_left, "jac": room_slope})
@@ -129,17 +128,30 @@ def _solved(layers: Sequence[Layer], tops: Array) -> list[list[float]]:
             {"type": "ineq", "fun": lambda y: rows @ y - least, "jac": lambda y: rows}
         )
     found: Any = None
-    for tolerance in PRECISIONS:
-        found = optimize.minimize(
-            objective, start if found is None else found.x, jac=True, method="SLSQP",
-            bounds=bounds, constraints=constraints, options={"maxiter": 500, "ftol": tolerance},
-        )  # fmt: skip
-        if found.success and _holds(found.x, room_left, linear):
-            break
-    else:
-        raise InputError(f"no optimum over the levels was found: {found.message}")
-    y = np.clip(found.x, 0.0, np.tile(tops, depth)).reshape(depth, width)
-    return [[float(g) for g in row] for row in np.exp(y)]
+    for start in _starts(highest, depth, room_left, linear):
+        for tolerance in PRECISIONS:
+            found = optimize.minimize(
+                objective, start, jac=True, method="SLSQP", bounds=[(0.0, top) for top in highest],
+                constraints=constraints, options={"maxiter": 500, "ftol": tolerance},
+            )  # fmt: skip
+            start = found.x
+            if found.success and _holds(found.x, room_left, linear):
+                y = np.clip(found.x, 0.0, highest).reshape(depth, width)
+                return [[float(g) for g in row] for row in np.exp(y)]
+    raise InputError(f"no optimum over the levels was found: {found.message}")
+
+
+def _starts(
+    highest: Array, depth: int, room_left: Any, linear: tuple[Array, Array]
+) -> Iterator[Array]:
+    """Where the solver may start: from the smallest tiles, and where it is stuck there, among
+    constraints that hold with nothing to spare, from tiles that grow outwards."""
+    yield np.zeros(len(highest))
+    steps = np.repeat(np.linspace(1.0, 0.5, depth), len(highest) // depth)
+    for reach in (0.5, 0.2, 0.05, 0.01):
+        start = reach * steps * highest
+        if _holds(start, room_left, linear):
+            yield start
 
 
 def _holds(y: Array, room_left: Any, linear: tuple[Array, Array]) -> bool:

@@ -166,6 +166,22 @@ def chained(kernel: Kernel) -> bool:
     return bool(waited)
 
 
+def computes(kernel: Kernel) -> bool:
+    """Whether an operand of a product is computed from what is read alone: its tiles pass through
+    registers in the layout of loads."""
+    terms = list(postorder(kernel.terms))
+    sums = [(n, [p for p in factors(n.args[0]) if p.axes]) for n in terms if n.op == "sum"]
+    products = {n for n, parts in sums if product_shape(n, parts) is not None}
+    for n, parts in sums:
+        inside = [p for p in parts if set(over(n)) & set(p.axes) and kernel.stream.carried(p.axes)]
+        plain = [p for p in inside if not products & set(postorder([p])) and not own_type(p)]
+        if n in products and any(not is_operand(p) for p in plain):
+            return True
+        if n in products and len(plain) > 2:
+            return True
+    return False
+
+
 def extent(axes: Iterable[str], tiles: Mapping[str, int]) -> int:
     """Values of a tile with these axes."""
     return math.prod(tiles[a] for a in axes)

@@ -20,6 +20,10 @@ from napkin.plan.pieces import Piece, Pieces
 LONGEST = 12
 """Most reductions that one kernel fuses; a normalisation and a product take about five."""
 
+ALIKE = 1.15
+"""Times that are the same for all that the prediction can tell: cuts into more kernels, which take
+memory between them, have to be faster by more."""
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -66,7 +70,31 @@ def cut(
             refused.append(refusal)
     if not found:
         raise refused[0]
-    return min(found, key=lambda c: c.seconds)
+    ways = [_Way(c.seconds, len(c.pieces), -1, c.pieces) for c in found]
+    return found[ways.index(_simplest(ways))]
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """A way to compute what there is up to some heavy term.
+
+    Attributes:
+        seconds: of all its kernels, and `kernels` their number.
+        begin: the heavy term with which its last pieces begin.
+        pieces: those last ones.
+    """
+
+    seconds: float
+    kernels: int
+    begin: int
+    pieces: Sequence[Piece]
+
+
+def _simplest(ways: Sequence[_Way]) -> _Way:
+    """The way with the fewest kernels, of those about as fast as the fastest."""
+    fastest = min(w.seconds for w in ways)
+    near = [w for w in ways if w.seconds <= fastest * ALIKE]
+    return min(near, key=lambda w: (w.kernels, w.seconds))
 
 
 class _Cutting:
@@ -77,26 +105,25 @@ class _Cutting:
     def run(self, at: Sequence[Node] | None, apart: bool) -> Cut:
         """The fastest cut: the best way to end after each heavy term, from those before it."""
         forced = None if at is None else {self.level[n] for n in at}
-        cost: list[float] = [0.0]
-        chosen: list[tuple[int, list[Piece]]] = [(-1, [])]
+        ways: list[_Way | None] = [_Way(0.0, 0, -1, ())]
         for i in range(len(self.heavy)):
-            options: list[tuple[float, int, list[Piece]]] = []
+            options: list[_Way] = []
             for j in self._begins(i, forced):
-                if cost[j] < math.inf and (pieces := self._segment(j, i)) is not None:
-                    seconds = sum(p.choice.time.seconds for p in pieces)
-                    options.append((cost[j] + seconds, j, pieces))
+                before = ways[j]
+                if before is not None and (pieces := self._segment(j, i)) is not None:
+                    seconds = before.seconds + sum(p.choice.time.seconds for p in pieces)
+                    options.append(_Way(seconds, before.kernels + len(pieces), j, pieces))
                     if apart:
                         break
-            seconds, j, pieces = min(options, key=lambda o: o[0], default=(math.inf, -1, []))
-            cost.append(seconds)
-            chosen.append((j, pieces))
-        if cost[-1] == math.inf:
-            raise self._refusal(cost)
+            ways.append(_simplest(options) if options else None)
         made: list[Piece] = []
-        i = len(self.heavy)
-        while i > 0:
-            i, found = chosen[i]
-            made = found + made
+        way, i = ways[-1], len(self.heavy)
+        if way is None:
+            raise self._refusal(ways)
+        while way is not None and i > 0:
+            made = [*way.pieces, *made]
+            i = way.begin
+            way = ways[i]
         made = self._light() + made
         return Cut(tuple(made), self._materialised(made))
 
@@ -116,8 +143,8 @@ class _Cutting:
         stored = [p.binding[o.name] for p in pieces for o in p.choice.kernel.outputs]
         return {t: node_of[t] for t in stored if t in node_of and node_of[t] not in self.results}
 
-    def _refusal(self, cost: Sequence[float]) -> Refusal:
-        stuck = self.heavy[next(i for i, c in enumerate(cost[1:]) if c == math.inf)]
+    def _refusal(self, ways: Sequence[_Way | None]) -> Refusal:
+        stuck = self.heavy[ways.index(None) - 1]
         return Refusal(
             f"derive {self.pieces.name} for {self.pieces.alike.machine.name}",
             self.pieces.names.get(stuck, stuck.op),

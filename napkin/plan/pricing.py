@@ -6,7 +6,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from napkin.cost.levels import Held, chained, extent, operand_bytes, register_bytes, tile_bytes
+from napkin.cost.levels import (
+    Held,
+    chained,
+    computes,
+    extent,
+    operand_bytes,
+    register_bytes,
+    tile_bytes,
+)
 from napkin.cost.machines import Machine
 from napkin.cost.time import Execution, Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
@@ -99,6 +107,7 @@ class Pricing:
         self.boxed = bool(described_bytes(dtype, machine))
         self.boxed = self.boxed and not any(own_type(a.leaf) for a in kernel.reads)
         self.chained = chained(kernel)
+        self.computes = computes(kernel)
         place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
         # As in the emitter: the rows are those of the side that comes first in memory.
         self.rows = [
@@ -121,6 +130,7 @@ class Pricing:
         bare = self.boxed and self.held.streamed_operands and not self.held.windowed
         bare = bare and self._tested(tiles) < FEW
         room = most * 9 // 10 if bare else most * 3 // 4
+        room = min(room, most // 2) if self.computes else room
         warps = next((w for w in (4, 8) if registers <= w * room), 0)
         if not warps:
             return None

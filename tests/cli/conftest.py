@@ -26,6 +26,12 @@ class Result:
     err: str
 
 
+@pytest.fixture(autouse=True)
+def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody said how wide the output is."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def napkin(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
     """Run the command line in this process."""

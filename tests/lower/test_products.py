@@ -8,7 +8,7 @@ import napkin as nk
 def test_a_factor_beside_the_operands_scales_the_product_alone() -> None:
     """gelu's 0.5 is a factor of the streamed product, but not of the accumulator it adds to."""
 
-    @nk.diagram("n d, d f, f e -> n e", sizes={"n": 256, "d": 256, "f": 512, "e": 512})
+    @nk.diagram("n d, d f, f e -> n e", sizes={"n": 2048, "d": 64, "f": 4096, "e": 64})
     def network(X, U, W):
         return nk.contract(nk.gelu(nk.contract(X, U, over="d")), W, over="f")
 

@@ -20,7 +20,7 @@ softcapped_attention:
   group q
   group d
   tile q = 64
-  tile d = 128
+  tile d = 64
   tile x = 256
 
 softcapped_attention_C, in values and axis sizes (g: group, s: chunk, M: memory):

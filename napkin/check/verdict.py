@@ -240,7 +240,8 @@ def run_case(
     for o, w in zip(diagram.outputs, wanted, strict=True):
         found = ran.tensors[plan.tensor_of[o.name]].to_float64()
         limit = max(TOLERANCE[t] for t in roundings(plan, plan.tensor_of[o.name]))
-        values.append(ValueRow(case.name, o.name, close_to(found, w), limit))
+        error = close_to(found, w, storage_type(o.node, plan.dtype))
+        values.append(ValueRow(case.name, o.name, error, limit))
     traffic: list[TrafficRow] = []
     for k, counted, boxed in zip(plan.kernels, ran.moved, ran.described, strict=True):
         wanted_bytes = k.bytes_at(plan.full(sizes), given, boxed)

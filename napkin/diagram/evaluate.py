@@ -17,6 +17,7 @@ from napkin.diagram.keys.terms import member
 from napkin.diagram.node import MOVES, Node, factors, in_kind, over
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.taking import gathered, table_of, taken_of
+from napkin.diagram.types import LARGEST, NEAR
 
 Array = np.ndarray[Any, Any]
 _STORED = {"real": np.float64, "int": np.int64}
@@ -160,11 +161,20 @@ def _contraction(
     return np.asarray(np.einsum(*operands, out, optimize=len(parts) > 1))
 
 
-def close_to(found: Array, wanted: Array) -> float:
-    """Relative error by norm, ||found - wanted|| / ||wanted||; inf where special values differ."""
+def close_to(found: Array, wanted: Array, dtype: str = "") -> float:
+    """Relative error by norm, ||found - wanted|| / ||wanted||; inf where special values differ.
+
+    Args:
+        dtype: the storage type of what was found; numbers past its largest are as good as that.
+    """
     found, wanted = np.asarray(found, float), np.asarray(wanted, float)
     if found.shape != wanted.shape:
         return math.inf
+    if dtype in LARGEST:
+        most = LARGEST[dtype]
+        past = np.isfinite(wanted) & (np.abs(wanted) >= NEAR * most)
+        found = np.where(past, np.clip(found, -most, most), found)
+        wanted = np.where(past, np.clip(wanted, -most, most), wanted)
     special = ~np.isfinite(wanted)
     if not np.array_equal(found[special], wanted[special], equal_nan=True):
         return math.inf

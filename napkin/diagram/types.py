@@ -56,6 +56,13 @@ RANGES = {
 }
 """The whole numbers that each type holds."""
 
+LARGEST = {"fp16": 65504.0, "fp8": 448.0}
+"""The largest numbers of the types that computed numbers may well pass: what is stored of those is
+infinity, or where a type has none, this."""
+
+NEAR = 1 - 2**-8
+"""From this part of the largest number on, a result may have been rounded past it."""
+
 FP8_CAPABILITY = 89
 """Compute capability of the first GPUs with conversions and products of fp8 (CUDA Programming
 Guide, 8-bit floating point)."""

@@ -6,7 +6,6 @@ between, and the cut with the least predicted time is found by dynamic programmi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -12,7 +12,7 @@ def test_a_factor_beside_the_operands_scales_the_product_alone() -> None:
     def network(X, U, W):
         return nk.contract(nk.gelu(nk.contract(X, U, over="d")), W, over="f")
 
-    plan = nk.derive(network, on="h100", dtype="bf16")
+    plan = nk.derive(network, on="h100", dtype="bf16", materialise=())
     (kernel,) = plan.kernels
     assert kernel.choice.kernel.stream.axes == ("f",)
     assert kernel.tiles["f"] < 512  # the accumulator is scaled more than once, if it is

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 from napkin.diagram.library import names
@@ -133,3 +135,27 @@ def test_errors_are_by_norm_and_special_values_count() -> None:
     a = torch.tensor([nan, 0.0])
     assert same_bits(a, a.clone())
     assert not same_bits(a, torch.tensor([nan, -0.0]))
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "right"),
+    [
+        ([math.inf, 1.0], [70000.0, 1.0], True),
+        ([65504.0, 1.0], [65519.0, 1.0], True),
+        ([math.inf, 1.0], [65519.0, 1.0], True),  # which rounding on the way may pass
+        ([math.inf, 1.0], [60000.0, 1.0], False),
+        ([-math.inf, 1.0], [70000.0, 1.0], False),
+        ([math.nan, 1.0], [70000.0, 1.0], False),
+        ([60000.0, 1.0], [70000.0, 1.0], False),
+        ([65504.0, 1.0], [math.inf, 1.0], False),
+    ],
+)
+def test_past_the_largest_number(found: list[float], wanted: list[float], right: bool) -> None:
+    from napkin.diagram.evaluate import close_to
+    from napkin.measure.values import Errors
+
+    total = Errors()
+    total.add(torch.tensor(found, dtype=torch.float16), torch.tensor(wanted, dtype=torch.float64))
+    assert (total.relative < 1e-3) == right
+    assert (close_to(np.array(found), np.array(wanted), "fp16") < 1e-3) == right
+    assert close_to(np.array(found), np.array(wanted)) > 0

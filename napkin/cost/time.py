@@ -92,10 +92,14 @@ class Constants:
     def of(place: Machine) -> Constants:
         """The constants of a machine; where its file lacks one, that of the H100."""
         own = {k: f.value for k, f in place.calibration.items()}
-        names = [f.name for f in fields(Constants)]
-        if not set(names) <= own.keys():
+        if borrows(place):
             own = {k: f.value for k, f in machine(MEASURED).calibration.items()} | own
-        return Constants(**{name: own[name] for name in names})
+        return Constants(**{f.name: own[f.name] for f in fields(Constants)})
+
+
+def borrows(place: Machine) -> bool:
+    """Whether some constants of a machine are those of `MEASURED`."""
+    return not {f.name for f in fields(Constants)} <= place.calibration.keys()
 
 
 @dataclass(frozen=True)

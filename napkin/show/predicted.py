@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from napkin.cost.time import MEASURED, borrows
 from napkin.plan.predicted import Predicted, Refused
 from napkin.show.console import table
 from napkin.show.options import Range, sizes_text
@@ -63,11 +64,19 @@ def _ranking(found: Sequence[Predicted]) -> list[RenderableType]:
             *bill,
             p.limited_by,
         )
+    notes: list[str] = []
+    if borrowed := ", ".join(p.plan.machine.name for p in found if borrows(p.plan.machine)):
+        notes.append(
+            f"{borrowed}: with rates and capacities of their own, but what no datasheet states "
+            f"(launches, turns of loops, what is hidden) as read off the {MEASURED}."
+        )
     if not priced:
-        hint = "For a ranking by cost, give prices: --prices h100=2.5,a100=1.2 (USD an hour)."
-        return [made, hint]
-    unpriced = ", ".join(p.plan.machine.name for p in found if p.usd is None)
-    return [made, f"Without a price: {unpriced}."] if unpriced else [made]
+        notes.append(
+            "For a ranking by cost, give prices: --prices h100=2.5,a100=1.2 (USD an hour)."
+        )
+    elif unpriced := ", ".join(p.plan.machine.name for p in found if p.usd is None):
+        notes.append(f"Without a price: {unpriced}.")
+    return [made, *notes]
 
 
 def by_cost(found: Sequence[Predicted]) -> list[int | None]:
@@ -91,6 +100,7 @@ def against_rows(found: Sequence[Predicted]) -> list[dict[str, Any]]:
             "machine": p.plan.machine.name,
             "by_time": i + 1,
             **_numbers(p),
+            "constants_of": MEASURED if borrows(p.plan.machine) else p.plan.machine.name,
             "peak": _peak(p),
             "usd_per_hour": p.price,
             "usd": p.usd,

@@ -69,8 +69,12 @@ def test_several_machines(napkin: Callable[..., Any], here: Path) -> None:
     assert rows["l40s"]["usd"] is rows["l40s"]["by_cost"] is None
     assert rows["h100"]["peak"] == machine("h100").peak("bf16")
     assert (here / "rows.csv").read_text().startswith("machine,by_time,kernels,")
+    assert [r["constants_of"] for r in data["machines"]] == ["h100"] * 3
     shown = napkin(*asked)
     assert "Without a price: l40s." in shown.out
+    (others,) = {"a100", "l40s"} & {line.split(",")[0] for line in shown.out.splitlines()}
+    assert "as read off the h100." in " ".join(shown.out.split())
+    assert f"{others}, {({'a100', 'l40s'} - {others}).pop()}: with rates" in shown.out
 
 
 def test_the_price_of_a_machine_file(napkin: Callable[..., Any], here: Path) -> None:

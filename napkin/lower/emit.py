@@ -376,6 +376,8 @@ class Emitter:
                 begin = self._permuted(begin, want, out)
             args.append(begin if flat else self._matrix(begin, out, rows, columns))
         kinds: dict[str, Expr] = {"input_precision": ast.Constant("ieee")}
+        if n.kind == "int":  # Triton 3.6 does not see it from the accumulator
+            kinds["out_dtype"] = sx.name(_TILES[n.kind])
         if narrow_type((*left, *right)) == "fp8":
             kinds["max_num_imprecise_acc"] = self._exact_sum(gone)
         done = sx.call("tl.dot", *args, **kinds)

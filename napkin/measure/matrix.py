@@ -21,6 +21,7 @@ from napkin.diagram.language import size
 from napkin.diagram.library import load, names
 from napkin.diagram.reductions import contract, softmax
 from napkin.diagram.trace import diagram
+from napkin.measure.calls import Near, Scaled, compiled
 
 DTYPES = ("bf16", "fp16", "fp32")
 
@@ -238,14 +239,70 @@ def _neighborhood(name: str) -> Diagram:
     return attend
 
 
-def calls(quick: bool) -> list[Problem]:
-    """Functions of `napkin.torch` that take tensors, each beside the diagram of what it computes.
+CALLED: dict[str, Sequence[Any]] = {
+    "depth": ((64, 64), (128, 128), (40, 40), (96, 96), (192, 128), (33, 57), (256, 256)),
+    "length": ((1, 1), (1, 4097), (63, 65), (777, 1000), (2048, 2048), (4099, 513), (300, 65536)),
+    "heads": ((1, 1, 1), (2, 3, 1), (1, 2, 4), (2, 1, 7)),
+    "layout": ("plain", "heads last", "inside", "transposed"),
+    "dtype": DTYPES,
+    "how": (
+        Scaled(), Scaled(causal=True), Scaled(mask="bool"), Scaled(mask="bias", scale=0.3),
+        Scaled(causal=True, scale=1.0),
+    ),
+}  # fmt: skip
+"""Calls of `napkin.torch.attention`: sizes of a key and of a value, queries and keys, heads as for
+`ATTENTION`."""
 
-    A function is added here as `Problem(group, title, diagram, sizes, dtype, layout, how="call",
-    call=function)`: it gets the diagram's inputs in order and returns its outputs.
-    """
-    del quick
-    return []
+COMPILED: dict[str, dict[str, int]] = {
+    "matmul_bias_gelu": {"a": 300, "b": 777, "c": 130},
+    "layernorm": {"n": 1001, "d": 777},
+    "cross_entropy": {"n": 130, "v": 5003},
+    "linear_attention": {"q": 200, "x": 333, "d": 40},
+    "decode_attention": {"b": 2, "k": 2, "r": 4, "x": 5000, "d": 64},
+    "conv2d": {"b": 2, "i": 30, "j": 27, "c": 24, "u": 3, "v": 3, "o": 40, "p": 30, "q": 27},
+}
+"""Diagrams that are called as functions on tensors."""
+
+
+def calls(quick: bool = False) -> list[Problem]:
+    """Functions of `napkin.torch`, each beside the diagram of what it computes."""
+    chosen = (each if quick else pairs)(CALLED)
+    attention = [_call(**row) for row in chosen]
+    near: list[Problem] = []
+    for i, (name, (layout, window)) in enumerate(WINDOWS.items()):
+        how = Near(window, extra=i % 2 == 0, lse=i % 3 != 1)
+        sizes = _tokens(name) | {"b": 1 + i % 2, "h": 3, "d": (64, 32, 48)[i % 3]}
+        sizes |= {"a": 5 + i} if how.extra else {}
+        title = f"na{len(layout)}d, {name}"
+        for dtype, order in (("bf16", "plain"), ("fp32", "inside"), ("fp16", "heads last")):
+            make = Problem("call", title, how.diagram, sizes, dtype, order, "call", call=how)
+            near.append(make)
+    functions = [
+        Problem(
+            "call", f"compile({name})", partial(load, name), sizes, dtype, how="call",
+            call=partial(compiled, partial(load, name)),
+        )
+        for name, sizes in COMPILED.items()
+        for dtype in DTYPES
+    ]  # fmt: skip
+    step = 6 if quick else 1
+    return [*attention, *near[::step], *functions[::step]]
+
+
+def _call(
+    depth: tuple[int, int],
+    length: tuple[int, int],
+    heads: tuple[int, int, int],
+    layout: str,
+    dtype: str,
+    how: Scaled,
+) -> Problem:
+    (d, e), (q, x), (b, g, r) = depth, length, heads
+    sizes = {"b": b, "g": g, "r": r, "q": q, "x": x, "d": d, "e": e}
+    words = ["causal"] * how.causal + [how.mask] * bool(how.mask)
+    words += [f"scale {how.scale}"] * (how.scale is not None)
+    title = f"attention({', '.join(words)}), " + " ".join(f"{a}{n}" for a, n in sizes.items())
+    return Problem("call", title, how.diagram, sizes, dtype, layout, "call", call=how)
 
 
 def streams() -> list[Problem]:

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from napkin.diagram.library import names
+from napkin.measure.calls import Near, Scaled
 from napkin.measure.driver import command
-from napkin.measure.matrix import ATTENTION, SANITIZED, each, pairs, problems
+from napkin.measure.matrix import ATTENTION, CALLED, SANITIZED, calls, each, pairs, problems
 from napkin.measure.verify import RUN, Outcome, machine_for, summed
 
 torch = pytest.importorskip("torch")
@@ -159,3 +160,44 @@ def test_past_the_largest_number(found: list[float], wanted: list[float], right:
     assert (total.relative < 1e-3) == right
     assert (close_to(np.array(found), np.array(wanted), "fp16") < 1e-3) == right
     assert close_to(np.array(found), np.array(wanted)) > 0
+
+
+SMALL_WINDOWS: tuple[tuple[dict[str, int], Near], ...] = (
+    ({"q0": 23, "x0": 23}, Near({"kernel_size": (5,), "stride": (2,), "dilation": (3,)})),
+    ({"q0": 20, "x0": 20, "a": 3}, Near({"kernel_size": (7,), "is_causal": (True,)}, True, True)),
+    ({"q0": 6, "q1": 7, "x0": 6, "x1": 7}, Near({"kernel_size": (3, 4)}, lse=True)),
+)
+
+
+def called(how: Scaled | Near, sizes: dict[str, int]) -> None:
+    """The function on the CPU is what the diagram says, in float64."""
+    from napkin.measure.inputs import drawn
+    from napkin.measure.values import Errors
+
+    made = how.diagram()
+    tensors = drawn(made, sizes, "fp32", 7, "heads last", "cpu")
+    found, wanted = how(*tensors), made.evaluate(*(t.double().numpy() for t in tensors))
+    pairs_ = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+    for f, w in pairs_:
+        total = Errors()
+        total.add(f, torch.from_numpy(np.asarray(w)))
+        assert total.relative < 1e-5
+
+
+@pytest.mark.parametrize("how", CALLED["how"][1:4], ids=str)
+def test_attention_is_its_diagram(how: Scaled) -> None:
+    called(how, {"b": 2, "g": 2, "r": 3, "q": 11, "x": 19, "d": 24, "e": 40})
+
+
+@pytest.mark.parametrize(("sizes", "how"), SMALL_WINDOWS)
+def test_windows_are_their_diagrams(sizes: dict[str, int], how: Near) -> None:
+    called(how, sizes | {"b": 2, "h": 2, "d": 16})
+
+
+def test_every_call_names_its_sizes() -> None:
+    for p in calls():
+        made = p.diagram()
+        assert set(p.sizes) == set(made.axes), p
+        assert p.call is not None
+    assert {p.layout for p in calls()} >= {"plain", "inside", "heads last", "transposed"}
+    assert len(calls(quick=True)) < len(calls()) / 4

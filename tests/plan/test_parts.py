@@ -117,5 +117,6 @@ def test_a_whole_array_summed_to_one_value() -> None:
 
     plan = nk.derive(dot, on="h100")
     first, second = plan.to_json()["kernels"]
-    assert first["M_levels"]["registers"] == "s_x + 1" and second["H"]["per_tensor"]["O"] == "1"
+    assert first["M_levels"]["registers"] == "s_x + 1"
+    assert second["H"]["per_tensor"]["O"] == "1"
     plan.check(sizes={"x": 5001}, resources=False).raise_if_wrong()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from napkin.diagram.node import Node, in_kind, node, number, over, postorder, union_axes
+from napkin.diagram.node import Node, in_kind, node, number, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.windows import Slide, Span, slide_of, within
 from napkin.errors import InputError

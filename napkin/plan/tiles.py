@@ -146,6 +146,18 @@ class Tiles:
             math.prod(power_of_two(self.sizes[a]) for a in axes) >= least for axes in rest
         )
 
+    def _lacking(self, axis: str, least: int) -> int:
+        """Positions that a product needs along an axis, padded ones among them: where several make
+        up its rows, columns or depth and are held whole, only the last of them is padded."""
+        found = 1
+        for role in (role for p in self.held.products for role in p if axis in role):
+            whole = [a for a in role if a in self.kernel.whole]
+            if axis in whole[:-1]:
+                continue
+            others = math.prod(power_of_two(self.sizes[a]) for a in whole if a != axis)
+            found = max(found, -(-least // others))
+        return found
+
     def _candidates(self, axis: str) -> list[int]:
         """Tiles to try of an axis; two values that share a byte are in one tile."""
         found = self._lengths(axis)
@@ -154,10 +166,8 @@ class Tiles:
     def _lengths(self, axis: str) -> list[int]:
         if axis in {*self.kernel.alone, *self.kernel.taps, self.kernel.merges}:
             return [1]
-        top = power_of_two(self.sizes[axis])
         least = NARROW_DEPTH if any(axis in gone for gone in self.held.narrow) else MIN_DOT
-        if axis in self.in_product:
-            top = max(top, least)
+        top = max(power_of_two(self.sizes[axis]), self._lacking(axis, least))
         if axis in self.kernel.slots:
             last = {slots_of(e.node).slots[-1] for e in self.kernel.fills}
             return [min(top, FILL) if axis in last else 1]

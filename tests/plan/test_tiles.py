@@ -64,3 +64,26 @@ def test_a_short_last_axis_is_read_with_the_one_before() -> None:
     assert pricing.crossing(part, {"n": 4, "c": 4}) == 2
     assert pricing.crossing(part, {"n": 4, "c": 1}) == 8  # every fourth value of a sector
     assert kernel.tiles["n"] * kernel.tiles["c"] >= 64
+
+
+def test_two_short_axes_of_a_product_are_deep_enough_together() -> None:
+    """Rotary embeddings (arXiv 2104.09864) inside attention: heads are two halves of d values, and
+    neither half's axis of 2 is padded to the depth of a matrix instruction."""
+
+    @nk.diagram(
+        "q c d, x c d, x v, q d, q d, x d, x d -> q v", sizes=dict(q=1024, x=1024, c=2, d=32, v=64)
+    )
+    def rotated(Q, K, V, cos_q, sin_q, cos_x, sin_x):
+        def turned(X, cos, sin):
+            other = nk.take(X, c=1 - nk.index("c"))
+            return X * cos + nk.where(nk.index("c") == 0, -other, other) * sin
+
+        S = nk.contract(turned(Q, cos_q, sin_q), turned(K, cos_x, sin_x), over="c d")
+        return nk.contract(nk.softmax(S * 0.125, over="x"), V, over="x")
+
+    plan = nk.derive(rotated, on="h100")
+    (kernel,) = plan.kernels
+    assert (kernel.tiles["c"], kernel.tiles["d"]) == (2, 32)
+    assert kernel.choice.kernel.stream.axis == "x"
+    ragged = dict(q=37, x=53, c=2, d=30, v=50)
+    plan.check(sizes=ragged, resources=False).raise_if_wrong()

@@ -23,7 +23,7 @@ from napkin.diagram.taking import slides
 
 def tile(kernel: Kernel, axes: Iterable[str]) -> Any:
     """Values of one tile of an array with these axes."""
-    return plain(sympy.prod([tile_symbol(kernel, a) for a in axes]), kernel.splits, kernel.part)
+    return plain(sympy.Mul(*(tile_symbol(kernel, a) for a in axes)), kernel.splits, kernel.part)
 
 
 Weights = Unit | Mapping[str, Any]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 
 from napkin.cost.machines import Machine, machine
@@ -114,7 +114,7 @@ class Execution:
         singles: values that are loaded one by one: of rows whose steps are no multiple of 16 bytes.
         stored_bytes: bytes that are written after the loops.
         groups: program instances; the last wave of them may leave multiprocessors idle.
-        resident: program instances that one multiprocessor holds at once.
+        resident: program instances that one multiprocessor has room for at once.
         warps: of a group.
         chunks: turns of the streamed loop in one group; 0 where nothing is streamed.
         pipelined: whether their loads are started a turn or more ahead.
@@ -163,6 +163,8 @@ class Time:
 def predict(place: Machine, dtype: str, run: Execution) -> Time:
     """The time of a kernel; `dtype` is that of its products."""
     c = Constants.of(place)
+    # Groups are spread over all multiprocessors before one of them holds a second.
+    run = replace(run, resident=max(1, min(run.resident, -(-run.groups // place.sms))))
     waves = run.groups / (place.sms * run.resident)
     idle = math.ceil(waves) / waves if waves else 1.0
     computing = _computing(place, dtype, run, c)

@@ -79,7 +79,7 @@ class Transfer:
     @property
     def size(self) -> Any:
         """Values of the tensor."""
-        size = sympy.prod([size_symbol(a) for a in self.own or self.axes])
+        size = sympy.Mul(*(size_symbol(a) for a in self.own or self.axes))
         return plain(size, self.splits)
 
     @property
@@ -125,7 +125,7 @@ class Transfer:
         """Values per chunk of one group if it is streamed, else per group."""
         if self.held:
             return held_values(kernel, self.axes, self.slides)
-        size = sympy.prod([tile_symbol(kernel, a) for a in self.tile or self.axes])
+        size = sympy.Mul(*(tile_symbol(kernel, a) for a in self.tile or self.axes))
         return plain(size, self.splits, self.part)
 
     def values(
@@ -174,7 +174,7 @@ def held_values(kernel: Kernel, axes: Collection[str], slides: Sequence[Slide]) 
     parts = [tile_symbol(kernel, a) for a in axes if a not in windows]
     held = zip(slides, windows_held(kernel, slides), strict=True)
     parts += [image(s, *of) for s, of in held]
-    return plain(sympy.prod(parts), kernel.splits)
+    return plain(sympy.Mul(*parts), kernel.splits)
 
 
 def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:

@@ -10,7 +10,7 @@ from functools import reduce
 from napkin.derive.kernel import tensor_of
 from napkin.derive.terms import is_read, narrow_type, scaled
 from napkin.diagram.diagram import Diagram, Output
-from napkin.diagram.expand import expanded
+from napkin.diagram.expand import expanded, result_names
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.keys.slots import read_inputs
 from napkin.diagram.listing import assign_names
@@ -34,6 +34,8 @@ def prepare(diagram: Diagram) -> Prepared:
     done = {old: read[new] for old, new in done.items()}
     apart = rewrite(done.values(), _scaled_sum)
     done = {old: apart[new] for old, new in done.items()}
+    called = result_names([done[o.node] for o in diagram.outputs])
+    done = {old: called[new] for old, new in done.items() if new in called}
     outputs = tuple(replace(o, node=done[o.node]) for o in diagram.outputs)
     hints = {done[n]: text for n, text in diagram.names.items() if n in done}
     taken = {o.name for o in outputs}

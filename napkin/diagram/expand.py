@@ -5,14 +5,24 @@ Each rule is an identity; nothing here knows what the result will be used for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import cast
 
 from napkin.diagram.infer import Parts, along, part_of, parts_of, pointwise, renamed
 from napkin.diagram.keys.slots import Slots, read_slots, slots_of, spread
 from napkin.diagram.keys.terms import from_arguments, spec_of
-from napkin.diagram.node import COMPOSITES, FLOOR, Node, node, number, over, postorder, rewrite
+from napkin.diagram.node import (
+    COMPOSITES,
+    FLOOR,
+    REDUCTIONS,
+    Node,
+    node,
+    number,
+    over,
+    postorder,
+    rewrite,
+)
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import beside_memory, own_type
 from napkin.diagram.taking import TABLES, behind, spans_of, take, taken_axes
@@ -140,6 +150,41 @@ def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
         joined = tuple((a, table.get(inner.get(a, a), inner.get(a, a))) for a in x.args[0].axes)
         return renamed(x.args[0], tuple((a, b) for a, b in joined if a != b))
     return renamed(x, kept)
+
+
+def result_names(roots: Iterable[Node]) -> dict[Node, Node]:
+    """The map from every node under `roots` to a form in which a sum that only results are computed
+    of, under other axis names, has these names itself: nothing need store it to read it again."""
+    roots = list(roots)
+    order = list(postorder(roots))
+    users: dict[Node, set[Node]] = {}
+    for n in order:
+        for a in n.args:
+            users.setdefault(a, set()).add(n)
+    read: set[Node] = set()  # by a reduction, or at computed addresses
+    for n in reversed(order):
+        if n in read or n.op not in {*POINTWISE, "rename"}:
+            read.update(n.args)
+
+    def change(old: Node, args: tuple[Node, ...]) -> Node | None:
+        if old.op != "rename" or old in read:
+            return None
+        (inner,), names = args, cast("tuple[tuple[str, str], ...]", old.params[0])
+        alone = users[old.args[0]] == {old} and old.args[0] not in roots
+        if not alone or inner.op not in REDUCTIONS or not _free(inner.args[0], dict(names)):
+            return None
+        return along(inner.op, sunk(inner.args[0], names), over(inner), inner.params[1:])
+
+    return rewrite(roots, change)
+
+
+def _free(body: Node, names: Mapping[str, str]) -> bool:
+    """Whether only inputs and arithmetic carry the axes that are renamed, and none has a name that
+    they are given."""
+    return not set(names.values()) & set(body.axes) and all(
+        n.op in POINTWISE or not n.args or not set(names) & {*n.axes, *over(n)}
+        for n in postorder([body])
+    )
 
 
 def _stored(x: Node) -> bool:

@@ -191,9 +191,9 @@ def take(table: Array, /, **positions: Operand) -> Array:
     """`table` at computed whole-number positions along some of its axes, axis = position.
 
     A relative position bias is `take(B, p=nk.index("x") - nk.index("q") + n)`. The result has the
-    other axes of the table and those of the positions; an axis of both is one axis. Positions are
-    clamped into the axis, as numpy's take with mode="clip". A table that is computed is stored by
-    one kernel and read by another.
+    axes of the table, with those of a position where the axis was that it is along; an axis of both
+    is one axis. Positions are clamped into the axis, as numpy's take with mode="clip". A table that
+    is computed is stored by one kernel and read by another.
 
     Raises:
         InputError: the table lacks an axis, or a position is no whole number.

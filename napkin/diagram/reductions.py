@@ -13,8 +13,9 @@ from typing import overload
 from napkin.diagram import infer
 from napkin.diagram.infer import pointwise
 from napkin.diagram.keys.keyset import KeySet, attached
+from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.language import Array, Operand, lifted
-from napkin.diagram.node import Kind, Node, in_kind, number
+from napkin.diagram.node import Kind, Node, factors, in_kind, number
 from napkin.diagram.signature import axis_names
 from napkin.errors import InputError, did_you_mean
 
@@ -24,18 +25,42 @@ def _over(names: str | Iterable[str]) -> tuple[str, ...]:
     return axis_names(text, f"over='{text}'")
 
 
-def contract(*arrays: Operand, over: str) -> Array:
+def contract(*arrays: Operand, over: str, keys: KeySet | None = None) -> Array:
     """The product of `arrays`, aligned by axis name, summed over the axes named in `over`.
 
+    Args:
+        keys: the positions that count; the others are left out (see `napkin.diagram.keys`).
+
     Raises:
-        InputError: an axis of `over` is on none of the arrays.
+        InputError: an axis of `over` is on none of the arrays, or they do not fit `keys`.
     """
     if not arrays:
         raise InputError("contract needs at least one array")
-    product = lifted(arrays[0])
-    for other in arrays[1:]:
-        product = pointwise("mul", (product, lifted(other)))
-    return Array(infer.along("sum", product, _over(over)))
+    product = _product([lifted(a) for a in arrays])
+    axes = _over(over)
+    if keys is not None:
+        product = _seen(attached(keys, product, axes), product)
+    return Array(infer.along("sum", product, axes))
+
+
+def _seen(seen: Node, body: Node) -> Node:
+    """What a sum adds up: `body` inside a key set, 0 outside. Of a product only the factors with a
+    query axis are cleared, which clears all of it; those that all queries share stay operands of a
+    matrix product."""
+    queries = set(query_axes(seen))
+    shared = [p for p in factors(body) if not queries & set(p.axes)]
+    own = [p for p in factors(body) if p not in shared]
+    if not own:
+        own, shared = [body], []
+    cleared = pointwise("where", (seen, _product(own), _left_out("sum", body.kind)))
+    return _product([cleared, *shared])
+
+
+def _product(parts: Sequence[Node]) -> Node:
+    first, *others = parts
+    for other in others:
+        first = pointwise("mul", (first, other))
+    return first
 
 
 def _any(x: Node, axes: tuple[str, ...]) -> Node:
@@ -100,8 +125,10 @@ def reduce(
         return Array(_REDUCE[how](body, axes))
     seen = attached(keys, body, axes)
     if how == "mean":
-        total = infer.along("sum", pointwise("where", (seen, body, number(0.0))), axes)
+        total = infer.along("sum", _seen(seen, body), axes)
         return Array(pointwise("div", (total, infer.along("sum", seen, axes))))
+    if how == "sum":
+        return Array(infer.along("sum", _seen(seen, body), axes))
     return Array(_REDUCE[how](pointwise("where", (seen, body, _left_out(how, body.kind))), axes))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from napkin.diagram.node import Node, in_kind, node, number, over, postorder, union_axes
+from napkin.diagram.node import Node, in_kind, node, number, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.windows import Slide, Span, slide_of, within
 from napkin.errors import InputError
@@ -64,8 +64,9 @@ def take(
                 f"take {axis}=...: positions are whole numbers, as from nk.index and nk.size or "
                 f"an input such as 'q:int', not {at.kind}; nk.cast(..., 'int32') makes them so"
             )
-    rest = tuple(a for a in table.axes if a not in axes)
-    every = dict.fromkeys((*rest, *union_axes(positions)))
+    # Axes of positions stand where the axis does that they replace, as the values lie in memory.
+    places = dict(zip(axes, positions, strict=True))
+    every = dict.fromkeys(b for a in table.axes for b in (places[a].axes if a in places else (a,)))
     spans = (None,) * len(axes) if spans is None else spans
     return node("take", (table, *positions), (axes, spans), every, table.kind)
 

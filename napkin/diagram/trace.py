@@ -107,10 +107,11 @@ def _trace(
 
 
 def _sized(shapes: Signature, results: list[Node]) -> set[str]:
-    """The axes whose sizes are known: those of inputs, of slots, and of windows."""
+    """The axes whose sizes are known: those of inputs, also under other names, of slots, and of
+    windows."""
     known = {a for shape in shapes.inputs for a in shape.axes}
     order = list(postorder(results))
-    known |= {a for n in order if n.op in MOVES for a in n.axes}
+    known |= {a for n in order if n.op == "rename" or n.op in MOVES for a in n.axes}
     return known | windowed(order)
 
 

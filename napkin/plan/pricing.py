@@ -198,7 +198,7 @@ class Pricing:
     ) -> Choice:
         values = [(t, t.values(self.sizes, tiles)) for t in self.parts]
         inner = sum(stored_bytes(n, self.dtypes[t.tensor]) for t, n in values)
-        crossing = sum(n * self._apart(t) for t, n in values)
+        crossing = sum(n * self.crossing(t, tiles) for t, n in values)
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         tail = dict(work)
         for c in self.counts:
@@ -253,12 +253,28 @@ class Pricing:
             return 1.0
         return self.machine.peak(self.dtype) / self.machine.peak(dtype)
 
-    def _apart(self, t: Transfer) -> float:
-        """Bytes that cross for each value: where a tensor's last axis is split by residue, a
-        sector holds values of other residues, too."""
+    def crossing(self, t: Transfer, tiles: Mapping[str, int]) -> float:
+        """Bytes that cross for each value of a tensor: whole sectors, of which a tile takes the
+        runs of values that lie side by side in memory. What is read at computed positions counts
+        as though these followed each other."""
         item = STORAGE[self.dtypes[t.tensor]].bits / 8
-        step = self.sizes[t.axes[-1]] if t.axes and t.axes[-1] in self.kernel.residues else 1
-        return max(item, min(step * item, SECTOR))
+        places = {s.axis: (s.out, s.stride) for s in t.slides}
+        run, apart, runs = 1, 0, 1  # values of a run, from one to the next, and runs of a tile
+        for own in reversed(t.own or t.axes):
+            axis, step = places.get(own, (own, 1))
+            if axis not in tiles:
+                return item
+            size, tile = self.sizes[axis], min(tiles[axis], self.sizes[axis])
+            if apart:
+                runs = tile
+                break
+            if step > 1:
+                apart, runs = step * run, tile
+                break
+            run *= tile
+            apart = run // tile * size if tile < size else 0
+        crossing = max(SECTOR, min(runs * SECTOR, runs * (apart or run) * item))
+        return max(item, crossing / (runs * run))
 
     def _outer(self, tiles: Mapping[str, int], groups: int, resident: int) -> float:
         """Bytes from and to the outermost memory: each tensor once, and what a later pass reads

@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from napkin.cost.levels import Held, batched, extent
+from napkin.cost.traffic import transfers
 from napkin.cost.visited import share
 from napkin.derive.kernel import Kernel
 from napkin.diagram.keys.slots import slots_of
@@ -24,6 +25,9 @@ MAX_TILE = 2**16
 
 MAX_GROUP = 256
 """Values of the largest group along one axis: beyond it, no tile fits registers."""
+
+MAX_ROW = 1024
+"""Values of the largest group along axes that every tensor carries: all of them cross once."""
 
 FILL = 64
 """Slots without a key that are stored at once, at most."""
@@ -62,6 +66,7 @@ class Tiles:
         self.batched = batched(kernel)
         self.packed = packed_axes(kernel)
         self.in_product = {a for p in held.products for role in p for a in role}
+        self.ends = _ends(kernel)
 
     def settings(self) -> Iterator[dict[str, int]]:
         """Every setting whose products and arrays have a size that can be computed with."""
@@ -141,6 +146,18 @@ class Tiles:
             math.prod(power_of_two(self.sizes[a]) for a in axes) >= least for axes in rest
         )
 
+    def _lacking(self, axis: str, least: int) -> int:
+        """Positions that a product needs along an axis, padded ones among them: where several make
+        up its rows, columns or depth and are held whole, only the last of them is padded."""
+        found = 1
+        for role in (role for p in self.held.products for role in p if axis in role):
+            whole = [a for a in role if a in self.kernel.whole]
+            if axis in whole[:-1]:
+                continue
+            others = math.prod(power_of_two(self.sizes[a]) for a in whole if a != axis)
+            found = max(found, -(-least // others))
+        return found
+
     def _candidates(self, axis: str) -> list[int]:
         """Tiles to try of an axis; two values that share a byte are in one tile."""
         found = self._lengths(axis)
@@ -149,10 +166,8 @@ class Tiles:
     def _lengths(self, axis: str) -> list[int]:
         if axis in {*self.kernel.alone, *self.kernel.taps, self.kernel.merges}:
             return [1]
-        top = power_of_two(self.sizes[axis])
         least = NARROW_DEPTH if any(axis in gone for gone in self.held.narrow) else MIN_DOT
-        if axis in self.in_product:
-            top = max(top, least)
+        top = max(power_of_two(self.sizes[axis]), self._lacking(axis, least))
         if axis in self.kernel.slots:
             last = {slots_of(e.node).slots[-1] for e in self.kernel.fills}
             return [min(top, FILL) if axis in last else 1]
@@ -169,10 +184,16 @@ class Tiles:
         # A matrix product has no axis that both of its sides carry into the result.
         if axis in reused and axis not in self.batched:
             return _powers(1, min(top, MAX_GROUP))
-        innermost = [a for a in self.kernel.group if a not in reused][-1:]
-        if not self.held.products and axis in innermost:
-            return _powers(1, min(top, 1024))
+        if not self.held.products and axis in (*self._inner(reused), *self.ends):
+            return _powers(1, min(top, MAX_ROW))
         return [1]
+
+    def _inner(self, reused: Collection[str]) -> list[str]:
+        """The last grouped axes that every tensor carries, as many as a large tile may need."""
+        own = [a for a in self.kernel.group if a not in reused]
+        return [
+            a for i, a in enumerate(own) if math.prod(self.sizes[b] for b in own[i + 1 :]) < MAX_ROW
+        ]
 
     def _shaped(self, tiles: Mapping[str, int]) -> bool:
         """Whether products are large enough for matrix instructions, and tiles not too large."""
@@ -183,6 +204,12 @@ class Tiles:
             if extent(roles[2], tiles) < depth:
                 return False
         return all(extent(axes, tiles) <= MAX_TILE for axes in self.held.chunk)
+
+
+def _ends(kernel: Kernel) -> set[str]:
+    """The axes along which values of some tensor lie side by side in memory."""
+    ends = {t.own or t.axes: {s.axis: s.out for s in t.slides} for t in transfers(kernel)}
+    return {windows.get(axes[-1], axes[-1]) for axes, windows in ends.items() if axes}
 
 
 def _powers(low: int, high: int) -> list[int]:

@@ -60,6 +60,12 @@ def _meanings(found: Comparison) -> list[str]:
         lines.append(
             "optimum: the least for that M, of these cuts or of one kernel, under any labels."
         )
+        below = [s.name for s in found.strategies if s.moved < found.optimum]
+        if below:
+            lines.append(
+                f"{' and '.join(below)} moves less than the optimum: a kernel holds whole, in"
+                " registers, more than that M."
+            )
     else:
         lines.append(f"There is no optimum in symbols: {found.no_optimum}.")
     if any(s.name == "naive" for s in found.strategies):

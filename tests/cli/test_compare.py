@@ -121,3 +121,24 @@ def test_a_plan_that_is_not_the_fastest_is_said(napkin: Callable[..., Any]) -> N
         shown = " ".join(napkin(*given).out.split())
         slower = unfused["seconds"] < fused["seconds"]
         assert ("Here unfused is predicted to be faster than the plan" in shown) == slower
+
+
+def test_a_kernel_that_holds_more_than_shared_memory_is_said(
+    napkin: Callable[..., Any], here: Path
+) -> None:
+    """Two rows of 32,000 values stay in registers, where M counts four of them."""
+    (here / "kl.py").write_text(
+        "import napkin as nk\n"
+        "@nk.diagram('n v, n v -> n', sizes=dict(n=4096, v=32000))\n"
+        "def kl(P, Q):\n"
+        "    p = P - nk.reduce(P, 'logsumexp', over='v')\n"
+        "    q = Q - nk.reduce(Q, 'logsumexp', over='v')\n"
+        "    return nk.reduce(nk.exp(p) * (p - q), 'sum', over='v')\n"
+    )
+    given = ("cost", str(here / "kl.py"), "--compare", "fused")
+    found = json.loads(napkin(*given, "--json").out)
+    (fused,) = found["strategies"]
+    below = fused["moved"] < found["optimum"]
+    shown = " ".join(napkin(*given).out.split())
+    assert ("fused moves less than the optimum: a kernel holds whole" in shown) == below
+    assert below

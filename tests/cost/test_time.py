@@ -78,6 +78,17 @@ def test_few_multiprocessors_do_not_take_all_that_memory_gives() -> None:
     assert many.pipes[DRAM] == pytest.approx(1e9 / (c.dram_share * h100.dram_rate))
 
 
+def test_a_lone_group_takes_as_long_however_many_there_is_room_for() -> None:
+    """A kernel that merges a few states is one group, on a multiprocessor that could hold 16."""
+    h100, work = machine("h100"), {"product": 0.0, "arithmetic": 1e6, "special": 0.0}
+    found = [
+        predict(h100, "bf16", Execution(work, 1, chunks=64, resident=n, pipelined=True))
+        for n in (1, 16)
+    ]
+    assert found[0] == found[1]
+    assert found[1].limited_by == "latency"
+
+
 def test_a_machine_without_constants_takes_those_that_were_measured() -> None:
     a100 = machine("a100")
     assert not a100.calibration

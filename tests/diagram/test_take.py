@@ -32,11 +32,11 @@ def test_relative_positions(queries: int, keys: int, size: int, shift: int) -> N
     assert np.array_equal(biased.evaluate(S, B), wanted)
 
 
-def test_the_result_has_the_other_axes_and_those_of_the_positions() -> None:
+def test_axes_of_positions_stand_where_the_axis_did_that_they_replace() -> None:
     @nk.diagram("a b c, q:int -> a c q")
     def rows(T, I):  # noqa: E741
         picked = nk.take(T, b=I)
-        assert picked.axes == ("a", "c", "q")
+        assert picked.axes == ("a", "q", "c")
         return picked
 
     T, at = numbers(0, 2, 5, 3), np.array([4, 0, -3, 9])

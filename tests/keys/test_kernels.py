@@ -358,3 +358,26 @@ def test_counts_and_the_whole_number_of_nothing() -> None:
     for count, top in (counted.evaluate(X), nk.derive(counted)(X)):
         assert count.tolist() == [int((r > 0).sum()) for r in rows]
         assert top.tolist() == [int(r.max()) if len(r) else -(2**31) for r in rows]
+
+
+@pytest.mark.parametrize("spelled", ["contract", "reduce"])
+def test_a_sum_without_a_softmax_is_a_matrix_product_over_the_keys_seen(spelled: str) -> None:
+    """Retention (arXiv 2307.08621): decay grows without bound at keys that no query may see."""
+
+    @nk.diagram("q d, x d, x d, () -> q d", sizes=LONG)
+    def retention(Q, K, V, gamma):
+        decay = nk.exp(nk.log(gamma) * (nk.index("q") - nk.index("x")))
+        S, keys = nk.contract(Q, K, over="d") * decay, nk.causal("q", "x")
+        if spelled == "contract":
+            return nk.contract(S, V, over="x", keys=keys)
+        return nk.reduce(S * V, "sum", over="x", keys=keys)
+
+    assert nk.derive(retention).source.count("tl.dot(") % 2 == 0  # both, in every loop
+    Q, K, V, gamma = numbers(0, 300, 32), numbers(1, 300, 32), numbers(2, 300, 32), 0.6
+    gap = np.subtract.outer(np.arange(300), np.arange(300))
+    D = np.where(gap >= 0, gamma ** np.maximum(gap, 0), 0.0)
+    (found,) = run(retention, Q, K, V, np.array(gamma), axes=("x",))
+    wanted = (Q @ K.T * D) @ V
+    assert np.allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    exact = retention.evaluate(Q, K, V, gamma)
+    assert np.allclose(exact, wanted)

@@ -105,3 +105,18 @@ def test_a_recipe_keeps_the_number_of_parts() -> None:
     plan = nk.derive(load("attention"), on="h100", sizes={"q": 16}, parts={"x": 8})
     again = recipe_of(plan.recipe.to_json())
     assert again.full({"q": 5})["x_part8"] == 8
+
+
+def test_a_whole_array_summed_to_one_value() -> None:
+    """Nothing is grouped but the parts: each state is a single value, with a formula all the
+    same."""
+
+    @nk.diagram("x, x -> ()", sizes={"x": 2**20})
+    def dot(X, Y):
+        return nk.contract(X, Y, over="x")
+
+    plan = nk.derive(dot, on="h100")
+    first, second = plan.to_json()["kernels"]
+    assert first["M_levels"]["registers"] == "s_x + 1"
+    assert second["H"]["per_tensor"]["O"] == "1"
+    plan.check(sizes={"x": 5001}, resources=False).raise_if_wrong()

@@ -1,0 +1,57 @@
+"""Results under other axis names: what only outputs are computed of is not stored to be read again."""
+
+from __future__ import annotations
+
+import napkin as nk
+from napkin.derive.prepare import prepare
+from napkin.diagram.node import postorder
+
+SIZES = {"n": 64, "d": 48, "f": 96}
+
+
+def test_a_residual_ends_in_the_kernel_of_its_product() -> None:
+    @nk.diagram("n d, d f, f d -> n d", sizes=SIZES)
+    def block(X, U, W):
+        H = nk.maximum(nk.contract(X, U, over="d"), 0.0)
+        return X + nk.contract(H, W.rename(d="o"), over="f").rename(o="d")
+
+    plan = nk.derive(block, on="h100")
+    assert len(plan.kernels) <= 2
+    assert "o" not in {a for k in plan.kernels for a in k.tiles}
+    plan.check(sizes={"n": 37, "d": 41, "f": 53}, resources=False).raise_if_wrong()
+
+
+def test_what_is_read_under_both_names_is_stored() -> None:
+    @nk.diagram("n d, d f, f d -> n d, n o", sizes={**SIZES, "o": 48})
+    def both(X, U, W):
+        Y = nk.contract(nk.contract(X, U, over="d"), W.rename(d="o"), over="f")
+        return X + Y.rename(o="d"), Y
+
+    made = prepare(both)
+    assert any(n.op == "rename" for n in postorder(o.node for o in made.outputs))
+    nk.derive(both, on="h100").check(
+        sizes={"n": 37, "d": 41, "f": 53}, resources=False
+    ).raise_if_wrong()
+
+
+def test_keys_under_another_name_are_stored_once_for_all_queries() -> None:
+    """A reduction reads them: which kernel computes them is for the cut to say."""
+
+    @nk.diagram("t m, m d -> t d", sizes={"t": 64, "m": 32, "d": 16})
+    def attends(X, W):
+        K = nk.contract(X, W, over="m")
+        S = nk.contract(K, K.rename(t="x"), over="d")
+        return nk.contract(nk.softmax(S, over="x"), K.rename(t="x"), over="x")
+
+    made = prepare(attends)
+    assert any(n.op == "rename" for n in postorder(o.node for o in made.outputs))
+
+
+def test_a_name_that_a_sum_goes_over_stays_outside() -> None:
+    @nk.diagram("n f, f o -> n f", sizes={"n": 32, "f": 16, "o": 16})
+    def square(X, W):
+        return nk.contract(X, W, over="f").rename(o="f")
+
+    nk.derive(square, on="h100").check(
+        sizes={"n": 21, "f": 13, "o": 13}, resources=False
+    ).raise_if_wrong()

@@ -1,0 +1,89 @@
+"""Tiles of kernels without matrix products: whole sectors of memory, enough values for a group."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import napkin as nk
+from napkin.cost.levels import held
+from napkin.cost.machines import machine
+from napkin.diagram.diagram import Diagram
+from napkin.plan.pricing import SECTOR, Pricing
+
+
+@nk.diagram("b s d -> b d", sizes={"b": 64, "s": 512, "d": 1024})
+def pooled(X):
+    return nk.reduce(X, "max", over="s")
+
+
+@nk.diagram("b y x c -> b p q c", sizes={"b": 8, "y": 56, "x": 56, "c": 64})
+def pooling(X):
+    rows = nk.slide(X, over="y", into="p u", stride=2, window=3)
+    return nk.reduce(nk.slide(rows, over="x", into="q v", stride=2, window=3), "max", over="u v")
+
+
+@pytest.mark.parametrize(("diagram", "least"), [(pooled, 16), (pooling, 512)])
+def test_groups_take_whole_sectors(diagram: Diagram, least: int) -> None:
+    (kernel,) = nk.derive(diagram, on="h100").kernels
+    tiles, chosen = kernel.tiles, kernel.choice.kernel
+    last = chosen.outputs[0].axes[-1]
+    assert tiles[last] * 2 >= SECTOR  # bf16
+    assert math.prod(tiles[a] for a in chosen.group) >= least
+
+
+@pytest.mark.parametrize(
+    ("tiles", "bytes_of_a_value"),
+    [
+        ({"b": 1, "d": 1}, 32),  # a sector for each value
+        ({"b": 1, "d": 4}, 8),
+        ({"b": 1, "d": 16}, 2),
+        ({"b": 1, "d": 64}, 2),
+        ({"b": 8, "d": 1}, 32),  # the next batch is far away
+    ],
+)
+def test_bytes_that_cross_for_a_value(tiles: dict[str, int], bytes_of_a_value: float) -> None:
+    kernel = nk.derive(pooled, on="h100").kernels[0].choice.kernel
+    pricing = Pricing(kernel, pooled.sizes, held(kernel), "bf16", machine("h100"))
+    written = next(t for t in pricing.parts if t.direction == "write")
+    assert pricing.crossing(written, tiles) == bytes_of_a_value
+
+
+def test_a_short_last_axis_is_read_with_the_one_before() -> None:
+    @nk.diagram("n c -> n c", sizes={"n": 2**16, "c": 4})
+    def scaled(X):
+        return 2.0 * X
+
+    (kernel,) = nk.derive(scaled, on="h100").kernels
+    pricing = Pricing(
+        kernel.choice.kernel, scaled.sizes, held(kernel.choice.kernel), "bf16", machine("h100")
+    )
+    part = pricing.parts[0]
+    assert pricing.crossing(part, {"n": 1, "c": 4}) == 8  # 8 bytes of a sector
+    assert pricing.crossing(part, {"n": 4, "c": 4}) == 2
+    assert pricing.crossing(part, {"n": 4, "c": 1}) == 8  # every fourth value of a sector
+    assert kernel.tiles["n"] * kernel.tiles["c"] >= 64
+
+
+def test_two_short_axes_of_a_product_are_deep_enough_together() -> None:
+    """Rotary embeddings (arXiv 2104.09864) inside attention: heads are two halves of d values, and
+    neither half's axis of 2 is padded to the depth of a matrix instruction."""
+
+    @nk.diagram(
+        "q c d, x c d, x v, q d, q d, x d, x d -> q v", sizes=dict(q=1024, x=1024, c=2, d=32, v=64)
+    )
+    def rotated(Q, K, V, cos_q, sin_q, cos_x, sin_x):
+        def turned(X, cos, sin):
+            other = nk.take(X, c=1 - nk.index("c"))
+            return X * cos + nk.where(nk.index("c") == 0, -other, other) * sin
+
+        S = nk.contract(turned(Q, cos_q, sin_q), turned(K, cos_x, sin_x), over="c d")
+        return nk.contract(nk.softmax(S * 0.125, over="x"), V, over="x")
+
+    plan = nk.derive(rotated, on="h100")
+    (kernel,) = plan.kernels
+    assert (kernel.tiles["c"], kernel.tiles["d"]) == (2, 32)
+    assert kernel.choice.kernel.stream.axis == "x"
+    ragged = dict(q=37, x=53, c=2, d=30, v=50)
+    plan.check(sizes=ragged, resources=False).raise_if_wrong()

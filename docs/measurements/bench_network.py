@@ -161,14 +161,17 @@ def by_the_clock(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Sample]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 1 where outputs differ."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("which", nargs="*", choices=["vit", "dinat"], default=["vit", "dinat"])
+    parser.add_argument("which", nargs="*", metavar="vit|dinat")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
+    for name in given.which:
+        if name not in {"vit", "dinat"}:
+            parser.error(f"there is no network {name!r}; there are vit and dinat")
     print(heading(), flush=True)
     rows: list[dict[str, Any]] = []
     for name, network, images in TINY if given.tiny else NETWORKS:
-        if name not in given.which:
+        if given.which and name not in given.which:
             continue
         if given.tiny:
             row = measured(network, images, "cpu", torch.float32, False, by_the_clock)

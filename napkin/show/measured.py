@@ -157,16 +157,19 @@ def device_view(data: Mapping[str, Any]) -> list[RenderableType]:
 
 def _counters(rows: Sequence[Mapping[str, Any]]) -> Table:
     columns = ("read, predicted", "read", "over", "written, predicted", "written",
-               "from memory", "to memory")  # fmt: skip
+               "from memory, predicted", "from memory", "to memory, predicted", "to memory",
+               )  # fmt: skip
     made = table("kernel", *columns, "", title="bytes counted by the device, L2 to multiprocessors",
                  right=columns)  # fmt: skip
+    names = ("written_predicted", "written", "from_memory_predicted", "from_memory",
+             "to_memory_predicted", "to_memory")  # fmt: skip
     for r in rows:
         made.add_row(
             r["kernel"],
             f"{r['read_predicted']:,}",
             f"{r['read']:,}",
             f"{r['read'] / max(r['read_predicted'], 1):.4f}",
-            *(f"{r[n]:,}" for n in ("written_predicted", "written", "from_memory", "to_memory")),
+            *(f"{r[n]:,}" for n in names),
             "ok" if r["ok"] else "WRONG",
         )
     return made

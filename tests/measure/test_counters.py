@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import napkin as nk
 from napkin.diagram.library import load
 from napkin.measure import counters
-from napkin.measure.counters import counted, parse, read_off
+from napkin.measure.counters import counted, parse, profile_of, read_off, read_off_each
 from napkin.measure.sanitize import judged, sanitized
 from napkin.plan.plan import Plan
 
@@ -27,10 +28,10 @@ def row(launch: int, kernel: str, metric: str, value: str, unit: str = "byte") -
     )
 
 
-def printed(plan: Plan, scale: float = 1.0) -> str:
+def printed(*plans: Plan, scale: float = 1.0) -> str:
     """What ncu prints where every kernel reads `scale` times what is predicted."""
     lines = ["==PROF== Connected to process 77", "==PROF== Profiling", HEAD]
-    for i, k in enumerate(plan.kernels):
+    for i, k in enumerate(k for plan in plans for k in plan.kernels):
         read = sum(n for (_, d), n in k.bytes.items() if str(d) == "read")
         written = sum(n for (_, d), n in k.bytes.items() if str(d) == "write")
         values = (read * scale, written, 5e6, 0)
@@ -57,14 +58,45 @@ def test_launches_in_order_with_units() -> None:
 
 def test_reads_are_those_predicted(plan: Plan) -> None:
     assert len(plan.kernels) == 2
-    found = read_off(plan, printed(plan), "", 0)
+    found = read_off(plan, profile_of(printed(plan), "", 0))
     assert found.ok
     assert not found.note
     assert [r.kernel for r in found.rows] == [k.name for k in plan.kernels]
     assert all(r.read == r.read_predicted and r.from_memory == 5e6 for r in found.rows)
-    assert read_off(plan, printed(plan, 1.009), "", 0).ok
-    assert not read_off(plan, printed(plan, 1.02), "", 0).ok
-    assert not read_off(plan, printed(plan, 0.98), "", 0).ok
+    assert read_off(plan, profile_of(printed(plan, scale=1.009), "", 0)).ok
+    assert not read_off(plan, profile_of(printed(plan, scale=1.02), "", 0)).ok
+    assert not read_off(plan, profile_of(printed(plan, scale=0.98), "", 0)).ok
+
+
+def test_memory_stands_beside_its_model(plan: Plan) -> None:
+    """Inputs, weights and what is kept between kernels cross once."""
+    rows = read_off(plan, profile_of(printed(plan), "", 0)).rows
+    for k, r in zip(plan.kernels, rows, strict=True):
+        crossing = {"read": 0, "write": 0}
+        for t in k.H.parts:
+            crossing[t.direction] += 2 * math.prod(k.choice.sizes[a] for a in t.axes)
+        assert (r.from_memory_predicted, r.to_memory_predicted) == tuple(crossing.values())
+        assert (r.from_memory, r.to_memory) == (5_000_000, 0)
+        assert k.choice.time.pipes["DRAM"] > 0
+
+
+def test_several_plans_in_one_process(plan: Plan) -> None:
+    one = nk.derive(load("softmax"))
+    both, nothing = [plan, one], [None, None]
+    first, second = read_off_each(both, profile_of(printed(*both), "", 0), nothing)
+    assert [r.kernel for r in first.rows] == [k.name for k in plan.kernels]
+    assert [r.kernel for r in second.rows] == ["softmax"]
+    assert first.ok
+    assert second.ok
+    # What ends early leaves those before it.
+    cut = profile_of(printed(plan), "RuntimeError: out of memory", 1)
+    first, second = read_off_each(both, cut, nothing)
+    assert len(first.rows) == 2
+    assert "0 kernels of 1 were counted" in second.note
+    assert "out of memory" in second.note
+    # Kernels of another plan are none of this.
+    found, _ = read_off_each([one, plan], profile_of(printed(*both), "", 0), nothing)
+    assert "where softmax was to run" in found.note
 
 
 def test_which_keys_are_read_depends_on_the_documents() -> None:
@@ -73,21 +105,21 @@ def test_which_keys_are_read_depends_on_the_documents() -> None:
     lengths = np.array([4000, 90, 6, 0, 0, 0, 0, 0])
     wanted = k.bytes_at(k.choice.sizes, {"N": lengths})
     assert wanted != k.bytes
-    (row,) = read_off(plan, printed(plan), "", 0, {"N": lengths}).rows
+    (row,) = read_off(plan, profile_of(printed(plan), "", 0), {"N": lengths}).rows
     assert row.read_predicted == sum(n for (_, d), n in wanted.items() if str(d) == "read")
     assert not row.ok
 
 
 def test_where_counters_may_not_be_read(plan: Plan) -> None:
     said = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"
-    found = read_off(plan, said, "", 1)
+    found = read_off(plan, profile_of(said, "", 1))
     assert found.ok
     assert "NVreg_RestrictProfilingToAdminUsers=0" in found.note
-    found = read_off(plan, printed(plan).replace('"0","77"', '"1","77"'), "", 0)
+    found = read_off(plan, profile_of(printed(plan).replace('"0","77"', '"1","77"'), "", 0))
     assert "1 kernels of 2 were counted" in found.note
-    found = read_off(plan, printed(plan).replace("dram__bytes_read", "other"), "", 0)
+    found = read_off(plan, profile_of(printed(plan).replace("dram__bytes_read", "other"), "", 0))
     assert found.note == "this device has no counter dram__bytes_read.sum"
-    found = read_off(plan, "", "RuntimeError: CUDA out of memory", 1)
+    found = read_off(plan, profile_of("", "RuntimeError: CUDA out of memory", 1))
     assert "RuntimeError: CUDA out of memory" in found.note
 
 

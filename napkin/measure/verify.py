@@ -47,11 +47,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Tool:
-    """What compute-sanitizer said of the sample; `status` as of an outcome."""
+    """What compute-sanitizer said of the sample.
+
+    Attributes:
+        status: "ok", "wrong" (it found something), "refused" (it watched nothing) or "skipped" (it
+            is not there).
+    """
 
     tool: str
     status: str
     note: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

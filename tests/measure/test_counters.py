@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -131,14 +132,72 @@ def test_where_the_tools_are_missing(plan: Plan, monkeypatch: Any) -> None:
     assert "compute-sanitizer is not on the PATH" in tools[0].note
 
 
-def test_what_compute_sanitizer_says() -> None:
-    assert judged("memcheck", "========= ERROR SUMMARY: 0 errors", 0).status == "ok"
-    bad = "========= Invalid __global__ read of size 16 bytes\n========= ERROR SUMMARY: 3 errors"
-    found = judged("memcheck", bad, 0)
-    assert found.status == "wrong"
-    assert "Invalid __global__ read of size 16 bytes" in found.note
-    text = "========= RACECHECK SUMMARY: {} hazards displayed ({} errors, 0 warnings)"
-    assert judged("racecheck", text.format(0, 0), 0).status == "ok"
-    assert judged("racecheck", text.format(2, 2), 0).status == "wrong"
-    assert judged("memcheck", "Traceback\nImportError: no torch", 1).status == "wrong"
-    assert judged("memcheck", "", 0).status == "wrong"
+BANNER = "========= COMPUTE-SANITIZER\n"
+OUT_OF_BOUNDS = f"""{BANNER}========= Invalid __global__ read of size 16 bytes
+=========     at matmul+0x8f0 in kernel_3f2a.py:61
+=========     by thread (96,0,0) in block (3,0,0)
+=========     Address 0x7f4c5be00400 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7f4c5bd00000 of size 1,049,600 bytes
+=========
+========= ERROR SUMMARY: 3 errors
+"""
+RACE = f"""{BANNER}========= Error: Race reported between Write access at softmax+0x4a0 in k.py:33
+=========     and Read access at softmax+0x530 in k.py:33 [512 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+TRACEBACK = f"""{BANNER}Traceback (most recent call last):
+  File "driver.py", line 61, in <module>
+torch.AcceleratorError: CUDA error: an illegal memory access was encountered
+========= ERROR SUMMARY: 0 errors
+"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "status", "is_", "said"),
+    [
+        ("memcheck", BANNER + "========= ERROR SUMMARY: 0 errors", 0, "ok", "0 errors"),
+        ("memcheck", OUT_OF_BOUNDS, 0, "wrong", "read of size 16 bytes at matmul+0x8f0 in kernel"),
+        ("memcheck", TRACEBACK, 1, "wrong", "an illegal memory access was encountered"),
+        ("memcheck", BANNER + "Segmentation fault\n========= ERROR SUMMARY: 0 errors", 139,
+         "wrong", "status 139: Segmentation fault"),
+        ("racecheck", RACE, 0, "wrong", "Error: Race reported between Write access at softmax"),
+        ("racecheck", RACE.replace("Error:", "Warning:").replace("1 error, 0 w", "0 errors, 1 w"),
+         0, "ok", "(0 errors, 1 warnings)"),
+        ("racecheck", BANNER + "========= RACECHECK SUMMARY: 0 hazards displayed "
+         "(0 errors, 0 warnings)", 0, "ok", "0 hazards"),
+        ("racecheck", BANNER + "========= Error: Target application terminated before first "
+         "instrumented API call", 1, "refused", "Target application terminated before first"),
+        ("memcheck", BANNER + "========= Internal Sanitizer Error: The Sanitizer encountered an "
+         "error when reading device memory", 0, "refused", "Internal Sanitizer Error"),
+        ("memcheck", "compute-sanitizer: error while loading shared libraries", 127, "refused",
+         "status 127: compute-sanitizer: error while loading"),
+        ("memcheck", "", 0, "refused", "it said nothing"),
+    ],
+)  # fmt: skip
+def test_what_compute_sanitizer_says(
+    tool: str, text: str, status: int, is_: str, said: str
+) -> None:
+    found = judged(tool, text, status)
+    assert found.status == is_
+    assert said in found.note
+
+
+def test_every_tool_watches_the_sample(monkeypatch: Any, tmp_path: Path) -> None:
+    """Both at once, by a program of that name; what it is given is the driver's command."""
+    program = tmp_path / "compute-sanitizer"
+    log = tmp_path / "log"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {log}\n'
+        'if [ "$2" = racecheck ]; then echo "========= Error: not supported"; exit 1; fi\n'
+        'echo "========= ERROR SUMMARY: 0 errors"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    tools = {t.tool: t for t in sanitized("h100", 7)}
+    assert (tools["memcheck"].status, tools["racecheck"].status) == ("ok", "refused")
+    assert "not supported" in tools["racecheck"].note
+    lines = sorted(log.read_text().splitlines())
+    assert len(lines) == 2
+    assert all("napkin.measure.driver" in line and '"seed": 7' in line for line in lines)
+    assert "--tool memcheck --report-api-errors no" in lines[0]

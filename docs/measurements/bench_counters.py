@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -174,8 +175,11 @@ def main(arguments: Sequence[str] | None = None, jobs: Sequence[Mapping[str, Any
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", type=Path)
     parser.add_argument("--on", default="h100")
+    parser.add_argument("--compile", action="store_true", help="into Triton's cache, and no more")
     given = parser.parse_args(arguments)
     full = [{"on": given.on, "dtype": "bf16", "seed": i, **job} for i, job in enumerate(jobs)]
+    if given.compile:
+        return subprocess.run(command(full), env=counters.environment(), check=False).returncode
     with ThreadPoolExecutor(1) as beside:  # plans are derived here while the driver does, too
         running = beside.submit(counters.profiled, command(full))
         plans = [planned(job) for job in full]

@@ -47,9 +47,8 @@ SETTINGS = 56
 # --- shapes -------------------------------------------------------------------------------------
 
 
-def measured(problems: Sequence[Problem]) -> list[dict[str, Any]]:
-    """Predicted and measured time of each problem, printed as they come."""
-    out: list[dict[str, Any]] = []
+def measured(problems: Sequence[Problem], out: list[dict[str, Any]]) -> None:
+    """Predicted and measured time of each problem, printed and added to `out` as they come."""
     for name, diagram, sizes in problems:
         try:
             plan = nk.derive(diagram, on="h100", sizes=sizes)
@@ -73,7 +72,6 @@ def measured(problems: Sequence[Problem]) -> list[dict[str, Any]]:
             ratio = f"{predicted / took.median:5.2f}  ({limit})"
             print(f"{which:24s} {text(sizes):36s} predicted {predicted:9.1f} us  measured "
                   f"{took.median:9.1f} us  {ratio}", flush=True)  # fmt: skip
-    return out
 
 
 def off(row: Mapping[str, Any]) -> float:
@@ -154,9 +152,8 @@ def _dropped(chosen: Sequence[Choice]) -> Iterator[Choice]:
         yield replace(first, tiles=tiles, warps=8, stages=2)
 
 
-def tiles(problems: Sequence[Problem], most: int) -> list[dict[str, Any]]:
-    """Each problem's settings measured, and where the first choice stands."""
-    out: list[dict[str, Any]] = []
+def tiles(problems: Sequence[Problem], out: list[dict[str, Any]], most: int) -> None:
+    """Each problem's settings measured, and where the first choice stands; added to `out`."""
     for name, diagram, sizes in problems:
         plan = nk.derive(diagram, on="h100", sizes=sizes)
         choices, by_model = widened(plan, most)
@@ -179,7 +176,6 @@ def tiles(problems: Sequence[Problem], most: int) -> list[dict[str, Any]]:
               f"best {best:8.1f} us; first choice {first_over:.3f}, best of five {top:.3f} of it; "
               f"rank correlation {agreement:.2f}; best stands as number "
               f"{ranking.best.place}: {shown(ranking.best.choice)}", flush=True)  # fmt: skip
-    return out
 
 
 def shown(c: Choice) -> str:
@@ -248,12 +244,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compile_only(problems, given.compile, given.settings if given.what == "tiles" else 0)
         return 0
     print(heading(f"{given.what}: {len(problems)} problems"), flush=True)
-    if given.what == "tiles":
-        made = tiles(problems, given.settings)
-        print(standing(made))
-    else:
-        made = measured(problems)
-        print(summary(made))
+    made = list[dict[str, Any]]()
+    swept = given.what == "tiles"
+    try:
+        tiles(problems, made, given.settings) if swept else measured(problems, made)
+    except KeyboardInterrupt:
+        print("stopped before the end")
+    print(standing(made) if swept else summary(made))
     if given.json:
         given.json.write_text(json.dumps(made))
     return int(not made)

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from heading import heading
@@ -64,16 +65,12 @@ def empty_caches() -> Iterator[None]:
     """Nothing that was compiled before is found."""
     from torch._inductor.utils import fresh_inductor_cache
 
-    before = os.environ.get("NAPKIN_CACHE")
-    torch._dynamo.reset()
-    with tempfile.TemporaryDirectory() as folder, fresh_inductor_cache():
-        os.environ["NAPKIN_CACHE"] = folder
-        try:
-            yield
-        finally:
-            del os.environ["NAPKIN_CACHE"]
-            if before is not None:
-                os.environ["NAPKIN_CACHE"] = before
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        fresh_inductor_cache(dir=folder, delete=False),
+        patch.dict(os.environ, {"NAPKIN_CACHE": folder}),
+    ):
+        yield
 
 
 def off(found: torch.Tensor, wanted: torch.Tensor) -> float:
@@ -100,6 +97,7 @@ def measured(
     timed: Timed = interleaved,
 ) -> dict[str, Any]:
     """One network with every attention, as a row of the table."""
+    torch._dynamo.reset()  # it gives up after so many variants of one function
     made = variants(network, list(VARIANTS), device, dtype)
     x = torch.randn(images, 3, network.image, network.image, device=device, dtype=dtype)
     wanted = exact(network, made["torch"], x[:HELD], device)

@@ -3,7 +3,7 @@
 Every row is one round of calls taken in turns, each with a cold L2 (`napkin.measure.timing`). The
 error is that of napkin's result against float32 on the same inputs, by relative norm.
 
-    python docs/measurements/bench_functions.py [attention] [products] [rows] [windows] [model]
+    python docs/measurements/bench_functions.py [attention] [products] [rows] [windows]
 """
 
 import sys
@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-import triton
-from torch import nn
+from heading import heading
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -56,6 +55,14 @@ def backend(which: SDPBackend, *arrays: torch.Tensor, **how: Any) -> torch.Tenso
         return F.scaled_dot_product_attention(*arrays, **how)
 
 
+def tried(what: str, do: Callable[[], None]) -> None:
+    """A problem that does not run leaves the others standing."""
+    try:
+        do()
+    except Exception as e:
+        print(f"{what}: {type(e).__name__}: {' '.join(str(e).split())[:300]}", flush=True)
+
+
 def row(
     name: str, calls: Mapping[str, Callable[[], Any]], amount: float, unit: str, error: float
 ) -> None:
@@ -77,30 +84,32 @@ def row(
 
 
 def attention() -> None:
-    for b, h, s, d in ATTENTION:
+    for shape in ATTENTION:
         for causal in (False, True):
-            q, k, v = (draw(b, h, s, d) for _ in range(3))
-            block = None
-            torch._dynamo.reset()  # it gives up after so many shapes
-            if causal:
-                block = create_block_mask(lambda b, h, q, k: q >= k, None, None, s, s)
-            start = time.perf_counter()
-            found = nkt.attention(q, k, v, is_causal=causal)
-            torch.cuda.synchronize()
-            first = time.perf_counter() - start
-            some = [t[:1, :1].float() for t in (q, k, v)]
-            wanted = backend(SDPBackend.MATH, *some, is_causal=causal)
-            calls = {
-                "napkin": partial(nkt.attention, q, k, v, is_causal=causal),
-                "cuDNN": partial(
-                    backend, SDPBackend.CUDNN_ATTENTION, q, k, v, is_causal=causal
-                ),
-                "FA2": partial(backend, SDPBackend.FLASH_ATTENTION, q, k, v, is_causal=causal),
-                "flex": partial(flex, q, k, v, block_mask=block),
-            }  # fmt: skip
-            flops = 4 * b * h * s * s * d / (2 if causal else 1)
-            name = f"{b} {h} {s} {d} {'causal' if causal else 'full'}, first {first:.1f} s"
-            row(name, calls, flops / 1e6, "TFLOP/s", off(found[:1, :1], wanted))
+            what = f"{' '.join(map(str, shape))} {'causal' if causal else 'full'}"
+            tried(what, partial(attended, what, *shape, causal))
+
+
+def attended(what: str, b: int, h: int, s: int, d: int, causal: bool) -> None:
+    q, k, v = (draw(b, h, s, d) for _ in range(3))
+    block = None
+    torch._dynamo.reset()  # it gives up after so many shapes
+    if causal:
+        block = create_block_mask(lambda b, h, q, k: q >= k, None, None, s, s)
+    start = time.perf_counter()
+    found = nkt.attention(q, k, v, is_causal=causal)
+    torch.cuda.synchronize()
+    first = time.perf_counter() - start
+    some = [t[:1, :1].float() for t in (q, k, v)]
+    wanted = backend(SDPBackend.MATH, *some, is_causal=causal)
+    calls = {
+        "napkin": partial(nkt.attention, q, k, v, is_causal=causal),
+        "cuDNN": partial(backend, SDPBackend.CUDNN_ATTENTION, q, k, v, is_causal=causal),
+        "FA2": partial(backend, SDPBackend.FLASH_ATTENTION, q, k, v, is_causal=causal),
+        "flex": partial(flex, q, k, v, block_mask=block),
+    }
+    flops = 4 * b * h * s * s * d / (2 if causal else 1)
+    row(f"{what}, first {first:.1f} s", calls, flops / 1e6, "TFLOP/s", off(found[:1, :1], wanted))
 
 
 def products() -> None:
@@ -198,43 +207,9 @@ def windows() -> None:
             row(name, calls, flops / 1e6, "TFLOP/s", error)
 
 
-class Block(nn.Module):
-    """A block of a vision transformer."""
-
-    def __init__(self, width: int, heads: int, attend: Callable[..., torch.Tensor]) -> None:
-        super().__init__()
-        self.heads, self.attend = heads, attend
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        b, n, c = x.shape
-        qkv = self.qkv(self.norms[0](x)).view(b, n, 3, self.heads, c // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        x = x + self.proj(self.attend(q, k, v).transpose(1, 2).reshape(b, n, c))
-        return x + self.down(F.gelu(self.up(self.norms[1](x))))
-
-
-@torch.no_grad()
-def model() -> None:
-    """A vision transformer, 12 blocks of 768, under torch.compile, with attention swapped."""
-    for tokens, batch in ((197, 64), (4096, 2)):
-        made = {}
-        for name, attend in (("torch", F.scaled_dot_product_attention), ("napkin", nkt.attention)):
-            torch.manual_seed(0)
-            net = nn.Sequential(*(Block(768, 12, attend) for _ in range(12)))
-            net = net.to("cuda", torch.bfloat16)
-            made[name] = torch.compile(net, fullgraph=True)
-        x = draw(batch, tokens, 768)
-        calls = {name: partial(net, x) for name, net in made.items()}
-        error = off(calls["napkin"](), calls["torch"]())
-        row(f"ViT-B {batch} x {tokens} tokens", calls, 1e3, "1/ms", error)
-
-
 if __name__ == "__main__":
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}")
-    every = {f.__name__: f for f in (attention, products, rows, windows, model)}
+    print(heading(), flush=True)
+    every = {f.__name__: f for f in (attention, products, rows, windows)}
     for chosen in sys.argv[1:] or every:
         print(f"\n{chosen}", flush=True)
-        every[chosen]()
+        tried(chosen, every[chosen])

@@ -1,231 +1,260 @@
 """The time model beside the GPU that is there: predicted and measured time of kernels.
 
-Each row is timed with a cold L2 (`napkin.measure.timing`). `shapes` runs the planner's own choice
-on shapes that its constants were not read off, with cuBLAS beside products; `fitted` those that
-they were read off; `tiles` runs the first settings of the planner's ranking for nine problems and
-says where its first choice stands.
+Each row is timed with a cold L2 (`napkin.measure.timing`). `fitted` are the shapes that the
+constants were read off, `shapes` others, `new` shapes drawn from --seed, of which none stands in a
+recorded run: what the model is judged on. Products by cuBLAS are rows of their own, predicted as
+the plan that napkin makes for them. `tiles` runs settings of nine problems, at least 40 of each:
+the planner's ranking, then other warps and stages of its tiles, and tiles that it drops for their
+registers; and says where the planner's first choice stands, and the best of its first five.
 
-    python docs/measurements/bench_model.py fitted|shapes|tiles [--json FILE] [--settings 48]
+    python docs/measurements/bench_model.py new|shapes|fitted|tiles [--seed 1] [--json FILE]
 
 With --compile I/N only a share of the kernels is compiled, into Triton's cache: run N of them
 first.
 """
 
+from __future__ import annotations
+
 import argparse
+import itertools
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import torch
-import triton
+from heading import heading
+from problems import Problem, drawn_shapes, fitted, shapes, sweeps, text
 
 import napkin as nk
-from napkin.diagram.diagram import Diagram
-from napkin.diagram.library import load
+from napkin.cost.levels import held
+from napkin.measure import timing, tune
 from napkin.measure.inputs import drawn
-from napkin.measure.timing import interleaved
-from napkin.measure.tune import tune
 from napkin.plan.plan import Plan
-from napkin.plan.ranked import ranked
-from napkin.torch.run import bound_call, opened
+from napkin.plan.pricing import Choice
+from napkin.plan.ranked import ranked, setting, setting_json, with_choices
+from napkin.plan.tiles import Tiles
+from napkin.torch import run as launching
 
-Problem = tuple[str, Diagram, dict[str, int]]
-
-
-def heads(keys: Any = None) -> Diagram:
-    """Attention over heads, under a key set."""
-
-    @nk.diagram("h q d, h x d, h x d -> h q d")
-    def attention(Q: Any, K: Any, V: Any) -> Any:
-        S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
-        return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
-
-    return attention
+SETTINGS = 56
+"""Settings of each problem of a sweep."""
 
 
-KEYS = {
-    "full": None,
-    "causal": nk.causal("q", "x"),
-    "window 1024": nk.sliding(1024, 0, queries="q", keys="x"),
-    "window 4096": nk.sliding(4096, 0, queries="q", keys="x"),
-}
+# --- shapes -------------------------------------------------------------------------------------
 
 
-def attentions(shapes: list[tuple[str, int, int, int]]) -> Iterator[Problem]:
-    for keys, h, s, d in shapes:
-        yield f"attention {keys}", heads(KEYS[keys]), {"h": h, "q": s, "x": s, "d": d}
-
-
-def products(shapes: list[tuple[int, int, int]], name: str = "matmul") -> Iterator[Problem]:
-    for a, c, b in shapes:
-        yield name, load(name), {"a": a, "b": b, "c": c}
-
-
-def rows(shapes: list[tuple[str, int, int]]) -> Iterator[Problem]:
-    for name, n, d in shapes:
-        diagram = load(name)
-        (first, *_), last = diagram.inputs[0].axes, diagram.inputs[0].axes[-1]
-        yield name, diagram, {first: n, last: d}
-
-
-def fitted() -> Iterator[Problem]:
-    yield from products([(4096, 4096, 4096), (8192, 8192, 1024), (512, 8192, 8192)])
-    yield from attentions(
-        [("full", 16, 4096, 128), ("full", 32, 4096, 64), ("causal", 16, 8192, 128)]
-    )
-    yield from rows([("rmsnorm", 16384, 8192), ("softmax", 8192, 4096)])
-    yield from rows([("cross_entropy", 4096, 128256)])
-
-
-def shapes() -> Iterator[Problem]:
-    yield from products([(n, n, n) for n in (1280, 1792, 2560, 3584, 4608, 7168)])
-    yield from products([
-        (2048, 6144, 3072), (6144, 2048, 2048), (2048, 14336, 4096), (3072, 8192, 8192),
-        (1024, 8192, 4096), (384, 8192, 4096), (128, 8192, 8192), (64, 4096, 11008),
-        (32768, 512, 1024), (1024, 1024, 16384), (6000, 2500, 3000), (9999, 2048, 2048),
-    ])  # fmt: skip
-    yield from products([(2048, 8192, 2048), (16384, 2048, 1024), (4096, 4096, 8192)],
-                        "matmul_bias_gelu")  # fmt: skip
-    for keys in ("full", "causal"):
-        for h, s, d in ((24, 2048, 128), (4, 32768, 128), (96, 1024, 128), (10, 5000, 128),
-                        (32, 2048, 64), (24, 4096, 64), (8, 16384, 64), (8, 8192, 96),
-                        (8, 4096, 256), (64, 768, 64)):  # fmt: skip
-            yield from attentions([(keys, h, s, d)])
-    for keys in ("window 1024", "window 4096"):
-        for h, s, d in ((24, 6144, 128), (4, 65536, 128), (32, 12288, 64)):
-            yield from attentions([(keys, h, s, d)])
-    for name in ("rmsnorm", "layernorm", "softmax"):
-        yield from rows([(name, n, d) for n, d in ((8192, 3072), (49152, 768), (4096, 16384),
-                                                   (24576, 1536), (100000, 384))])  # fmt: skip
-    yield from rows([("cross_entropy", 4096, 32000), ("cross_entropy", 4096, 151936),
-                     ("cross_entropy", 12288, 65536)])  # fmt: skip
-    yield from rows([("logsumexp", 16384, 32000), ("variance", 8192, 12288)])
-    for h, s in ((16, 131072), (8, 65536), (48, 32768)):
-        yield "decode", heads(), {"h": h, "q": 1, "x": s, "d": 128}
-
-
-def sweeps() -> list[Problem]:
-    return [
-        *products([(4096, 4096, 4096), (8192, 8192, 1024), (512, 8192, 8192)]),
-        *attentions([
-            ("full", 16, 4096, 128), ("full", 64, 2048, 64), ("causal", 16, 4096, 128),
-            ("window 1024", 16, 8192, 128), ("full", 16, 4096, 96),
-        ]),
-        *rows([("cross_entropy", 8192, 32000)]),
-    ]  # fmt: skip
-
-
-def text(sizes: dict[str, int]) -> str:
-    return " ".join(f"{a}={n}" for a, n in sizes.items())
-
-
-def settings(plan: Plan) -> list[dict[str, Any]]:
-    """The plan's kernels as plain data."""
-    from napkin.plan.ranked import setting_json
-
-    return [{"name": k.name, **setting_json(k.choice)} for k in plan.kernels]
-
-
-def measured(problems: list[Problem]) -> list[dict[str, Any]]:
-    out: list[dict[str, Any]] = []
+def measured(problems: Sequence[Problem], out: list[dict[str, Any]]) -> None:
+    """Predicted and measured time of each problem, printed and added to `out` as they come."""
     for name, diagram, sizes in problems:
-        plan = nk.derive(diagram, on="h100", sizes=sizes)
-        arrays = drawn(plan.diagram, plan.sizes, plan.dtype, 0)
-        calls: dict[str, Any] = {"napkin": bound_call(plan, arrays, {})}
-        if name == "matmul":
-            calls["cuBLAS"] = partial(torch.matmul, *arrays)
-        found = interleaved(calls)
-        us, predicted = found["napkin"].median, plan.seconds * 1e6
-        beside = found["cuBLAS"].median if "cuBLAS" in found else None
-        row = {
-            "name": name, "sizes": sizes, "predicted": predicted, "measured": us,
-            "cuBLAS": beside, "kernels": settings(plan),
-        }  # fmt: skip
-        out.append(row)
-        limit = ", ".join(dict.fromkeys(k.choice.time.limited_by for k in plan.kernels))
-        more = f"  cuBLAS {beside:9.1f} us" if beside else ""
-        print(f"{name:24s} {text(sizes):36s} predicted {predicted:9.1f} us  measured {us:9.1f} us"
-              f"  {predicted / us:5.2f}{more}  ({limit})", flush=True)  # fmt: skip
-    return out
-
-
-def summary(out: list[dict[str, Any]]) -> None:
-    for which in ("measured", "cuBLAS"):
-        pairs = [(r["predicted"], r[which]) for r in out if r[which]]
-        if not pairs:
+        try:
+            plan = nk.derive(diagram, on="h100", sizes=sizes)
+            arrays = drawn(plan.diagram, plan.sizes, plan.dtype, 0)
+            calls: dict[str, Any] = {name: launching.bound_call(plan, arrays, {})}
+            if name == "matmul":
+                calls["torch.matmul"] = partial(torch.matmul, *arrays)
+            found = timing.interleaved(calls)
+        except Exception as error:
+            # One shape that does not run leaves the others standing; it is no row of the summary.
+            print(f"{name:24s} {text(sizes):36s} {type(error).__name__}: {str(error)[:200]}")
             continue
-        off = [abs(p - m) / m for p, m in pairs]
+        predicted = plan.seconds * 1e6
+        limit = ", ".join(dict.fromkeys(k.choice.time.limited_by for k in plan.kernels))
+        for which, took in found.items():
+            out.append({
+                "name": which, "sizes": sizes, "predicted": predicted, "measured": took.median,
+                "low": took.low, "high": took.high,
+                "kernels": [{"name": k.name, **setting_json(k.choice)} for k in plan.kernels],
+            })  # fmt: skip
+            ratio = f"{predicted / took.median:5.2f}  ({limit})"
+            print(f"{which:24s} {text(sizes):36s} predicted {predicted:9.1f} us  measured "
+                  f"{took.median:9.1f} us  {ratio}", flush=True)  # fmt: skip
+
+
+def off(row: Mapping[str, Any]) -> float:
+    """How far the prediction is off, over the measured time."""
+    return abs(row["predicted"] - row["measured"]) / row["measured"]
+
+
+def summed(rows: Sequence[Mapping[str, Any]], what: str) -> str:
+    """Mean absolute error and R^2 of rows; R^2 of times, and of their logarithms, to which all
+    shapes count alike."""
+
+    def squared(pairs: list[tuple[float, float]]) -> float:
         mean = fmean(m for _, m in pairs)
         spread = sum((m - mean) ** 2 for _, m in pairs)
-        r2 = 1 - sum((p - m) ** 2 for p, m in pairs) / spread if spread else float("nan")
-        print(f"{len(pairs)} shapes, against {'napkin' if which == 'measured' else which}: mean "
-              f"absolute error {100 * fmean(off):.1f} %, median {100 * median(off):.1f} %, largest "
-              f"{100 * max(off):.1f} %, R^2 {r2:.4f}")  # fmt: skip
+        return 1 - sum((p - m) ** 2 for p, m in pairs) / spread if spread else math.nan
+
+    if not rows:
+        return f"no {what}"
+    pairs = [(r["predicted"], r["measured"]) for r in rows]
+    logs = [(math.log(p), math.log(m)) for p, m in pairs]
+    offs = [off(r) for r in rows]
+    return (
+        f"{len(rows)} {what}: mean absolute error {100 * fmean(offs):.1f} %, median "
+        f"{100 * median(offs):.1f} %, largest {100 * max(offs):.1f} %, R^2 {squared(pairs):.4f}, "
+        f"of logarithms {squared(logs):.4f}"
+    )
 
 
-def tiles(problems: list[Problem], most: int) -> list[dict[str, Any]]:
-    out: list[dict[str, Any]] = []
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """All rows, generated kernels and cuBLAS, and the five that are worst."""
+    theirs = [r for r in rows if r["name"] == "torch.matmul"]
+    ours = [r for r in rows if r["name"] != "torch.matmul"]
+    lines = [
+        summed(rows, "times of generated kernels and of cuBLAS"),
+        summed(ours, "of generated kernels"),
+        summed(theirs, "of cuBLAS"),
+    ]
+    for r in sorted(rows, key=off, reverse=True)[:5]:
+        lines.append(
+            f"  worst: {r['name']} {text(r['sizes'])}: predicted {r['predicted']:.1f} us, "
+            f"measured {r['measured']:.1f} us, {r['predicted'] / r['measured']:.2f}"
+        )
+    return "\n".join(lines)
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def widened(plan: Plan, most: int) -> tuple[list[Choice], int]:
+    """Settings of a plan's first kernel: the ranking, then what the planner drops; and how many of
+    them are ranked. The predictions of those after them are of the setting they are made from."""
+    (kernel, *_) = plan.kernels
+    chosen = ranked(plan, kernel, most)
+    known = {setting(c) for c in chosen}
+    out = list(chosen)
+    for other in itertools.chain(_turned(chosen), _dropped(chosen)):
+        if len(out) >= most:
+            break
+        made = replace(kernel, choice=other)
+        if setting(other) not in known and made.shared_bytes <= plan.machine.shared_per_block:
+            known.add(setting(other))
+            out.append(other)
+    return out, len(chosen)
+
+
+def _turned(chosen: Sequence[Choice]) -> Iterator[Choice]:
+    """The tiles of settings, in their order, with other warps and stages."""
+    for c in chosen:
+        for stages in (2, 3, 1, 4):
+            for warps in (4, 8):
+                yield replace(c, warps=warps, stages=stages)
+
+
+def _dropped(chosen: Sequence[Choice]) -> Iterator[Choice]:
+    """Tiles of the first setting's labels that do not fit registers by the model."""
+    first = chosen[0]
+    for tiles in Tiles(first.kernel, first.sizes, held(first.kernel)).settings():
+        yield replace(first, tiles=tiles, warps=8, stages=2)
+
+
+def tiles(problems: Sequence[Problem], out: list[dict[str, Any]], most: int) -> None:
+    """Each problem's settings measured, and where the first choice stands; added to `out`."""
     for name, diagram, sizes in problems:
         plan = nk.derive(diagram, on="h100", sizes=sizes)
-        _, (ranking, *_) = tune(plan, most, 0)
+        choices, by_model = widened(plan, most)
+        ranking = tune.measured(plan, plan.kernels[0], choices, 0)
         times = [r.measured.median for r in ranking.rows if r.measured]
-        best, five = min(times), min(r.measured.median for r in ranking.rows[:5] if r.measured)
-        out.append({"name": name, "sizes": sizes, **ranking.to_json()})
-        print(f"{name:22s} {text(sizes):32s} {len(times)} settings, best {best:8.1f} us; first "
-              f"choice {ranking.first_over_best:.3f}, best of five {five / best:.3f} of it; "
-              f"rank correlation {ranking.agreement:.2f}; best predicted as number "
-              f"{ranking.best.place}", flush=True)  # fmt: skip
-    off = [r["first_over_best"] for r in out]
-    print(f"first choice over best: median {median(off):.3f}, worst {max(off):.3f}")
-    return out
+        first, five = ranking.rows[0].measured, [r.measured for r in ranking.rows[:5]]
+        if first is None:
+            print(f"{name:22s} {text(sizes):32s} first choice: {ranking.rows[0].note}")
+            continue
+        best = min(times)
+        top = min(m.median for m in five if m) / best
+        first_over = first.median / best
+        out.append({
+            "name": name, "sizes": sizes, "settings": len(times), "of_the_ranking": by_model,
+            "best_us": best, "first": first_over, "five": top, **ranking.to_json(),
+        })  # fmt: skip
+        samples = {i: r.measured for i, r in enumerate(ranking.rows[:by_model]) if r.measured}
+        agreement = tune.placed(ranking.kernel, choices[:by_model], samples, {}).agreement or 0.0
+        print(f"{name:22s} {text(sizes):32s} {len(times)} settings ({min(by_model, most)} ranked), "
+              f"best {best:8.1f} us; first choice {first_over:.3f}, best of five {top:.3f} of it; "
+              f"rank correlation {agreement:.2f}; best stands as number "
+              f"{ranking.best.place}: {shown(ranking.best.choice)}", flush=True)  # fmt: skip
 
 
-def compile_only(problems: list[Problem], share: str, most: int) -> None:
+def shown(c: Choice) -> str:
+    """A setting in a few words."""
+    long = ", ".join(f"{a}={n}" for a, n in c.tiles.items() if n > 1)
+    return f"{long} w{c.warps} s{c.stages}"
+
+
+def standing(rows: Sequence[Mapping[str, Any]]) -> str:
+    """First choices over the best, and the best of five."""
+    if not rows:
+        return "no sweep was measured"
+    first, five = [r["first"] for r in rows], [r["five"] for r in rows]
+    return (
+        f"{len(rows)} problems, {min(r['settings'] for r in rows)} settings and more of each; "
+        f"first choice over best: median {median(first):.3f}, worst {max(first):.3f}; "
+        f"best of the first five over best: worst {max(five):.3f}"
+    )
+
+
+# --- compiling ----------------------------------------------------------------------------------
+
+
+def compile_only(problems: Sequence[Problem], share: str, most: int) -> None:
     """Launch each setting once: every N-th kernel of the problems, from the I-th on."""
     at, count = map(int, share.split("/"))
-    place = 0
-    for _, diagram, sizes in problems:
-        plan = nk.derive(diagram, on="h100", sizes=sizes)
-        tensors = None
-        every = [[c] for c in ranked(plan, plan.kernels[0], most)] if most else [None]
-        for chosen in every:
-            place += 1
-            if place % count != at:
-                continue
-            from napkin.plan.ranked import with_choices
-
+    place = itertools.count()
+    for name, diagram, sizes in problems:
+        if not most and next(place) % count != at:
+            continue
+        try:
+            plan = nk.derive(diagram, on="h100", sizes=sizes)
+            choices = [[c] for c in widened(plan, most)[0]] if most else [None]
+            mine = [c for c in choices if not most or next(place) % count == at]
+            tensors = drawn(plan.diagram, plan.sizes, plan.dtype, 0) if mine else []
+        except Exception as error:
+            print(f"{name} {text(sizes)}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+            continue
+        for chosen in mine:
             try:
-                if tensors is None:
-                    tensors = drawn(plan.diagram, plan.sizes, plan.dtype, 0)
                 made = with_choices(plan, chosen) if chosen else plan
-                for call in opened(made, tensors, {})[2]:
+                for call in launching.opened(made, tensors, {})[2]:
                     call()
                 torch.cuda.synchronize()
-            except Exception as error:
-                print(f"{place}: {type(error).__name__}")
+            except Exception as error:  # a setting that needs too much memory, say
+                print(f"{name}: {type(error).__name__}", flush=True)
         del tensors
         torch.cuda.empty_cache()
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table that was asked for."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["fitted", "shapes", "tiles"])
+    parser.add_argument("what", choices=["fitted", "shapes", "new", "tiles"])
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--settings", type=int, default=48)
-    parser.add_argument("--compile", default="")
-    given = parser.parse_args()
-    chosen = {"fitted": lambda: [*fitted()], "shapes": lambda: [*shapes()], "tiles": sweeps}
+    parser.add_argument("--settings", type=int, default=SETTINGS)
+    parser.add_argument("--compile", default="", metavar="I/N")
+    given = parser.parse_args(arguments)
+    chosen = {
+        "fitted": lambda: [*fitted()], "shapes": lambda: [*shapes()],
+        "new": lambda: drawn_shapes(given.seed), "tiles": sweeps,
+    }  # fmt: skip
     problems = chosen[given.what]()
     if given.compile:
         compile_only(problems, given.compile, given.settings if given.what == "tiles" else 0)
-        raise SystemExit
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}")
-    print(f"{given.what}: {len(problems)} problems", flush=True)
-    made = tiles(problems, given.settings) if given.what == "tiles" else measured(problems)
-    if given.what != "tiles":
-        summary(made)
+        return 0
+    print(heading(f"{given.what}: {len(problems)} problems"), flush=True)
+    made = list[dict[str, Any]]()
+    swept = given.what == "tiles"
+    try:
+        tiles(problems, made, given.settings) if swept else measured(problems, made)
+    except KeyboardInterrupt:
+        print("stopped before the end")
+    print(standing(made) if swept else summary(made))
     if given.json:
         given.json.write_text(json.dumps(made))
+    return int(not made)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

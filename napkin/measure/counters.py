@@ -1,7 +1,8 @@
 """Bytes that the device counted, by Nsight Compute, beside the bytes predicted.
 
-What crosses between L2 and the multiprocessors is H; what crosses between memory and L2 is less or
-more, as caches have it, and stands beside it without a prediction.
+What crosses between L2 and the multiprocessors is H, and held to it. What crosses between memory
+and L2, from caches that start empty, is less or more, as L2 has it; beside it stands what the time
+of the kernel was predicted with (`napkin.plan.pricing`), and it is not judged.
 """
 
 from __future__ import annotations
@@ -43,14 +44,16 @@ _ALLOW = (
 
 @dataclass(frozen=True)
 class CounterRow:
-    """One kernel: bytes from L2 and to L2, predicted and counted, and bytes of memory, counted."""
+    """One kernel: bytes from L2 and to L2, and from memory and to memory, predicted and counted."""
 
     kernel: str
     read_predicted: int
     read: int
     written_predicted: int
     written: int
+    from_memory_predicted: int
     from_memory: int
+    to_memory_predicted: int
     to_memory: int
 
     @property
@@ -73,25 +76,46 @@ class Counters:
         return all(r.ok for r in self.rows)
 
 
+Arrays = Mapping[str, Any]
+"""Inputs of whole numbers by name, as numpy arrays: which keys are visited may depend on them."""
+
+
 def counted(
-    plan: Plan,
-    command: Sequence[str],
-    arrays: Mapping[str, Any] | None = None,
-    timeout: float = 300,
+    plan: Plan, command: Sequence[str], arrays: Arrays | None = None, timeout: float = 300
 ) -> Counters:
     """Run the driver's command for a plan under Nsight Compute.
 
     Args:
         command: of `napkin.measure.driver.command`, for the same plan.
-        arrays: inputs of whole numbers by name, as numpy arrays: which keys are visited may depend
-            on them.
         timeout: seconds; a run takes about twenty.
     """
+    return read_off(plan, profiled(command, timeout), arrays)
+
+
+Launched = tuple[str, Mapping[str, float]]
+"""A kernel's name, and its metrics."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What Nsight Compute said of a command.
+
+    Attributes:
+        launches: in order, metrics in bytes.
+        note: why there are fewer than there should be.
+    """
+
+    launches: tuple[Launched, ...] = ()
+    note: str = ""
+
+
+def profiled(command: Sequence[str], timeout: float = 300) -> Profile:
+    """Run a command under Nsight Compute: launches while a profiler is on, from empty caches."""
     ncu = shutil.which("ncu")
     if ncu is None:
-        return Counters(note=_INSTALL)
+        return Profile(note=_INSTALL)
     full = [
-        ncu, "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none",
+        ncu, "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all",
         "--target-processes", "all", "--metrics", ",".join(METRICS),
         "--csv", "--print-units", "base", *command,
     ]  # fmt: skip
@@ -100,8 +124,8 @@ def counted(
             full, capture_output=True, text=True, timeout=timeout, check=False, env=environment()
         )
     except subprocess.TimeoutExpired:
-        return Counters(note=f"ncu did not end within {timeout:.0f} s")
-    return read_off(plan, done.stdout, done.stderr, done.returncode, arrays)
+        return Profile(note=f"ncu did not end within {timeout:.0f} s")
+    return profile_of(done.stdout, done.stderr, done.returncode)
 
 
 def environment() -> dict[str, str]:
@@ -111,31 +135,66 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def read_off(
-    plan: Plan, out: str, err: str, status: int, arrays: Mapping[str, Any] | None = None
-) -> Counters:
-    """The counters in what ncu printed, beside the plan's predictions."""
+def profile_of(out: str, err: str, status: int) -> Profile:
+    """What ncu printed, and how it ended, as a profile."""
     if "ERR_NVGPUCTRPERM" in out + err:
-        return Counters(note=_ALLOW)
-    found = parse(out)
-    if status or len(found) != len(plan.kernels):
-        lines = [
-            line for line in (out + err).splitlines() if "==ERROR==" in line or "Error" in line
-        ]
-        said = "; ".join(line.strip() for line in lines[-2:]) or f"it ended with status {status}"
-        what = f"{len(found)} kernels of {len(plan.kernels)} were counted"
-        return Counters(note=f"ncu gave no counters ({what}): {said}")
+        return Profile(note=_ALLOW)
+    found = tuple(parse(out))
+    marks = ("==ERROR==", "==WARNING==", "Error", "error:")
+    lines = [s.strip() for s in (out + err).splitlines() if any(m in s for m in marks)]
+    said = "; ".join(lines[-2:])
+    if status:
+        return Profile(found, said or f"it ended with status {status}")
+    return Profile(found, "" if found else said)
+
+
+def read_off(plan: Plan, profile: Profile, arrays: Arrays | None = None) -> Counters:
+    """The counters of a plan that ran alone, beside its predictions."""
+    return read_off_each([plan], profile, [arrays])[0]
+
+
+def read_off_each(
+    plans: Sequence[Plan], profile: Profile, arrays: Sequence[Arrays | None]
+) -> list[Counters]:
+    """The counters of plans that ran in this order, each beside its predictions; where a run ended
+    early, of those that came before."""
+    launches, out = list(profile.launches), list[Counters]()
+    for plan, given in zip(plans, arrays, strict=True):
+        own, launches = launches[: len(plan.kernels)], launches[len(plan.kernels) :]
+        whole = len(own) == len(plan.kernels) and (plan is not plans[-1] or not launches)
+        if whole:
+            out.append(_beside(plan, own, given, profile.note))
+        else:
+            out.append(_lacking(plan, len(own) + len(launches), profile))
+    return out
+
+
+def _lacking(plan: Plan, counted: int, profile: Profile) -> Counters:
+    if profile.note in {_INSTALL, _ALLOW}:
+        return Counters(note=profile.note)
+    what = f"{counted} kernels of {len(plan.kernels)} were counted"
+    return Counters(note=f"ncu gave no counters ({what}): {profile.note or 'it said nothing more'}")
+
+
+def _beside(plan: Plan, found: Sequence[Launched], arrays: Arrays | None, note: str) -> Counters:
     rows: list[CounterRow] = []
-    for k, (_, values) in zip(plan.kernels, found, strict=True):
+    for k, (name, values) in zip(plan.kernels, found, strict=True):
+        if k.name not in name:
+            return Counters(note=f"ncu counted {name} where {k.name} was to run")
         lacking = [m for m in METRICS if m not in values]
         if lacking:
             return Counters(note=f"this device has no counter {lacking[0]}")
         moved = {"read": 0, "write": 0}
         for (_, direction), count in k.bytes_at(k.choice.sizes, arrays).items():
             moved[str(direction)] += count
-        numbers = [round(values[m]) for m in METRICS]
-        rows.append(CounterRow(k.name, moved["read"], numbers[0], moved["write"], *numbers[1:]))
-    return Counters(tuple(rows))
+        of = {m: round(values[m]) for m in METRICS}
+        row = CounterRow(
+            k.name,
+            *(moved["read"], of[READ], moved["write"], of[WRITTEN]),
+            *(k.choice.outer["read"], of[FROM_MEMORY], k.choice.outer["write"], of[TO_MEMORY]),
+        )
+        rows.append(row)
+    return Counters(tuple(rows), note)
 
 
 def parse(text: str) -> list[tuple[str, dict[str, float]]]:

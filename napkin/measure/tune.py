@@ -120,12 +120,13 @@ def tune(
     rankings: list[Ranking] = []
     for i, k in enumerate(kinds):
         tell(f"tune {k.name}", i, len(kinds))
-        rankings.append(_measured(plan, k, ranked(plan, k, most), seed))
+        rankings.append(measured(plan, k, ranked(plan, k, most), seed))
     best = [r.best.choice for r in rankings]
     return with_choices(plan, best), tuple(rankings)
 
 
-def _measured(plan: Plan, k: PlannedKernel, choices: Sequence[Choice], seed: int) -> Ranking:
+def measured(plan: Plan, k: PlannedKernel, choices: Sequence[Choice], seed: int) -> Ranking:
+    """Settings of one kernel of a plan, measured; `choices` in the order of the prediction."""
     import torch
 
     from napkin.check.verdict import TOLERANCE

@@ -11,6 +11,10 @@ from typing import Any
 from napkin.errors import NapkinError, Refusal
 from napkin.measure.matrix import Problem
 
+SMALL_BUDGET = 2 * 2**30
+"""Bytes that the float64 evaluation keeps alive beside tensors that nearly fill the memory, or
+beside other processes on the device."""
+
 Progress = Callable[[str, int, int], None]
 
 MACHINES = {
@@ -21,9 +25,6 @@ MACHINES = {
     "sm_120": "rtx5090",
 }
 """The machine to plan for, by the device's architecture."""
-
-SMALL_BUDGET = 2 * 2**30
-"""Bytes that the float64 evaluation keeps alive beside tensors that nearly fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Tool:
-    """What compute-sanitizer said of the sample; `status` as of an outcome."""
+    """What compute-sanitizer said of the sample.
+
+    Attributes:
+        status: "ok", "wrong" (it found something), "refused" (it watched nothing) or "skipped" (it
+            is not there).
+    """
 
     tool: str
     status: str
     note: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -123,11 +130,17 @@ def _usable() -> bool:
     return True
 
 
-def outcome(p: Problem, machine: str, seed: int) -> Outcome:
-    """Run one problem; whatever goes wrong becomes an outcome."""
+def outcome(p: Problem, machine: str, seed: int, budget: int | None = None) -> Outcome:
+    """Run one problem; whatever goes wrong becomes an outcome.
+
+    Args:
+        budget: bytes that the float64 evaluation may keep alive; as many as there are for one
+            process by default.
+    """
     import torch
 
     from napkin.check.verdict import TOLERANCE
+    from napkin.torch.evaluate import BUDGET
 
     began = time.monotonic()
     limit = TOLERANCE[p.dtype]
@@ -141,7 +154,7 @@ def outcome(p: Problem, machine: str, seed: int) -> Outcome:
     if p.bytes > free:
         return end("skipped", note=f"needs {p.bytes / 2**30:.0f} GiB, {free / 2**30:.0f} are free")
     try:
-        error, note = RUN[p.how](p, machine, seed)
+        error, note = RUN[p.how](p, machine, seed, SMALL_BUDGET if p.bytes else budget or BUDGET)
     except torch.OutOfMemoryError as why:
         torch.cuda.empty_cache()
         return end("skipped", note=str(why).split(". ")[0])
@@ -151,7 +164,7 @@ def outcome(p: Problem, machine: str, seed: int) -> Outcome:
         return end("wrong", note=str(why))
     except Exception as why:
         # A launch that fails is what this command is there to find: say which, and go on.
-        return end("wrong", note=f"{type(why).__name__}: {' '.join(str(why).split())[:200]}")
+        return end("wrong", note=f"{type(why).__name__}: {brief(str(why))}")
     finally:
         if p.bytes:
             torch.cuda.empty_cache()
@@ -163,22 +176,26 @@ Found = tuple[float, str]
 """The largest error, and a note on what else is wrong."""
 
 
-def _plan(p: Problem, machine: str, seed: int) -> Found:
+def brief(text: str) -> str:
+    """A message on one line: its beginning, and its end, where a compiler says what is wrong."""
+    line = " ".join(text.split())
+    return line if len(line) <= 300 else f"{line[:120]} ... {line[-170:]}"
+
+
+def _plan(p: Problem, machine: str, seed: int, budget: int) -> Found:
     """The plan for the problem's sizes, on inputs as they lie."""
     from napkin.measure.inputs import drawn
     from napkin.measure.values import errors, poisoned
     from napkin.plan.derive import derive
-    from napkin.torch.evaluate import BUDGET
 
     plan = derive(p.diagram(), machine, p.sizes, p.dtype)
     tensors = drawn(plan.diagram, plan.sizes, p.dtype, seed, p.layout)
     ran = poisoned(plan, tensors, 1 if p.bytes else 3)
-    budget = SMALL_BUDGET if p.bytes else BUDGET
     off = errors(plan, ran.outputs, tensors, plan.sizes, budget)
     return max(off.values()), "" if ran.repeats else "results differ from run to run"
 
 
-def _cases(p: Problem, machine: str, seed: int) -> Found:
+def _cases(p: Problem, machine: str, seed: int, budget: int) -> Found:
     """The kernels of a plan as they are, at every size of a check."""
     from napkin.measure.inputs import drawn
     from napkin.measure.values import errors, poisoned
@@ -196,14 +213,14 @@ def _cases(p: Problem, machine: str, seed: int) -> Found:
         layout = "transposed" if case.transposed else "plain"
         tensors = drawn(chosen.diagram, case.sizes, p.dtype, seed + i, layout)
         ran = poisoned(chosen, tensors, as_is=True)
-        off = max(errors(chosen, ran.outputs, tensors, case.sizes).values())
+        off = max(errors(chosen, ran.outputs, tensors, case.sizes, budget).values())
         worst = max(worst, off)
         if not ran.repeats:
             notes.append(f"{case.name}: results differ from run to run")
     return worst, "; ".join(notes)
 
 
-def _streams(p: Problem, machine: str, seed: int) -> Found:
+def _streams(p: Problem, machine: str, seed: int, budget: int) -> Found:
     """Two launches on two streams at once give what they give alone."""
     import torch
 
@@ -229,10 +246,10 @@ def _streams(p: Problem, machine: str, seed: int) -> Found:
         for a, b in zip(alone, again, strict=True):
             if not all(same_bits(a[name], b[name]) for name in names):
                 return float("inf"), "results differ from those of a launch alone"
-    return max(errors(plan, alone[0], inputs[0], plan.sizes).values()), ""
+    return max(errors(plan, alone[0], inputs[0], plan.sizes, budget).values()), ""
 
 
-def _call(p: Problem, machine: str, seed: int) -> Found:
+def _call(p: Problem, machine: str, seed: int, budget: int) -> Found:
     """A function of the library against the diagram of what it computes."""
     from napkin.measure.inputs import drawn
     from napkin.measure.values import errors, same_bits
@@ -249,11 +266,11 @@ def _call(p: Problem, machine: str, seed: int) -> Found:
 
     first, again = called(), called()
     repeats = all(same_bits(first[n], again[n]) for n in names)
-    off = max(errors(plan, first, tensors, plan.sizes).values())
+    off = max(errors(plan, first, tensors, plan.sizes, budget).values())
     return off, "" if repeats else "results differ from run to run"
 
 
-RUN: dict[str, Callable[[Problem, str, int], Found]] = {
+RUN: dict[str, Callable[[Problem, str, int, int], Found]] = {
     "plan": _plan,
     "cases": _cases,
     "streams": _streams,

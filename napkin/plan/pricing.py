@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from napkin.cost.levels import (
     Held,
@@ -48,6 +48,8 @@ class Choice:
 
     Attributes:
         described: bytes of a value where operands are read through tensor descriptors; else 0.
+        outer: bytes from and to the outermost memory ("read", "write"), as its time has them.
+        resident: groups that one multiprocessor holds at once.
     """
 
     kernel: Kernel
@@ -59,6 +61,8 @@ class Choice:
     time: Time
     bytes: int
     described: int = 0
+    outer: Mapping[str, int] = field(default_factory=dict[str, int])
+    resident: int = 1
 
     @property
     def origin(self) -> Sequence[Output]:
@@ -225,12 +229,13 @@ class Pricing:
         if self.kernel.visits is not None:
             most = longest(self.kernel, self.sizes, tiles)
             chunks = math.ceil(chunks * share(self.kernel, self.sizes, tiles)[0])
+        outer = self._outer(tiles, groups, resident)
         run = Execution(
             work,
             groups,
             tail,
             inner_bytes=crossing,
-            outer_bytes=self._outer(tiles, groups, resident),
+            outer_bytes=sum(outer.values()),
             singles=sum(n for t, n in values if t.direction == "read" and self._single(t)),
             stored_bytes=stored,
             resident=resident,
@@ -244,7 +249,10 @@ class Pricing:
             loads=max(1, len(self.held.streamed_operands)),
         )
         time = predict(self.machine, self.dtype, run)
-        return Choice(self.kernel, tiles, self.sizes, warps, stages, shared, time, inner)
+        return Choice(
+            self.kernel, tiles, self.sizes, warps, stages, shared, time, inner,
+            outer=outer, resident=resident,
+        )  # fmt: skip
 
     def _slower(self, dtype: str) -> float:
         """How long a product of operands of 8 bits takes, in products of the plan's type; they take
@@ -276,15 +284,15 @@ class Pricing:
         crossing = max(SECTOR, min(runs * SECTOR, runs * (apart or run) * item))
         return max(item, crossing / (runs * run))
 
-    def _outer(self, tiles: Mapping[str, int], groups: int, resident: int) -> float:
+    def _outer(self, tiles: Mapping[str, int], groups: int, resident: int) -> dict[str, int]:
         """Bytes from and to the outermost memory: each tensor once, and what a later pass reads
         again where the groups that run together read more than L2 holds."""
         together = min(groups, self.machine.sms * resident)
-        total = 0.0
+        total = {"read": 0, "write": 0}
         for t in {(t.tensor, t.direction): t for t in self.parts}.values():
             own = math.prod(self.sizes[a] for a in t.own or t.axes)
             size = stored_bytes(own, self.dtypes[t.tensor])
             live = size * together / groups
             again = t.times if live > self.machine.level("l2").capacity.value / 2 else 1
-            total += size * again
+            total[t.direction] += size * again
         return total

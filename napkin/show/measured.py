@@ -157,16 +157,19 @@ def device_view(data: Mapping[str, Any]) -> list[RenderableType]:
 
 def _counters(rows: Sequence[Mapping[str, Any]]) -> Table:
     columns = ("read, predicted", "read", "over", "written, predicted", "written",
-               "from memory", "to memory")  # fmt: skip
+               "from memory, predicted", "from memory", "to memory, predicted", "to memory",
+               )  # fmt: skip
     made = table("kernel", *columns, "", title="bytes counted by the device, L2 to multiprocessors",
                  right=columns)  # fmt: skip
+    names = ("written_predicted", "written", "from_memory_predicted", "from_memory",
+             "to_memory_predicted", "to_memory")  # fmt: skip
     for r in rows:
         made.add_row(
             r["kernel"],
             f"{r['read_predicted']:,}",
             f"{r['read']:,}",
             f"{r['read'] / max(r['read_predicted'], 1):.4f}",
-            *(f"{r[n]:,}" for n in ("written_predicted", "written", "from_memory", "to_memory")),
+            *(f"{r[n]:,}" for n in names),
             "ok" if r["ok"] else "WRONG",
         )
     return made
@@ -258,11 +261,15 @@ def verified_view(found: Verified) -> list[RenderableType]:
         f"{_about(found.about)}, planned for {found.machine}, seed {found.seed}",
         made,
     ]
-    out += [f"compute-sanitizer {t.tool}: {t.status}. {t.note}" for t in found.tools]
+    for t in found.tools:
+        took = f" ({t.seconds:.0f} s)" if t.seconds else ""
+        out.append(f"compute-sanitizer {t.tool}: {t.status}. {t.note}{took}")
     for o in found.outcomes:
         if o.status != "ok":
             error = "" if o.relative_error is None else f", error {o.relative_error:.1e}"
             out.append(f"{o.status.upper()} {o.group}: {o.title}{error} {o.note}".rstrip())
     ran = sum(o.status in {"ok", "wrong"} for o in found.outcomes)
     said = "all hold" if found.ok else f"{len(found.wrong)} do NOT hold"
-    return [*out, f"{ran} problems run: {said if ran else 'nothing could be run'}"]
+    idle = [t.tool for t in found.tools if t.status in {"refused", "skipped"}]
+    beside = f"; not watched by {' and '.join(idle)}, see above" if idle else ""
+    return [*out, f"{ran} problems run: {said if ran else 'nothing could be run'}{beside}"]

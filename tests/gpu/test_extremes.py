@@ -120,8 +120,13 @@ def test_a_shifted_variance() -> None:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_offsets_past_32_bits(streamed: bool) -> None:
+def test_offsets_past_32_bits(streamed: bool, large_memory: Any) -> None:
     """A view of 5 GB whose last rows lie more than 2**31 values from its first."""
+    with large_memory():
+        far_apart(streamed)
+
+
+def far_apart(streamed: bool) -> None:
     rng = np.random.default_rng(0)
     rows = 1024
     step = 2**31 // (rows - 2)

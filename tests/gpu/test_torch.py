@@ -122,7 +122,7 @@ def test_the_current_stream() -> None:
     late = torch.zeros_like(q)
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
-        torch.cuda._sleep(50_000_000)
+        torch.cuda._sleep(1_000_000_000)  # half a second, in which a busy host gets on
         late.copy_(q)
         found = nkt.attention(late, late, late)
     assert not side.query()  # the call did not wait

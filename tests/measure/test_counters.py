@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import napkin as nk
 from napkin.diagram.library import load
 from napkin.measure import counters
-from napkin.measure.counters import counted, parse, read_off
+from napkin.measure.counters import counted, parse, profile_of, read_off, read_off_each
 from napkin.measure.sanitize import judged, sanitized
 from napkin.plan.plan import Plan
 
@@ -27,10 +29,10 @@ def row(launch: int, kernel: str, metric: str, value: str, unit: str = "byte") -
     )
 
 
-def printed(plan: Plan, scale: float = 1.0) -> str:
+def printed(*plans: Plan, scale: float = 1.0) -> str:
     """What ncu prints where every kernel reads `scale` times what is predicted."""
     lines = ["==PROF== Connected to process 77", "==PROF== Profiling", HEAD]
-    for i, k in enumerate(plan.kernels):
+    for i, k in enumerate(k for plan in plans for k in plan.kernels):
         read = sum(n for (_, d), n in k.bytes.items() if str(d) == "read")
         written = sum(n for (_, d), n in k.bytes.items() if str(d) == "write")
         values = (read * scale, written, 5e6, 0)
@@ -57,14 +59,45 @@ def test_launches_in_order_with_units() -> None:
 
 def test_reads_are_those_predicted(plan: Plan) -> None:
     assert len(plan.kernels) == 2
-    found = read_off(plan, printed(plan), "", 0)
+    found = read_off(plan, profile_of(printed(plan), "", 0))
     assert found.ok
     assert not found.note
     assert [r.kernel for r in found.rows] == [k.name for k in plan.kernels]
     assert all(r.read == r.read_predicted and r.from_memory == 5e6 for r in found.rows)
-    assert read_off(plan, printed(plan, 1.009), "", 0).ok
-    assert not read_off(plan, printed(plan, 1.02), "", 0).ok
-    assert not read_off(plan, printed(plan, 0.98), "", 0).ok
+    assert read_off(plan, profile_of(printed(plan, scale=1.009), "", 0)).ok
+    assert not read_off(plan, profile_of(printed(plan, scale=1.02), "", 0)).ok
+    assert not read_off(plan, profile_of(printed(plan, scale=0.98), "", 0)).ok
+
+
+def test_memory_stands_beside_its_model(plan: Plan) -> None:
+    """Inputs, weights and what is kept between kernels cross once."""
+    rows = read_off(plan, profile_of(printed(plan), "", 0)).rows
+    for k, r in zip(plan.kernels, rows, strict=True):
+        crossing = {"read": 0, "write": 0}
+        for t in k.H.parts:
+            crossing[t.direction] += 2 * math.prod(k.choice.sizes[a] for a in t.axes)
+        assert (r.from_memory_predicted, r.to_memory_predicted) == tuple(crossing.values())
+        assert (r.from_memory, r.to_memory) == (5_000_000, 0)
+        assert k.choice.time.pipes["DRAM"] > 0
+
+
+def test_several_plans_in_one_process(plan: Plan) -> None:
+    one = nk.derive(load("softmax"))
+    both, nothing = [plan, one], [None, None]
+    first, second = read_off_each(both, profile_of(printed(*both), "", 0), nothing)
+    assert [r.kernel for r in first.rows] == [k.name for k in plan.kernels]
+    assert [r.kernel for r in second.rows] == ["softmax"]
+    assert first.ok
+    assert second.ok
+    # What ends early leaves those before it.
+    cut = profile_of(printed(plan), "RuntimeError: out of memory", 1)
+    first, second = read_off_each(both, cut, nothing)
+    assert len(first.rows) == 2
+    assert "0 kernels of 1 were counted" in second.note
+    assert "out of memory" in second.note
+    # Kernels of another plan are none of this.
+    found, _ = read_off_each([one, plan], profile_of(printed(*both), "", 0), nothing)
+    assert "where softmax was to run" in found.note
 
 
 def test_which_keys_are_read_depends_on_the_documents() -> None:
@@ -73,21 +106,21 @@ def test_which_keys_are_read_depends_on_the_documents() -> None:
     lengths = np.array([4000, 90, 6, 0, 0, 0, 0, 0])
     wanted = k.bytes_at(k.choice.sizes, {"N": lengths})
     assert wanted != k.bytes
-    (row,) = read_off(plan, printed(plan), "", 0, {"N": lengths}).rows
+    (row,) = read_off(plan, profile_of(printed(plan), "", 0), {"N": lengths}).rows
     assert row.read_predicted == sum(n for (_, d), n in wanted.items() if str(d) == "read")
     assert not row.ok
 
 
 def test_where_counters_may_not_be_read(plan: Plan) -> None:
     said = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"
-    found = read_off(plan, said, "", 1)
+    found = read_off(plan, profile_of(said, "", 1))
     assert found.ok
     assert "NVreg_RestrictProfilingToAdminUsers=0" in found.note
-    found = read_off(plan, printed(plan).replace('"0","77"', '"1","77"'), "", 0)
+    found = read_off(plan, profile_of(printed(plan).replace('"0","77"', '"1","77"'), "", 0))
     assert "1 kernels of 2 were counted" in found.note
-    found = read_off(plan, printed(plan).replace("dram__bytes_read", "other"), "", 0)
+    found = read_off(plan, profile_of(printed(plan).replace("dram__bytes_read", "other"), "", 0))
     assert found.note == "this device has no counter dram__bytes_read.sum"
-    found = read_off(plan, "", "RuntimeError: CUDA out of memory", 1)
+    found = read_off(plan, profile_of("", "RuntimeError: CUDA out of memory", 1))
     assert "RuntimeError: CUDA out of memory" in found.note
 
 
@@ -99,14 +132,72 @@ def test_where_the_tools_are_missing(plan: Plan, monkeypatch: Any) -> None:
     assert "compute-sanitizer is not on the PATH" in tools[0].note
 
 
-def test_what_compute_sanitizer_says() -> None:
-    assert judged("memcheck", "========= ERROR SUMMARY: 0 errors", 0).status == "ok"
-    bad = "========= Invalid __global__ read of size 16 bytes\n========= ERROR SUMMARY: 3 errors"
-    found = judged("memcheck", bad, 0)
-    assert found.status == "wrong"
-    assert "Invalid __global__ read of size 16 bytes" in found.note
-    text = "========= RACECHECK SUMMARY: {} hazards displayed ({} errors, 0 warnings)"
-    assert judged("racecheck", text.format(0, 0), 0).status == "ok"
-    assert judged("racecheck", text.format(2, 2), 0).status == "wrong"
-    assert judged("memcheck", "Traceback\nImportError: no torch", 1).status == "wrong"
-    assert judged("memcheck", "", 0).status == "wrong"
+BANNER = "========= COMPUTE-SANITIZER\n"
+OUT_OF_BOUNDS = f"""{BANNER}========= Invalid __global__ read of size 16 bytes
+=========     at matmul+0x8f0 in kernel_3f2a.py:61
+=========     by thread (96,0,0) in block (3,0,0)
+=========     Address 0x7f4c5be00400 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7f4c5bd00000 of size 1,049,600 bytes
+=========
+========= ERROR SUMMARY: 3 errors
+"""
+RACE = f"""{BANNER}========= Error: Race reported between Write access at softmax+0x4a0 in k.py:33
+=========     and Read access at softmax+0x530 in k.py:33 [512 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+TRACEBACK = f"""{BANNER}Traceback (most recent call last):
+  File "driver.py", line 61, in <module>
+torch.AcceleratorError: CUDA error: an illegal memory access was encountered
+========= ERROR SUMMARY: 0 errors
+"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "status", "is_", "said"),
+    [
+        ("memcheck", BANNER + "========= ERROR SUMMARY: 0 errors", 0, "ok", "0 errors"),
+        ("memcheck", OUT_OF_BOUNDS, 0, "wrong", "read of size 16 bytes at matmul+0x8f0 in kernel"),
+        ("memcheck", TRACEBACK, 1, "wrong", "an illegal memory access was encountered"),
+        ("memcheck", BANNER + "Segmentation fault\n========= ERROR SUMMARY: 0 errors", 139,
+         "wrong", "status 139: Segmentation fault"),
+        ("racecheck", RACE, 0, "wrong", "Error: Race reported between Write access at softmax"),
+        ("racecheck", RACE.replace("Error:", "Warning:").replace("1 error, 0 w", "0 errors, 1 w"),
+         0, "ok", "(0 errors, 1 warnings)"),
+        ("racecheck", BANNER + "========= RACECHECK SUMMARY: 0 hazards displayed "
+         "(0 errors, 0 warnings)", 0, "ok", "0 hazards"),
+        ("racecheck", BANNER + "========= Error: Target application terminated before first "
+         "instrumented API call", 1, "refused", "Target application terminated before first"),
+        ("memcheck", BANNER + "========= Internal Sanitizer Error: The Sanitizer encountered an "
+         "error when reading device memory", 0, "refused", "Internal Sanitizer Error"),
+        ("memcheck", "compute-sanitizer: error while loading shared libraries", 127, "refused",
+         "status 127: compute-sanitizer: error while loading"),
+        ("memcheck", "", 0, "refused", "it said nothing"),
+    ],
+)  # fmt: skip
+def test_what_compute_sanitizer_says(
+    tool: str, text: str, status: int, is_: str, said: str
+) -> None:
+    found = judged(tool, text, status)
+    assert found.status == is_
+    assert said in found.note
+
+
+def test_every_tool_watches_the_sample(monkeypatch: Any, tmp_path: Path) -> None:
+    """Both at once, by a program of that name; what it is given is the driver's command."""
+    program = tmp_path / "compute-sanitizer"
+    log = tmp_path / "log"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {log}\n'
+        'if [ "$2" = racecheck ]; then echo "========= Error: not supported"; exit 1; fi\n'
+        'echo "========= ERROR SUMMARY: 0 errors"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    tools = {t.tool: t for t in sanitized("h100", 7)}
+    assert (tools["memcheck"].status, tools["racecheck"].status) == ("ok", "refused")
+    assert "not supported" in tools["racecheck"].note
+    lines = sorted(log.read_text().splitlines())
+    assert len(lines) == 2
+    assert all("napkin.measure.driver" in line and '"seed": 7' in line for line in lines)
+    assert "--tool memcheck --report-api-errors no" in lines[0]

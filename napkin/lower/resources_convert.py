@@ -35,11 +35,13 @@ def _inside(v: int, basis: dict[int, int]) -> bool:
 
 
 def within_warps(a: Layout, b: Layout) -> bool:
-    """Whether every warp already holds what it needs, so that shuffles suffice."""
-    mine = _reduced([*a.register, *a.lane])
-    if not all(_inside(v, mine) for v in (*b.register, *b.lane)):
+    """Whether every warp already holds what it needs, and at most one bit of a position goes from
+    lanes to registers or back, so that shuffles suffice."""
+    out, back = (sum(p in y.held for p in x.lane if p) for x, y in ((a, b), (b, a)))
+    if max(out, back) > 1:
         return False
-    return all(_inside(x ^ y, mine) for x, y in zip(a.warp, b.warp, strict=True))
+    mine = _reduced([*a.register, *a.lane])
+    return a.warp == b.warp and all(_inside(v, mine) for v in (*b.register, *b.lane))
 
 
 @functools.lru_cache(4096)

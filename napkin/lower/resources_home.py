@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.derive.terms import is_read, narrow_type
@@ -25,6 +26,10 @@ from napkin.lower.resources_layout import LANES, Layout, Mma, blocked, sliced
 
 WIDEST = 128
 """Bits that one thread loads or stores at once."""
+
+
+Addressed = Literal["", "reckoned", "loaded"]
+"""Whether each value of a tile has an address of its own, from arithmetic on positions or read."""
 
 
 class Tensors:
@@ -65,6 +70,13 @@ class Tensors:
         if not leaf.args:
             return False
         return taken_of(leaf) is None or position_of(leaf, read_axes(leaf)[-1]) is not None
+
+    def addressed(self, n: Node) -> Addressed:
+        """How the addresses of a reading's or a scatter's values are found, if each has its own."""
+        if n.op != "scatter" and not self.placed(n):
+            return ""
+        places = n.args[1:] if n.op == "scatter" else n.args
+        return "loaded" if any(is_read(x) for x in postorder(places)) else "reckoned"
 
     def axes(self, leaf: Node) -> tuple[str, ...]:
         """The axes of a reading's tile, the one that is contiguous in memory last."""
@@ -118,14 +130,17 @@ class Tensors:
         return min(WIDEST // self.bits_of(tensor), self.program.extent(dims[fast])), order
 
     def _values(
-        self, tensor: str, axes: Sequence[str], warps: int, placed: bool = False
+        self, tensor: str, axes: Sequence[str], warps: int, placed: Addressed = ""
     ) -> tuple[int, list[int]]:
         """Values that one thread loads or stores at once, and the dimensions from the contiguous
         one: as many as any access to a tile of the same shape and order covers, but no more than
         there are for each thread, and for a store no more than it covers itself. Where each value
         has an address of its own, an access covers one."""
         dims = list(self.program.shape_of(axes))
-        count, order = (1, self._unordered(len(dims))) if placed else self._alone(tensor, axes)
+        count, order = self._alone(tensor, axes)
+        if placed:
+            last = list(range(len(dims)))[::-1]
+            count, order = 1, last if placed == "reckoned" else self._unordered(len(dims))
         packed = self.dtypes[tensor] in PACKED
         share = max(2 if packed else 1, self.program.span(dims) // (warps * LANES))
         if packed or tensor in self.outputs:
@@ -165,7 +180,9 @@ class Tensors:
         ]
         return [(t, axes) for t, axes in alike if self.dtypes[t] not in PACKED]
 
-    def layout(self, tensor: str, axes: Sequence[str], warps: int, placed: bool = False) -> Layout:
+    def layout(
+        self, tensor: str, axes: Sequence[str], warps: int, placed: Addressed = ""
+    ) -> Layout:
         """The layout in which a tile is loaded or stored: coalesced; `placed` where each value has
         an address of its own."""
         shape = tuple(self.program.extent(d) for d in self.program.shape_of(axes))
@@ -388,7 +405,7 @@ class Homes:
         if not dims or n.constant:
             return NOWHERE
         if is_read(n):
-            axes, placed = self.tensors.axes(n), self.tensors.placed(n)
+            axes, placed = self.tensors.axes(n), self.tensors.addressed(n)
             if self.few(n):
                 return Home(self.plain(dims), False, False)
             return Home(self.tensors.layout(tensor_of(n), axes, self.warps, placed), False, True)

@@ -13,7 +13,7 @@ from napkin.lower.program import Program, moving_terms
 from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
 from napkin.lower.resources_dot import Dot
 from napkin.lower.resources_home import Homes, Tensors, narrowed
-from napkin.lower.resources_layout import LANES, Layout, transposed
+from napkin.lower.resources_layout import Layout, transposed
 from napkin.lower.resources_place import (
     PLAIN,
     SCRATCH,
@@ -194,7 +194,8 @@ class Model:
             for p in factors(n.args[0]):
                 if p not in dot.parts:  # a factor of the result, in float32
                     self._visit(p)
-                    self._move(p, self.homes.work(n), self.homes.work_dims(n), 32)
+                    bits = self._moved_bits(p, n)
+                    self._move(p, self.homes.work(n), self.homes.work_dims(n), bits)
         elif not is_read(n):
             for a in arguments(n):
                 self._visit(a)
@@ -217,14 +218,15 @@ class Model:
             self._take(convert_bytes(want, have, 32, self.capability))
 
     def _moved_bits(self, a: Node, n: Node) -> int:
-        """Bits of a value that is brought to another layout: that of a register, but Triton 3.6
-        moves what it is computed from where that is one load of narrower values."""
+        """Bits of a value that is brought to the layout of `n`: of a register; or, where it is
+        computed from one load of narrower values, of those, which Triton 3.6 moves instead and 3.9
+        does where the layout is the one that tiles have by themselves."""
         want, dims, mine = self.homes.work(n), self.homes.work_dims(n), self.homes.shape(a)
         if not mine:
             return 32
-        if self.tensors.triton > (3, 6) and want is not None:
-            if not narrowed(want, dims, mine).alike(self.homes.plain(mine)):
-                return 32
+        usual = want is None or narrowed(want, dims, mine).alike(self.homes.plain(mine))
+        if self.tensors.triton > (3, 6) and not usual:
+            return 32
         read: set[Node] = set()
         stack = [a]
         while stack:
@@ -308,8 +310,10 @@ class Model:
                 is_operand(parts[0], dot.parts) or self.homes.bits(dot) == 32
             )
             since = self.done.get(parts[0], self.now)
-            # What mma.sync takes to its registers does not move over the wait for a box.
+            # What mma.sync takes to its registers does not move over the wait for a box, but in
+            # Triton 3.6 it is brought to shared memory before that.
             crossed = any(since < self.buffers[at].first for at in self.boxes.values())
+            crossed = crossed and self.tensors.triton > (3, 6)
             late = crossed and not asynchronous and any(p in self.moving for p in parts)
             ready.append(since if same and not late else self._tick())
         if start is not None:
@@ -427,7 +431,7 @@ class Model:
     # --- stores -----------------------------------------------------------------------------
 
     def _store(self, name: str, n: Node) -> None:
-        placed = n.op == "scatter"
+        placed = self.tensors.addressed(n) if n.op == "scatter" else ""
         n = n.args[0] if placed else n
         self._visit(n)
         have = self.homes.home(n)

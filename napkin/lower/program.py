@@ -149,12 +149,14 @@ def packed_axes(kernel: Kernel) -> frozenset[str]:
     return frozenset(packed_axis(a.leaf) for a in kernel.reads) - {""}
 
 
-def moving_terms(program: Program) -> set[Node]:
-    """Terms that change from chunk to chunk."""
+def moving_terms(program: Program, loop: Loop | None = None) -> set[Node]:
+    """Terms that change from chunk to chunk: of some loop, or of this one, in which the states of
+    others are final."""
     carried = program.kernel.stream.carried
     out: set[Node] = set()
     for n in postorder(program.roots):
-        here = n.op in {"state", OUTSIDE} or carried((*n.axes, *over(n)))
+        own = n.op == "state" and (loop is None or n.params[0] in loop.steps)
+        here = own or n.op == OUTSIDE or carried((*n.axes, *over(n)))
         if here or any(a in out for a in n.args):
             out.add(n)
     return out

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.errors import InputError
+from napkin.lower.compiler import Version, installed
 from napkin.lower.program import Program
 from napkin.lower.resources_home import Tensors
 from napkin.lower.resources_model import Model
@@ -28,6 +29,7 @@ def shared_bytes(
     warps: int,
     stages: int,
     sizes: Mapping[str, int] | None = None,
+    triton: Version | None = None,
 ) -> int:
     """Bytes of shared memory that the compiled kernel takes on `arch`.
 
@@ -35,6 +37,7 @@ def shared_bytes(
         sizes: the size of every axis of row-major tensors; by default, sizes that are multiples of
             16 and of their tiles. With other sizes loads are narrower, and some cannot be copied
             asynchronously.
+        triton: the version that compiles it, (3, 6) or (3, 9); by default the installed one.
 
     Raises:
         InputError: `arch` is none of CUDA.
@@ -44,5 +47,5 @@ def shared_bytes(
             f"shared memory is predicted for CUDA architectures such as sm_90, not for {arch}"
         )
     capability = int(arch.removeprefix("sm_").rstrip("af"))
-    tensors = Tensors(program, dtypes, sizes, capability)
+    tensors = Tensors(program, dtypes, sizes, capability, triton or installed())
     return Model(program, tensors, capability, warps, stages).peak()

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from napkin.lower.compiler import NEWEST, Version
 from napkin.lower.resources_layout import Bits, Layout
 
 
@@ -34,11 +35,13 @@ def _inside(v: int, basis: dict[int, int]) -> bool:
 
 
 def within_warps(a: Layout, b: Layout) -> bool:
-    """Whether every warp already holds what it needs, so that shuffles suffice."""
-    mine = _reduced([*a.register, *a.lane])
-    if not all(_inside(v, mine) for v in (*b.register, *b.lane)):
+    """Whether every warp already holds what it needs, and at most one bit of a position goes from
+    lanes to registers or back, so that shuffles suffice."""
+    out, back = (sum(p in y.held for p in x.lane if p) for x, y in ((a, b), (b, a)))
+    if max(out, back) > 1:
         return False
-    return all(_inside(x ^ y, mine) for x, y in zip(a.warp, b.warp, strict=True))
+    mine = _reduced([*a.register, *a.lane])
+    return a.warp == b.warp and all(_inside(v, mine) for v in (*b.register, *b.lane))
 
 
 @functools.lru_cache(4096)
@@ -179,11 +182,12 @@ def _segment(a: set[int], b: set[int], rank: int, length: int) -> list[int]:
 
 
 @functools.lru_cache(4096)
-def reduce_bytes(whole: Layout, dim: int, bits: int = 32) -> int:
+def reduce_bytes(whole: Layout, dim: int, bits: int = 32, triton: Version = NEWEST) -> int:
     """Shared memory, in bytes, to reduce a tile along `dim` across its warps.
 
     Each thread reduces its registers and each warp its lanes; what warps hold of one row is then
-    moved into lanes of one warp, and reduced there.
+    moved into lanes of one warp, and reduced there. Triton 3.6 holds what every warp has of every
+    row at once.
     """
     below, extent = math.prod(whole.shape[dim + 1 :]), whole.shape[dim]
 
@@ -192,6 +196,9 @@ def reduce_bytes(whole: Layout, dim: int, bits: int = 32) -> int:
 
     if not any(along(b) for b in whole.warp):
         return 0
+    if triton <= (3, 6):
+        across = 1 << sum(along(b) > 0 for b in whole.warp)
+        return math.prod(whole.shape) // extent * across * bits // 8
     keep = [b for b in whole.held if not along(b)]
     lane = [0 if along(b) else b for b in whole.lane]
     rest = math.prod(whole.shape) // extent
@@ -207,12 +214,10 @@ def reduce_bytes(whole: Layout, dim: int, bits: int = 32) -> int:
     moving = [i for i, b in enumerate(whole.warp) if along(b)]
     if len(places) < len(moving):
         places = list(range(len(lane)))
-    total = 0
     for i, j in zip(places, moving, strict=False):
         lane[i], warp[j] = warp[j], lane[i]
     after = Layout(before.shape, before.register, tuple(lane), tuple(warp))
-    total = scratch_bytes(before, after, bits)
-    return total
+    return scratch_bytes(before, after, bits)
 
 
 def _without(b: int, below: int, extent: int) -> int:

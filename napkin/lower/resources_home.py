@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
 
 from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.derive.terms import is_read, narrow_type
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.diagram.taking import position_of, read_axes, taken_of
 from napkin.diagram.types import PACKED, STORAGE
+from napkin.lower.compiler import NEWEST, Version
 from napkin.lower.launch import MIN_CAPABILITY, fits
 from napkin.lower.operands import multiplied_as
 from napkin.lower.program import Program
@@ -22,6 +26,10 @@ from napkin.lower.resources_layout import LANES, Layout, Mma, blocked, sliced
 
 WIDEST = 128
 """Bits that one thread loads or stores at once."""
+
+
+Addressed = Literal["", "reckoned", "loaded"]
+"""Whether each value of a tile has an address of its own, from arithmetic on positions or read."""
 
 
 class Tensors:
@@ -40,8 +48,9 @@ class Tensors:
         dtypes: Mapping[str, str],
         sizes: Mapping[str, int] | None,
         capability: int = MIN_CAPABILITY,
+        triton: Version = NEWEST,
     ) -> None:
-        self.program, self.dtypes, self.sizes = program, dtypes, sizes
+        self.program, self.dtypes, self.sizes, self.triton = program, dtypes, sizes, triton
         described = capability >= MIN_CAPABILITY and self._all_described()
         self.boxes = program.boxes if described else {}
         self.stores = program.stores if described else {}
@@ -61,6 +70,13 @@ class Tensors:
         if not leaf.args:
             return False
         return taken_of(leaf) is None or position_of(leaf, read_axes(leaf)[-1]) is not None
+
+    def addressed(self, n: Node) -> Addressed:
+        """How the addresses of a reading's or a scatter's values are found, if each has its own."""
+        if n.op != "scatter" and not self.placed(n):
+            return ""
+        places = n.args[1:] if n.op == "scatter" else n.args
+        return "loaded" if any(is_read(x) for x in postorder(places)) else "reckoned"
 
     def axes(self, leaf: Node) -> tuple[str, ...]:
         """The axes of a reading's tile, the one that is contiguous in memory last."""
@@ -94,54 +110,84 @@ class Tensors:
         size = self.sizes[axes[-1]]
         return size % 16 == 0 or size % self.program.tiles[axes[-1]] == 0
 
-    def _values(
-        self, tensor: str, axes: Sequence[str], warps: int, placed: bool = False
-    ) -> tuple[int, list[int]]:
-        """Values that one thread loads at once, and the dimensions from the contiguous one. Where
-        each value has an address of its own, threads take them as those of a tile of that shape."""
-        dims = list(self.program.shape_of(axes))
-        order = list(range(len(dims)))[::-1]
-        if not axes or self.program.tiles[axes[-1]] == 1:
+    def _alone(self, tensor: str, axes: Sequence[str]) -> tuple[int, list[int]]:
+        """Values that one access covers by its addresses, and the dimensions from the contiguous
+        one: of the others the last first, but in Triton 3.6 the first."""
+        dims, tiles = list(self.program.shape_of(axes)), self.program.tiles
+        order = self._unordered(len(dims))
+        inner = list(axes)
+        if self.sizes is not None:  # the stride before an axis of one value is 1, too
+            while len(inner) > 1 and self.sizes[inner[-1]] == 1:
+                inner.pop()
+        if not inner or tiles[inner[-1]] == 1:
             return 1, order
-        if placed:
-            return self._beside(dims, warps), order
-        fast = next(i for i, d in enumerate(dims) if axes[-1] in self.program.dims[d])
+        fast = next(i for i, d in enumerate(dims) if inner[-1] in self.program.dims[d])
         order = [fast, *(i for i in order if i != fast)]
         least = 2 if self.dtypes[tensor] in PACKED else 1
-        if not self.aligned(axes, 16 * least):
+        past = any(tiles[a] > 1 for a in axes[len(inner) :])
+        if past or not self.aligned(inner, 16 * least):
             return least, order
-        share = max(least, self.program.span(dims) // (warps * LANES))
-        widest = WIDEST // self.bits_of(tensor)
-        return min(widest, share, self.program.extent(dims[fast])), order
+        return min(WIDEST // self.bits_of(tensor), self.program.extent(dims[fast])), order
 
-    def _beside(self, dims: Sequence[int], warps: int) -> int:
-        """The most values that a thread loads or stores at once of tiles of the same shape, with
-        the same dimension contiguous."""
-        kernel = self.program.kernel
+    def _values(
+        self, tensor: str, axes: Sequence[str], warps: int, placed: Addressed = ""
+    ) -> tuple[int, list[int]]:
+        """Values that one thread loads or stores at once, and the dimensions from the contiguous
+        one: as many as any access to a tile of the same shape and order covers, but no more than
+        there are for each thread, and for a store no more than it covers itself. Where each value
+        has an address of its own, an access covers one."""
+        dims = list(self.program.shape_of(axes))
+        count, order = self._alone(tensor, axes)
+        if placed:
+            last = list(range(len(dims)))[::-1]
+            count, order = 1, last if placed == "reckoned" else self._unordered(len(dims))
+        packed = self.dtypes[tensor] in PACKED
+        share = max(2 if packed else 1, self.program.span(dims) // (warps * LANES))
+        if packed or tensor in self.outputs:
+            return min(count, share), order
         shape = [self.program.extent(d) for d in dims]
+        for other, its in self.accesses:
+            mine = self.program.shape_of(its)
+            if [self.program.extent(d) for d in mine] == shape:
+                most, like = self._alone(other, its)
+                count = max(count, most if like == order else 1)
+        return min(count, share), order
+
+    def _unordered(self, rank: int) -> list[int]:
+        """The dimensions of a tile of which none is contiguous."""
+        return list(range(rank)) if self.triton <= (3, 6) else list(range(rank))[::-1]
+
+    @cached_property
+    def outputs(self) -> frozenset[str]:
+        """The tensors that are stored."""
+        return frozenset(o.name for o in self.program.kernel.outputs)
+
+    @cached_property
+    def accesses(self) -> list[tuple[str, Sequence[str]]]:
+        """Tensors, with their axes, whose neighbours in memory are neighbours in a tile."""
+        kernel = self.program.kernel
         stores = [
             *self.program.tails.items(),
             *(e for x in self.program.loops for e in x.emits.items()),
         ]
         scattered = {name for name, n in stores if n.op == "scatter"}
-        reads = [a for a in kernel.reads if not a.leaf.args and a.leaf not in self.boxes]
-        outputs = [o for o in kernel.outputs if o.name not in {*scattered, *self.stores}]
-        alike = [(a.tensor, a.leaf.axes) for a in reads]
-        alike += [(o.name, tile_axes(o)) for o in outputs]
-        most = 1
-        for tensor, axes in alike:
-            mine = self.program.shape_of(axes)
-            if [self.program.extent(d) for d in mine] == shape:
-                count, order = self._values(tensor, axes, warps)
-                most = max(most, count if order[0] == len(mine) - 1 else 1)
-        return most
+        leaves = [a.leaf for a in kernel.reads if a.leaf not in self.boxes]
+        alike = [(tensor_of(x), self.axes(x)) for x in leaves if not self.placed(x)]
+        alike += [
+            (o.name, tile_axes(o))
+            for o in kernel.outputs
+            if o.name not in {*scattered, *self.stores}
+        ]
+        return [(t, axes) for t, axes in alike if self.dtypes[t] not in PACKED]
 
-    def layout(self, tensor: str, axes: Sequence[str], warps: int, placed: bool = False) -> Layout:
+    def layout(
+        self, tensor: str, axes: Sequence[str], warps: int, placed: Addressed = ""
+    ) -> Layout:
         """The layout in which a tile is loaded or stored: coalesced; `placed` where each value has
         an address of its own."""
         shape = tuple(self.program.extent(d) for d in self.program.shape_of(axes))
         count, order = self._values(tensor, axes, warps, placed)
-        values = tuple(count if i == order[0] else 1 for i in range(len(shape)))
+        values = tuple(count if i in order[:1] else 1 for i in range(len(shape)))
         return blocked(shape, values, tuple(order), warps).of(shape)
 
     def width(self, leaf: Node, warps: int) -> int:
@@ -158,7 +204,26 @@ class Tensors:
             # Fewer values than threads: loaded again in the layout that wants them.
             whole = min(WIDEST // bits, self.program.span(dims))
             return bits * (whole if self.aligned(axes) else 1)
-        return bits * self._values(tensor_of(leaf), axes, warps)[0]
+        own = self._alone(tensor_of(leaf), axes)[0]
+        return bits * min(own, self._values(tensor_of(leaf), axes, warps)[0])
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a term is computed.
+
+    Attributes:
+        layout: of its tile; None for scalars and for what fits any layout.
+        product: whether it is that of a product.
+        fixed: whether a product or a load gives it, of a value or more for each thread.
+    """
+
+    layout: Layout | None
+    product: bool
+    fixed: bool
+
+
+NOWHERE = Home(None, False, False)
 
 
 def narrowed(whole: Layout, have: Sequence[int], want: Sequence[int]) -> Layout:
@@ -186,7 +251,7 @@ class Homes:
         self.boxes, self.stores = tensors.boxes, tensors.stores
         self.steps = {name: n for loop in program.loops for name, n in loop.steps.items()}
         self._dots: dict[Node, Dot | None] = {}
-        self._home: dict[Node, tuple[Layout | None, bool]] = {}
+        self._home: dict[Node, Home] = {}
         self._finding: set[Node] = set()
         self._shape: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._result: dict[Node, Mma] = {}
@@ -274,17 +339,31 @@ class Homes:
 
     def side(self, dot: Dot, side: int) -> Layout | None:
         """The layout in which an operand is computed."""
-        return self._widest(dot.sides[side], dot.spans[side])[0]
+        return self._widest(dot.sides[side], dot.spans[side]).layout
 
     # --- terms ------------------------------------------------------------------------------
 
     def home(self, n: Node) -> Layout | None:
         """The layout of a term's tile; None for scalars and for what fits any layout."""
-        return self._found(n)[0]
+        return self._found(n).layout
 
     def from_product(self, n: Node) -> bool:
         """Whether a term takes its layout from a product."""
-        return self._found(n)[1]
+        return self._found(n).product
+
+    def fixed(self, n: Node) -> bool:
+        """Whether a load or a product fixes the layout of a term."""
+        return self._found(n).fixed
+
+    def plain(self, dims: Sequence[int]) -> Layout:
+        """The layout of a tile that nothing fixes: one value a thread, the last dimension first."""
+        shape = tuple(self.program.extent(d) for d in dims)
+        order = tuple(range(len(shape)))[::-1]
+        return blocked(shape, (1,) * len(shape), order, self.warps).of(shape)
+
+    def few(self, n: Node) -> bool:
+        """Whether a tile has fewer values than the group has threads."""
+        return self.program.span(self.shape(n)) < self.warps * LANES
 
     def work_dims(self, n: Node) -> tuple[int, ...]:
         """The tile dimensions over which a term is computed: a reduction's include the reduced."""
@@ -297,58 +376,73 @@ class Homes:
 
     def work(self, n: Node) -> Layout | None:
         """The layout over `work_dims`."""
+        return self._worked(n).layout
+
+    def _worked(self, n: Node) -> Home:
         if n.op in REDUCTIONS and self.dot(n) is None:
             inner = factors(n.args[0]) if n.op == "sum" else n.args
-            return self._widest(inner, self.work_dims(n))[0]
-        return self.home(n)
+            dims = self.work_dims(n)
+            found = self._over(inner, dims)
+            if found.layout is None and dims and not found.product:
+                return Home(self.plain(dims), False, False)
+            return found
+        return self._found(n)
 
-    def _found(self, n: Node) -> tuple[Layout | None, bool]:
+    def _found(self, n: Node) -> Home:
         if n in self._home:
             return self._home[n]
         if n in self._finding:
-            return None, False  # a state that its own step reads: another argument decides
+            return NOWHERE  # a state that its own step reads: another argument decides
         self._finding.add(n)
         found = self._find(n)
         self._finding.remove(n)
-        if found[0] is not None or not self._finding:
+        if found.layout is not None or not self._finding:
             self._home[n] = found
         return found
 
-    def _find(self, n: Node) -> tuple[Layout | None, bool]:
+    def _find(self, n: Node) -> Home:
         dims = self.shape(n)
         if not dims or n.constant:
-            return None, False
+            return NOWHERE
         if is_read(n):
-            axes, placed = self.tensors.axes(n), self.tensors.placed(n)
-            return self.tensors.layout(tensor_of(n), axes, self.warps, placed), False
+            axes, placed = self.tensors.axes(n), self.tensors.addressed(n)
+            if self.few(n):
+                return Home(self.plain(dims), False, False)
+            return Home(self.tensors.layout(tensor_of(n), axes, self.warps, placed), False, True)
         if n.op == "state":
             return self._found(self.steps[str(n.params[0])])
         dot = self.dot(n)
         if dot is not None:
             out = (*dot.rows, *dot.columns)
-            return (self.result(dot), True) if out == tuple(dims) else (None, True)
+            return Home(self.result(dot) if out == tuple(dims) else None, True, True)
         if n.op in REDUCTIONS:
-            inner = factors(n.args[0]) if n.op == "sum" else n.args
             wide = self.work_dims(n)
-            whole, product = self._widest(inner, wide)
-            if whole is None or not set(dims) <= set(wide):
-                return None, product
-            return narrowed(whole, wide, dims), product
-        found = self._widest(n.args, dims)
-        return self._outer(n, dims) if found[0] is None and len(dims) > 1 else found
+            found = self._worked(n)
+            if found.layout is None or not set(dims) <= set(wide):
+                return replace(found, layout=None)
+            if not found.fixed:
+                return Home(self.plain(dims), False, False)
+            return replace(found, layout=narrowed(found.layout, wide, dims))
+        return self._over(n.args, dims)
 
-    def _outer(self, n: Node, dims: Sequence[int]) -> tuple[Layout | None, bool]:
-        """The layout of arithmetic on vectors along different dimensions: that of a store."""
-        below = [a for a in n.args if self.home(a) is not None]
-        if len(below) < 2 or any(self.from_product(a) for a in below):
-            return None, False
+    def _over(self, args: Sequence[Node], dims: Sequence[int]) -> Home:
+        """The layout of arithmetic over `dims`: of an argument that has all of them; else that of
+        a store, or none in particular."""
+        found = self._widest(args, dims)
+        below = [a for a in args if self.home(a) is not None]
+        if found.layout is not None or len(dims) < 2 or len(below) < 2:
+            return found
+        if any(self.from_product(a) for a in below):
+            return found
         same = [o for o in self.program.kernel.outputs if self.program.shape_of(o.axes) == dims]
-        if not same:
-            return None, False
-        return self.tensors.layout(same[0].name, same[0].axes, self.warps), False
+        if same:
+            made = self.tensors.layout(same[0].name, same[0].axes, self.warps)
+            return Home(made, False, True)
+        return Home(self.plain(dims), False, False)
 
-    def _widest(self, args: Sequence[Node], dims: Sequence[int]) -> tuple[Layout | None, bool]:
-        """The layout of arithmetic over `dims`: a product's if an argument has one."""
+    def _widest(self, args: Sequence[Node], dims: Sequence[int]) -> Home:
+        """The layout of arithmetic over `dims`: a product's if an argument has one, else that of
+        an argument that a load fixes."""
         full = [self._found(a) for a in args if self.shape(a) == tuple(dims)]
-        known = [x for x in full if x[0] is not None]
-        return next((x for x in known if x[1]), known[0] if known else (None, False))
+        known = [x for x in full if x.layout is not None]
+        return max(known, key=lambda x: (x.product, x.fixed), default=NOWHERE)

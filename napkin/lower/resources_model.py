@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from napkin.derive.kernel import tile_axes
 from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors, over
+from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import packed_axis
 from napkin.lower.program import Program, moving_terms
 from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
 from napkin.lower.resources_dot import Dot
 from napkin.lower.resources_home import Homes, Tensors, narrowed
-from napkin.lower.resources_layout import LANES, Layout, transposed
+from napkin.lower.resources_layout import Layout, transposed
 from napkin.lower.resources_place import (
     PLAIN,
     SCRATCH,
@@ -34,7 +35,7 @@ class Model:
     ) -> None:
         self.program, self.tensors = program, tensors
         self.capability, self.warps, self.stages = capability, warps, stages
-        self.moving = moving_terms(program)
+        self.moving = self.here = moving_terms(program)
         self.homes = Homes(program, tensors, capability, warps, self.moving)
         self.now = 0
         self.buffers: list[Buffer] = []
@@ -44,7 +45,7 @@ class Model:
         self.standing: dict[Node, int] = {}  # those from before the loops, likewise
         self.kept: list[tuple[tuple[Node, ...], Buffer]] = []
         self.held: dict[tuple[tuple[Node, ...], Buffer], int] = {}
-        self.inside = False
+        self.inside, self.begun = False, 0
 
     def peak(self) -> int:
         """Bytes of shared memory."""
@@ -74,7 +75,9 @@ class Model:
     def _loop(self, index: int) -> None:
         loop = self.program.loops[index]
         before, start = dict(self.done), self._tick()
+        self.begun = start
         roots = (*loop.steps.values(), *loop.emits.values())
+        self.here = moving_terms(self.program, loop)
         self.inside, self.rings = True, rings(self.homes, roots, self.stages)
         for root in loop.steps.values():
             self._visit(root)
@@ -191,7 +194,8 @@ class Model:
             for p in factors(n.args[0]):
                 if p not in dot.parts:  # a factor of the result, in float32
                     self._visit(p)
-                    self._move(p, self.homes.work(n), self.homes.work_dims(n), 32)
+                    bits = self._moved_bits(p, n)
+                    self._move(p, self.homes.work(n), self.homes.work_dims(n), bits)
         elif not is_read(n):
             for a in arguments(n):
                 self._visit(a)
@@ -206,27 +210,68 @@ class Model:
 
     def _convert(self, a: Node, n: Node) -> None:
         """Bring an argument to the layout in which `n` is computed."""
-        bits = self.tensors.bits(a) if is_read(a) else 32
-        self._move(a, self.homes.work(n), self.homes.work_dims(n), bits)
+        self._move(a, self.homes.work(n), self.homes.work_dims(n), self._moved_bits(a, n))
         have, want = self.homes.home(a), self.homes.home(n)
         loaded = is_read(a) and self.inside and a in self.moving and a not in self.rings
         if loaded and have and want and self.homes.shape(a) == self.homes.shape(n):
             # What a chunk is added to goes on in both layouts.
             self._take(convert_bytes(want, have, 32, self.capability))
 
+    def _moved_bits(self, a: Node, n: Node) -> int:
+        """Bits of a value that is brought to the layout of `n`: of a register; or, where it is
+        computed from one load of narrower values, of those, which Triton 3.6 moves instead and 3.9
+        does where the layout is the one that tiles have by themselves."""
+        want, dims, mine = self.homes.work(n), self.homes.work_dims(n), self.homes.shape(a)
+        if not mine:
+            return 32
+        usual = want is None or narrowed(want, dims, mine).alike(self.homes.plain(mine))
+        if self.tensors.triton > (3, 6) and not usual:
+            return 32
+        read: set[Node] = set()
+        stack = [a]
+        while stack:
+            x = stack.pop()
+            if is_read(x):
+                read.add(x)
+            elif x.op in POINTWISE:
+                stack.extend(y for y in x.args if self.homes.shape(y))
+            elif x.op != "index":
+                return 32
+        return min((self.tensors.bits(x) for x in read), default=32) if len(read) == 1 else 32
+
     def _move(self, a: Node, want: Layout | None, dims: Sequence[int], bits: int) -> None:
         """Bring `a` to its part of a layout over `dims`."""
         have, mine = self.homes.home(a), self.homes.shape(a)
         if have is None or want is None or self._shared(a):
             return  # read from shared memory in any layout
-        if is_read(a) and self.program.span(mine) < self.warps * LANES:
-            return  # so little is loaded again, in the layout that is wanted
+        if self._again_cheaply(a):
+            return
         self._take(convert_bytes(have, narrowed(want, dims, mine), bits, self.capability))
+
+    def _again_cheaply(self, a: Node) -> bool:
+        """Whether a tile is loaded and computed again in the layout that is wanted: fewer values
+        than there are threads, of loads and arithmetic alone."""
+        stack = [a]
+        while stack:
+            n = stack.pop()
+            if is_read(n):
+                if not self.homes.few(n):
+                    return False
+            elif n.op in POINTWISE:
+                stack.extend(x for x in n.args if self.homes.shape(x))
+            elif n.op not in {"index", "ones"}:
+                return False
+        return True
 
     def _reduce(self, n: Node) -> None:
         for size in self._reductions(n):
             if not self._by_threads(n):
                 self._take(size)
+        whole, dims = self.homes.work(n), self.homes.work_dims(n)
+        if whole is not None and self.homes.shape(n) and not self.homes.fixed(n):
+            left, home = narrowed(whole, dims, self.homes.shape(n)), self.homes.home(n)
+            if home is not None:
+                self._take(convert_bytes(left, home, 32, self.capability))
 
     def _reductions(self, n: Node) -> Iterator[int]:
         whole, dims = self.homes.work(n), list(self.homes.work_dims(n))
@@ -234,7 +279,7 @@ class Model:
             return
         for d in reversed([d for d in dims if self.program.dims[d][0] in over(n)]):
             at = dims.index(d)
-            yield reduce_bytes(whole, at)
+            yield reduce_bytes(whole, at, triton=self.tensors.triton)
             dims.pop(at)
             whole = narrowed(whole, (*dims[:at], d, *dims[at:]), dims)
 
@@ -265,8 +310,10 @@ class Model:
                 is_operand(parts[0], dot.parts) or self.homes.bits(dot) == 32
             )
             since = self.done.get(parts[0], self.now)
-            # What mma.sync takes to its registers does not move over the wait for a box.
+            # What mma.sync takes to its registers does not move over the wait for a box, but in
+            # Triton 3.6 it is brought to shared memory before that.
             crossed = any(since < self.buffers[at].first for at in self.boxes.values())
+            crossed = crossed and self.tensors.triton > (3, 6)
             late = crossed and not asynchronous and any(p in self.moving for p in parts)
             ready.append(since if same and not late else self._tick())
         if start is not None:
@@ -278,6 +325,7 @@ class Model:
                 since = ready[side]
                 made = Buffer(since, since, size, self._operand_alignment(dot, side))
                 if self.inside and not self._moves(dot, side):
+                    made = made._replace(first=min(since, self.begun))
                     self.kept.append((tuple(dot.sides[side]), made))
                 else:
                     self.buffers.append(made._replace(last=self.now + 1))
@@ -341,7 +389,7 @@ class Model:
         return n in self.moving or not self.inside
 
     def _moves(self, dot: Dot, side: int) -> bool:
-        return any(p in self.moving for p in dot.sides[side])
+        return any(p in self.here for p in dot.sides[side])
 
     def _staged(self, dot: Dot, side: int) -> tuple[int, bool]:
         """Bytes for an operand beside its ring, and whether it stays until the product."""
@@ -383,7 +431,7 @@ class Model:
     # --- stores -----------------------------------------------------------------------------
 
     def _store(self, name: str, n: Node) -> None:
-        placed = n.op == "scatter"
+        placed = self.tensors.addressed(n) if n.op == "scatter" else ""
         n = n.args[0] if placed else n
         self._visit(n)
         have = self.homes.home(n)
@@ -392,13 +440,14 @@ class Model:
         dims = self.program.shape_of(axes)
         if have is None or self.homes.shape(n) != dims:
             return
-        if len(dims) > 1 and not self.homes.from_product(n):
-            return  # stored in the layout of its loads
         bits = self.tensors.bits_of(name)
         if name in self.homes.stores:
             now, shape = self._tick(), [self.program.tiles[a] for a in axes]
             size = self.program.span(dims) * bits // 8
             self.buffers.append(Buffer(now, now, size, swizzled_alignment(shape, bits // 8)))
             return
+        if self._again_cheaply(n):
+            return
         want: Layout = self.tensors.layout(name, axes, self.warps, placed)
-        self._take(convert_bytes(have, want, bits, self.capability))
+        rounded = bits if self.homes.fixed(n) else 32
+        self._take(convert_bytes(have, want, rounded, self.capability))

@@ -17,6 +17,7 @@ from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_w
 from napkin.lower.resources_dot import fma, mma, unit, wgmma
 from napkin.lower.resources_layout import blocked, sliced, transposed
 from napkin.plan.plan import PlannedKernel, distinct
+from napkin.plan.ranked import ranked
 
 DIAGRAMS = Path(__file__).parents[2] / "diagrams"
 SCALARS = {"eps": 1e-5, "cap": 30.0, "scale": 192**-0.5}
@@ -136,6 +137,85 @@ def test_predicted_is_compiled() -> None:
     assert not wrong
 
 
+# --- the rules on small diagrams, against the compiler --------------------------------------
+
+
+@nk.diagram("a b c -> a b, a c")
+def matrices_of_a_cube(X):
+    """Results of tiles with three axes, which are stored as matrices."""
+    return nk.reduce(X * X, "sum", over="c"), nk.reduce(X, "max", over="b")
+
+
+@nk.diagram("a b, b, b -> a b")
+def rows_beside_tiles(X, u, v):
+    """Rows that go from their own layout to that of a tile, one of them through arithmetic."""
+    return nk.maximum(X * u, 0.5 * v - 0.1)
+
+
+@nk.diagram("c, a c, b -> a b")
+def outer_of_rows(t, X, u):
+    """A tile that no load and no store has."""
+    return nk.reduce(t * (nk.silu(X) + u), "sum", over="c")
+
+
+@nk.diagram("a c, a c -> c, c a")
+def columns_stored_as_rows(X, Y):
+    """Loads one value at a time beside stores of eight."""
+    t = nk.reduce(X, "sum", over="a")
+    return t, t / (nk.abs(X) + 1.0) + Y
+
+
+@nk.diagram("a b d, b d -> a b")
+def operand_from_an_earlier_pass(X, Y):
+    """An operand that a loop before the product's has made: held for the whole loop."""
+    return nk.contract(nk.reduce(X, "min", over="b"), Y, over="d")
+
+
+@nk.diagram("a b, b -> a")
+def fewer_values_than_threads(X, u):
+    """Loads that fix no layout: what is stored is rounded after it is brought to the store's."""
+    return nk.reduce(X * (u / nk.sqrt(nk.reduce(u * u, "sum", over="b") + 1e-3)) * u, "sum", "b")
+
+
+@nk.diagram("b c d -> b")
+def last_axis_of_one_value(X):
+    """A stride of 1 that is not the last axis's."""
+    return nk.reduce(nk.reduce(X, "mean", over="d"), "mean", over="c")
+
+
+SMALL = [
+    # diagram, sizes, dtype, machine
+    (matrices_of_a_cube, {"a": 512, "b": 256, "c": 64}, "fp32", "a100"),
+    (matrices_of_a_cube, {"a": 64, "b": 32, "c": 128}, "bf16", "h100"),
+    (rows_beside_tiles, {"a": 256, "b": 1024}, "bf16", "h100"),
+    (rows_beside_tiles, {"a": 100, "b": 128}, "fp16", "a100"),
+    (outer_of_rows, {"a": 256, "b": 32, "c": 1024}, "bf16", "h100"),
+    (columns_stored_as_rows, {"a": 1024, "c": 128}, "bf16", "h100"),
+    (operand_from_an_earlier_pass, {"a": 1024, "b": 32, "d": 100}, "bf16", "h100"),
+    (fewer_values_than_threads, {"a": 32, "b": 2}, "fp16", "h100"),
+    (last_axis_of_one_value, {"b": 100, "c": 128, "d": 1}, "fp32", "h100"),
+]
+SETTINGS = 3
+"""Settings of each small diagram's kernels that are compiled, the best ones."""
+
+
+def test_predicted_is_compiled_for_small_diagrams() -> None:
+    rows: list[tuple[str, int]] = []
+    jobs: list[Job] = []
+    for diagram, sizes, dtype, on in SMALL:
+        plan = nk.derive(diagram, on=on, dtype=dtype, sizes=sizes)
+        for k in distinct(plan.kernels):
+            for choice in ranked(plan, k, SETTINGS):
+                made = by_address(replace(k, choice=choice))
+                for arch in ("sm_80", "sm_90"):
+                    jobs.append(job(made, arch, dict(choice.sizes)))
+                    label = f"{k.name} {dtype} {arch} {dict(choice.tiles)} {choice.warps} warps"
+                    rows.append((label, made.shared_on(arch)))
+    found = resources_many(jobs)
+    taken = [r.shared_bytes if isinstance(r, Resources) else r for r in found]
+    assert not [(*row, t) for row, t in zip(rows, taken, strict=True) if row[1] != t]
+
+
 # --- the rules ------------------------------------------------------------------------------
 
 
@@ -249,6 +329,7 @@ def test_a_reduction_takes_memory_only_across_warps() -> None:
     assert reduce_bytes(rows, 1) == 0  # each row lies in one warp
     wide = blocked((8, 4096), (1, 8), (1, 0), 8).of((8, 4096))
     assert reduce_bytes(wide, 1) == 128  # 8 warps x 4 rows (16 bytes) a round, in 2 rounds
+    assert reduce_bytes(wide, 1, triton=(3, 6)) == 256  # every warp's, of all 8 rows
     assert reduce_bytes(mma(64, 128, 4, chained=True).of((64, 128)), 1) == 512
 
 

@@ -1,4 +1,5 @@
-"""The type in which a product is computed: the plan's, which the kernel takes from a tensor.
+"""What `tl.dot` takes: the least dimensions, and operands in the plan's type, which the kernel has
+from a tensor.
 
 Products of two tensors of 8 bits take these as they are (`napkin.derive.terms.narrow_type`).
 """
@@ -11,6 +12,16 @@ from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.terms import is_operand
 from napkin.diagram.node import Node
 from napkin.diagram.storage import own_type
+
+MIN_DOT = 16
+"""Smallest dimension of a tile that Triton's `tl.dot` takes on every target."""
+
+NARROW_DEPTH = 32
+"""Smallest depth of a product of 8-bit operands: that of one instruction (PTX ISA, mma)."""
+
+EXACT_SUM = 128
+"""Products of fp8 that Hopper's tensor cores add up before the sum goes on in float32: they keep
+some 14 bits of it (arXiv 2412.19437, section 3.3.2, which takes 128 too)."""
 
 
 def multiplied_as(kernel: Kernel, parts: Sequence[Node], boxes: Collection[Node | str] = ()) -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from napkin.derive.terms import multiplies, narrow_type
 from napkin.diagram.node import Node, factors, over
-from napkin.lower.emit import MIN_DOT, NARROW_DEPTH
+from napkin.lower.operands import MIN_DOT, NARROW_DEPTH
 from napkin.lower.program import Program
 from napkin.lower.resources_layout import LANES, Layout, Mma, blocked
 

@@ -38,11 +38,13 @@ class Scaled:
 
         @diagram(f"b g r q d, b g x d, b g x e{extra} -> b g r q e", name="attention")
         def attend(Q: Any, K: Any, V: Any, *masks: Any) -> Any:
-            S = contract(Q, K, over="d") * (size("d") ** -0.5 if self.scale is None else self.scale)
+            scale = size("d") ** -0.5 if self.scale is None else self.scale
+            scores = contract(Q, K, over="d") * scale
             for mask in masks:
-                S = where(mask, S, -math.inf) if self.mask == "bool" else S + mask
+                added = self.mask == "bias"
+                scores = scores + mask if added else where(mask, scores, -math.inf)
             keys = causal("q", "x", at=index("q")) if self.causal else None
-            return contract(softmax(S, over="x", keys=keys), V, over="x")
+            return contract(softmax(scores, over="x", keys=keys), V, over="x")
 
         return attend
 
@@ -51,7 +53,7 @@ class Scaled:
         from napkin.torch import attention
 
         mask = masks[0] if masks else None
-        if self.mask == "bias":
+        if mask is not None and self.mask == "bias":
             mask = mask[:, None]
         heads = tuple(query.shape[1:3])
         out = attention(
@@ -71,7 +73,7 @@ class Near:
         lse: whether the log-sum-exp is asked for.
     """
 
-    window: Mapping[str, tuple[Any, ...]]
+    window: Mapping[str, Any]
     extra: bool = False
     lse: bool = False
 

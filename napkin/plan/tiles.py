@@ -14,7 +14,7 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.node import over, postorder
-from napkin.lower.emit import NARROW_DEPTH
+from napkin.lower.operands import NARROW_DEPTH
 from napkin.lower.program import packed_axes
 
 MIN_DOT = 16

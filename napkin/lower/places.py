@@ -1,0 +1,212 @@
+"""Where a group of a kernel stands: its place along every grouped axis, the positions of its tiles,
+and where its tensors begin."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from napkin.diagram.keys.slots import place_of
+from napkin.diagram.node import Node
+from napkin.diagram.taking import read_axes
+from napkin.lower import syntax as sx
+from napkin.lower.emit import Emitter
+from napkin.lower.printer import comment
+from napkin.lower.program import Loop, Program, moving_terms
+from napkin.lower.scope import DESCRIPTORS, SECTION, Scope
+from napkin.lower.visit import Visiting, grows
+
+
+class Places:
+    """Writes positions for the terms of a loop program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.kernel = program, program.kernel
+        self.scope = Scope(program)
+        self.emitter = Emitter(program, self.scope)
+        self.stream = self.kernel.stream
+        seen = self.kernel.visits
+        self.visiting = Visiting(program, self.scope, self.emitter, seen) if seen else None
+        self.moving = moving_terms(program)
+
+    def positions(self) -> list[ast.stmt]:
+        scope = self.scope
+        out: list[ast.stmt] = [
+            sx.assign(
+                "INDEX",
+                sx.choose(sx.name("WIDE"), sx.name("tl.int64"), sx.name("tl.int32")),
+                "tl.constexpr",
+            )
+        ]
+        group = self.kernel.group
+        if group:
+            out.append(comment("this group's place"))
+            pid = sx.method(sx.call("tl.program_id", sx.const(0)), "to", sx.name("INDEX"))
+            out.append(sx.assign("pid", pid))
+        rising, others = self.rising, [a for a in group if a not in self.rising]
+        if rising and others:
+            out += self._longest_first(others)
+            out += self._places(rising, "turn", backwards=True)
+        out += self._places(others or rising, "pid", backwards=not others)
+        out += self._lengths()
+        for dim, axes in enumerate(self.program.dims):
+            if not self.stream.carried(axes) and not set(axes) & set(self.kernel.slots):
+                out += self.lanes(dim, {a: sx.name(scope.group_id(a)) for a in group})
+        return out
+
+    @property
+    def rising(self) -> tuple[str, ...]:
+        """The grouped axes along which later groups see more keys."""
+        if self.visiting is None:
+            return ()
+        seen = self.visiting.seen
+        return tuple(a for a in self.kernel.group if grows(seen, a))
+
+    def _groups(self, axis: str) -> sx.Expr:
+        """How many groups an axis is cut into."""
+        count: sx.Expr = sx.name(self.scope.size(axis))
+        if self.program.tiles[axis] > 1:
+            count = sx.call("tl.cdiv", count, sx.name(self.scope.block(axis)))
+        return count
+
+    def _longest_first(self, others: Sequence[str]) -> list[ast.stmt]:
+        """Groups that see the most keys start first: of a section of the other axes, so large that
+        L2 holds what it streams, the last groups along the rising axes, then those before."""
+        turns = sx.chain("*", [self._groups(a) for a in self.rising])
+        many = sx.chain("*", [self._groups(a) for a in others])
+        pid, section, width = sx.name("pid"), sx.name("section"), sx.name("width")
+        first = sx.binary(section, "*", sx.name(SECTION))
+        return [
+            comment("those that see the most keys start first, section by section"),
+            sx.assign("section", sx.binary(pid, "//", sx.chain("*", [sx.name(SECTION), turns]))),
+            sx.assign("pid", sx.binary(pid, "-", sx.chain("*", [first, turns]))),
+            sx.assign(
+                "width",
+                sx.call("tl.minimum", sx.name(SECTION), sx.binary(many, "-", first)),
+            ),
+            sx.assign("turn", sx.binary(pid, "//", width)),
+            sx.assign("pid", sx.binary(first, "+", sx.binary(pid, "%", width))),
+        ]
+
+    def _places(self, axes: Sequence[str], number: str, backwards: bool) -> list[ast.stmt]:
+        """The place of a group along each of `axes`, from its number, the last axis fastest."""
+        scope, out = self.scope, list[ast.stmt]()
+        for i, axis in reversed(list(enumerate(axes))):
+            target = scope.group_id(axis)
+            if self.program.tiles[axis] == 1:
+                target = scope.position(axis)
+            count = self._groups(axis)
+            place: sx.Expr = sx.name(number)
+            if i > 0:
+                place = sx.binary(place, "%", count)
+            if backwards:
+                place = sx.binary(sx.binary(count, "-", sx.const(1)), "-", place)
+            out.append(sx.assign(target, place))
+            if i > 0:
+                out.append(sx.assign(number, sx.binary(sx.name(number), "//", count)))
+        return out
+
+    def _lengths(self) -> list[ast.stmt]:
+        """How many places the group's residue has, along the axes that are split by residue."""
+        scope = self.scope
+        out: list[ast.stmt] = []
+        for axis, s in self.kernel.ragged.items():
+            rest = sx.binary(sx.name(scope.size(s.axis)), "-", sx.name(scope.position(s.residue)))
+            out.append(sx.assign(scope.length(axis), sx.call("tl.cdiv", rest, sx.const(s.step))))
+            self.emitter.have[s.length] = sx.name(scope.length(axis))
+            if axis in self.kernel.group and self.program.tiles[axis] == 1:
+                test = sx.less(sx.name(scope.position(axis)), sx.name(scope.length(axis)))
+                out.append(sx.assign(scope.inside(axis), test))
+        return [comment("how many places its residue has"), *out] if out else out
+
+    def lanes(self, dim: int, ids: dict[str, sx.Expr], loop: Loop | None = None) -> list[ast.stmt]:
+        """Positions of a tile dimension's axes, and which of them lie inside."""
+        scope, axes = self.scope, self.program.dims[dim]
+        out: list[ast.stmt] = []
+        lane: sx.Expr = sx.call("tl.arange", sx.const(0), scope.extent(dim))
+        if len(axes) > 1:
+            out.append(sx.assign(scope.lane(dim), lane))
+            lane = sx.name(scope.lane(dim))
+        for i, axis in enumerate(axes):
+            here = lane
+            below = axes[i + 1 :]
+            if below:
+                inner = sx.chain("*", [sx.name(scope.block(a)) for a in below])
+                here = sx.binary(here, "//", inner)
+            if i > 0:
+                here = sx.binary(here, "%", sx.name(scope.block(axis)))
+            if axis in ids:  # already of type INDEX
+                first = sx.binary(ids[axis], "*", sx.name(scope.block(axis)))
+                here = sx.binary(first, "+", here)
+            else:
+                here = sx.method(here, "to", sx.name("INDEX"))
+            if axis in self.stream.axes or axis in self.kernel.slots:
+                here = sx.binary(sx.name(scope.start(axis)), "+", here)
+            out.append(sx.assign(scope.position(axis), here))
+            if loop is None or not loop.whole:
+                out.append(sx.assign(scope.inside(axis), self._inside(dim, axis, loop)))
+            if axis in self.program.packed:
+                out += self._pairs(axis, ids)
+        return out
+
+    def _pairs(self, axis: str, ids: dict[str, sx.Expr]) -> list[ast.stmt]:
+        """Positions in pairs of values along an axis, and which of them lie inside."""
+        scope = self.scope
+        half = sx.binary(sx.name(scope.block(axis)), "//", sx.const(2))
+        here: sx.Expr = sx.method(sx.call("tl.arange", sx.const(0), half), "to", sx.name("INDEX"))
+        if axis in ids:
+            here = sx.binary(sx.binary(ids[axis], "*", half), "+", here)
+        elif axis in self.stream.axes:  # what the compiler knows of a start is lost in a quotient
+            start = sx.binary(sx.name(scope.start(axis)), "//", sx.const(2))
+            start = sx.call("tl.cast", start, sx.name("INDEX"))
+            here = sx.binary(sx.call("tl.multiple_of", start, half), "+", here)
+        full = sx.call("tl.full", sx.tuple_of([half]), sx.const(True), sx.name("tl.int1"))
+        pair = sx.name(scope.pair(axis))
+        test = sx.less(sx.binary(pair, "*", sx.const(2)), sx.name(scope.size(axis)))
+        inside = sx.choose(sx.name(scope.even(axis)), full, test)
+        return [sx.assign(scope.pair(axis), here), sx.assign(scope.pair_inside(axis), inside)]
+
+    def _inside(self, dim: int, axis: str, loop: Loop | None) -> sx.Expr:
+        if loop is not None and loop.box is not None:
+            end = self.scope.visit(axis, loop.box, "end")
+            return sx.less(sx.name(self.scope.position(axis)), sx.name(end))
+        # Where tiles divide the axis this is constant true, and the compiler drops the mask.
+        full = sx.call(
+            "tl.full",
+            sx.tuple_of([self.scope.extent(dim)]),
+            sx.const(True),
+            sx.name("tl.int1"),
+        )
+        test = sx.less(sx.name(self.scope.position(axis)), sx.name(self.scope.length(axis)))
+        return sx.choose(sx.name(self.scope.even(axis)), full, test)
+
+    def bases(self) -> list[ast.stmt]:
+        """Pointers moved to this group's place along the axes that have no tile dimension."""
+        out: list[ast.stmt] = []
+        fixed = {a for a in self.kernel.group if self.program.tiles[a] == 1}
+        described: list[ast.stmt] = []
+        for access in self.kernel.reads:
+            made = self._base(access.tensor, access.leaf, read_axes(access.leaf), fixed)
+            (described if access.leaf in self.program.boxes else out).extend(made)
+        for o in self.kernel.outputs:
+            made = self._base(o.name, o.name, o.axes, fixed)
+            (described if o.name in self.program.stores else out).extend(made)
+        if described:
+            plain = ast.UnaryOp(ast.Not(), sx.name(DESCRIPTORS))
+            out.append(ast.If(plain, described, []))
+        return [comment("where its tensors start"), *out] if out else []
+
+    def _base(
+        self, tensor: str, key: Node | str, axes: Sequence[str], fixed: set[str]
+    ) -> list[ast.stmt]:
+        own = axes if isinstance(key, str) else Emitter.strides_of(key)
+        scope = self.scope
+        terms: list[sx.Expr] = [
+            sx.binary(sx.name(scope.position(a)), "*", sx.name(scope.stride(tensor, s)))
+            for a, s in zip(axes, own, strict=True)
+            if a in fixed and (isinstance(key, str) or place_of(key, a) is None)
+        ]
+        if not terms:
+            return []
+        target = scope.base(key, tensor)
+        return [sx.assign(target, sx.chain("+", [sx.name(scope.tensor(tensor)), *terms]))]

@@ -43,6 +43,9 @@ from napkin.torch import run as launching
 SETTINGS = 56
 """Settings of each problem of a sweep."""
 
+SECONDS = 0.08
+"""Of running each of them, about: a hundred runs of most."""
+
 
 # --- shapes -------------------------------------------------------------------------------------
 
@@ -157,7 +160,7 @@ def tiles(problems: Sequence[Problem], out: list[dict[str, Any]], most: int) -> 
     for name, diagram, sizes in problems:
         plan = nk.derive(diagram, on="h100", sizes=sizes)
         choices, by_model = widened(plan, most)
-        ranking = tune.measured(plan, plan.kernels[0], choices, 0)
+        ranking = tune.measured(plan, plan.kernels[0], choices, 0, SECONDS)
         times = [r.measured.median for r in ranking.rows if r.measured]
         first, five = ranking.rows[0].measured, [r.measured for r in ranking.rows[:5]]
         if first is None:

@@ -62,12 +62,12 @@ def steps(out: Path, workers: int, seed: int) -> dict[str, list[Step]]:
         *(bench("model", *new, "--compile", f"{i}/{few}") for i in range(few)),
         bench("counters", "--compile"),
     ]
-    pytest = [python, "-m", "pytest", "tests/gpu", "-n", str(workers), "-q", "-rf"]
+    pytest = [python, "-m", "pytest", "tests/gpu", "-n", str(workers), "-q", "-rsfE"]
     sanitize = [*napkin, "verify", "--gpu", "--only", "two streams", "--sanitize"]
     machine = [*napkin, "machines", "measure", "-o", str(out / "machine.toml")]
     return {
         "tests": [
-            Step("gpu", [[*pytest, "-p", "no:cacheprovider"]], 430, 60),
+            Step("gpu", [[*pytest, "-p", "no:cacheprovider"]], 430, 40),
             Step("sanitize", [sanitize], 130),
         ],
         "model": [

@@ -57,7 +57,7 @@ def masked(roots: Sequence[Node], axes: Iterable[str]) -> dict[Node, Node]:
     # Where the masked form serves every reader, the plain one need not be kept beside it.
     for axis, table in made.items():
         shared = _using(table, done.values())
-        if all(_sound(shared[n], axis, known) for n in done.values()):
+        if _sound([shared[n] for n in done.values()], axis, known):
             done = {old: shared[new] for old, new in done.items()}
     return done
 
@@ -87,11 +87,12 @@ def _using(table: Mapping[Node, Node], roots: Iterable[Node]) -> dict[Node, Node
     return rewrite(roots, lambda old, _: old if old in kept else table.get(old))
 
 
-def _sound(root: Node, axis: str, known: Known) -> bool:
+def _sound(roots: Iterable[Node], axis: str, known: Known) -> bool:
+    """Whether padded lanes hold what every reduction over `axis` under `roots` starts from."""
     return all(
         value_at(n.args[0], axis, known)
         == (_worst(n.op) if n.op in {"max", "min"} else identity(n))
-        for n in postorder([root])
+        for n in postorder(roots)
         if n.op in REDUCTIONS and axis in over(n)
     )
 

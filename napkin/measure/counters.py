@@ -102,18 +102,20 @@ class Profile:
 
     Attributes:
         launches: in order, metrics in bytes.
-        note: why there are fewer than there should be.
+        note: what it said where there are fewer than there should be.
+        refused: why it counted nothing.
     """
 
     launches: tuple[Launched, ...] = ()
     note: str = ""
+    refused: str = ""
 
 
 def profiled(command: Sequence[str], timeout: float = 300) -> Profile:
     """Run a command under Nsight Compute: launches while a profiler is on, from empty caches."""
     ncu = shutil.which("ncu")
     if ncu is None:
-        return Profile(note=_INSTALL)
+        return Profile(refused=_INSTALL)
     full = [
         ncu, "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all",
         "--target-processes", "all", "--metrics", ",".join(METRICS),
@@ -124,7 +126,7 @@ def profiled(command: Sequence[str], timeout: float = 300) -> Profile:
             full, capture_output=True, text=True, timeout=timeout, check=False, env=environment()
         )
     except subprocess.TimeoutExpired:
-        return Profile(note=f"ncu did not end within {timeout:.0f} s")
+        return Profile(refused=f"ncu did not end within {timeout:.0f} s")
     return profile_of(done.stdout, done.stderr, done.returncode)
 
 
@@ -138,7 +140,7 @@ def environment() -> dict[str, str]:
 def profile_of(out: str, err: str, status: int) -> Profile:
     """What ncu printed, and how it ended, as a profile."""
     if "ERR_NVGPUCTRPERM" in out + err:
-        return Profile(note=_ALLOW)
+        return Profile(refused=_ALLOW)
     found = tuple(parse(out))
     marks = ("==ERROR==", "==WARNING==", "Error", "error:")
     lines = [s.strip() for s in (out + err).splitlines() if any(m in s for m in marks)]
@@ -170,8 +172,8 @@ def read_off_each(
 
 
 def _lacking(plan: Plan, counted: int, profile: Profile) -> Counters:
-    if profile.note in {_INSTALL, _ALLOW}:
-        return Counters(note=profile.note)
+    if profile.refused:
+        return Counters(note=profile.refused)
     what = f"{counted} kernels of {len(plan.kernels)} were counted"
     return Counters(note=f"ncu gave no counters ({what}): {profile.note or 'it said nothing more'}")
 

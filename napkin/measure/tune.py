@@ -125,8 +125,15 @@ def tune(
     return with_choices(plan, best), tuple(rankings)
 
 
-def measured(plan: Plan, k: PlannedKernel, choices: Sequence[Choice], seed: int) -> Ranking:
-    """Settings of one kernel of a plan, measured; `choices` in the order of the prediction."""
+def measured(
+    plan: Plan, k: PlannedKernel, choices: Sequence[Choice], seed: int, seconds: float = 0.15
+) -> Ranking:
+    """Settings of one kernel of a plan, measured.
+
+    Args:
+        choices: in the order of the prediction.
+        seconds: of running, about, for each.
+    """
     import torch
 
     from napkin.check.verdict import TOLERANCE
@@ -169,7 +176,7 @@ def measured(plan: Plan, k: PlannedKernel, choices: Sequence[Choice], seed: int)
             calls[str(i)] = launches[at]
         else:
             notes[i] = f"its results are off by {off:.1e}"
-    times = {int(i): sample for i, sample in interleaved(calls).items()}
+    times = {int(i): sample for i, sample in interleaved(calls, seconds).items()}
     return placed(k.name, choices, times, notes)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,23 +180,3 @@ def test_what_compute_sanitizer_says(
     found = judged(tool, text, status)
     assert found.status == is_
     assert said in found.note
-
-
-def test_every_tool_watches_the_sample(monkeypatch: Any, tmp_path: Path) -> None:
-    """Both at once, by a program of that name; what it is given is the driver's command."""
-    program = tmp_path / "compute-sanitizer"
-    log = tmp_path / "log"
-    program.write_text(
-        f'#!/bin/sh\necho "$@" >> {log}\n'
-        'if [ "$2" = racecheck ]; then echo "========= Error: not supported"; exit 1; fi\n'
-        'echo "========= ERROR SUMMARY: 0 errors"\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    tools = {t.tool: t for t in sanitized("h100", 7)}
-    assert (tools["memcheck"].status, tools["racecheck"].status) == ("ok", "refused")
-    assert "not supported" in tools["racecheck"].note
-    lines = sorted(log.read_text().splitlines())
-    assert len(lines) == 2
-    assert all("napkin.measure.driver" in line and '"seed": 7' in line for line in lines)
-    assert "--tool memcheck --report-api-errors no" in lines[0]

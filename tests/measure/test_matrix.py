@@ -15,7 +15,7 @@ from napkin.diagram.library import names
 from napkin.measure.calls import Near, Scaled
 from napkin.measure.driver import command
 from napkin.measure.matrix import ATTENTION, CALLED, SANITIZED, calls, each, pairs, problems
-from napkin.measure.verify import RUN, Outcome, machine_for, summed
+from napkin.measure.verify import RUN, Outcome, brief, machine_for, summed
 
 torch = pytest.importorskip("torch")
 
@@ -70,6 +70,14 @@ def test_groups_are_summed() -> None:
     assert (first["problems"], first["ok"], first["refused"]) == (3, 2, 1)
     assert (first["worst"], first["at_most"], first["seconds"]) == (9e-6, 1e-5, 3.5)
     assert (second["wrong"], second["worst"]) == (1, float("inf"))
+
+
+def test_a_message_keeps_its_end() -> None:
+    assert brief("a  b\n c") == "a b c"
+    long = brief("at 12:4:\n" + "x " * 400 + "\nnot enough shared memory")
+    assert long.startswith("at 12:4: x")
+    assert long.endswith("not enough shared memory")
+    assert len(long) < 300
 
 
 def test_the_machine_is_that_of_the_device() -> None:

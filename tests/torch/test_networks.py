@@ -42,6 +42,24 @@ def test_the_table(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     assert "same outputs: NO" in capsys.readouterr().out
 
 
+def test_where_torch_or_napkin_fails(capsys: Any, monkeypatch: Any) -> None:
+    """Keys are gathered in torch's place; a network that does not run is none of the rows."""
+
+    def none(*_: Any) -> torch.Tensor:
+        raise RuntimeError("no kernel")
+
+    with monkeypatch.context() as patch:
+        broken = networks.Switch(none, networks.SWITCHES["torch"].near)
+        patch.setitem(networks.SWITCHES, "torch", broken)
+        assert bench_network.main(["vit", "--tiny"]) == 0
+        out = capsys.readouterr().out
+        assert "(torch: RuntimeError: no kernel; keys are gathered instead)" in out
+        assert "same outputs: yes" in out
+        patch.setitem(networks.SWITCHES, "napkin", broken)
+        assert bench_network.main(["vit", "--tiny"]) == 1
+        assert "1 images: RuntimeError: no kernel" in capsys.readouterr().out
+
+
 def test_dilations_alternate() -> None:
     how = networks.DiNAT(image=224)
     assert list(zip(how.layouts(), how.dilations(), strict=True)) == [

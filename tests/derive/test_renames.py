@@ -1,4 +1,4 @@
-"""Results under other axis names: what only outputs are computed of is not stored to be read again."""
+"""Results under other axis names: what only outputs are computed of is not stored before."""
 
 from __future__ import annotations
 

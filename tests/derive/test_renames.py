@@ -55,3 +55,16 @@ def test_a_name_that_a_sum_goes_over_stays_outside() -> None:
     nk.derive(square, on="h100").check(
         sizes={"n": 21, "f": 13, "o": 13}, resources=False
     ).raise_if_wrong()
+
+
+def test_there_and_back_is_no_other_name() -> None:
+    """Nothing is stored in order to be read under the name that it has."""
+
+    @nk.diagram("n d, d o -> n o", sizes={"n": 33, "d": 21, "o": 19})
+    def turned(X, W):
+        Y = nk.softmax(nk.contract(X, W, over="d"), over="o")
+        return (1.0 + Y.rename(n="t")).rename(t="n")
+
+    plan = nk.derive(turned, on="h100")
+    assert len(plan.kernels) == 1
+    plan.check(sizes={"n": 17, "d": 11, "o": 13}, resources=False).raise_if_wrong()

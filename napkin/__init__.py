@@ -32,6 +32,7 @@ from napkin.diagram.language import (
     Array,
     abs,
     cast,
+    cos,
     erf,
     exp,
     gelu,
@@ -43,6 +44,7 @@ from napkin.diagram.language import (
     rsqrt,
     sigmoid,
     silu,
+    sin,
     size,
     slide,
     sqrt,
@@ -53,7 +55,7 @@ from napkin.diagram.language import (
 from napkin.diagram.packing import pack, unpack
 from napkin.diagram.reductions import contract, cumsum, reduce, softmax, sort
 from napkin.diagram.trace import diagram
-from napkin.errors import InputError, NapkinError, Refusal
+from napkin.errors import InputError, NapkinError, NoSuchName, Refusal, meant
 
 if TYPE_CHECKING:
     from napkin.cost.machines import Machine, machine
@@ -79,17 +81,19 @@ _LAZY = {
 __all__ = [
     "Array", "Diagram", "InputError", "KeySet", "Machine", "NapkinError", "Plan", "Refusal",
     "Routing", "abs", "bigbird", "blocked", "cast", "causal", "comparison", "compress",
-    "contract", "cumsum", "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed",
+    "contract", "cos", "cumsum", "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed",
     "gelu", "global_tokens", "index", "log", "machine", "maximum", "minimum", "neighborhood",
-    "pack", "reduce", "rename", "rsqrt", "sigmoid", "silu", "simulate", "sinks", "size", "slide",
-    "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh", "unpack", "where",
+    "pack", "reduce", "rename", "rsqrt", "sigmoid", "silu", "simulate", "sin", "sinks", "size",
+    "slide", "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh", "unpack",
+    "where",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'napkin' has no attribute {name!r}")
+    what = f"module 'napkin' has no attribute {name!r}"
+    raise NoSuchName(what if name.startswith("_") else f"{what}; {meant(name, __all__)}")
 
 
 class _Package(ModuleType):

@@ -19,6 +19,10 @@ class InputError(NapkinError):
     """The input was wrong; the message names what, where, and what to write instead."""
 
 
+class NoSuchName(InputError, AttributeError):
+    """A name that napkin, or an array in a diagram, does not have."""
+
+
 class Refusal(NapkinError):
     """A derivation move that is not legal here.
 
@@ -45,3 +49,40 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"known: {', '.join(known)}" if known else "there are none"
+
+
+_REDUCED = ("sum", "mean", "max", "min", "prod", "any", "all", "logsumexp")
+_MOVED = ("T", "transpose", "permute", "reshape", "view", "flatten", "squeeze", "unsqueeze")
+SPELLED = {
+    "relu": "nk.maximum(x, 0.0)",
+    "clip": "nk.minimum(nk.maximum(x, low), high)",
+    "clamp": "nk.minimum(nk.maximum(x, low), high)",
+    "square": "x * x",
+    "log_softmax": "x - nk.reduce(x, 'logsumexp', over='...')",
+    "argmax": "nk.reduce(nk.where(x == top, nk.index('a'), nk.size('a')), 'min', over='a')",
+    "argmin": "nk.reduce(nk.where(x == top, nk.index('a'), nk.size('a')), 'min', over='a')",
+    "var": "nk.reduce((x - mean) ** 2, 'mean', over='...')",
+    "std": "nk.sqrt(nk.reduce((x - mean) ** 2, 'mean', over='...'))",
+    "norm": "nk.sqrt(nk.reduce(x * x, 'sum', over='...'))",
+    "shape": "nk.size('a') for the size of axis a",
+    "einsum": "nk.contract(X, Y, over='...')",
+    "matmul": "nk.contract(X, Y, over='...')",
+    "dot": "nk.contract(X, Y, over='...')",
+}
+"""What stands for functions of other libraries that have no name of their own here."""
+
+_FUNCTIONS = (
+    "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "erf", "sigmoid", "silu", "gelu", "abs",
+    "maximum", "minimum", "where", "cast", "softmax", "cumsum", "sort", "take", "contract",
+)  # fmt: skip
+
+
+def meant(name: str, known: Iterable[str] = _FUNCTIONS) -> str:
+    """What to write for a name that other libraries of arrays have, or that is one of `known`."""
+    if name in _REDUCED:
+        return f"write nk.reduce(x, {name!r}, over='...')"
+    if name in _MOVED:
+        return "axes have names and no order, so that nothing is transposed or reshaped"
+    if name in SPELLED:
+        return f"write {SPELLED[name]}"
+    return f"write nk.{name}(x, ...)" if name in _FUNCTIONS else did_you_mean(name, known)

@@ -23,7 +23,7 @@ ARITHMETIC_LANES = 128
 """float32 operations per clock and SM (CUDA Programming Guide, arithmetic throughput)."""
 
 WARPGROUP_ROWS = 64
-"""Rows of a matrix instruction that a warpgroup issues (PTX ISA, wgmma)."""
+"""The fewest rows of a matrix instruction that a warpgroup issues (PTX ISA, wgmma, tcgen05.mma)."""
 
 SCHEDULERS = 4
 """Warps of an SM that issue an instruction in a clock."""
@@ -208,7 +208,7 @@ def _computing(place: Machine, dtype: str, run: Execution, c: Constants) -> dict
 def _narrow(place: Machine, dtype: str, run: Execution, c: Constants) -> float:
     """Times that products take for having fewer rows than the fastest matrix instruction."""
     least = place.granules["mma_rows"].value if "mma_rows" in place.granules else 0
-    few = dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < run.rows < least
+    few = dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < run.rows < WARPGROUP_ROWS
     return c.narrow if few else 1.0
 
 

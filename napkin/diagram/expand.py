@@ -148,7 +148,8 @@ def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
     if x.op == "rename":
         inner = dict(cast("tuple[tuple[str, str], ...]", x.params[0]))
         joined = tuple((a, table.get(inner.get(a, a), inner.get(a, a))) for a in x.args[0].axes)
-        return renamed(x.args[0], tuple((a, b) for a, b in joined if a != b))
+        pairs = tuple((a, b) for a, b in joined if a != b)
+        return renamed(x.args[0], pairs) if pairs else x.args[0]
     return renamed(x, kept)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from numbers import Integral, Real
+from typing import Any, NoReturn, TypeAlias
 
 from napkin.diagram import taking
 from napkin.diagram.infer import DTYPES, pointwise, renamed
 from napkin.diagram.node import Node, node, number
 from napkin.diagram.signature import axis_names
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import InputError, NoSuchName, did_you_mean, meant
 
 Operand: TypeAlias = "Array | float | int | bool"
 
@@ -44,6 +45,40 @@ class Array:
 
     def __iter__(self) -> Iterable[Array]:
         raise InputError("an array in a diagram cannot be iterated; name its axes instead")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "node" or name.startswith("__"):  # asked for by copy and the like
+            raise AttributeError(name)
+        raise NoSuchName(
+            f"an array in a diagram has axis names ({' '.join(self.axes)}) and no {name!r}; "
+            + meant(name)
+        )
+
+    def __getitem__(self, place: object) -> NoReturn:
+        raise InputError(
+            "an array in a diagram is not indexed by place; write nk.take(X, axis=position) to "
+            "read it at positions along an axis, or nk.slide for windows"
+        )
+
+    def __matmul__(self, other: object) -> NoReturn:
+        raise InputError("@ does not say which axis is summed; write nk.contract(X, Y, over='...')")
+
+    __rmatmul__ = __matmul__
+
+    def __float__(self) -> NoReturn:
+        raise InputError(
+            "an array in a diagram, a size among them, is no number yet; write nk.sqrt, nk.exp and "
+            "the like for functions of math, and ** 0.5 for roots"
+        )
+
+    __int__ = __index__ = __len__ = __round__ = __float__
+
+    def __array_ufunc__(self, function: Any, method: str, *args: object, **_: object) -> Array:
+        """What numpy does with a number of its own beside an array; its functions have none."""
+        name = str(function.__name__)
+        if name not in _UFUNCS or method != "__call__":
+            raise InputError(f"np.{name} is a function of numpy's arrays; {meant(name)}")
+        return _apply(_UFUNCS[name], *args)
 
     def rename(self, **names: str) -> Array:
         """See `rename`."""
@@ -82,6 +117,15 @@ class Array:
     def __pow__(self, other: Operand) -> Array:
         return _power(self, other)
 
+    def __rfloordiv__(self, other: Operand) -> Array:
+        return _apply("floordiv", other, self)
+
+    def __rmod__(self, other: Operand) -> Array:
+        return _apply("mod", other, self)
+
+    def __rpow__(self, other: Operand) -> Array:
+        return _power(other, self)
+
     def __neg__(self) -> Array:
         return _apply("neg", self)
 
@@ -112,8 +156,18 @@ class Array:
     def __or__(self, other: Operand) -> Array:
         return _apply("or", self, other)
 
+    def __rand__(self, other: Operand) -> Array:
+        return _apply("and", other, self)
+
+    def __ror__(self, other: Operand) -> Array:
+        return _apply("or", other, self)
+
     def __invert__(self) -> Array:
         return _apply("not", self)
+
+
+_UFUNCS = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow"}
+"""numpy's arithmetic on a number of its own, and the operator that it is."""
 
 
 def lifted(value: object) -> Node:
@@ -126,6 +180,8 @@ def lifted(value: object) -> Node:
         return value.node
     if isinstance(value, bool | int | float):
         return number(value)
+    if isinstance(value, Real):  # one of numpy's
+        return number(int(value) if isinstance(value, Integral) else float(value))
     raise InputError(
         f"{type(value).__name__} {value!r} is not an array of the diagram or a number; "
         "pass it to the diagram as an input"
@@ -283,6 +339,16 @@ def rsqrt(x: Operand) -> Array:
 def tanh(x: Operand) -> Array:
     """Hyperbolic tangent."""
     return _apply("tanh", x)
+
+
+def sin(x: Operand) -> Array:
+    """Sine, of an angle in radians."""
+    return _apply("sin", x)
+
+
+def cos(x: Operand) -> Array:
+    """Cosine, of an angle in radians."""
+    return _apply("cos", x)
 
 
 def erf(x: Operand) -> Array:

@@ -145,6 +145,8 @@ _ROWS = [
         "real",
         flops=4,
     ),
+    Pointwise("sin", 1, lambda np, a: np.sin(a), None, "tl.sin({0})", "real", flops=20),
+    Pointwise("cos", 1, lambda np, a: np.cos(a), None, "tl.cos({0})", "real", flops=20),
     Pointwise("sigmoid", 1, _sigmoid, None, "tl.sigmoid({0})", "real", flops=3),
     Pointwise("erf", 1, _erf, lambda sp, a: sp.erf(a), "tl.erf({0})", "real", flops=8),
     _relation("less", "<", "less"),

@@ -17,7 +17,7 @@ from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.language import Array, Operand, lifted
 from napkin.diagram.node import Kind, Node, factors, in_kind, number
 from napkin.diagram.signature import axis_names
-from napkin.errors import InputError, did_you_mean
+from napkin.errors import SPELLED, InputError, did_you_mean, meant
 
 
 def _over(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def reduce(
     if how == "logsumexp":
         return Array(infer.jointly(how, _parts(how, x, over, keys)))
     if how not in _REDUCE:
-        known = did_you_mean(how, [*_REDUCE, "logsumexp"])
+        known = meant(how) if how in SPELLED else did_you_mean(how, [*_REDUCE, "logsumexp"])
         raise InputError(f"reduce {how!r} is not a reduction; {known}")
     if isinstance(x, Sequence) or isinstance(keys, Sequence):
         raise InputError(

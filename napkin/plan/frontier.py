@@ -132,8 +132,12 @@ class Frontier:
         """Whether storing `n` moves less than storing what it is computed from."""
         if n in self.results:
             return True
+        # What the kernel that computes it has in memory only, no other term of that kernel reads.
         if any(m.op == "compress" and self.level[m] == self.level[n] for m in below):
-            return False  # the kernel that computes it has it in memory only
+            return False
+        between = postorder([n], below)
+        if any(m.op in READ_AGAIN and self.level[m.args[0]] == self.level[n] for m in between):
+            return False
         reads = _leaves_of(n, below)
         crossings = 1 if self.apart else 2
         again = sum(crossings * self._values(m) for m in below)

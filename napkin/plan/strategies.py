@@ -223,7 +223,9 @@ def _once(k: PlannedKernel) -> dict[tuple[str, Any], int]:
 
 def least_of(plan: Plan) -> float | None:
     """The least bytes that a plan's kernels move, each in the memory of one group; None where one
-    of them has no such form."""
+    of them has no such form, or holds more in its loop than M counts."""
+    if not all(_counted(k.choice.kernel) for k in plan.kernels):
+        return None
     try:
         found = sum(least(k) for k in plan.kernels)
     except InputError:

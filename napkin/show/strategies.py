@@ -45,7 +45,7 @@ def _meanings(found: Comparison) -> list[str]:
     lines += [
         "moved: what all groups read and write, at the tiles of each strategy.",
         f"least: the same kernels at their best tiles for M = {found.memory:,} bytes of a group"
-        f" on {found.plan.machine.name}.",
+        f" on {found.plan.machine.name}; none where one holds more than that, or than M counts.",
         "once: the same kernels with memory without limit, so every tensor once in each:",
         *(f"  {s.name}: {s.symbols} values" for s in found.strategies),
         "compulsory: every input read once, every output written once.",

@@ -1,4 +1,4 @@
-"""Results under other axis names: what only outputs need is not stored and read again."""
+"""Results under other axis names: what only outputs are computed of is not stored before."""
 
 from __future__ import annotations
 
@@ -55,3 +55,32 @@ def test_a_name_that_a_sum_goes_over_stays_outside() -> None:
     nk.derive(square, on="h100").check(
         sizes={"n": 21, "f": 13, "o": 13}, resources=False
     ).raise_if_wrong()
+
+
+def test_there_and_back_is_no_other_name() -> None:
+    """Nothing is stored in order to be read under the name that it has."""
+
+    @nk.diagram("n d, d o -> n o", sizes={"n": 33, "d": 21, "o": 19})
+    def turned(X, W):
+        Y = nk.softmax(nk.contract(X, W, over="d"), over="o")
+        return (1.0 + Y.rename(n="t")).rename(t="n")
+
+    plan = nk.derive(turned, on="h100")
+    assert len(plan.kernels) == 1
+    plan.check(sizes={"n": 17, "d": 11, "o": 13}, resources=False).raise_if_wrong()
+
+
+def test_a_loss_over_rows_and_columns() -> None:
+    """CLIP's loss (arXiv 2103.00020): a reduction of columns meets one of rows under its name, so
+    what a kernel computes of columns is stored as it is, and named by the next."""
+
+    @nk.diagram("i d, i d -> i", sizes={"i": 64, "d": 32})
+    def contrastive(X, Y):
+        S = nk.contract(X, Y.rename(i="j"), over="d")
+        rows = nk.reduce(S, "logsumexp", over="j")
+        columns = nk.reduce(S, "logsumexp", over="i").rename(j="i")
+        own = nk.reduce(nk.where(nk.index("i") == nk.index("j"), S, 0.0), "sum", over="j")
+        return 0.5 * (rows + columns) - own
+
+    plan = nk.derive(contrastive, on="h100", dtype="fp32")
+    plan.check(sizes={"i": 37, "d": 19}, resources=False).raise_if_wrong()

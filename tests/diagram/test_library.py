@@ -190,6 +190,8 @@ def test_a_diagram_that_does_not_trace(here: Path) -> None:
     (here / "bad.py").write_text(PAGE.replace("q d,", "q D,"))
     assert refusal("bad.py").startswith("bad.py, line 4: signature 'q D, x d -> q x': 'D' is not")
     (here / "bad.py").write_text(PAGE.replace("nk.contract", "nk.contrakt"))
+    assert refusal("bad.py").endswith("has no attribute 'contrakt'; did you mean 'contract'?")
+    (here / "bad.py").write_text(PAGE.replace("nk.contract(", "int.contract("))
     assert "line 6: the file raised AttributeError" in refusal("bad.py")
 
 

@@ -53,3 +53,20 @@ def test_parts_are_no_part_of_the_optimum() -> None:
     assert found.plan.parts
     assert found.optimum == pytest.approx(2 * (2 * 128 + 2 * 65536 * 128))
     assert found.optimum == found.compulsory
+
+
+def test_no_least_lies_below_the_optimum() -> None:
+    """A low-rank correction keeps X A beside its result, in a state that M does not count: tiles
+    that leave it no room would seem to move less than the optimum."""
+
+    @nk.diagram("n d, d m, d r, r m -> n m", sizes=dict(n=1024, d=1024, m=1024, r=16))
+    def low_rank(X, W, A, B):
+        return nk.contract(X, W, over="d") + nk.contract(nk.contract(X, A, over="d"), B, over="r")
+
+    found = compare(low_rank, names=("unfused", "fused"))
+    (fused,) = (s for s in found.strategies if s.name == "fused")
+    assert len(found.plan.kernels) == 1
+    assert found.optimum is not None
+    for s in found.strategies:
+        assert s.least is None or s.least >= found.optimum
+    assert fused.least is None

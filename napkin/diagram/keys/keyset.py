@@ -342,8 +342,10 @@ def attached(keys: KeySet, x: Node, over: tuple[str, ...]) -> Node:
     its queries.
 
     Raises:
-        InputError: the axes do not fit.
+        InputError: the axes do not fit, or `keys` is no key set.
     """
+    if not isinstance(keys, KeySet):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"keys={keys!r} is no key set; write one such as nk.causal('q', 'x')")
     for axis in over:
         if axis not in x.axes:
             raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.derive.kernel import tile_axes
 from napkin.derive.terms import is_operand, is_read
@@ -10,7 +10,12 @@ from napkin.diagram.node import REDUCTIONS, Node, factors, over
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import packed_axis
 from napkin.lower.program import Program, moving_terms
-from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
+from napkin.lower.resources_convert import (
+    convert_bytes,
+    reduce_bytes,
+    scan_bytes,
+    within_warps,
+)
 from napkin.lower.resources_dot import Dot
 from napkin.lower.resources_home import Homes, Tensors, narrowed
 from napkin.lower.resources_layout import Layout, transposed
@@ -46,6 +51,7 @@ class Model:
         self.kept: list[tuple[tuple[Node, ...], Buffer]] = []
         self.held: dict[tuple[tuple[Node, ...], Buffer], int] = {}
         self.inside, self.begun = False, 0
+        self.steps: Mapping[str, Node] = {}  # of the loop that the walk is in
 
     def peak(self) -> int:
         """Bytes of shared memory."""
@@ -78,7 +84,8 @@ class Model:
         self.begun = start
         roots = (*loop.steps.values(), *loop.emits.values())
         self.here = moving_terms(self.program, loop)
-        self.inside, self.rings = True, rings(self.homes, roots, self.stages)
+        self.inside, self.steps = True, loop.steps
+        self.rings = rings(self.homes, roots, loop.steps, self.stages)
         for root in loop.steps.values():
             self._visit(root)
         for name, n in loop.emits.items():
@@ -94,9 +101,10 @@ class Model:
         for leaf in self._read_there(roots):
             at = self.standing[leaf]
             self.buffers[at] = self.buffers[at]._replace(last=end)
-        self.inside, self.rings, self.boxes, self.done = False, {}, {}, before
-        self.kept.clear()
         self._late(roots)
+        self.inside, self.rings, self.boxes, self.done = False, {}, {}, before
+        self.steps = {}
+        self.kept.clear()
 
     def _read_there(self, roots: Sequence[Node]) -> Iterator[Node]:
         """Boxes from before the loops that a loop reads where they are: wgmma does, and mma.sync
@@ -173,7 +181,7 @@ class Model:
         return self.program.span(self.homes.shape(leaf)) * self.tensors.bits(leaf) // 8
 
     def _within(self, roots: Iterable[Node]) -> Iterator[Node]:
-        return within(roots, self.homes.steps if self.inside else {})
+        return within(roots, self.steps)
 
     # --- operations -------------------------------------------------------------------------
 
@@ -202,6 +210,9 @@ class Model:
                 self._convert(a, n)
             if n.op in REDUCTIONS:
                 self._reduce(n)
+            if n.op == "cumsum" and (home := self.homes.home(n)) is not None:
+                at = next(i for i, d in enumerate(self.homes.shape(n)) if self._goes(n, d))
+                self._take(scan_bytes(home, at))
         self.done[n] = self._tick()
         if n in self.homes.boxes and n not in self.rings:
             self.boxes[n] = len(self.buffers)
@@ -220,13 +231,16 @@ class Model:
     def _moved_bits(self, a: Node, n: Node) -> int:
         """Bits of a value that is brought to the layout of `n`: of a register; or, where it is
         computed from one load of narrower values, of those, which Triton 3.6 moves instead and 3.9
-        does where the layout is the one that tiles have by themselves."""
+        does to what follows a product, and to the layout that tiles have by themselves."""
         want, dims, mine = self.homes.work(n), self.homes.work_dims(n), self.homes.shape(a)
         if not mine:
             return 32
-        usual = want is None or narrowed(want, dims, mine).alike(self.homes.plain(mine))
-        if self.tensors.triton > (3, 6) and not usual:
-            return 32
+        if is_read(a) and a.kind == "bool":
+            return 8
+        if self.tensors.triton > (3, 6):
+            plain = want is None or narrowed(want, dims, mine).alike(self.homes.plain(mine))
+            if not plain and (self.homes.dot(n) is not None or not self.homes.from_product(n)):
+                return 32
         read: set[Node] = set()
         stack = [a]
         while stack:
@@ -277,11 +291,15 @@ class Model:
         whole, dims = self.homes.work(n), list(self.homes.work_dims(n))
         if whole is None:
             return
-        for d in reversed([d for d in dims if self.program.dims[d][0] in over(n)]):
+        for d in reversed([d for d in dims if self._goes(n, d)]):
             at = dims.index(d)
             yield reduce_bytes(whole, at, triton=self.tensors.triton)
             dims.pop(at)
             whole = narrowed(whole, (*dims[:at], d, *dims[at:]), dims)
+
+    def _goes(self, n: Node, dim: int) -> bool:
+        """Whether a reduction or a scan goes along a tile dimension."""
+        return any(a in over(n) for a in self.program.dims[dim])
 
     def _by_threads(self, n: Node) -> bool:
         """Whether each thread keeps its own share of a sum over the loop, so that warps meet once,
@@ -291,9 +309,7 @@ class Model:
         return self.inside and plain and len(self.homes.shape(body)) > 1
 
     def _late(self, roots: Sequence[Node]) -> None:
-        self.inside = True
         late = [n for n in self._within(roots) if n.op in REDUCTIONS and self._by_threads(n)]
-        self.inside = False
         for n in late:
             for size in self._reductions(n):
                 self._take(size)

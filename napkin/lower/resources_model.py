@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.derive.kernel import tile_axes
 from napkin.derive.terms import is_operand, is_read
-from napkin.diagram.node import REDUCTIONS, Node, factors, over
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, over
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import packed_axis
 from napkin.lower.program import Program, moving_terms
@@ -14,6 +14,7 @@ from napkin.lower.resources_convert import (
     convert_bytes,
     reduce_bytes,
     scan_bytes,
+    sort_bytes,
     within_warps,
 )
 from napkin.lower.resources_dot import Dot
@@ -210,9 +211,10 @@ class Model:
                 self._convert(a, n)
             if n.op in REDUCTIONS:
                 self._reduce(n)
-            if n.op == "cumsum" and (home := self.homes.home(n)) is not None:
+            if n.op in SCANS and (home := self.homes.home(n)) is not None:
                 at = next(i for i, d in enumerate(self.homes.shape(n)) if self._goes(n, d))
-                self._take(scan_bytes(home, at))
+                sort = n.op == "sort"
+                self._take(sort_bytes(home, self.tensors.triton) if sort else scan_bytes(home, at))
         self.done[n] = self._tick()
         if n in self.homes.boxes and n not in self.rings:
             self.boxes[n] = len(self.buffers)

@@ -81,10 +81,12 @@ class Model:
 
     def _loop(self, index: int) -> None:
         loop = self.program.loops[index]
-        before, start = dict(self.done), self._tick()
-        self.begun = start
         roots = (*loop.steps.values(), *loop.emits.values())
         self.here = moving_terms(self.program, loop)
+        for n in invariants(roots, self.here):  # what earlier loops have made final
+            self._visit(n)
+        before, start = dict(self.done), self._tick()
+        self.begun = start
         self.inside, self.steps = True, loop.steps
         self.rings = rings(self.homes, roots, loop.steps, self.stages)
         for root in loop.steps.values():
@@ -368,7 +370,7 @@ class Model:
     def _operand(self, dot: Dot, side: int) -> None:
         """Compute an operand, in its own layout or in the one that the product wants."""
         parts, into = dot.sides[side], self._wanted(dot, side)
-        if into is not None and self._again(dot, parts):
+        if (into is not None or self._unfolded(dot)) and self._again(dot, parts):
             for x in self._within(parts):
                 if is_read(x) and self._here(x):
                     self._visit(x)
@@ -402,6 +404,12 @@ class Model:
         into = self.homes.operand(dot, side)
         return transposed(into) if into is not None and dot.turned(side) else into
 
+    def _unfolded(self, dot: Dot) -> bool:
+        """Whether the layout that mma.sync wants goes through the reshape of its operands to their
+        loads: done where one is taken from bytes that hold two values."""
+        found = any(packed_axis(x) for x in self._within(dot.parts))
+        return found and not dot.flat and self.homes.unit(dot) == "mma"
+
     def _here(self, n: Node) -> bool:
         """Whether a term is computed where the walk is: in this loop, not before it."""
         return n in self.moving or not self.inside
@@ -415,6 +423,8 @@ class Model:
         size = self.program.span(dot.spans[side]) * self.homes.bits(dot) // 8
         alone = len(parts) == 1 and is_operand(parts[0], dot.parts) and dot.flat
         if alone and self._shared(parts[0]):
+            return 0, False
+        if self._unfolded(dot) and (self._shared(parts[0]) or self._again(dot, parts)):
             return 0, False
         into, source = self._wanted(dot, side), self.homes.side(dot, side)
         if into is None or (unit == "wgmma" and alone):

@@ -220,5 +220,33 @@ def reduce_bytes(whole: Layout, dim: int, bits: int = 32, triton: Version = NEWE
     return scratch_bytes(before, after, bits)
 
 
+def scan_bytes(whole: Layout, dim: int, bits: int = 32) -> int:
+    """Shared memory, in bytes, of a running sum along `dim` across warps: each warp leaves the last
+    value of every row that it holds, for each block of the tile that the group goes over."""
+    below, extent = math.prod(whole.shape[dim + 1 :]), whole.shape[dim]
+
+    def along(b: int) -> int:
+        return b // below % extent
+
+    if not any(along(b) for b in whole.warp):
+        return 0
+    reach = max(along(b) for b in (*whole.lane, *whole.warp))
+    blocks = [b for b in whole.held if not along(b) or along(b) > reach]
+    rows = [b for b in whole.lane if not along(b)]
+    return 1 << len(blocks) + len(rows) + len(whole.warp) << (bits // 8).bit_length() - 1
+
+
+def sort_bytes(whole: Layout, triton: Version = NEWEST) -> int:
+    """Shared memory, in bytes, to sort along the last dimension: values are compared with those at
+    the other end of one bit of the position at a time, by a reduction over the two."""
+    count, last = math.prod(whole.shape), whole.shape[-1]
+    most = 0
+    for bit in (1 << i for i in range(last.bit_length() - 1)):
+        shape = (count // (2 * bit), 2, bit)
+        pairs = Layout(shape, whole.register, whole.lane, whole.warp)
+        most = max(most, reduce_bytes(pairs, 1, triton=triton))
+    return most
+
+
 def _without(b: int, below: int, extent: int) -> int:
     return (b // (below * extent)) * below + b % below

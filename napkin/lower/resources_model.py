@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.derive.kernel import tile_axes
 from napkin.derive.terms import is_operand, is_read
-from napkin.diagram.node import REDUCTIONS, Node, factors, over
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, over
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import packed_axis
 from napkin.lower.program import Program, moving_terms
-from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
+from napkin.lower.resources_convert import (
+    convert_bytes,
+    reduce_bytes,
+    scan_bytes,
+    sort_bytes,
+    within_warps,
+)
 from napkin.lower.resources_dot import Dot
 from napkin.lower.resources_home import Homes, Tensors, narrowed
 from napkin.lower.resources_layout import Layout, transposed
@@ -46,6 +52,7 @@ class Model:
         self.kept: list[tuple[tuple[Node, ...], Buffer]] = []
         self.held: dict[tuple[tuple[Node, ...], Buffer], int] = {}
         self.inside, self.begun = False, 0
+        self.steps: Mapping[str, Node] = {}  # of the loop that the walk is in
 
     def peak(self) -> int:
         """Bytes of shared memory."""
@@ -74,11 +81,14 @@ class Model:
 
     def _loop(self, index: int) -> None:
         loop = self.program.loops[index]
-        before, start = dict(self.done), self._tick()
-        self.begun = start
         roots = (*loop.steps.values(), *loop.emits.values())
         self.here = moving_terms(self.program, loop)
-        self.inside, self.rings = True, rings(self.homes, roots, self.stages)
+        for n in invariants(roots, self.here):  # what earlier loops have made final
+            self._visit(n)
+        before, start = dict(self.done), self._tick()
+        self.begun = start
+        self.inside, self.steps = True, loop.steps
+        self.rings = rings(self.homes, roots, loop.steps, self.stages)
         for root in loop.steps.values():
             self._visit(root)
         for name, n in loop.emits.items():
@@ -94,9 +104,10 @@ class Model:
         for leaf in self._read_there(roots):
             at = self.standing[leaf]
             self.buffers[at] = self.buffers[at]._replace(last=end)
-        self.inside, self.rings, self.boxes, self.done = False, {}, {}, before
-        self.kept.clear()
         self._late(roots)
+        self.inside, self.rings, self.boxes, self.done = False, {}, {}, before
+        self.steps = {}
+        self.kept.clear()
 
     def _read_there(self, roots: Sequence[Node]) -> Iterator[Node]:
         """Boxes from before the loops that a loop reads where they are: wgmma does, and mma.sync
@@ -173,7 +184,7 @@ class Model:
         return self.program.span(self.homes.shape(leaf)) * self.tensors.bits(leaf) // 8
 
     def _within(self, roots: Iterable[Node]) -> Iterator[Node]:
-        return within(roots, self.homes.steps if self.inside else {})
+        return within(roots, self.steps)
 
     # --- operations -------------------------------------------------------------------------
 
@@ -202,6 +213,10 @@ class Model:
                 self._convert(a, n)
             if n.op in REDUCTIONS:
                 self._reduce(n)
+            if n.op in SCANS and (home := self.homes.home(n)) is not None:
+                at = next(i for i, d in enumerate(self.homes.shape(n)) if self._goes(n, d))
+                sort = n.op == "sort"
+                self._take(sort_bytes(home, self.tensors.triton) if sort else scan_bytes(home, at))
         self.done[n] = self._tick()
         if n in self.homes.boxes and n not in self.rings:
             self.boxes[n] = len(self.buffers)
@@ -220,13 +235,16 @@ class Model:
     def _moved_bits(self, a: Node, n: Node) -> int:
         """Bits of a value that is brought to the layout of `n`: of a register; or, where it is
         computed from one load of narrower values, of those, which Triton 3.6 moves instead and 3.9
-        does where the layout is the one that tiles have by themselves."""
+        does to what follows a product, and to the layout that tiles have by themselves."""
         want, dims, mine = self.homes.work(n), self.homes.work_dims(n), self.homes.shape(a)
         if not mine:
             return 32
-        usual = want is None or narrowed(want, dims, mine).alike(self.homes.plain(mine))
-        if self.tensors.triton > (3, 6) and not usual:
-            return 32
+        if is_read(a) and a.kind == "bool":
+            return 8
+        if self.tensors.triton > (3, 6):
+            plain = want is None or narrowed(want, dims, mine).alike(self.homes.plain(mine))
+            if not plain and (self.homes.dot(n) is not None or not self.homes.from_product(n)):
+                return 32
         read: set[Node] = set()
         stack = [a]
         while stack:
@@ -277,11 +295,15 @@ class Model:
         whole, dims = self.homes.work(n), list(self.homes.work_dims(n))
         if whole is None:
             return
-        for d in reversed([d for d in dims if self.program.dims[d][0] in over(n)]):
+        for d in reversed([d for d in dims if self._goes(n, d)]):
             at = dims.index(d)
             yield reduce_bytes(whole, at, triton=self.tensors.triton)
             dims.pop(at)
             whole = narrowed(whole, (*dims[:at], d, *dims[at:]), dims)
+
+    def _goes(self, n: Node, dim: int) -> bool:
+        """Whether a reduction or a scan goes along a tile dimension."""
+        return any(a in over(n) for a in self.program.dims[dim])
 
     def _by_threads(self, n: Node) -> bool:
         """Whether each thread keeps its own share of a sum over the loop, so that warps meet once,
@@ -291,9 +313,7 @@ class Model:
         return self.inside and plain and len(self.homes.shape(body)) > 1
 
     def _late(self, roots: Sequence[Node]) -> None:
-        self.inside = True
         late = [n for n in self._within(roots) if n.op in REDUCTIONS and self._by_threads(n)]
-        self.inside = False
         for n in late:
             for size in self._reductions(n):
                 self._take(size)
@@ -350,7 +370,7 @@ class Model:
     def _operand(self, dot: Dot, side: int) -> None:
         """Compute an operand, in its own layout or in the one that the product wants."""
         parts, into = dot.sides[side], self._wanted(dot, side)
-        if into is not None and self._again(dot, parts):
+        if (into is not None or self._unfolded(dot)) and self._again(dot, parts):
             for x in self._within(parts):
                 if is_read(x) and self._here(x):
                     self._visit(x)
@@ -384,6 +404,12 @@ class Model:
         into = self.homes.operand(dot, side)
         return transposed(into) if into is not None and dot.turned(side) else into
 
+    def _unfolded(self, dot: Dot) -> bool:
+        """Whether the layout that mma.sync wants goes through the reshape of its operands to their
+        loads: done where one is taken from bytes that hold two values."""
+        found = any(packed_axis(x) for x in self._within(dot.parts))
+        return found and not dot.flat and self.homes.unit(dot) == "mma"
+
     def _here(self, n: Node) -> bool:
         """Whether a term is computed where the walk is: in this loop, not before it."""
         return n in self.moving or not self.inside
@@ -397,6 +423,8 @@ class Model:
         size = self.program.span(dot.spans[side]) * self.homes.bits(dot) // 8
         alone = len(parts) == 1 and is_operand(parts[0], dot.parts) and dot.flat
         if alone and self._shared(parts[0]):
+            return 0, False
+        if self._unfolded(dot) and (self._shared(parts[0]) or self._again(dot, parts)):
             return 0, False
         into, source = self._wanted(dot, side), self.homes.side(dot, side)
         if into is None or (unit == "wgmma" and alone):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import Node, factors, postorder
-from napkin.lower.resources_home import Homes
+from napkin.lower.resources_home import Homes, narrowed
 
 NARROWEST = 32
 """Bits of the narrowest asynchronous copy (PTX ISA, cp.async: 4, 8 or 16 bytes)."""
@@ -50,7 +51,9 @@ def invariants(roots: Sequence[Node], moving: set[Node]) -> list[Node]:
     return list(out)
 
 
-def rings(homes: Homes, roots: Sequence[Node], stages: int) -> dict[Node, int]:
+def rings(
+    homes: Homes, roots: Sequence[Node], steps: Mapping[str, Node], stages: int
+) -> dict[Node, int]:
     """The chunks that a loop copies ahead, with their slots.
 
     A chunk is copied ahead if it feeds an operand of a product, however indirectly, and each thread
@@ -63,22 +66,35 @@ def rings(homes: Homes, roots: Sequence[Node], stages: int) -> dict[Node, int]:
     straight: set[Node] = set()
     indirect: set[Node] = set()
     turned: set[Node] = set()  # mma.sync takes no transposed left operand from a ring
-    for n in within(roots, homes.steps):
+    for n in within(roots, steps):
         dot = homes.dot(n)
         if dot is None:
             indirect.update(a for a in arguments(n) if is_read(a))
             continue
         unit = homes.unit(dot)
         for side, parts in enumerate(dot.sides):
-            found.update((x, None) for x in within(parts, homes.steps) if is_read(x))
+            found.update((x, None) for x in within(parts, steps) if is_read(x))
             alone = len(parts) == 1 and unit == "wgmma" and dot.flat
             for p in filter(is_read, parts):
                 (straight if alone and is_operand(p, dot.parts) else indirect).add(p)
             if side == 0 and unit == "mma" and dot.turned(0):
                 turned.update(p for p in parts if is_operand(p, dot.parts))
 
+    dots = [dot for n in within(roots, steps) if (dot := homes.dot(n)) is not None]
+
+    def width(leaf: Node) -> int:
+        """Bits that a thread copies at once; of a few values beside a product's columns, as many
+        as its result has side by side."""
+        found, mine = homes.tensors.width(leaf, homes.warps), homes.shape(leaf)
+        for dot in dots:
+            if homes.few(leaf) and mine == dot.columns:
+                beside = narrowed(homes.result(dot), (*dot.rows, *dot.columns), mine).held
+                run = next(i for i in itertools.count() if 1 << i not in beside)
+                found = min(found, homes.tensors.bits(leaf) << run)
+        return found
+
     def ahead(leaf: Node) -> bool:
-        wide = leaf in homes.boxes or homes.tensors.width(leaf, homes.warps) >= NARROWEST
+        wide = leaf in homes.boxes or width(leaf) >= NARROWEST
         turns = leaf in turned and leaf not in homes.boxes
         return leaf in homes.moving and not turns and wide
 

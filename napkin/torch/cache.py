@@ -19,13 +19,14 @@ from pathlib import Path
 from types import ModuleType
 
 import napkin
+from napkin.lower.compiler import installed
 from napkin.plan.kept import folder, temporary
 from napkin.plan.recipe import Recipe, recipe_of
 
 
 def digest(*parts: str) -> str:
-    """The name under which what depends on `parts`, and on this napkin, is kept."""
-    made = hashlib.sha256(_package().encode())
+    """The name under which what depends on `parts`, on this napkin and its Triton, is kept."""
+    made = hashlib.sha256(f"{_package()}\0{installed()}".encode())
     for part in parts:
         made.update(f"\0{len(part)}\0{part}".encode())
     return made.hexdigest()[:32]

@@ -11,31 +11,37 @@ from pathlib import Path
 
 import napkin as nk
 from napkin.check.compile import Job, Resources, resources_many, specialise
+from napkin.lower.compiler import installed
 from napkin.lower.launch import launch
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_warps
 from napkin.lower.resources_dot import fma, mma, unit, wgmma
 from napkin.lower.resources_layout import blocked, sliced, transposed
-from napkin.plan.plan import PlannedKernel, distinct
+from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.ranked import ranked
 
 DIAGRAMS = Path(__file__).parents[2] / "diagrams"
 SCALARS = {"eps": 1e-5, "cap": 30.0, "scale": 192**-0.5}
-POINTERS = {"int32": "*i32", "int64": "*i64", "bool": "*u8"}
+POINTERS = {"int32": "*i32", "int64": "*i64", "bool": "*u8", "int4": "*i8"}
 
 
 # --- against the compiler -------------------------------------------------------------------
 
 
 @cache
-def kernels(name: str, on: str, dtype: str) -> tuple[PlannedKernel, ...]:
-    """The kernels that napkin chooses for a shipped diagram."""
+def shipped_plan(name: str, on: str, dtype: str) -> Plan:
+    """The plan of a shipped diagram."""
     spec = importlib.util.spec_from_file_location(name, DIAGRAMS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return tuple(distinct(nk.derive(getattr(module, name), on=on, dtype=dtype).kernels))
+    return nk.derive(getattr(module, name), on=on, dtype=dtype)
+
+
+def kernels(name: str, on: str, dtype: str) -> tuple[PlannedKernel, ...]:
+    """The kernels that napkin chooses for a shipped diagram."""
+    return tuple(distinct(shipped_plan(name, on, dtype).kernels))
 
 
 def by_address(k: PlannedKernel) -> PlannedKernel:
@@ -133,8 +139,7 @@ def table(cases: list[tuple[str, str, str, str, int, int]]) -> list[tuple[str, i
 
 
 def test_predicted_is_compiled() -> None:
-    wrong = [row for row in table(CASES) if row[1] != row[2]]
-    assert not wrong
+    assert not [row for row in table(CASES) if row[1] != row[2]]
 
 
 # --- the rules on small diagrams, against the compiler --------------------------------------
@@ -183,6 +188,44 @@ def last_axis_of_one_value(X):
     return nk.reduce(nk.reduce(X, "mean", over="d"), "mean", over="c")
 
 
+@nk.diagram("q d, x d, x d, x:bool -> q d")
+def attention_with_a_key_mask(Q, K, V, M):
+    """A row of truth values beside the columns of a product."""
+    S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
+    return nk.contract(nk.softmax(nk.where(M, S, -math.inf), over="x"), V, over="x")
+
+
+@nk.diagram("q d, x d, x d, x -> q d")
+def attention_with_a_bias(Q, K, V, B):
+    """The same with numbers."""
+    S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5 + B
+    return nk.contract(nk.softmax(S, over="x"), V, over="x")
+
+
+@nk.diagram("n x -> n x")
+def running_sums(X):
+    """A scan across warps, in several blocks."""
+    return nk.cumsum(X, along="x")
+
+
+@nk.diagram("n x -> n x")
+def sorted_rows(X):
+    """A network of comparisons, some of them across warps."""
+    return nk.sort(X, along="x")
+
+
+@nk.diagram("a b c -> a b c")
+def softmax_of_a_cube(X):
+    """A tile of three axes that are all kept."""
+    return nk.softmax(X, over="b")
+
+
+@nk.diagram("n x -> n")
+def variance(X):
+    """A count of positions is a reduction, too."""
+    return nk.reduce((X - nk.reduce(X, "mean", over="x")) ** 2, "mean", over="x")
+
+
 SMALL = [
     # diagram, sizes, dtype, machine
     (matrices_of_a_cube, {"a": 512, "b": 256, "c": 64}, "fp32", "a100"),
@@ -194,26 +237,51 @@ SMALL = [
     (operand_from_an_earlier_pass, {"a": 1024, "b": 32, "d": 100}, "bf16", "h100"),
     (fewer_values_than_threads, {"a": 32, "b": 2}, "fp16", "h100"),
     (last_axis_of_one_value, {"b": 100, "c": 128, "d": 1}, "fp32", "h100"),
+    (attention_with_a_key_mask, {"q": 1024, "x": 1000, "d": 64}, "bf16", "h100"),
+    (attention_with_a_key_mask, {"q": 1024, "x": 1024, "d": 64}, "fp32", "h100"),
+    (attention_with_a_bias, {"q": 1024, "x": 1024, "d": 64}, "bf16", "h100"),
+    (running_sums, {"n": 64, "x": 4096}, "bf16", "h100"),
+    (sorted_rows, {"n": 64, "x": 64}, "fp32", "h100"),
+    (softmax_of_a_cube, {"a": 16, "b": 16, "c": 16}, "fp32", "h100"),
+    (softmax_of_a_cube, {"a": 64, "b": 64, "c": 64}, "bf16", "a100"),
+    (variance, {"n": 4, "x": 128}, "bf16", "h100"),
+    (variance, {"n": 4, "x": 256}, "fp16", "a100"),
 ]
-SETTINGS = 3
+SETTINGS = 2
 """Settings of each small diagram's kernels that are compiled, the best ones."""
 
 
+def wrong(found: list[PlannedKernel]) -> list[tuple[str, int, object]]:
+    """Kernels that read by addresses, of which prediction and compiler say different bytes."""
+    pairs = [(by_address(k), arch) for k in found for arch in ("sm_80", "sm_90")]
+    got = resources_many([job(k, arch, dict(k.choice.sizes)) for k, arch in pairs])
+    out: list[tuple[str, int, object]] = []
+    for (k, arch), r in zip(pairs, got, strict=True):
+        taken = r.shared_bytes if isinstance(r, Resources) else r
+        if (said := k.shared_on(arch)) != taken:
+            out.append((f"{k.name} {arch} {dict(k.tiles)} {k.choice.warps} warps", said, taken))
+    return out
+
+
 def test_predicted_is_compiled_for_small_diagrams() -> None:
-    rows: list[tuple[str, int]] = []
-    jobs: list[Job] = []
+    found: list[PlannedKernel] = []
     for diagram, sizes, dtype, on in SMALL:
         plan = nk.derive(diagram, on=on, dtype=dtype, sizes=sizes)
         for k in distinct(plan.kernels):
-            for choice in ranked(plan, k, SETTINGS):
-                made = by_address(replace(k, choice=choice))
-                for arch in ("sm_80", "sm_90"):
-                    jobs.append(job(made, arch, dict(choice.sizes)))
-                    label = f"{k.name} {dtype} {arch} {dict(choice.tiles)} {choice.warps} warps"
-                    rows.append((label, made.shared_on(arch)))
-    found = resources_many(jobs)
-    taken = [r.shared_bytes if isinstance(r, Resources) else r for r in found]
-    assert not [(*row, t) for row, t in zip(rows, taken, strict=True) if row[1] != t]
+            found += [replace(k, choice=c) for c in ranked(plan, k, SETTINGS)]
+    assert not wrong(found)
+
+
+def test_packed_operands_of_flattened_tiles() -> None:
+    # Depth is groups and places in a group: the layout of the product goes through the reshape.
+    (k,) = kernels("matmul_w4a16", "h100", "bf16")
+    plan = shipped_plan("matmul_w4a16", "h100", "bf16")
+    choices = [c for c in ranked(plan, k, 40) if c.tiles["g"] > 1 < c.tiles["b"]]
+    assert choices
+    off = wrong([replace(k, choice=c) for c in choices[:3]])
+    # Triton 3.6 moves the bytes in rounds, which is not followed: never less than it takes.
+    assert all(isinstance(took, int) and said > took for _, said, took in off)
+    assert installed() <= (3, 6) or not off
 
 
 # --- the rules ------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ OWN = {
     "document_attention": {"q": 53, "x": 53, "n": 6},
     "longformer": {"q": 702, "x": 702},
     "mixture_of_experts": {"t": 7, "m": 5, "e": 4, "s": 3, "f": 6, "n": 8, "k": 2},
+    "matmul_dense_and_sparse": {"b": 10, "s": 3},
     "matmul_w4a16": {"b": 4, "g": 3},
     "neighborhood_attention_1d": {"q": 301, "x": 301},
     "neighborhood_attention_2d": {"q0": 21, "q1": 24, "x0": 21, "x1": 24},
@@ -235,6 +236,9 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "logsumexp": logsumexp,
     "longformer": longformer,
     "matmul": lambda a, b: a @ b,
+    "matmul_dense_and_sparse": lambda x, w, r, v, i: (
+        (x @ w.T) * r + np.einsum("cs,acs->ac", v, x.take(i.astype(int), 1, mode="clip"))
+    ),
     "matmul_w4a16": lambda x, w, s: np.einsum("agb,cgb,gc->ac", x, w, s),
     "matmul_w8a8": lambda x, w, r, s: (x @ w.T) * r[:, None] * s,
     "matmul_bias_gelu": lambda x, w, b: gelu(x @ w + b),

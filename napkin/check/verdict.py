@@ -6,6 +6,7 @@ an ahead-of-time compile against the prediction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,6 +31,9 @@ from napkin.plan.samples import Case, cases
 
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2, "fp8": 5e-2}
 """Largest relative error, by norm, of what is rounded to each type on its way to memory."""
+
+HALF_STEP = {"fp32": 2**-24, "fp16": 2**-11, "bf16": 2**-8, "fp8": 2**-4}
+"""Largest relative error of one rounding to each type."""
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 EXACT = ("sm_80", "sm_90")
@@ -239,8 +243,12 @@ def run_case(
     values: list[ValueRow] = []
     for o, w in zip(diagram.outputs, wanted, strict=True):
         found = ran.tensors[plan.tensor_of[o.name]].to_float64()
-        limit = max(TOLERANCE[t] for t in roundings(plan, plan.tensor_of[o.name]))
+        types = roundings(plan, plan.tensor_of[o.name])
+        limit = max(TOLERANCE[t] for t in types)
         error = close_to(found, w, storage_type(o.node, plan.dtype))
+        if limit < error < math.inf:
+            step = max(HALF_STEP[t] for t in types)
+            limit = max(limit, 2 * _moves(diagram, o.name, inputs, scalars, step))
         values.append(ValueRow(case.name, o.name, error, limit))
     traffic: list[TrafficRow] = []
     for k, counted, boxed in zip(plan.kernels, ran.moved, ran.described, strict=True):
@@ -251,6 +259,30 @@ def run_case(
             both = predicted.get(key, 0), seen.get(key, 0)
             traffic.append(TrafficRow(case.name, k.name, *key, *both))
     return values, traffic
+
+
+def _moves(
+    diagram: Diagram,
+    output: str,
+    inputs: Mapping[str, DeviceArray],
+    scalars: Mapping[str, float],
+    step: float,
+) -> float:
+    """How far an output moves, by norm, if each value of every input moves by up to `step` of its
+    size: no rounding on the way can be asked to do less. 0 where that leaves the numbers."""
+    rng = np.random.default_rng(0)
+    exact = [inputs[str(n.params[0])].to_float64() for n in diagram.inputs]
+    near = [
+        x * (1 + step * rng.uniform(-1, 1, x.shape)) if n.kind == "real" else x
+        for n, x in zip(diagram.inputs, exact, strict=True)
+    ]
+    place = [o.name for o in diagram.outputs].index(output)
+    found: list[Any] = []
+    for values in (exact, near):
+        made = diagram.evaluate(*values, **scalars)
+        found.append(made[place] if isinstance(made, tuple) else made)
+    moved = close_to(found[1], found[0])
+    return moved if math.isfinite(moved) else 0.0
 
 
 def compiled(plan: Plan) -> list[ResourceRow]:

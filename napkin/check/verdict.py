@@ -48,17 +48,30 @@ class CheckFailed(NapkinError):
 
 @dataclass(frozen=True)
 class ValueRow:
-    """The error of one output in one case."""
+    """The error of one output in one case.
+
+    Attributes:
+        moves: how far rounding the inputs once more moves it, by norm, where that is asked: where
+            the error passes what the types allow. The tolerance is then twice that, and the
+            verdict says so.
+    """
 
     case: str
     output: str
     relative_error: float
     tolerance: float
+    moves: float = 0.0
 
     @property
     def ok(self) -> bool:
         """Whether the error is within the tolerance; NaN is not."""
         return self.relative_error <= self.tolerance
+
+    @property
+    def mark(self) -> str:
+        """That in words, with what the tolerance goes by if that is not the types."""
+        said = f"; rounding its inputs alone moves it by {self.moves:.1e}" if self.moves else ""
+        return ("ok" if self.ok else "WRONG") + said
 
 
 @dataclass(frozen=True)
@@ -146,8 +159,7 @@ class Verdict:
         good = "holds" if self.ok else "DOES NOT HOLD"
         lines = [f"{self.name}: the prediction {good}"]
         for v in self.values:
-            mark = "ok" if v.ok else "WRONG"
-            lines.append(f"  {v.case}: {v.output} error {v.relative_error:.2e} {mark}")
+            lines.append(f"  {v.case}: {v.output} error {v.relative_error:.2e} {v.mark}")
         for t in self.traffic:
             mark = "=" if t.ok else "!="
             lines.append(
@@ -246,10 +258,11 @@ def run_case(
         types = roundings(plan, plan.tensor_of[o.name])
         limit = max(TOLERANCE[t] for t in types)
         error = close_to(found, w, storage_type(o.node, plan.dtype))
+        moves = 0.0
         if limit < error < math.inf:
             step = max(HALF_STEP[t] for t in types)
-            limit = max(limit, 2 * _moves(diagram, o.name, inputs, scalars, step))
-        values.append(ValueRow(case.name, o.name, error, limit))
+            moves = _moves(diagram, o.name, inputs, scalars, step)
+        values.append(ValueRow(case.name, o.name, error, max(limit, 2 * moves), moves))
     traffic: list[TrafficRow] = []
     for k, counted, boxed in zip(plan.kernels, ran.moved, ran.described, strict=True):
         wanted_bytes = k.bytes_at(plan.full(sizes), given, boxed)

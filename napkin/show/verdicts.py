@@ -50,9 +50,10 @@ def _values(values: Mapping[str, Any]) -> Table:
     for row in values.get("rows") or [whole]:
         error, most = row["relative_error"], row["tolerance"]
         good = error is not None and error <= most
-        made.add_row(
-            row["case"], row["output"], f"{error:.2e}", f"{most:.0e}", "ok" if good else "WRONG"
-        )
+        moves = row.get("moves", 0.0)
+        said = f"; rounding its inputs alone moves it by {moves:.1e}" if moves else ""
+        verdict = ("ok" if good else "WRONG") + said
+        made.add_row(row["case"], row["output"], f"{error:.2e}", f"{most:.0e}", verdict)
     return made
 
 

@@ -268,7 +268,7 @@ def whole_numbers(name: str, shape: list[int], rng: np.random.Generator) -> Arra
         return rng.integers(-1, shape[0], shape)
     if name == "mixture_of_experts":  # any token of the 7, expert of the 4, slot of the 3
         return rng.integers(0, 3, shape)
-    if name.startswith("matmul_w"):
+    if name.startswith(("matmul_w", "matmul_dense")):
         return rng.integers(-8, 8, shape)
     return rng.integers(0, SIZES["v"], shape)
 

@@ -11,8 +11,8 @@ block_local:
       exp(where(blocked(128, 0, 0), S, -inf) - m)]; running m (repair exp(m_old - m_new));
       deferred where(z == 0, 1, z)
   group q
-  tile q = 64
-  tile x = 256
+  tile q = 32
+  tile x = 128
 
 block_local, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 256*d*q*Max(0, g_q/128 - 1)/g_q + 256*d*q/g_q

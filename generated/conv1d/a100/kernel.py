@@ -51,7 +51,7 @@ def conv1d(
         X_i = p + w - 1
         X_tile = tl.load(
             X + X_i[:, None] * X_stride_i + c[None, :] * X_stride_c,
-            mask=c_in[None, :] & p_in[:, None] & (X_i >= 0)[:, None] & (X_i < size_i)[:, None],
+            mask=p_in[:, None] & c_in[None, :] & (X_i >= 0)[:, None] & (X_i < size_i)[:, None],
             other=0.0,
         )
         W_tile = tl.load(

@@ -70,7 +70,7 @@ def conv2d(
         X_j = q + v - 1
         X_tile = tl.load(
             X + b[:, None] * X_stride_b + X_i[:, None] * X_stride_i + X_j[:, None] * X_stride_j + c[None, :] * X_stride_c,
-            mask=b_in[:, None] & c_in[None, :] & p_in[:, None] & q_in[:, None] & (X_i >= 0)[:, None] & (X_i < size_i)[:, None] & (X_j >= 0)[:, None] & (X_j < size_j)[:, None],
+            mask=b_in[:, None] & p_in[:, None] & q_in[:, None] & c_in[None, :] & (X_i >= 0)[:, None] & (X_i < size_i)[:, None] & (X_j >= 0)[:, None] & (X_j < size_j)[:, None],
             other=0.0,
         )
         if DESCRIPTORS:

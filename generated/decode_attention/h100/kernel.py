@@ -14,7 +14,7 @@ decode_attention:
   tile b = 1
   tile k = 1
   tile r = 16
-  tile x = 32
+  tile x = 128
 
 decode_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*d*k*r + 2*b*d*k*r*x/g_r

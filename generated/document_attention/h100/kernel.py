@@ -11,8 +11,8 @@ document_attention:
       exp(where(documents, S, -inf) - m2)]; running m2 (repair exp(m2_old - m2_new)); deferred
       where(z == 0, 1, z)
   group q
-  tile q = 64
-  tile x = 256
+  tile q = 32
+  tile x = 32
 
 document_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 2*d*q*visited_x/g_q + n*q/g_q

@@ -9,14 +9,14 @@ linear_attention_t:
   stream x
   group d2
   group d
-  tile d2 = 32
-  tile d = 64
+  tile d2 = 16
+  tile d = 16
   tile x = 256
 linear_attention:
   stream d2
   group q
   group d
-  tile q = 32
+  tile q = 16
   tile d = 32
   tile d2 = 128
 

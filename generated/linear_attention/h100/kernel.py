@@ -9,7 +9,7 @@ linear_attention_t:
   stream x
   group d2
   group d
-  tile d2 = 64
+  tile d2 = 16
   tile d = 16
   tile x = 256
 linear_attention:

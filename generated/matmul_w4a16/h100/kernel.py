@@ -7,7 +7,7 @@ matmul_w4a16:
   group a
   group c
   tile a = 16
-  tile c = 16
+  tile c = 32
   tile g = 1
 
 matmul_w4a16, in values and axis sizes (g: group, s: chunk, M: memory):

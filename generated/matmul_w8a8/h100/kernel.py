@@ -54,7 +54,7 @@ def matmul_w8a8(
             mask=c_in[:, None] & b_in[None, :],
             other=0,
         )
-        C = tl.dot(X_tile, tl.trans(W_tile), C, input_precision='ieee')
+        C = tl.dot(X_tile, tl.trans(W_tile), C, input_precision='ieee', out_dtype=tl.int32)
 
     # tail
     X_scale_tile = tl.load(X_scale + a * X_scale_stride_a, mask=a_in, other=0.0)

@@ -88,7 +88,7 @@ def mixture_of_experts_H(
         X_t = tl.minimum(tl.maximum(I_tile[:, None], 0), size_t - 1).to(INDEX)
         X_tile = tl.load(
             X + X_t * X_stride_t + m[None, :] * X_stride_m,
-            mask=m_in[None, :] & s_in[:, None],
+            mask=s_in[:, None] & m_in[None, :],
             other=0.0,
         )
         U_tile = tl.load(
@@ -192,7 +192,7 @@ def mixture_of_experts(
         Y_s = tl.minimum(tl.maximum(P_tile[None, :], 0), size_s - 1).to(INDEX)
         Y_tile = tl.load(
             Y + Y_e * Y_stride_e + Y_s * Y_stride_s + n[:, None] * Y_stride_n,
-            mask=n_in[:, None] & k_in[None, :],
+            mask=k_in[None, :] & n_in[:, None],
             other=0.0,
         )
         O_2 = tl.sum(G_tile.to(tl.float32)[None, :] * Y_tile.to(tl.float32), axis=1)

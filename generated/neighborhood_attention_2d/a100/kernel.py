@@ -14,7 +14,7 @@ neighborhood_attention_2d:
   group q1
   tile q0 = 4
   tile q1 = 4
-  tile x0 = 8
+  tile x0 = 4
   tile x1 = 8
 
 neighborhood_attention_2d, in values and axis sizes (g: group, s: chunk, M: memory):

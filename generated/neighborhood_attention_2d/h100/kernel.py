@@ -12,10 +12,10 @@ neighborhood_attention_2d:
       deferred where(z == 0, 1, z)
   group q0
   group q1
-  tile q0 = 2
-  tile q1 = 8
+  tile q0 = 4
+  tile q1 = 4
   tile x0 = 4
-  tile x1 = 32
+  tile x1 = 8
 
 neighborhood_attention_2d, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 4*d*q0*q1 + 38*d*q0*q1/g_q1 + 38*d*q0*q1/g_q0 + 722*d*q0*q1/(g_q0*g_q1)
@@ -27,6 +27,13 @@ neighborhood_attention_2d, in values and axis sizes (g: group, s: chunk, M: memo
 import triton
 import triton.language as tl
 
+
+@triton.jit
+def left_out(first, end, start, BLOCK: tl.constexpr):
+    """The positions of a chunk that lie outside first..end - 1, a bit for each."""
+    low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)
+    high = tl.minimum(tl.maximum(end - start, 0), BLOCK).to(tl.int32)
+    return (1 << low) - 1 | (1 << BLOCK) - (1 << high)
 
 @triton.jit
 def neighborhood_attention_2d(
@@ -162,6 +169,9 @@ def neighborhood_attention_2d(
         x0_in = x0 < x0_end
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         x1_in = x1 < x1_end
+        outside = left_out(t, t_2, x0_start, BLOCK_X0) | left_out(t_3, t_4, x1_start, BLOCK_X1) << BLOCK_X0
+        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << BLOCK_X0
+        seen = outside[:, None] & place[None, :] == 0
         if DESCRIPTORS:
             K_tile = tl.reshape(K.load([x0_start, x1_start, 0]), [BLOCK_X0 * BLOCK_X1, BLOCK_D])
         else:
@@ -171,11 +181,7 @@ def neighborhood_attention_2d(
                 other=0.0,
             )
         t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(
-            (t[:, None] <= x0[None, :]) & (x0[None, :] < t_2[:, None]) & ((t_3[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None])),
-            t_5,
-            float('-inf'),
-        )
+        t_in = tl.where(seen, t_5, float('-inf'))
         top_2 = tl.max(t_in, axis=1)
         m_new = tl.maximum(m, top_2)
         t_6 = tl.maximum(m_new * scale, -3.4028234663852886e+38)

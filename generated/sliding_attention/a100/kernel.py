@@ -12,7 +12,7 @@ sliding_attention:
       where(z == 0, 1, z)
   group q
   tile q = 16
-  tile x = 256
+  tile x = 128
 
 sliding_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 4*d*q + 1022*d*q/g_q

@@ -12,7 +12,7 @@ sparse_transformer_strided:
       where(z == 0, 1, z)
   group q
   tile q = 16
-  tile x = 256
+  tile x = 128
 
 sparse_transformer_strided, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 5*d*q + d*q**2/g_q + 126*d*q/g_q

@@ -9,7 +9,7 @@ unfused_neighborhood_attention_2d_C:
   stream x0 x1
   group q0
   group q1
-  tile q0 = 4
+  tile q0 = 8
   tile q1 = 8
   tile x0 = 16
   tile x1 = 16

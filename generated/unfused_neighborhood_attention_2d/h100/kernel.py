@@ -9,10 +9,10 @@ unfused_neighborhood_attention_2d_C:
   stream x0 x1
   group q0
   group q1
-  tile q0 = 2
+  tile q0 = 4
   tile q1 = 8
-  tile x0 = 8
-  tile x1 = 32
+  tile x0 = 16
+  tile x1 = 16
 unfused_neighborhood_attention_2d_A:
   group q0
   group q1

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -177,7 +178,7 @@ def ranges(lengths: Sequence[int]) -> list[range]:
 
 def breach(
     kernel: Kernel,
-    arrays: Mapping[str, Array],
+    arrays: Mapping[str, Array] | Mapping[Node, Array],
     sizes: Mapping[str, int],
     lengths: Sequence[int],
     scalars: Mapping[str, float] | None = None,
@@ -185,12 +186,17 @@ def breach(
 ) -> Breach | None:
     """Where the fold of `kernel` breaks its law on these arrays, the axis cut into `lengths`.
 
+    Arrays go by tensor, or where a tensor is read in several ways, by reading.
+
+
     Of several streamed axes the first is cut and the others stay whole. Folded chunk by chunk, it
     must give what the diagram computes on the whole; and in every pass
     the states of the chunks, each folded alone, must merge to the states of the whole.
     """
     s = kernel.stream
-    bind = {n: arrays[tensor_of(n)] for n in leaves([o.node for o in kernel.outputs])}
+    given: Mapping[Any, Array] = arrays
+    readings = leaves([o.node for o in kernel.outputs])
+    bind = {n: given[n] if n in given else given[tensor_of(n)] for n in readings}
     parts = ranges(lengths)
     whole = [range(sizes[s.axes[0]])]
 
@@ -260,7 +266,7 @@ def assert_law(
         sizes[kernel.stream.axes[0]] = sum(cut)
         # What cancels is not read, but the diagram's own value may need it.
         arrays = {
-            tensor_of(n): _random(n, sizes, rng, (extremes or {}).get(tensor_of(n), ()))
+            n: _random(n, sizes, rng, (extremes or {}).get(tensor_of(n), ()))
             for n in leaves([o.node for o in kernel.outputs])
         }
         bad = breach(kernel, arrays, sizes, cut, scalars, tolerance)

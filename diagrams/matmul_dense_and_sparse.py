@@ -8,7 +8,7 @@ each row; a row with fewer has zeros there.
 import napkin as nk
 
 
-@nk.diagram("a b, c b:int4, c, c s, c s:int -> a c", sizes={"a": 16, "b": 4096, "c": 4096, "s": 32})
+@nk.diagram("a b, c b:int4, c, c s, c s:int -> a c", sizes={"a": 16, "b": 4096, "c": 4096, "s": 16})
 def matmul_dense_and_sparse(X, W, scale, V, I):  # noqa: E741
     dense = nk.contract(X, W, over="b") * scale
     return dense + nk.contract(V, nk.take(X, b=I), over="s")

@@ -109,7 +109,8 @@ def test_products_of_bytes_take_them_as_they_are() -> None:
     """int8 into int32, fp8 in parts of 128 products, and 16 bits where one side has them."""
     whole = nk.derive(load("matmul_w8a8"), sizes=LONG).source
     assert "tl.zeros([BLOCK_A, BLOCK_C], tl.int32)" in whole
-    assert "tl.dot(X_tile, tl.trans(W_tile), C, input_precision='ieee')" in whole
+    dot = "tl.dot(X_tile, tl.trans(W_tile), C, input_precision='ieee', out_dtype=tl.int32)"
+    assert dot in " ".join(whole.split()).replace("( ", "(")
     eight = nk.derive(both_in_fp8, sizes=LONG).source
     assert f"max_num_imprecise_acc=BLOCK_B if BLOCK_B < {EXACT_SUM} else {EXACT_SUM}" in eight
     mixed = nk.derive(weights_in_8_bits, sizes=LONG).source

@@ -7,7 +7,7 @@ matmul_dense_and_sparse:
   group a
   group c
   tile a = 16
-  tile c = 16
+  tile c = 32
   tile b = 256
 
 matmul_dense_and_sparse, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from napkin.errors import InputError, did_you_mean
 
@@ -102,6 +103,13 @@ class Machine:
     calibration: Mapping[str, Figure] = field(hash=False)
     price: Figure | None = None
 
+    def __hash__(self) -> int:
+        return self._hashed
+
+    @cached_property
+    def _hashed(self) -> int:
+        return hash((self.name, self.title, self.arch, self.levels, self.pipes))
+
     # --- the graph ------------------------------------------------------------------------------
 
     def level(self, name: str) -> Level:
@@ -148,7 +156,7 @@ class Machine:
             raise InputError(f"machine {self.name!r} has no compute pipe {name!r}; {known}")
         return self.compute[name].value
 
-    @property
+    @cached_property
     def dtypes(self) -> tuple[str, ...]:
         """The types that some pipe computes in."""
         names = (key.partition("_")[2] for key in self.compute)
@@ -163,7 +171,7 @@ class Machine:
         pipes = [key for key in (f"tensor_{dtype}", f"fma_{dtype}") if key in self.compute]
         return max(map(self.per_clock, pipes)) * self.sms * self.clock
 
-    @property
+    @cached_property
     def special_rate(self) -> float:
         """Special functions (exp2, log2, rsqrt, ...) per second over the chip."""
         return self.per_clock("special") * self.sms * self.clock
@@ -189,73 +197,73 @@ class Machine:
 
     # --- limits ---------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def cuda(self) -> bool:
         """Whether it runs CUDA, whose compiler the predictions of shared memory are of."""
         return self.arch.startswith("sm_")
 
-    @property
+    @cached_property
     def capability(self) -> int:
         """CUDA compute capability as ten times major plus minor, 90 for "sm_90"; 0 without CUDA."""
         return int(self.arch.removeprefix("sm_").rstrip("af")) if self.cuda else 0
 
-    @property
+    @cached_property
     def sms(self) -> int:
         """Streaming multiprocessors of the chip; on AMD, compute units."""
         return int(self.chip["sms"].value)
 
-    @property
+    @cached_property
     def clock(self) -> float:
         """Clock in Hz at which the tensor-core peaks are quoted."""
         return self.chip["clock"].value
 
-    @property
+    @cached_property
     def threads_per_block(self) -> int:
         """The most threads of a thread block."""
         return int(self.chip["threads_per_block"].value)
 
-    @property
+    @cached_property
     def threads_per_sm(self) -> int:
         """The most threads resident on an SM."""
         return int(self.chip["threads_per_sm"].value)
 
-    @property
+    @cached_property
     def warps_per_sm(self) -> int:
         """The most warps resident on an SM."""
         return int(self.chip["warps_per_sm"].value)
 
-    @property
+    @cached_property
     def blocks_per_sm(self) -> int:
         """The most thread blocks resident on an SM."""
         return int(self.chip["blocks_per_sm"].value)
 
-    @property
+    @cached_property
     def shared_per_sm(self) -> int:
         """Bytes of shared memory of one SM."""
         return int(self.level("shared").capacity.value)
 
-    @property
+    @cached_property
     def shared_per_block(self) -> int:
         """The most bytes of shared memory that one thread block may take."""
         return int(self.level("shared").tile_capacity)
 
-    @property
+    @cached_property
     def registers_per_sm(self) -> int:
         """Bytes of registers of one SM."""
         return int(self.level("registers").capacity.value)
 
-    @property
+    @cached_property
     def registers_per_thread(self) -> int:
         """The most bytes of registers that one thread may take."""
         registers = self.level("registers")
         return int((registers.per_thread or registers.capacity).value)
 
-    @property
+    @cached_property
     def dram_rate(self) -> float:
         """Bytes/s out of DRAM."""
         return self.path("dram", "shared")[0].rate.value
 
-    @property
+    @cached_property
     def l2_rate(self) -> float:
         """Bytes/s into the shared memories of all SMs together."""
         return self.path("dram", "shared")[-1].rate.value

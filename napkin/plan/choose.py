@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from napkin.cost.levels import held
 from napkin.cost.machines import Machine
+from napkin.cost.time import Constants
 from napkin.derive.kernel import Kernel
 from napkin.derive.parts import part_axis, parted, why_not_parted
 from napkin.diagram.diagram import Output
@@ -60,7 +61,7 @@ def best(
     for kernel in labellings(name, outputs, names, sizes):
         number = wanted.get(kernel.stream.axis)
         if number is not None and number > 1 and not why_not_parted(kernel):
-            asked += in_parts(kernel, sizes, dtype, machine, [number])
+            asked += in_parts(kernel, sizes, dtype, machine, [number], math.inf)
             continue
         whole = best_tiles(kernel, sizes, dtype, machine)
         if whole is None:
@@ -68,9 +69,8 @@ def best(
         found.append((whole,))
         if number is None:
             numbers = part_numbers(whole, sizes, machine)
-            parts_of = in_parts(kernel, sizes, dtype, machine, numbers)
             most = PAYS[_few(whole, sizes, machine)] * whole.time.seconds
-            found += [c for c in parts_of if sum(x.time.seconds for x in c) < most]
+            found += in_parts(kernel, sizes, dtype, machine, numbers, most)
     ways = asked or found
     flat = [w for w in ways if all(_flat(build(c.kernel, c.tiles)) for c in w)]
     return min((flat or ways) if len(ways) > 1 else ways, key=_rank, default=())
@@ -106,13 +106,22 @@ def in_parts(
     dtype: str,
     machine: Machine,
     numbers: Iterable[int],
+    most: float,
 ) -> list[tuple[Choice, Choice]]:
-    """The best tiles of both kernels for each number of parts, where both fit."""
+    """The best tiles of both kernels for each number of parts, where both fit and take less than
+    `most` seconds together."""
+    launch = Constants.of(machine).launch
+    if most <= 2 * launch:
+        return []
     out: list[tuple[Choice, Choice]] = []
     for number in numbers:
         known = {**sizes, part_axis(kernel.stream.axis, number): number}
-        first, second = (best_tiles(k, known, dtype, machine) for k in parted(kernel, number))
-        if first is not None and second is not None:
+        parts, merge = parted(kernel, number)
+        first = best_tiles(parts, known, dtype, machine)
+        if first is None or first.time.seconds + launch >= most:
+            continue
+        second = best_tiles(merge, known, dtype, machine)
+        if second is not None and first.time.seconds + second.time.seconds < most:
             out.append((first, second))
     return out
 

@@ -106,6 +106,7 @@ class Pricing:
         self.dtype, self.machine = dtype, machine
         self.parts: tuple[Transfer, ...] = transfers(kernel)
         self.counts: tuple[Count, ...] = counts(kernel)
+        self.slower = {c.dtype: self._slower(c.dtype) for c in self.counts}
         self.dtypes = storage(kernel, dtype)
         self.item = ITEM_BYTES[dtype]
         self.boxed = bool(described_bytes(dtype, machine))
@@ -207,7 +208,7 @@ class Pricing:
         tail = dict(work)
         for c in self.counts:
             lanes = waste(self.kernel, self.sizes, tiles, c.axes)
-            done = c.number(self.sizes, tiles) * lanes * self._slower(c.dtype)
+            done = c.number(self.sizes, tiles) * lanes * self.slower[c.dtype]
             work[c.pipe] += done
             tail[c.pipe] += done if c.tail else 0.0
         stored = sum(

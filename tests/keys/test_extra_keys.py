@@ -188,8 +188,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("diagram", "sizes"), CASES, ids=["line", "dense", "plane", "grouped"])
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("diagram", "sizes", "dtype"),
+    [(*case, dtype) for case, dtype in zip(CASES, ["bf16", "fp32"] * 2, strict=True)],
+    ids=["line", "dense", "plane", "grouped"],
+)
 def test_values_and_bytes(diagram: nk.Diagram, sizes: dict[str, int], dtype: str) -> None:
     plan = nk.derive(diagram, dtype=dtype)
     assert len(plan.kernels) == 1

@@ -76,8 +76,11 @@ CASES: list[tuple[nk.Diagram, Mapping[str, int]]] = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@pytest.mark.parametrize(("diagram", "sizes"), CASES, ids=lambda c: getattr(c, "name", "at"))
+@pytest.mark.parametrize(
+    ("diagram", "sizes", "dtype"),
+    [(*case, dtype) for case, dtype in zip(CASES, ["fp32", "bf16"] * 4, strict=True)],
+    ids=lambda c: getattr(c, "name", "at"),
+)
 def test_values_and_bytes(diagram: nk.Diagram, sizes: Mapping[str, int], dtype: str) -> None:
     plan = nk.derive(diagram, dtype=dtype)
     (k,) = plan.kernels  # where a set begins and ends is computed beside the loops it governs

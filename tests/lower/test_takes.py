@@ -154,7 +154,7 @@ def test_the_law_of_the_fold(diagram: nk.Diagram) -> None:
     assert_law(k.choice.kernel, trials=5)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.sampled_from(CASES), st.data())
 def test_traffic_of_any_tiles(case: tuple[nk.Diagram, Mapping[str, int]], data: Any) -> None:
     """The loop program in numpy counts what is predicted, for ragged tiles of any size."""

@@ -103,7 +103,7 @@ def spmm(keys: nk.KeySet) -> nk.Diagram:
 # --- kernels ------------------------------------------------------------------------------------
 
 LINE = {"q": 256, "d": 32}
-PLANE = {"i": 24, "j": 24, "d": 16}
+PLANE = {"i": 16, "j": 16, "d": 16}
 
 
 @pytest.mark.parametrize(

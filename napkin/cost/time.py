@@ -118,7 +118,7 @@ class Execution:
         warps: of a group.
         chunks: turns of the streamed loop in one group; 0 where nothing is streamed.
         pipelined: whether their loads are started a turn or more ahead.
-        overlapped: whether loads go on while the last chunk is computed.
+        overlapped: whether a group's own loads go on while its last chunk is computed.
         chained: whether products and arithmetic wait for each other.
         rows: of the smallest product; 0 where there is none.
         longest: work of the busiest group over that of a group on average.
@@ -242,7 +242,8 @@ def _still(run: Execution, c: Constants) -> float:
 def _overlaps(run: Execution) -> bool:
     """Whether memory and computing go on together: in a group, or among the groups of one SM."""
     if run.work["product"]:
-        return run.overlapped and (run.chained or run.pipelined or not run.chunks)
+        beside = run.overlapped or run.resident > 1
+        return beside and (run.chained or run.pipelined or not run.chunks)
     return run.resident > 1
 
 

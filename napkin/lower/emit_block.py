@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -17,7 +18,7 @@ TILES: dict[Kind, str] = {"real": "tl.float32", "int": "tl.int32", "bool": "tl.i
 """What tiles are computed in."""
 
 
-class Block:
+class Block(ABC):
     """Statements, in the order they are needed, and the terms that have a value.
 
     Attributes:
@@ -65,13 +66,13 @@ class Block:
         inner.helpers, inner.inside = self.helpers, set(self.inside)
         return inner
 
+    @abstractmethod
     def value(self, n: Node) -> Expr:
         """`n` as an expression, in float32 if it is real, in int32 if it is whole."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _define(self, n: Node) -> Expr:
         """The expression that computes `n`, whether or not it has a value."""
-        raise NotImplementedError
 
     def fit(self, n: Node, dims: Sequence[int]) -> Expr:
         """`n` indexed to broadcast over `dims`."""

@@ -20,12 +20,13 @@ from napkin.derive.parts import part_axis, parted, why_not_parted
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, postorder
 from napkin.lower.descriptors import described
+from napkin.lower.operands import MIN_DOT
 from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_dot import dot_of
 from napkin.plan.labels import labellings
 from napkin.plan.pricing import Choice, Pricing, described_bytes, storage
-from napkin.plan.tiles import MIN_DOT, Tiles
+from napkin.plan.tiles import Tiles
 
 PAYS = {True: 0.8, False: 0.5}
 """Share of a kernel's predicted time below which two that pass states are worth their workspace:

@@ -219,8 +219,7 @@ class Pricing:
         groups = math.prod(-(-self.sizes[a] // tiles[a]) for a in self.kernel.group)
         # A slot that wgmma reads is in use for one turn more.
         ahead = 2 if self.boxed and self.held.products else 1
-        beside = min(resident, -(-groups // self.machine.sms)) > 1
-        overlapped = stages > ahead or beside or not self.kernel.stream.axes
+        overlapped = stages > ahead or not self.kernel.stream.axes
         streamed = self.kernel.stream.axes
         chunks = math.prod(-(-self.sizes[a] // tiles[a]) for a in streamed) if streamed else 0
         most = 1.0

@@ -14,11 +14,8 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.node import over, postorder
-from napkin.lower.operands import NARROW_DEPTH
+from napkin.lower.operands import MIN_DOT, NARROW_DEPTH
 from napkin.lower.program import packed_axes
-
-MIN_DOT = 16
-"""Smallest rows, columns and depth of a matrix product on tiles."""
 
 MAX_TILE = 2**16
 """Values of the largest tile that registers are asked to hold."""

@@ -1,10 +1,8 @@
-"""How exact an output has to be: by what it is rounded to, and by how sensitive it is."""
+"""How exact an output has to be, and what is said of one that is sensitive."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-
-import pytest
 
 import napkin as nk
 from napkin.check.verdict import TOLERANCE, check
@@ -20,20 +18,19 @@ def projected(X, A, B, C):
     return nk.contract(nk.softmax(S, over="x"), V.rename(t="x"), over="x")
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_large_scores_that_are_computed(seed: int) -> None:
-    found = check(nk.derive(projected), sizes=SIZES, seed=seed, resources=False)
+def test_large_scores_that_are_computed() -> None:
+    """The tolerance is that of the types; the verdict says how little a kernel can do about it."""
+    found = check(nk.derive(projected), sizes=SIZES, seed=0, resources=False)
     (row,) = found.values
-    assert found.ok, found
-    assert TOLERANCE["bf16"] <= row.tolerance < 0.3
-    assert row.tolerance in {TOLERANCE["bf16"], 2 * row.moves}
-    assert ("moves it by" in str(found)) == bool(row.moves)
-    exact = check(nk.derive(projected, dtype="fp32"), sizes=SIZES, seed=seed, resources=False)
+    assert row.tolerance == TOLERANCE["bf16"] < row.relative_error < row.moves < 0.1
+    assert not found.ok
+    assert f"WRONG; rounding its inputs alone moves it by {row.moves:.1e}" in str(found)
+    exact = check(nk.derive(projected, dtype="fp32"), sizes=SIZES, seed=0, resources=False)
     assert exact.ok, exact
 
 
 def test_what_is_wrong_stays_wrong() -> None:
-    """A kernel of another diagram, whose scores are twice those."""
+    """A kernel of another diagram, whose scores are twice those: off by more than it moves."""
     plan = nk.derive(projected)
 
     @nk.diagram("t m, m d, m d, m v -> t v", sizes=SIZES)
@@ -43,4 +40,6 @@ def test_what_is_wrong_stays_wrong() -> None:
         return nk.contract(nk.softmax(S, over="x"), V.rename(t="x"), over="x")
 
     other = replace(plan, diagram=unscaled)
-    assert not check(other, sizes=SIZES, resources=False).ok
+    (row,) = check(other, sizes=SIZES, resources=False).values
+    assert not row.ok
+    assert row.relative_error > 2 * row.moves > 0

@@ -17,12 +17,13 @@ from napkin.diagram.node import FLOOR, Node, node, number, postorder, rewrite
 
 _LOG2E = math.log2(math.e)
 _ONE = number(1.0)
-_TAGS = ("old", "new")
+_TAGS = ("old", "new", "left", "right")
 
 
 def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Node]:
     """The steps of `passes` and `terms`, which may read their states, with exponentials to base 2
-    where a running maximum keeps them in range."""
+    where a running maximum keeps them in range; merges of states among the terms join what is
+    held."""
     steps = [s.step for p in passes for s in p.states]
     roots = [*steps, *terms]
     held = [s for p in passes for s in p.states if _is_maximum(s)]
@@ -46,6 +47,7 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
         raw = _factored(done[chunk.args[0]])[1]
         largest = node(chunk.op, (raw,), chunk.params, chunk.axes, chunk.kind)
         done[s.step] = pointwise(s.step.op, (s.leaf("old"), largest))
+        done[s.merge] = s.merge
     return done
 
 

@@ -66,6 +66,12 @@ class Block(ABC):
         inner.helpers, inner.inside = self.helpers, set(self.inside)
         return inner
 
+    def seen_as(self, program: Program) -> Self:
+        """An emitter for a block inside this one whose terms have the dimensions of `program`."""
+        inner = self.child()
+        inner.program, inner.scope = program, self.scope.seen_as(program)
+        return inner
+
     @abstractmethod
     def value(self, n: Node) -> Expr:
         """`n` as an expression, in float32 if it is real, in int32 if it is whole."""

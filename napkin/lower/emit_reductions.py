@@ -20,6 +20,7 @@ from napkin.lower.arithmetic import as_kind, stabilises
 from napkin.lower.emit_block import TILES
 from napkin.lower.emit_memory import Memory
 from napkin.lower.operands import EXACT_SUM, MIN_DOT, NARROW_DEPTH, multiplied_as
+from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
 
 _HELPERS = {"prod": "multiply", "max": "largest", "min": "smallest"}
@@ -32,13 +33,20 @@ class Reductions(Memory):
     def _reduction(self, n: Node) -> Expr:
         body = n.args[0]
         dims = list(self.program.shape(body))
-        op = n.op
-        if op in _HELPERS and (op == "prod" or (n.kind == "real" and not stabilises(n))):
-            op = _HELPERS[op]
-        value = self._reduce_dims(op, as_kind(n.kind, body, self.value(body)), dims, over(n))
+        value = as_kind(n.kind, body, self.value(body))
+        value = self._reduce_dims(_combined(n), value, dims, over(n))
         if stabilises(n) and n not in self.begun:  # held whole: no state has begun for it
             value = sx.call(f"tl.{COMBINE[n.op]}", value, sx.const(identity(n)))
         return value
+
+    def joined(self, join: Join, lane: int) -> Expr:
+        """What lanes hold of a state, reduced along their dimension."""
+        value = self.value(join.of)
+        if not join.op:
+            return value
+        op = _combined(join.like) if join.like is not None else join.op
+        dims = list(self.program.shape(join.of))
+        return self._reduce_dims(op, value, dims, self.program.dims[lane])
 
     def _reduce_dims(self, op: str, value: Expr, dims: list[int], axes: Sequence[str]) -> Expr:
         gone = [d for d in dims if self.program.dims[d][0] in axes]
@@ -201,3 +209,10 @@ class Reductions(Memory):
             return value
         shape = [sx.chain("*", [self.scope.extent(d) for d in group]) for group in (first, second)]
         return sx.call("tl.reshape", value, sx.tuple_of(shape))
+
+
+def _combined(n: Node) -> str:
+    """What combines the values of a reduction: a function of Triton or of the kernel file."""
+    if n.op in _HELPERS and (n.op == "prod" or (n.kind == "real" and not stabilises(n))):
+        return _HELPERS[n.op]
+    return n.op

@@ -11,6 +11,7 @@ from napkin.diagram.node import Node
 from napkin.diagram.taking import read_axes
 from napkin.lower import syntax as sx
 from napkin.lower.emit import Emitter
+from napkin.lower.lanes import EACH, Laned, as_seen
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop, Program, moving_terms
 from napkin.lower.scope import DESCRIPTORS, SECTION, Scope
@@ -123,7 +124,7 @@ class Places:
         """Positions of a tile dimension's axes, and which of them lie inside."""
         scope, axes = self.scope, self.program.dims[dim]
         out: list[ast.stmt] = []
-        lane: sx.Expr = sx.call("tl.arange", sx.const(0), scope.extent(dim))
+        lane = self._numbers(dim, loop)
         if len(axes) > 1:
             out.append(sx.assign(scope.lane(dim), lane))
             lane = sx.name(scope.lane(dim))
@@ -149,6 +150,18 @@ class Places:
                 out += self._pairs(axis, ids)
         return out
 
+    def _numbers(self, dim: int, loop: Loop | None) -> sx.Expr:
+        """The numbers of a tile dimension's values; those of each lane in a row of their own where
+        lanes fold them."""
+        seen = as_seen(self.program, loop) if loop else self.program
+        if not isinstance(seen, Laned):
+            return sx.call("tl.arange", sx.const(0), self.scope.extent(dim))
+        scope, each = self.scope.seen_as(seen), sx.const(EACH)
+        dims = (seen.lane, seen.lane + 1)
+        lane, value = (sx.call("tl.arange", sx.const(0), scope.extent(d)) for d in dims)
+        first = sx.binary(sx.expanded(lane, dims[:1], dims), "*", each)
+        return sx.binary(first, "+", sx.expanded(value, dims[1:], dims))
+
     def _pairs(self, axis: str, ids: dict[str, sx.Expr]) -> list[ast.stmt]:
         """Positions in pairs of values along an axis, and which of them lie inside."""
         scope = self.scope
@@ -171,9 +184,11 @@ class Places:
             end = self.scope.visit(axis, loop.box, "end")
             return sx.less(sx.name(self.scope.position(axis)), sx.name(end))
         # Where tiles divide the axis this is constant true, and the compiler drops the mask.
+        seen = as_seen(self.program, loop) if loop else self.program
+        own, scope = seen.shape_of((axis,)), self.scope.seen_as(seen)
         full = sx.call(
             "tl.full",
-            sx.tuple_of([self.scope.extent(dim)]),
+            sx.tuple_of(scope.extent(d) for d in own),
             sx.const(True),
             sx.name("tl.int1"),
         )

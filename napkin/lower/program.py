@@ -24,6 +24,21 @@ from napkin.lower.words import OUTSIDE, in_words
 
 
 @dataclass(frozen=True, eq=False)
+class Join:
+    """How the states that lanes have kept of one state become one.
+
+    Attributes:
+        op: the reduction over lanes; "" where it is computed from states that are joined.
+        of: the term that is reduced, over what lanes hold ("left") and joined states ("new").
+        like: the reduction of the loop that does the same with a chunk, where there is one.
+    """
+
+    op: str
+    of: Node
+    like: Node | None
+
+
+@dataclass(frozen=True, eq=False)
 class Loop:
     """One loop over chunks of the stream, with masked steps.
 
@@ -36,6 +51,8 @@ class Loop:
         emits: output name to the value stored at each chunk.
         box: the box of the key set whose chunks are visited; None where all chunks are.
         whole: whether the loop visits chunks that every query sees whole.
+        joins: where lanes keep the states by themselves (`napkin.lower.lanes`), how each is joined
+            after the loop, in order; else nothing.
     """
 
     part: int
@@ -43,6 +60,7 @@ class Loop:
     emits: Mapping[str, Node]
     box: int | None = None
     whole: bool = False
+    joins: Mapping[str, Join] = field(default_factory=dict[str, Join])
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import keyword
 
 from napkin.diagram.node import LEAVES, Node, postorder
 from napkin.lower import syntax as sx
+from napkin.lower.lanes import EACH, Laned
 from napkin.lower.printer import HELPERS
 from napkin.lower.program import Program
 from napkin.lower.words import APART, OUTSIDE, PLACE
@@ -45,6 +47,12 @@ class Scope:
             self._name(("position", axis), axis)
         for tensor in self.tensors:
             self._name(("tensor", tensor), tensor)
+
+    def seen_as(self, program: Program) -> Scope:
+        """The same names for a program seen in another way."""
+        twin = copy.copy(self)
+        twin.program = program
+        return twin
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -174,10 +182,20 @@ class Scope:
         """The new value of a carried one."""
         return self._name(("fresh", name), f"{name}_new")
 
+    def joined(self, name: str) -> str:
+        """A carried value that lanes kept by themselves, joined."""
+        return self._name(("joined", name), f"{name}_all")
+
     def done(self, tensor: str) -> str:
         """A tile of an output, ready to be stored."""
         return self._name(("done", tensor), f"{tensor}_tile")
 
     def extent(self, dim: int) -> sx.Expr:
         """Values along a tile dimension, as an expression over the constexprs."""
+        program = self.program
+        if isinstance(program, Laned) and dim == program.lane:
+            (axis,) = program.dims[dim + 1]
+            return sx.binary(sx.name(self.block(axis)), "//", sx.const(EACH))
+        if isinstance(program, Laned) and dim == program.lane + 1:
+            return sx.const(EACH)
         return sx.chain("*", [sx.name(self.block(a)) for a in self.program.dims[dim]])

@@ -14,6 +14,7 @@ from napkin.diagram.node import Node, in_kind, postorder
 from napkin.diagram.taking import taken_of
 from napkin.lower import syntax as sx
 from napkin.lower.emit import Emitter
+from napkin.lower.lanes import as_joined, as_seen
 from napkin.lower.launch import Argument, Entry
 from napkin.lower.places import Places
 from napkin.lower.printer import comment, source
@@ -135,9 +136,9 @@ class _Writer(Places):
         step = self.stream.passes[loop.part]
         first = index == 0 or self.program.loops[index - 1].part != loop.part
         out: list[ast.stmt] = [comment(self._title(loop))]
+        inner = self.emitter.seen_as(as_seen(self.program, loop))
         for s in step.states if first else ():
-            out.append(sx.assign(scope.state(s.name), self._init(s)))
-        inner = self.emitter.child()
+            out.append(sx.assign(scope.state(s.name), self._init(s, inner)))
         if loop.box is not None:
             inner.recount(self._beside(loop))
             inner.inside = set(self.stream.axes) if loop.whole else set()
@@ -163,6 +164,23 @@ class _Writer(Places):
         self.emitter.helpers |= inner.helpers
         for s in step.states:
             self.emitter.have[s.leaf("new")] = sx.name(scope.state(s.name))
+        return [*out, *self._join(loop, step.states)] if loop.joins else out
+
+    def _join(self, loop: Loop, states: Sequence[State]) -> list[ast.stmt]:
+        """The states that lanes have kept by themselves, joined."""
+        scope, out = self.scope, [comment("join what lanes have folded")]
+        known = {x.leaf("left"): sx.name(scope.state(x.name)) for x in states}
+        for x in states:
+            join = loop.joins[x.name]
+            view = as_joined(self.program, loop, join)
+            inner = self.emitter.seen_as(view)
+            inner.have |= known
+            inner.recount([join.of])
+            value = inner.joined(join, view.lane)
+            target = scope.joined(x.name)
+            out += [*inner.statements, sx.assign(target, value)]
+            self.emitter.helpers |= inner.helpers
+            self.emitter.have[x.leaf("new")] = known[x.leaf("new")] = sx.name(target)
         return out
 
     def _beside(self, loop: Loop) -> list[Node]:
@@ -248,11 +266,11 @@ class _Writer(Places):
         how = "chunks that every query sees whole" if loop.whole else "chunks seen in part"
         return f"stream {self.stream.axis}{again}{which}: {how}"
 
-    def _init(self, s: State) -> sx.Expr:
-        dims = self.program.shape_of(s.axes)
+    def _init(self, s: State, inner: Emitter) -> sx.Expr:
+        dims = inner.program.shape(s.leaf("old"))
         value = in_kind(s.init, s.kind)
         dtype = sx.name("tl.float32" if s.kind == "real" else "tl.int32")
-        shape = sx.tuple_of(self.scope.extent(d) for d in dims)
+        shape = sx.tuple_of(inner.scope.extent(d) for d in dims)
         if not dims:
             made: sx.Expr = sx.const(value)
             return made

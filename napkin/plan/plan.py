@@ -20,6 +20,7 @@ from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.taking import table_of
 from napkin.lower.descriptors import described
+from napkin.lower.lanes import in_lanes
 from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_home import Tensors
@@ -129,7 +130,7 @@ class PlannedKernel:
     @cached_property
     def program(self) -> Program:
         """The loop program."""
-        made = build(self.choice.kernel, self.tiles)
+        made = in_lanes(build(self.choice.kernel, self.tiles))
         return described(made, self.choice.described) if self.choice.described else made
 
     @cached_property

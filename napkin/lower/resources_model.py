@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.derive.kernel import tile_axes
 from napkin.derive.terms import is_operand, is_read
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, over
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import packed_axis
+from napkin.lower.lanes import EACH
 from napkin.lower.program import Program, moving_terms
 from napkin.lower.resources_convert import (
     convert_bytes,
@@ -18,8 +19,8 @@ from napkin.lower.resources_convert import (
     within_warps,
 )
 from napkin.lower.resources_dot import Dot
-from napkin.lower.resources_home import Homes, Tensors, narrowed
-from napkin.lower.resources_layout import Layout, transposed
+from napkin.lower.resources_home import WIDEST, Homes, Tensors, narrowed
+from napkin.lower.resources_layout import Layout, blocked, sliced, transposed
 from napkin.lower.resources_place import (
     PLAIN,
     SCRATCH,
@@ -51,7 +52,7 @@ class Model:
         self.standing: dict[Node, int] = {}  # those from before the loops, likewise
         self.kept: list[tuple[tuple[Node, ...], Buffer]] = []
         self.held: dict[tuple[tuple[Node, ...], Buffer], int] = {}
-        self.inside, self.begun = False, 0
+        self.inside, self.begun, self.laned = False, 0, False
         self.steps: Mapping[str, Node] = {}  # of the loop that the walk is in
 
     def peak(self) -> int:
@@ -87,7 +88,7 @@ class Model:
             self._visit(n)
         before, start = dict(self.done), self._tick()
         self.begun = start
-        self.inside, self.steps = True, loop.steps
+        self.inside, self.steps, self.laned = True, loop.steps, bool(loop.joins)
         self.rings = rings(self.homes, roots, loop.steps, self.stages)
         for root in loop.steps.values():
             self._visit(root)
@@ -106,7 +107,7 @@ class Model:
             self.buffers[at] = self.buffers[at]._replace(last=end)
         self._late(roots)
         self.inside, self.rings, self.boxes, self.done = False, {}, {}, before
-        self.steps = {}
+        self.steps, self.laned = {}, False
         self.kept.clear()
 
     def _read_there(self, roots: Sequence[Node]) -> Iterator[Node]:
@@ -295,11 +296,27 @@ class Model:
         whole, dims = self.homes.work(n), list(self.homes.work_dims(n))
         if whole is None:
             return
+        if self.laned and len(dims) > 1 and self.tensors.triton <= (3, 6):
+            yield self._lanes_last(n)
+            return
         for d in reversed([d for d in dims if self._goes(n, d)]):
             at = dims.index(d)
             yield reduce_bytes(whole, at, triton=self.tensors.triton)
             dims.pop(at)
             whole = narrowed(whole, (*dims[:at], d, *dims[at:]), dims)
+
+    def _lanes_last(self, n: Node) -> int:
+        """What a reduction of rows takes that lanes have folded: Triton 3.6 spreads threads along
+        rows before lanes."""
+        leaf = next(x for x in postorder([n]) if is_read(x) and self._goes_along(x, n))
+        rows, values = (self.program.extent(d) for d in self.homes.work_dims(n))
+        shape, each = (rows, values // EACH, EACH), min(EACH, WIDEST // self.tensors.bits(leaf))
+        whole = blocked(shape, (1, 1, each), (2, 0, 1), self.warps).of(shape)
+        return reduce_bytes(sliced(whole, 2), 1, triton=self.tensors.triton)
+
+    @staticmethod
+    def _goes_along(leaf: Node, n: Node) -> bool:
+        return bool(set(over(n)) & set(leaf.axes))
 
     def _goes(self, n: Node, dim: int) -> bool:
         """Whether a reduction or a scan goes along a tile dimension."""

@@ -130,7 +130,7 @@ class PlannedKernel:
     @cached_property
     def program(self) -> Program:
         """The loop program."""
-        made = in_lanes(build(self.choice.kernel, self.tiles))
+        made = in_lanes(build(self.choice.kernel, self.tiles), self.choice.warps)
         return described(made, self.choice.described) if self.choice.described else made
 
     @cached_property

@@ -123,6 +123,7 @@ class Execution:
         rows: of the smallest product; 0 where there is none.
         longest: work of the busiest group over that of a group on average.
         loads: how often a turn waits for memory where loads are not started ahead.
+        laned: whether lanes keep the folds, so that no turn reduces over a warp or a group.
     """
 
     work: Mapping[str, float]
@@ -141,6 +142,7 @@ class Execution:
     rows: int = 0
     longest: float = 1.0
     loads: int = 1
+    laned: bool = False
 
     def looped(self, pipe: str) -> float:
         """Operations of a pipe in the loops."""
@@ -229,7 +231,7 @@ def _turns(
         pipes[TURNS] = product + run.chunks * c.turn * each / math.sqrt(run.resident)
         return pipes[TURNS], pipes
     if run.chunks:
-        slots = run.groups * run.chunks * run.warps * c.row_slots
+        slots = 0.0 if run.laned else run.groups * run.chunks * run.warps * c.row_slots
         pipes["issue of instructions"] = slots / (SCHEDULERS * place.sms * place.clock)
     return max(computing.values()), pipes
 
@@ -255,8 +257,9 @@ def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: s
         whole = CHAIN in pipes or TURNS in pipes
         moved = {L2, DRAM} if CHAIN in pipes else {DRAM}
         return c.exposed * sum(v for k, v in rest.items() if k in moved or not whole)
-    share = min(c.rows_exposed, c.exposed + c.rows_exposed / run.resident) if run.chunks else 0.0
-    own = {"arithmetic": share, "special functions": share} if run.chunks else {}
+    turns = run.chunks and not run.laned
+    share = min(c.rows_exposed, c.exposed + c.rows_exposed / run.resident) if turns else 0.0
+    own = {"arithmetic": share, "special functions": share} if turns else {}
     return sum(max(own.get(k, 0.0), c.exposed) * v for k, v in rest.items())
 
 

@@ -72,6 +72,11 @@ HELPERS = {
 """Functions that kernels call; printed before the kernels that use them."""
 
 
+def function_name(name: str) -> str:
+    """What the function of a kernel is called: no name of a module or a function of its file."""
+    return f"{name}_kernel" if name in {"tl", "triton", *HELPERS} else name
+
+
 def comment(text: str) -> ast.stmt:
     """A statement that prints as a comment with an empty line before it."""
     return ast.Expr(ast.Constant(_MARK + text))

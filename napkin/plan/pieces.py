@@ -12,6 +12,7 @@ from napkin.diagram.keys.slots import read_inputs
 from napkin.diagram.node import Node, node, rewrite
 from napkin.diagram.storage import Tensor, own_type, unstored, widens
 from napkin.diagram.taking import read_table
+from napkin.lower.printer import function_name
 from napkin.plan.alike import Alike, Form, Known
 from napkin.plan.choose import best
 from napkin.plan.frontier import Frontier
@@ -146,5 +147,5 @@ class Pieces:
 
     def _title(self, wanted: Sequence[Node]) -> str:
         if set(wanted) == self.frontier.results:
-            return self.name
+            return function_name(self.name)
         return f"{self.name}_{'_'.join(self._tensor(n) for n in wanted)}"

@@ -24,6 +24,7 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Output
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE, stored_bytes
+from napkin.lower.lanes import laned
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES
 from napkin.lower.program import memory_order
 from napkin.plan.tiles import waste
@@ -248,12 +249,17 @@ class Pricing:
             rows=min((extent(role, tiles) for role in self.rows), default=0),
             longest=most,
             loads=max(1, len(self.held.streamed_operands)),
+            laned=self._laned(tiles, warps),
         )
         time = predict(self.machine, self.dtype, run)
         return Choice(
             self.kernel, tiles, self.sizes, warps, stages, shared, time, inner,
             outer=outer, resident=resident,
         )  # fmt: skip
+
+    def _laned(self, tiles: dict[str, int], warps: int) -> bool:
+        rows = self.kernel.stream.axes and not self.held.products
+        return bool(rows) and laned(self.kernel, tiles, warps)
 
     def _slower(self, dtype: str) -> float:
         """How long a product of operands of 8 bits takes, in products of the plan's type; they take

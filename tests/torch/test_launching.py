@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
 from bench_dispatch import STREAM, played
 
 import napkin.torch as nkt
-from napkin.torch import launching, ops, scaled_dot_product
+from napkin.torch import cache, launching, ops, scaled_dot_product
 from napkin.torch.launching import Launch
 from napkin.torch.prepared import OnCuda
 
@@ -33,6 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What launchers are given, on a GPU that is played."""
     for room in (scaled_dot_product, ops):
         monkeypatch.setattr(room, "_WARM", {})
+    cache.module_of.cache_clear()  # kernels that were compiled keep their launchers
     found: list[Any] = []
     with played(lambda *call: found.append(list(call))):
         yield found

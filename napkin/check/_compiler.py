@@ -23,9 +23,12 @@ from triton.compiler import ASTSource
 
 from napkin.check._source import find, load
 from napkin.check._wire import Compilation, Compiled
+from napkin.check.assembler import assembler
+from napkin.check.machine_code import instructions, unwritten
 from napkin.check.worker import CompileError
 from napkin.errors import InputError, did_you_mean
 
+_TOOL = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 _scratch = tempfile.TemporaryDirectory(prefix="napkin-")
 
 
@@ -37,13 +40,20 @@ def handle(job: Compilation) -> Compiled:
     options = {"enable_fp_fusion": True, **job.options}
     said: list[str] = []
     try:
-        with _quiet(said):
+        with _quiet(said), assembler(job.capability):
             compiled: Any = triton.compile(
                 source, target=GPUTarget("cuda", job.capability, 32), options=options
             )
     except Exception as error:
         raise CompileError(_explain(error, job, "".join(said))) from None
-    registers, spills, note = _usage(compiled.asm["cubin"])
+    file = Path(_scratch.name) / "kernel.cubin"
+    file.write_bytes(compiled.asm["cubin"])
+    registers, spills, note = _usage(file)
+    if not note and (wrong := unwritten(instructions(file, _TOOL))):
+        raise CompileError(
+            f"kernel {job.kernel} is assembled wrong for sm_{job.capability}: {wrong[0]} reads a "
+            "register that nothing wrote; set TRITON_PTXAS_PATH to a ptxas of CUDA 12.9 or later"
+        )
     columns = int(getattr(compiled.metadata, "tmem_size", None) or 0)
     return Compiled(int(compiled.metadata.shared), registers, spills, columns, note)
 
@@ -71,14 +81,11 @@ def _source(kernel: Any, job: Compilation) -> Any:
     return ASTSource(kernel, signature, constants, attributes)
 
 
-def _usage(cubin: bytes) -> tuple[int | None, int | None, str]:
+def _usage(cubin: Path) -> tuple[int | None, int | None, str]:
     """Registers and bytes of stack of a thread; the stack of a Triton kernel holds spills."""
-    tool = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    file = Path(_scratch.name) / "kernel.cubin"
-    file.write_bytes(cubin)
     try:
         done = subprocess.run(
-            [tool, "--dump-resource-usage", file], capture_output=True, text=True, check=True
+            [_TOOL, "--dump-resource-usage", cubin], capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError) as error:
         return None, None, f"registers unknown: cuobjdump failed ({type(error).__name__})"

@@ -348,6 +348,6 @@ SANITIZED: tuple[dict[str, Any], ...] = (
         "sizes": {"q0": 30, "q1": 26, "x0": 30, "x1": 26, "d": 32},
         "dtype": "bf16",
     },
-    {"name": "rmsnorm_linear", "sizes": {"n": 70, "d": 96, "e": 130}, "dtype": "fp32"},
+    {"name": "rmsnorm_linear", "sizes": {"n": 70, "d": 96, "m": 130}, "dtype": "fp32"},
 )
 """What compute-sanitizer watches: under it a kernel takes up to a hundred times as long."""

@@ -230,6 +230,8 @@ class _Run:
         for i, a in enumerate(n.axes):
             if a in self.box:
                 found = found.narrow(i, self.box[a].start, len(self.box[a]))
+        if n.kind == "bool":
+            return found != 0
         return found.to(self.of.real if n.kind == "real" else torch.int64)
 
     def constant(self, value: float) -> torch.Tensor:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from napkin.derive.residues import sized
 from napkin.diagram.diagram import Diagram
@@ -17,6 +16,7 @@ from napkin.diagram.storage import storage_type
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES
 from napkin.plan.recipe import Recipe, Step
 from napkin.torch.cache import module_of
+from napkin.torch.launching import Arguments, Launch, current_stream, described
 from napkin.torch.storage import DTYPES, input_types
 
 Prepared = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -94,32 +94,6 @@ class _View:
         return t.detach().as_strided(self.shape, self.strides).to(self.dtype)
 
 
-@dataclass(frozen=True)
-class _Launch:
-    """One launch.
-
-    Attributes:
-        function: the kernel with its grid.
-        arguments: those of run time, with None where a tensor goes.
-        holes: these places, the tensor that goes there, and its descriptor, without the tensor,
-            if it has one.
-        named: compile-time arguments and settings.
-    """
-
-    function: Callable[..., Any]
-    arguments: list[Any]
-    holes: list[tuple[int, int, TensorDescriptor | None]]
-    named: Mapping[str, Any]
-
-    def bound(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """The arguments with these tensors."""
-        arguments = self.arguments.copy()
-        for at, which, descriptor in self.holes:
-            t = tensors[which]
-            arguments[at] = t if descriptor is None else _on(descriptor, t)
-        return arguments
-
-
 def _launch(
     step: Step,
     module: Any,
@@ -127,7 +101,7 @@ def _launch(
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
     aligned: bool,
-) -> _Launch | None:
+) -> Launch | None:
     """One launch of a recipe on tensors with these shapes and strides; None where it is empty."""
     known = sized(sizes, step.entry.splits)
     for axis in step.entry.whole:
@@ -137,30 +111,16 @@ def _launch(
         return None
     place = {t: i for i, t in enumerate(own)}
     arguments: list[Any] = []
-    holes: list[tuple[int, int, TensorDescriptor | None]] = []
+    holes: list[tuple[int, int, Mapping[str, Any] | None]] = []
     for a in call.order:
         if a in call.tensors:
             t = step.tensor(a, call)
-            box = _described(*own[t], call.boxes[a]) if a in call.boxes else None
+            box = described(*own[t], call.boxes[a]) if a in call.boxes else None
             holes.append((len(arguments), place[t], box))
         arguments.append(call.scalars.get(a))
-    named = {**call.constexprs, "num_warps": step.warps, "num_stages": step.stages}
-    return _Launch(getattr(module, step.entry.name)[(call.grid,)], arguments, holes, named)
-
-
-def _described(shape: list[int], strides: list[int], box: Sequence[int]) -> TensorDescriptor:
-    """A descriptor without a tensor; its shape, strides and box are checked."""
-    some = torch.empty(ROW_BYTES, dtype=torch.float16)
-    found = TensorDescriptor(some, shape, strides, list(box))
-    found.base = None
-    return found
-
-
-def _on(descriptor: TensorDescriptor, t: torch.Tensor) -> TensorDescriptor:
-    """A checked descriptor on another tensor, without checking it anew."""
-    made = object.__new__(TensorDescriptor)
-    made.__dict__.update(descriptor.__dict__, base=t)
-    return made
+    settings = {"num_warps": step.warps, "num_stages": step.stages}
+    kernel = getattr(module, step.entry.name)
+    return Launch(kernel, call.grid, arguments, holes, call.constexprs, settings)
 
 
 @dataclass(frozen=True)
@@ -176,7 +136,7 @@ class OnCuda:
     device: torch.device
     converted: Sequence[tuple[int, _View]]
     stored: Sequence[tuple[Sequence[int], torch.dtype]]
-    launches: Sequence[_Launch]
+    launches: Sequence[Launch]
     results: Sequence[int]
 
     def __call__(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -186,9 +146,9 @@ class OnCuda:
             return self._run(arrays)
 
     def _run(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        tensors = self.tensors(arrays)
+        tensors, stream = self.tensors(arrays), current_stream(self.device.index)
         for launch in self.launches:
-            launch.function(*launch.bound(tensors), **launch.named)
+            launch(launch.bound(tensors), stream)
         return [tensors[i] for i in self.results]
 
     def again(self, arrays: Sequence[torch.Tensor]) -> Callable[[], None]:
@@ -203,12 +163,16 @@ class OnCuda:
         return launch
 
     def calls(self, arrays: Sequence[torch.Tensor]) -> list[Callable[[], Any]]:
-        """Triton's launches on these tensors, for the device that is current."""
+        """The launches on these tensors, for the device that is current, on its stream then."""
         return self.on(self.tensors(arrays))
 
     def on(self, tensors: Sequence[torch.Tensor]) -> list[Callable[[], Any]]:
-        """Triton's launches on all of their tensors, as `tensors` makes them."""
-        return [partial(x.function, *x.bound(tensors), **x.named) for x in self.launches]
+        """The launches on all of their tensors, as `tensors` makes them."""
+
+        def launch(one: Launch, arguments: Arguments) -> None:
+            one(arguments, current_stream(self.device.index))
+
+        return [partial(launch, one, one.bound(tensors)) for one in self.launches]
 
     def tensors(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The inputs, and room for all that kernels write."""

@@ -247,7 +247,7 @@ def test_without_cuobjdump_the_registers_are_unknown(monkeypatch: pytest.MonkeyP
         raise FileNotFoundError
 
     monkeypatch.setattr(_compiler.subprocess, "run", absent)
-    registers, spills, note = _compiler._usage(b"")
+    registers, spills, note = _compiler._usage(Path("kernel.cubin"))
     assert (registers, spills) == (None, None)
     assert "cuobjdump failed (FileNotFoundError)" in note
 

@@ -11,6 +11,8 @@ from napkin.check.inputs import whole_numbers
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import close_to
 from napkin.diagram.library import load, names
+from napkin.measure.calls import Scaled
+from napkin.measure.matrix import CALLED
 
 torch = pytest.importorskip("torch")
 
@@ -71,3 +73,15 @@ def test_shipped_diagrams(name: str) -> None:
     made = evaluation(diagram, sizes)
     parts = compare(diagram, arrays, sizes, budget=made.peak({}) // 5)
     assert parts >= 5 or not made.cut
+
+
+@pytest.mark.parametrize("how", CALLED["how"], ids=repr)
+def test_what_calls_are_compared_with(how: Scaled) -> None:
+    """Masks too, which are inputs of booleans."""
+    diagram = how.diagram()
+    sizes = {"b": 2, "g": 2, "r": 3, "q": 5, "x": 7, "d": 4, "e": 6}
+    from napkin.measure.inputs import drawn as tensors_of
+
+    tensors = tensors_of(diagram, sizes, "fp32", 0, device="cpu")
+    arrays = [(t.double() if t.is_floating_point() else t).numpy() for t in tensors]
+    assert compare(diagram, arrays, sizes) == 1

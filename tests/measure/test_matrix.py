@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from napkin.diagram.library import names
+from napkin.diagram.library import load, names
 from napkin.measure.calls import Near, Scaled
 from napkin.measure.driver import command
 from napkin.measure.matrix import ATTENTION, CALLED, SANITIZED, calls, each, pairs, problems
@@ -93,9 +93,13 @@ def test_a_process_is_told_its_jobs() -> None:
     assert json.loads(text) == list(SANITIZED)
 
 
+@pytest.mark.parametrize("job", SANITIZED, ids=lambda job: job["name"])
+def test_what_is_watched_has_sizes_for_its_diagram(job: dict[str, Any]) -> None:
+    load(job["name"]).check_sizes(job["sizes"])
+
+
 @pytest.mark.parametrize("layout", ["plain", "transposed", "reversed", "heads last", "inside"])
 def test_layouts_hold_the_same_numbers_elsewhere(layout: str) -> None:
-    from napkin.diagram.library import load
     from napkin.measure.inputs import drawn
 
     diagram = load("multi_head_attention")

@@ -1,0 +1,121 @@
+"""A kernel launched on tensors of one kind, again and again.
+
+Triton looks at every argument of every launch to find the machine code that goes with it. Tensors
+of one kind have one machine code, so that is found once, and then only launched.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from triton import knobs
+from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from napkin.check.assembler import assembler
+
+Arguments = list[Any]
+"""The run-time arguments of a kernel, in order."""
+
+_COMPILING = threading.Lock()
+
+
+class Launch:
+    """One launch of a kernel, on a device that is current whenever it is called.
+
+    Attributes:
+        arguments: those of run time, with None where a tensor goes.
+        holes: these places, the tensor that goes there, and the fields of its descriptor, without
+            the tensor, if it has one.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        grid: int,
+        arguments: Arguments,
+        holes: Sequence[tuple[int, int, Mapping[str, Any] | None]],
+        constexprs: Mapping[str, Any],
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.kernel, self.grid = kernel, (grid, 1, 1)
+        self.arguments, self.holes = arguments, holes
+        self._constexprs, self._settings = constexprs, settings
+        self._run: Callable[[Arguments, int], Any] | None = None
+
+    def bound(self, tensors: Sequence[torch.Tensor]) -> Arguments:
+        """The arguments with these tensors."""
+        arguments = self.arguments.copy()
+        for at, which, fields in self.holes:
+            t = tensors[which]
+            arguments[at] = t if fields is None else _descriptor(fields, t)
+        return arguments
+
+    def __call__(self, arguments: Arguments, stream: int) -> None:
+        """Launch on a stream, given by its address."""
+        (self._run or self._ready(arguments))(arguments, stream)
+
+    def by_triton(self, arguments: Arguments) -> None:
+        """Launch as Triton does it, on the current stream."""
+        self.kernel[self.grid](*arguments, **self._constexprs, **self._settings)
+
+    def _ready(self, arguments: Arguments) -> Callable[[Arguments, int], Any]:
+        with _COMPILING:
+            if self._run is None:
+                self._run = self._compiled(arguments)
+            return self._run
+
+    def _compiled(self, arguments: Arguments) -> Callable[[Arguments, int], Any]:
+        if not isinstance(self.kernel, JITFunction):  # Triton interprets
+            return lambda arguments, _: self.by_triton(arguments)
+        with assembler(_capability()):
+            made: Any = self.kernel.warmup(
+                *arguments, grid=self.grid, **self._constexprs, **self._settings
+            )
+        made = made.result() if hasattr(made, "result") else made
+        if made is None:  # a hook of Triton's keeps it from compiling
+            return lambda arguments, _: self.by_triton(arguments)
+        constexprs, grid = tuple(self._constexprs.values()), self.grid
+        assert self.kernel.arg_names[len(arguments) :] == list(self._constexprs)
+        launch, function, metadata = made.run, made.function, made.packed_metadata
+        watched = made[grid]
+
+        def run(arguments: Arguments, stream: int) -> None:
+            if _hooked():
+                watched(*arguments, *constexprs, stream=stream)
+            else:
+                launch(*grid, stream, function, metadata, None, None, None, *arguments, *constexprs)
+
+        return run
+
+
+def described(shape: list[int], strides: list[int], box: Sequence[int]) -> Mapping[str, Any]:
+    """The fields of a descriptor without its tensor; its shape, strides and box are checked."""
+    some = torch.empty(8, dtype=torch.float16)
+    return vars(TensorDescriptor(some, shape, strides, list(box)))
+
+
+def _descriptor(fields: Mapping[str, Any], t: torch.Tensor) -> TensorDescriptor:
+    """A checked descriptor on another tensor, without checking it anew."""
+    made = object.__new__(TensorDescriptor)
+    made.__dict__ = {**fields, "base": t}
+    return made
+
+
+def _capability() -> int:
+    major, minor = torch.cuda.get_device_capability()
+    return 10 * major + minor
+
+
+def _hooked() -> bool:
+    """Whether someone watches launches, as a profiler does."""
+    runtime = knobs.runtime
+    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+    return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
+
+
+current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 0)  # pyright: ignore[reportPrivateUsage]
+"""The address of a device's current stream; torch has none where it is built without CUDA."""

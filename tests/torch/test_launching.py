@@ -1,0 +1,112 @@
+"""What is launched is what Triton would launch."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from triton import knobs
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
+from bench_dispatch import STREAM, played
+
+import napkin.torch as nkt
+from napkin.torch import cache, launching, ops, scaled_dot_product
+from napkin.torch.launching import Launch
+from napkin.torch.prepared import OnCuda
+
+HOOKS = slice(6, 9)
+"""The metadata and the hooks of a launch, among what Triton's launchers are given."""
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape).bfloat16()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What launchers are given, on a GPU that is played."""
+    for room in (scaled_dot_product, ops):
+        monkeypatch.setattr(room, "_WARM", {})
+    cache.module_of.cache_clear()  # kernels that were compiled keep their launchers
+    found: list[Any] = []
+    with played(lambda *call: found.append(list(call))):
+        yield found
+
+
+def launch_of(*tensors: torch.Tensor) -> tuple[Launch, list[Any]]:
+    """The launch of an attention, and its arguments."""
+    nkt.attention(*tensors)
+    (made,) = scaled_dot_product._WARM.values()
+    assert isinstance(made, OnCuda)
+    (launch,) = made.launches
+    return launch, launch.bound(made.tensors(tensors))
+
+
+@pytest.mark.parametrize("depth", [32, 33])
+def test_a_launch_is_that_of_triton(depth: int, calls: list[Any]) -> None:
+    """With descriptors and without."""
+    q, k = draw(1, 2, 128, depth), draw(1, 2, 100, depth)
+    launch, arguments = launch_of(q, k, k)
+    calls.clear()
+    launch(arguments, STREAM)
+    launch.by_triton(arguments)
+    ours, theirs = calls
+    assert ours[3] == STREAM
+    assert any(isinstance(a, TensorDescriptor) for a in ours) == (depth == 32)
+    assert ours[HOOKS] == [None] * 3  # which Triton passes on when there are none, too
+    del ours[HOOKS], theirs[HOOKS]
+    assert len(ours) == len(theirs)
+    assert all(a is b or a == b for a, b in zip(ours, theirs, strict=True))
+
+
+def test_who_watches_launches_sees_them(calls: list[Any]) -> None:
+    q = draw(1, 2, 128, 32)
+    launch, arguments = launch_of(q, q, q)
+
+    def watch(metadata: Any) -> None:
+        pass
+
+    hook = knobs.runtime.launch_enter_hook
+    hook.add(watch)
+    try:
+        calls.clear()
+        launch(arguments, STREAM)
+    finally:
+        hook.remove(watch)
+    launch(arguments, STREAM)
+    watched, plain = calls
+    assert watched[7] is hook
+    assert watched[6].get()["name"] == launch.kernel.__name__
+    assert plain[HOOKS] == [None] * 3
+
+
+def test_a_kernel_is_compiled_once(calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k = draw(1, 2, 128, 32), draw(1, 2, 64, 32)
+    launch, arguments = launch_of(q, k, k)
+    monkeypatch.setattr(launch.kernel, "run", None)  # Triton's, which would look at all arguments
+    monkeypatch.setattr(launching, "assembler", None)
+    launch(arguments, STREAM)
+    nkt.attention(q, k, k)
+    assert len(calls) == 3
+
+
+def test_kernels_are_compiled_with_the_assembler_for_the_device(
+    calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def assembler(capability: int) -> Any:
+        asked.append(capability)
+        return nullcontext()
+
+    monkeypatch.setattr(launching, "assembler", assembler)
+    q = draw(1, 2, 128, 32)
+    launch_of(q, q, q)
+    assert asked == [90]
+    assert len(calls) == 1

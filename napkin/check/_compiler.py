@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,8 @@ def handle(job: Compilation) -> Compiled:
             "register that nothing wrote; set TRITON_PTXAS_PATH to a ptxas of CUDA 12.9 or later"
         )
     columns = int(getattr(compiled.metadata, "tmem_size", None) or 0)
-    return Compiled(int(compiled.metadata.shared), registers, spills, columns, note)
+    loads = _loads(compiled.asm["ptx"])
+    return Compiled(int(compiled.metadata.shared), registers, spills, columns, note, loads)
 
 
 def _source(kernel: Any, job: Compilation) -> Any:
@@ -93,6 +95,14 @@ def _usage(cubin: Path) -> tuple[int | None, int | None, str]:
     if found is None:
         return None, None, "registers unknown: cuobjdump printed no usage"
     return int(found[1]), int(found[2]), ""
+
+
+def _loads(ptx: str) -> dict[int, int]:
+    """How many instructions load from global memory, by the bits that a thread asks for."""
+    plain = re.findall(r"\bld\.global[.:\w]*?(?:\.v(\d+))?\.[a-z]+(\d+)\s", ptx)
+    copied = re.findall(r"\bcp\.async\.c[ag]\.shared\.global\s[^;]*?\], (0x\w+)", ptx)
+    bits = [int(many or 1) * int(each) for many, each in plain]
+    return dict(Counter([*bits, *(8 * int(size, 16) for size in copied)]))
 
 
 def _explain(error: BaseException, job: Compilation, said: str) -> str:

@@ -128,6 +128,7 @@ class Compiled(NamedTuple):
         spills: bytes of stack of a thread, or None.
         tensor_memory_columns: columns of tensor memory.
         note: why a figure is missing, or empty.
+        loads: instructions that load from global memory, by the bits that a thread asks for.
     """
 
     shared_bytes: int
@@ -135,3 +136,4 @@ class Compiled(NamedTuple):
     spills: int | None
     tensor_memory_columns: int
     note: str
+    loads: Mapping[int, int]

@@ -38,6 +38,8 @@ class Resources:
         spills: bytes of a thread's registers that spill to local memory; None likewise.
         tensor_memory_columns: columns of tensor memory (sm_100 only), of 512 in all.
         note: why a figure is missing, or empty.
+        loads: instructions that load from global memory, by the bits that a thread asks for; what
+            tensor descriptors serve is not among them.
     """
 
     kernel: str
@@ -49,6 +51,7 @@ class Resources:
     spills: int | None
     tensor_memory_columns: int = 0
     note: str = ""
+    loads: Mapping[int, int] = field(default_factory=dict[int, int])
 
 
 @dataclass(frozen=True)

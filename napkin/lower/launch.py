@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -19,6 +19,9 @@ MIN_CAPABILITY = 90
 ROW_BYTES = 16
 """Bytes that the strides of a tensor with a descriptor are multiples of, and its first byte too."""
 
+SEEN = 16
+"""What Triton's launcher asks of arguments: whether they are multiples of it."""
+
 _INT32 = 2**31 - 1
 MAX_GRID = 2**31 - 1
 """Programs along the first axis of a CUDA grid."""
@@ -30,8 +33,9 @@ Causal attention, 16 heads of 4096 x 128: 151 us, with each head for itself 201;
 616; 256 heads of 1024: 213 for 222, but 229 with 64 MB (H100)."""
 
 ArgKind = Literal[
-    "tensor", "constant", "size", "stride", "block", "even", "descriptors", "section", "wide"
-]
+    "tensor", "constant", "size", "stride", "section",
+    "block", "even", "step", "descriptors", "wide",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +44,9 @@ class Argument:
 
     Attributes:
         name: its name in the source.
-        kind: what it is; "block", "even", "descriptors" and "wide" are constexprs.
-        of: the tensor, the axis, both, or the expression that it belongs to.
+        kind: what it is; "block", "even", "step", "descriptors" and "wide" are constexprs.
+        of: the tensor, the axis, both, or the expression that it belongs to; of a step, the axis
+            and the tensors whose rows lie along it.
     """
 
     name: str
@@ -51,7 +56,7 @@ class Argument:
     @property
     def constexpr(self) -> bool:
         """Whether the value is fixed when the kernel is compiled."""
-        return self.kind in {"block", "even", "descriptors", "wide"}
+        return self.kind in {"block", "even", "step", "descriptors", "wide"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +158,7 @@ def launch(
             assert isinstance(a.of, tuple)
             tensors[a.name] = a.of[0]
         elif a.constexpr:
-            fixed[a.name] = _fixed(a, entry, sizes, wide, described)
+            fixed[a.name] = _fixed(a, entry, sizes, step, wide, described)
         else:
             run[a.name] = _run_time(a, entry, sizes, scalars, step)
         if not a.constexpr:
@@ -195,15 +200,30 @@ def _described(entry: Entry, step: Mapping[tuple[str, str], int], sizes: Mapping
     )
 
 
+def known_step(length: int, strides: Iterable[int]) -> int:
+    """The largest power of two, up to 8, that divides the length of rows and every stride to the
+    next; 1 where 16 does, since the compiler sees that by itself."""
+    step = math.gcd(length, *strides, SEEN)
+    return 1 if step == SEEN else step
+
+
 def _fixed(
-    a: Argument, entry: Entry, sizes: Mapping[str, int], wide: bool, described: bool
+    a: Argument,
+    entry: Entry,
+    sizes: Mapping[str, int],
+    step: Mapping[tuple[str, str], int],
+    wide: bool,
+    described: bool,
 ) -> int | bool:
     if a.kind == "wide":
         return wide
     if a.kind == "descriptors":
         return described
     assert isinstance(a.of, tuple)
-    axis = a.of[0]
+    axis, *along = a.of
+    if a.kind == "step":
+        own = entry.axes_of
+        return known_step(sizes[axis], [step[t, x] for t in along for x in own[t][:-1]])
     tile = entry.tiles[axis]
     if a.kind == "block":
         return tile

@@ -14,6 +14,7 @@ from napkin.lower.emit import Emitter
 from napkin.lower.lanes import EACH, Laned, as_seen
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop, Program, moving_terms
+from napkin.lower.rows import rows, tensor_axes
 from napkin.lower.scope import DESCRIPTORS, SECTION, Scope
 from napkin.lower.visit import Visiting, grows
 
@@ -29,6 +30,7 @@ class Places:
         seen = self.kernel.visits
         self.visiting = Visiting(program, self.scope, self.emitter, seen) if seen else None
         self.moving = moving_terms(program)
+        self.rows = rows(program)
 
     def positions(self) -> list[ast.stmt]:
         scope = self.scope
@@ -37,7 +39,8 @@ class Places:
                 "INDEX",
                 sx.choose(sx.name("WIDE"), sx.name("tl.int64"), sx.name("tl.int32")),
                 "tl.constexpr",
-            )
+            ),
+            *self._steps(),
         ]
         group = self.kernel.group
         if group:
@@ -54,6 +57,19 @@ class Places:
             if not self.stream.carried(axes) and not set(axes) & set(self.kernel.slots):
                 out += self.lanes(dim, {a: sx.name(scope.group_id(a)) for a in group})
         return out
+
+    def _steps(self) -> list[ast.stmt]:
+        """Lengths and strides of rows as multiples of what divides them."""
+        scope, own = self.scope, tensor_axes(self.kernel)
+        out: list[ast.stmt] = []
+        for axis, along in self.rows.items():
+            step = sx.name(scope.step(axis))
+            strides = [scope.stride(t, a) for t in along for a in own[t][:-1]]
+            for n in (scope.size(axis), *strides):
+                whole = sx.binary(sx.name(n), "//", step)
+                out.append(sx.assign(n, sx.binary(whole, "*", step)))
+        title = "lengths and strides of rows, as multiples that the compiler sees"
+        return [comment(title), *out] if out else []
 
     @property
     def rising(self) -> tuple[str, ...]:

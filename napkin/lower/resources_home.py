@@ -15,14 +15,15 @@ from typing import Literal
 from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.derive.terms import is_read, narrow_type
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
-from napkin.diagram.taking import position_of, read_axes, taken_of
+from napkin.diagram.taking import read_axes
 from napkin.diagram.types import PACKED, STORAGE
 from napkin.lower.compiler import NEWEST, Version
-from napkin.lower.launch import MIN_CAPABILITY, fits
+from napkin.lower.launch import MIN_CAPABILITY, SEEN, fits, known_step
 from napkin.lower.operands import multiplied_as
 from napkin.lower.program import Program
 from napkin.lower.resources_dot import Dot, Unit, dot_of, fma, mma, unit, wgmma
 from napkin.lower.resources_layout import LANES, Layout, Mma, blocked, sliced
+from napkin.lower.rows import each_placed, rows, tensor_axes
 
 WIDEST = 128
 """Bits that one thread loads or stores at once."""
@@ -63,34 +64,50 @@ class Tensors:
         """Bits of one value of a reading."""
         return self.bits_of(tensor_of(leaf))
 
-    @staticmethod
-    def placed(leaf: Node) -> bool:
-        """Whether each value of a reading has an address of its own: neighbours in the tile are
-        not neighbours along the tensor's last axis."""
-        if not leaf.args:
-            return False
-        return taken_of(leaf) is None or position_of(leaf, read_axes(leaf)[-1]) is not None
-
     def addressed(self, n: Node) -> Addressed:
         """How the addresses of a reading's or a scatter's values are found, if each has its own."""
-        if n.op != "scatter" and not self.placed(n):
+        if n.op != "scatter" and not each_placed(n):
             return ""
         places = n.args[1:] if n.op == "scatter" else n.args
         return "loaded" if any(is_read(x) for x in postorder(places)) else "reckoned"
 
     def axes(self, leaf: Node) -> tuple[str, ...]:
         """The axes of a reading's tile, the one that is contiguous in memory last."""
-        if not leaf.args or self.placed(leaf):
+        if not leaf.args or each_placed(leaf):
             return leaf.axes
         last = read_axes(leaf)[-1]
         return (*(a for a in leaf.axes if a != last), last)
 
-    def aligned(self, axes: Sequence[str], values: int = 16) -> bool:
-        """Whether rows start at multiples of so many values."""
+    @cached_property
+    def steps(self) -> dict[tuple[str, str], int]:
+        """What a kernel is told to divide the rows of a tensor along an axis."""
+        out: dict[tuple[str, str], int] = {}
         if self.sizes is None:
-            return True
-        sizes = [self.sizes[a] for a in axes]
-        return all(math.prod(sizes[i + 1 :]) % values == 0 for i in range(len(sizes) - 1))
+            return out
+        own = tensor_axes(self.program.kernel)
+        for axis, along in rows(self.program).items():
+            strides = [s for t in along for s in self._strides(t, own[t], self.sizes)]
+            step = known_step(self.sizes[axis], strides)
+            out |= dict.fromkeys(((t, axis) for t in along), step)
+        return out
+
+    def _strides(self, tensor: str, axes: Sequence[str], known: Mapping[str, int]) -> list[int]:
+        """The strides of rows, in what addresses count: values, or bytes that hold two."""
+        sizes = [known[a] for a in axes]
+        return [math.prod(sizes[i + 1 :]) // self._least(tensor) for i in range(len(sizes) - 1)]
+
+    def _least(self, tensor: str) -> int:
+        """Values at one address."""
+        return 2 if self.dtypes[tensor] in PACKED else 1
+
+    def begins(self, tensor: str, axes: Sequence[str]) -> int:
+        """Values that rows are known to start at multiples of."""
+        least = self._least(tensor)
+        if self.sizes is None or all(
+            s % SEEN == 0 for s in self._strides(tensor, axes, self.sizes)
+        ):
+            return SEEN * least
+        return least * self.steps.get((tensor, axes[-1]), 1)
 
     def _all_described(self) -> bool:
         """Whether tensor descriptors can serve every tile that they may, at these sizes."""
@@ -103,12 +120,13 @@ class Tensors:
                 return False
         return True
 
-    def ends(self, axes: Sequence[str]) -> bool:
-        """Whether the mask at the end of a row cuts at multiples of 16 values, or nowhere."""
+    def ends(self, tensor: str, axes: Sequence[str]) -> int:
+        """Values that the mask at the end of a row is known to cut at multiples of."""
         if self.sizes is None or not axes:
-            return True
+            return SEEN
         size = self.sizes[axes[-1]]
-        return size % 16 == 0 or size % self.program.tiles[axes[-1]] == 0
+        whole = size % SEEN == 0 or size % self.program.tiles[axes[-1]] == 0
+        return SEEN if whole else self.steps.get((tensor, axes[-1]), 1)
 
     def _alone(self, tensor: str, axes: Sequence[str]) -> tuple[int, list[int]]:
         """Values that one access covers by its addresses, and the dimensions from the contiguous
@@ -123,11 +141,10 @@ class Tensors:
             return 1, order
         fast = next(i for i, d in enumerate(dims) if inner[-1] in self.program.dims[d])
         order = [fast, *(i for i in order if i != fast)]
-        least = 2 if self.dtypes[tensor] in PACKED else 1
-        past = any(tiles[a] > 1 for a in axes[len(inner) :])
-        if past or not self.aligned(inner, 16 * least):
-            return least, order
-        return min(WIDEST // self.bits_of(tensor), self.program.extent(dims[fast])), order
+        if any(tiles[a] > 1 for a in axes[len(inner) :]):
+            return self._least(tensor), order
+        most = min(WIDEST // self.bits_of(tensor), self.program.extent(dims[fast]))
+        return min(most, self.begins(tensor, inner)), order
 
     def _values(
         self, tensor: str, axes: Sequence[str], warps: int, placed: Addressed = ""
@@ -172,7 +189,7 @@ class Tensors:
         ]
         scattered = {name for name, n in stores if n.op == "scatter"}
         leaves = [a.leaf for a in kernel.reads if a.leaf not in self.boxes]
-        alike = [(tensor_of(x), self.axes(x)) for x in leaves if not self.placed(x)]
+        alike = [(tensor_of(x), self.axes(x)) for x in leaves if not each_placed(x)]
         alike += [
             (o.name, tile_axes(o))
             for o in kernel.outputs
@@ -196,16 +213,16 @@ class Tensors:
         if not dims:
             return 0
         bits = self.bits(leaf)
-        axes = self.axes(leaf)
-        if self.placed(leaf) or not self.ends(axes):
+        axes, tensor = self.axes(leaf), tensor_of(leaf)
+        if each_placed(leaf):
             return bits
-        packed = self.dtypes[tensor_of(leaf)] in PACKED
+        ends, packed = self.ends(tensor, axes), self.dtypes[tensor] in PACKED
         if len(dims) == 1 and self.program.span(dims) < warps * LANES and not packed:
             # Fewer values than threads: loaded again in the layout that wants them.
             whole = min(WIDEST // bits, self.program.span(dims))
-            return bits * (whole if self.aligned(axes) else 1)
-        own = self._alone(tensor_of(leaf), axes)[0]
-        return bits * min(own, self._values(tensor_of(leaf), axes, warps)[0])
+            return bits * min(whole, self.begins(tensor, axes), ends)
+        own = self._alone(tensor, axes)[0]
+        return bits * min(own, self._values(tensor, axes, warps)[0], ends)
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,6 @@ class Layout:
         """Registers without copies."""
         return tuple(b for b in self.register if b)
 
-    def alike(self, other: Layout) -> bool:
-        """Whether another layout holds the same values in the same places."""
-        return (self.held, self.lane, self.warp) == (other.held, other.lane, other.warp)
-
 
 Steps = Sequence[tuple[int, int]]
 """Bits in order, each as (dimension, values along it)."""

@@ -235,16 +235,17 @@ class Model:
 
     def _moved_bits(self, a: Node, n: Node) -> int:
         """Bits of a value that is brought to the layout of `n`: of a register; or, where it is
-        computed from one load of narrower values, of those, which Triton 3.6 moves instead and 3.9
-        does to what follows a product, and to the layout that tiles have by themselves."""
+        computed from one load of narrower values, of those, which Triton 3.6 moves instead. 3.9
+        does where no thread then widens more values than before, and to what follows a product."""
         want, dims, mine = self.homes.work(n), self.homes.work_dims(n), self.homes.shape(a)
         if not mine:
             return 32
         if is_read(a) and a.kind == "bool":
             return 8
         if self.tensors.triton > (3, 6):
-            plain = want is None or narrowed(want, dims, mine).alike(self.homes.plain(mine))
-            if not plain and (self.homes.dot(n) is not None or not self.homes.from_product(n)):
+            have = self.homes.home(a)
+            more = want and have and len(narrowed(want, dims, mine).held) > len(have.held)
+            if more and (self.homes.dot(n) is not None or not self.homes.from_product(n)):
                 return 32
         read: set[Node] = set()
         stack = [a]

@@ -96,6 +96,10 @@ class Scope:
         """The constexpr that says that tiles divide an axis."""
         return self._name(("even", axis), f"EVEN_{axis.upper()}")
 
+    def step(self, axis: str) -> str:
+        """The constexpr that divides the length and the strides of rows along an axis."""
+        return self._name(("step", axis), f"STEP_{axis.upper()}")
+
     def position(self, axis: str) -> str:
         """Positions along an axis of this tile's values."""
         return self._name(("position", axis), axis)

@@ -19,6 +19,7 @@ from napkin.lower.launch import Argument, Entry
 from napkin.lower.places import Places
 from napkin.lower.printer import comment, source
 from napkin.lower.program import Loop, Program
+from napkin.lower.rows import tensor_axes
 from napkin.lower.scope import DESCRIPTORS, SECTION
 from napkin.lower.visit import Head
 
@@ -51,7 +52,7 @@ class _Writer(Places):
         out = [Argument(scope.tensor(t), "tensor", (t,)) for t in scope.tensors]
         out += [Argument(scope.constant(n), "constant", n) for n in self.program.constants]
         out += [Argument(scope.size(a), "size", (a,)) for a in (*axes, *self._other_sizes())]
-        for t, own in self._tensor_axes().items():
+        for t, own in tensor_axes(self.kernel).items():
             out += [Argument(scope.stride(t, a), "stride", (t, a)) for a in own]
         if self.rising and len(self.rising) < len(self.kernel.group):
             out.append(Argument(SECTION, "section", self.rising))
@@ -59,6 +60,7 @@ class _Writer(Places):
         # Chunks that a key set asks for end where its keys do.
         ending = [a for a in tiled if self.visiting is None or a not in self.stream.axes]
         out += [Argument(scope.even(a), "even", (a,)) for a in ending]
+        out += [Argument(scope.step(a), "step", (a, *along)) for a, along in self.rows.items()]
         if self.program.boxes:
             out.append(Argument(DESCRIPTORS, "descriptors", ()))
         return (*out, Argument("WIDE", "wide", ()))
@@ -72,11 +74,6 @@ class _Writer(Places):
             for u, a in zip(taken.under, own, strict=True) if taken else ():
                 found += [a] if isinstance(u, int) else []
         return [a for a in dict.fromkeys(found) if a not in self.kernel.axes]
-
-    def _tensor_axes(self) -> dict[str, tuple[str, ...]]:
-        out = {a.tensor: Emitter.strides_of(a.leaf) for a in self.kernel.reads}
-        out |= {o.name: o.axes for o in self.kernel.outputs}
-        return {t: tuple(own) for t, own in out.items()}
 
     # --- body -------------------------------------------------------------------------------
 

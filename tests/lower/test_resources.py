@@ -22,7 +22,7 @@ from napkin.plan.ranked import ranked
 
 DIAGRAMS = Path(__file__).parents[2] / "diagrams"
 SCALARS = {"eps": 1e-5, "cap": 30.0, "scale": 192**-0.5}
-POINTERS = {"int32": "*i32", "int64": "*i64", "bool": "*u8", "int4": "*i8"}
+POINTERS = {"int32": "*i32", "int64": "*i64", "bool": "*u8", "int4": "*i8", "int8": "*i8"}
 
 
 # --- against the compiler -------------------------------------------------------------------
@@ -93,6 +93,15 @@ CASES = [
     ("layernorm_linear", "h100", "bf16", "sm_90", 0, 0),
     ("cross_entropy", "h100", "bf16", "sm_90", 0, 0),
     ("matmul_bias_gelu", "h100", "bf16", "sm_80", 0, 5),
+    # Rows of 8, 4 and 2 values: as wide as that, and copied ahead.
+    ("matmul", "a100", "bf16", "sm_80", 0, 8),
+    ("matmul", "h100", "bf16", "sm_90", 0, 4),
+    ("multi_head_attention", "a100", "bf16", "sm_80", 0, 2),
+    ("softmax", "h100", "bf16", "sm_90", 0, 4),
+    ("layernorm", "h100", "bf16", "sm_90", 0, 8),
+    ("cross_entropy", "h100", "bf16", "sm_90", 0, 2),
+    ("matmul_w4a16", "h100", "bf16", "sm_90", 0, 8),
+    ("matmul_w8a8", "h100", "bf16", "sm_90", 0, 4),
     # Boxes: several loops, wgmma and mma.sync, operands that are turned, none copied ahead.
     ("causal_attention", "h100", "bf16", "sm_90", 0, 0),
     ("causal_attention", "h100", "bf16", "sm_90", 1, 0),

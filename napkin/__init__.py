@@ -40,6 +40,7 @@ from napkin.diagram.language import (
     log,
     maximum,
     minimum,
+    ndtr,
     rename,
     rsqrt,
     sigmoid,
@@ -82,10 +83,10 @@ __all__ = [
     "Array", "Diagram", "InputError", "KeySet", "Machine", "NapkinError", "Plan", "Refusal",
     "Routing", "abs", "bigbird", "blocked", "cast", "causal", "comparison", "compress",
     "contract", "cos", "cumsum", "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed",
-    "gelu", "global_tokens", "index", "log", "machine", "maximum", "minimum", "neighborhood",
-    "pack", "reduce", "rename", "rsqrt", "sigmoid", "silu", "simulate", "sin", "sinks", "size",
-    "slide", "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh", "unpack",
-    "where",
+    "gelu", "global_tokens", "index", "log", "machine", "maximum", "minimum", "ndtr",
+    "neighborhood", "pack", "reduce", "rename", "rsqrt", "sigmoid", "silu", "simulate", "sin",
+    "sinks", "size", "slide", "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take",
+    "tanh", "unpack", "where",
 ]  # fmt: skip
 
 

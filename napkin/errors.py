@@ -72,8 +72,8 @@ SPELLED = {
 """What stands for functions of other libraries that have no name of their own here."""
 
 _FUNCTIONS = (
-    "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "erf", "sigmoid", "silu", "gelu", "abs",
-    "maximum", "minimum", "where", "cast", "softmax", "cumsum", "sort", "take", "contract",
+    "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "erf", "sigmoid", "silu", "gelu", "ndtr",
+    "abs", "maximum", "minimum", "where", "cast", "softmax", "cumsum", "sort", "take", "contract",
 )  # fmt: skip
 
 

@@ -20,9 +20,6 @@ from napkin.diagram.node import REDUCTIONS, Node, factors, inside_sums, over, po
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 
-SPECIAL = frozenset({"exp", "exp2", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "pow", "div"})
-"""Operators that the special-function unit serves."""
-
 
 @dataclass(frozen=True)
 class Count:
@@ -144,8 +141,14 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
     elif n.op == "add" and any(map(_is_product, n.args)):
         return  # a matrix instruction adds to what its accumulator holds
     elif n.op in POINTWISE and n.axes:
-        pipe = "special" if n.op in SPECIAL else "arithmetic"
-        yield made(pipe, POINTWISE[n.op].flops, n.axes)
+        for pipe, number in pipes_of(n).items():
+            yield made(pipe, number, n.axes)
+
+
+def pipes_of(n: Node) -> dict[str, int]:
+    """Operations per value of a pointwise term on the pipes that compute it."""
+    row = POINTWISE[n.op]
+    return {k: v for k, v in (("arithmetic", row.flops), ("special", row.special)) if v}
 
 
 def _is_product(n: Node) -> bool:

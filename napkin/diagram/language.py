@@ -7,7 +7,6 @@ nothing speaks of positions.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any, NoReturn, TypeAlias
@@ -356,6 +355,11 @@ def erf(x: Operand) -> Array:
     return _apply("erf", x)
 
 
+def ndtr(x: Operand) -> Array:
+    """The normal distribution function, (1 + erf(x / sqrt 2)) / 2."""
+    return _apply("ndtr", x)
+
+
 def sigmoid(x: Operand) -> Array:
     """1 / (1 + exp(-x))."""
     return _apply("sigmoid", x)
@@ -367,9 +371,8 @@ def silu(x: Operand) -> Array:
 
 
 def gelu(x: Operand) -> Array:
-    """x * Phi(x), with the exact normal distribution function Phi."""
-    half = _apply("mul", 0.5, x)
-    return half * (1.0 + erf(_apply("mul", x, math.sqrt(0.5))))
+    """x * Phi(x), with the exact normal distribution function Phi (arXiv 1606.08415)."""
+    return _apply("mul", x, ndtr(x))
 
 
 def abs(x: Operand) -> Array:

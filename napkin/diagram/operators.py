@@ -28,6 +28,7 @@ class Pointwise:
         kind: the item type of the result; None where it is the widest of the arguments.
         text: how listings print it, with the same placeholders; None prints a call.
         flops: arithmetic operations per value.
+        special: operations per value of the special-function unit.
     """
 
     name: str
@@ -38,10 +39,16 @@ class Pointwise:
     kind: Kind | None = None
     text: str | None = None
     flops: int = 1
+    special: int = 0
 
 
 def _erf(np: Any, x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[float])(x)
+
+
+def _ndtr(np: Any, x: Any) -> Any:
+    # By the complement of erf, which keeps what is small.
+    return np.vectorize(math.erfc, otypes=[float])(x * -math.sqrt(0.5)) / 2
 
 
 def _relation(name: str, symbol: str, ufunc: str) -> Pointwise:
@@ -96,6 +103,8 @@ _ROWS = [
         "{0} / {1}",
         "real",
         "{0} / {1}",
+        flops=0,
+        special=1,
     ),
     Pointwise(
         "pow",
@@ -105,6 +114,8 @@ _ROWS = [
         "tl.exp2(tl.log2({0}) * {1})",
         "real",
         "{0} ** {1}",
+        flops=0,
+        special=1,
     ),
     Pointwise(
         "maximum",
@@ -122,11 +133,45 @@ _ROWS = [
     ),
     Pointwise("neg", 1, lambda np, a: -a, lambda sp, a: -a, "-{0}", None, "-{0}"),
     Pointwise("abs", 1, lambda np, a: abs(a), lambda sp, a: sp.Abs(a), "tl.abs({0})"),
-    Pointwise("exp", 1, lambda np, a: np.exp(a), lambda sp, a: sp.exp(a), "tl.exp({0})", "real"),
-    Pointwise("exp2", 1, lambda np, a: np.exp2(a), lambda sp, a: 2**a, "tl.exp2({0})", "real"),
-    Pointwise("log", 1, lambda np, a: np.log(a), lambda sp, a: sp.log(a), "tl.log({0})", "real"),
     Pointwise(
-        "sqrt", 1, lambda np, a: np.sqrt(a), lambda sp, a: sp.sqrt(a), "tl.sqrt_rn({0})", "real"
+        "exp",
+        1,
+        lambda np, a: np.exp(a),
+        lambda sp, a: sp.exp(a),
+        "tl.exp({0})",
+        "real",
+        flops=0,
+        special=1,
+    ),
+    Pointwise(
+        "exp2",
+        1,
+        lambda np, a: np.exp2(a),
+        lambda sp, a: 2**a,
+        "tl.exp2({0})",
+        "real",
+        flops=0,
+        special=1,
+    ),
+    Pointwise(
+        "log",
+        1,
+        lambda np, a: np.log(a),
+        lambda sp, a: sp.log(a),
+        "tl.log({0})",
+        "real",
+        flops=0,
+        special=1,
+    ),
+    Pointwise(
+        "sqrt",
+        1,
+        lambda np, a: np.sqrt(a),
+        lambda sp, a: sp.sqrt(a),
+        "tl.sqrt_rn({0})",
+        "real",
+        flops=0,
+        special=1,
     ),
     Pointwise(
         "rsqrt",
@@ -135,6 +180,8 @@ _ROWS = [
         lambda sp, a: a ** sp.Rational(-1, 2),
         "tl.rsqrt({0})",
         "real",
+        flops=0,
+        special=1,
     ),
     Pointwise(
         "tanh",
@@ -143,12 +190,23 @@ _ROWS = [
         lambda sp, a: sp.tanh(a),
         "2 * tl.sigmoid(2 * {0}) - 1",
         "real",
-        flops=4,
+        flops=0,
+        special=4,
     ),
     Pointwise("sin", 1, lambda np, a: np.sin(a), None, "tl.sin({0})", "real", flops=20),
     Pointwise("cos", 1, lambda np, a: np.cos(a), None, "tl.cos({0})", "real", flops=20),
-    Pointwise("sigmoid", 1, _sigmoid, None, "tl.sigmoid({0})", "real", flops=3),
-    Pointwise("erf", 1, _erf, lambda sp, a: sp.erf(a), "tl.erf({0})", "real", flops=8),
+    Pointwise("sigmoid", 1, _sigmoid, None, "tl.sigmoid({0})", "real", flops=0, special=3),
+    Pointwise("erf", 1, _erf, lambda sp, a: sp.erf(a), "erf({0})", "real", flops=18, special=1),
+    Pointwise(
+        "ndtr",
+        1,
+        _ndtr,
+        lambda sp, a: (1 + sp.erf(a / sp.sqrt(2))) / 2,
+        "ndtr({0})",
+        "real",
+        flops=13,
+        special=1,
+    ),
     _relation("less", "<", "less"),
     _relation("less_equal", "<=", "less_equal"),
     _relation("greater", ">", "greater"),

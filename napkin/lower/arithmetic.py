@@ -14,6 +14,7 @@ from napkin.derive.terms import identity
 from napkin.diagram.node import FLOOR, Kind, Node, number
 from napkin.diagram.operators import POINTWISE
 from napkin.lower import syntax as sx
+from napkin.lower.printer import HELPERS
 from napkin.lower.syntax import Expr
 
 _WHOLE = {"floordiv": "floor_divide", "mod": "remainder"}
@@ -32,7 +33,7 @@ def pointwise(n: Node, values: Sequence[Expr]) -> tuple[Expr, str]:
     if n.op in {"maximum", "minimum"} and n.kind == "real" and not held:
         assert isinstance(made, ast.Call)
         made.keywords.append(ast.keyword("propagate_nan", sx.name("tl.PropagateNan.ALL")))
-    return made, ""
+    return made, n.op if n.op in HELPERS else ""
 
 
 def as_kind(kind: Kind, a: Node, value: Expr) -> Expr:

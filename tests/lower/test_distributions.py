@@ -1,0 +1,69 @@
+"""erf and the normal distribution function as kernels compute them, beside float64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import napkin as nk
+
+Array = np.ndarray[Any, Any]
+
+
+def both(function: Any, of: Any, x: Array) -> tuple[Array, Array]:
+    """The values of a kernel in float32, and exact ones."""
+
+    @nk.diagram("n -> n")
+    def diagram(X: Any) -> Any:
+        return function(X)
+
+    plan = nk.derive(diagram, sizes={"n": len(x)}, dtype="fp32")
+    exact = np.array([of(float(v)) for v in x])
+    return np.asarray(plan(x), float), exact
+
+
+def points() -> Array:
+    """Values of float32 on both sides of 0, near to it and far, and where polynomials meet."""
+    near = np.geomspace(1e-30, 12, 3000)
+    even = np.linspace(0, 12, 12001)
+    meet = 0.9 + np.arange(-8, 9) * 2.0**-24
+    found = np.concatenate([near, even, meet]).astype(np.float32)
+    return np.unique(np.concatenate([-found, found]))
+
+
+def test_erf_is_near_the_rounding_of_float32() -> None:
+    x = points()
+    found, exact = both(nk.erf, math.erf, x)
+    off = abs(found - exact)
+    assert off.max() < 2.1 * 2**-24
+    assert (off <= 1.8e-7 * abs(exact)).all()
+
+
+def test_the_normal_distribution_function_is_near_the_rounding_of_float32() -> None:
+    x = points()
+    found, exact = both(nk.ndtr, lambda v: math.erfc(-v * math.sqrt(0.5)) / 2, x)
+    off = abs(found - exact)
+    assert off.max() < 1.4 * 2**-24
+    # What is small below 0 is not what is left of 1.
+    for low, most in ((-2.0, 6.5e-7), (-4.0, 1.4e-5), (-8.0, 2.6e-4)):
+        part = x >= low
+        assert (off[part] <= most * exact[part]).all()
+    assert (np.diff(found[x < -8]) >= 0).all()
+
+
+def test_gelu_far_out_and_at_what_is_no_number() -> None:
+    x = np.array([-1e30, -40.0, -14.0, 0.0, 14.0, 1e30, math.inf, math.nan], np.float32)
+    found, _ = both(nk.gelu, abs, x)
+    assert (abs(found[:3]) < 1e-30).all()
+    assert (found[3:7] == x[3:7]).all()
+    assert math.isnan(found[7])
+
+
+@pytest.mark.parametrize("function", [nk.erf, nk.ndtr])
+def test_infinite_arguments(function: Any) -> None:
+    found, _ = both(function, abs, np.array([-math.inf, math.inf, math.nan], np.float32))
+    assert list(found[:2]) == [-1.0 if function is nk.erf else 0.0, 1.0]
+    assert math.isnan(found[2])

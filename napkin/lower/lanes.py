@@ -147,7 +147,8 @@ def _by_rows(program: Program, loop: Loop, warps: int) -> bool:
             parts = [set(program.shape(p)) - streamed for p in factors(n.args[0])]
             if any(a - b and b - a for a in parts for b in parts):
                 return False
-            if not any(is_read(x) and axis in x.axes for x in postorder(n.args)):
+            whole, below = program.shape(n.args[0]), postorder(n.args)
+            if not any(is_read(x) and program.shape(x) == whole for x in below):
                 return False
     for n in loop.steps.values():
         dims = program.shape(n)

@@ -21,6 +21,7 @@ from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import Alike
 from napkin.plan.cut import Cut, cut
+from napkin.plan.exact import exact
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
 
@@ -60,6 +61,7 @@ def derive(
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}")
     known = diagram.check_sizes(sizes or {})
     ready, alike = prepare(diagram), Alike(dtype, place, parts)
+    ready = ready if dtype == "fp32" else exact(ready)
     _check_parts(diagram, parts or {})
     _check_stored(ready, place)
     apart = materialise == "every"

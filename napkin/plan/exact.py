@@ -1,0 +1,62 @@
+"""What an exponential reads passes between kernels as it was computed, in float32.
+
+Rounding x to bf16 moves it by up to x / 256, and exp(x) by as much of itself: scores of 60 lose all
+of their last digit before the point, which no later kernel brings back. A kernel that computes
+both keeps the scores in float32, so one that reads them from memory is to find them so. Other
+operators move by no more than what they read was rounded to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from napkin.derive.prepare import Prepared
+from napkin.derive.terms import is_read
+from napkin.diagram.infer import pointwise, rebuilt
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder, rewrite
+from napkin.diagram.operators import POINTWISE
+from napkin.diagram.storage import unstored
+
+STEEP = frozenset({"exp", "exp2", "sin", "cos"})
+"""Operators by which an error relative to what they read grows without bound."""
+
+
+_MOVED = frozenset({"rename", "compress", "spread", "take"})
+"""Operators that say where values lie."""
+
+
+def exact(ready: Prepared) -> Prepared:
+    """The same terms, with a cast to fp32 on each reduction that a steep operator is computed from,
+    which says how it is stored, where it is; a kernel that computes it has no use for the cast."""
+    roots = [o.node for o in ready.outputs]
+    found = _below(a for n in postorder(roots) if n.op in STEEP for a in n.args)
+
+    def change(old: Node, args: tuple[Node, ...]) -> Node | None:
+        if old not in found:
+            return None
+        return pointwise("cast", (old if args == old.args else rebuilt(old, args),), ("fp32",))
+
+    done = rewrite(roots, change)
+    own = {n: unstored(done[n]) if n in found else done[n] for n in roots}
+    outputs = tuple(replace(o, node=own[o.node]) for o in ready.outputs)
+    names = {done[n]: name for n, name in ready.names.items()}
+    names |= {own[n]: ready.names[n] for n in roots if n in ready.names}
+    return replace(ready, outputs=outputs, names=names)
+
+
+def _below(nodes: Iterable[Node]) -> set[Node]:
+    """The reductions and scans of reals that are reached through operators on single values."""
+    found, seen, waiting = set[Node](), set[Node](), list(nodes)
+    while waiting:
+        n = waiting.pop()
+        if n in seen or n.kind != "real" or is_read(n):
+            continue
+        seen.add(n)
+        if n.op in REDUCTIONS or n.op in SCANS:
+            found.add(n)
+        elif n.op in _MOVED:
+            waiting.append(n.args[0])
+        elif n.op in POINTWISE and n.op != "cast":  # whose type somebody chose
+            waiting.extend(n.args)
+    return found

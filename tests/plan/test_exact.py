@@ -1,0 +1,80 @@
+"""What an exponential reads is as exact from memory as it is where it was computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import napkin as nk
+from napkin.check.arrays import to_device
+from napkin.check.verdict import TOLERANCE
+from napkin.diagram.evaluate import close_to
+from napkin.diagram.library import load
+
+SIZES = {"q": 48, "x": 96, "d": 64}
+
+
+def steep(plain: bool) -> nk.Diagram:
+    """Attention with scores as large as 80, or a sum of their rectified ones."""
+
+    @nk.diagram("q d, x d, x d -> q d", sizes=SIZES)
+    def made(Q, K, V):
+        S = nk.contract(Q, K, over="d") * 2.0
+        if plain:
+            return nk.contract(nk.maximum(S, 0.0), V, over="x")
+        return nk.contract(nk.softmax(S, over="x"), V, over="x")
+
+    return made
+
+
+def types(plan: nk.Plan) -> list[str]:
+    """The types of what passes between kernels."""
+    return [t.dtype for t in plan.recipe.stored if t.name in plan.materialised]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_scores_from_memory_are_exact(dtype: str) -> None:
+    diagram = steep(plain=False)
+    plan = nk.derive(diagram, on="h100", sizes=SIZES, dtype=dtype, materialise=["S"])
+    assert len(plan.kernels) == 2
+    assert types(plan) == ["fp32"]
+    rng = np.random.default_rng(0)
+    shapes = [[SIZES[a] for a in n.axes] for n in diagram.inputs]
+    arrays = [to_device(rng.normal(size=s), dtype).to_float64() for s in shapes]
+    assert close_to(plan(*arrays), diagram.evaluate(*arrays)) < TOLERANCE[dtype] / 3
+
+
+def test_what_no_exponential_reads_has_the_type_of_the_plan() -> None:
+    plan = nk.derive(steep(plain=True), on="h100", sizes=SIZES, materialise=["S"])
+    assert types(plan) == ["bf16"]
+    assert "fp32" not in str(plan.trail)
+
+
+def test_a_type_that_somebody_chose_stays() -> None:
+    @nk.diagram("q d, x d -> q x", sizes=SIZES)
+    def made(Q, K):
+        S = nk.cast(nk.contract(Q, K, over="d"), "bf16")
+        return nk.softmax(S, over="x")
+
+    plan = nk.derive(made, on="h100", dtype="fp16", materialise=["S"])
+    assert types(plan) == ["bf16"]
+
+
+def test_scores_that_are_an_output_have_its_type() -> None:
+    @nk.diagram("q d, x d -> q x, q", sizes=SIZES)
+    def made(Q, K):
+        S = nk.contract(Q, K, over="d")
+        return S, nk.reduce(S, "logsumexp", over="x")
+
+    plan = nk.derive(made, on="h100")
+    stored = {t.name: t.dtype for t in plan.recipe.stored}
+    assert stored[plan.recipe.results[0]] == "bf16"
+    plan.check(resources=False).raise_if_wrong()
+
+
+@pytest.mark.parametrize("name", ["attention", "causal_attention", "cross_entropy"])
+def test_one_kernel_has_no_use_for_the_cast(name: str) -> None:
+    plan = nk.derive(load(name), on="h100", parts=None)
+    assert len(plan.kernels) == 1
+    assert "cast" not in plan.recipe.source
+    assert "fp32" not in str(plan.trail)

@@ -26,6 +26,7 @@ from napkin.check._wire import Compilation, Compiled
 from napkin.check.worker import CompileError
 from napkin.errors import InputError, did_you_mean
 
+CUBIN = "kernel.cubin"
 _scratch = tempfile.TemporaryDirectory(prefix="napkin-")
 
 
@@ -44,8 +45,9 @@ def handle(job: Compilation) -> Compiled:
     except Exception as error:
         raise CompileError(_explain(error, job, "".join(said))) from None
     registers, spills, note = _usage(compiled.asm["cubin"])
+    spilled = _spilled() if spills else spills
     columns = int(getattr(compiled.metadata, "tmem_size", None) or 0)
-    return Compiled(int(compiled.metadata.shared), registers, spills, columns, note)
+    return Compiled(int(compiled.metadata.shared), registers, spills, columns, note, spilled)
 
 
 def _source(kernel: Any, job: Compilation) -> Any:
@@ -73,19 +75,31 @@ def _source(kernel: Any, job: Compilation) -> Any:
 
 def _usage(cubin: bytes) -> tuple[int | None, int | None, str]:
     """Registers and bytes of stack of a thread; the stack of a Triton kernel holds spills."""
-    tool = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    file = Path(_scratch.name) / "kernel.cubin"
+    file = Path(_scratch.name) / CUBIN
     file.write_bytes(cubin)
     try:
-        done = subprocess.run(
-            [tool, "--dump-resource-usage", file], capture_output=True, text=True, check=True
-        )
+        said = _tool("cuobjdump", "--dump-resource-usage", file)
     except (OSError, subprocess.CalledProcessError) as error:
         return None, None, f"registers unknown: cuobjdump failed ({type(error).__name__})"
-    found = re.search(r"REG:(\d+)\s+STACK:(\d+)", done.stdout)
+    found = re.search(r"REG:(\d+)\s+STACK:(\d+)", said)
     if found is None:
         return None, None, "registers unknown: cuobjdump printed no usage"
     return int(found[1]), int(found[2]), ""
+
+
+def _spilled() -> int | None:
+    """Bytes that the code of a thread, read once from end to end, stores to local memory."""
+    try:
+        code = _tool("nvdisasm", "--print-code", Path(_scratch.name) / CUBIN)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return sum(int(bits or 32) // 8 for bits in re.findall(r"\bSTL(?:\.(64|128))?\b", code))
+
+
+def _tool(name: str, *arguments: str | Path) -> str:
+    """What one of the CUDA tools that come with Triton prints."""
+    place = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / name
+    return subprocess.run([place, *arguments], capture_output=True, text=True, check=True).stdout
 
 
 def _explain(error: BaseException, job: Compilation, said: str) -> str:

@@ -128,6 +128,7 @@ class Compiled(NamedTuple):
         spills: bytes of stack of a thread, or None.
         tensor_memory_columns: columns of tensor memory.
         note: why a figure is missing, or empty.
+        spilled: bytes that the code of a thread stores to that stack, or None.
     """
 
     shared_bytes: int
@@ -135,3 +136,4 @@ class Compiled(NamedTuple):
     spills: int | None
     tensor_memory_columns: int
     note: str
+    spilled: int | None

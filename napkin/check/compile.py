@@ -38,6 +38,8 @@ class Resources:
         spills: bytes of a thread's registers that spill to local memory; None likewise.
         tensor_memory_columns: columns of tensor memory (sm_100 only), of 512 in all.
         note: why a figure is missing, or empty.
+        spilled: bytes that a thread stores there if its code runs through once; L1 writes them
+            through to L2. None likewise.
     """
 
     kernel: str
@@ -49,6 +51,7 @@ class Resources:
     spills: int | None
     tensor_memory_columns: int = 0
     note: str = ""
+    spilled: int | None = None
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from napkin.check.machine_code import instructions, unwritten
 from napkin.check.worker import CompileError
 from napkin.errors import InputError, did_you_mean
 
-_TOOL = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+CUBIN = "kernel.cubin"
 _scratch = tempfile.TemporaryDirectory(prefix="napkin-")
 
 
@@ -47,17 +47,19 @@ def handle(job: Compilation) -> Compiled:
             )
     except Exception as error:
         raise CompileError(_explain(error, job, "".join(said))) from None
-    file = Path(_scratch.name) / "kernel.cubin"
+    file = Path(_scratch.name) / CUBIN
     file.write_bytes(compiled.asm["cubin"])
     registers, spills, note = _usage(file)
-    if not note and (wrong := unwritten(instructions(file, _TOOL))):
+    if not note and (wrong := unwritten(instructions(file, _place("cuobjdump")))):
         raise CompileError(
             f"kernel {job.kernel} is assembled wrong for sm_{job.capability}: {wrong[0]} reads a "
             "register that nothing wrote; set TRITON_PTXAS_PATH to a ptxas of CUDA 12.9 or later"
         )
+    spilled = _spilled() if spills else spills
     columns = int(getattr(compiled.metadata, "tmem_size", None) or 0)
     loads = _loads(compiled.asm["ptx"])
-    return Compiled(int(compiled.metadata.shared), registers, spills, columns, note, loads)
+    shared = int(compiled.metadata.shared)
+    return Compiled(shared, registers, spills, columns, note, loads, spilled)
 
 
 def _source(kernel: Any, job: Compilation) -> Any:
@@ -86,12 +88,10 @@ def _source(kernel: Any, job: Compilation) -> Any:
 def _usage(cubin: Path) -> tuple[int | None, int | None, str]:
     """Registers and bytes of stack of a thread; the stack of a Triton kernel holds spills."""
     try:
-        done = subprocess.run(
-            [_TOOL, "--dump-resource-usage", cubin], capture_output=True, text=True, check=True
-        )
+        said = _tool("cuobjdump", "--dump-resource-usage", cubin)
     except (OSError, subprocess.CalledProcessError) as error:
         return None, None, f"registers unknown: cuobjdump failed ({type(error).__name__})"
-    found = re.search(r"REG:(\d+)\s+STACK:(\d+)", done.stdout)
+    found = re.search(r"REG:(\d+)\s+STACK:(\d+)", said)
     if found is None:
         return None, None, "registers unknown: cuobjdump printed no usage"
     return int(found[1]), int(found[2]), ""
@@ -103,6 +103,26 @@ def _loads(ptx: str) -> dict[int, int]:
     copied = re.findall(r"\bcp\.async\.c[ag]\.shared\.global\s[^;]*?\], (0x\w+)", ptx)
     bits = [int(many or 1) * int(each) for many, each in plain]
     return dict(Counter([*bits, *(8 * int(size, 16) for size in copied)]))
+
+
+def _spilled() -> int | None:
+    """Bytes that the code of a thread, read once from end to end, stores to local memory."""
+    try:
+        code = _tool("nvdisasm", "--print-code", Path(_scratch.name) / CUBIN)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return sum(int(bits or 32) // 8 for bits in re.findall(r"\bSTL(?:\.(64|128))?\b", code))
+
+
+def _tool(name: str, *arguments: str | Path) -> str:
+    """What one of the CUDA tools that come with Triton prints."""
+    command = [_place(name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _place(name: str) -> Path:
+    """Where Triton has put a CUDA tool."""
+    return Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / name
 
 
 def _explain(error: BaseException, job: Compilation, said: str) -> str:

@@ -129,6 +129,7 @@ class Compiled(NamedTuple):
         tensor_memory_columns: columns of tensor memory.
         note: why a figure is missing, or empty.
         loads: instructions that load from global memory, by the bits that a thread asks for.
+        spilled: bytes that the code of a thread stores to that stack, or None.
     """
 
     shared_bytes: int
@@ -137,3 +138,4 @@ class Compiled(NamedTuple):
     tensor_memory_columns: int
     note: str
     loads: Mapping[int, int]
+    spilled: int | None

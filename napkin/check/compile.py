@@ -40,6 +40,8 @@ class Resources:
         note: why a figure is missing, or empty.
         loads: instructions that load from global memory, by the bits that a thread asks for; what
             tensor descriptors serve is not among them.
+        spilled: bytes that a thread stores there if its code runs through once; L1 writes them
+            through to L2. None likewise.
     """
 
     kernel: str
@@ -52,6 +54,7 @@ class Resources:
     tensor_memory_columns: int = 0
     note: str = ""
     loads: Mapping[int, int] = field(default_factory=dict[int, int])
+    spilled: int | None = None
 
 
 @dataclass(frozen=True)

@@ -315,6 +315,17 @@ def compiled(plan: Plan) -> list[ResourceRow]:
     return rows
 
 
+def spilled(plan: Plan) -> dict[str, int]:
+    """Bytes that a thread of each kernel spills to L2, as compiled for the plan's machine; 0 where
+    that is not known."""
+    kernels = [k for k in distinct(plan.kernels) if _compiles(k, plan.machine.arch)]
+    found = resources_many([_job(plan, k, plan.machine.arch) for k in kernels])
+    return {
+        k.name: 0 if isinstance(r, Exception) else r.spilled or 0
+        for k, r in zip(kernels, found, strict=True)
+    }
+
+
 def _compiles(k: PlannedKernel, arch: str) -> bool:
     """Whether Triton has the types of a kernel's tensors on an architecture."""
     return int(arch.removeprefix("sm_")) >= FP8_CAPABILITY or "fp8" not in k.dtypes.values()

@@ -28,6 +28,7 @@ class Level:
         capacity: bytes of one of them.
         per_block: the most bytes of one that one thread block may take, where that is less.
         per_thread: the most bytes of one that one thread may take, where that is limited.
+        unified: bytes of one together with the cache (L1) that has what it leaves of them.
         chips: how many chips share one of them, where it is above the chip.
         cache: whether hardware fills it: it holds what its children read together, and no tile.
         per: what it is one of, "chip" or "sm"; "" where `counted` or `chips` says how many.
@@ -43,12 +44,19 @@ class Level:
     cache: bool = False
     per: str = ""
     counted: Figure | None = None
+    unified: Figure | None = None
 
     def figures(self) -> Iterator[tuple[str, Figure]]:
         """Every figure under its key."""
-        keys = ("count", "chips", "capacity", "per_block", "per_thread")
-        found = (self.counted, self.chips, self.capacity, self.per_block, self.per_thread)
-        return ((key, f) for key, f in zip(keys, found, strict=True) if f is not None)
+        found = {
+            "count": self.counted,
+            "chips": self.chips,
+            "capacity": self.capacity,
+            "per_block": self.per_block,
+            "per_thread": self.per_thread,
+            "unified": self.unified,
+        }
+        return ((key, f) for key, f in found.items() if f is not None)
 
     @property
     def tile_capacity(self) -> float:
@@ -267,3 +275,8 @@ class Machine:
     def l2_rate(self) -> float:
         """Bytes/s into the shared memories of all SMs together."""
         return self.path("dram", "shared")[-1].rate.value
+
+    @cached_property
+    def register_rate(self) -> float:
+        """Bytes/s from the shared memories and L1 of all SMs together into registers."""
+        return self.path("shared", "registers")[0].rate.value

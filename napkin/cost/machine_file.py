@@ -13,8 +13,9 @@ pipes, App. A.2):
                   ("B") of the smallest matrix instruction.
 ``[levels.NAME]`` ``capacity`` of one such memory in bytes, and how many there are: ``per`` "chip"
                   or "sm", ``count`` on a chip, or ``chips`` that share one. ``per_block`` and
-                  ``per_thread`` where one owner may take only a part of it; ``cache = true``
-                  where hardware fills it.
+                  ``per_thread`` where one owner may take only a part of it; ``unified`` where a
+                  cache (L1) has what it leaves of so many bytes; ``cache = true`` where hardware
+                  fills it.
 ``[[pipes]]``     an edge ``from`` level ``to`` level that data can move along, its ``rate`` in
                   bytes/s, summed over all the memories of a chip that it feeds, and optionally
                   the rate back, ``write``, and its ``granule``, the bytes that move at once. A
@@ -108,7 +109,7 @@ def _calibration(root: _Table) -> dict[str, Figure]:
 
 
 def _level(table: _Table, name: str, sms: int) -> Level:
-    optional = ("per_block", "per_thread")
+    optional = ("per_block", "per_thread", "unified")
     table.only("per", "count", "chips", "capacity", "cache", *optional)
     ways = [key for key in ("per", "count", "chips") if key in table.values]
     if len(ways) > 1:
@@ -136,6 +137,7 @@ def _level(table: _Table, name: str, sms: int) -> Level:
         cache=table.flag("cache"),
         per=table.text("per") if "per" in table.values else "",
         counted=table.optional("count", "1"),
+        unified=table.optional("unified", "B"),
     )
 
 

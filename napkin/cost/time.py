@@ -33,7 +33,7 @@ MEASURED = "h100"
 
 CHAIN = "products in turn with arithmetic"
 TURNS = "products, with what a turn takes beside"
-L2, DRAM = "L2 to shared memory", "DRAM"
+L2, DRAM, L1 = "L2 to shared memory", "DRAM", "L1"
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ class Execution:
     Attributes:
         work: operations per pipe: "product", "arithmetic", "special".
         tail: those of them that are done after the loops.
-        inner_bytes: bytes into and out of the inner level (H).
+        inner_bytes: bytes that pass between L2 and the multiprocessors.
+        cached_bytes: bytes that are read of what L1 has already.
         outer_bytes: bytes from and to the outermost memory.
         singles: values that are loaded one by one: of rows whose steps are no multiple of 16 bytes.
         stored_bytes: bytes that are written after the loops.
@@ -130,6 +131,7 @@ class Execution:
     groups: int
     tail: Mapping[str, float] = field(default_factory=dict[str, float])
     inner_bytes: float = 0.0
+    cached_bytes: float = 0.0
     outer_bytes: float = 0.0
     singles: float = 0.0
     stored_bytes: float = 0.0
@@ -175,6 +177,8 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     pipes[L2] = run.inner_bytes / (c.l2_share * place.l2_rate) * idle
     busy = min(max(run.groups, 1), place.sms)
     pipes[DRAM] = run.outer_bytes / min(c.dram_share * place.dram_rate, c.streamed * busy)
+    if run.cached_bytes:
+        pipes[L1] = run.cached_bytes / place.register_rate * idle
     if run.singles:
         pipes["loads of single values"] = run.singles / 32 * c.single / (place.sms * place.clock)
     alone = turns * place.sms / max(run.groups, 1)  # of a group on average
@@ -187,7 +191,7 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     seconds = pipes[slowest] + _beside(run, c, pipes, slowest)
     if not _overlaps(run):
         moving = max(pipes[L2], pipes[DRAM])
-        seconds = moving + max(v for k, v in pipes.items() if k not in {L2, DRAM})
+        seconds = moving + max(v for k, v in pipes.items() if k not in {L2, DRAM, L1})
     if run.work["product"] and slowest != "latency":
         seconds += math.ceil(waves) * (c.start + _end(place, dtype, run, c))
     # However the groups are spread, one of them runs on one multiprocessor.

@@ -134,15 +134,21 @@ class Transfer:
         tiles: Mapping[str, int],
         bind: Bind | None = None,
         boxed: bool = False,
+        past: bool = False,
     ) -> int:
         """Values that a kernel asks for in total, exact for any sizes.
 
         Args:
             bind: the inputs that key sets read.
             boxed: whether chunks cross in whole boxes, up to the end of the tensor.
+            past: whether these count past its end, too, where they arrive as 0.
         """
+        if past:  # a box is the tile, whatever part of it the tensor has
+            moving = self.kernel.stream.axes if self.kernel is not None else ()
+            held = [a for a in self.axes if a not in moving]
+            sizes = {**sizes, **{a: -(-sizes[a] // tiles[a]) * tiles[a] for a in held}}
         if self.kernel is not None:
-            return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed)
+            return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed, past)
         groups = math.prod(-(-sizes[a] // tiles[a]) for a in self.repeated)
         windows = {a for s in self.slides for a in (s.out, s.tap)}
         size = positions([a for a in self.axes if a not in windows], sizes, self.splits)

@@ -216,12 +216,13 @@ def read(
     tiles: Mapping[str, int],
     bind: Bind | None = None,
     boxed: bool = False,
+    past: bool = False,
 ) -> int:
     """Values of one streamed reading with these axes, in one pass, over all groups; `boxed` where
-    the last chunk crosses whole, up to the end of the axis."""
+    the last chunk crosses whole, up to the end of the axis, and `past` where beyond it, too."""
     seen = kernel.visits
     assert seen is not None
-    keys = _along(kernel, axes, sizes, tiles, bind, boxed)
+    keys = _along(kernel, axes, sizes, tiles, bind, boxed, past)
     return total(kernel, keys, _tiled(kernel, seen), axes, sizes, tiles)
 
 
@@ -232,6 +233,7 @@ def _along(
     tiles: Mapping[str, int],
     bind: Bind | None,
     boxed: bool,
+    past: bool,
 ) -> Array:
     """Keys read by each group of an array with these axes: along a key axis that the array lacks,
     the same values are read again for every chunk."""
@@ -239,9 +241,10 @@ def _along(
     assert seen is not None
     held, there = _tiled(kernel, seen), _occupied(seen, sizes, tiles)
     out: Array = np.zeros([1] * len(held), dtype=np.int64)
+    end = {a: sizes[a] + past * tiles[a] for a in seen.axes}  # no box begins past it
     for hs in _hulls(seen, sizes, tiles, bind):
         part = [
-            (h.axes, _length(h, tiles[a], sizes[a], boxed) if a in axes else _turns(h, tiles[a]))
+            (h.axes, _length(h, tiles[a], end[a], boxed) if a in axes else _turns(h, tiles[a]))
             for h, a in zip(hs, seen.axes, strict=True)
         ]
         out = out + _product([*part, *there], held)

@@ -113,6 +113,11 @@ class Kernel:
         return (*steps, *emits, *(e.node for e in s.tails))
 
     @property
+    def streamed(self) -> tuple[tuple[str, ...], ...]:
+        """The axes of every reading in the loops."""
+        return tuple(a.leaf.axes for a in self.reads if a.loops)
+
+    @property
     def reads(self) -> tuple[Access, ...]:
         """The readings of input tensors, in order of first use."""
         loops: dict[Node, list[int]] = {}

@@ -246,16 +246,24 @@ def _run_time(
         value = evaluate([a.of], {}, sizes, scalars)[0].item()
         return int(value) if a.of.kind != "real" else float(value)
     if a.kind == "section":
-        return _section(entry, a.of, sizes)
+        item = entry.described or 2
+        return section(entry.group, a.of, entry.streamed, sizes, entry.tiles, item)
     return sizes[a.of[0]] if a.kind == "size" else step[a.of[0], a.of[1]]
 
 
-def _section(entry: Entry, rising: Sequence[str], sizes: Mapping[str, int]) -> int:
-    """How many groups along the axes that do not rise share L2 with what they stream."""
-    others = [a for a in entry.group if a not in rising]
-    many = math.prod(-(-sizes[a] // entry.tiles[a]) for a in others)
-    values = sum(math.prod(sizes[a] for a in axes) for axes in entry.streamed)
-    item = entry.described or 2
+def section(
+    group: Sequence[str],
+    rising: Sequence[str],
+    streamed: Sequence[Sequence[str]],
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    item: int,
+) -> int:
+    """How many groups along the axes that do not rise share L2 with what they stream: tensors with
+    these axes, of `item` bytes a value."""
+    others = [a for a in group if a not in rising]
+    many = math.prod(-(-sizes[a] // tiles[a]) for a in others)
+    values = sum(math.prod(sizes[a] for a in axes) for axes in streamed)
     sections = max(1, min(many, -(-values * item // SECTION_BYTES)))
     return max(1, -(-many // sections))
 

@@ -16,7 +16,7 @@ from napkin.lower.printer import comment
 from napkin.lower.program import Loop, Program, moving_terms
 from napkin.lower.rows import rows, tensor_axes
 from napkin.lower.scope import DESCRIPTORS, SECTION, Scope
-from napkin.lower.visit import Visiting, grows
+from napkin.lower.visit import Visiting, rising
 
 
 class Places:
@@ -74,10 +74,7 @@ class Places:
     @property
     def rising(self) -> tuple[str, ...]:
         """The grouped axes along which later groups see more keys."""
-        if self.visiting is None:
-            return ()
-        seen = self.visiting.seen
-        return tuple(a for a in self.kernel.group if grows(seen, a))
+        return rising(self.kernel)
 
     def _groups(self, axis: str) -> sx.Expr:
         """How many groups an axis is cut into."""

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from napkin.derive.kernel import Kernel
 from napkin.derive.visits import Visits
 from napkin.diagram.keys.terms import Box
 from napkin.diagram.node import INT32, Node
@@ -317,6 +318,12 @@ def grows(seen: Visits, axis: str) -> bool:
     ends = [i.end for i in intervals if axis in i.end.axes]
     begin = any(axis in i.first.axes for i in intervals)
     return bool(ends) and not begin and all(map(rises, ends))
+
+
+def rising(kernel: Kernel) -> tuple[str, ...]:
+    """The grouped axes along which later groups see more keys."""
+    seen = kernel.visits
+    return tuple(a for a in kernel.group if grows(seen, a)) if seen else ()
 
 
 def _equal(left: Expr, right: Expr) -> Expr:

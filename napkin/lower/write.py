@@ -334,7 +334,7 @@ class _Writer(Places):
             kernel.ragged,
             {tensor_of(leaf): axes for leaf, axes in program.boxes.items()} | dict(program.stores),
             program.described,
-            tuple(a.leaf.axes for a in kernel.reads if a.loops),
+            kernel.streamed,
         )
 
 

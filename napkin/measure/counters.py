@@ -1,8 +1,9 @@
 """Bytes that the device counted, by Nsight Compute, beside the bytes predicted.
 
-What crosses between L2 and the multiprocessors is H, and held to it. What crosses between memory
-and L2, from caches that start empty, is less or more, as L2 has it; beside it stands what the time
-of the kernel was predicted with (`napkin.plan.pricing`), and it is not judged.
+H is what the groups of a kernel ask for. What passes between L2 and the multiprocessors is
+predicted from it (`napkin.cost.moving`: whole sectors and boxes, less what L1 has) and held to
+that. What crosses between memory and L2, from caches that start empty, stands beside what the time
+of the kernel was predicted with, and is not judged: results stay in L2 when a kernel ends.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from napkin.cost.traffic import Direction
 from napkin.plan.plan import Plan
 
 READ = "l1tex__m_xbar2l1tex_read_bytes.sum"
@@ -26,8 +28,8 @@ TO_MEMORY = "dram__bytes_write.sum"
 METRICS = (READ, WRITTEN, FROM_MEMORY, TO_MEMORY)
 
 TOLERANCE = 0.01
-"""Largest difference of counted from predicted reads, over predicted: descriptors, arguments and
-partly used sectors are in the count."""
+"""Largest difference of counted from predicted reads, over predicted: descriptors and arguments are
+in the count."""
 
 SLACK = 64 * 2**10
 """Bytes that a kernel may read beside: its arguments and constants, once in each multiprocessor."""
@@ -44,11 +46,17 @@ _ALLOW = (
 
 @dataclass(frozen=True)
 class CounterRow:
-    """One kernel: bytes from L2 and to L2, and from memory and to memory, predicted and counted."""
+    """One kernel: bytes from L2 and to L2, and from memory and to memory, predicted and counted.
+
+    Attributes:
+        read_asked, written_asked: what its groups ask for (H).
+    """
 
     kernel: str
+    read_asked: int
     read_predicted: int
     read: int
+    written_asked: int
     written_predicted: int
     written: int
     from_memory_predicted: int
@@ -156,16 +164,25 @@ def read_off(plan: Plan, profile: Profile, arrays: Arrays | None = None) -> Coun
 
 
 def read_off_each(
-    plans: Sequence[Plan], profile: Profile, arrays: Sequence[Arrays | None]
+    plans: Sequence[Plan],
+    profile: Profile,
+    arrays: Sequence[Arrays | None],
+    spilled: Sequence[Mapping[str, int]] = (),
 ) -> list[Counters]:
     """The counters of plans that ran in this order, each beside its predictions; where a run ended
-    early, of those that came before."""
+    early, of those that came before.
+
+    Args:
+        spilled: bytes that a thread of each kernel spills, by name, for each plan
+            (`napkin.check.verdict.spilled`); none where that is left out.
+    """
     launches, out = list(profile.launches), list[Counters]()
-    for plan, given in zip(plans, arrays, strict=True):
+    spills = spilled or [dict[str, int]() for _ in plans]
+    for plan, given, beside in zip(plans, arrays, spills, strict=True):
         own, launches = launches[: len(plan.kernels)], launches[len(plan.kernels) :]
         whole = len(own) == len(plan.kernels) and (plan is not plans[-1] or not launches)
         if whole:
-            out.append(_beside(plan, own, given, profile.note))
+            out.append(_beside(plan, own, given, beside, profile.note))
         else:
             out.append(_lacking(plan, len(own) + len(launches), profile))
     return out
@@ -178,7 +195,13 @@ def _lacking(plan: Plan, counted: int, profile: Profile) -> Counters:
     return Counters(note=f"ncu gave no counters ({what}): {profile.note or 'it said nothing more'}")
 
 
-def _beside(plan: Plan, found: Sequence[Launched], arrays: Arrays | None, note: str) -> Counters:
+def _beside(
+    plan: Plan,
+    found: Sequence[Launched],
+    arrays: Arrays | None,
+    spilled: Mapping[str, int],
+    note: str,
+) -> Counters:
     rows: list[CounterRow] = []
     for k, (name, values) in zip(plan.kernels, found, strict=True):
         if k.name not in name:
@@ -186,17 +209,24 @@ def _beside(plan: Plan, found: Sequence[Launched], arrays: Arrays | None, note: 
         lacking = [m for m in METRICS if m not in values]
         if lacking:
             return Counters(note=f"this device has no counter {lacking[0]}")
-        moved = {"read": 0, "write": 0}
-        for (_, direction), count in k.bytes_at(k.choice.sizes, arrays).items():
-            moved[str(direction)] += count
-        of = {m: round(values[m]) for m in METRICS}
+        sizes, of = k.choice.sizes, {m: round(values[m]) for m in METRICS}
+        asked = _by_direction(k.bytes_at(sizes, arrays))
+        moved = _by_direction(k.crossing_at(sizes, arrays, spilled.get(k.name, 0)))
         row = CounterRow(
             k.name,
-            *(moved["read"], of[READ], moved["write"], of[WRITTEN]),
+            *(asked["read"], moved["read"], of[READ]),
+            *(asked["write"], moved["write"], of[WRITTEN]),
             *(k.choice.outer["read"], of[FROM_MEMORY], k.choice.outer["write"], of[TO_MEMORY]),
         )
         rows.append(row)
     return Counters(tuple(rows), note)
+
+
+def _by_direction(moved: Mapping[tuple[str, Direction], int]) -> dict[Direction, int]:
+    out: dict[Direction, int] = {"read": 0, "write": 0}
+    for (_, direction), count in moved.items():
+        out[direction] += count
+    return out
 
 
 def parse(text: str) -> list[tuple[str, dict[str, float]]]:

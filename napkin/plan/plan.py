@@ -14,13 +14,16 @@ from napkin.cost.bound import Term
 from napkin.cost.levels import held, register_bytes
 from napkin.cost.machines import Machine
 from napkin.cost.model import Cost
-from napkin.cost.traffic import Direction, Traffic
+from napkin.cost.moving import Moving
+from napkin.cost.traffic import ITEM_BYTES, Direction, Traffic
+from napkin.cost.visited import Bind
 from napkin.derive.kernel import leaves, tensor_of
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.taking import table_of
 from napkin.lower.descriptors import described
 from napkin.lower.lanes import in_lanes
+from napkin.lower.order import Launching
 from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_home import Tensors
@@ -114,13 +117,53 @@ class PlannedKernel:
         if boxed is None:
             boxed = self._describable(sizes)
         boxes = self.program.boxes if boxed else {}
-        own = {leaf: tensor_of(leaf) for leaf in leaves(self.choice.kernel.terms)}
-        bind = None
-        if arrays is not None:
-            known = {n: self.binding[t] for n, t in own.items() if self.binding[t] in arrays}
-            bind = {table_of(n): arrays[t] for n, t in known.items()}
         whole = {tensor_of(leaf) for leaf in boxes}
-        return self.H.bytes(sizes, self.tiles, self.dtypes, bind, whole)
+        return self.H.bytes(sizes, self.tiles, self.dtypes, self._bind(arrays), whole)
+
+    def crossing_at(
+        self,
+        sizes: Mapping[str, int],
+        arrays: Mapping[str, Any] | None = None,
+        spilled: int = 0,
+    ) -> dict[tuple[str, Direction], int]:
+        """Predicted bytes between L2 and the multiprocessors per tensor and direction, at other
+        sizes with the same tiles: `bytes_at` is what groups ask for, and this what passes, less
+        what L1 has, more where sectors and boxes are used in part.
+
+        Args:
+            spilled: bytes that a thread stores of registers that it runs out of, as compiled; they
+                are written under no tensor's name.
+        """
+        kernel, boxes = self.choice.kernel, self.program.boxes
+        boxed = frozenset(map(tensor_of, boxes if self._describable(sizes) else ()))
+        bind, sizes = self._bind(arrays), kernel.sized(sizes)
+        moved = [(t, t.values(sizes, self.tiles, bind, t.tensor in boxed)) for t in self.H.parts]
+        moving = Moving(
+            moved, sizes, self.tiles, self.dtypes, self.machine, kernel.group,
+            Launching(kernel, ITEM_BYTES[self.dtype]).order(sizes, self.tiles),
+            self.choice.resident, self.shared_bytes, boxed, self._ahead, bind,
+        )  # fmt: skip
+        out = moving.crossing()
+        if spilled:
+            threads = (
+                int(self.machine.granules["warp"].value) * self.choice.warps * moving.order.groups
+            )
+            out["", "write"] = spilled * threads
+        return out
+
+    @cached_property
+    def _ahead(self) -> frozenset[str]:
+        """The tensors that are copied to shared memory ahead of their use."""
+        found = held(self.choice.kernel).streamed_operands
+        return frozenset(t for t, _ in found) if self.choice.stages > 1 else frozenset[str]()
+
+    def _bind(self, arrays: Mapping[str, Any] | None) -> Bind | None:
+        """The inputs that the key set reads, from tensors by their names in the plan."""
+        if arrays is None:
+            return None
+        own = {leaf: tensor_of(leaf) for leaf in leaves(self.choice.kernel.terms)}
+        known = {n: self.binding[t] for n, t in own.items() if self.binding[t] in arrays}
+        return {table_of(n): arrays[t] for n, t in known.items()}
 
     def _describable(self, sizes: Mapping[str, int]) -> bool:
         """Whether descriptors serve row-major tensors of these sizes."""

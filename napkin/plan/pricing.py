@@ -16,6 +16,7 @@ from napkin.cost.levels import (
     tile_bytes,
 )
 from napkin.cost.machines import Machine
+from napkin.cost.moving import Moving
 from napkin.cost.time import Execution, Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
 from napkin.cost.visited import longest, share
@@ -26,11 +27,9 @@ from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE, stored_bytes
 from napkin.lower.lanes import laned
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES
+from napkin.lower.order import Launching
 from napkin.lower.program import memory_order
 from napkin.plan.tiles import waste
-
-SECTOR = 32
-"""Bytes that cross at once, at least."""
 
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at
@@ -112,6 +111,7 @@ class Pricing:
         self.item = ITEM_BYTES[dtype]
         self.boxed = bool(described_bytes(dtype, machine))
         self.boxed = self.boxed and not any(own_type(a.leaf) for a in kernel.reads)
+        self.launching = Launching(kernel, self.item)
         self.chained = chained(kernel)
         self.computes = computes(kernel)
         place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
@@ -204,7 +204,7 @@ class Pricing:
     ) -> Choice:
         values = [(t, t.values(self.sizes, tiles)) for t in self.parts]
         inner = sum(stored_bytes(n, self.dtypes[t.tensor]) for t, n in values)
-        crossing = sum(n * self.crossing(t, tiles) for t, n in values)
+        moving = self.moving(values, tiles, stages, shared, resident)
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         tail = dict(work)
         for c in self.counts:
@@ -231,12 +231,13 @@ class Pricing:
         if self.kernel.visits is not None:
             most = longest(self.kernel, self.sizes, tiles)
             chunks = math.ceil(chunks * share(self.kernel, self.sizes, tiles)[0])
-        outer = self._outer(tiles, groups, resident)
+        outer = moving.outer()
         run = Execution(
             work,
             groups,
             tail,
-            inner_bytes=crossing,
+            inner_bytes=sum(moving.crossing().values()),
+            cached_bytes=moving.from_l1(),
             outer_bytes=sum(outer.values()),
             singles=sum(n for t, n in values if t.direction == "read" and self._single(t)),
             stored_bytes=stored,
@@ -261,45 +262,28 @@ class Pricing:
         rows = self.kernel.stream.axes and not self.held.products
         return bool(rows) and laned(self.kernel, tiles, warps)
 
+    def moving(
+        self,
+        values: Sequence[tuple[Transfer, int]],
+        tiles: Mapping[str, int],
+        stages: int,
+        shared: int,
+        resident: int,
+    ) -> Moving:
+        """What moves: operands come in boxes where descriptors may serve them, or are loaded ahead
+        in several stages."""
+        operands = frozenset(t for t, _ in self.held.streamed_operands)
+        held = frozenset(t for t, _ in self.held.fixed_operands)
+        boxed = operands | held if self.boxed else frozenset[str]()
+        return Moving(
+            values, self.sizes, tiles, self.dtypes, self.machine, self.kernel.group,
+            self.launching.order(self.sizes, tiles), resident, shared,
+            boxed=boxed, ahead=operands if stages > 1 else frozenset[str](),
+        )  # fmt: skip
+
     def _slower(self, dtype: str) -> float:
         """How long a product of operands of 8 bits takes, in products of the plan's type; they take
         as long where a machine file gives no peak."""
         if dtype not in self.machine.dtypes:
             return 1.0
         return self.machine.peak(self.dtype) / self.machine.peak(dtype)
-
-    def crossing(self, t: Transfer, tiles: Mapping[str, int]) -> float:
-        """Bytes that cross for each value of a tensor: whole sectors, of which a tile takes the
-        runs of values that lie side by side in memory. What is read at computed positions counts
-        as though these followed each other."""
-        item = STORAGE[self.dtypes[t.tensor]].bits / 8
-        places = {s.axis: (s.out, s.stride) for s in t.slides}
-        run, apart, runs = 1, 0, 1  # values of a run, from one to the next, and runs of a tile
-        for own in reversed(t.own or t.axes):
-            axis, step = places.get(own, (own, 1))
-            if axis not in tiles:
-                return item
-            size, tile = self.sizes[axis], min(tiles[axis], self.sizes[axis])
-            if apart:
-                runs = tile
-                break
-            if step > 1:
-                apart, runs = step * run, tile
-                break
-            run *= tile
-            apart = run // tile * size if tile < size else 0
-        crossing = max(SECTOR, min(runs * SECTOR, runs * (apart or run) * item))
-        return max(item, crossing / (runs * run))
-
-    def _outer(self, tiles: Mapping[str, int], groups: int, resident: int) -> dict[str, int]:
-        """Bytes from and to the outermost memory: each tensor once, and what a later pass reads
-        again where the groups that run together read more than L2 holds."""
-        together = min(groups, self.machine.sms * resident)
-        total = {"read": 0, "write": 0}
-        for t in {(t.tensor, t.direction): t for t in self.parts}.values():
-            own = math.prod(self.sizes[a] for a in t.own or t.axes)
-            size = stored_bytes(own, self.dtypes[t.tensor])
-            live = size * together / groups
-            again = t.times if live > self.machine.level("l2").capacity.value / 2 else 1
-            total[t.direction] += size * again
-        return total

@@ -156,7 +156,7 @@ def device_view(data: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def _counters(rows: Sequence[Mapping[str, Any]]) -> Table:
-    columns = ("read, predicted", "read", "over", "written, predicted", "written",
+    columns = ("H, read", "read, predicted", "read", "over", "written, predicted", "written",
                "from memory, predicted", "from memory", "to memory, predicted", "to memory",
                )  # fmt: skip
     made = table("kernel", *columns, "", title="bytes counted by the device, L2 to multiprocessors",
@@ -166,6 +166,7 @@ def _counters(rows: Sequence[Mapping[str, Any]]) -> Table:
     for r in rows:
         made.add_row(
             r["kernel"],
+            f"{r['read_asked']:,}",
             f"{r['read_predicted']:,}",
             f"{r['read']:,}",
             f"{r['read'] / max(r['read_predicted'], 1):.4f}",

@@ -9,8 +9,10 @@ import pytest
 import napkin as nk
 from napkin.cost.levels import held
 from napkin.cost.machines import machine
+from napkin.cost.moving import SECTOR
+from napkin.cost.traffic import Transfer
 from napkin.diagram.diagram import Diagram
-from napkin.plan.pricing import SECTOR, Pricing
+from napkin.plan.pricing import Pricing
 
 
 @nk.diagram("b s d -> b d", sizes={"b": 64, "s": 512, "d": 1024})
@@ -22,6 +24,10 @@ def pooled(X):
 def pooling(X):
     rows = nk.slide(X, over="y", into="p u", stride=2, window=3)
     return nk.reduce(nk.slide(rows, over="x", into="q v", stride=2, window=3), "max", over="u v")
+
+
+def sector(pricing: Pricing, t: Transfer, tiles: dict[str, int]) -> float:
+    return pricing.moving([(t, 1)], tiles, stages=1, shared=0, resident=1).sector(t)
 
 
 @pytest.mark.parametrize(("diagram", "least"), [(pooled, 16), (pooling, 512)])
@@ -47,7 +53,7 @@ def test_bytes_that_cross_for_a_value(tiles: dict[str, int], bytes_of_a_value: f
     kernel = nk.derive(pooled, on="h100").kernels[0].choice.kernel
     pricing = Pricing(kernel, pooled.sizes, held(kernel), "bf16", machine("h100"))
     written = next(t for t in pricing.parts if t.direction == "write")
-    assert pricing.crossing(written, tiles) == bytes_of_a_value
+    assert sector(pricing, written, tiles) == bytes_of_a_value
 
 
 def test_a_short_last_axis_is_read_with_the_one_before() -> None:
@@ -60,9 +66,9 @@ def test_a_short_last_axis_is_read_with_the_one_before() -> None:
         kernel.choice.kernel, scaled.sizes, held(kernel.choice.kernel), "bf16", machine("h100")
     )
     part = pricing.parts[0]
-    assert pricing.crossing(part, {"n": 1, "c": 4}) == 8  # 8 bytes of a sector
-    assert pricing.crossing(part, {"n": 4, "c": 4}) == 2
-    assert pricing.crossing(part, {"n": 4, "c": 1}) == 8  # every fourth value of a sector
+    assert sector(pricing, part, {"n": 1, "c": 4}) == 8  # 8 bytes of a sector
+    assert sector(pricing, part, {"n": 4, "c": 4}) == 2
+    assert sector(pricing, part, {"n": 4, "c": 1}) == 8  # every fourth value of a sector
     assert kernel.tiles["n"] * kernel.tiles["c"] >= 64
 
 

@@ -1,0 +1,107 @@
+"""The order in which groups start, and how often tiles are fetched in it.
+
+Groups start in the order of their number, so many at a time as run at once: a wave. A tile is
+read again by the next group that stands where the last one stood along the axes that the array
+carries. That is so many numbers later as the axes between them have groups, whatever the place, so
+what follows is counted from a few such steps, and no group is looked at by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+MOST = 256
+"""Waves that are looked at; what is found of them stands for those after them."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """How the number of a group is taken apart into its places along the grouped axes.
+
+    Attributes:
+        digits: the axis, by its place among the grouped ones, and how many groups along it; the
+            last is the fastest. An axis that is cut into sections has two.
+    """
+
+    digits: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def groups(self) -> int:
+        """How many groups there are."""
+        return math.prod(n for _, n in self.digits)
+
+    def tiles(self, carried: Collection[int]) -> int:
+        """Tiles of an array that carries these of the grouped axes."""
+        return math.prod(n for axis, n in self.digits if axis in carried)
+
+    def together(self, carried: Collection[int]) -> int:
+        """Groups in a row that read the same tile of an array that carries these axes."""
+        out = 1
+        for axis, n in reversed(self.digits):
+            if axis in carried and n > 1:
+                break
+            out *= n
+        return out
+
+    def before(self, number: Any, still: Collection[int]) -> Any:
+        """How many groups before this one, or before each of an array of them, stand first along
+        each of the digits `still`."""
+        out, rest, here, block = 0, number, 1, self.groups
+        inside = math.prod(n for i, (_, n) in enumerate(self.digits) if i not in still)
+        for i, (_, n) in enumerate(self.digits):
+            block //= n
+            place, rest = rest // block, rest % block
+            if i in still:  # all that stand first here come before those that do not
+                out, here = out + here * (place > 0) * inside, here * (place == 0)
+            else:
+                inside //= n
+                out = out + here * place * inside
+        return out
+
+
+@lru_cache(maxsize=65536)
+def seen(order: Order, carried: frozenset[int], groups: int) -> int:
+    """Different tiles that the first groups read of an array that carries these axes."""
+    lacking = [i for i, (axis, _) in enumerate(order.digits) if axis not in carried]
+    return int(order.before(min(groups, order.groups), lacking))
+
+
+@lru_cache(maxsize=65536)
+def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
+    """How many tiles all groups fetch into a cache that they share.
+
+    Args:
+        carried: the grouped axes that the array carries.
+        wave: groups that run at once, and read a tile at once.
+        kept: waves after which the cache still has what a wave read.
+    """
+    waves = -(-order.groups // wave)
+    begin = np.arange(min(waves, MOST)) * wave
+    out, step = order.tiles(carried), math.prod(n for _, n in order.digits)
+    strides: list[int] = []
+    for _, n in order.digits:
+        step //= n
+        strides.append(step)
+    lacking = [i for i, (axis, _) in enumerate(order.digits) if axis not in carried]
+    back = 0  # from a group to the first one along the digits that are faster than this
+    for at in range(len(lacking) - 1, -1, -1):
+        i = lacking[at]
+        after, behind = lacking[at + 1 :], lacking[at:]
+        # Groups that stand first along the faster digits, and not along this one.
+        apart = strides[i] - back
+        back += strides[i] * (order.digits[i][1] - 1)
+        if apart // wave > kept:
+            out += order.before(order.groups, after) - order.before(order.groups, behind)
+        elif apart // wave == kept and apart % wave:
+            end = np.minimum(begin + apart % wave, order.groups)
+            found = [
+                order.before(end, which) - order.before(begin, which) for which in (after, behind)
+            ]
+            out += int((found[0] - found[1]).sum()) * waves // len(begin)
+    return out

@@ -1,0 +1,48 @@
+"""In which order the groups of a kernel start, as its text takes their numbers apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from napkin.cost.order import Order
+from napkin.derive.kernel import Kernel
+from napkin.lower.launch import section
+from napkin.lower.visit import rising
+
+
+@dataclass(frozen=True, eq=False)
+class Launching:
+    """The order of a kernel's groups, for any tiles.
+
+    Attributes:
+        item: bytes of a value that it streams.
+    """
+
+    kernel: Kernel
+    item: int
+
+    def order(self, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> Order:
+        """The order at these tiles; a section that ends inside an axis is taken to divide it."""
+        group, first = self.kernel.group, self._rising
+        digits = [(i, -(-sizes[a] // tiles[a])) for i, a in enumerate(group)]
+        if not first:
+            return Order(tuple(digits))
+        room = section(group, first, self._streamed, sizes, tiles, self.item)
+        inside: list[tuple[int, int]] = []
+        outside: list[tuple[int, int]] = []
+        for i, n in reversed([d for d in digits if group[d[0]] not in first]):
+            part = max(d for d in range(1, min(n, room) + 1) if n % d == 0)
+            inside, outside = [(i, part), *inside], [(i, n // part), *outside]
+            room //= n if part == n else room
+        rises = [d for d in digits if group[d[0]] in first]
+        return Order((*outside, *rises, *inside))
+
+    @cached_property
+    def _rising(self) -> tuple[str, ...]:
+        return rising(self.kernel)
+
+    @cached_property
+    def _streamed(self) -> tuple[tuple[str, ...], ...]:
+        return self.kernel.streamed

@@ -80,6 +80,11 @@ class _Writer(Places):
     # --- body -------------------------------------------------------------------------------
 
     def body(self) -> list[ast.stmt]:
+        group = self._group()
+        return [self.index_type(), *(self.in_turn(group) if self.program.persistent else group)]
+
+    def _group(self) -> list[ast.stmt]:
+        """All that one group does."""
         emitter = self.emitter
         emitter.count(self.program.roots)
         out = [*self.positions(), *self.bases()]
@@ -320,6 +325,7 @@ class _Writer(Places):
             {tensor_of(leaf): axes for leaf, axes in program.boxes.items()} | dict(program.stores),
             program.described,
             tuple(a.leaf.axes for a in kernel.reads if a.loops),
+            program.persistent,
         )
 
 

@@ -50,6 +50,7 @@ class Choice:
         described: bytes of a value where operands are read through tensor descriptors; else 0.
         outer: bytes from and to the outermost memory ("read", "write"), as its time has them.
         resident: groups that one multiprocessor holds at once.
+        persistent: program instances that take all groups in turn; 0 where each group has its own.
     """
 
     kernel: Kernel
@@ -63,6 +64,7 @@ class Choice:
     described: int = 0
     outer: Mapping[str, int] = field(default_factory=dict[str, int])
     resident: int = 1
+    persistent: int = 0
 
     @property
     def origin(self) -> Sequence[Output]:

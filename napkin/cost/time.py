@@ -2,9 +2,13 @@
 
 A kernel's groups run in waves. In a group, the loop's pipes run beside each other (loads ahead of
 products), or in turn where one waits for the other: products and the arithmetic between them
-(arXiv 2412.03317, section 6), loads that are not started ahead. What a group does before and after
-its loop is beside other groups only where a multiprocessor holds several. The pipe that takes
-longest sets the time, and others add the share of theirs that is not hidden.
+(arXiv 2412.03317, section 6), loads that are not started ahead. The pipe that takes longest sets
+the time, and others add the share of theirs that is not hidden.
+
+What a group does before and after its loop is not hidden. Of products alone it is paid for every
+group of the busiest multiprocessor, whether or not it holds others: those start and end together,
+and the tensor cores wait for all of them. Of R groups that wait, each waits 1 / sqrt(R) as long. A
+persistent program instance starts once, and its tiles leave while it goes on.
 
 What no datasheet states (`Constants`) is read off one machine's runs and kept in its file, under
 ``[calibration]``, with how it was measured. No constant knows a diagram.
@@ -25,6 +29,9 @@ ARITHMETIC_LANES = 128
 WARPGROUP_ROWS = 64
 """The fewest rows of a matrix instruction that a warpgroup issues (PTX ISA, wgmma, tcgen05.mma)."""
 
+WARPGROUP = 4
+"""Warps that issue a matrix instruction of Hopper together."""
+
 SCHEDULERS = 4
 """Warps of an SM that issue an instruction in a clock."""
 
@@ -43,7 +50,8 @@ class Constants:
     Attributes:
         launch: seconds from a launch to the first instruction, and after the last.
         start: seconds from a group's first load to its first product or value.
-        turn: seconds that a turn of a loop of products takes beside them.
+        turn: seconds that a turn of a loop of products takes beside them, where one warpgroup
+            computes on a multiprocessor; of n, 1 / sqrt(n) of that.
         chain_turn: that of a turn in which products and arithmetic wait for each other.
         row_turn: seconds of a turn of another loop, however little it computes.
         wait: seconds for each load that is waited for in a turn.
@@ -125,6 +133,7 @@ class Execution:
         longest: work of the busiest group over that of a group on average.
         loads: how often a turn waits for memory where loads are not started ahead.
         laned: whether lanes keep the folds, so that no turn reduces over a warp or a group.
+        persistent: whether program instances take groups in turn, the next one's loads ahead.
     """
 
     work: Mapping[str, float]
@@ -145,6 +154,7 @@ class Execution:
     longest: float = 1.0
     loads: int = 1
     laned: bool = False
+    persistent: bool = False
 
     def looped(self, pipe: str) -> float:
         """Operations of a pipe in the loops."""
@@ -170,9 +180,12 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     # Groups are spread over all multiprocessors before one of them holds a second.
     run = replace(run, resident=max(1, min(run.resident, -(-run.groups // place.sms))))
     waves = run.groups / (place.sms * run.resident)
-    idle = math.ceil(waves) / waves if waves else 1.0
     computing = _computing(place, dtype, run, c)
     turns, pipes = _turns(place, run, c, computing)
+    busiest = -(-run.groups // place.sms)
+    idle = math.ceil(waves) / waves if waves else 1.0
+    if TURNS in pipes:
+        idle = busiest * place.sms / run.groups
     pipes = {k: v * idle for k, v in pipes.items()}
     pipes[L2] = run.inner_bytes / (c.l2_share * place.l2_rate) * idle
     busy = min(max(run.groups, 1), place.sms)
@@ -192,8 +205,11 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     if not _overlaps(run):
         moving = max(pipes[L2], pipes[DRAM])
         seconds = moving + max(v for k, v in pipes.items() if k not in {L2, DRAM, L1})
-    if run.work["product"] and slowest != "latency":
-        seconds += math.ceil(waves) * (c.start + _end(place, dtype, run, c))
+    if TURNS in pipes:
+        seconds += _apart(place, dtype, run, c, busiest)
+    elif run.work["product"] and slowest != "latency":
+        computed, stored = _end(place, dtype, run, c)
+        seconds += math.ceil(waves) * (c.start + computed + stored)
     # However the groups are spread, one of them runs on one multiprocessor.
     if run.longest > 1.0 and alone * run.longest > seconds:
         slowest, seconds = "the longest group", alone * run.longest
@@ -232,7 +248,8 @@ def _turns(
         return turns, pipes
     if run.work["product"] and run.chunks:
         each = run.groups / place.sms
-        pipes[TURNS] = product + run.chunks * c.turn * each / math.sqrt(run.resident)
+        issuing = max(1.0, run.resident * run.warps / WARPGROUP)
+        pipes[TURNS] = product + run.chunks * c.turn * each / math.sqrt(issuing)
         return pipes[TURNS], pipes
     if run.chunks:
         slots = 0.0 if run.laned else run.groups * run.chunks * run.warps * c.row_slots
@@ -259,7 +276,7 @@ def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: s
     if run.work["product"]:
         # What computes is in the turn already.
         whole = CHAIN in pipes or TURNS in pipes
-        moved = {L2, DRAM} if CHAIN in pipes else {DRAM}
+        moved = {TURNS, L2, DRAM}
         return c.exposed * sum(v for k, v in rest.items() if k in moved or not whole)
     turns = run.chunks and not run.laned
     share = min(c.rows_exposed, c.exposed + c.rows_exposed / run.resident) if turns else 0.0
@@ -267,13 +284,20 @@ def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: s
     return sum(max(own.get(k, 0.0), c.exposed) * v for k, v in rest.items())
 
 
-def _end(place: Machine, dtype: str, run: Execution, c: Constants) -> float:
-    """Seconds of one group after its loops: products, arithmetic, and storing."""
+def _apart(place: Machine, dtype: str, run: Execution, c: Constants, busiest: int) -> float:
+    """Seconds of one multiprocessor's groups before and after their loops of products."""
+    computed, stored = _end(place, dtype, run, c)
+    again = 1 if run.persistent else busiest
+    return again * (c.start / math.sqrt(run.resident) + stored) + busiest * computed
+
+
+def _end(place: Machine, dtype: str, run: Execution, c: Constants) -> tuple[float, float]:
+    """Seconds of one group after its loops: of products and arithmetic, and of storing."""
     rate = c.tensor_share * place.peak(dtype) / _narrow(place, dtype, run, c)
     products = run.tail.get("product", 0.0) / rate * place.sms / max(run.groups, 1)
     slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
     stored = run.stored_bytes / max(run.groups, 1) / c.streamed
-    return products + slots / _lanes(place) * place.sms / max(run.groups, 1) + stored
+    return products + slots / _lanes(place) * place.sms / max(run.groups, 1), stored
 
 
 def _lanes(place: Machine) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from napkin.derive.fold import State
 from napkin.derive.kernel import Kernel
@@ -89,8 +90,8 @@ def _laned(program: Program, apart: Iterable[Node]) -> Laned:
     (axis,) = program.kernel.stream.axes
     at = next(i for i, axes in enumerate(program.dims) if axis in axes)
     dims = (*program.dims[:at], (f"{LANE} {axis}",), *program.dims[at:])
-    own = {f.name: getattr(program, f.name) for f in fields(Program)} | {"dims": dims}
-    return Laned(**own, lane=at, apart=frozenset(apart))
+    own: dict[str, Any] = {f.name: getattr(program, f.name) for f in fields(Program)}
+    return Laned(**own | {"dims": dims}, lane=at, apart=frozenset(apart))
 
 
 def laned(kernel: Kernel, tiles: Mapping[str, int], warps: int) -> bool:

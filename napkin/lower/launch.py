@@ -74,6 +74,8 @@ class Entry:
         boxes: the tensors that descriptors may serve, with their axes in memory order.
         described: bytes of a value of those.
         streamed: the axes of each tensor that is streamed.
+        persistent: program instances at most, each of which takes groups in turn; 0 for one
+            instance for each group.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Entry:
     boxes: Mapping[str, tuple[str, ...]]
     described: int
     streamed: tuple[tuple[str, ...], ...] = ()
+    persistent: int = 0
 
     @cached_property
     def axes_of(self) -> dict[str, list[str]]:
@@ -168,7 +171,8 @@ def launch(
         for name, tensor in tensors.items()
         if described and tensor in entry.boxes
     }
-    return Launch(grid, run, tensors, tuple(order), boxes, fixed)
+    programs = min(grid, entry.persistent) if entry.persistent else grid
+    return Launch(programs, run, tensors, tuple(order), boxes, fixed)
 
 
 def _strides(axes: Sequence[str], strides: Sequence[int], entry: Entry) -> dict[str, int]:

@@ -15,7 +15,7 @@ from napkin.lower.lanes import EACH, Laned, as_seen
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop, Program, moving_terms
 from napkin.lower.rows import rows, tensor_axes
-from napkin.lower.scope import DESCRIPTORS, SECTION, Scope
+from napkin.lower.scope import DESCRIPTORS, GROUP, GROUPS, SECTION, Scope
 from napkin.lower.visit import Visiting, rising
 
 
@@ -32,20 +32,34 @@ class Places:
         self.moving = moving_terms(program)
         self.rows = rows(program)
 
-    def positions(self) -> list[ast.stmt]:
-        scope = self.scope
-        out: list[ast.stmt] = [
-            sx.assign(
-                "INDEX",
-                sx.choose(sx.name("WIDE"), sx.name("tl.int64"), sx.name("tl.int32")),
-                "tl.constexpr",
-            ),
-            *self._steps(),
+    def index_type(self) -> ast.stmt:
+        """The type of positions."""
+        wide = sx.choose(sx.name("WIDE"), sx.name("tl.int64"), sx.name("tl.int32"))
+        return sx.assign("INDEX", wide, "tl.constexpr")
+
+    def in_turn(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """A loop of one program instance over groups; with boxes it is flattened with the loop
+        inside, so that a group's first chunks are loaded while the one before it is finished."""
+        count = sx.chain("*", [self._groups(a) for a in self.kernel.group])
+        first, step = (sx.call(f"tl.{x}", sx.const(0)) for x in ("program_id", "num_programs"))
+        boxed = {"flatten": sx.name(DESCRIPTORS)} if self.program.boxes else {}
+        turns = sx.call("tl.range", first, sx.name(GROUPS), step, **boxed)
+        return [
+            comment("groups in turn"),
+            sx.assign(GROUPS, count),
+            ast.For(ast.Name(GROUP, ast.Store()), turns, body, []),
         ]
+
+    def positions(self) -> list[ast.stmt]:
+        """The group's place and the positions of its tiles."""
+        scope = self.scope
+        out: list[ast.stmt] = []
         group = self.kernel.group
         if group:
             out.append(comment("this group's place"))
             pid = sx.method(sx.call("tl.program_id", sx.const(0)), "to", sx.name("INDEX"))
+            if self.program.persistent:
+                pid = sx.call("tl.cast", sx.name(GROUP), sx.name("INDEX"))
             out.append(sx.assign("pid", pid))
         rising, others = self.rising, [a for a in group if a not in self.rising]
         if rising and others:
@@ -58,7 +72,7 @@ class Places:
                 out += self.lanes(dim, {a: sx.name(scope.group_id(a)) for a in group})
         return out
 
-    def _steps(self) -> list[ast.stmt]:
+    def steps(self) -> list[ast.stmt]:
         """Lengths and strides of rows as multiples of what divides them."""
         scope, own = self.scope, tensor_axes(self.kernel)
         out: list[ast.stmt] = []

@@ -77,6 +77,8 @@ class Program:
         boxes: the readings that tensor descriptors serve, with their axes in memory order.
         stores: the outputs that tensor descriptors write after the loops, with their axes.
         described: bytes of a value of those.
+        persistent: program instances at most, each of which takes groups in turn; 0 for one
+            instance for each group.
     """
 
     kernel: Kernel
@@ -89,6 +91,7 @@ class Program:
     stores: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     described: int = 0
     fills: Mapping[str, Node] = field(default_factory=dict[str, Node])
+    persistent: int = 0
 
     def shape(self, n: Node) -> tuple[int, ...]:
         """Indices of the tile dimensions that `n` has."""

@@ -67,6 +67,10 @@ class Model:
         for name, n in program.tails.items():
             self._store(name, n)
         self.buffers += [b._replace(last=end) for (_, b), end in self.held.items()]
+        if program.persistent and self.homes.boxes:
+            # The next group's chunks arrive while this one's tile leaves.
+            end = self._tick()
+            self.buffers = [b if b.scratch else b._replace(first=0, last=end) for b in self.buffers]
         return placed_bytes(self.buffers)
 
     # --- time -------------------------------------------------------------------------------
@@ -245,7 +249,8 @@ class Model:
         if self.tensors.triton > (3, 6):
             have = self.homes.home(a)
             more = want and have and len(narrowed(want, dims, mine).held) > len(have.held)
-            if more and (self.homes.dot(n) is not None or not self.homes.from_product(n)):
+            after = self.homes.from_product(n) and not self.program.persistent
+            if more and (self.homes.dot(n) is not None or not after):
                 return 32
         read: set[Node] = set()
         stack = [a]

@@ -18,9 +18,12 @@ DESCRIPTORS = "DESCRIPTORS"
 SECTION = "SECTION"
 """The argument that says how many groups along the axes beside the rising ones take turns."""
 
+GROUP, GROUPS = "group", "groups"
+"""The number of the group that a persistent program instance is at, and how many there are."""
+
 _TAKEN = {
-    DESCRIPTORS, SECTION, "tl", "triton", "range", "float", "pid", "section", "width", "turn",
-    "WIDE", "INDEX", *HELPERS,
+    DESCRIPTORS, SECTION, GROUP, GROUPS, "tl", "triton", "range", "float", "pid", "section",
+    "width", "turn", "WIDE", "INDEX", *HELPERS,
 }  # fmt: skip
 
 _NAMES = {

@@ -78,6 +78,12 @@ class _Writer(Places):
     # --- body -------------------------------------------------------------------------------
 
     def body(self) -> list[ast.stmt]:
+        group = self._group()
+        turns = self.in_turn(group) if self.program.persistent else group
+        return [self.index_type(), *self.steps(), *turns]
+
+    def _group(self) -> list[ast.stmt]:
+        """All that one group does."""
         emitter = self.emitter
         emitter.count(self.program.roots)
         out = [*self.positions(), *self.bases()]
@@ -335,6 +341,7 @@ class _Writer(Places):
             {tensor_of(leaf): axes for leaf, axes in program.boxes.items()} | dict(program.stores),
             program.described,
             kernel.streamed,
+            program.persistent,
         )
 
 

@@ -175,8 +175,10 @@ def _settled(choice: Choice, dtype: str, machine: Machine) -> Choice | None:
         return choice  # held to its operands alone: the full model is of CUDA's compiler
     kernel, item = choice.kernel, described_bytes(dtype, machine)
     dtypes = storage(kernel, dtype)
-    plain = build(kernel, choice.tiles)
+    plain = replace(build(kernel, choice.tiles), persistent=choice.persistent)
     boxed = described(plain, item) if item else plain
+    if choice.persistent and not boxed.boxes:
+        return None
     programs = [boxed, plain] if boxed.boxes else [plain]
     for stages in range(choice.stages, 0, -1):
         shared, *other = (

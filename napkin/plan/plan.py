@@ -174,6 +174,7 @@ class PlannedKernel:
     def program(self) -> Program:
         """The loop program."""
         made = in_lanes(build(self.choice.kernel, self.tiles), self.choice.warps)
+        made = replace(made, persistent=self.choice.persistent)
         return described(made, self.choice.described) if self.choice.described else made
 
     @cached_property
@@ -374,6 +375,7 @@ def _kernel_json(k: PlannedKernel) -> dict[str, Any]:
         "tiles": dict(k.tiles),
         "warps": k.choice.warps,
         "stages": k.choice.stages,
+        "persistent": k.choice.persistent,
         "bytes": by_tensor,
         "shared_bytes": k.shared_bytes,
         "register_bytes": register_bytes(held(k.choice.kernel), k.tiles),

@@ -31,6 +31,10 @@ from napkin.lower.order import Launching
 from napkin.lower.program import memory_order
 from napkin.plan.tiles import waste
 
+FLATTENED = 9
+"""The generation of GPUs (compute capability over 10) for which a flattened loop over groups was
+seen to be pipelined: the next group's boxes are asked for before the results of this one."""
+
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at
 0.06 (causal) it did not matter, at 0.12 (a window of 2,048) it cost 7 % (docs/measurements)."""
@@ -50,6 +54,7 @@ class Choice:
         described: bytes of a value where operands are read through tensor descriptors; else 0.
         outer: bytes from and to the outermost memory ("read", "write"), as its time has them.
         resident: groups that one multiprocessor holds at once.
+        persistent: program instances that take all groups in turn; 0 where each group has its own.
     """
 
     kernel: Kernel
@@ -63,6 +68,7 @@ class Choice:
     described: int = 0
     outer: Mapping[str, int] = field(default_factory=dict[str, int])
     resident: int = 1
+    persistent: int = 0
 
     @property
     def origin(self) -> Sequence[Output]:
@@ -114,6 +120,7 @@ class Pricing:
         self.launching = Launching(kernel, self.item)
         self.chained = chained(kernel)
         self.computes = computes(kernel)
+        self.lasting = self._lasting()
         place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
         # As in the emitter: the rows are those of the side that comes first in memory.
         self.rows = [
@@ -122,41 +129,38 @@ class Pricing:
         ]
 
     def choices(self, settings: Iterable[dict[str, int]]) -> Iterator[Choice]:
-        """The best choice for each setting that fits registers, and by its operands memory."""
-        found = (self._settle(tiles) for tiles in settings)
-        return (choice for choice in found if choice is not None)
+        """The best choice for each setting that fits registers, and by its operands memory; and the
+        best one of persistent program instances, where there may be some."""
+        for tiles in settings:
+            yield from self._settle(tiles)
 
-    def _settle(self, tiles: dict[str, int]) -> Choice | None:
-        registers = register_bytes(self.held, tiles)
-        if not self.kernel.stream.axes:  # nothing is computed in place: all is held at once
-            registers = max(registers, tile_bytes(self.held, tiles, self.item))
+    def at(self, tiles: dict[str, int], warps: int, stages: int, persistent: int = 0) -> Choice:
+        """The price of one setting, whether or not it fits."""
+        shared, registers = self._taken(tiles, warps, stages)
+        if persistent:
+            shared += self._leaving(tiles)
+        resident = self._resident(shared, registers, warps)
+        return self._priced(tiles, warps, stages, shared, resident, persistent)
+
+    def _settle(self, tiles: dict[str, int]) -> Iterator[Choice]:
+        registers, bare = self._registers(tiles), self._bare(tiles)
         # A quarter is left for addresses, masks and what the compiler keeps beside these; boxes
         # have neither addresses nor masks, and a tenth was enough where few chunks are tested.
         most = self.machine.registers_per_thread * 32
-        bare = self.boxed and self.held.streamed_operands and not self.held.windowed
-        bare = bare and self._tested(tiles) < FEW
         room = most * 9 // 10 if bare else most * 3 // 4
         room = min(room, most // 2) if self.computes else room
         warps = next((w for w in (4, 8) if registers <= w * room), 0)
         if not warps:
-            return None
+            return
         if not self.held.products:
             warps = 4 if max(extent(a, tiles) for a in self.held.chunk) <= 4096 else 8
         found: dict[int, Choice] = {}
         for stages in (3, 2, 1):
-            slots = stages if self.machine.capability >= 90 else max(stages - 1, 1)
-            alone = stages == 1 and bare and not self._past_rows(tiles)
-            shared = operand_bytes(self.held, tiles, self.dtypes, 0 if alone else slots)
-            shared += self.item * sum(extent(axes, tiles) for axes in self.held.converted)
-            used = registers * 4 // 3
-            if bare:
-                beside = (BESIDE if self.kernel.visits is None else BESIDE_TESTS)[not alone]
-                used = tile_bytes(self.held, tiles, self.item) + warps * 128 * beside
-                if alone and used > warps * most:  # what spills is read again in every turn
-                    continue
-            # A thread takes some registers whatever it computes: about 32 of 4 bytes.
-            taken = max(min(used, warps * most), warps * 32 * 128)
-            resident = self._resident(shared, taken, warps)
+            alone = self._waits(tiles, stages)
+            shared, used = self._taken(tiles, warps, stages)
+            if alone and used > warps * most:  # what spills is read again in every turn
+                continue
+            resident = self._resident(shared, used, warps)
             # Fewer stages only make room for other groups, and loads still run ahead; with one, a
             # group waits for them while others compute, which pays where it would be alone.
             most_yet = max(found, default=0)
@@ -164,15 +168,86 @@ class Pricing:
             worth = resident > most_yet and (stages > 1 or waits)
             if shared <= self.machine.shared_per_block and (worth or not found):
                 found[resident] = self._priced(tiles, warps, stages, shared, resident)
-        return min(found.values(), key=lambda c: c.rank, default=None)
+        if found:
+            yield min(found.values(), key=lambda c: c.rank)
+        kept = [c for s in (3, 2) if (c := self._kept(tiles, warps, s)) is not None]
+        if kept:
+            yield min(kept, key=lambda c: c.rank)
+
+    def _kept(self, tiles: dict[str, int], warps: int, stages: int) -> Choice | None:
+        """A setting of persistent program instances, as many as there is room for; None where they
+        do not fit or where each would take one group."""
+        if not self.lasting:
+            return None
+        shared, registers = self._taken(tiles, warps, stages)
+        shared += self._leaving(tiles)
+        resident = self._resident(shared, registers, warps)
+        programs = resident * self.machine.sms
+        if shared > self.machine.shared_per_block or programs >= self._groups(tiles):
+            return None
+        return self._priced(tiles, warps, stages, shared, resident, programs)
+
+    def _lasting(self) -> bool:
+        """Whether persistent program instances load the next group's chunks ahead: where the
+        compiler flattens their loop (Triton 3.6 and 3.9, Hopper), with boxes, around one loop of
+        products."""
+        kernel = self.kernel
+        one = len(kernel.stream.passes) == 1 and kernel.visits is None and not kernel.part
+        if self.machine.capability // 10 != FLATTENED or not (one and self.boxed):
+            return False
+        if self.chained or self.computes or self.held.windowed or not self.held.products:
+            return False
+        rows = [(a.tensor, a.leaf.axes) for a in kernel.reads if kernel.stream.carried(a.leaf.axes)]
+        rows += [(o.name, o.axes) for o in kernel.outputs]
+        return bool(self.held.streamed_operands) and all(self._even(t, axes) for t, axes in rows)
+
+    def _even(self, tensor: str, axes: Sequence[str]) -> bool:
+        """Whether the rows of a tensor are multiples of what descriptors need."""
+        bits = self.sizes[axes[-1]] * STORAGE[self.dtypes[tensor]].bits if axes else 0
+        return bits % (8 * ROW_BYTES) == 0
+
+    def _leaving(self, tiles: Mapping[str, int]) -> int:
+        """Bytes of shared memory from which a group's results leave."""
+        outputs = self.kernel.outputs
+        return sum(stored_bytes(extent(o.axes, tiles), self.dtypes[o.name]) for o in outputs)
+
+    def _groups(self, tiles: Mapping[str, int]) -> int:
+        return math.prod(-(-self.sizes[a] // tiles[a]) for a in self.kernel.group)
+
+    def _registers(self, tiles: Mapping[str, int]) -> int:
+        """Bytes of tiles that a group holds in registers."""
+        registers = register_bytes(self.held, tiles)
+        if self.kernel.stream.axes:
+            return registers
+        # Nothing is computed in place: all is held at once.
+        return max(registers, tile_bytes(self.held, tiles, self.item))
+
+    def _bare(self, tiles: Mapping[str, int]) -> bool:
+        """Whether loops have neither addresses nor masks, but in few chunks."""
+        boxed = self.boxed and self.held.streamed_operands and not self.held.windowed
+        return bool(boxed) and self._tested(tiles) < FEW
+
+    def _waits(self, tiles: Mapping[str, int], stages: int) -> bool:
+        """Whether a group waits for boxes of its loop where they are asked for."""
+        return stages == 1 and self._bare(tiles) and not self._past_rows(tiles)
+
+    def _taken(self, tiles: Mapping[str, int], warps: int, stages: int) -> tuple[int, int]:
+        """Bytes of shared memory, by operands, and of registers that a group takes."""
+        alone = self._waits(tiles, stages)
+        slots = stages if self.machine.capability >= 90 else max(stages - 1, 1)
+        shared = operand_bytes(self.held, tiles, self.dtypes, 0 if alone else slots)
+        shared += self.item * sum(extent(axes, tiles) for axes in self.held.converted)
+        if not self._bare(tiles):
+            return shared, self._registers(tiles) * 4 // 3
+        beside = (BESIDE if self.kernel.visits is None else BESIDE_TESTS)[not alone]
+        return shared, tile_bytes(self.held, tiles, self.item) + warps * 128 * beside
 
     def _single(self, t: Transfer) -> bool:
         """Whether values of a streamed operand are loaded one by one: the compiler sees no
         alignment where the steps between rows are no multiple of 16 bytes."""
         streamed = {name for name, _ in self.held.streamed_operands}
         axes = t.own or t.axes
-        bits = self.sizes[axes[-1]] * STORAGE[self.dtypes[t.tensor]].bits if axes else 0
-        return t.tensor in streamed and len(axes) > 1 and bits % (8 * ROW_BYTES) != 0
+        return t.tensor in streamed and len(axes) > 1 and not self._even(t.tensor, axes)
 
     def _past_rows(self, tiles: Mapping[str, int]) -> bool:
         """Whether boxes reach past the end of a tensor's rows. They arrive late, which a loop that
@@ -191,6 +266,9 @@ class Pricing:
     def _resident(self, shared: int, registers: int, warps: int) -> int:
         """Groups that one multiprocessor holds at once."""
         machine = self.machine
+        # A thread takes some registers whatever it computes: about 32 of 4 bytes.
+        most = warps * machine.registers_per_thread * 32
+        registers = max(min(registers, most), warps * 32 * 128)
         most = (
             machine.shared_per_sm // max(shared, 1),
             machine.registers_per_sm // registers,
@@ -200,7 +278,13 @@ class Pricing:
         return max(1, min(most))
 
     def _priced(
-        self, tiles: dict[str, int], warps: int, stages: int, shared: int, resident: int
+        self,
+        tiles: dict[str, int],
+        warps: int,
+        stages: int,
+        shared: int,
+        resident: int,
+        persistent: int = 0,
     ) -> Choice:
         values = [(t, t.values(self.sizes, tiles)) for t in self.parts]
         inner = sum(stored_bytes(n, self.dtypes[t.tensor]) for t, n in values)
@@ -217,7 +301,7 @@ class Pricing:
             for t, n in values
             if t.direction == "write" and not t.streamed
         )
-        groups = math.prod(-(-self.sizes[a] // tiles[a]) for a in self.kernel.group)
+        groups = self._groups(tiles)
         # A slot that wgmma reads is in use for one turn more.
         ahead = 2 if self.boxed and self.held.products else 1
         overlapped = stages > ahead or not self.kernel.stream.axes
@@ -251,11 +335,12 @@ class Pricing:
             longest=most,
             loads=max(1, len(self.held.streamed_operands)),
             laned=self._laned(tiles, warps),
+            persistent=bool(persistent),
         )
         time = predict(self.machine, self.dtype, run)
         return Choice(
             self.kernel, tiles, self.sizes, warps, stages, shared, time, inner,
-            outer=outer, resident=resident,
+            outer=outer, resident=resident, persistent=persistent,
         )  # fmt: skip
 
     def _laned(self, tiles: dict[str, int], warps: int) -> bool:

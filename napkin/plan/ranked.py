@@ -20,15 +20,17 @@ from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.pricing import Choice
 
-Setting = tuple[str, int, tuple[tuple[str, int], ...], int, int]
-"""What is streamed, in how many passes, tiles, warps, stages: what a launch differs by."""
+Setting = tuple[str, int, tuple[tuple[str, int], ...], int, int, int]
+"""What is streamed, in how many passes, tiles, warps, stages, persistent program instances: what a
+launch differs by."""
 
 
 def setting(choice: Choice) -> Setting:
     """What tells a choice from the others of the same kernel."""
     stream = choice.kernel.stream
-    passes = len(stream.passes)
-    return stream.axis, passes, tuple(sorted(choice.tiles.items())), choice.warps, choice.stages
+    tiles = tuple(sorted(choice.tiles.items()))
+    launched = choice.warps, choice.stages, choice.persistent
+    return stream.axis, len(stream.passes), tiles, *launched
 
 
 def ranked(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice]:
@@ -91,6 +93,7 @@ def setting_json(choice: Choice) -> dict[str, Any]:
         "tiles": dict(choice.tiles),
         "warps": choice.warps,
         "stages": choice.stages,
+        "persistent": choice.persistent,
         "shared_bytes": choice.shared,
         "predicted_us": round(choice.time.seconds * 1e6, 3),
         "limited_by": choice.time.limited_by,
@@ -100,6 +103,5 @@ def setting_json(choice: Choice) -> dict[str, Any]:
 def same_setting(choice: Choice, data: Mapping[str, Any]) -> bool:
     """Whether plain data (of `setting_json`) describe this setting."""
     own = setting_json(choice)
-    return all(
-        own[key] == data.get(key) for key in ("stream", "passes", "tiles", "warps", "stages")
-    )
+    keys = ("stream", "passes", "tiles", "warps", "stages", "persistent")
+    return all(own[key] == data.get(key) for key in keys)

@@ -137,6 +137,7 @@ def _entry_json(e: Entry) -> dict[str, Any]:
         "boxes": dict(e.boxes),
         "described": e.described,
         "streamed": [list(axes) for axes in e.streamed],
+        "persistent": e.persistent,
     }
 
 
@@ -154,6 +155,7 @@ def _entry(data: Mapping[str, Any]) -> Entry:
         {tensor: tuple(axes) for tensor, axes in data["boxes"].items()},
         int(data["described"]),
         tuple(tuple(axes) for axes in data["streamed"]),
+        int(data["persistent"]),
     )
 
 

@@ -1,0 +1,56 @@
+"""Kernels of which a few program instances take all groups in turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import napkin as nk
+from napkin.check.verdict import compiled
+from napkin.diagram.library import load
+from napkin.plan.plan import Plan
+from napkin.plan.ranked import with_choices
+from napkin.plan.recipe import recipe_of
+
+
+def persistent(name: str, sizes: dict[str, int], programs: int, **changes: object) -> Plan:
+    """The plan of one kernel on an H100, as so many program instances."""
+    plan = nk.derive(load(name), on="h100", sizes=sizes)
+    (kernel,) = plan.kernels
+    choice = replace(kernel.choice, persistent=programs, **changes)  # type: ignore[arg-type]
+    return with_choices(plan, [choice])
+
+
+@pytest.mark.parametrize("name", ["matmul", "matmul_bias_gelu", "causal_attention", "softmax"])
+def test_instances_take_every_group_once(name: str) -> None:
+    """More groups than instances, and no multiple of them: values and bytes are those predicted."""
+    planned, small = dict.fromkeys(load(name).sizes, 256), dict.fromkeys(load(name).sizes, 40)
+    (kernel,) = persistent(name, planned, 3).kernels
+    cut = {*kernel.choice.kernel.group, *kernel.choice.kernel.stream.axes}
+    tiles = {a: min(n, 16) if a in cut else n for a, n in kernel.tiles.items()}
+    plan = persistent(name, planned, 3, tiles=tiles)
+    assert plan.recipe.steps[0].entry.persistent == 3
+    assert "tl.range(tl.program_id(0), groups, tl.num_programs(0)" in plan.source
+    plan.check(sizes=small, resources=False).raise_if_wrong()
+
+
+def test_the_recipe_keeps_how_many_instances_there_are() -> None:
+    plan = persistent("matmul", {"a": 512, "b": 128, "c": 512}, 7)
+    again = recipe_of(plan.recipe.to_json())
+    strides = {"A": (128, 1), "B": (512, 1), "C": (512, 1)}
+    sizes = {"a": 512, "b": 128, "c": 512}
+    assert again.steps[0].launch(sizes, {}, strides).grid == 7
+    few = {"a": 16, "b": 128, "c": 16}
+    assert again.steps[0].launch(few, {}, strides).grid == 1
+
+
+@pytest.mark.parametrize("name", ["matmul", "matmul_bias_gelu"])
+@pytest.mark.parametrize("size", [1024, 1000])
+def test_shared_memory_is_what_is_compiled(name: str, size: int) -> None:
+    """The next group's chunks arrive while this one's tile leaves: nothing makes room for it."""
+    tiles = {"a": 128, "b": 64, "c": 128}
+    sizes = dict.fromkeys("abc", size)
+    plan = persistent(name, sizes, 264, tiles=tiles, warps=4, stages=2, described=2)
+    found = {r.arch: r for r in compiled(plan)}
+    assert found["sm_90"].shared_compiled == found["sm_90"].shared_predicted

@@ -91,7 +91,8 @@ def _laned(program: Program, apart: Iterable[Node]) -> Laned:
     at = next(i for i, axes in enumerate(program.dims) if axis in axes)
     dims = (*program.dims[:at], (f"{LANE} {axis}",), *program.dims[at:])
     own: dict[str, Any] = {f.name: getattr(program, f.name) for f in fields(Program)}
-    return Laned(**own | {"dims": dims}, lane=at, apart=frozenset(apart))
+    own["dims"] = dims
+    return Laned(**own, lane=at, apart=frozenset(apart))
 
 
 def laned(kernel: Kernel, tiles: Mapping[str, int], warps: int) -> bool:

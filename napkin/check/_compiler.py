@@ -24,7 +24,7 @@ from triton.compiler import ASTSource
 
 from napkin.check._source import find, load
 from napkin.check._wire import Compilation, Compiled
-from napkin.check.assembler import assembler
+from napkin.check.assembler import HOPPER, assembler
 from napkin.check.machine_code import instructions, unwritten
 from napkin.check.worker import CompileError
 from napkin.errors import InputError, did_you_mean
@@ -50,7 +50,8 @@ def handle(job: Compilation) -> Compiled:
     file = Path(_scratch.name) / CUBIN
     file.write_bytes(compiled.asm["cubin"])
     registers, spills, note = _usage(file)
-    if not note and (wrong := unwritten(instructions(file, _place("cuobjdump")))):
+    hopper = job.capability in HOPPER and not note
+    if hopper and (wrong := unwritten(instructions(file, _place("cuobjdump")))):
         raise CompileError(
             f"kernel {job.kernel} is assembled wrong for sm_{job.capability}: {wrong[0]} reads a "
             "register that nothing wrote; set TRITON_PTXAS_PATH to a ptxas of CUDA 12.9 or later"

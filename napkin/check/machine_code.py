@@ -34,7 +34,8 @@ def instructions(cubin: Path, cuobjdump: Path) -> list[Instruction]:
 
 
 def unwritten(code: Sequence[Instruction]) -> list[str]:
-    """The instructions that read a uniform register which no path to them writes."""
+    """The instructions that compute with a uniform register which no path to them writes; copies,
+    as spilling is, do no harm by themselves."""
     place = {at: i for i, (at, _) in enumerate(code)}
     moves = [_moved(text) for _, text in code]
     written = {0: frozenset[int]()} if code else {}
@@ -64,6 +65,7 @@ def _next(code: Sequence[Instruction], i: int, place: dict[int, int]) -> list[in
 def _moved(text: str) -> tuple[frozenset[int], frozenset[int]]:
     """The uniform registers that an instruction writes, and those that it reads."""
     op, _, rest = re.sub(r"^@!?U?P\w+\s+", "", text).partition(" ")
+    copies = re.match(r"U?MOV\b", op) is not None
     # A descriptor is several registers, of which a product with an operand in registers reads half.
     operands = [s.strip() for s in re.sub(r"gdesc\[\w+\]", "", rest).split(",")]
     while operands and _PREDICATE.fullmatch(operands[0]):
@@ -73,4 +75,5 @@ def _moved(text: str) -> tuple[frozenset[int], frozenset[int]]:
         first = int(operands.pop(0)[2:])
         width = 4 if ".128" in op else 2 if ".64" in op or "WIDE" in op else 1
         writes = frozenset(range(first, first + width))
-    return writes, frozenset(int(n) for s in operands for n in _REGISTER.findall(s))
+    read = () if copies else (int(n) for s in operands for n in _REGISTER.findall(s))
+    return writes, frozenset(read)

@@ -111,7 +111,7 @@ def verify(
     for i, p in enumerate(problems):
         tell(str(p), i, len(problems))
         out.append(outcome(p, machine, seed + i))
-        if out[-1].status == "wrong" and not _usable():
+        if out[-1].status == "wrong" and not usable():
             rest = problems[i + 1 :]
             why = f"after {p} the device takes no more launches"
             out += [Outcome(q.group, q.title, "skipped", None, 0.0, 0.0, why) for q in rest]
@@ -119,7 +119,7 @@ def verify(
     return out
 
 
-def _usable() -> bool:
+def usable() -> bool:
     """Whether the device still answers: after a read out of bounds it does not, in this process."""
     import torch
 

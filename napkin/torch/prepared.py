@@ -71,7 +71,7 @@ def prepare(
     return OnCuda(
         device,
         [(i, v) for i, v in enumerate(views) if v.converts],
-        [(shown[t.name], DTYPES[t.dtype]) for t in recipe.stored],
+        [(*_laid_out(shown[t.name]), DTYPES[t.dtype]) for t in recipe.stored],
         [x for x in found if x is not None],
         [place[t] for t in recipe.results],
     )
@@ -129,13 +129,13 @@ class OnCuda:
 
     Attributes:
         converted: the inputs that are first brought to a storage type, by their place.
-        stored: shapes and types of what kernels write.
+        stored: shapes, strides and types of what kernels write.
         results: the places of the outputs among the inputs and what is written.
     """
 
     device: torch.device
     converted: Sequence[tuple[int, _View]]
-    stored: Sequence[tuple[Sequence[int], torch.dtype]]
+    stored: Sequence[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]
     launches: Sequence[Launch]
     results: Sequence[int]
 
@@ -179,8 +179,8 @@ class OnCuda:
         out, device = list(arrays), self.device
         for i, view in self.converted:
             out[i] = view.of(out[i])
-        for shape, dtype in self.stored:
-            out.append(torch.empty(shape, dtype=dtype, device=device))
+        for shape, strides, dtype in self.stored:  # `empty` works strides out, which takes longer
+            out.append(torch.empty_strided(shape, strides, dtype=dtype, device=device))
         return out
 
 
@@ -230,6 +230,10 @@ def _warn_once() -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+def _laid_out(shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(shape), tuple(_row_major(shape))
 
 
 def _row_major(shape: Sequence[int]) -> list[int]:

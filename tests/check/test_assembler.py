@@ -26,10 +26,10 @@ def test_a_register_that_no_path_writes() -> None:
         LDG.E R2, desc[UR20][R4.64]
         HGMMA.64x32x16.F32.BF16 R152, R40, gdesc[UR36].tnspB, R152
         UIADD3.64 UR10, UR20, 0x2, URZ
-        UMOV UR5, UR11
+        UIADD3 UR5, UR11, 0x1, URZ
         @!P1 BRA 0x30
         EXIT
-        UMOV UR6, UR7
+        UIADD3 UR6, UR7, 0x1, URZ
     """
     code = [(16 * i, line.strip()) for i, line in enumerate(text.strip().splitlines())]
     # UR10 comes from the turn before, UR20 from one of two ways; UR7 is past the end.
@@ -46,7 +46,8 @@ def test_predicates_are_no_registers() -> None:
         (64, "R2UR UR8, R4"),
         (80, "BRA.U UP0, 0x70"),
         (96, "UMOV UR12, UR8"),
-        (112, "UMOV UR13, UR5"),
+        (112, "UIADD3 UR13, UR5, 0x1, URZ"),
+        (128, "MOV.SPILL R8, UR75"),
     ]
     assert unwritten(code) == [code[1][1], code[7][1]]
 

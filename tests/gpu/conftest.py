@@ -17,13 +17,29 @@ if not sys.stdout.isatty():
     os.environ.setdefault("COLUMNS", "400")
 
 
+_spoilt: list[str] = []
+"""The test after which no launch works in this process any more."""
+
+
 @pytest.fixture(autouse=True)
-def given_back() -> Iterator[None]:
-    """What a test leaves in torch's cache is given back."""
-    yield
+def given_back(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test leaves in torch's cache is given back. After one that read out of bounds nothing
+    works in this process: a worker ends, and another one takes the tests that are left; without
+    workers these are skipped."""
+    from napkin.measure.verify import usable
+
     torch = pytest.importorskip("torch")
-    if torch.cuda.is_available():
+    if _spoilt:
+        pytest.skip(f"after {_spoilt[0]} the device takes no more launches")
+    yield
+    if not torch.cuda.is_available():
+        return
+    if usable():
         torch.cuda.empty_cache()
+    elif "PYTEST_XDIST_WORKER" in os.environ:
+        os._exit(1)
+    else:
+        _spoilt.append(request.node.name)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from napkin.cost.levels import (
     Held,
@@ -24,12 +25,18 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Output
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE, stored_bytes
-from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES
+from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
 from napkin.lower.program import memory_order
 from napkin.plan.tiles import waste
 
 SECTOR = 32
 """Bytes that cross at once, at least."""
+
+COPIED = 4
+"""Bytes that a thread copies to shared memory at once, at least (PTX ISA, cp.async)."""
+
+LANES = 32
+"""Threads of a warp."""
 
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at
@@ -165,13 +172,43 @@ class Pricing:
                 found[resident] = self._priced(tiles, warps, stages, shared, resident)
         return min(found.values(), key=lambda c: c.rank, default=None)
 
-    def _single(self, t: Transfer) -> bool:
-        """Whether values of a streamed operand are loaded one by one: the compiler sees no
-        alignment where the steps between rows are no multiple of 16 bytes."""
-        streamed = {name for name, _ in self.held.streamed_operands}
+    def _width(self, t: Transfer) -> int:
+        """Bytes that a thread loads or stores of a tensor at once: as the rows of its last axis
+        begin and end."""
+        axes, bits = t.own or t.axes, STORAGE[self.dtypes[t.tensor]].bits
+        known = math.gcd(self.sizes[axes[-1]], SEEN) if axes else 1
+        return max(1, min(known * bits // 8, ROW_BYTES))
+
+    @cached_property
+    def described(self) -> frozenset[str]:
+        """The tensors that descriptors serve at these sizes: operands of products, and what is
+        stored; none where the rows of one begin at no multiple of 16 bytes."""
+        operands = {t for t, _ in (*self.held.streamed_operands, *self.held.fixed_operands)}
+        may = [t for t in self.parts if t.direction == "write" or t.tensor in operands]
+        served = self.boxed and operands and all(self._width(t) == ROW_BYTES for t in may)
+        return frozenset(t.tensor for t in may) if served else frozenset()
+
+    def _between(self, t: Transfer) -> bool:
+        """Whether boxes of it have rows that begin between sectors."""
         axes = t.own or t.axes
-        bits = self.sizes[axes[-1]] * STORAGE[self.dtypes[t.tensor]].bits if axes else 0
-        return t.tensor in streamed and len(axes) > 1 and bits % (8 * ROW_BYTES) != 0
+        row = self.sizes[axes[-1]] * STORAGE[self.dtypes[t.tensor]].bits // 8 if axes else 0
+        boxed = t.direction == "read" and t.tensor in self.described
+        return boxed and len(axes) > 1 and row % SECTOR != 0
+
+    def _single(self, t: Transfer) -> bool:
+        """Whether values of a streamed operand are loaded one by one, into registers: nothing of
+        fewer bytes than COPIED is copied ahead."""
+        streamed = {name for name, _ in self.held.streamed_operands}
+        rows = len(t.own or t.axes) > 1
+        return t.tensor in streamed and rows and self._width(t) < COPIED
+
+    def _accesses(self, t: Transfer, values: float, tiles: Mapping[str, int]) -> float:
+        """Loads or stores of whole warps that a tensor takes; lanes past its end are asked, too."""
+        if t.tensor in self.described:
+            return 0.0
+        bits = STORAGE[self.dtypes[t.tensor]].bits
+        lanes = values * waste(self.kernel, self.sizes, tiles, t.axes)
+        return lanes * bits / 8 / self._width(t) / LANES
 
     def _past_rows(self, tiles: Mapping[str, int]) -> bool:
         """Whether boxes reach past the end of a tensor's rows. They arrive late, which a loop that
@@ -237,7 +274,9 @@ class Pricing:
             tail,
             inner_bytes=crossing,
             outer_bytes=sum(outer.values()),
+            between_bytes=sum(n * self.crossing(t, tiles) for t, n in values if self._between(t)),
             singles=sum(n for t, n in values if t.direction == "read" and self._single(t)),
+            accesses=sum(self._accesses(t, n, tiles) for t, n in values),
             stored_bytes=stored,
             resident=resident,
             warps=warps,

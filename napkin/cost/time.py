@@ -41,6 +41,7 @@ MEASURED = "h100"
 CHAIN = "products in turn with arithmetic"
 TURNS = "products, with what a turn takes beside"
 L2, DRAM, L1 = "L2 to shared memory", "DRAM", "L1"
+ACCESSES = "loads and stores of few bytes each"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,10 @@ class Constants:
             a multiprocessor.
         narrow: times that a product takes whose rows are fewer than those of the fastest matrix
             instruction, on a machine where a group issues that (wgmma): it runs on another.
-        single: clocks of a multiprocessor for each 32 values that are loaded one by one.
+        single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
+            one.
+        access: clocks of a multiprocessor for each load or store of a warp, however few its bytes.
+        between: times that bytes of boxes take from L2 whose rows begin between sectors.
         exposed: share of the faster pipes' time that is not hidden behind the slowest.
         rows_exposed: that of arithmetic in a loop of rows, times the groups of a multiprocessor.
     """
@@ -87,6 +91,8 @@ class Constants:
     hidden_3: float
     narrow: float
     single: float
+    access: float
+    between: float
     exposed: float
     rows_exposed: float
 
@@ -120,7 +126,9 @@ class Execution:
         inner_bytes: bytes that pass between L2 and the multiprocessors.
         cached_bytes: bytes that are read of what L1 has already.
         outer_bytes: bytes from and to the outermost memory.
-        singles: values that are loaded one by one: of rows whose steps are no multiple of 16 bytes.
+        between_bytes: bytes into the inner level in boxes whose rows begin between sectors.
+        singles: values of streamed operands that are loaded one by one, and not ahead.
+        accesses: loads and stores of whole warps, of what no tensor descriptor serves.
         stored_bytes: bytes that are written after the loops.
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor has room for at once.
@@ -142,7 +150,9 @@ class Execution:
     inner_bytes: float = 0.0
     cached_bytes: float = 0.0
     outer_bytes: float = 0.0
+    between_bytes: float = 0.0
     singles: float = 0.0
+    accesses: float = 0.0
     stored_bytes: float = 0.0
     resident: int = 1
     warps: int = 4
@@ -187,7 +197,11 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     if TURNS in pipes:
         idle = busiest * place.sms / run.groups
     pipes = {k: v * idle for k, v in pipes.items()}
-    pipes[L2] = run.inner_bytes / (c.l2_share * place.l2_rate) * idle
+    crossing = run.inner_bytes + (c.between - 1) * run.between_bytes
+    pipes[L2] = crossing / (c.l2_share * place.l2_rate) * idle
+    accesses = run.accesses * c.access / (place.sms * place.clock) * idle
+    if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
+        pipes[ACCESSES] = accesses
     busy = min(max(run.groups, 1), place.sms)
     pipes[DRAM] = run.outer_bytes / min(c.dram_share * place.dram_rate, c.streamed * busy)
     if run.cached_bytes:
@@ -203,13 +217,15 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest] + _beside(run, c, pipes, slowest)
     if not _overlaps(run):
-        moving = max(pipes[L2], pipes[DRAM])
-        seconds = moving + max(v for k, v in pipes.items() if k not in {L2, DRAM, L1})
+        moves = {L2, DRAM, ACCESSES} & pipes.keys()
+        moving = max(pipes[k] for k in moves)
+        seconds = moving + max(v for k, v in pipes.items() if k not in moves | {L1})
     if TURNS in pipes:
         seconds += _apart(place, dtype, run, c, busiest)
-    elif run.work["product"] and slowest != "latency":
+    elif run.work["product"]:  # latency has the start already
+        start = 0.0 if slowest == "latency" else c.start
         computed, stored = _end(place, dtype, run, c)
-        seconds += math.ceil(waves) * (c.start + computed + stored)
+        seconds += math.ceil(waves) * (start + computed + stored)
     # However the groups are spread, one of them runs on one multiprocessor.
     if run.longest > 1.0 and alone * run.longest > seconds:
         slowest, seconds = "the longest group", alone * run.longest

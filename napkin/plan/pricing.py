@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from napkin.cost.levels import (
     Held,
@@ -16,7 +17,7 @@ from napkin.cost.levels import (
     tile_bytes,
 )
 from napkin.cost.machines import Machine
-from napkin.cost.moving import Moving
+from napkin.cost.moving import SECTOR, Moving
 from napkin.cost.time import Execution, Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
 from napkin.cost.visited import longest, share
@@ -26,7 +27,7 @@ from napkin.diagram.diagram import Output
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE, stored_bytes
 from napkin.lower.lanes import laned
-from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES
+from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
 from napkin.lower.order import Launching
 from napkin.lower.program import memory_order
 from napkin.plan.tiles import waste
@@ -34,6 +35,12 @@ from napkin.plan.tiles import waste
 FLATTENED = 9
 """The generation of GPUs (compute capability over 10) for which a flattened loop over groups was
 seen to be pipelined: the next group's boxes are asked for before the results of this one."""
+
+COPIED = 4
+"""Bytes that a thread copies to shared memory at once, at least (PTX ISA, cp.async)."""
+
+LANES = 32
+"""Threads of a warp."""
 
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at
@@ -242,12 +249,43 @@ class Pricing:
         beside = (BESIDE if self.kernel.visits is None else BESIDE_TESTS)[not alone]
         return shared, tile_bytes(self.held, tiles, self.item) + warps * 128 * beside
 
-    def _single(self, t: Transfer) -> bool:
-        """Whether values of a streamed operand are loaded one by one: the compiler sees no
-        alignment where the steps between rows are no multiple of 16 bytes."""
-        streamed = {name for name, _ in self.held.streamed_operands}
+    def _width(self, t: Transfer) -> int:
+        """Bytes that a thread loads or stores of a tensor at once: as the rows of its last axis
+        begin and end."""
+        axes, bits = t.own or t.axes, STORAGE[self.dtypes[t.tensor]].bits
+        known = math.gcd(self.sizes[axes[-1]], SEEN) if axes else 1
+        return max(1, min(known * bits // 8, ROW_BYTES))
+
+    @cached_property
+    def described(self) -> frozenset[str]:
+        """The tensors that descriptors serve at these sizes: operands of products, and what is
+        stored; none where the rows of one begin at no multiple of 16 bytes."""
+        operands = {t for t, _ in (*self.held.streamed_operands, *self.held.fixed_operands)}
+        may = [t for t in self.parts if t.direction == "write" or t.tensor in operands]
+        served = self.boxed and operands and all(self._width(t) == ROW_BYTES for t in may)
+        return frozenset(t.tensor for t in may) if served else frozenset()
+
+    def _between(self, t: Transfer) -> bool:
+        """Whether boxes of it have rows that begin between sectors."""
         axes = t.own or t.axes
-        return t.tensor in streamed and len(axes) > 1 and not self._even(t.tensor, axes)
+        row = self.sizes[axes[-1]] * STORAGE[self.dtypes[t.tensor]].bits // 8 if axes else 0
+        boxed = t.direction == "read" and t.tensor in self.described
+        return boxed and len(axes) > 1 and row % SECTOR != 0
+
+    def _single(self, t: Transfer) -> bool:
+        """Whether values of a streamed operand are loaded one by one, into registers: nothing of
+        fewer bytes than COPIED is copied ahead."""
+        streamed = {name for name, _ in self.held.streamed_operands}
+        rows = len(t.own or t.axes) > 1
+        return t.tensor in streamed and rows and self._width(t) < COPIED
+
+    def _accesses(self, t: Transfer, values: float, tiles: Mapping[str, int]) -> float:
+        """Loads or stores of whole warps that a tensor takes; lanes past its end are asked, too."""
+        if t.tensor in self.described:
+            return 0.0
+        bits = STORAGE[self.dtypes[t.tensor]].bits
+        lanes = values * waste(self.kernel, self.sizes, tiles, t.axes)
+        return lanes * bits / 8 / self._width(t) / LANES
 
     def _past_rows(self, tiles: Mapping[str, int]) -> bool:
         """Whether boxes reach past the end of a tensor's rows. They arrive late, which a loop that
@@ -323,7 +361,9 @@ class Pricing:
             inner_bytes=sum(moving.crossing().values()),
             cached_bytes=moving.from_l1(),
             outer_bytes=sum(outer.values()),
+            between_bytes=sum(n * self.crossing(t, tiles) for t, n in values if self._between(t)),
             singles=sum(n for t, n in values if t.direction == "read" and self._single(t)),
+            accesses=sum(self._accesses(t, n, tiles) for t, n in values),
             stored_bytes=stored,
             resident=resident,
             warps=warps,

@@ -7,9 +7,13 @@ from dataclasses import replace
 import pytest
 
 import napkin as nk
+from napkin.cost.levels import held
 from napkin.cost.machines import Figure, machine
-from napkin.cost.time import CHAIN, DRAM, Constants, Execution, predict
+from napkin.cost.time import ACCESSES, CHAIN, DRAM, L2, Constants, Execution, predict
 from napkin.cost.visited import counted, longest, share
+from napkin.diagram.library import load
+from napkin.plan.plan import Plan
+from napkin.plan.pricing import Choice, Pricing
 
 
 def attention(keys: nk.KeySet | None) -> nk.Diagram:
@@ -107,3 +111,68 @@ def test_a_single_causal_head_is_cut_into_more_groups() -> None:
     dense, causal = (p.kernels[0].choice for p in plans)
     assert causal.tiles["q"] <= 64
     assert dense.time.limited_by == "products in turn with arithmetic"
+
+
+# --- how wide loads are, and where rows begin ---------------------------------------------------
+
+
+def pricing(plan: Plan) -> Pricing:
+    """Prices settings of a plan's only kernel."""
+    ((kernel, sizes),) = [(k.choice.kernel, k.choice.sizes) for k in plan.kernels]
+    return Pricing(kernel, sizes, held(kernel), plan.dtype, plan.machine)
+
+
+def rows_of(length: int) -> Choice:
+    """Softmax over rows of a length, a row in 1,024 lanes."""
+    plan = nk.derive(load("softmax"), on="h100", sizes={"n": 65536, "x": length})
+    (found,) = pricing(plan).choices([{"n": 16, "x": 1024}])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("length", "narrow"), [(784, False), (792, False), (790, True), (791, True)]
+)
+def test_loads_of_few_bytes_set_the_time(length: int, narrow: bool) -> None:
+    pipes = rows_of(length).time.pipes
+    assert (ACCESSES in pipes) == narrow
+    assert not narrow or pipes[ACCESSES] > rows_of(784).time.pipes[L2]
+
+
+def test_a_value_to_a_load_takes_twice_as_many_as_two() -> None:
+    one, two = (rows_of(n).time.pipes[ACCESSES] for n in (791, 790))
+    assert one == pytest.approx(2 * two, rel=0.01)
+    c, h100 = Constants.of(machine("h100")), machine("h100")
+    loads = 2 * 65536 * 1024 / 32  # and stores; lanes past the end are asked, too
+    assert one == pytest.approx(loads * c.access / (h100.sms * h100.clock), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("b", "c", "between"), [(1344, 1488, 0.0), (1336, 1488, 0.5), (1336, 1480, 1)]
+)
+def test_boxes_of_rows_between_sectors_take_longer(b: int, c: int, between: float) -> None:
+    """Rows of 1,336 values are 2,672 bytes apart: every other one begins inside a sector."""
+    sizes = {"a": 1280, "b": b, "c": c}
+    plan = nk.derive(load("matmul"), on="h100", sizes=sizes)
+    priced = pricing(plan)
+    apart = [t.tensor for t in priced.parts if priced._between(t)]
+    assert len(apart) == 2 * between
+    (found,) = priced.choices([{"a": 128, "b": 64, "c": 128}])
+    moved = sum(
+        t.values(sizes, found.tiles) * priced.crossing(t, found.tiles) for t in priced.parts
+    )
+    place, k = plan.machine, Constants.of(plan.machine)
+    plain = moved / (k.l2_share * place.l2_rate)
+    assert found.time.pipes[L2] > plain * (1 + 0.4 * between * (k.between - 1))
+
+
+def test_groups_that_wait_are_ended_like_others() -> None:
+    """The longest pipe may be latency or a product that takes as long: what ends a group comes
+    after either."""
+    h100, work = machine("h100"), {"product": 1e9, "arithmetic": 0.0, "special": 0.0}
+    run = Execution(work, h100.sms, inner_bytes=1e6, stored_bytes=1e7, chunks=64, pipelined=True)
+    late = predict(h100, "bf16", run)
+    assert late.limited_by == "latency"
+    none = predict(h100, "bf16", replace(run, stored_bytes=0.0))
+    assert late.seconds - none.seconds == pytest.approx(
+        1e7 / h100.sms / Constants.of(h100).streamed
+    )

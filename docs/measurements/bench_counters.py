@@ -59,7 +59,7 @@ JOBS: list[dict[str, Any]] = [
         "sizes": {"b": 4, "k": 8, "r": 8, "x": 16384, "d": 128},
     },
 ]  # fmt: skip
-"""Kernels; the arrays of eight are together larger than the L2 of an H100, and of three no tile
+"""Kernels; the arrays of nine are together larger than the L2 of an H100, and of two no tile
 divides the axes."""
 
 L2_TOLERANCE, MEMORY_TOLERANCE = 0.01, 0.1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from napkin.cost.machines import Machine
 from napkin.cost.order import Order, fetched, seen
@@ -61,12 +61,16 @@ class Moving:
         """Bytes that pass between L2 and the multiprocessors, for each tensor and direction."""
         out: dict[tuple[str, Direction], int] = {}
         for t, values in self.moved:
-            if t.direction == "read" and t.tensor in self.boxed:
+            if t.direction == "read" and t.tensor in self.boxed and self._reaches_past(t):
                 values = t.values(self.sizes, self.tiles, self.bind, boxed=True, past=True)
             count = values * self.sector(t) * self._missed(t)
             key = (t.tensor, t.direction)
             out[key] = out.get(key, 0) + math.ceil(count)
         return out
+
+    def _reaches_past(self, t: Transfer) -> bool:
+        """Whether boxes of a tensor may reach past its end."""
+        return t.kernel is not None or any(self.sizes[a] % self.tiles[a] for a in t.axes)
 
     def from_l1(self) -> float:
         """Bytes that groups read of what L1 has already."""
@@ -162,6 +166,8 @@ class Moving:
         return total
 
     def _fetched(self, r: _Read) -> int:
+        if r.of.times == 1 and len(r.carried) == len(self.group):
+            return r.size
         times = 1
         if r.of.times > 1 and self.kept < 1 and self._missed(r.of) > 1 / r.of.times:
             times = r.of.times
@@ -242,6 +248,7 @@ class _Read:
     each: float
 
 
+@lru_cache(maxsize=4096)
 def _sectors(length: float, start: float) -> float:
     """Sectors that a run of so many bytes touches, on average over the multiples of `start` bytes
     that it may begin at; 0 for the first byte alone."""

@@ -8,9 +8,11 @@ keeps the plain loads and stores beside (CUDA Programming Guide, Tensor Memory A
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_operand
 from napkin.diagram.node import Node, inside_sums, postorder
 from napkin.diagram.storage import own_type
@@ -35,10 +37,10 @@ def described(program: Program, item_bytes: int) -> Program:
     kernel = program.kernel
     alone = _operands(program)
     boxes: dict[Node, tuple[str, ...]] = {}
+    may = boxable(kernel)
     for access in kernel.reads:
-        once = sum(a.tensor == access.tensor for a in kernel.reads) == 1
-        chosen = once and access.leaf in alone and not access.leaf.args
         axes = access.leaf.axes
+        chosen = access.tensor in may and access.leaf in alone
         chosen = chosen and (kernel.stream.carried(axes) or _plain(axes, program))
         if chosen and _boxed(axes, program, item_bytes):
             boxes[access.leaf] = axes
@@ -46,6 +48,14 @@ def described(program: Program, item_bytes: int) -> Program:
         return program
     stores = dict(_stores(program, item_bytes))
     return replace(program, boxes=boxes, stores=stores, described=item_bytes)
+
+
+def boxable(kernel: Kernel) -> frozenset[str]:
+    """The tensors that are read once, where they lie, and not past the end of a residue, where a
+    box would reach."""
+    times = Counter(a.tensor for a in kernel.reads)
+    lying = [a for a in kernel.reads if times[a.tensor] == 1 and not a.leaf.args]
+    return frozenset(a.tensor for a in lying if not kernel.ragged.keys() & set(a.leaf.axes))
 
 
 def _stores(program: Program, item_bytes: int) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -26,6 +26,7 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Output
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE, stored_bytes
+from napkin.lower.descriptors import boxable
 from napkin.lower.lanes import laned
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
 from napkin.lower.order import Launching
@@ -125,6 +126,7 @@ class Pricing:
         self.boxed = bool(described_bytes(dtype, machine))
         self.boxed = self.boxed and not any(own_type(a.leaf) for a in kernel.reads)
         self.launching = Launching(kernel, self.item)
+        self.boxable = boxable(kernel)
         self.chained = chained(kernel)
         self.computes = computes(kernel)
         self.lasting = self._lasting()
@@ -399,7 +401,7 @@ class Pricing:
         in several stages."""
         operands = frozenset(t for t, _ in self.held.streamed_operands)
         held = frozenset(t for t, _ in self.held.fixed_operands)
-        boxed = operands | held if self.boxed else frozenset[str]()
+        boxed = (operands | held) & self.boxable if self.boxed else frozenset[str]()
         return Moving(
             values, self.sizes, tiles, self.dtypes, self.machine, self.kernel.group,
             self.launching.order(self.sizes, tiles), resident, shared,

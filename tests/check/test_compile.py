@@ -99,7 +99,7 @@ def test_every_architecture_gives_every_figure() -> None:
         assert (found.kernel, found.arch, found.num_warps) == ("matmul", job.arch, 4)
         assert found.registers is not None
         assert 16 < found.registers < 256
-        assert (found.spills, found.note) == (0, "")
+        assert (found.spills, found.spilled, found.note) == (0, 0, "")
         assert (found.tensor_memory_columns > 0) == (job.arch == "sm_100")
 
 
@@ -108,6 +108,9 @@ def test_too_many_values_for_the_registers_spill() -> None:
     assert found.registers == 255
     assert found.spills is not None
     assert found.spills > 100
+    # Every word of that stack is written once or more.
+    assert found.spilled is not None
+    assert found.spilled >= 0.9 * found.spills
 
 
 def test_what_the_launcher_knows_changes_the_figure() -> None:

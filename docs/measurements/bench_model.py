@@ -184,7 +184,8 @@ def tiles(problems: Sequence[Problem], out: list[dict[str, Any]], most: int) -> 
 def shown(c: Choice) -> str:
     """A setting in a few words."""
     long = ", ".join(f"{a}={n}" for a, n in c.tiles.items() if n > 1)
-    return f"{long} w{c.warps} s{c.stages}"
+    lasting = f" p{c.persistent}" if c.persistent else ""
+    return f"{long} w{c.warps} s{c.stages}{lasting}"
 
 
 def standing(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -52,6 +52,7 @@ class Model:
         self.standing: dict[Node, int] = {}  # those from before the loops, likewise
         self.kept: list[tuple[tuple[Node, ...], Buffer]] = []
         self.held: dict[tuple[tuple[Node, ...], Buffer], int] = {}
+        self.leaving: set[tuple[int, ...]] = set()  # shapes and bits of the boxes that were stored
         self.inside, self.begun, self.laned = False, 0, False
         self.steps: Mapping[str, Node] = {}  # of the loop that the walk is in
 
@@ -481,6 +482,14 @@ class Model:
 
     # --- stores -----------------------------------------------------------------------------
 
+    def _leaves_there(self, shape: Sequence[int], bits: int) -> bool:
+        """Whether a box leaves from where another of a persistent instance did: those of one shape
+        and type share their memory, one waiting for the other."""
+        key = (*shape, bits)
+        again = self.program.persistent > 0 and key in self.leaving
+        self.leaving.add(key)
+        return again
+
     def _store(self, name: str, n: Node) -> None:
         placed = self.tensors.addressed(n) if n.op == "scatter" else ""
         n = n.args[0] if placed else n
@@ -494,6 +503,8 @@ class Model:
         bits = self.tensors.bits_of(name)
         if name in self.homes.stores:
             now, shape = self._tick(), [self.program.tiles[a] for a in axes]
+            if self._leaves_there(shape, bits):
+                return
             size = self.program.span(dims) * bits // 8
             self.buffers.append(Buffer(now, now, size, swizzled_alignment(shape, bits // 8)))
             return

@@ -231,4 +231,5 @@ def bench(
 def settings_text(k: Any) -> str:
     """Tiles, warps and stages of a kernel."""
     tiles = ",".join(f"{a}={n}" for a, n in k.tiles.items() if n > 1)
-    return f"{tiles} w{k.choice.warps} s{k.choice.stages}"
+    lasting = f" p{k.choice.persistent}" if k.choice.persistent else ""
+    return f"{tiles} w{k.choice.warps} s{k.choice.stages}{lasting}"

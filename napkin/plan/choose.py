@@ -177,7 +177,8 @@ def _settled(choice: Choice, dtype: str, machine: Machine) -> Choice | None:
     dtypes = storage(kernel, dtype)
     plain = replace(build(kernel, choice.tiles), persistent=choice.persistent)
     boxed = described(plain, item) if item else plain
-    if choice.persistent and not boxed.boxes:
+    streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
+    if choice.persistent and not streamed <= boxed.boxes.keys():
         return None
     programs = [boxed, plain] if boxed.boxes else [plain]
     for stages in range(choice.stages, 0, -1):

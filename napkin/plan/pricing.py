@@ -48,6 +48,11 @@ FEW = 0.1
 0.06 (causal) it did not matter, at 0.12 (a window of 2,048) it cost 7 % (docs/measurements)."""
 
 
+AT_ONCE = 6
+"""Of the values of a product that is finished in registers, one in so many is computed on at once:
+a bias and gelu take 8 to 36 registers of a thread beside 128 values and 6 beside 64, for seven
+tiles as Triton 3.6 compiles them for sm_90."""
+
 BESIDE, BESIDE_TESTS = (4, 28), (12, 40)
 """Registers of a thread beside tiles where operands come in boxes, without loads that run ahead and
 with them; and of loops that test some chunks. For ten tiles of attention -4 to 9 and 24 to 28, of
@@ -82,6 +87,12 @@ class Choice:
     def origin(self) -> Sequence[Output]:
         """The terms that it computes, unstreamed."""
         return self.kernel.origin
+
+    @property
+    def launched(self) -> str:
+        """Launch settings in words."""
+        lasting = f", {self.persistent} persistent instances" if self.persistent else ""
+        return f"{self.warps} warps, {self.stages} stages{lasting}"
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -130,6 +141,8 @@ class Pricing:
         self.chained = chained(kernel)
         self.computes = computes(kernel)
         self.lasting = self._lasting()
+        last = any(c.tail and c.pipe != "product" for c in self.counts)
+        self.finishes = last and not self.chained
         place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
         # As in the emitter: the rows are those of the side that comes first in memory.
         self.rows = [
@@ -249,7 +262,10 @@ class Pricing:
         if not self._bare(tiles):
             return shared, self._registers(tiles) * 4 // 3
         beside = (BESIDE if self.kernel.visits is None else BESIDE_TESTS)[not alone]
-        return shared, tile_bytes(self.held, tiles, self.item) + warps * 128 * beside
+        held = tile_bytes(self.held, tiles, self.item)
+        if self.finishes:
+            held += held // AT_ONCE
+        return shared, held + warps * 128 * beside
 
     def _width(self, t: Transfer) -> int:
         """Bytes that a thread loads or stores of a tensor at once: as the rows of its last axis
@@ -355,15 +371,16 @@ class Pricing:
         if self.kernel.visits is not None:
             most = longest(self.kernel, self.sizes, tiles)
             chunks = math.ceil(chunks * share(self.kernel, self.sizes, tiles)[0])
-        outer = moving.outer()
+        outer, crossing = moving.outer(), moving.crossing()
+        between = {(t.tensor, t.direction) for t in self.parts if self._between(t)}
         run = Execution(
             work,
             groups,
             tail,
-            inner_bytes=sum(moving.crossing().values()),
+            inner_bytes=sum(crossing.values()),
             cached_bytes=moving.from_l1(),
             outer_bytes=sum(outer.values()),
-            between_bytes=sum(n * self.crossing(t, tiles) for t, n in values if self._between(t)),
+            between_bytes=sum(crossing[t] for t in between),
             singles=sum(n for t, n in values if t.direction == "read" and self._single(t)),
             accesses=sum(self._accesses(t, n, tiles) for t, n in values),
             stored_bytes=stored,

@@ -28,7 +28,6 @@ def _kernel(k: PlannedKernel) -> list[str]:
         f"  H      {k.H.total} values = {moved:,} bytes",
         f"  M      {k.M} values",
         f"  bound  {k.bound}",
-        f"  tiles  {tiles}; {k.choice.warps} warps, {k.choice.stages} stages, "
-        f"{k.shared_bytes:,} bytes of shared memory",
+        f"  tiles  {tiles}; {k.choice.launched}, {k.shared_bytes:,} bytes of shared memory",
         f"  time   {k.choice.time.seconds * 1e6:.1f} us, limited by {k.choice.time.limited_by}",
     ]

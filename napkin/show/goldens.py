@@ -165,6 +165,7 @@ def _subject(plan: Plan) -> dict[str, Any]:
                 "tiles": dict(k.tiles),
                 "warps": k.choice.warps,
                 "stages": k.choice.stages,
+                "persistent": k.choice.persistent,
             }
             for k in distinct(plan.kernels)
         ],

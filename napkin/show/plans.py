@@ -80,7 +80,7 @@ def _rows(k: PlannedKernel) -> Iterable[tuple[str, str]]:
     yield "terms", "; ".join(term_text(t) for t in k.terms)
     yield "operations", str(k.flops)
     yield "tiles", sizes_text(k.tiles)
-    yield "launch", f"{k.choice.warps} warps, {k.choice.stages} stages"
+    yield "launch", k.choice.launched
     limit = k.machine.shared_per_block
     yield "shared memory", f"{k.shared_bytes:,} of {limit:,} bytes"
     yield "time", f"{k.choice.time.seconds * 1e6:,.1f} us"

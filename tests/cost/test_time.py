@@ -9,7 +9,7 @@ import pytest
 import napkin as nk
 from napkin.cost.levels import held
 from napkin.cost.machines import Figure, machine
-from napkin.cost.time import ACCESSES, CHAIN, DRAM, L2, Constants, Execution, predict
+from napkin.cost.time import ACCESSES, CHAIN, DRAM, L2, TURNS, Constants, Execution, predict
 from napkin.cost.visited import counted, longest, share
 from napkin.diagram.library import load
 from napkin.plan.plan import Plan
@@ -71,6 +71,64 @@ def test_what_a_group_does_after_its_loop_is_not_hidden_by_it() -> None:
     after = Execution(work, h100.sms, {"arithmetic": 1e10}, chunks=64, pipelined=True)
     found = [predict(h100, "bf16", run).seconds for run in (inside, after)]
     assert found[1] - found[0] == pytest.approx(1e10 / (128 * h100.sms * h100.clock))
+
+
+def test_every_group_of_a_multiprocessor_starts_and_ends_for_itself() -> None:
+    """Beside its loop, with or without others on the same multiprocessor; a persistent instance
+    starts once, and only what it computes after its loops is paid again."""
+    h100 = machine("h100")
+    c, groups = Constants.of(h100), 16 * h100.sms
+    work = {"product": 1e12, "arithmetic": 1e10, "special": 0.0}
+    run = Execution(
+        work, groups, {"arithmetic": 1e10}, stored_bytes=1e8, chunks=16, pipelined=True, warps=8
+    )
+    alone = predict(h100, "bf16", run)
+    arithmetic = 1e10 / (128 * h100.sms * h100.clock)
+    stored = 1e8 / groups / c.streamed
+    beside = alone.seconds - c.launch - alone.pipes[TURNS]
+    assert beside == pytest.approx(arithmetic + 16 * (c.start + stored))
+    kept = predict(h100, "bf16", replace(run, persistent=True))
+    assert alone.seconds - kept.seconds == pytest.approx(15 * (c.start + stored))
+    two = predict(h100, "bf16", replace(run, resident=2))
+    saved = alone.pipes[TURNS] - two.pipes[TURNS] + 16 * c.start * (1 - 0.5**0.5)
+    assert alone.seconds - two.seconds == pytest.approx(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "c", "tiles", "warps", "stages", "microseconds"),
+    [
+        ("matmul", 8192, 1024, 8192, (256, 128, 64), 8, 3, 228.7),
+        ("matmul", 8192, 1024, 8192, (128, 128, 64), 4, 2, 236.2),
+        ("matmul", 5376, 896, 15104, (128, 128, 64), 4, 2, 292.9),
+        ("matmul", 12800, 1120, 3248, (128, 128, 64), 4, 2, 180.8),
+        ("matmul", 6400, 1792, 12032, (128, 128, 64), 4, 2, 462.9),
+        ("matmul", 768, 1280, 4096, (64, 128, 64), 4, 3, 23.0),
+        ("matmul", 4096, 4096, 4096, (128, 256, 64), 8, 3, 188.8),
+    ],
+)
+def test_products_of_low_depth_as_measured(
+    name: str, a: int, b: int, c: int, tiles: tuple[int, int, int], warps: int, stages: int,
+    microseconds: float,
+) -> None:  # fmt: skip
+    """On one H100, cold L2 (docs/measurements/bench_model.py new and tiles)."""
+    sizes = {"a": a, "b": b, "c": c}
+    kernel = nk.derive(load(name), on="h100", sizes=sizes).kernels[0].choice.kernel
+    pricing = Pricing(kernel, sizes, held(kernel), "bf16", machine("h100"))
+    found = pricing.at(dict(zip("acb", tiles, strict=True)), warps, stages)
+    assert found.time.seconds * 1e6 == pytest.approx(microseconds, rel=0.15)
+
+
+def test_groups_come_in_turn_where_a_multiprocessor_takes_several() -> None:
+    several, one = {"a": 8192, "b": 1024, "c": 8192}, {"a": 512, "b": 8192, "c": 8192}
+    for sizes, on, lasting in ((several, "h100", True), (one, "h100", False),
+                               (several, "a100", False)):  # fmt: skip
+        choice = nk.derive(load("matmul"), on=on, sizes=sizes).kernels[0].choice
+        assert bool(choice.persistent) == lasting
+        if lasting:
+            assert choice.persistent == choice.resident * machine(on).sms
+    # Rows that boxes do not serve are loaded without running ahead over groups.
+    odd = nk.derive(load("matmul"), on="h100", sizes={"a": 8192, "b": 1024, "c": 8191})
+    assert not odd.kernels[0].choice.persistent
 
 
 def test_few_multiprocessors_do_not_take_all_that_memory_gives() -> None:

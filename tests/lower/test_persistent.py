@@ -54,3 +54,16 @@ def test_shared_memory_is_what_is_compiled(name: str, size: int) -> None:
     plan = persistent(name, sizes, 264, tiles=tiles, warps=4, stages=2, described=2)
     found = {r.arch: r for r in compiled(plan)}
     assert found["sm_90"].shared_compiled == found["sm_90"].shared_predicted
+
+
+def test_results_of_one_shape_leave_from_one_place() -> None:
+    @nk.diagram("x c, c n, c v -> x n, x v")
+    def both(X, U, W):
+        return nk.contract(X, U, over="c"), nk.contract(X, W, over="c")
+
+    plan = nk.derive(both, on="h100", sizes={"x": 65536, "c": 512, "n": 128, "v": 128})
+    (kernel,) = plan.kernels
+    assert kernel.choice.persistent
+    assert len(kernel.program.stores) == 2
+    found = {r.arch: r for r in compiled(plan)}
+    assert found["sm_90"].shared_compiled == found["sm_90"].shared_predicted

@@ -320,8 +320,13 @@ def test_one_stage_holds_each_operand_once() -> None:
 
 def test_boxes_that_one_product_reads_share_a_barrier_for_each_slot() -> None:
     k = kernels("matmul", "h100", "bf16")[-1]
-    boxed = shared_bytes(k.program, k.dtypes, "sm_90", k.choice.warps, 3)
+    program = replace(k.program, persistent=0)
+    boxed = shared_bytes(program, k.dtypes, "sm_90", k.choice.warps, 3)
     assert boxed == ring("sm_90", 3) + 3 * 8
+    # What leaves meanwhile has memory of its own.
+    lasting = shared_bytes(k.program, k.dtypes, "sm_90", k.choice.warps, 3)
+    assert k.program.persistent
+    assert lasting == boxed + 2 * k.tiles["a"] * k.tiles["c"]
 
 
 def test_tensors_that_no_descriptor_serves_are_read_by_addresses() -> None:

@@ -380,7 +380,7 @@ class Pricing:
             inner_bytes=sum(crossing.values()),
             cached_bytes=moving.from_l1(),
             outer_bytes=sum(outer.values()),
-            between_bytes=sum(crossing[t] for t in between),
+            between_bytes=sum(n for t, n in crossing.items() if t in between),
             singles=sum(n for t, n in values if t.direction == "read" and self._single(t)),
             accesses=sum(self._accesses(t, n, tiles) for t, n in values),
             stored_bytes=stored,

@@ -97,6 +97,10 @@ def _arranged(
     for t, own, name in zip(arrays, axes, names, strict=False):
         _measure(t, own[-t.dim() :], sizes, name)
     seen = [_seen(t, own[-t.dim() :], sizes) for t, own in zip(arrays, axes, strict=False)]
+    shape = [sizes[a] for a in lead]
+    if "r" in lead:
+        shape[-2:] = [sizes["g"] * sizes["r"]]
+    lead, seen = _joined(lead, seen)
     # Where values are as wide as keys, the two axes are one.
     if sizes["e"] == sizes["d"]:
         seen = [(t, ["d" if a == "e" else a for a in own]) for t, own in seen]
@@ -113,9 +117,6 @@ def _arranged(
     signature = f"{', '.join(parts)} -> {' '.join([*lead, 'q', last])}"
     cross = bool(is_causal) if sizes["q"] != sizes["x"] else False
     arguments = (signature, masked, bool(is_causal), cross, scale is not None)
-    shape = [sizes[a] for a in lead]
-    if "r" in lead:
-        shape[-2:] = [sizes["g"] * sizes["r"]]
     scalars = {} if scale is None else {"scale": scale}
     return arguments, [t for t, _ in seen], scalars, [*shape, sizes["q"], sizes["e"]]
 
@@ -200,3 +201,28 @@ def _seen(
         else:
             kept.append(axis)
     return t, kept
+
+
+def _joined(
+    lead: list[str], seen: list[tuple[torch.Tensor, list[str]]]
+) -> tuple[list[str], list[tuple[torch.Tensor, list[str]]]]:
+    """Batches and heads as one axis, where they lie so in every tensor: boxes of three axes arrive
+    sooner than of four (971 us for 1,023, 4 x 16 x 4096 x 128, H100; docs/measurements)."""
+    for a, b in list(zip(lead, lead[1:], strict=False)):
+        if all(_as_one(t, own, a, b) for t, own in seen):
+            lead = [x for x in lead if x != a]
+            seen = [
+                (t.flatten(own.index(a), own.index(b)), [x for x in own if x != a])
+                if a in own
+                else (t, own)
+                for t, own in seen
+            ]
+    return lead, seen
+
+
+def _as_one(t: torch.Tensor, own: list[str], a: str, b: str) -> bool:
+    """Whether a tensor has both axes, side by side in memory, or neither."""
+    if a not in own or b not in own:
+        return a not in own and b not in own
+    i, j = own.index(a), own.index(b)
+    return j == i + 1 and (t.shape[i] == 1 or t.stride(i) == t.shape[j] * t.stride(j))

@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from napkin.torch import attention
+from napkin.torch.scaled_dot_product import _arranged
 
 
 def wide(t: Any) -> Any:
@@ -98,3 +99,18 @@ def test_nothing_to_attend_to() -> None:
     q, none = draw(1, 2, 5, 16), draw(1, 2, 0, 16)
     assert not attention(q, none, none).any()
     assert attention(q[:, :, :0], q, q).shape == (1, 2, 0, 16)
+
+
+@pytest.mark.parametrize(
+    ("heads_first", "axes"), [(True, "h q d, h x d, h x d -> h q d"), (False, "b0 h q d")]
+)
+def test_batches_and_heads_that_lie_as_one_are_one_axis(heads_first: bool, axes: str) -> None:
+    """Boxes of three axes in memory arrive sooner than of four."""
+    shape = (2, 3, 16, 16) if heads_first else (2, 16, 3, 16)
+    q, k, v = (torch.randn(shape) for _ in range(3))
+    if not heads_first:
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    arguments, views, _, out = _arranged(q, k, v, None, 0.0, False, None, False)
+    assert arguments[0].startswith(axes)
+    assert {t.data_ptr() for t in views} == {t.data_ptr() for t in (q, k, v)}
+    assert out == [2, 3, 16, 16]

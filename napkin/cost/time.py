@@ -196,6 +196,8 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     idle = math.ceil(waves) / waves if waves else 1.0
     if TURNS in pipes:
         idle = busiest * place.sms / run.groups
+    if CHAIN in pipes:
+        idle = _unshared(place, run, c)
     pipes = {k: v * idle for k, v in pipes.items()}
     crossing = run.inner_bytes + (c.between - 1) * run.between_bytes
     pipes[L2] = crossing / (c.l2_share * place.l2_rate) * idle
@@ -230,6 +232,16 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     if run.longest > 1.0 and alone * run.longest > seconds:
         slowest, seconds = "the longest group", alone * run.longest
     return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, pipes)
+
+
+def _unshared(place: Machine, run: Execution, c: Constants) -> float:
+    """Time of all waves over that of as many groups as fill them: in the last one a multiprocessor
+    may hold fewer groups, which hide less of each other's waiting and end sooner."""
+    waves, left = divmod(run.groups, place.sms * run.resident)
+    last = -(-left // place.sms)
+    each = run.resident * c.hidden(run.resident, run.pipelined)
+    rounds = waves * each + (last * c.hidden(last, run.pipelined) if last else 0.0)
+    return rounds * run.resident * place.sms / (each * run.groups)
 
 
 def _computing(place: Machine, dtype: str, run: Execution, c: Constants) -> dict[str, float]:

@@ -159,7 +159,7 @@ def test_a_machine_without_constants_takes_those_that_were_measured() -> None:
     assert Constants.of(replace(a100, calibration=own)).turn == 1e-7
 
 
-def test_a_single_causal_head_is_cut_into_more_groups() -> None:
+def test_a_single_causal_head_does_not_wait_for_its_longest_group() -> None:
     """Large groups make one wave, which lasts as long as its longest."""
     sizes = {"h": 1, "q": 2**15, "x": 2**15, "d": 128}
     plans = [
@@ -167,7 +167,9 @@ def test_a_single_causal_head_is_cut_into_more_groups() -> None:
         for keys in (None, nk.causal("q", "x"))
     ]
     dense, causal = (p.kernels[0].choice for p in plans)
-    assert causal.tiles["q"] <= 64
+    setting = (causal.tiles["q"], causal.tiles["x"], causal.warps)
+    # 529 and 534 us measured on an H100, for 817 with the setting of the dense one.
+    assert setting in {(128, 128, 8), (64, 64, 4)}
     assert dense.time.limited_by == "products in turn with arithmetic"
 
 

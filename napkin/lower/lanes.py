@@ -97,6 +97,8 @@ def _laned(program: Program, apart: Iterable[Node]) -> Laned:
 
 def laned(kernel: Kernel, tiles: Mapping[str, int], warps: int) -> bool:
     """Whether lanes keep the folds of a kernel at these tiles: of all of its loops that fold."""
+    if not _one_axis(kernel):  # which needs no program to tell
+        return False
     loops = in_lanes(build(kernel, tiles), warps).loops
     return any(x.joins for x in loops) and all(x.joins for x in loops if x.steps)
 
@@ -107,7 +109,7 @@ def laned(kernel: Kernel, tiles: Mapping[str, int], warps: int) -> bool:
 def _joined(program: Program, loop: Loop, warps: int) -> Loop:
     kernel, s = program.kernel, program.kernel.stream
     states = s.passes[loop.part].states
-    if kernel.visits is not None or len(s.axes) != 1 or loop.emits or not states:
+    if not _one_axis(kernel) or loop.emits or not states:
         return loop
     if not _along_memory(program, s.axes[0]) or not _by_rows(program, loop, warps):
         return loop
@@ -121,6 +123,11 @@ def _joined(program: Program, loop: Loop, warps: int) -> Loop:
     # A lane past the end of short rows has folded nothing: as a merge has it, a mean of it is 0.
     steps = {x: joins[x].of if not joins[x].op else n for x, n in loop.steps.items()}
     return replace(loop, steps=steps, joins=joins)
+
+
+def _one_axis(kernel: Kernel) -> bool:
+    """Whether a kernel streams one axis, and all of it."""
+    return kernel.visits is None and len(kernel.stream.axes) == 1
 
 
 def _along_memory(program: Program, axis: str) -> bool:

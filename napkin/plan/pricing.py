@@ -281,7 +281,8 @@ class Pricing:
         """Bytes that a thread loads or stores of a tensor at once: as the rows of its last axis
         begin and end."""
         axes, bits = t.own or t.axes, STORAGE[self.dtypes[t.tensor]].bits
-        known = math.gcd(self.sizes[axes[-1]], SEEN) if axes else 1
+        slots = not t.own and bool(axes) and axes[-1] not in t.tile  # each at a place of its own
+        known = math.gcd(self.sizes[axes[-1]], SEEN) if axes and not slots else 1
         return max(1, min(known * bits // 8, ROW_BYTES))
 
     @cached_property
@@ -308,11 +309,13 @@ class Pricing:
         return t.tensor in streamed and rows and self._width(t) < COPIED
 
     def _accesses(self, t: Transfer, values: float, tiles: Mapping[str, int]) -> float:
-        """Loads or stores of whole warps that a tensor takes; lanes past its end are asked, too."""
+        """Loads or stores of whole warps that a tensor takes; lanes past its end are asked, too, but
+        no lane past a window: its slots are read and stored as keys are seen."""
         if t.tensor in self.described:
             return 0.0
         bits = STORAGE[self.dtypes[t.tensor]].bits
-        lanes = values * waste(self.kernel, self.sizes, tiles, t.axes)
+        axes = [a for a in t.axes if a in tiles]
+        lanes = values * waste(self.kernel, self.sizes, tiles, axes)
         return lanes * bits / 8 / self._width(t) / LANES
 
     def _past_rows(self, tiles: Mapping[str, int]) -> bool:

@@ -217,11 +217,10 @@ def test_boxes_of_rows_between_sectors_take_longer(b: int, c: int, between: floa
     apart = [t.tensor for t in priced.parts if priced._between(t)]
     assert len(apart) == 2 * between
     (found,) = priced.choices([{"a": 128, "b": 64, "c": 128}])
-    moved = sum(
-        t.values(sizes, found.tiles) * priced.crossing(t, found.tiles) for t in priced.parts
-    )
+    values = [(t, t.values(sizes, found.tiles)) for t in priced.parts]
+    moving = priced.moving(values, found.tiles, found.stages, found.shared, found.resident)
     place, k = plan.machine, Constants.of(plan.machine)
-    plain = moved / (k.l2_share * place.l2_rate)
+    plain = sum(moving.crossing().values()) / (k.l2_share * place.l2_rate)
     assert found.time.pipes[L2] > plain * (1 + 0.4 * between * (k.between - 1))
 
 

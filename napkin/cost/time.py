@@ -5,10 +5,16 @@ products), or in turn where one waits for the other: products and the arithmetic
 (arXiv 2412.03317, section 6), loads that are not started ahead. The pipe that takes longest sets
 the time, and others add the share of theirs that is not hidden.
 
+Chunks that are loaded ahead arrive no sooner than memory answers: a group with N chunks under way
+takes a turn for each N-th of that, however little it computes, and R groups of a multiprocessor
+take R turns in it. Products of few values need N R chunks to keep the tensor cores busy.
+
 What a group does before and after its loop is not hidden. Of products alone it is paid for every
 group of the busiest multiprocessor, whether or not it holds others: those start and end together,
 and the tensor cores wait for all of them. Of R groups that wait, each waits 1 / sqrt(R) as long. A
-persistent program instance starts once, and its tiles leave while it goes on.
+persistent program instance starts once: its next group's chunks are asked for before its products
+end. Its tile leaves between the products of one group and the next, and what it computes after a
+loop takes as long as its own warps can issue it.
 
 What no datasheet states (`Constants`) is read off one machine's runs and kept in its file, under
 ``[calibration]``, with how it was measured. No constant knows a diagram.
@@ -29,11 +35,12 @@ ARITHMETIC_LANES = 128
 WARPGROUP_ROWS = 64
 """The fewest rows of a matrix instruction that a warpgroup issues (PTX ISA, wgmma, tcgen05.mma)."""
 
-WARPGROUP = 4
-"""Warps that issue a matrix instruction of Hopper together."""
-
 SCHEDULERS = 4
 """Warps of an SM that issue an instruction in a clock."""
+
+EVERY = 2
+"""Clocks from one instruction of a warp to the next where its values follow from each other: gelu
+after products takes twice its share of a multiprocessor with 4 warps, and its share with 8."""
 
 MEASURED = "h100"
 """The machine whose constants stand in where a file has none of its own."""
@@ -42,6 +49,7 @@ CHAIN = "products in turn with arithmetic"
 TURNS = "products, with what a turn takes beside"
 L2, DRAM, L1 = "L2 to shared memory", "DRAM", "L1"
 ACCESSES = "loads and stores of few bytes each"
+ARRIVAL = "arrival of chunks that are loaded ahead"
 
 
 @dataclass(frozen=True)
@@ -51,8 +59,8 @@ class Constants:
     Attributes:
         launch: seconds from a launch to the first instruction, and after the last.
         start: seconds from a group's first load to its first product or value.
-        turn: seconds that a turn of a loop of products takes beside them, where one warpgroup
-            computes on a multiprocessor; of n, 1 / sqrt(n) of that.
+        turn: seconds that a turn of a loop of products takes beside them.
+        arrival: seconds from when a chunk is asked for to its first byte.
         chain_turn: that of a turn in which products and arithmetic wait for each other.
         row_turn: seconds of a turn of another loop, however little it computes.
         wait: seconds for each load that is waited for in a turn.
@@ -77,6 +85,7 @@ class Constants:
     launch: float
     start: float
     turn: float
+    arrival: float
     chain_turn: float
     row_turn: float
     wait: float
@@ -135,6 +144,7 @@ class Execution:
         warps: of a group.
         chunks: turns of the streamed loop in one group; 0 where nothing is streamed.
         pipelined: whether their loads are started a turn or more ahead.
+        ahead: chunks that are asked for before the one that is computed.
         overlapped: whether a group's own loads go on while its last chunk is computed.
         chained: whether products and arithmetic wait for each other.
         rows: of the smallest product; 0 where there is none.
@@ -158,6 +168,7 @@ class Execution:
     warps: int = 4
     chunks: int = 0
     pipelined: bool = False
+    ahead: int = 1
     overlapped: bool = True
     chained: bool = False
     rows: int = 0
@@ -199,6 +210,8 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     if CHAIN in pipes:
         idle = _unshared(place, run, c)
     pipes = {k: v * idle for k, v in pipes.items()}
+    if TURNS in pipes and run.pipelined:
+        pipes[ARRIVAL] = -(-busiest // run.resident) * run.chunks * _arrives(place, run, c)
     crossing = run.inner_bytes + (c.between - 1) * run.between_bytes
     pipes[L2] = crossing / (c.l2_share * place.l2_rate) * idle
     accesses = run.accesses * c.access / (place.sms * place.clock) * idle
@@ -275,14 +288,19 @@ def _turns(
         pipes[CHAIN] = turns * c.hidden(run.resident, run.pipelined)
         return turns, pipes
     if run.work["product"] and run.chunks:
-        each = run.groups / place.sms
-        issuing = max(1.0, run.resident * run.warps / WARPGROUP)
-        pipes[TURNS] = product + run.chunks * c.turn * each / math.sqrt(issuing)
+        pipes[TURNS] = product + run.chunks * c.turn * run.groups / place.sms
         return pipes[TURNS], pipes
     if run.chunks:
         slots = 0.0 if run.laned else run.groups * run.chunks * run.warps * c.row_slots
         pipes["issue of instructions"] = slots / (SCHEDULERS * place.sms * place.clock)
     return max(computing.values()), pipes
+
+
+def _arrives(place: Machine, run: Execution, c: Constants) -> float:
+    """Seconds from one chunk of a group to the next, as they arrive: each crosses at its share of
+    what L2 gives."""
+    each = (run.inner_bytes - run.stored_bytes) / (run.groups * run.chunks)
+    return (c.arrival + each * place.sms / (c.l2_share * place.l2_rate)) / max(run.ahead, 1)
 
 
 def _still(run: Execution, c: Constants) -> float:
@@ -293,6 +311,8 @@ def _still(run: Execution, c: Constants) -> float:
 def _overlaps(run: Execution) -> bool:
     """Whether memory and computing go on together: in a group, or among the groups of one SM."""
     if run.work["product"]:
+        if run.chunks and run.pipelined and not run.chained:  # what is waited for is in `ARRIVAL`
+            return True
         beside = run.overlapped or run.resident > 1
         return beside and (run.chained or run.pipelined or not run.chunks)
     return run.resident > 1
@@ -300,7 +320,7 @@ def _overlaps(run: Execution) -> bool:
 
 def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: str) -> float:
     """Seconds of the faster pipes that are not hidden."""
-    rest = {k: v for k, v in pipes.items() if k not in {slowest, "latency"}}
+    rest = {k: v for k, v in pipes.items() if k not in {slowest, "latency", ARRIVAL}}
     if run.work["product"]:
         # What computes is in the turn already.
         whole = CHAIN in pipes or TURNS in pipes
@@ -315,8 +335,8 @@ def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: s
 def _apart(place: Machine, dtype: str, run: Execution, c: Constants, busiest: int) -> float:
     """Seconds of one multiprocessor's groups before and after their loops of products."""
     computed, stored = _end(place, dtype, run, c)
-    again = 1 if run.persistent else busiest
-    return again * (c.start / math.sqrt(run.resident) + stored) + busiest * computed
+    starts = 1 if run.persistent else busiest
+    return (starts * c.start + busiest * stored) / math.sqrt(run.resident) + busiest * computed
 
 
 def _end(place: Machine, dtype: str, run: Execution, c: Constants) -> tuple[float, float]:
@@ -325,7 +345,8 @@ def _end(place: Machine, dtype: str, run: Execution, c: Constants) -> tuple[floa
     products = run.tail.get("product", 0.0) / rate * place.sms / max(run.groups, 1)
     slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
     stored = run.stored_bytes / max(run.groups, 1) / c.streamed
-    return products + slots / _lanes(place) * place.sms / max(run.groups, 1), stored
+    few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.warps))
+    return products + few * slots / _lanes(place) * place.sms / max(run.groups, 1), stored
 
 
 def _lanes(place: Machine) -> float:

@@ -402,6 +402,7 @@ class Pricing:
             warps=warps,
             chunks=chunks * len(self.kernel.stream.passes),
             pipelined=stages > 1 and bool(self.held.streamed_operands or not self.held.products),
+            ahead=stages - 1,
             overlapped=overlapped,
             chained=self.chained,
             rows=min((extent(role, tiles) for role in self.rows), default=0),

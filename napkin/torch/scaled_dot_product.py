@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -208,7 +209,7 @@ def _joined(
 ) -> tuple[list[str], list[tuple[torch.Tensor, list[str]]]]:
     """Batches and heads as one axis, where they lie so in every tensor: boxes of three axes arrive
     sooner than of four (971 us for 1,023: 4 x 16 x 4096 x 128, bf16, H100)."""
-    for a, b in list(zip(lead, lead[1:], strict=False)):
+    for a, b in list(pairwise(lead)):
         if all(_as_one(t, own, a, b) for t, own in seen):
             lead = [x for x in lead if x != a]
             seen = [

@@ -6,6 +6,7 @@ error is that of napkin's result against float32 on the same inputs, by relative
     python docs/measurements/bench_functions.py [attention] [products] [rows] [windows]
 """
 
+import importlib
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -83,6 +84,16 @@ def row(
           flush=True)  # fmt: skip
 
 
+def hopper_flash() -> Callable[..., Any] | None:
+    """FlashAttention-3, where it is installed (`pip install fa3-fwd`)."""
+    for module in ("fa3_fwd_interface", "flash_attn_interface"):
+        try:
+            return importlib.import_module(module).flash_attn_func
+        except ImportError:
+            continue
+    return None
+
+
 def attention() -> None:
     for shape in ATTENTION:
         for causal in (False, True):
@@ -108,6 +119,9 @@ def attended(what: str, b: int, h: int, s: int, d: int, causal: bool) -> None:
         "FA2": partial(backend, SDPBackend.FLASH_ATTENTION, q, k, v, is_causal=causal),
         "flex": partial(flex, q, k, v, block_mask=block),
     }
+    if flash3 := hopper_flash():
+        last = [t.transpose(1, 2).contiguous() for t in (q, k, v)]
+        calls["FA3"] = partial(flash3, *last, causal=causal)
     flops = 4 * b * h * s * s * d / (2 if causal else 1)
     row(f"{what}, first {first:.1f} s", calls, flops / 1e6, "TFLOP/s", off(found[:1, :1], wanted))
 

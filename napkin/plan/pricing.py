@@ -299,8 +299,8 @@ class Pricing:
         return t.tensor in streamed and rows and self._width(t) < COPIED
 
     def _accesses(self, t: Transfer, values: float, tiles: Mapping[str, int]) -> float:
-        """Loads or stores of whole warps that a tensor takes; lanes past its end are asked, too, but
-        no lane past a window: its slots are read and stored as keys are seen."""
+        """Loads or stores of whole warps that a tensor takes; lanes past its end are asked, too,
+        but none past a window, whose slots are read and stored as keys are seen."""
         if t.tensor in self.described:
             return 0.0
         bits = STORAGE[self.dtypes[t.tensor]].bits

@@ -28,7 +28,8 @@ _MOVED = frozenset({"rename", "compress", "spread", "take"})
 
 def exact(ready: Prepared) -> Prepared:
     """The same terms, with a cast to fp32 on each reduction that a steep operator is computed from,
-    which says how it is stored, where it is; a kernel that computes it has no use for the cast."""
+    scaled as it comes, which says how it is stored, where it is; a kernel that computes it has no
+    use for the cast."""
     roots = [o.node for o in ready.outputs]
     found = _below(a for n in postorder(roots) if n.op in STEEP for a in n.args)
 
@@ -46,17 +47,28 @@ def exact(ready: Prepared) -> Prepared:
 
 
 def _below(nodes: Iterable[Node]) -> set[Node]:
-    """The reductions and scans of reals that are reached through operators on single values."""
+    """The reductions and scans of reals that are reached through operators on single values; each
+    with the constants it is scaled by, as an array that somebody has named may be."""
     found, seen, waiting = set[Node](), set[Node](), list(nodes)
     while waiting:
         n = waiting.pop()
         if n in seen or n.kind != "real" or is_read(n):
             continue
         seen.add(n)
-        if n.op in REDUCTIONS or n.op in SCANS:
+        if _reduced(n):
             found.add(n)
         elif n.op in _MOVED:
             waiting.append(n.args[0])
         elif n.op in POINTWISE and n.op != "cast":  # whose type somebody chose
             waiting.extend(n.args)
     return found
+
+
+def _reduced(n: Node) -> bool:
+    """Whether a term is a reduction or a scan, or computed from one and constants alone."""
+    while n.op in POINTWISE and n.op != "cast":
+        moving = [a for a in n.args if not a.constant]
+        if len(moving) != 1 or moving[0].kind != "real":
+            return False
+        (n,) = moving
+    return n.op in REDUCTIONS or n.op in SCANS

@@ -54,8 +54,8 @@ a bias and gelu take 8 to 36 registers of a thread beside 128 values and 6 besid
 tiles as Triton 3.6 compiles them for sm_90."""
 
 DOUBT = 0.01
-"""What a chunk twice as large is preferred by (0.7 %): what a turn takes beside its work is what the
-model knows least, 6 % too little with chunks of 32 keys against 64 (H100, 56 settings of attention)."""
+"""What a chunk twice as large is preferred by (0.7 %): what a turn takes beside its work is what
+the model knows least, 6 % too little with chunks of 32 keys against 64 (H100, 56 settings)."""
 
 BESIDE, BESIDE_TESTS = (4, 28), (12, 40)
 """Registers of a thread beside tiles where operands come in boxes, without loads that run ahead and
@@ -102,11 +102,11 @@ class Choice:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """Smaller is better: time, of about equal ones the larger chunk (`DOUBT`), then fewer passes
-        and the fewer warps. Where lanes keep the folds, of settings that move as many bytes in about one time (1 %) first the
-        one with the fewest rows, then with no more lanes than threads: cross entropy of 8,192 rows
-        of 32,000 classes took 196 us with 1 row of 1,024, 207 with 8 of 256, 252 with 8 of 512
-        (H100)."""
+        """Smaller is better: time, of about equal ones the larger chunk (`DOUBT`), then fewer
+        passes and the fewer warps. Where lanes keep the folds, of settings that move as many bytes
+        in about one time (1 %) the one with the fewest rows, then with no more lanes than threads:
+        cross entropy of 8,192 rows of 32,000 classes took 196 us with 1 row of 1,024, 207 with 8
+        of 256, 252 with 8 of 512 (H100)."""
         passes = len(self.kernel.stream.passes)
         chunk = math.prod(self.tiles[a] for a in self.kernel.stream.axes)
         if self.laned:
@@ -313,8 +313,8 @@ class Pricing:
         return t.tensor in streamed and rows and self._width(t) < COPIED
 
     def _accesses(self, t: Transfer, values: float, tiles: Mapping[str, int]) -> float:
-        """Loads or stores of whole warps that a tensor takes; lanes past its end are asked,
-        too, but no lane past a window: its slots are read and stored as keys are seen."""
+        """Loads or stores of whole warps that a tensor takes; lanes past its end are asked, too,
+        but none past a window, whose slots are read and stored as keys are seen."""
         if t.tensor in self.described:
             return 0.0
         bits = STORAGE[self.dtypes[t.tensor]].bits

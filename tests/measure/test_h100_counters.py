@@ -67,6 +67,7 @@ RAN: list[tuple[str, dict[str, int], list[Ran]]] = [
 
 def as_it_ran(k: PlannedKernel, ran: Ran) -> PlannedKernel:
     setting: dict[str, Any] = {"tiles": ran.tiles, "warps": ran.warps, "stages": ran.stages}
+    setting["persistent"] = 0  # as all of them ran
     stream = k.choice.kernel.stream
     setting |= {"stream": stream.axis, "passes": len(stream.passes) if stream.axis else 0}
     found = choose.ranked(k.choice.kernel, k.choice.sizes, k.dtype, k.machine)

@@ -38,10 +38,17 @@ def test_scores_from_memory_are_exact(dtype: str) -> None:
     plan = nk.derive(diagram, on="h100", sizes=SIZES, dtype=dtype, materialise=["S"])
     assert len(plan.kernels) == 2
     assert types(plan) == ["fp32"]
+    assert list(plan.materialised) == ["S"]  # scaled, as it was asked for
     rng = np.random.default_rng(0)
     shapes = [[SIZES[a] for a in n.axes] for n in diagram.inputs]
     arrays = [to_device(rng.normal(size=s), dtype).to_float64() for s in shapes]
     assert close_to(plan(*arrays), diagram.evaluate(*arrays)) < TOLERANCE[dtype] / 3
+
+
+def test_scores_in_the_slots_of_windows_are_exact() -> None:
+    diagram = load("unfused_neighborhood_attention_2d")
+    plan = nk.derive(diagram, on="h100", sizes={"q0": 8, "q1": 16, "d": 32}, dtype="bf16")
+    assert [t.dtype for t in plan.recipe.stored if t.name == "C"] == ["fp32"]
 
 
 def test_what_no_exponential_reads_has_the_type_of_the_plan() -> None:

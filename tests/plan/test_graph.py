@@ -20,6 +20,7 @@ def test_kernels_and_tensors_are_nodes_and_edges_carry_bytes():
 
 def test_workspace_is_what_is_alive_at_once():
     plan = nk.derive(load("attention"), sizes=SIZES, materialise=["S"])
-    assert materialised_bytes(plan) == {"S": 256 * 512 * 2}
-    assert plan.workspace == 256 * 512 * 2
+    # An exponential reads S, which is stored in float32 for it.
+    assert materialised_bytes(plan) == {"S": 256 * 512 * 4}
+    assert plan.workspace == 256 * 512 * 4
     assert nk.derive(load("attention"), sizes=SIZES).workspace == 0

@@ -4,6 +4,10 @@ Groups start in the order of their number, so many at a time as run at once: a w
 read again by the next group that stands where the last one stood along the axes that the array
 carries. That is so many numbers later as the axes between them have groups, whatever the place, so
 what follows is counted from a few such steps, and no group is looked at by itself.
+
+Groups may be numbered in blocks of rows: so many along one axis, the fastest, times all along the
+next. A wave of them is nearer to a square, and reads less. Where blocks do not divide the axis the
+last is smaller; then groups are looked at one by one.
 """
 
 from __future__ import annotations
@@ -27,9 +31,20 @@ class Order:
     Attributes:
         digits: the axis, by its place among the grouped ones, and how many groups along it; the
             last is the fastest. An axis that is cut into sections has two.
+        rows: groups along the last axis but one that are numbered before the next along the last,
+            where they do not divide it; else 0.
     """
 
     digits: tuple[tuple[int, int], ...]
+    rows: int = 0
+
+    def blocked(self, rows: int) -> Order:
+        """The same with groups numbered in blocks of so many along the last axis but one."""
+        *outer, (a, many), column = self.digits
+        rows = min(rows, many)
+        if many % rows:
+            return Order(self.digits, rows)
+        return Order((*outer, (a, many // rows), column, (a, rows)))
 
     @cached_property
     def groups(self) -> int:
@@ -43,6 +58,12 @@ class Order:
     def together(self, carried: Collection[int]) -> int:
         """Groups in a row that read the same tile of an array that carries these axes."""
         out = 1
+        if self.rows:
+            (row, _), (column, columns) = self.digits[-2:]
+            if row in carried:
+                return 1
+            if column in carried and columns > 1:
+                return self.rows
         for axis, n in reversed(self.digits):
             if axis in carried and n > 1:
                 break
@@ -68,8 +89,33 @@ class Order:
 @lru_cache(maxsize=65536)
 def seen(order: Order, carried: frozenset[int], groups: int) -> int:
     """Different tiles that the first groups read of an array that carries these axes."""
+    if order.rows:
+        return int((_last(order, carried)[:groups] < 0).sum())
     lacking = [i for i, (axis, _) in enumerate(order.digits) if axis not in carried]
     return int(order.before(min(groups, order.groups), lacking))
+
+
+@lru_cache(maxsize=256)
+def _last(order: Order, carried: frozenset[int]) -> Any:
+    """The group before each one that read the same tile; -1 where none did."""
+    numbers = np.arange(order.groups)
+    *outer, (a, many), (c, columns) = order.digits
+    rest = numbers % (many * columns)
+    first = rest // (order.rows * columns) * order.rows
+    width, turn = np.minimum(many - first, order.rows), rest - first * columns
+    places = [(a, many, first + turn % width), (c, columns, turn // width)]
+    before = numbers // (many * columns)
+    for axis, n in reversed(outer):
+        places.append((axis, n, before % n))
+        before //= n
+    tile = np.zeros_like(numbers)
+    for axis, n, place in places:
+        tile = tile * n + place if axis in carried else tile
+    by_tile = np.argsort(tile, kind="stable")
+    again = tile[by_tile[1:]] == tile[by_tile[:-1]]
+    out = np.full_like(numbers, -1)
+    out[by_tile[1:][again]] = by_tile[:-1][again]
+    return out
 
 
 @lru_cache(maxsize=65536)
@@ -81,6 +127,10 @@ def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
         wave: groups that run at once, and read a tile at once.
         kept: waves after which the cache still has what a wave read.
     """
+    if order.rows:
+        last = _last(order, carried)
+        apart = np.arange(order.groups) // wave - last // wave
+        return int(((last < 0) | (apart > kept)).sum())
     waves = -(-order.groups // wave)
     begin = np.arange(min(waves, MOST)) * wave
     out, step = order.tiles(carried), math.prod(n for _, n in order.digits)

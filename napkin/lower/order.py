@@ -8,8 +8,21 @@ from functools import cached_property
 
 from napkin.cost.order import Order
 from napkin.derive.kernel import Kernel
+from napkin.diagram.taking import read_axes
 from napkin.lower.launch import section
 from napkin.lower.visit import rising
+
+
+def in_blocks(kernel: Kernel, tiles: Mapping[str, int]) -> tuple[str, str] | None:
+    """The two last grouped axes, where groups may be numbered in blocks of the first: of what is
+    streamed, one array carries only the first, and another only the second. None where they may
+    not."""
+    if len(kernel.group) < 2 or kernel.visits is not None or kernel.ragged or rising(kernel):
+        return None
+    row, column = kernel.group[-2:]
+    own = [read_axes(a.leaf) for a in kernel.reads if kernel.stream.carried(a.leaf.axes)]
+    apart = {(row in axes, column in axes) for axes in own} >= {(True, False), (False, True)}
+    return (row, column) if apart and tiles[row] > 1 and tiles[column] > 1 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,12 +36,14 @@ class Launching:
     kernel: Kernel
     item: int
 
-    def order(self, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> Order:
-        """The order at these tiles; a section that ends inside an axis is taken to divide it."""
+    def order(self, sizes: Mapping[str, int], tiles: Mapping[str, int], rows: int = 0) -> Order:
+        """The order at these tiles, in blocks of so many rows where that is not 0; a section that
+        ends inside an axis is taken to divide it."""
         group, first = self.kernel.group, self._rising
         digits = [(i, -(-sizes[a] // tiles[a])) for i, a in enumerate(group)]
         if not first:
-            return Order(tuple(digits))
+            plain = Order(tuple(digits))
+            return plain.blocked(rows) if rows else plain
         room = section(group, first, self._streamed, sizes, tiles, self.item)
         inside: list[tuple[int, int]] = []
         outside: list[tuple[int, int]] = []

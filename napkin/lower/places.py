@@ -65,7 +65,10 @@ class Places:
         if rising and others:
             out += self._longest_first(others)
             out += self._places(rising, "turn", backwards=True)
-        out += self._places(others or rising, "pid", backwards=not others)
+        if self.program.rows:
+            out += self._in_blocks(self.program.rows)
+        else:
+            out += self._places(others or rising, "pid", backwards=not others)
         out += self._lengths()
         for dim, axes in enumerate(self.program.dims):
             if not self.stream.carried(axes) and not set(axes) & set(self.kernel.slots):
@@ -115,6 +118,33 @@ class Places:
             sx.assign("turn", sx.binary(pid, "//", width)),
             sx.assign("pid", sx.binary(first, "+", sx.binary(pid, "%", width))),
         ]
+
+    def _in_blocks(self, rows: int) -> list[ast.stmt]:
+        """Blocks of so many groups along one axis, the last with what is left, times all along the
+        next: a wave of groups reads fewer different tiles."""
+        *outer, row, column = self.kernel.group
+        scope, out = self.scope, list[ast.stmt]()
+        many, columns = self._groups(row), self._groups(column)
+        pid, section, width, turn = map(sx.name, ("pid", "section", "width", "turn"))
+        number: sx.Expr = pid
+        if outer:
+            number = sx.binary(pid, "%", sx.chain("*", [many, columns]))
+        block = sx.chain("*", [sx.const(rows), columns])
+        first = sx.binary(sx.binary(number, "//", block), "*", sx.const(rows))
+        left = sx.binary(many, "-", section)
+        out += [
+            comment(f"in blocks of {rows} along {row}, times all along {column}"),
+            sx.assign("section", first),
+            sx.assign("width", sx.call("tl.minimum", left, sx.const(rows))),
+            sx.assign("turn", sx.binary(number, "%", block)),
+            sx.assign(scope.group_id(row), sx.binary(section, "+", sx.binary(turn, "%", width))),
+            sx.assign(scope.group_id(column), sx.binary(turn, "//", width)),
+        ]
+        if outer:
+            both = sx.chain("*", [many, columns])
+            out.append(sx.assign("pid", sx.binary(pid, "//", both)))
+            out += self._places(outer, "pid", backwards=False)
+        return out
 
     def _places(self, axes: Sequence[str], number: str, backwards: bool) -> list[ast.stmt]:
         """The place of a group along each of `axes`, from its number, the last axis fastest."""

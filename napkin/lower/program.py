@@ -79,6 +79,8 @@ class Program:
         described: bytes of a value of those.
         persistent: program instances at most, each of which takes groups in turn; 0 for one
             instance for each group.
+        rows: groups along the last grouped axis but one whose numbers follow each other, before the
+            next along the last (`napkin.lower.order`); 0 where all along the last do.
     """
 
     kernel: Kernel
@@ -92,6 +94,7 @@ class Program:
     described: int = 0
     fills: Mapping[str, Node] = field(default_factory=dict[str, Node])
     persistent: int = 0
+    rows: int = 0
 
     def shape(self, n: Node) -> tuple[int, ...]:
         """Indices of the tile dimensions that `n` has."""

@@ -175,7 +175,8 @@ def _settled(choice: Choice, dtype: str, machine: Machine) -> Choice | None:
         return choice  # held to its operands alone: the full model is of CUDA's compiler
     kernel, item = choice.kernel, described_bytes(dtype, machine)
     dtypes = storage(kernel, dtype)
-    plain = replace(build(kernel, choice.tiles), persistent=choice.persistent)
+    plain = build(kernel, choice.tiles)
+    plain = replace(plain, persistent=choice.persistent, rows=choice.rows)
     boxed = described(plain, item) if item else plain
     streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
     if choice.persistent and not streamed <= boxed.boxes.keys():

@@ -140,7 +140,7 @@ class PlannedKernel:
         moved = [(t, t.values(sizes, self.tiles, bind, t.tensor in boxed)) for t in self.H.parts]
         moving = Moving(
             moved, sizes, self.tiles, self.dtypes, self.machine, kernel.group,
-            Launching(kernel, ITEM_BYTES[self.dtype]).order(sizes, self.tiles),
+            Launching(kernel, ITEM_BYTES[self.dtype]).order(sizes, self.tiles, self.choice.rows),
             self.choice.resident, self.shared_bytes, boxed, self._ahead, bind,
         )  # fmt: skip
         out = moving.crossing()
@@ -174,7 +174,7 @@ class PlannedKernel:
     def program(self) -> Program:
         """The loop program."""
         made = in_lanes(build(self.choice.kernel, self.tiles), self.choice.warps)
-        made = replace(made, persistent=self.choice.persistent)
+        made = replace(made, persistent=self.choice.persistent, rows=self.choice.rows)
         return described(made, self.choice.described) if self.choice.described else made
 
     @cached_property
@@ -376,6 +376,7 @@ def _kernel_json(k: PlannedKernel) -> dict[str, Any]:
         "warps": k.choice.warps,
         "stages": k.choice.stages,
         "persistent": k.choice.persistent,
+        "rows": k.choice.rows,
         "bytes": by_tensor,
         "shared_bytes": k.shared_bytes,
         "register_bytes": register_bytes(held(k.choice.kernel), k.tiles),

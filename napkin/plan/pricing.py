@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from napkin.cost.levels import (
@@ -29,7 +29,7 @@ from napkin.diagram.types import STORAGE, stored_bytes
 from napkin.lower.descriptors import boxable
 from napkin.lower.lanes import laned
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
-from napkin.lower.order import Launching
+from napkin.lower.order import Launching, in_blocks
 from napkin.lower.program import memory_order
 from napkin.plan.tiles import waste
 
@@ -63,6 +63,13 @@ with them; and of loops that test some chunks. For ten tiles of attention -4 to 
 causal attention 2 to 16 and 27 to 61, as Triton 3.6 and 3.9 compile them for sm_90."""
 
 
+ROWS = (4, 8, 16, 32)
+"""Groups along one axis in a block: the number is taken for which least passes from memory."""
+
+SHAPED = 2**16
+"""Groups up to which blocks of rows are tried that do not divide an axis."""
+
+
 @dataclass(frozen=True, eq=False)
 class Choice:
     """Labels, tiles and launch settings of one kernel, with what they are predicted to cost.
@@ -73,6 +80,7 @@ class Choice:
         resident: groups that one multiprocessor holds at once.
         laned: whether lanes keep the folds (`napkin.lower.lanes`).
         persistent: program instances that take all groups in turn; 0 where each group has its own.
+        rows: groups in a block, along one axis, whose numbers follow each other; 0 where none do.
     """
 
     kernel: Kernel
@@ -88,6 +96,7 @@ class Choice:
     resident: int = 1
     laned: bool = False
     persistent: int = 0
+    rows: int = 0
 
     @property
     def origin(self) -> Sequence[Output]:
@@ -98,7 +107,8 @@ class Choice:
     def launched(self) -> str:
         """Launch settings in words."""
         lasting = f", {self.persistent} persistent instances" if self.persistent else ""
-        return f"{self.warps} warps, {self.stages} stages{lasting}"
+        blocks = f", groups in blocks of {self.rows}" if self.rows else ""
+        return f"{self.warps} warps, {self.stages} stages{lasting}{blocks}"
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -361,7 +371,7 @@ class Pricing:
     ) -> Choice:
         values = [(t, t.values(self.sizes, tiles)) for t in self.parts]
         inner = sum(stored_bytes(n, self.dtypes[t.tensor]) for t, n in values)
-        moving = self.moving(values, tiles, stages, shared, resident)
+        moving, rows = self._ordered(self.moving(values, tiles, stages, shared, resident))
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         tail = dict(work)
         for c in self.counts:
@@ -418,8 +428,27 @@ class Pricing:
         time = predict(self.machine, self.dtype, run)
         return Choice(
             self.kernel, tiles, self.sizes, warps, stages, shared, time, inner,
-            outer=outer, resident=resident, laned=by_lanes, persistent=persistent,
+            outer=outer, resident=resident, laned=by_lanes, persistent=persistent, rows=rows,
         )  # fmt: skip
+
+    def _ordered(self, plain: Moving) -> tuple[Moving, int]:
+        """What moves where groups are numbered in the blocks of rows for which least comes from
+        memory, and how many rows these have; 0 where each array comes once as it is."""
+        least = plain.outer()["read"]
+        axes = in_blocks(self.kernel, plain.tiles)
+        if axes is None or least <= sum(r.size for r in plain.reads):
+            return plain, 0
+        many = -(-self.sizes[axes[0]] // plain.tiles[axes[0]])
+        best, found = plain, 0
+        for rows in ROWS:
+            if rows > many or (many % rows and plain.order.groups > SHAPED):
+                continue
+            order = self.launching.order(self.sizes, plain.tiles, rows)
+            tried = replace(plain, order=order)
+            read = tried.outer()["read"]
+            if read < least:
+                best, found, least = tried, rows, read
+        return best, found
 
     def _laned(self, tiles: dict[str, int], warps: int) -> bool:
         rows = self.kernel.stream.axes and not self.held.products

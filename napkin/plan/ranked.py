@@ -20,16 +20,16 @@ from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.pricing import Choice
 
-Setting = tuple[str, int, tuple[tuple[str, int], ...], int, int, int]
-"""What is streamed, in how many passes, tiles, warps, stages, persistent program instances: what a
-launch differs by."""
+Setting = tuple[str, int, tuple[tuple[str, int], ...], int, int, int, int]
+"""What is streamed, in how many passes, tiles, warps, stages, persistent program instances, rows of
+a block of groups: what a launch differs by."""
 
 
 def setting(choice: Choice) -> Setting:
     """What tells a choice from the others of the same kernel."""
     stream = choice.kernel.stream
     tiles = tuple(sorted(choice.tiles.items()))
-    launched = choice.warps, choice.stages, choice.persistent
+    launched = choice.warps, choice.stages, choice.persistent, choice.rows
     return stream.axis, len(stream.passes), tiles, *launched
 
 
@@ -94,6 +94,7 @@ def setting_json(choice: Choice) -> dict[str, Any]:
         "warps": choice.warps,
         "stages": choice.stages,
         "persistent": choice.persistent,
+        "rows": choice.rows,
         "shared_bytes": choice.shared,
         "predicted_us": round(choice.time.seconds * 1e6, 3),
         "limited_by": choice.time.limited_by,
@@ -103,5 +104,5 @@ def setting_json(choice: Choice) -> dict[str, Any]:
 def same_setting(choice: Choice, data: Mapping[str, Any]) -> bool:
     """Whether plain data (of `setting_json`) describe this setting."""
     own = setting_json(choice)
-    keys = ("stream", "passes", "tiles", "warps", "stages", "persistent")
+    keys = ("stream", "passes", "tiles", "warps", "stages", "persistent", "rows")
     return all(own[key] == data.get(key) for key in keys)

@@ -14,7 +14,7 @@ from napkin.cost.moving import Moving, _sectors
 from napkin.cost.order import MOST, Order, fetched, seen
 from napkin.cost.traffic import transfers
 from napkin.diagram.library import load
-from napkin.lower.order import Launching
+from napkin.lower.order import Launching, in_blocks
 from napkin.lower.visit import rising
 
 
@@ -49,6 +49,61 @@ def test_fetched_is_what_an_enumeration_fetches(seed: int) -> None:
     assert seen(order, carried, first) == len(set(tiles(order, carried)[:first]))
 
 
+def in_rows(digits: list[tuple[int, int]], rows: int) -> list[tuple[int, ...]]:
+    """Places of groups in blocks of rows, as loops write them."""
+    *before, (_, many), (_, columns) = digits
+    out: list[tuple[int, ...]] = []
+    for place in np.ndindex(*[n for _, n in before]):
+        for first in range(0, many, rows):
+            for c in range(columns):
+                out += [(*place, r, c) for r in range(first, min(first + rows, many))]
+    return out
+
+
+@pytest.mark.parametrize("seed", range(0, 200))
+def test_blocks_of_rows_are_what_an_enumeration_fetches(seed: int) -> None:
+    """Whether or not blocks divide the axis, and with axes before the two."""
+    r = random.Random(seed)
+    digits = [(i, r.randint(1, 9)) for i in range(r.randint(2, 4))]
+    rows, wave, kept = r.randint(1, 5), r.randint(1, 20), r.randint(0, 3)
+    carried = frozenset(i for i, _ in digits if r.random() < 0.5)
+    order = Order(tuple(digits)).blocked(rows)
+    read = [tuple(p[i] for i in sorted(carried)) for p in in_rows(digits, rows)]
+    last: dict[tuple[int, ...], int] = {}
+    wanted = 0
+    for i, tile in enumerate(read):
+        wanted += tile not in last or i // wave - last[tile] > kept
+        last[tile] = i // wave
+    assert (order.groups, order.tiles(carried)) == (len(read), len(set(read)))
+    assert fetched(order, carried, wave, kept) == wanted
+    first = r.randint(0, order.groups)
+    assert seen(order, carried, first) == len(set(read[:first]))
+    together = next((i for i, tile in enumerate(read) if tile != read[0]), len(read))
+    assert order.together(carried) == together
+
+
+def test_blocks_of_rows_are_taken_where_less_comes_from_memory() -> None:
+    """4096^3 reads its columns again in every wave, and fewer of them in blocks; where memory
+    gives each array once anyway, groups stay in their order. A batch of products is in blocks of
+    its own."""
+    few = nk.derive(load("matmul"), "h100", dict(a=2048, b=2048, c=2048), "bf16").kernels[0]
+    assert not few.choice.rows
+    sizes = dict(a=6400, b=1792, c=12032)
+    for diagram, more in ((load("matmul"), {}), (load("matmul").weave("h"), {"h": 2})):
+        (k,) = nk.derive(diagram, "h100", sizes | more, "bf16").kernels
+        assert k.choice.rows
+        own = Launching(k.choice.kernel, 2)
+        plain, rows = (own.order(k.choice.sizes, k.tiles, n) for n in (0, k.choice.rows))
+        row, column = in_blocks(k.choice.kernel, k.tiles) or ("", "")
+        group = k.choice.kernel.group
+        read = [
+            sum(fetched(o, frozenset(group.index(a) for a in (axis, *more)), 132, 0) * k.tiles[axis]
+                for axis in (row, column))
+            for o in (plain, rows)
+        ]  # fmt: skip
+        assert read[1] < 0.5 * read[0]
+
+
 def test_many_waves_are_as_the_first() -> None:
     """Past `MOST` waves the number is carried on: within 1 % of the exact one."""
     order, wave = Order(((0, 4000), (1, 24))), 132
@@ -72,13 +127,23 @@ def test_groups_that_see_more_start_first_in_sections() -> None:
 
 
 def test_a_product_reads_its_columns_again_in_every_wave() -> None:
-    """8192^3: the columns (134 MB) pass L2, so each wave reads all of them; a wave's rows, and
-    those of the groups where one wave ends and the next begins, are read with them."""
+    """8192^3: the columns (134 MB) pass L2, so each wave in the plain order reads all of them; a
+    wave's rows, and those of the groups where one wave ends and the next begins, are read with
+    them. In blocks of rows it is about half."""
     (k,) = nk.derive(load("matmul"), "h100", dict(a=8192, b=8192, c=8192), "bf16").kernels
     a, c = (8192 // k.tiles[n] for n in "ac")
     waves = -(-a * c // (132 * k.choice.resident))
     whole = 2 * 8192 * 8192
-    read = k.choice.outer["read"]
+    sizes, kernel = k.choice.sizes, k.choice.kernel
+    plain = Launching(kernel, 2).order(sizes, k.tiles)
+    moved = [(t, t.values(sizes, k.tiles)) for t in transfers(kernel)]
+    moving = Moving(
+        moved, sizes, k.tiles, dict.fromkeys("ABC", "bf16"), machine("h100"), kernel.group, plain,
+        k.choice.resident, k.choice.shared, frozenset("AB"), frozenset("AB"),
+    )  # fmt: skip
+    read = moving.outer()["read"]
+    assert k.choice.rows
+    assert k.choice.outer["read"] < 0.6 * read
     assert waves * whole < read <= (waves + 1) * whole + waves * 2 * 8192 * k.tiles["a"]
     small = nk.derive(load("matmul"), "h100", dict(a=2048, b=2048, c=2048), "bf16").kernels[0]
     assert small.choice.outer["read"] == 2 * 2 * 2048 * 2048

@@ -35,6 +35,24 @@ def test_instances_take_every_group_once(name: str) -> None:
     plan.check(sizes=small, resources=False).raise_if_wrong()
 
 
+@pytest.mark.parametrize("programs", [0, 3])
+@pytest.mark.parametrize("rows", [2, 4])
+@pytest.mark.parametrize("batch", [False, True])
+def test_groups_in_blocks_of_rows(programs: int, rows: int, batch: bool) -> None:
+    """Five groups along a and three along c, which no block divides: every one is computed once,
+    and moves what is predicted."""
+    diagram = load("matmul").weave("h") if batch else load("matmul")
+    planned = {"a": 2048, "b": 2048, "c": 2048} | ({"h": 4} if batch else {})
+    plan = nk.derive(diagram, on="h100", sizes=planned)
+    (kernel,) = plan.kernels
+    tiles = {a: 16 for a in "abc"} | ({"h": 1} if batch else {})
+    choice = replace(kernel.choice, persistent=programs, rows=rows, tiles=tiles)
+    plan = with_choices(plan, [choice])
+    assert f"in blocks of {rows} along a, times all along c" in plan.source
+    small = {"a": 72, "b": 40, "c": 40} | ({"h": 3} if batch else {})
+    plan.check(sizes=small, resources=False).raise_if_wrong()
+
+
 def test_the_recipe_keeps_how_many_instances_there_are() -> None:
     plan = persistent("matmul", {"a": 512, "b": 128, "c": 512}, 7)
     again = recipe_of(plan.recipe.to_json())

@@ -299,7 +299,7 @@ def _turns(
 def _arrives(place: Machine, run: Execution, c: Constants) -> float:
     """Seconds from one chunk of a group to the next, as they arrive: each crosses at its share of
     what L2 gives."""
-    each = (run.inner_bytes - run.stored_bytes) / (run.groups * run.chunks)
+    each = max(0.0, run.inner_bytes - run.stored_bytes) / (run.groups * run.chunks)
     return (c.arrival + each * place.sms / (c.l2_share * place.l2_rate)) / max(run.ahead, 1)
 
 
@@ -320,11 +320,11 @@ def _overlaps(run: Execution) -> bool:
 
 def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: str) -> float:
     """Seconds of the faster pipes that are not hidden."""
-    rest = {k: v for k, v in pipes.items() if k not in {slowest, "latency", ARRIVAL}}
+    rest = {k: v for k, v in pipes.items() if k not in {slowest, "latency"}}
     if run.work["product"]:
         # What computes is in the turn already.
         whole = CHAIN in pipes or TURNS in pipes
-        moved = {TURNS, L2, DRAM}
+        moved = {TURNS, ARRIVAL, L2, DRAM}
         return c.exposed * sum(v for k, v in rest.items() if k in moved or not whole)
     turns = run.chunks and not run.laned
     share = min(c.rows_exposed, c.exposed + c.rows_exposed / run.resident) if turns else 0.0

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from napkin.cost.levels import (
     Held,
@@ -169,6 +170,7 @@ class Pricing:
         self.chained = chained(kernel)
         self.computes = computes(kernel)
         self.lasting = self._lasting()
+        self._in_lanes: dict[tuple[Any, ...], bool] = {}
         last = any(c.tail and c.pipe != "product" for c in self.counts)
         self.finishes = last and not self.chained
         place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
@@ -473,8 +475,12 @@ class Pricing:
         return best, found
 
     def _laned(self, tiles: dict[str, int], warps: int) -> bool:
-        rows = self.kernel.stream.axes and not self.held.products
-        return bool(rows) and laned(self.kernel, tiles, warps)
+        if self.held.products:
+            return False
+        key = (warps, *sorted(tiles.items()))  # the same at any number of stages
+        if key not in self._in_lanes:
+            self._in_lanes[key] = laned(self.kernel, tiles, warps)
+        return self._in_lanes[key]
 
     def moving(
         self,

@@ -112,6 +112,9 @@ class Moving:
             stride *= size
         if runs > 1 and apart * item < SECTOR:  # these share sectors
             return max(item, max(SECTOR, runs * apart * item) / (runs * run))
+        if t.direction == "read" and t.tensor in self.boxed and int(start * item) % SECTOR:
+            # Where rows may begin between sectors, a box asks for one more in each of its rows.
+            return (math.ceil(run * item / SECTOR) + 1) * SECTOR / run
         return max(item, _sectors(run * item, start * item) * SECTOR / run)
 
     def _anywhere(self, t: Transfer, axis: str) -> bool:

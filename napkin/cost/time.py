@@ -304,8 +304,9 @@ def _arrives(place: Machine, run: Execution, c: Constants) -> float:
 
 
 def _still(run: Execution, c: Constants) -> float:
-    """Seconds of a group's loop beside its work."""
-    return run.chunks * (c.row_turn if run.pipelined else c.wait * run.loads)
+    """Seconds of a group's loop beside its work; lanes wait for what each turn loads."""
+    ahead = run.pipelined and not run.laned
+    return run.chunks * (c.row_turn if ahead else c.wait * run.loads)
 
 
 def _overlaps(run: Execution) -> bool:

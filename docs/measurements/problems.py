@@ -108,7 +108,10 @@ def text(sizes: dict[str, int]) -> str:
 # --- shapes that nobody chose -------------------------------------------------------------------
 
 
-KNOWN = ("2026-11-21-h100-model.txt", "2026-11-21-h100-new-shapes-7.txt")
+KNOWN = (
+    "2026-11-21-h100-model.txt", "2026-11-21-h100-new-shapes-7.txt",
+    "2026-11-21-h100-new-shapes-8.txt",
+)  # fmt: skip
 """Runs that constants were read off, or mended after; where others are, they are added here."""
 
 

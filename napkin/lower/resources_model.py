@@ -121,7 +121,7 @@ class Model:
         loops = [(*x.steps.values(), *x.emits.values()) for x in self.program.loops]
         for n in self._within(roots):
             dot = self.homes.dot(n)
-            if dot is None:
+            if dot is None or n not in self.here:  # one before the loop is done with its operands
                 continue
             for p in (*dot.sides[0], *dot.sides[1]):
                 readers = sum(p in set(within(x, self.homes.steps)) for x in loops)

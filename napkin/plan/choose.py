@@ -80,7 +80,7 @@ def best(
 
 
 def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
-    return (sum(c.time.seconds for c in choices), *choices[0].rank[1:])
+    return (sum(c.rank[0] for c in choices), *choices[0].rank[1:])
 
 
 def _kind(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> str:

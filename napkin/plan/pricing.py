@@ -127,7 +127,9 @@ class Choice:
         if self.laned:
             rows = math.prod(self.tiles[a] for a in self.kernel.group)
             return (math.exp(round(math.log(self.time.seconds), 2)), passes, rows, chunk)
-        return (self.time.seconds * chunk**-DOUBT, passes, -chunk, self.warps)
+        whole = math.prod(self.sizes[a] for a in self.kernel.stream.axes)
+        turns = max(1.0, whole / chunk)
+        return (self.time.seconds * turns**DOUBT, passes, -chunk, self.warps)
 
 
 def described_bytes(dtype: str, machine: Machine) -> int:

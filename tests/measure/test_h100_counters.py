@@ -97,3 +97,11 @@ def test_h_is_what_groups_ask_for() -> None:
         assert k.bytes[weights, "read"] == 2 * 8192 * groups
         assert crossing[weights, "read"] == 2 * 8192 * 132
     assert crossing["X", "read"] == k.bytes["X", "read"] == 2 * 32768 * 8192
+
+
+def test_boxes_ask_for_a_sector_more_in_rows_that_begin_between_sectors() -> None:
+    """Rows of 2,000 and 16,208 bytes; docs/measurements/2026-11-21-h100-counters-again.txt."""
+    (k,) = nk.derive(load("matmul"), "h100", dict(a=8072, b=1000, c=8104), "bf16").kernels
+    assert {a: k.tiles[a] for a in "abc"} == {"a": 128, "b": 64, "c": 256}
+    read = sum(n for (_, way), n in k.crossing_at(k.choice.sizes).items() if way == "read")
+    assert read == pytest.approx(1_811_943_424, rel=1e-5)

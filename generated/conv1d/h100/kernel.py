@@ -6,8 +6,8 @@ conv1d:
   stream c w
   group p
   group o
-  tile p = 128
-  tile o = 256
+  tile p = 256
+  tile o = 128
   tile c = 64
   tile w = 1
 
@@ -26,9 +26,17 @@ def conv1d(
     X, W, O, size_p, size_o, size_c, size_w, size_i, X_stride_i, X_stride_c, W_stride_w, W_stride_c,
     W_stride_o, O_stride_p, O_stride_o, BLOCK_P: tl.constexpr, BLOCK_O: tl.constexpr,
     BLOCK_C: tl.constexpr, EVEN_P: tl.constexpr, EVEN_O: tl.constexpr, EVEN_C: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    STEP_C: tl.constexpr, STEP_O: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_c = size_c // STEP_C * STEP_C
+    X_stride_i = X_stride_i // STEP_C * STEP_C
+    size_o = size_o // STEP_O * STEP_O
+    W_stride_w = W_stride_w // STEP_O * STEP_O
+    W_stride_c = W_stride_c // STEP_O * STEP_O
+    O_stride_p = O_stride_p // STEP_O * STEP_O
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

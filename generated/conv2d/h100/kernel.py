@@ -12,7 +12,7 @@ conv2d:
   tile p = 8
   tile q = 8
   tile o = 128
-  tile c = 128
+  tile c = 64
   tile u = 1
   tile v = 1
 
@@ -33,9 +33,22 @@ def conv2d(
     O_stride_p, O_stride_q, O_stride_o, BLOCK_B: tl.constexpr, BLOCK_P: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_B: tl.constexpr,
     EVEN_P: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_O: tl.constexpr, EVEN_C: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    STEP_C: tl.constexpr, STEP_O: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_c = size_c // STEP_C * STEP_C
+    X_stride_b = X_stride_b // STEP_C * STEP_C
+    X_stride_i = X_stride_i // STEP_C * STEP_C
+    X_stride_j = X_stride_j // STEP_C * STEP_C
+    size_o = size_o // STEP_O * STEP_O
+    W_stride_u = W_stride_u // STEP_O * STEP_O
+    W_stride_v = W_stride_v // STEP_O * STEP_O
+    W_stride_c = W_stride_c // STEP_O * STEP_O
+    O_stride_b = O_stride_b // STEP_O * STEP_O
+    O_stride_p = O_stride_p // STEP_O * STEP_O
+    O_stride_q = O_stride_q // STEP_O * STEP_O
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

@@ -14,7 +14,7 @@ decode_attention:
   tile b = 1
   tile k = 1
   tile r = 16
-  tile x = 32
+  tile x = 256
 
 decode_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*d*k*r + 2*b*d*k*r*x/g_r
@@ -33,9 +33,24 @@ def decode_attention(
     Q_stride_d, K_stride_b, K_stride_k, K_stride_x, K_stride_d, V_stride_b, V_stride_k, V_stride_x,
     V_stride_d, O_stride_b, O_stride_k, O_stride_r, O_stride_d, BLOCK_R: tl.constexpr,
     BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_R: tl.constexpr, EVEN_X: tl.constexpr,
-    EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    Q_stride_b = Q_stride_b // STEP_D * STEP_D
+    Q_stride_k = Q_stride_k // STEP_D * STEP_D
+    Q_stride_r = Q_stride_r // STEP_D * STEP_D
+    K_stride_b = K_stride_b // STEP_D * STEP_D
+    K_stride_k = K_stride_k // STEP_D * STEP_D
+    K_stride_x = K_stride_x // STEP_D * STEP_D
+    V_stride_b = V_stride_b // STEP_D * STEP_D
+    V_stride_k = V_stride_k // STEP_D * STEP_D
+    V_stride_x = V_stride_x // STEP_D * STEP_D
+    O_stride_b = O_stride_b // STEP_D * STEP_D
+    O_stride_k = O_stride_k // STEP_D * STEP_D
+    O_stride_r = O_stride_r // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

@@ -11,8 +11,8 @@ document_attention:
       exp(where(documents, S, -inf) - m2)]; running m2 (repair exp(m2_old - m2_new)); deferred
       where(z == 0, 1, z)
   group q
-  tile q = 32
-  tile x = 32
+  tile q = 64
+  tile x = 256
 
 document_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 2*d*q*visited_x/g_q + n*q/g_q
@@ -30,9 +30,17 @@ def document_attention(
     N, Q, K, V, O, scale, size_q, size_x, size_n, size_d, N_stride_n, Q_stride_q, Q_stride_d,
     K_stride_x, K_stride_d, V_stride_x, V_stride_d, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr,
     BLOCK_X: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr,
-    EVEN_N: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_N: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    Q_stride_q = Q_stride_q // STEP_D * STEP_D
+    K_stride_x = K_stride_x // STEP_D * STEP_D
+    V_stride_x = V_stride_x // STEP_D * STEP_D
+    O_stride_q = O_stride_q // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

@@ -15,8 +15,8 @@ grouped_query_attention:
   tile b = 1
   tile k = 1
   tile r = 1
-  tile q = 128
-  tile x = 64
+  tile q = 64
+  tile x = 128
 
 grouped_query_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*d*k*q*r + 2*b*d*k*q*r*x/(g_q*g_r)
@@ -35,9 +35,27 @@ def grouped_query_attention(
     Q_stride_r, Q_stride_q, Q_stride_d, K_stride_b, K_stride_k, K_stride_x, K_stride_d, V_stride_b,
     V_stride_k, V_stride_x, V_stride_d, O_stride_b, O_stride_k, O_stride_r, O_stride_q, O_stride_d,
     BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr,
-    EVEN_X: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_X: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    Q_stride_b = Q_stride_b // STEP_D * STEP_D
+    Q_stride_k = Q_stride_k // STEP_D * STEP_D
+    Q_stride_r = Q_stride_r // STEP_D * STEP_D
+    Q_stride_q = Q_stride_q // STEP_D * STEP_D
+    K_stride_b = K_stride_b // STEP_D * STEP_D
+    K_stride_k = K_stride_k // STEP_D * STEP_D
+    K_stride_x = K_stride_x // STEP_D * STEP_D
+    V_stride_b = V_stride_b // STEP_D * STEP_D
+    V_stride_k = V_stride_k // STEP_D * STEP_D
+    V_stride_x = V_stride_x // STEP_D * STEP_D
+    O_stride_b = O_stride_b // STEP_D * STEP_D
+    O_stride_k = O_stride_k // STEP_D * STEP_D
+    O_stride_r = O_stride_r // STEP_D * STEP_D
+    O_stride_q = O_stride_q // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

@@ -6,15 +6,28 @@ latent_attention:
   expand softmax over x into max, exp, sum and divide
   materialise K [b x h n]
   materialise V [b x h v]
-latent_attention_K_V:
+latent_attention_K:
   stream c
   group b
   group x
   group h
+  group n
   tile b = 1
-  tile x = 64
+  tile x = 128
   tile h = 1
-  tile c = 128
+  tile n = 128
+  tile c = 64
+latent_attention_V:
+  stream c
+  group b
+  group x
+  group h
+  group v
+  tile b = 1
+  tile x = 128
+  tile h = 1
+  tile v = 128
+  tile c = 64
 latent_attention:
   stream x
   separate z: exp(S * scale - m) = [exp(S * scale - m)]; running m (repair exp(m_old - m_new))
@@ -26,14 +39,19 @@ latent_attention:
   group v
   tile b = 1
   tile h = 1
-  tile q = 64
+  tile q = 32
   tile v = 128
   tile x = 64
 
-latent_attention_K_V, in values and axis sizes (g: group, s: chunk, M: memory):
-  H = b*c*h*x/g_h + b*c*h*n*x/(g_b*g_x) + b*c*h*v*x/(g_b*g_x) + b*h*n*x + b*h*v*x
-  M = g_b*g_h*g_x*n + g_b*g_h*g_x*v + g_b*g_x*s_c + g_h*n*s_c + g_h*s_c*v
-  bound = b*h*n*x + b*h*v*x + 2*b*c*h*n*x/sqrt(M) + 2*b*c*h*v*x/sqrt(M)
+latent_attention_K, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = b*c*h*n*x/(g_h*g_n) + b*c*h*n*x/(g_b*g_x) + b*h*n*x
+  M = g_b*g_h*g_n*g_x + g_b*g_x*s_c + g_h*g_n*s_c
+  bound = b*h*n*x + 2*b*c*h*n*x/sqrt(M)
+
+latent_attention_V, in values and axis sizes (g: group, s: chunk, M: memory):
+  H = b*c*h*v*x/(g_h*g_v) + b*c*h*v*x/(g_b*g_x) + b*h*v*x
+  M = g_b*g_h*g_v*g_x + g_b*g_x*s_c + g_h*g_v*s_c
+  bound = b*h*v*x + 2*b*c*h*v*x/sqrt(M)
 
 latent_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*h*q*v + b*h*n*q*v/g_v + b*h*q*r*v/g_v + b*h*q*v*x/g_q + b*h*n*q*v*x/(g_q*g_v) +
@@ -50,18 +68,29 @@ import triton.language as tl
 
 
 @triton.jit
-def latent_attention_K_V(
-    C, U, W, K, V, size_b, size_x, size_h, size_c, size_n, size_v, C_stride_b, C_stride_x,
-    C_stride_c, U_stride_h, U_stride_c, U_stride_n, W_stride_h, W_stride_c, W_stride_v, K_stride_b,
-    K_stride_x, K_stride_h, K_stride_n, V_stride_b, V_stride_x, V_stride_h, V_stride_v,
-    BLOCK_X: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_V: tl.constexpr,
-    EVEN_X: tl.constexpr, EVEN_C: tl.constexpr, EVEN_N: tl.constexpr, EVEN_V: tl.constexpr,
-    WIDE: tl.constexpr,
+def latent_attention_K(
+    C, U, K, size_b, size_x, size_h, size_n, size_c, C_stride_b, C_stride_x, C_stride_c, U_stride_h,
+    U_stride_c, U_stride_n, K_stride_b, K_stride_x, K_stride_h, K_stride_n, BLOCK_X: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_X: tl.constexpr, EVEN_N: tl.constexpr,
+    EVEN_C: tl.constexpr, STEP_C: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_c = size_c // STEP_C * STEP_C
+    C_stride_b = C_stride_b // STEP_C * STEP_C
+    C_stride_x = C_stride_x // STEP_C * STEP_C
+    size_n = size_n // STEP_N * STEP_N
+    U_stride_h = U_stride_h // STEP_N * STEP_N
+    U_stride_c = U_stride_c // STEP_N * STEP_N
+    K_stride_b = K_stride_b // STEP_N * STEP_N
+    K_stride_x = K_stride_x // STEP_N * STEP_N
+    K_stride_h = K_stride_h // STEP_N * STEP_N
+
     # this group's place
     pid = tl.program_id(0).to(INDEX)
+    n_id = pid % tl.cdiv(size_n, BLOCK_N)
+    pid = pid // tl.cdiv(size_n, BLOCK_N)
     h = pid % size_h
     pid = pid // size_h
     x_id = pid % tl.cdiv(size_x, BLOCK_X)
@@ -69,21 +98,16 @@ def latent_attention_K_V(
     b = pid
     x = x_id * BLOCK_X + tl.arange(0, BLOCK_X)
     x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-    n = tl.arange(0, BLOCK_N).to(INDEX)
+    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-    v = tl.arange(0, BLOCK_V).to(INDEX)
-    v_in = tl.full([BLOCK_V], True, tl.int1) if EVEN_V else v < size_v
 
     # where its tensors start
     C_base = C + b * C_stride_b
     U_base = U + h * U_stride_h
-    W_base = W + h * W_stride_h
     K_base = K + b * K_stride_b + h * K_stride_h
-    V_base = V + b * V_stride_b + h * V_stride_h
 
     # stream c
     K_acc = tl.zeros([BLOCK_X, BLOCK_N], tl.float32)
-    V_acc = tl.zeros([BLOCK_X, BLOCK_V], tl.float32)
     for c_start in tl.range(0, size_c, BLOCK_C):
         c = c_start + tl.arange(0, BLOCK_C).to(INDEX)
         c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
@@ -98,6 +122,64 @@ def latent_attention_K_V(
             other=0.0,
         )
         K_acc = tl.dot(C_tile, U_tile, K_acc, input_precision='ieee')
+
+    # tail
+    tl.store(
+        K_base + x[:, None] * K_stride_x + n[None, :] * K_stride_n,
+        K_acc,
+        mask=x_in[:, None] & n_in[None, :],
+    )
+
+
+@triton.jit
+def latent_attention_V(
+    C, W, V, size_b, size_x, size_h, size_v, size_c, C_stride_b, C_stride_x, C_stride_c, W_stride_h,
+    W_stride_c, W_stride_v, V_stride_b, V_stride_x, V_stride_h, V_stride_v, BLOCK_X: tl.constexpr,
+    BLOCK_V: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_X: tl.constexpr, EVEN_V: tl.constexpr,
+    EVEN_C: tl.constexpr, STEP_C: tl.constexpr, STEP_V: tl.constexpr, WIDE: tl.constexpr,
+):
+    INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_c = size_c // STEP_C * STEP_C
+    C_stride_b = C_stride_b // STEP_C * STEP_C
+    C_stride_x = C_stride_x // STEP_C * STEP_C
+    size_v = size_v // STEP_V * STEP_V
+    W_stride_h = W_stride_h // STEP_V * STEP_V
+    W_stride_c = W_stride_c // STEP_V * STEP_V
+    V_stride_b = V_stride_b // STEP_V * STEP_V
+    V_stride_x = V_stride_x // STEP_V * STEP_V
+    V_stride_h = V_stride_h // STEP_V * STEP_V
+
+    # this group's place
+    pid = tl.program_id(0).to(INDEX)
+    v_id = pid % tl.cdiv(size_v, BLOCK_V)
+    pid = pid // tl.cdiv(size_v, BLOCK_V)
+    h = pid % size_h
+    pid = pid // size_h
+    x_id = pid % tl.cdiv(size_x, BLOCK_X)
+    pid = pid // tl.cdiv(size_x, BLOCK_X)
+    b = pid
+    x = x_id * BLOCK_X + tl.arange(0, BLOCK_X)
+    x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
+    v = v_id * BLOCK_V + tl.arange(0, BLOCK_V)
+    v_in = tl.full([BLOCK_V], True, tl.int1) if EVEN_V else v < size_v
+
+    # where its tensors start
+    C_base = C + b * C_stride_b
+    W_base = W + h * W_stride_h
+    V_base = V + b * V_stride_b + h * V_stride_h
+
+    # stream c
+    V_acc = tl.zeros([BLOCK_X, BLOCK_V], tl.float32)
+    for c_start in tl.range(0, size_c, BLOCK_C):
+        c = c_start + tl.arange(0, BLOCK_C).to(INDEX)
+        c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
+        C_tile = tl.load(
+            C_base + x[:, None] * C_stride_x + c[None, :] * C_stride_c,
+            mask=x_in[:, None] & c_in[None, :],
+            other=0.0,
+        )
         W_tile = tl.load(
             W_base + c[:, None] * W_stride_c + v[None, :] * W_stride_v,
             mask=c_in[:, None] & v_in[None, :],
@@ -106,11 +188,6 @@ def latent_attention_K_V(
         V_acc = tl.dot(C_tile, W_tile, V_acc, input_precision='ieee')
 
     # tail
-    tl.store(
-        K_base + x[:, None] * K_stride_x + n[None, :] * K_stride_n,
-        K_acc,
-        mask=x_in[:, None] & n_in[None, :],
-    )
     tl.store(
         V_base + x[:, None] * V_stride_x + v[None, :] * V_stride_v,
         V_acc,
@@ -126,9 +203,32 @@ def latent_attention(
     V_stride_h, V_stride_v, O_stride_b, O_stride_h, O_stride_q, O_stride_v, BLOCK_Q: tl.constexpr,
     BLOCK_V: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
     EVEN_Q: tl.constexpr, EVEN_V: tl.constexpr, EVEN_X: tl.constexpr, EVEN_N: tl.constexpr,
-    EVEN_R: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_R: tl.constexpr, STEP_N: tl.constexpr, STEP_R: tl.constexpr, STEP_V: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_n = size_n // STEP_N * STEP_N
+    Q_stride_b = Q_stride_b // STEP_N * STEP_N
+    Q_stride_h = Q_stride_h // STEP_N * STEP_N
+    Q_stride_q = Q_stride_q // STEP_N * STEP_N
+    K_stride_b = K_stride_b // STEP_N * STEP_N
+    K_stride_x = K_stride_x // STEP_N * STEP_N
+    K_stride_h = K_stride_h // STEP_N * STEP_N
+    size_r = size_r // STEP_R * STEP_R
+    P_stride_b = P_stride_b // STEP_R * STEP_R
+    P_stride_h = P_stride_h // STEP_R * STEP_R
+    P_stride_q = P_stride_q // STEP_R * STEP_R
+    R_stride_b = R_stride_b // STEP_R * STEP_R
+    R_stride_x = R_stride_x // STEP_R * STEP_R
+    size_v = size_v // STEP_V * STEP_V
+    V_stride_b = V_stride_b // STEP_V * STEP_V
+    V_stride_x = V_stride_x // STEP_V * STEP_V
+    V_stride_h = V_stride_h // STEP_V * STEP_V
+    O_stride_b = O_stride_b // STEP_V * STEP_V
+    O_stride_h = O_stride_h // STEP_V * STEP_V
+    O_stride_q = O_stride_q // STEP_V * STEP_V
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

@@ -12,7 +12,7 @@ latent_attention_absorbed:
   group h
   tile b = 1
   tile h = 16
-  tile x = 64
+  tile x = 32
 
 latent_attention_absorbed, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*c*h + b*c*h*x/g_h + b*h*r + b*h*r*x/g_h
@@ -31,9 +31,24 @@ def latent_attention_absorbed(
     Q_stride_c, C_stride_b, C_stride_x, C_stride_c, P_stride_b, P_stride_h, P_stride_r, R_stride_b,
     R_stride_x, R_stride_r, O_stride_b, O_stride_h, O_stride_c, BLOCK_H: tl.constexpr,
     BLOCK_X: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr, EVEN_H: tl.constexpr,
-    EVEN_X: tl.constexpr, EVEN_C: tl.constexpr, EVEN_R: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_X: tl.constexpr, EVEN_C: tl.constexpr, EVEN_R: tl.constexpr, STEP_C: tl.constexpr,
+    STEP_R: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_c = size_c // STEP_C * STEP_C
+    Q_stride_b = Q_stride_b // STEP_C * STEP_C
+    Q_stride_h = Q_stride_h // STEP_C * STEP_C
+    C_stride_b = C_stride_b // STEP_C * STEP_C
+    C_stride_x = C_stride_x // STEP_C * STEP_C
+    O_stride_b = O_stride_b // STEP_C * STEP_C
+    O_stride_h = O_stride_h // STEP_C * STEP_C
+    size_r = size_r // STEP_R * STEP_R
+    P_stride_b = P_stride_b // STEP_R * STEP_R
+    P_stride_h = P_stride_h // STEP_R * STEP_R
+    R_stride_b = R_stride_b // STEP_R * STEP_R
+    R_stride_x = R_stride_x // STEP_R * STEP_R
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

@@ -31,10 +31,24 @@ def latent_attention_absorbed(
     Q_stride_c, C_stride_b, C_stride_x, C_stride_c, P_stride_b, P_stride_h, P_stride_r, R_stride_b,
     R_stride_x, R_stride_r, O_stride_b, O_stride_h, O_stride_c, BLOCK_H: tl.constexpr,
     BLOCK_X: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr, EVEN_H: tl.constexpr,
-    EVEN_X: tl.constexpr, EVEN_C: tl.constexpr, EVEN_R: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    WIDE: tl.constexpr,
+    EVEN_X: tl.constexpr, EVEN_C: tl.constexpr, EVEN_R: tl.constexpr, STEP_C: tl.constexpr,
+    STEP_R: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_c = size_c // STEP_C * STEP_C
+    Q_stride_b = Q_stride_b // STEP_C * STEP_C
+    Q_stride_h = Q_stride_h // STEP_C * STEP_C
+    C_stride_b = C_stride_b // STEP_C * STEP_C
+    C_stride_x = C_stride_x // STEP_C * STEP_C
+    O_stride_b = O_stride_b // STEP_C * STEP_C
+    O_stride_h = O_stride_h // STEP_C * STEP_C
+    size_r = size_r // STEP_R * STEP_R
+    P_stride_b = P_stride_b // STEP_R * STEP_R
+    P_stride_h = P_stride_h // STEP_R * STEP_R
+    R_stride_b = R_stride_b // STEP_R * STEP_R
+    R_stride_x = R_stride_x // STEP_R * STEP_R
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

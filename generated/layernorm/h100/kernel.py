@@ -22,9 +22,14 @@ import triton.language as tl
 def layernorm(
     X, G, B, O, eps, size_n, size_d, X_stride_n, X_stride_d, G_stride_d, B_stride_d, O_stride_n,
     O_stride_d, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_N: tl.constexpr,
-    EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    X_stride_n = X_stride_n // STEP_D * STEP_D
+    O_stride_n = O_stride_n // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

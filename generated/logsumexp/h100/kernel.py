@@ -7,8 +7,8 @@ logsumexp:
   stream v
   separate z: exp(L - m) = [exp(L - m)]; running m (repair exp(m_old - m_new))
   group n
-  tile n = 4
-  tile v = 512
+  tile n = 1
+  tile v = 1024
 
 logsumexp, in values and axis sizes (g: group, s: chunk, M: memory):
   H = n*v + n
@@ -22,34 +22,40 @@ import triton.language as tl
 
 @triton.jit
 def logsumexp(
-    L, O, size_n, size_v, L_stride_n, L_stride_v, O_stride_n, BLOCK_N: tl.constexpr,
-    BLOCK_V: tl.constexpr, EVEN_N: tl.constexpr, EVEN_V: tl.constexpr, WIDE: tl.constexpr,
+    L, O, size_n, size_v, L_stride_n, L_stride_v, O_stride_n, BLOCK_V: tl.constexpr,
+    EVEN_V: tl.constexpr, STEP_V: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_v = size_v // STEP_V * STEP_V
+    L_stride_n = L_stride_n // STEP_V * STEP_V
+
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    n_id = pid
-    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
-    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+    n = pid
+
+    # where its tensors start
+    L_base = L + n * L_stride_n
+    O_base = O + n * O_stride_n
 
     # stream v
-    m = tl.full([BLOCK_N], -3.4028234663852886e+38, tl.float32)
-    z = tl.zeros([BLOCK_N], tl.float32)
+    m = tl.full([BLOCK_V // 8], -3.4028234663852886e+38, tl.float32)
+    z = tl.zeros([BLOCK_V // 8], tl.float32)
     for v_start in tl.range(0, size_v, BLOCK_V):
-        v = v_start + tl.arange(0, BLOCK_V).to(INDEX)
-        v_in = tl.full([BLOCK_V], True, tl.int1) if EVEN_V else v < size_v
-        L_tile = tl.load(
-            L + n[:, None] * L_stride_n + v[None, :] * L_stride_v,
-            mask=n_in[:, None] & v_in[None, :],
-            other=0.0,
-        )
-        t = tl.where(v_in[None, :], L_tile.to(tl.float32), float('-inf'))
+        v = v_start + (tl.arange(0, BLOCK_V // 8)[:, None] * 8 + tl.arange(0, 8)[None, :]).to(INDEX)
+        v_in = tl.full([BLOCK_V // 8, 8], True, tl.int1) if EVEN_V else v < size_v
+        L_tile = tl.load(L_base + v * L_stride_v, mask=v_in, other=0.0)
+        t = tl.where(v_in, L_tile.to(tl.float32), float('-inf'))
         top = tl.max(t, axis=1)
         m_new = tl.maximum(m, top)
         total = tl.sum(tl.exp(t - m_new[:, None]), axis=1)
         z = z * tl.exp(m - m_new) + total
         m = m_new
 
+    # join what lanes have folded
+    m_all = tl.max(m, axis=0)
+    z_all = tl.sum(z * tl.exp(m - m_all), axis=0)
+
     # tail
-    tl.store(O + n * O_stride_n, m + tl.log(z), mask=n_in)
+    tl.store(O_base, m_all + tl.log(z_all))

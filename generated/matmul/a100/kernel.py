@@ -6,9 +6,9 @@ matmul:
   stream b
   group a
   group c
-  tile a = 128
-  tile c = 256
-  tile b = 128
+  tile a = 256
+  tile c = 128
+  tile b = 64
 
 matmul, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*c/g_c + a*b*c/g_a + a*c
@@ -24,15 +24,27 @@ import triton.language as tl
 def matmul(
     A, B, C, size_a, size_c, size_b, A_stride_a, A_stride_b, B_stride_b, B_stride_c, C_stride_a,
     C_stride_c, BLOCK_A: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_B: tl.constexpr,
-    EVEN_A: tl.constexpr, EVEN_C: tl.constexpr, EVEN_B: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_A: tl.constexpr, EVEN_C: tl.constexpr, EVEN_B: tl.constexpr, STEP_B: tl.constexpr,
+    STEP_C: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_b = size_b // STEP_B * STEP_B
+    A_stride_a = A_stride_a // STEP_B * STEP_B
+    size_c = size_c // STEP_C * STEP_C
+    B_stride_b = B_stride_b // STEP_C * STEP_C
+    C_stride_a = C_stride_a // STEP_C * STEP_C
+
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    c_id = pid % tl.cdiv(size_c, BLOCK_C)
-    pid = pid // tl.cdiv(size_c, BLOCK_C)
-    a_id = pid
+
+    # in blocks of 8 along a, times all along c
+    section = pid // (8 * tl.cdiv(size_c, BLOCK_C)) * 8
+    width = tl.minimum(tl.cdiv(size_a, BLOCK_A) - section, 8)
+    turn = pid % (8 * tl.cdiv(size_c, BLOCK_C))
+    a_id = section + turn % width
+    c_id = turn // width
     a = a_id * BLOCK_A + tl.arange(0, BLOCK_A)
     a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
     c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)

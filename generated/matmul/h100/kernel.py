@@ -24,51 +24,66 @@ import triton.language as tl
 def matmul(
     A, B, C, size_a, size_c, size_b, A_stride_a, A_stride_b, B_stride_b, B_stride_c, C_stride_a,
     C_stride_c, BLOCK_A: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_B: tl.constexpr,
-    EVEN_A: tl.constexpr, EVEN_C: tl.constexpr, EVEN_B: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    WIDE: tl.constexpr,
+    EVEN_A: tl.constexpr, EVEN_C: tl.constexpr, EVEN_B: tl.constexpr, STEP_B: tl.constexpr,
+    STEP_C: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    c_id = pid % tl.cdiv(size_c, BLOCK_C)
-    pid = pid // tl.cdiv(size_c, BLOCK_C)
-    a_id = pid
-    a = a_id * BLOCK_A + tl.arange(0, BLOCK_A)
-    a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
-    c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)
-    c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_b = size_b // STEP_B * STEP_B
+    A_stride_a = A_stride_a // STEP_B * STEP_B
+    size_c = size_c // STEP_C * STEP_C
+    B_stride_b = B_stride_b // STEP_C * STEP_C
+    C_stride_a = C_stride_a // STEP_C * STEP_C
 
-    # stream b
-    C_acc = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
-    for b_start in tl.range(0, size_b, BLOCK_B):
-        b = b_start + tl.arange(0, BLOCK_B).to(INDEX)
-        b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-        if DESCRIPTORS:
-            A_tile = A.load([a_id * BLOCK_A, b_start])
-        else:
-            A_tile = tl.load(
-                A + a[:, None] * A_stride_a + b[None, :] * A_stride_b,
-                mask=a_in[:, None] & b_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
-            B_tile = B.load([b_start, c_id * BLOCK_C])
-        else:
-            B_tile = tl.load(
-                B + b[:, None] * B_stride_b + c[None, :] * B_stride_c,
-                mask=b_in[:, None] & c_in[None, :],
-                other=0.0,
-            )
-        C_acc = tl.dot(A_tile, B_tile, C_acc, input_precision='ieee')
+    # groups in turn
+    groups = tl.cdiv(size_a, BLOCK_A) * tl.cdiv(size_c, BLOCK_C)
+    for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 
-    # tail
-    C_tile = C_acc
-    if DESCRIPTORS:
-        C.store([a_id * BLOCK_A, c_id * BLOCK_C], C_tile.to(C.dtype))
-    else:
-        tl.store(
-            C + a[:, None] * C_stride_a + c[None, :] * C_stride_c,
-            C_tile,
-            mask=a_in[:, None] & c_in[None, :],
-        )
+        # this group's place
+        pid = tl.cast(group, INDEX)
+
+        # in blocks of 16 along a, times all along c
+        section = pid // (16 * tl.cdiv(size_c, BLOCK_C)) * 16
+        width = tl.minimum(tl.cdiv(size_a, BLOCK_A) - section, 16)
+        turn = pid % (16 * tl.cdiv(size_c, BLOCK_C))
+        a_id = section + turn % width
+        c_id = turn // width
+        a = a_id * BLOCK_A + tl.arange(0, BLOCK_A)
+        a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
+        c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)
+        c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
+
+        # stream b
+        C_acc = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
+        for b_start in tl.range(0, size_b, BLOCK_B):
+            b = b_start + tl.arange(0, BLOCK_B).to(INDEX)
+            b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
+            if DESCRIPTORS:
+                A_tile = A.load([a_id * BLOCK_A, b_start])
+            else:
+                A_tile = tl.load(
+                    A + a[:, None] * A_stride_a + b[None, :] * A_stride_b,
+                    mask=a_in[:, None] & b_in[None, :],
+                    other=0.0,
+                )
+            if DESCRIPTORS:
+                B_tile = B.load([b_start, c_id * BLOCK_C])
+            else:
+                B_tile = tl.load(
+                    B + b[:, None] * B_stride_b + c[None, :] * B_stride_c,
+                    mask=b_in[:, None] & c_in[None, :],
+                    other=0.0,
+                )
+            C_acc = tl.dot(A_tile, B_tile, C_acc, input_precision='ieee')
+
+        # tail
+        C_tile = C_acc
+        if DESCRIPTORS:
+            C.store([a_id * BLOCK_A, c_id * BLOCK_C], C_tile.to(C.dtype))
+        else:
+            tl.store(
+                C + a[:, None] * C_stride_a + c[None, :] * C_stride_c,
+                C_tile,
+                mask=a_in[:, None] & c_in[None, :],
+            )

@@ -7,8 +7,8 @@ matmul_dense_and_sparse:
   group a
   group c
   tile a = 16
-  tile c = 16
-  tile b = 128
+  tile c = 32
+  tile b = 256
 
 matmul_dense_and_sparse, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*c/g_c + a*b*c/g_a + a*c*s + a*c + 2*a*c*s/g_a + a*c/g_a
@@ -33,9 +33,20 @@ def matmul_dense_and_sparse(
     W_stride_b, scale_stride_c, V_stride_c, V_stride_s, I_stride_c, I_stride_s, O_stride_a,
     O_stride_c, BLOCK_A: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_B: tl.constexpr,
     BLOCK_S: tl.constexpr, EVEN_A: tl.constexpr, EVEN_C: tl.constexpr, EVEN_B: tl.constexpr,
-    EVEN_S: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_S: tl.constexpr, STEP_B: tl.constexpr, STEP_S: tl.constexpr, STEP_C: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_b = size_b // STEP_B * STEP_B
+    X_stride_a = X_stride_a // STEP_B * STEP_B
+    W_stride_c = W_stride_c // STEP_B * STEP_B
+    size_s = size_s // STEP_S * STEP_S
+    V_stride_c = V_stride_c // STEP_S * STEP_S
+    I_stride_c = I_stride_c // STEP_S * STEP_S
+    size_c = size_c // STEP_C * STEP_C
+    O_stride_a = O_stride_a // STEP_C * STEP_C
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

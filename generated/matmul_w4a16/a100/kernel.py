@@ -31,9 +31,20 @@ def matmul_w4a16(
     X, W, scale, O, size_a, size_c, size_g, size_b, X_stride_a, X_stride_g, X_stride_b, W_stride_c,
     W_stride_g, W_stride_b, scale_stride_g, scale_stride_c, O_stride_a, O_stride_c,
     BLOCK_A: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_B: tl.constexpr, EVEN_A: tl.constexpr,
-    EVEN_C: tl.constexpr, EVEN_B: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_C: tl.constexpr, EVEN_B: tl.constexpr, STEP_B: tl.constexpr, STEP_C: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_b = size_b // STEP_B * STEP_B
+    X_stride_a = X_stride_a // STEP_B * STEP_B
+    X_stride_g = X_stride_g // STEP_B * STEP_B
+    W_stride_c = W_stride_c // STEP_B * STEP_B
+    W_stride_g = W_stride_g // STEP_B * STEP_B
+    size_c = size_c // STEP_C * STEP_C
+    scale_stride_g = scale_stride_g // STEP_C * STEP_C
+    O_stride_a = O_stride_a // STEP_C * STEP_C
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

@@ -6,9 +6,9 @@ matmul_w8a8:
   stream b
   group a
   group c
-  tile a = 64
+  tile a = 128
   tile c = 256
-  tile b = 256
+  tile b = 128
 
 matmul_w8a8, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*c/g_c + a*b*c/g_a + a*c + a*c/g_c + a*c/g_a
@@ -25,9 +25,16 @@ def matmul_w8a8(
     X, W, X_scale, W_scale, O, size_a, size_c, size_b, X_stride_a, X_stride_b, W_stride_c,
     W_stride_b, X_scale_stride_a, W_scale_stride_c, O_stride_a, O_stride_c, BLOCK_A: tl.constexpr,
     BLOCK_C: tl.constexpr, BLOCK_B: tl.constexpr, EVEN_A: tl.constexpr, EVEN_C: tl.constexpr,
-    EVEN_B: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_B: tl.constexpr, STEP_B: tl.constexpr, STEP_C: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_b = size_b // STEP_B * STEP_B
+    X_stride_a = X_stride_a // STEP_B * STEP_B
+    W_stride_c = W_stride_c // STEP_B * STEP_B
+    size_c = size_c // STEP_C * STEP_C
+    O_stride_a = O_stride_a // STEP_C * STEP_C
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

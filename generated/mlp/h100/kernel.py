@@ -8,7 +8,7 @@ mlp_H:
   stream d
   group n
   group f
-  tile n = 128
+  tile n = 256
   tile f = 128
   tile d = 64
 mlp:
@@ -35,108 +35,154 @@ import triton.language as tl
 
 
 @triton.jit
+def ndtr(x):
+    """The normal distribution function, within 8e-8, and 7e-7 of itself down to -2, 3e-4 to -8."""
+    y = tl.abs(x)
+    p = -1.6548785e-08 * y + 5.7351485e-07
+    p = p * y + -8.279047e-06
+    p = p * y + 6.3113686e-05
+    p = p * y + -0.00024152013
+    p = p * y + -6.465392e-05
+    p = p * y + 0.007011125
+    p = p * y + -0.052476574
+    p = p * y + -0.45921147
+    p = p * y + -1.151105
+    p = p * y + -1.0
+    return tl.abs(tl.where(x > 0, 1.0, 0.0) - tl.exp2(p))
+
+@triton.jit
 def mlp_H(
     X, U, H, size_n, size_f, size_d, X_stride_n, X_stride_d, U_stride_d, U_stride_f, H_stride_n,
     H_stride_f, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_D: tl.constexpr,
-    EVEN_N: tl.constexpr, EVEN_F: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    WIDE: tl.constexpr,
+    EVEN_N: tl.constexpr, EVEN_F: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr,
+    STEP_F: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    f_id = pid % tl.cdiv(size_f, BLOCK_F)
-    pid = pid // tl.cdiv(size_f, BLOCK_F)
-    n_id = pid
-    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
-    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-    f = f_id * BLOCK_F + tl.arange(0, BLOCK_F)
-    f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    X_stride_n = X_stride_n // STEP_D * STEP_D
+    size_f = size_f // STEP_F * STEP_F
+    U_stride_d = U_stride_d // STEP_F * STEP_F
+    H_stride_n = H_stride_n // STEP_F * STEP_F
 
-    # stream d
-    t = tl.zeros([BLOCK_N, BLOCK_F], tl.float32)
-    for d_start in tl.range(0, size_d, BLOCK_D):
-        d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
-        d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-        if DESCRIPTORS:
-            X_tile = X.load([n_id * BLOCK_N, d_start])
-        else:
-            X_tile = tl.load(
-                X + n[:, None] * X_stride_n + d[None, :] * X_stride_d,
-                mask=n_in[:, None] & d_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
-            U_tile = U.load([d_start, f_id * BLOCK_F])
-        else:
-            U_tile = tl.load(
-                U + d[:, None] * U_stride_d + f[None, :] * U_stride_f,
-                mask=d_in[:, None] & f_in[None, :],
-                other=0.0,
-            )
-        t = tl.dot(X_tile, U_tile, t, input_precision='ieee')
+    # groups in turn
+    groups = tl.cdiv(size_n, BLOCK_N) * tl.cdiv(size_f, BLOCK_F)
+    for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 
-    # tail
-    H_tile = 0.5 * t * (1.0 + tl.erf(t * 0.7071067811865476))
-    if DESCRIPTORS:
-        H.store([n_id * BLOCK_N, f_id * BLOCK_F], H_tile.to(H.dtype))
-    else:
-        tl.store(
-            H + n[:, None] * H_stride_n + f[None, :] * H_stride_f,
-            H_tile,
-            mask=n_in[:, None] & f_in[None, :],
-        )
+        # this group's place
+        pid = tl.cast(group, INDEX)
+
+        # in blocks of 8 along n, times all along f
+        section = pid // (8 * tl.cdiv(size_f, BLOCK_F)) * 8
+        width = tl.minimum(tl.cdiv(size_n, BLOCK_N) - section, 8)
+        turn = pid % (8 * tl.cdiv(size_f, BLOCK_F))
+        n_id = section + turn % width
+        f_id = turn // width
+        n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
+        n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+        f = f_id * BLOCK_F + tl.arange(0, BLOCK_F)
+        f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
+
+        # stream d
+        t = tl.zeros([BLOCK_N, BLOCK_F], tl.float32)
+        for d_start in tl.range(0, size_d, BLOCK_D):
+            d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
+            d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+            if DESCRIPTORS:
+                X_tile = X.load([n_id * BLOCK_N, d_start])
+            else:
+                X_tile = tl.load(
+                    X + n[:, None] * X_stride_n + d[None, :] * X_stride_d,
+                    mask=n_in[:, None] & d_in[None, :],
+                    other=0.0,
+                )
+            if DESCRIPTORS:
+                U_tile = U.load([d_start, f_id * BLOCK_F])
+            else:
+                U_tile = tl.load(
+                    U + d[:, None] * U_stride_d + f[None, :] * U_stride_f,
+                    mask=d_in[:, None] & f_in[None, :],
+                    other=0.0,
+                )
+            t = tl.dot(X_tile, U_tile, t, input_precision='ieee')
+
+        # tail
+        H_tile = t * ndtr(t)
+        if DESCRIPTORS:
+            H.store([n_id * BLOCK_N, f_id * BLOCK_F], H_tile.to(H.dtype))
+        else:
+            tl.store(
+                H + n[:, None] * H_stride_n + f[None, :] * H_stride_f,
+                H_tile,
+                mask=n_in[:, None] & f_in[None, :],
+            )
 
 
 @triton.jit
 def mlp(
     H, W, O, size_n, size_e, size_f, H_stride_n, H_stride_f, W_stride_f, W_stride_e, O_stride_n,
     O_stride_e, BLOCK_N: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_F: tl.constexpr,
-    EVEN_N: tl.constexpr, EVEN_E: tl.constexpr, EVEN_F: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    WIDE: tl.constexpr,
+    EVEN_N: tl.constexpr, EVEN_E: tl.constexpr, EVEN_F: tl.constexpr, STEP_F: tl.constexpr,
+    STEP_E: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    e_id = pid % tl.cdiv(size_e, BLOCK_E)
-    pid = pid // tl.cdiv(size_e, BLOCK_E)
-    n_id = pid
-    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
-    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-    e = e_id * BLOCK_E + tl.arange(0, BLOCK_E)
-    e_in = tl.full([BLOCK_E], True, tl.int1) if EVEN_E else e < size_e
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_f = size_f // STEP_F * STEP_F
+    H_stride_n = H_stride_n // STEP_F * STEP_F
+    size_e = size_e // STEP_E * STEP_E
+    W_stride_f = W_stride_f // STEP_E * STEP_E
+    O_stride_n = O_stride_n // STEP_E * STEP_E
 
-    # stream f
-    O_acc = tl.zeros([BLOCK_N, BLOCK_E], tl.float32)
-    for f_start in tl.range(0, size_f, BLOCK_F):
-        f = f_start + tl.arange(0, BLOCK_F).to(INDEX)
-        f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
-        if DESCRIPTORS:
-            H_tile = H.load([n_id * BLOCK_N, f_start])
-        else:
-            H_tile = tl.load(
-                H + n[:, None] * H_stride_n + f[None, :] * H_stride_f,
-                mask=n_in[:, None] & f_in[None, :],
-                other=0.0,
-            )
-        if DESCRIPTORS:
-            W_tile = W.load([f_start, e_id * BLOCK_E])
-        else:
-            W_tile = tl.load(
-                W + f[:, None] * W_stride_f + e[None, :] * W_stride_e,
-                mask=f_in[:, None] & e_in[None, :],
-                other=0.0,
-            )
-        O_acc = tl.dot(H_tile, W_tile, O_acc, input_precision='ieee')
+    # groups in turn
+    groups = tl.cdiv(size_n, BLOCK_N) * tl.cdiv(size_e, BLOCK_E)
+    for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 
-    # tail
-    O_tile = O_acc
-    if DESCRIPTORS:
-        O.store([n_id * BLOCK_N, e_id * BLOCK_E], O_tile.to(O.dtype))
-    else:
-        tl.store(
-            O + n[:, None] * O_stride_n + e[None, :] * O_stride_e,
-            O_tile,
-            mask=n_in[:, None] & e_in[None, :],
-        )
+        # this group's place
+        pid = tl.cast(group, INDEX)
+
+        # in blocks of 16 along n, times all along e
+        section = pid // (16 * tl.cdiv(size_e, BLOCK_E)) * 16
+        width = tl.minimum(tl.cdiv(size_n, BLOCK_N) - section, 16)
+        turn = pid % (16 * tl.cdiv(size_e, BLOCK_E))
+        n_id = section + turn % width
+        e_id = turn // width
+        n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
+        n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+        e = e_id * BLOCK_E + tl.arange(0, BLOCK_E)
+        e_in = tl.full([BLOCK_E], True, tl.int1) if EVEN_E else e < size_e
+
+        # stream f
+        O_acc = tl.zeros([BLOCK_N, BLOCK_E], tl.float32)
+        for f_start in tl.range(0, size_f, BLOCK_F):
+            f = f_start + tl.arange(0, BLOCK_F).to(INDEX)
+            f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
+            if DESCRIPTORS:
+                H_tile = H.load([n_id * BLOCK_N, f_start])
+            else:
+                H_tile = tl.load(
+                    H + n[:, None] * H_stride_n + f[None, :] * H_stride_f,
+                    mask=n_in[:, None] & f_in[None, :],
+                    other=0.0,
+                )
+            if DESCRIPTORS:
+                W_tile = W.load([f_start, e_id * BLOCK_E])
+            else:
+                W_tile = tl.load(
+                    W + f[:, None] * W_stride_f + e[None, :] * W_stride_e,
+                    mask=f_in[:, None] & e_in[None, :],
+                    other=0.0,
+                )
+            O_acc = tl.dot(H_tile, W_tile, O_acc, input_precision='ieee')
+
+        # tail
+        O_tile = O_acc
+        if DESCRIPTORS:
+            O.store([n_id * BLOCK_N, e_id * BLOCK_E], O_tile.to(O.dtype))
+        else:
+            tl.store(
+                O + n[:, None] * O_stride_n + e[None, :] * O_stride_e,
+                O_tile,
+                mask=n_in[:, None] & e_in[None, :],
+            )

@@ -13,8 +13,8 @@ multi_head_attention:
   group q
   tile b = 1
   tile h = 1
-  tile q = 128
-  tile x = 64
+  tile q = 64
+  tile x = 128
 
 multi_head_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*d*h*q + 2*b*d*h*q*x/g_q
@@ -33,9 +33,24 @@ def multi_head_attention(
     Q_stride_d, K_stride_b, K_stride_h, K_stride_x, K_stride_d, V_stride_b, V_stride_h, V_stride_x,
     V_stride_d, O_stride_b, O_stride_h, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr,
     BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr,
-    EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_D: tl.constexpr, STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    Q_stride_b = Q_stride_b // STEP_D * STEP_D
+    Q_stride_h = Q_stride_h // STEP_D * STEP_D
+    Q_stride_q = Q_stride_q // STEP_D * STEP_D
+    K_stride_b = K_stride_b // STEP_D * STEP_D
+    K_stride_h = K_stride_h // STEP_D * STEP_D
+    K_stride_x = K_stride_x // STEP_D * STEP_D
+    V_stride_b = V_stride_b // STEP_D * STEP_D
+    V_stride_h = V_stride_h // STEP_D * STEP_D
+    V_stride_x = V_stride_x // STEP_D * STEP_D
+    O_stride_b = O_stride_b // STEP_D * STEP_D
+    O_stride_h = O_stride_h // STEP_D * STEP_D
+    O_stride_q = O_stride_q // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

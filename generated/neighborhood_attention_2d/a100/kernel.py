@@ -12,10 +12,10 @@ neighborhood_attention_2d:
       deferred where(z == 0, 1, z)
   group q0
   group q1
-  tile q0 = 4
-  tile q1 = 4
+  tile q0 = 2
+  tile q1 = 8
   tile x0 = 4
-  tile x1 = 8
+  tile x1 = 32
 
 neighborhood_attention_2d, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 4*d*q0*q1 + 38*d*q0*q1/g_q1 + 38*d*q0*q1/g_q0 + 722*d*q0*q1/(g_q0*g_q1)
@@ -29,21 +29,25 @@ import triton.language as tl
 
 
 @triton.jit
-def left_out(first, end, start, BLOCK: tl.constexpr):
-    """The positions of a chunk that lie outside first..end - 1, a bit for each."""
-    low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)
-    high = tl.minimum(tl.maximum(end - start, 0), BLOCK).to(tl.int32)
-    return (1 << low) - 1 | (1 << BLOCK) - (1 << high)
-
-@triton.jit
 def neighborhood_attention_2d(
     Q, K, V, O, scale, size_q0, size_q1, size_x0, size_x1, size_d, Q_stride_q0, Q_stride_q1,
     Q_stride_d, K_stride_x0, K_stride_x1, K_stride_d, V_stride_x0, V_stride_x1, V_stride_d,
     O_stride_q0, O_stride_q1, O_stride_d, BLOCK_Q0: tl.constexpr, BLOCK_Q1: tl.constexpr,
     BLOCK_X0: tl.constexpr, BLOCK_X1: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q0: tl.constexpr,
-    EVEN_Q1: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr,
+    EVEN_Q1: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    Q_stride_q0 = Q_stride_q0 // STEP_D * STEP_D
+    Q_stride_q1 = Q_stride_q1 // STEP_D * STEP_D
+    K_stride_x0 = K_stride_x0 // STEP_D * STEP_D
+    K_stride_x1 = K_stride_x1 // STEP_D * STEP_D
+    V_stride_x0 = V_stride_x0 // STEP_D * STEP_D
+    V_stride_x1 = V_stride_x1 // STEP_D * STEP_D
+    O_stride_q0 = O_stride_q0 // STEP_D * STEP_D
+    O_stride_q1 = O_stride_q1 // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
@@ -163,16 +167,17 @@ def neighborhood_attention_2d(
         x0_in = x0 < x0_end
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         x1_in = x1 < x1_end
-        outside = left_out(t, t_2, x0_start, BLOCK_X0) | left_out(t_3, t_4, x1_start, BLOCK_X1) << BLOCK_X0
-        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << BLOCK_X0
-        seen = outside[:, None] & place[None, :] == 0
         K_tile = tl.load(
             K + x0[:, None] * K_stride_x0 + x1[:, None] * K_stride_x1 + d[None, :] * K_stride_d,
             mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
             other=0.0,
         )
         t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(seen, t_5, float('-inf'))
+        t_in = tl.where(
+            (t[:, None] <= x0[None, :]) & (x0[None, :] < t_2[:, None]) & ((t_3[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None])),
+            t_5,
+            float('-inf'),
+        )
         top_2 = tl.max(t_in, axis=1)
         m_new = tl.maximum(m, top_2)
         t_6 = tl.maximum(m_new * scale, -3.4028234663852886e+38)

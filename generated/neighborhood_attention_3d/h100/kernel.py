@@ -48,10 +48,25 @@ def neighborhood_attention_3d(
     V_stride_x0, V_stride_x1, V_stride_x2, V_stride_d, O_stride_q0, O_stride_q1, O_stride_q2,
     O_stride_d, BLOCK_Q0: tl.constexpr, BLOCK_Q1: tl.constexpr, BLOCK_Q2: tl.constexpr,
     BLOCK_X1: tl.constexpr, BLOCK_X2: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q0: tl.constexpr,
-    EVEN_Q1: tl.constexpr, EVEN_Q2: tl.constexpr, EVEN_D: tl.constexpr, DESCRIPTORS: tl.constexpr,
-    WIDE: tl.constexpr,
+    EVEN_Q1: tl.constexpr, EVEN_Q2: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    Q_stride_q0 = Q_stride_q0 // STEP_D * STEP_D
+    Q_stride_q1 = Q_stride_q1 // STEP_D * STEP_D
+    Q_stride_q2 = Q_stride_q2 // STEP_D * STEP_D
+    K_stride_x0 = K_stride_x0 // STEP_D * STEP_D
+    K_stride_x1 = K_stride_x1 // STEP_D * STEP_D
+    K_stride_x2 = K_stride_x2 // STEP_D * STEP_D
+    V_stride_x0 = V_stride_x0 // STEP_D * STEP_D
+    V_stride_x1 = V_stride_x1 // STEP_D * STEP_D
+    V_stride_x2 = V_stride_x2 // STEP_D * STEP_D
+    O_stride_q0 = O_stride_q0 // STEP_D * STEP_D
+    O_stride_q1 = O_stride_q1 // STEP_D * STEP_D
+    O_stride_q2 = O_stride_q2 // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

@@ -29,15 +29,26 @@ def rmsnorm_linear(
     X, G, W, O, eps, size_n, size_m, size_d, X_stride_n, X_stride_d, G_stride_d, W_stride_d,
     W_stride_m, O_stride_n, O_stride_m, BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_D: tl.constexpr, EVEN_N: tl.constexpr, EVEN_M: tl.constexpr, EVEN_D: tl.constexpr,
-    WIDE: tl.constexpr,
+    STEP_D: tl.constexpr, STEP_M: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    X_stride_n = X_stride_n // STEP_D * STEP_D
+    size_m = size_m // STEP_M * STEP_M
+    W_stride_d = W_stride_d // STEP_M * STEP_M
+    O_stride_n = O_stride_n // STEP_M * STEP_M
+
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    m_id = pid % tl.cdiv(size_m, BLOCK_M)
-    pid = pid // tl.cdiv(size_m, BLOCK_M)
-    n_id = pid
+
+    # in blocks of 32 along n, times all along m
+    section = pid // (32 * tl.cdiv(size_m, BLOCK_M)) * 32
+    width = tl.minimum(tl.cdiv(size_n, BLOCK_N) - section, 32)
+    turn = pid % (32 * tl.cdiv(size_m, BLOCK_M))
+    n_id = section + turn % width
+    m_id = turn // width
     n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
     m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)

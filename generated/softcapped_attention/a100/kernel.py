@@ -29,9 +29,16 @@ def softcapped_attention(
     Q, K, V, O, scale, cap, size_q, size_x, size_d, Q_stride_q, Q_stride_d, K_stride_x, K_stride_d,
     V_stride_x, V_stride_d, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
     BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr, EVEN_D: tl.constexpr,
-    WIDE: tl.constexpr,
+    STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_d = size_d // STEP_D * STEP_D
+    Q_stride_q = Q_stride_q // STEP_D * STEP_D
+    K_stride_x = K_stride_x // STEP_D * STEP_D
+    V_stride_x = V_stride_x // STEP_D * STEP_D
+    O_stride_q = O_stride_q // STEP_D * STEP_D
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

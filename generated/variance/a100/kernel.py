@@ -20,9 +20,14 @@ import triton.language as tl
 @triton.jit
 def variance(
     X, O, size_n, size_x, X_stride_n, X_stride_x, O_stride_n, BLOCK_N: tl.constexpr,
-    BLOCK_X: tl.constexpr, EVEN_N: tl.constexpr, EVEN_X: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_X: tl.constexpr, EVEN_N: tl.constexpr, EVEN_X: tl.constexpr, STEP_X: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
+
+    # lengths and strides of rows, as multiples that the compiler sees
+    size_x = size_x // STEP_X * STEP_X
+    X_stride_n = X_stride_n // STEP_X * STEP_X
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)

@@ -6,8 +6,10 @@ rmsnorm_linear:
   expand mean over d into sum and count
   materialise t [n]
 rmsnorm_linear_t:
+  stream d
   group n
-  tile n = 4
+  tile n = 1
+  tile d = 1024
 rmsnorm_linear:
   stream d
   group n
@@ -18,7 +20,7 @@ rmsnorm_linear:
 
 rmsnorm_linear_t, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*n + n
-  M = d*g_n
+  M = g_n*s_d + g_n
   bound = d*n + n
   eps = eps
 
@@ -34,9 +36,8 @@ import triton.language as tl
 
 @triton.jit
 def rmsnorm_linear_t(
-    X, t, eps, size_n, size_d, X_stride_n, X_stride_d, t_stride_n, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, EVEN_N: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr,
-    WIDE: tl.constexpr,
+    X, t, eps, size_n, size_d, X_stride_n, X_stride_d, t_stride_n, BLOCK_D: tl.constexpr,
+    EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -46,18 +47,26 @@ def rmsnorm_linear_t(
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    n_id = pid
-    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
-    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
-    d = tl.arange(0, BLOCK_D).to(INDEX)
-    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-    X_tile = tl.load(
-        X + n[:, None] * X_stride_n + d[None, :] * X_stride_d,
-        mask=n_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
-    t_2 = tl.sum(X_tile.to(tl.float32) * X_tile.to(tl.float32), axis=1)
-    tl.store(t + n * t_stride_n, tl.rsqrt(t_2 / size_d + eps), mask=n_in)
+    n = pid
+
+    # where its tensors start
+    X_base = X + n * X_stride_n
+    t_base = t + n * t_stride_n
+
+    # stream d
+    t_acc = tl.zeros([BLOCK_D // 8], tl.float32)
+    for d_start in tl.range(0, size_d, BLOCK_D):
+        d = d_start + (tl.arange(0, BLOCK_D // 8)[:, None] * 8 + tl.arange(0, 8)[None, :]).to(INDEX)
+        d_in = tl.full([BLOCK_D // 8, 8], True, tl.int1) if EVEN_D else d < size_d
+        X_tile = tl.load(X_base + d * X_stride_d, mask=d_in, other=0.0)
+        t_2 = tl.sum(X_tile.to(tl.float32) * X_tile.to(tl.float32), axis=1)
+        t_acc = t_acc + t_2
+
+    # join what lanes have folded
+    t_all = tl.sum(t_acc, axis=0)
+
+    # tail
+    tl.store(t_base, tl.rsqrt(t_all / size_d + eps))
 
 
 @triton.jit

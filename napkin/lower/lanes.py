@@ -5,7 +5,7 @@ as well those of a group's lanes. Where a loop reads rows along memory and multi
 each lane folds `EACH` values of every chunk, which one thread has loaded at once; then a turn moves
 nothing between threads, and their states are joined once. Cross entropy of 8,192 rows of 32,000
 classes took 187 us for 236, of 128,256 classes 708 for 904, where a copy of as many bytes takes 178
-and 696 (H100, bf16; docs/measurements).
+and 696 (one run on an H100, bf16).
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, over, postorde
 from napkin.diagram.taking import read_axes, taken_of
 from napkin.lower.base2 import in_base_two
 from napkin.lower.program import Join, Loop, Program, build, moving_terms, packed_axes
+from napkin.lower.resources_layout import LANES
 
 EACH = 8
 """Values of a chunk that a lane folds: 16 bytes, the most that a thread loads at once, of types of
 16 bits."""
-
-THREADS = 32
-"""Of a warp."""
 
 LANE = "lane of"
 """What the dimension of lanes is called, before the streamed axis."""
@@ -161,7 +159,7 @@ def _by_rows(program: Program, loop: Loop, warps: int) -> bool:
                 return False
     for n in loop.steps.values():
         dims = program.shape(n)
-        if len(dims) > 1 or program.span(dims) * program.tiles[axis] < warps * THREADS * EACH:
+        if len(dims) > 1 or program.span(dims) * program.tiles[axis] < warps * LANES * EACH:
             return False
     return True
 

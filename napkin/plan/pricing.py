@@ -32,6 +32,7 @@ from napkin.lower.lanes import laned
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
 from napkin.lower.order import Launching, in_blocks
 from napkin.lower.program import memory_order
+from napkin.lower.resources_layout import LANES
 from napkin.plan.tiles import waste
 
 FLATTENED = 9
@@ -40,9 +41,6 @@ seen to be pipelined: the next group's boxes are asked for before the results of
 
 COPIED = 4
 """Bytes that a thread copies to shared memory at once, at least (PTX ISA, cp.async)."""
-
-LANES = 32
-"""Threads of a warp."""
 
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,11 @@ from napkin.plan.ranked import with_choices
 from napkin.plan.recipe import recipe_of
 
 
-def persistent(name: str, sizes: dict[str, int], programs: int, **changes: object) -> Plan:
+def persistent(name: str, sizes: dict[str, int], programs: int, **changes: Any) -> Plan:
     """The plan of one kernel on an H100, as so many program instances."""
     plan = nk.derive(load(name), on="h100", sizes=sizes)
     (kernel,) = plan.kernels
-    choice = replace(kernel.choice, persistent=programs, **changes)  # type: ignore[arg-type]
+    choice = replace(kernel.choice, persistent=programs, **changes)
     return with_choices(plan, [choice])
 
 

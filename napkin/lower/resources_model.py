@@ -53,6 +53,7 @@ class Model:
         self.kept: list[tuple[tuple[Node, ...], Buffer]] = []
         self.held: dict[tuple[tuple[Node, ...], Buffer], int] = {}
         self.leaving: set[tuple[int, ...]] = set()  # shapes and bits of the boxes that were stored
+        self.coming: list[tuple[Node, Layout | None, Sequence[int]]] = []  # to a product's layout
         self.inside, self.begun, self.laned = False, 0, False
         self.steps: Mapping[str, Node] = {}  # of the loop that the walk is in
 
@@ -349,6 +350,7 @@ class Model:
         asynchronous = self.homes.unit(dot) == "wgmma"
         for side in (0, 1):
             self._operand(dot, side)
+        self._brought()
         for parts in dot.sides:
             same = len(parts) == 1 and (
                 is_operand(parts[0], dot.parts) or self.homes.bits(dot) == 32
@@ -403,13 +405,22 @@ class Model:
                     if whole and not (narrow and not self.inside):
                         self._once(x)
                     else:
-                        self._move(x, into, dot.spans[side], self.tensors.bits(x))
+                        self.coming.append((x, into, dot.spans[side]))
+                        if self.tensors.triton > (3, 6):
+                            self._brought()
             return
         own = self.homes.side(dot, side)
         for p in parts:
             self._visit(p)
             if len(parts) > 1:
                 self._move(p, own, dot.spans[side], 32)
+
+    def _brought(self) -> None:
+        """Bring what an operand is computed from to the layout that the product wants: as it is
+        loaded, but in Triton 3.6 once both operands' tiles are."""
+        for x, into, dims in self.coming:
+            self._move(x, into, dims, self.tensors.bits(x))
+        self.coming.clear()
 
     def _shared(self, leaf: Node) -> bool:
         """Whether a tile lies in shared memory as it was copied."""

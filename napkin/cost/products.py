@@ -12,18 +12,25 @@ from napkin.cost.levels import product_shape
 from napkin.cost.marks import Mark
 from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_read
+from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import Node, factors, postorder
 from napkin.diagram.storage import storage_type
 
 Axes = tuple[str, ...]
+
+WARPGROUP_ROWS = 64
+"""The fewest rows of a matrix instruction that a warpgroup issues (PTX ISA, wgmma, tcgen05.mma)."""
+
+COLUMNS = 256
+"""The most columns of one (PTX ISA, wgmma)."""
 
 
 def team(machine: Machine) -> tuple[str, int]:
     """The threads that issue a matrix product together: a warp, or a warpgroup of four where its
     instruction has the rows of four."""
     warp = int(machine.granules["warp"].value)
-    return ("warpgroup", 4 * warp) if machine.granules["mma_rows"].value >= 64 else ("warp", warp)
+    high = machine.granules["mma_rows"].value
+    return ("warpgroup", 4 * warp) if high >= WARPGROUP_ROWS else ("warp", warp)
 
 
 def dtype_of(leaf: Node, storage: Mapping[str, str], dtype: str) -> str:
@@ -103,6 +110,26 @@ def matrix_products(kernel: Kernel) -> tuple[Product, ...]:
             if found is not None:
                 out.setdefault(n, found)
     return tuple(out.values())
+
+
+def fed(p: Product, machine: Machine, dtype: str, tiles: Mapping[str, int]) -> float:
+    """Times that a product in `dtype` takes for reading its operands, where multiplying takes 1.
+
+    An instruction that a warpgroup issues reads its columns from shared memory for every
+    `mma_rows` rows, and its rows, where they lie there, for every `COLUMNS` columns: with few
+    columns the rows take longer to read than to multiply. Where warps issue it, it reads registers.
+    """
+    rows, columns, gone = (
+        math.prod(tiles[a] for a in axes) for axes in (p.rows, p.columns, p.gone)
+    )
+    high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
+    if dtype == "fp32" or high < WARPGROUP_ROWS or rows < high:
+        return 1.0
+    left, _ = p.sides
+    lies = len(left) == 1 and is_operand(left[0], p.parts)
+    values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if lies else 0)
+    reading = values * gone * ITEM_BYTES[dtype] / machine.register_rate
+    return max(1.0, reading / (2 * rows * columns * gone / machine.peak(dtype)))
 
 
 def row_marks(kernel: Kernel, machine: Machine, tiles: Mapping[str, int]) -> tuple[Mark, ...]:

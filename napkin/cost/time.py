@@ -3,13 +3,17 @@
 A kernel's groups run in waves. In a group, the loop's pipes run beside each other (loads ahead of
 products), or in turn where one waits for the other: products and the arithmetic between them
 (arXiv 2412.03317, section 6), loads that are not started ahead. The pipe that takes longest sets
-the time, and others add the share of theirs that is not hidden.
+the time, and others add the share of theirs that is not hidden. Groups that wait for their loads in
+every turn, several to a multiprocessor, meet at its pipes: a closed queueing network.
+
+Groups of one length read a chunk at once, and L2 answers many of them with one reading; where
+lengths differ, each asks for itself, and takes longer.
 
 Chunks that are loaded ahead arrive no sooner than memory answers: a group with N chunks under way
 takes a turn for each N-th of that, however little it computes, and R groups of a multiprocessor
 take R turns in it. Products of few values need N R chunks to keep the tensor cores busy.
 
-What a group does before and after its loop is not hidden. Of products alone it is paid for every
+What a group does before and after its loop is not hidden. Around products it is paid for every
 group of the busiest multiprocessor, whether or not it holds others: those start and end together,
 and the tensor cores wait for all of them. Of R groups that wait, each waits 1 / sqrt(R) as long. A
 persistent program instance starts once: its next group's chunks are asked for before its products
@@ -23,17 +27,15 @@ What no datasheet states (`Constants`) is read off one machine's runs and kept i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 
 from napkin.cost.machines import Machine, machine
+from napkin.cost.products import WARPGROUP_ROWS
 
 ARITHMETIC_LANES = 128
 """float32 operations per clock and SM (CUDA Programming Guide, arithmetic throughput)."""
-
-WARPGROUP_ROWS = 64
-"""The fewest rows of a matrix instruction that a warpgroup issues (PTX ISA, wgmma, tcgen05.mma)."""
 
 SCHEDULERS = 4
 """Warps of an SM that issue an instruction in a clock."""
@@ -67,6 +69,8 @@ class Constants:
         row_slots: instructions that a warp issues in a turn of a loop of rows beside its values:
             reductions over a warp and a group.
         dram_share, l2_share, tensor_share: of the stated rates, what is reached.
+        l2_apart: that of L2 where groups are of different lengths, which read a chunk one after
+            another and not at once.
         streamed: bytes/s that one multiprocessor takes from DRAM, however few there are.
         stall: clocks of a multiprocessor for each of arithmetic that products wait for.
         special_slots: instructions that one special function counts as there.
@@ -92,6 +96,7 @@ class Constants:
     row_slots: float
     dram_share: float
     l2_share: float
+    l2_apart: float
     tensor_share: float
     streamed: float
     stall: float
@@ -149,6 +154,7 @@ class Execution:
         chained: whether products and arithmetic wait for each other.
         rows: of the smallest product; 0 where there is none.
         longest: work of the busiest group over that of a group on average.
+        staggered: whether groups of one wave visit other chunks, or as many as they need.
         loads: how often a turn waits for memory where loads are not started ahead.
         laned: whether lanes keep the folds, so that no turn reduces over a warp or a group.
         persistent: whether program instances take groups in turn, the next one's loads ahead.
@@ -173,9 +179,15 @@ class Execution:
     chained: bool = False
     rows: int = 0
     longest: float = 1.0
+    staggered: bool = False
     loads: int = 1
     laned: bool = False
     persistent: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether products and arithmetic wait, in every turn, for what it loads."""
+        return self.chained and not self.pipelined
 
     def looped(self, pipe: str) -> float:
         """Operations of a pipe in the loops."""
@@ -213,7 +225,8 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     if TURNS in pipes and run.pipelined:
         pipes[ARRIVAL] = -(-busiest // run.resident) * run.chunks * _arrives(place, run, c)
     crossing = run.inner_bytes + (c.between - 1) * run.between_bytes
-    pipes[L2] = crossing / (c.l2_share * place.l2_rate) * idle
+    share = c.l2_apart if run.staggered else c.l2_share
+    pipes[L2] = crossing / (share * place.l2_rate) * idle
     accesses = run.accesses * c.access / (place.sms * place.clock) * idle
     if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
         pipes[ACCESSES] = accesses
@@ -224,18 +237,24 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     if run.singles:
         pipes["loads of single values"] = run.singles / 32 * c.single / (place.sms * place.clock)
     alone = turns * place.sms / max(run.groups, 1)  # of a group on average
-    waits = run.chained and not run.pipelined
-    alone += run.chunks * run.loads * c.wait if waits else 0.0
+    waited = run.chunks * run.loads * c.wait if run.waits else 0.0
     if run.work["product"] and not run.chunks:  # nothing starts before all of it is there
         alone += run.inner_bytes / max(run.groups, 1) / c.streamed
-    pipes["latency"] = math.ceil(waves) * (c.start + (alone if waits else _still(run, c)))
+    apart = bool({TURNS, CHAIN} & pipes.keys())
+    start = 0.0 if apart else c.start
+    pipes["latency"] = math.ceil(waves) * (start + _still(run, c))
+    if run.waits:
+        product = next(iter(computing.values())) * place.sms / max(run.groups, 1)
+        cycle = _cycle(run.resident, (product, alone - product), waited)
+        pipes["latency"] = busiest / run.resident * cycle
+        alone += waited
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest] + _beside(run, c, pipes, slowest)
     if not _overlaps(run):
         moves = {L2, DRAM, ACCESSES} & pipes.keys()
         moving = max(pipes[k] for k in moves)
         seconds = moving + max(v for k, v in pipes.items() if k not in moves | {L1})
-    if TURNS in pipes:
+    if apart:
         seconds += _apart(place, dtype, run, c, busiest)
     elif run.work["product"]:  # latency has the start already
         start = 0.0 if slowest == "latency" else c.start
@@ -245,6 +264,19 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     if run.longest > 1.0 and alone * run.longest > seconds:
         slowest, seconds = "the longest group", alone * run.longest
     return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, pipes)
+
+
+def _cycle(groups: int, stations: Sequence[float], delay: float) -> float:
+    """Seconds that each of some groups takes, which share what they take turns at (`stations`,
+    seconds of one group at each) and none of what they wait for (`delay`): mean value analysis of a
+    closed queueing network (Reiser and Lavenberg 1980)."""
+    queues = [0.0] * len(stations)
+    cycle = delay
+    for n in range(1, groups + 1):
+        there = [s * (1 + q) for s, q in zip(stations, queues, strict=True)]
+        cycle = delay + sum(there)
+        queues = [n * t / cycle for t in there]
+    return cycle
 
 
 def _unshared(place: Machine, run: Execution, c: Constants) -> float:
@@ -325,7 +357,7 @@ def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: s
     if run.work["product"]:
         # What computes is in the turn already.
         whole = CHAIN in pipes or TURNS in pipes
-        moved = {TURNS, ARRIVAL, L2, DRAM}
+        moved = {TURNS, ARRIVAL} if run.waits else {TURNS, ARRIVAL, L2, DRAM}
         return c.exposed * sum(v for k, v in rest.items() if k in moved or not whole)
     turns = run.chunks and not run.laned
     share = min(c.rows_exposed, c.exposed + c.rows_exposed / run.resident) if turns else 0.0

@@ -36,6 +36,7 @@ class Count:
         part: the grouped axis of parts of the streamed axis, if there is one.
         tail: whether it is done after the loops, once a group; without loops, nothing is.
         dtype: of a product of operands of 8 bits, their type; else that of the plan, "".
+        node: the sum that is a matrix product; None of other pipes.
     """
 
     pipe: str
@@ -48,6 +49,7 @@ class Count:
     part: str = ""
     tail: bool = False
     dtype: str = ""
+    node: Node | None = None
 
     @property
     def total(self) -> Any:
@@ -127,8 +129,9 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
         moves = kernel.stream.carried(axes) or bool(chunked)
         seen = kernel if moves and kernel.visits is not None else None
         return Count(
-            pipe, per_value, axes, repeated, chunked, seen, kernel.splits, kernel.part, dtype=dtype
-        )
+            pipe, per_value, axes, repeated, chunked, seen, kernel.splits, kernel.part,
+            dtype=dtype, node=n if pipe == "product" else None,
+        )  # fmt: skip
 
     if n.op in REDUCTIONS:
         parts = [p for p in factors(n.args[0]) if p.op != "ones"] if n.op == "sum" else [n.args[0]]

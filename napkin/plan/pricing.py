@@ -19,6 +19,7 @@ from napkin.cost.levels import (
 )
 from napkin.cost.machines import Machine
 from napkin.cost.moving import SECTOR, Moving
+from napkin.cost.products import fed, matrix_products
 from napkin.cost.time import Execution, Time, predict
 from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
 from napkin.cost.visited import longest, share
@@ -161,6 +162,7 @@ class Pricing:
         self.parts: tuple[Transfer, ...] = transfers(kernel)
         self.counts: tuple[Count, ...] = counts(kernel)
         self.slower = {c.dtype: self._slower(c.dtype) for c in self.counts}
+        self.products = {p.node: p for p in matrix_products(kernel)}
         self.dtypes = storage(kernel, dtype)
         self.item = ITEM_BYTES[dtype]
         self.boxed = bool(described_bytes(dtype, machine))
@@ -400,7 +402,7 @@ class Pricing:
         tail = dict(work)
         for c in self.counts:
             lanes = waste(self.kernel, self.sizes, tiles, c.axes)
-            done = c.number(self.sizes, tiles) * lanes * self.slower[c.dtype]
+            done = c.number(self.sizes, tiles) * lanes * self.slower[c.dtype] * self._fed(c, tiles)
             work[c.pipe] += done
             tail[c.pipe] += done if c.tail else 0.0
         stored = sum(
@@ -445,6 +447,7 @@ class Pricing:
             chained=self.chained,
             rows=min((extent(role, tiles) for role in self.rows), default=0),
             longest=most,
+            staggered=self.kernel.visits is not None,
             loads=max(1, len(self.held.streamed_operands)),
             laned=by_lanes,
             persistent=bool(persistent),
@@ -500,6 +503,12 @@ class Pricing:
             self.launching.order(self.sizes, tiles), resident, shared,
             boxed=boxed, ahead=operands if stages > 1 else frozenset[str](),
         )  # fmt: skip
+
+    def _fed(self, c: Count, tiles: Mapping[str, int]) -> float:
+        """How long a product takes as its operands are read, in products that are not held up."""
+        found = self.products.get(c.node) if c.node is not None else None
+        known = c.dtype if c.dtype in self.machine.dtypes else self.dtype
+        return fed(found, self.machine, known, tiles) if found else 1.0
 
     def _slower(self, dtype: str) -> float:
         """How long a product of operands of 8 bits takes, in products of the plan's type; they take

@@ -1,0 +1,228 @@
+"""The time model beside every setting whose time is on record, and its constants fitted to them.
+
+`2026-11-21-h100-settings.csv` has one line for each kernel that was timed in the runs of the same
+day: what was run, on which sizes, in which setting, and the median. No GPU is needed.
+
+    python docs/measurements/fit_model.py [--fit] [--off 0.15]
+
+prints the mean absolute error of each family in each run, and of sweeps how much longer the first
+choice took than the best that was measured; --off names the shapes that are off by more. --fit
+searches the constants of `FITTED` for the least mean error over attention, and prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from statistics import fmean, median
+
+import numpy as np
+from problems import KEYS, heads
+from scipy.optimize import minimize
+
+import napkin as nk
+import napkin.cost.time as model
+from napkin.cost.levels import held
+from napkin.cost.machines import machine
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.library import load
+from napkin.plan.labels import labellings
+from napkin.plan.plan import Plan
+from napkin.plan.pricing import Choice, Pricing
+
+SETTINGS = Path(__file__).parent / "2026-11-21-h100-settings.csv"
+PLACE = machine("h100")
+
+FITTED = ("stall", "special_slots", "hidden_2", "hidden_3", "chain_turn", "wait", "l2_apart")
+"""What attention alone decides: no single run tells these constants apart. None is below 0."""
+
+SWEPT = 0.3
+"""What a setting of a sweep counts in the mean, where a planned shape counts 1: there are more of
+them, and most are no choices."""
+
+RANKED = {"attention": 21, "product": 26, "rows": 48}
+"""Settings of a sweep by their rank then; those after them are such as no plan takes."""
+
+WIDEST = 0.4
+"""Logarithm of a ratio at most: what the model does not know of (spilled registers) decides
+nothing."""
+
+LANED = ("new shapes 8", "new shapes 9", "tiles 4")
+"""Runs in which lanes kept the folds of rows, as today."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A kernel that was timed, as it is priced today; microseconds."""
+
+    run: str
+    name: str
+    sizes: Mapping[str, int]
+    choice: Choice
+    rank: int
+    measured: float
+
+    @property
+    def family(self) -> str:
+        first = self.name.split("_")[0].split(" ")[0]
+        return {"attention": "attention", "matmul": "product", "decode": "decode"}.get(
+            first, "rows"
+        )
+
+    @property
+    def swept(self) -> bool:
+        return self.run.startswith("tiles")
+
+    @property
+    def priced(self) -> Choice:
+        """With the constants that are in use now."""
+        return replace(self.choice, time=model.predict(PLACE, "bf16", self.choice.run))
+
+    @property
+    def predicted(self) -> float:
+        return 1e6 * self.priced.time.seconds
+
+    @property
+    def ratio(self) -> float:
+        return self.predicted / self.measured
+
+    @property
+    def about(self) -> str:
+        tiles = " ".join(f"{a}={n}" for a, n in self.choice.tiles.items() if n > 1)
+        sizes = " ".join(f"{a}={n}" for a, n in self.sizes.items())
+        return (
+            f"{self.run}: {self.name} {sizes}; {tiles}, {self.choice.launched}: predicted "
+            f"{self.predicted:.1f} us, measured {self.measured:.1f}, {self.ratio:.2f}"
+        )
+
+
+@cache
+def diagram_of(name: str) -> Diagram:
+    """A problem's diagram, by the name that tables give it."""
+    if name.startswith("attention "):
+        return heads(KEYS[name.removeprefix("attention ")])
+    return heads() if name == "decode" else load(name)
+
+
+@cache
+def plan_of(name: str) -> Plan:
+    """Some plan of it, for its one kernel's terms."""
+    return nk.derive(diagram_of(name), on="h100")
+
+
+def numbers(text: str) -> dict[str, int]:
+    """Sizes and tiles, as they stand in a line."""
+    return {a: int(n) for a, n in (part.split("=") for part in text.split())}
+
+
+def timed() -> Iterator[Timed]:
+    """What is on record, as far as today's planner has such settings."""
+    with SETTINGS.open() as lines:
+        for row in csv.DictReader(lines):
+            plan, sizes = plan_of(row["name"]), numbers(row["sizes"])
+            (kernel,) = plan.kernels
+            known, terms = plan.full({**plan.sizes, **sizes}), kernel.choice.kernel
+            wanted = row["stream"], int(row["passes"])
+            for made in labellings(terms.name, terms.origin, terms.names, known):
+                stream = made.stream
+                if (stream.axis, len(stream.passes) if stream.axis else 0) == wanted:
+                    own = made.sized(known)
+                    choice = Pricing(made, own, held(made), "bf16", PLACE).at(
+                        numbers(row["tiles"]), int(row["warps"]), int(row["stages"]),
+                        int(row["persistent"]),
+                    )  # fmt: skip
+                    yield Timed(
+                        row["run"], row["name"], sizes, choice, int(row["rank"] or 0),
+                        float(row["measured_us"]),
+                    )  # fmt: skip
+                    break
+
+
+def judged(rows: Sequence[Timed]) -> list[Timed]:
+    """The rows that the model is judged on: kernels as they are today, in settings that a plan may
+    take."""
+    return [
+        r for r in rows
+        if r.rank <= RANKED.get(r.family, 0) or not r.rank
+        if r.family != "rows" or r.run in LANED
+        if not r.choice.run.singles  # those loaded values one by one, which none does today
+        if not (r.swept and 0 < r.choice.run.rows < model.WARPGROUP_ROWS)
+    ]  # fmt: skip
+
+
+def table(rows: Sequence[Timed]) -> None:
+    """Errors by run and family."""
+    kinds: dict[tuple[str, str], list[float]] = {}
+    for r in rows:
+        kinds.setdefault((r.run, r.family), []).append(r.ratio)
+    for (run, family), ratios in sorted(kinds.items()):
+        print(f"{run:14s} {family:10s} {len(ratios):4d} settings, mean absolute error "
+              f"{100 * off(ratios):5.1f} %, median ratio {median(ratios):.2f}")  # fmt: skip
+    planned = [r.ratio for r in rows if r.run.startswith("new shapes")]
+    print(f"{len(planned)} drawn shapes: mean absolute error {100 * off(planned):.1f} %")
+    sweeps: dict[tuple[str, str, str], list[Timed]] = {}
+    for r in rows:
+        if r.swept:
+            sweeps.setdefault((r.run, r.name, str(r.sizes)), []).append(r)
+    for (run, name, sizes), found in sweeps.items():
+        best = min(r.measured for r in found)
+        order = sorted(found, key=lambda r: r.priced.rank)
+        five = min(r.measured for r in order[:5]) / best
+        print(f"{run}: {name} {sizes}: {len(found)} settings, first choice "
+              f"{order[0].measured / best:.3f} of the best, best of five {five:.3f}")  # fmt: skip
+
+
+def off(ratios: Sequence[float]) -> float:
+    """Mean absolute error."""
+    return fmean(abs(x - 1) for x in ratios)
+
+
+def fitted(rows: Sequence[Timed]) -> dict[str, float]:
+    """The constants of least mean error over attention."""
+    known = model.Constants.of(PLACE)
+    found = [r for r in rows if r.family == "attention"]
+    weights = np.array([SWEPT if r.swept else 1.0 for r in found])
+
+    def use(scales: Sequence[float]) -> dict[str, float]:
+        made = {n: getattr(known, n) * float(s) for n, s in zip(FITTED, scales, strict=True)}
+        chosen = replace(known, **made)
+        model.Constants.of = staticmethod(lambda place: chosen)  # type: ignore[method-assign]
+        return made
+
+    def error(scales: Sequence[float]) -> float:
+        if min(scales) < 0:
+            return math.inf
+        use(scales)
+        logs = np.abs([math.log(r.ratio) for r in found])
+        return float(np.average(np.minimum(logs, WIDEST), weights=weights))
+
+    best = np.ones(len(FITTED))
+    for _ in range(2):  # once more from where it came to rest
+        options = {"maxfev": 500, "adaptive": True}
+        best = minimize(error, best, method="Nelder-Mead", options=options).x
+    return use(best)
+
+
+def main() -> None:
+    """Print what was asked for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--off", type=float, default=math.inf)
+    given = parser.parse_args()
+    rows = judged(list(timed()))
+    if given.fit:
+        for name, value in fitted(rows).items():
+            print(f"{name} = {value:.3g}")
+    table(rows)
+    for r in rows:
+        if not r.swept and abs(r.ratio - 1) > given.off:
+            print(r.about)
+
+
+if __name__ == "__main__":
+    main()

@@ -75,8 +75,9 @@ def best(
             most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
             found += in_parts(kernel, sizes, dtype, machine, numbers, most)
     ways = asked or found
-    flat = [w for w in ways if all(_flat(build(c.kernel, c.tiles)) for c in w)]
-    return min((flat or ways) if len(ways) > 1 else ways, key=_rank, default=())
+    if len(ways) > 1:
+        ways = [w for w in ways if all(_flat(build(c.kernel, c.tiles)) for c in w)] or ways
+    return min(ways, key=_rank, default=())
 
 
 def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
@@ -155,8 +156,9 @@ def ranked(
     for choice in sorted(
         Pricing(kernel, known, levels, dtype, machine).choices(settings), key=lambda c: c.rank
     ):
-        settled = _settled(choice, dtype, machine)
-        if settled is not None and _flat(build(kernel, choice.tiles)):
+        program = build(kernel, choice.tiles)
+        settled = _settled(choice, program, dtype, machine)
+        if settled is not None and _flat(program):
             refused = 0
             yield settled
             continue
@@ -172,15 +174,14 @@ def _flat(program: Program) -> bool:
     return all(dot.flat for dot in dots if dot)
 
 
-def _settled(choice: Choice, dtype: str, machine: Machine) -> Choice | None:
+def _settled(choice: Choice, program: Program, dtype: str, machine: Machine) -> Choice | None:
     """A choice held to the full model of shared memory, with operands as they lie and, where
     descriptors serve them, by addresses too; in fewer stages where that makes it fit."""
     if not machine.cuda:
         return choice  # held to its operands alone: the full model is of CUDA's compiler
     kernel, item = choice.kernel, described_bytes(dtype, machine)
     dtypes = storage(kernel, dtype)
-    plain = build(kernel, choice.tiles)
-    plain = replace(plain, persistent=choice.persistent, rows=choice.rows)
+    plain = replace(program, persistent=choice.persistent, rows=choice.rows)
     boxed = described(plain, item) if item else plain
     streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
     if choice.persistent and not streamed <= boxed.boxes.keys():

@@ -30,7 +30,7 @@ from napkin.diagram.types import STORAGE, stored_bytes
 from napkin.lower.descriptors import boxable
 from napkin.lower.lanes import laned
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
-from napkin.lower.order import Launching, in_blocks
+from napkin.lower.order import Launching
 from napkin.lower.program import memory_order
 from napkin.lower.resources_layout import LANES
 from napkin.plan.tiles import waste
@@ -459,7 +459,7 @@ class Pricing:
         """What moves where groups are numbered in the blocks of rows for which least comes from
         memory, and how many rows these have; 0 where each array comes once as it is."""
         least = plain.outer()["read"]
-        axes = in_blocks(self.kernel, plain.tiles)
+        axes = self.launching.in_blocks(plain.tiles)
         if axes is None or least <= sum(r.size for r in plain.reads):
             return plain, 0
         many = -(-self.sizes[axes[0]] // plain.tiles[axes[0]])

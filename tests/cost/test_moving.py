@@ -14,7 +14,7 @@ from napkin.cost.moving import Moving, _sectors
 from napkin.cost.order import MOST, Order, fetched, seen
 from napkin.cost.traffic import transfers
 from napkin.diagram.library import load
-from napkin.lower.order import Launching, in_blocks
+from napkin.lower.order import Launching
 from napkin.lower.visit import rising
 
 
@@ -94,7 +94,7 @@ def test_blocks_of_rows_are_taken_where_less_comes_from_memory() -> None:
         assert k.choice.rows
         own = Launching(k.choice.kernel, 2)
         plain, rows = (own.order(k.choice.sizes, k.tiles, n) for n in (0, k.choice.rows))
-        row, column = in_blocks(k.choice.kernel, k.tiles) or ("", "")
+        row, column = own.in_blocks(k.tiles) or ("", "")
         group = k.choice.kernel.group
         read = [
             sum(fetched(o, frozenset(group.index(a) for a in (axis, *more)), 132, 0) * k.tiles[axis]

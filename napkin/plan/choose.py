@@ -25,7 +25,8 @@ from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_dot import dot_of
 from napkin.plan.labels import labellings
-from napkin.plan.pricing import Choice, Pricing, described_bytes, storage
+from napkin.plan.pricing import Choice, Pricing
+from napkin.plan.tiled import described_bytes, storage
 from napkin.plan.tiles import Tiles
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}

@@ -131,8 +131,10 @@ class Asked:
     @cached_property
     def once(self) -> dict[str, int]:
         """Bytes of all that is read and of all that is written ("read", "write"), once each."""
-        written = {t.tensor: self._size(t) for t, _ in self.moved if t.direction == "write"}
-        return {"read": sum(r.size for r in self.reads), "write": sum(written.values())}
+        found: dict[str, dict[str, int]] = {"read": {}, "write": {}}
+        for t, _ in self.moved:
+            found[t.direction][t.tensor] = self._size(t)
+        return {way: sum(each.values()) for way, each in found.items()}
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:

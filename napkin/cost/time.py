@@ -199,7 +199,8 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     """The time of a kernel; `dtype` is that of its products."""
     c = Constants.of(place)
     # Groups are spread over all multiprocessors before one of them holds a second.
-    run = replace(run, resident=max(1, min(run.resident, -(-run.groups // place.sms))))
+    resident = max(1, min(run.resident, -(-run.groups // place.sms)))
+    run = run if run.resident == resident else replace(run, resident=resident)
     waves = run.groups / (place.sms * run.resident)
     computing = _computing(place, dtype, run, c)
     turns, pipes = _turns(place, run, c, computing)

@@ -222,7 +222,7 @@ class Pricing:
             singles=tiled.singles,
             accesses=tiled.accesses,
             stored_bytes=tiled.stored_bytes,
-            resident=resident,
+            resident=moving.running,
             warps=warps,
             chunks=chunks,
             pipelined=stages > 1 and bool(held.streamed_operands or not held.products),

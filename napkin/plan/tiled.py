@@ -21,7 +21,7 @@ from napkin.cost.machines import Machine
 from napkin.cost.order import Order
 from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
 from napkin.cost.visited import longest, share
-from napkin.cost.work import Count, counts
+from napkin.cost.work import counts
 from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE, stored_bytes
@@ -111,10 +111,11 @@ class Labelled:
         self.launching = Launching(kernel, self.item)
         self.chained, self.computes = chained(kernel), computes(kernel)
         self.moved = tuple(self._moved(transfers(kernel)))
-        self.counts: tuple[Count, ...] = counts(kernel)
-        self.once = [c.once(sizes) for c in self.counts]
-        self.slower = {c.dtype: self._slower(c.dtype) for c in self.counts}
-        last = any(c.tail and c.pipe != "product" for c in self.counts)
+        self.counts = [(c, c.once(sizes)) for c in counts(kernel)]
+        kinds = [c for c, _ in self.counts]
+        self.again, self.spans = {c.again for c in kinds}, {c.axes for c in kinds}
+        self.slower = {c.dtype: self._slower(c.dtype) for c in kinds}
+        last = any(c.tail and c.pipe != "product" for c in kinds)
         self.finishes = last and not self.chained
         self.lasting = self._lasting()
         place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
@@ -278,12 +279,21 @@ class Tiled:
         """Bytes of shared memory, by operands, and of registers that a group takes."""
         of, alone = self.of, self.waits(stages)
         slots = stages if of.machine.capability >= 90 else max(stages - 1, 1)
-        shared = operand_bytes(of.held, self.tiles, of.dtypes, 0 if alone else slots)
-        shared += of.item * sum(extent(axes, self.tiles) for axes in of.held.converted)
+        held, each, largest = self._operands
+        shared = held + (largest if alone else each * slots)
         if not self.bare:
             return shared, self.registers * 4 // 3
         beside = (BESIDE if of.kernel.visits is None else BESIDE_TESTS)[not alone]
         return shared, self._bare_bytes + warps * 128 * beside
+
+    @cached_property
+    def _operands(self) -> tuple[int, int, int]:
+        """Bytes of shared memory of what is held, of a copy of what is streamed, and of the largest
+        part of that."""
+        of = self.of
+        fixed, streamed, largest = operand_bytes(of.held, self.tiles, of.dtypes)
+        converted = sum(extent(axes, self.tiles) for axes in of.held.converted)
+        return fixed + of.item * converted, streamed, largest
 
     @cached_property
     def _bare_bytes(self) -> int:
@@ -310,10 +320,12 @@ class Tiled:
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         tail = dict(work)
         visited = self._visited[0]
-        for c, once in zip(self.of.counts, self.of.once, strict=True):
-            done = float(once * math.prod([self.cuts[a] for a in c.again]))
+        again = {axes: math.prod([self.cuts[a] for a in axes]) for axes in self.of.again}
+        lanes = {axes: self._lanes(axes) for axes in self.of.spans}
+        for c, once in self.of.counts:
+            done = float(once * again[c.again])
             done = done if c.kernel is None else done * visited
-            done = done * self._lanes(c.axes) * self.of.slower[c.dtype]
+            done = done * lanes[c.axes] * self.of.slower[c.dtype]
             work[c.pipe] += done
             tail[c.pipe] += done if c.tail else 0.0
         return work, tail

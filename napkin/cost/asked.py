@@ -8,7 +8,7 @@ between the levels of a machine then.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -131,10 +131,7 @@ class Asked:
     @cached_property
     def once(self) -> dict[str, int]:
         """Bytes of all that is read and of all that is written ("read", "write"), once each."""
-        found: dict[str, dict[str, int]] = {"read": {}, "write": {}}
-        for t, _ in self.moved:
-            found[t.direction][t.tensor] = self._size(t)
-        return {way: sum(each.values()) for way, each in found.items()}
+        return whole_bytes((t for t, _ in self.moved), self.sizes, self.dtypes)
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
@@ -143,7 +140,7 @@ class Asked:
         for t, values in self.moved:
             if t.direction == "write":
                 continue
-            carried, size = self.carried(t), self._size(t)
+            carried, size = self.carried(t), _whole(t, self.sizes, self.dtypes)
             tiles = math.prod([self._along[i] for i in carried])
             item = STORAGE[self.dtypes[t.tensor]].bits / 8
             each = values * item / (t.times * max(self.groups, 1))
@@ -154,11 +151,6 @@ class Asked:
     def carried(self, t: Transfer) -> frozenset[int]:
         """The grouped axes that a tensor carries, by their places."""
         return frozenset([i for i, a in enumerate(self.group) if a not in t.repeated])
-
-    def _size(self, t: Transfer) -> int:
-        """Bytes of a tensor."""
-        values = math.prod([self.sizes[a] for a in t.own or t.axes])
-        return stored_bytes(values, self.dtypes[t.tensor])
 
 
 @dataclass(frozen=True)
@@ -179,6 +171,21 @@ class Read:
     size: int
     tile: float
     each: float
+
+
+def whole_bytes(
+    parts: Iterable[Transfer], sizes: Mapping[str, int], dtypes: Mapping[str, str]
+) -> dict[str, int]:
+    """Bytes of the tensors that are read and of those that are written ("read", "write")."""
+    found: dict[str, dict[str, int]] = {"read": {}, "write": {}}
+    for t in parts:
+        found[t.direction][t.tensor] = _whole(t, sizes, dtypes)
+    return {way: sum(each.values()) for way, each in found.items()}
+
+
+def _whole(t: Transfer, sizes: Mapping[str, int], dtypes: Mapping[str, str]) -> int:
+    """Bytes of a tensor."""
+    return stored_bytes(math.prod([sizes[a] for a in t.own or t.axes]), dtypes[t.tensor])
 
 
 @lru_cache(maxsize=4096)

@@ -248,6 +248,13 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, pipes)
 
 
+def at_least(place: Machine, moved: int) -> float:
+    """Seconds that no kernel undercuts that moves so many bytes from and to the outermost memory:
+    whatever else it does, `predict` hides none of that."""
+    c = Constants.of(place)
+    return moved / (c.dram_share * place.dram_rate) + c.launch
+
+
 def _unshared(place: Machine, run: Execution, c: Constants) -> float:
     """Time of all waves over that of as many groups as fill them: in the last one a multiprocessor
     may hold fewer groups, which hide less of each other's waiting and end sooner."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from napkin.cost.asked import SECTOR, Asked
+from napkin.cost.asked import SECTOR, Asked, whole_bytes
 from napkin.cost.levels import (
     Held,
     chained,
@@ -19,6 +19,7 @@ from napkin.cost.levels import (
 )
 from napkin.cost.machines import Machine
 from napkin.cost.order import Order
+from napkin.cost.time import at_least
 from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
 from napkin.cost.visited import longest, share
 from napkin.cost.work import counts
@@ -68,6 +69,13 @@ def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
     """The storage type of every tensor of a kernel."""
     terms = {a.tensor: a.leaf for a in kernel.reads} | {o.name: o.node for o in kernel.outputs}
     return {t: storage_type(n, dtype) for t, n in terms.items()}
+
+
+def least_seconds(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> float:
+    """Seconds that no tiles of a labelled kernel undercut, nor its parts: in these it takes to move
+    every tensor once."""
+    moved = whole_bytes(transfers(kernel), kernel.sized(sizes), storage(kernel, dtype))
+    return at_least(machine, sum(moved.values()))
 
 
 @dataclass(frozen=True, eq=False)

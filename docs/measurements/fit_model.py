@@ -112,7 +112,9 @@ def diagram_of(name: str) -> Diagram:
 @cache
 def plan_of(name: str) -> Plan:
     """Some plan of it, for its one kernel's terms."""
-    return nk.derive(diagram_of(name), on="h100")
+    drawn = name.startswith("attention ") or name == "decode"  # the others have sizes of their own
+    sizes = {"h": 64, "q": 4096, "x": 4096, "d": 128} if drawn else {}
+    return nk.derive(diagram_of(name), on="h100", sizes=sizes)
 
 
 def numbers(text: str) -> dict[str, int]:

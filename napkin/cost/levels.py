@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.terms import is_operand, is_read, multiplies, narrow_type
@@ -50,6 +51,12 @@ class Held:
     converted: tuple[Axes, ...] = ()
     partial: tuple[Axes, ...] = ()
     narrow: frozenset[Axes] = frozenset()
+
+    @cached_property
+    def beside(self) -> tuple[Axes, ...]:
+        """The arrays of a chunk that are no state, which is computed on in place."""
+        states = {frozenset(axes) for axes in self.states}
+        return tuple(axes for axes in self.chunk if frozenset(axes) not in states)
 
 
 ADDRESS_BYTES = 8
@@ -184,24 +191,24 @@ def computes(kernel: Kernel) -> bool:
 
 def extent(axes: Iterable[str], tiles: Mapping[str, int]) -> int:
     """Values of a tile with these axes."""
-    return math.prod(tiles[a] for a in axes)
+    return math.prod([tiles[a] for a in axes])
 
 
-def operand_bytes(h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str], slots: int) -> int:
-    """Bytes of shared memory that operands need, with `slots` copies of what is streamed; with none
-    what is streamed follows each other in the same place."""
+def operand_bytes(
+    h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str]
+) -> tuple[int, int, int]:
+    """Bytes of shared memory of the operands that are held, of a copy of all that are streamed, and
+    of the largest of these."""
     streamed = [stored_bytes(extent(axes, tiles), dtypes[t]) for t, axes in h.streamed_operands]
-    fixed = sum(stored_bytes(extent(axes, tiles), dtypes[t]) for t, axes in h.fixed_operands)
-    return fixed + (sum(streamed) * slots if slots else max(streamed, default=0))
+    fixed = [stored_bytes(extent(axes, tiles), dtypes[t]) for t, axes in h.fixed_operands]
+    return sum(fixed), sum(streamed), max(streamed, default=0)
 
 
 def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
     """Bytes of registers: every state, which is computed on in place, the two largest other arrays
     of a chunk, in float32, the largest operand that is converted, and the addresses of the largest
     tile that has one for each value."""
-    states = {frozenset(axes) for axes in h.states}
-    beside = (axes for axes in h.chunk if frozenset(axes) not in states)
-    largest = sorted((extent(axes, tiles) for axes in beside), reverse=True)[:2]
+    largest = sorted([extent(axes, tiles) for axes in h.beside], reverse=True)[:2]
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
     converted = CONVERTED_BYTES * max((extent(axes, tiles) for axes in h.converted), default=0)
@@ -213,8 +220,7 @@ def tile_bytes(h: Held, tiles: Mapping[str, int], item_bytes: int) -> int:
     """Bytes of registers of the tiles alone, where nothing has an address: every state, the largest
     array of a chunk, on which is computed in place, and the largest operand rounded to
     `item_bytes` bytes a value."""
-    own = {frozenset(axes) for axes in h.states}
     states = sum(extent(axes, tiles) for axes in h.states)
-    chunk = max((extent(axes, tiles) for axes in h.chunk if frozenset(axes) not in own), default=0)
+    chunk = max((extent(axes, tiles) for axes in h.beside), default=0)
     rounded = max((extent(axes, tiles) for axes in h.rounded), default=0)
     return 4 * (states + chunk) + item_bytes * rounded

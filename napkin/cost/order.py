@@ -74,16 +74,29 @@ class Order:
         """How many groups before this one, or before each of an array of them, stand first along
         each of the digits `still`."""
         out, rest, here, block = 0, number, 1, self.groups
-        inside = math.prod(n for i, (_, n) in enumerate(self.digits) if i not in still)
-        for i, (_, n) in enumerate(self.digits):
+        runs = self._runs(still)
+        inside = math.prod(n for first, n in runs if not first)
+        for first, n in runs:
             block //= n
-            place, rest = rest // block, rest % block
-            if i in still:  # all that stand first here come before those that do not
+            place, rest = divmod(rest, block) if block > 1 else (rest, 0)
+            if first:  # all that stand first here come before those that do not
                 out, here = out + here * (place > 0) * inside, here * (place == 0)
             else:
                 inside //= n
                 out = out + here * place * inside
         return out
+
+    def _runs(self, still: Collection[int]) -> list[tuple[bool, int]]:
+        """The digits with those side by side as one that are all in `still`, or all not: whether
+        they are, and how many groups along them."""
+        out: list[tuple[bool, int]] = []
+        for i, (_, n) in enumerate(self.digits):
+            if n > 1:
+                first = i in still
+                if out and out[-1][0] == first:
+                    n *= out.pop()[1]
+                out.append((first, n))
+        return out or [(False, 1)]
 
 
 @lru_cache(maxsize=65536)
@@ -131,14 +144,16 @@ def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
         last = _last(order, carried)
         apart = np.arange(order.groups) // wave - last // wave
         return int(((last < 0) | (apart > kept)).sum())
-    waves = -(-order.groups // wave)
+    out, waves = order.tiles(carried), -(-order.groups // wave)
+    if waves == 1:
+        return out
     begin = np.arange(min(waves, MOST)) * wave
-    out, step = order.tiles(carried), math.prod(n for _, n in order.digits)
+    step = order.groups
     strides: list[int] = []
     for _, n in order.digits:
         step //= n
         strides.append(step)
-    lacking = [i for i, (axis, _) in enumerate(order.digits) if axis not in carried]
+    lacking = [i for i, (axis, n) in enumerate(order.digits) if axis not in carried and n > 1]
     back = 0  # from a group to the first one along the digits that are faster than this
     for at in range(len(lacking) - 1, -1, -1):
         i = lacking[at]
@@ -149,9 +164,8 @@ def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
         if apart // wave > kept:
             out += order.before(order.groups, after) - order.before(order.groups, behind)
         elif apart // wave == kept and apart % wave:
-            end = np.minimum(begin + apart % wave, order.groups)
-            found = [
-                order.before(end, which) - order.before(begin, which) for which in (after, behind)
-            ]
-            out += int((found[0] - found[1]).sum()) * waves // len(begin)
+            ends = np.concatenate([begin, np.minimum(begin + apart % wave, order.groups)])
+            found = order.before(ends, after) - order.before(ends, behind)
+            inside = found[len(begin) :].sum() - found[: len(begin)].sum()
+            out += int(inside) * waves // len(begin)
     return out

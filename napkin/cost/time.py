@@ -211,7 +211,8 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     """The time of a kernel; `dtype` is that of its products."""
     c = Constants.of(place)
     # Groups are spread over all multiprocessors before one of them holds a second.
-    run = replace(run, resident=max(1, min(run.resident, -(-run.groups // place.sms))))
+    resident = max(1, min(run.resident, -(-run.groups // place.sms)))
+    run = run if run.resident == resident else replace(run, resident=resident)
     waves = run.groups / (place.sms * run.resident)
     computing = _computing(place, dtype, run, c)
     turns, pipes = _turns(place, run, c, computing)
@@ -277,6 +278,13 @@ def _cycle(groups: int, stations: Sequence[float], delay: float) -> float:
         cycle = delay + sum(there)
         queues = [n * t / cycle for t in there]
     return cycle
+
+
+def at_least(place: Machine, moved: int) -> float:
+    """Seconds that no kernel undercuts that moves so many bytes from and to the outermost memory:
+    whatever else it does, `predict` hides none of that."""
+    c = Constants.of(place)
+    return moved / (c.dram_share * place.dram_rate) + c.launch
 
 
 def _unshared(place: Machine, run: Execution, c: Constants) -> float:

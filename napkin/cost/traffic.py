@@ -149,14 +149,18 @@ class Transfer:
             sizes = {**sizes, **{a: -(-sizes[a] // tiles[a]) * tiles[a] for a in held}}
         if self.kernel is not None:
             return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed, past)
-        groups = math.prod(-(-sizes[a] // tiles[a]) for a in self.repeated)
+        return self.once(sizes) * math.prod([-(-sizes[a] // tiles[a]) for a in self.repeated])
+
+    def once(self, sizes: Mapping[str, int]) -> int:
+        """Values that cross where no key set says which do, for one group of each axis that the
+        tensor does not carry."""
         windows = {a for s in self.slides for a in (s.out, s.tap)}
         size = positions([a for a in self.axes if a not in windows], sizes, self.splits)
         size *= inside(self.slides, sizes)
         if self.leaf is not None:
             slots = read_slots(self.leaf).slots
             size = members(self.leaf.args[0], [a for a in self.axes if a not in slots], sizes)
-        return self.times * size * groups
+        return self.times * size
 
 
 def tile_symbol(kernel: Kernel, axis: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -80,10 +81,19 @@ class Count:
         parts = [*rest, *again, *partly, *(1 / s for s in lacking)]
         return sympy.expand(pairs * sympy.prod(parts))
 
+    def once(self, sizes: Mapping[str, int]) -> int:
+        """Operations to compute the array once."""
+        return self.per_value * math.prod([sizes[a] for a in self.axes])
+
+    @cached_property
+    def again(self) -> tuple[str, ...]:
+        """The axes of which every group and chunk computes it again."""
+        return (*self.repeated, *self.chunked)
+
     def number(self, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> float:
         """Operations in total."""
-        again = math.prod(-(-sizes[a] // tiles[a]) for a in (*self.repeated, *self.chunked))
-        found = float(self.per_value * math.prod(sizes[a] for a in self.axes) * again)
+        again = math.prod(-(-sizes[a] // tiles[a]) for a in self.again)
+        found = float(self.once(sizes) * again)
         return found if self.kernel is None else found * share(self.kernel, sizes, tiles)[0]
 
 

@@ -104,7 +104,7 @@ class Kernel:
         """Axes of slots along which fills are stored, after the loops."""
         return tuple(dict.fromkeys(a for e in self.fills for a in slots_of(e.node).slots))
 
-    @property
+    @cached_property
     def terms(self) -> tuple[Node, ...]:
         """Every term that the kernel computes: steps, emits and tails."""
         s = self.stream
@@ -112,12 +112,12 @@ class Kernel:
         emits = [e.node for p in s.passes for e in p.emits]
         return (*steps, *emits, *(e.node for e in s.tails))
 
-    @property
+    @cached_property
     def streamed(self) -> tuple[tuple[str, ...], ...]:
         """The axes of every reading in the loops."""
         return tuple(a.leaf.axes for a in self.reads if a.loops)
 
-    @property
+    @cached_property
     def reads(self) -> tuple[Access, ...]:
         """The readings of input tensors, in order of first use."""
         loops: dict[Node, list[int]] = {}
@@ -132,7 +132,7 @@ class Kernel:
             for leaf, at in loops.items()
         )
 
-    @property
+    @cached_property
     def tensors(self) -> tuple[str, ...]:
         """Inputs in order of use, then outputs."""
         every = (*(a.tensor for a in self.reads), *(o.name for o in self.outputs))
@@ -152,12 +152,12 @@ class Kernel:
             held.add(self.part)
         return tuple(a for a in self.group if a not in held)
 
-    @property
+    @cached_property
     def alone(self) -> frozenset[str]:
         """Grouped axes that are cut one by one: residues, and parts."""
         return self.residues | {self.part} if self.part else self.residues
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """Every axis: grouped, streamed, held whole, filled."""
         return (*self.group, *self.stream.axes, *self.whole, *self.slots)

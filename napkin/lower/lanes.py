@@ -95,7 +95,7 @@ def _laned(program: Program, apart: Iterable[Node]) -> Laned:
 
 def laned(kernel: Kernel, tiles: Mapping[str, int], warps: int) -> bool:
     """Whether lanes keep the folds of a kernel at these tiles: of all of its loops that fold."""
-    if not _one_axis(kernel):  # which needs no program to tell
+    if not _along_memory(kernel, tiles):  # which needs no program to tell
         return False
     loops = in_lanes(build(kernel, tiles), warps).loops
     return any(x.joins for x in loops) and all(x.joins for x in loops if x.steps)
@@ -105,11 +105,11 @@ def laned(kernel: Kernel, tiles: Mapping[str, int], warps: int) -> bool:
 
 
 def _joined(program: Program, loop: Loop, warps: int) -> Loop:
-    kernel, s = program.kernel, program.kernel.stream
+    s = program.kernel.stream
     states = s.passes[loop.part].states
-    if not _one_axis(kernel) or loop.emits or not states:
+    if loop.emits or not states or not _along_memory(program.kernel, program.tiles):
         return loop
-    if not _along_memory(program, s.axes[0]) or not _by_rows(program, loop, warps):
+    if s.axes not in program.dims or not _by_rows(program, loop, warps):
         return loop
     emits = [e.node for p in s.passes for e in p.emits]
     terms = [*emits, *(e.node for e in s.tails), *(x.merge for x in s.states)]
@@ -123,17 +123,13 @@ def _joined(program: Program, loop: Loop, warps: int) -> Loop:
     return replace(loop, steps=steps, joins=joins)
 
 
-def _one_axis(kernel: Kernel) -> bool:
-    """Whether a kernel streams one axis, and all of it."""
-    return kernel.visits is None and len(kernel.stream.axes) == 1
-
-
-def _along_memory(program: Program, axis: str) -> bool:
-    """Whether all that is read along an axis lies along it in memory, value beside value."""
-    kernel = program.kernel
-    if (axis,) not in program.dims or program.tiles[axis] % EACH:
+def _along_memory(kernel: Kernel, tiles: Mapping[str, int]) -> bool:
+    """Whether a kernel streams one axis, and all of it, and all that it reads along it lies along
+    it in memory, value beside value."""
+    if kernel.visits is not None or len(kernel.stream.axes) != 1:
         return False
-    if axis in packed_axes(kernel):
+    (axis,) = kernel.stream.axes
+    if tiles[axis] % EACH or axis in packed_axes(kernel):
         return False
     streamed = [a.leaf for a in kernel.reads if axis in a.leaf.axes]
     return all(not x.args and not taken_of(x) and read_axes(x)[-1] == axis for x in streamed)

@@ -13,18 +13,6 @@ from napkin.lower.launch import section
 from napkin.lower.visit import rising
 
 
-def in_blocks(kernel: Kernel, tiles: Mapping[str, int]) -> tuple[str, str] | None:
-    """The two last grouped axes, where groups may be numbered in blocks of the first: of what is
-    streamed, one array carries only the first, and another only the second. None where they may
-    not."""
-    if len(kernel.group) < 2 or kernel.visits is not None or kernel.ragged or rising(kernel):
-        return None
-    row, column = kernel.group[-2:]
-    own = [read_axes(a.leaf) for a in kernel.reads if kernel.stream.carried(a.leaf.axes)]
-    apart = {(row in axes, column in axes) for axes in own} >= {(True, False), (False, True)}
-    return (row, column) if apart and tiles[row] > 1 and tiles[column] > 1 else None
-
-
 @dataclass(frozen=True, eq=False)
 class Launching:
     """The order of a kernel's groups, for any tiles.
@@ -53,6 +41,25 @@ class Launching:
             room //= n if part == n else room
         rises = [d for d in digits if group[d[0]] in first]
         return Order((*outside, *rises, *inside))
+
+    def in_blocks(self, tiles: Mapping[str, int]) -> tuple[str, str] | None:
+        """The two last grouped axes, where groups may be numbered in blocks of the first: of what
+        is streamed, one array carries only the first, and another only the second. None where they
+        may not."""
+        if self._last_two is None or any(tiles[a] == 1 for a in self._last_two):
+            return None
+        return self._last_two
+
+    @cached_property
+    def _last_two(self) -> tuple[str, str] | None:
+        """The axes of `in_blocks`, for tiles of more than one value along both."""
+        kernel = self.kernel
+        if len(kernel.group) < 2 or kernel.visits is not None or kernel.ragged or self._rising:
+            return None
+        row, column = kernel.group[-2:]
+        own = [read_axes(a.leaf) for a in kernel.reads if kernel.stream.carried(a.leaf.axes)]
+        apart = {(row in axes, column in axes) for axes in own} >= {(True, False), (False, True)}
+        return (row, column) if apart else None
 
     @cached_property
     def _rising(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
@@ -117,12 +118,12 @@ class Program:
         """Values along one tile dimension."""
         return math.prod(self.tiles[a] for a in self.dims[dim])
 
-    @property
+    @cached_property
     def packed(self) -> frozenset[str]:
         """Axes along which values of some tensor lie two to a byte."""
         return packed_axes(self.kernel)
 
-    @property
+    @cached_property
     def roots(self) -> tuple[Node, ...]:
         """Every term that the program computes."""
         inside = [n for loop in self.loops for n in (*loop.steps.values(), *loop.emits.values())]

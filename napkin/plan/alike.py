@@ -9,6 +9,7 @@ from napkin.cost.machines import Machine
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, postorder
 from napkin.diagram.storage import own_type
+from napkin.plan.choose import Search
 from napkin.plan.pricing import Choice
 
 
@@ -30,13 +31,17 @@ class Known:
     """How to run the segments of one form.
 
     Attributes:
-        choices: the kernels, over tensor names of the first such segment: one, or two that pass
-            the states of parts.
+        search: for the kernels, over tensor names of the first such segment.
         first: the form of that segment.
     """
 
-    choices: tuple[Choice, ...]
+    search: Search
     first: Form
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The kernels: one, or two that pass the states of parts; none where no kernel fits."""
+        return self.search.best
 
     @property
     def states(self) -> Sequence[Output]:
@@ -58,14 +63,14 @@ class Alike:
         parts: the number of parts of an axis wherever it is streamed, where that is given.
 
     Attributes:
-        known: by the key of its form, how to run a segment; None where no kernel fits.
+        known: by the key of its form, how to run a segment.
     """
 
     def __init__(
         self, dtype: str, machine: Machine, parts: Mapping[str, int] | None = None
     ) -> None:
         self.dtype, self.machine, self.parts = dtype, machine, parts
-        self.known: dict[object, Known | None] = {}
+        self.known: dict[object, Known] = {}
         self._operators: dict[Node, int] = {}
         self._interned: dict[object, int] = {}
 

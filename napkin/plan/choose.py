@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from napkin.cost.levels import chained, held
 from napkin.cost.machines import Machine
-from napkin.cost.time import Constants
+from napkin.cost.time import at_least
 from napkin.derive.kernel import Kernel
 from napkin.derive.parts import part_axis, parted, why_not_parted
 from napkin.diagram.diagram import Output
@@ -25,7 +26,8 @@ from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_dot import dot_of
 from napkin.plan.labels import labellings
-from napkin.plan.pricing import Choice, Pricing, described_bytes, storage
+from napkin.plan.pricing import Choice, Pricing
+from napkin.plan.tiled import described_bytes, least_seconds, storage
 from napkin.plan.tiles import Tiles
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}
@@ -41,42 +43,72 @@ TRIED = 40
 """Settings in turn that the full model of shared memory refuses before no more are tried."""
 
 
-def best(
-    name: str,
-    outputs: Sequence[Output],
-    names: Mapping[Node, str],
-    sizes: Mapping[str, int],
-    dtype: str,
-    machine: Machine,
-    parts: Mapping[str, int] | None = None,
-) -> tuple[Choice, ...]:
-    """The best way to run a term as one kernel, or as one that folds parts of its streamed axis and
-    one that merges them; none if there is none that fits. One whose products take tiles as they are
-    comes first, if there is one (see `ranked`).
+class Search:
+    """The ways to run a term as one kernel, or as one that folds parts of its streamed axis and one
+    that merges them; each is tried when the answer needs it.
 
     Args:
         parts: the number of parts of an axis wherever it can be streamed in them, 1 for none; by
             default what is fastest.
     """
-    wanted = parts or {}
-    found: list[tuple[Choice, ...]] = []
-    asked: list[tuple[Choice, ...]] = []
-    for kernel in labellings(name, outputs, names, sizes):
-        number = wanted.get(kernel.stream.axis)
+
+    def __init__(
+        self,
+        name: str,
+        outputs: Sequence[Output],
+        names: Mapping[Node, str],
+        sizes: Mapping[str, int],
+        dtype: str,
+        machine: Machine,
+        parts: Mapping[str, int] | None = None,
+    ) -> None:
+        self.sizes, self.dtype, self.machine, self.parts = sizes, dtype, machine, parts or {}
+        self.kernels = list(labellings(name, outputs, names, sizes))
+        self._asked: list[tuple[Choice, ...]] = []  # in as many parts as `parts` says
+        self._found: list[tuple[Choice, ...]] = []
+        self._untried = iter(self.kernels)
+
+    @cached_property
+    def least(self) -> float:
+        """Seconds that no way undercuts."""
+        each = (least_seconds(k, self.sizes, self.dtype, self.machine) for k in self.kernels)
+        return min(each, default=math.inf)
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is a way; no more is tried than it takes to know."""
+        while not (self._asked or self._found):
+            kernel = next(self._untried, None)
+            if kernel is None:
+                return False
+            self._try(kernel)
+        return True
+
+    @cached_property
+    def best(self) -> tuple[Choice, ...]:
+        """The best way; nothing if there is none that fits. One whose products take tiles as they
+        are comes first, if there is one (see `ranked`)."""
+        for kernel in self._untried:
+            self._try(kernel)
+        ways = self._asked or self._found
+        if len(ways) > 1:
+            ways = [w for w in ways if all(_flat(build(c.kernel, c.tiles)) for c in w)] or ways
+        return min(ways, key=_rank, default=())
+
+    def _try(self, kernel: Kernel) -> None:
+        sizes, dtype, machine = self.sizes, self.dtype, self.machine
+        number = self.parts.get(kernel.stream.axis)
         if number is not None and number > 1 and not why_not_parted(kernel):
-            asked += in_parts(kernel, sizes, dtype, machine, [number], math.inf)
-            continue
+            self._asked += in_parts(kernel, sizes, dtype, machine, [number], math.inf)
+            return
         whole = best_tiles(kernel, sizes, dtype, machine)
         if whole is None:
-            continue
-        found.append((whole,))
+            return
+        self._found.append((whole,))
         if number is None:
             numbers = part_numbers(whole, sizes, machine)
             most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
-            found += in_parts(kernel, sizes, dtype, machine, numbers, most)
-    ways = asked or found
-    flat = [w for w in ways if all(_flat(build(c.kernel, c.tiles)) for c in w)]
-    return min((flat or ways) if len(ways) > 1 else ways, key=_rank, default=())
+            self._found += in_parts(kernel, sizes, dtype, machine, numbers, most)
 
 
 def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
@@ -115,15 +147,17 @@ def in_parts(
 ) -> list[tuple[Choice, Choice]]:
     """The best tiles of both kernels for each number of parts, where both fit and take less than
     `most` seconds together."""
-    launch = Constants.of(machine).launch
-    if most <= 2 * launch:
+    if most <= 2 * at_least(machine, 0):
         return []
     out: list[tuple[Choice, Choice]] = []
     for number in numbers:
         known = {**sizes, part_axis(kernel.stream.axis, number): number}
         parts, merge = parted(kernel, number)
+        merging = least_seconds(merge, known, dtype, machine)
+        if least_seconds(parts, known, dtype, machine) + merging >= most:
+            continue
         first = best_tiles(parts, known, dtype, machine)
-        if first is None or first.time.seconds + launch >= most:
+        if first is None or first.time.seconds + merging >= most:
             continue
         second = best_tiles(merge, known, dtype, machine)
         if second is not None and first.time.seconds + second.time.seconds < most:
@@ -155,8 +189,9 @@ def ranked(
     for choice in sorted(
         Pricing(kernel, known, levels, dtype, machine).choices(settings), key=lambda c: c.rank
     ):
-        settled = _settled(choice, dtype, machine)
-        if settled is not None and _flat(build(kernel, choice.tiles)):
+        program = build(kernel, choice.tiles)
+        settled = _settled(choice, program, dtype, machine)
+        if settled is not None and _flat(program):
             refused = 0
             yield settled
             continue
@@ -172,15 +207,14 @@ def _flat(program: Program) -> bool:
     return all(dot.flat for dot in dots if dot)
 
 
-def _settled(choice: Choice, dtype: str, machine: Machine) -> Choice | None:
+def _settled(choice: Choice, program: Program, dtype: str, machine: Machine) -> Choice | None:
     """A choice held to the full model of shared memory, with operands as they lie and, where
     descriptors serve them, by addresses too; in fewer stages where that makes it fit."""
     if not machine.cuda:
         return choice  # held to its operands alone: the full model is of CUDA's compiler
     kernel, item = choice.kernel, described_bytes(dtype, machine)
     dtypes = storage(kernel, dtype)
-    plain = build(kernel, choice.tiles)
-    plain = replace(plain, persistent=choice.persistent, rows=choice.rows)
+    plain = replace(program, persistent=choice.persistent, rows=choice.rows)
     boxed = described(plain, item) if item else plain
     streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
     if choice.persistent and not streamed <= boxed.boxes.keys():

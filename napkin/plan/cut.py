@@ -6,6 +6,7 @@ between, and the cut with the least predicted time is found by dynamic programmi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from napkin.diagram.node import Node
 from napkin.errors import Refusal
 from napkin.plan.alike import Alike
 from napkin.plan.frontier import Frontier, orders
-from napkin.plan.pieces import Piece, Pieces
+from napkin.plan.pieces import Piece, Pieces, Segment
 
 LONGEST = 12
 """Most reductions that one kernel fuses; a normalisation and a product take about five."""
@@ -46,7 +47,8 @@ def cut(
     *,
     at: Sequence[Node] | None = None,
     apart: bool = False,
-) -> Cut:
+    under: float = math.inf,
+) -> Cut | None:
     """Cut the terms of `outputs` into kernels for a machine.
 
     Args:
@@ -54,23 +56,28 @@ def cut(
         at: arrays to materialise; by default those that make the whole fastest.
         apart: cut after every reduction instead, but where what a reduction computes exists in no
             memory, so that its readers are in its kernel.
+        under: seconds; None is the answer where no cut can take less.
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
     """
     found: list[Cut] = []
     refused: list[Refusal] = []
+    fastest = math.inf
     for order in orders(outputs):
         frontier = Frontier(outputs, sizes, order, apart)
-        pieces = Pieces(name, outputs, names, frontier, alike)
+        cutting = _Cutting(frontier, Pieces(name, outputs, names, frontier, alike), at, apart)
         try:
-            found.append(_Cutting(frontier, pieces).run(at, apart))
+            cutting.check()
+            if cutting.least < under and cutting.least <= fastest * ALIKE:
+                found.append(cutting.run())
+                fastest = min(fastest, found[-1].seconds)
         except Refusal as refusal:
             refused.append(refusal)
-    if not found:
+    if not found and refused:
         raise refused[0]
     ways = [_Way(c.seconds, len(c.pieces), -1, c.pieces) for c in found]
-    return found[ways.index(_simplest(ways))]
+    return found[ways.index(_simplest(ways))] if found else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,38 +103,108 @@ def _simplest(ways: Sequence[_Way]) -> _Way:
     return min(near, key=lambda w: (w.kernels, w.seconds))
 
 
+@dataclass(frozen=True, eq=False)
+class _Option:
+    """The kernels of the heavy terms from `begin` on, after the best way to compute those before.
+
+    Attributes:
+        least: seconds that both take at least.
+    """
+
+    begin: int
+    segment: Segment
+    least: float
+
+
 class _Cutting:
-    def __init__(self, frontier: Frontier, pieces: Pieces) -> None:
+    """The cuts of one order of heavy terms.
+
+    A kernel takes at least as long as memory takes to move what it reads and stores, which is known
+    before any tiles are: a way that ends in kernels for which even that is too long is left alone,
+    and so is what only it needs.
+    """
+
+    def __init__(
+        self, frontier: Frontier, pieces: Pieces, at: Sequence[Node] | None, apart: bool
+    ) -> None:
         self.frontier, self.pieces = frontier, pieces
         self.heavy, self.level, self.results = frontier.heavy, frontier.level, frontier.results
-
-    def run(self, at: Sequence[Node] | None, apart: bool) -> Cut:
-        """The fastest cut: the best way to end after each heavy term, from those before it."""
-        forced = None if at is None else {self.level[n] for n in at}
-        ways: list[_Way | None] = [_Way(0.0, 0, -1, ())]
+        self._forced = None if at is None else {self.level[n] for n in at}
+        self._apart = apart
+        self._least = [0.0]  # of all ways that end there
+        self._options: list[list[_Option]] = [[]]
         for i in range(len(self.heavy)):
-            options: list[_Way] = []
-            for j in self._begins(i, forced):
-                before = ways[j]
-                if before is not None and (pieces := self._segment(j, i)) is not None:
-                    seconds = before.seconds + sum(p.choice.time.seconds for p in pieces)
-                    options.append(_Way(seconds, before.kernels + len(pieces), j, pieces))
-                    if apart:
-                        break
-            ways.append(_simplest(options) if options else None)
+            options = list(self._ending(i))
+            self._options.append(options)
+            self._least.append(min((o.least for o in options), default=math.inf))
+        self._ways: dict[int, _Way] = {0: _Way(0.0, 0, -1, ())}
+
+    def _ending(self, i: int) -> Iterator[_Option]:
+        """Ways to end with heavy term `i`, of which some may not fit; none where none does."""
+        found: list[_Option] = []
+        for j in self._begins(i):
+            segment = self._segment(j, i) if j == 0 or self._options[j] else None
+            if segment is not None and (segment.fits or not self._apart):
+                found.append(_Option(j, segment, self._least[j] + segment.least))
+                if self._apart:
+                    break
+        yield from found if any(o.segment.fits for o in found) else ()
+
+    @property
+    def least(self) -> float:
+        """Seconds that every cut takes at least."""
+        return self._least[-1]
+
+    def check(self) -> None:
+        """Raises a refusal where some term has no kernel that fits."""
+        empty = next((i for i in range(len(self.heavy)) if not self._options[i + 1]), None)
+        if empty is not None and not self._options[-1]:
+            raise self._refusal(self.heavy[empty])
+
+    def run(self) -> Cut:
+        """The fastest cut: the best way to end after each heavy term, from those before it."""
         made: list[Piece] = []
-        way, i = ways[-1], len(self.heavy)
-        if way is None:
-            raise self._refusal(ways)
-        while way is not None and i > 0:
+        i = len(self.heavy)
+        while i > 0:
+            way = self._way(i)
             made = [*way.pieces, *made]
             i = way.begin
-            way = ways[i]
         made = self._light() + made
         return Cut(tuple(made), self._materialised(made))
 
-    def _begins(self, i: int, forced: set[int] | None) -> Iterator[int]:
+    def _way(self, end: int) -> _Way:
+        """The best way to compute the heavy terms before `end`."""
+        asked = [self._best(end)]
+        while asked:
+            before = next(asked[-1], None)
+            if before is None:
+                asked.pop()
+            elif before not in self._ways:
+                asked.append(self._best(before))
+        return self._ways[end]
+
+    def _best(self, end: int) -> Iterator[int]:
+        """Finds the best way to compute the heavy terms before `end`; gives first the ends of those
+        that this takes."""
+        found: dict[int, _Way] = {}
+        fastest = math.inf
+        for o in sorted(self._options[end], key=lambda o: o.least):
+            if o.least > fastest * ALIKE:
+                break
+            yield o.begin
+            before, pieces = self._ways[o.begin], ()
+            if before.seconds + o.segment.least <= fastest * ALIKE:
+                pieces = o.segment.pieces
+            if pieces or not o.segment.runs:
+                seconds = before.seconds + sum(p.choice.time.seconds for p in pieces)
+                found[o.begin] = _Way(seconds, before.kernels + len(pieces), o.begin, pieces)
+                fastest = min(fastest, seconds)
+        options = [found[o.begin] for o in self._options[end] if o.begin in found]
+        self._ways[end] = _simplest(options)
+
+    def _begins(self, i: int) -> Iterator[int]:
         """The heavy terms that a kernel ending with term `i` may begin with, the last first."""
+        forced = self._forced
         for j in range(i, max(-1, i - LONGEST), -1):
             if forced is not None and any(j <= f < i for f in forced):
                 return
@@ -142,8 +219,7 @@ class _Cutting:
         stored = [p.binding[o.name] for p in pieces for o in p.choice.kernel.outputs]
         return {t: node_of[t] for t in stored if t in node_of and node_of[t] not in self.results}
 
-    def _refusal(self, ways: Sequence[_Way | None]) -> Refusal:
-        stuck = self.heavy[ways.index(None) - 1]
+    def _refusal(self, stuck: Node) -> Refusal:
         return Refusal(
             f"derive {self.pieces.name} for {self.pieces.alike.machine.name}",
             self.pieces.names.get(stuck, stuck.op),
@@ -157,37 +233,37 @@ class _Cutting:
         alone = [n for n in dict.fromkeys(o.node for o in self.pieces.outputs) if self.level[n] < 0]
         pieces: list[Piece] = []
         for n in alone:
-            found = self.pieces.pieces([n], -1)
-            if not found:
+            found = self.pieces.segment([n], -1)
+            if found is None or not found.pieces:
                 raise Refusal(
                     f"derive {self.pieces.name}",
                     self.pieces.names.get(n, n.op),
                     "no tile of it fits registers",
                     "make its axes smaller",
                 )
-            pieces += found
+            pieces += found.pieces
         return pieces
 
-    def _segment(self, j: int, i: int) -> list[Piece] | None:
+    def _segment(self, j: int, i: int) -> Segment | None:
         """Kernels for heavy terms j to i: one, or where their results differ in shape, one for
         each shape when there is a single heavy term."""
-        wanted = self.frontier.wanted(j, i)
+        wanted, heavy = self.frontier.wanted(j, i), self.heavy[i]
         if not wanted:
-            return []
-        alone = self.pieces.pieces(wanted, j - 1)
-        if alone:
-            return alone
-        heavy = self.heavy[i]
+            return Segment((), self.pieces)
+        alone = self.pieces.segment(wanted, j - 1)
         if wanted == [heavy] or (j < i and i not in self.frontier.moved):
-            return None
+            return alone
+        if alone is not None and alone.fits:
+            return alone
         # One reduction whose readers want something wider, or want it under other axis names or at
         # computed positions, or a compressed array, which exists only in memory: that is computed
         # by kernels after it.
         later = [n for n in wanted if n is not heavy and self.level[n] == i]
         needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
         before = {n for n in (*wanted, *needed) if j <= self.level[n] <= i} - set(later)
-        first = self.pieces.pieces([n for n in self.frontier.order if n in before], j - 1)
-        rest = [self.pieces.pieces([n], i) for n in later]
-        if not first or not all(rest):
+        first = [n for n in self.frontier.order if n in before]
+        found = [self.pieces.segment(first, j - 1), *(self.pieces.segment([n], i) for n in later)]
+        known = [x for x in found if x is not None]
+        if len(known) < len(found):
             return None
-        return [*first, *(p for found in rest for p in found)]
+        return Segment(tuple(run for x in known for run in x.runs), self.pieces)

@@ -67,10 +67,11 @@ def derive(
     apart = materialise == "every"
     at = None if materialise is None or apart else [_named(ready, name) for name in materialise]
     found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
+    assert found is not None
     turned: list[Refactored] = []
     while materialise is None:
         now = turned[-1] if turned else ready
-        best = _turn(diagram.name, now, known, alike)
+        best = _turn(diagram.name, now, known, alike, found.seconds)
         if best is None or best[1].seconds >= found.seconds:
             break
         turned.append(best[0])
@@ -96,14 +97,20 @@ def _check_parts(diagram: Diagram, parts: Mapping[str, int]) -> None:
 
 
 def _turn(
-    name: str, term: Prepared | Refactored, sizes: Mapping[str, int], alike: Alike
+    name: str,
+    term: Prepared | Refactored,
+    sizes: Mapping[str, int],
+    alike: Alike,
+    under: float,
 ) -> tuple[Refactored, Cut] | None:
-    """The contraction of a term that is best turned, and how the term is cut then."""
+    """The contraction of a term that is best turned, and how the term is cut then; None where that
+    takes `under` seconds or more whichever is turned, or where there is none."""
     found: list[tuple[Refactored, Cut]] = []
     for other in refactorings(term.outputs, term.names):
         sized = {**sizes, **{new: sizes[old] for new, old in other.same_size.items()}}
         with suppress(Refusal):
-            found.append((other, cut(name, other.outputs, other.names, sized, alike)))
+            way = cut(name, other.outputs, other.names, sized, alike, under=under)
+            found += [(other, way)] if way else []
     return min(found, key=lambda f: f[1].seconds, default=None)
 
 

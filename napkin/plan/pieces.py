@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 from napkin.diagram.diagram import Output
@@ -14,7 +15,7 @@ from napkin.diagram.storage import Tensor, own_type, unstored, widens
 from napkin.diagram.taking import read_table
 from napkin.lower.printer import function_name
 from napkin.plan.alike import Alike, Form, Known
-from napkin.plan.choose import best
+from napkin.plan.choose import Search
 from napkin.plan.frontier import Frontier
 from napkin.plan.pricing import Choice
 
@@ -30,6 +31,35 @@ class Piece:
 
     choice: Choice
     binding: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Kernels of a cut that are derived when they are asked for.
+
+    Attributes:
+        runs: what they run, as it is known, each with its own form.
+    """
+
+    runs: tuple[tuple[Known, Form], ...]
+    of: Pieces
+
+    @property
+    def least(self) -> float:
+        """Seconds that they take at least."""
+        return sum(known.search.least for known, _ in self.runs)
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are kernels that fit."""
+        return all(known.search.fits for known, _ in self.runs)
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The kernels; none where one does not fit."""
+        if not all(known.choices for known, _ in self.runs):
+            return ()
+        return tuple(p for run in self.runs for p in self.of.bound(*run))
 
 
 class Pieces:
@@ -58,23 +88,21 @@ class Pieces:
         self._taken = {str(m.params[0]) for m in frontier.order if m.op == "input"}
         self._results = {o.name for o in outputs}
 
-    def pieces(self, wanted: Sequence[Node], boundary: int) -> list[Piece]:
+    def segment(self, wanted: Sequence[Node], boundary: int) -> Segment | None:
         """The kernel for `wanted`, reading what came with heavy terms up to `boundary`, or the two
-        that fold parts and merge them; none where no kernel fits."""
+        that fold parts and merge them; None where it reads what one kernel cannot."""
         found = self.frontier.stored(wanted, boundary)
         if found is None:
-            return []
+            return None
         tensors = {n: self._tensor(n) for n in found}
         stored = {n: t for n, t in tensors.items() if n not in wanted}
         results = [(self._tensor(n), n, self._axes_of(n)) for n in wanted]
         form = self.alike.form(results, stored, self.frontier.sizes)
         if form.key not in self.alike.known:
-            choices = self._derived(results, stored)
-            self.alike.known[form.key] = Known(choices, form) if choices else None
-        known = self.alike.known[form.key]
-        return self._bound(known, form) if known else []
+            self.alike.known[form.key] = Known(self._search(results, stored), form)
+        return Segment(((self.alike.known[form.key], form),), self)
 
-    def _bound(self, known: Known, form: Form) -> list[Piece]:
+    def bound(self, known: Known, form: Form) -> list[Piece]:
         """The kernels of a segment, with states between them named after its first result."""
         binding = known.binding(form)
         if not known.states:
@@ -90,10 +118,10 @@ class Pieces:
             self._states[key] = self._fresh(f"{result}_{name}")
         return self._states[key]
 
-    def _derived(
+    def _search(
         self, results: Sequence[tuple[str, Node, tuple[str, ...]]], stored: Mapping[Node, str]
-    ) -> tuple[Choice, ...]:
-        """The best kernels for `results`, in which what is stored is an input."""
+    ) -> Search:
+        """The search for the kernels for `results`, in which what is stored is an input."""
         typed = {n.args[0] if n.op == "compress" else n for _, n, _ in results}
 
         def change(old: Node, args: tuple[Node, ...]) -> Node | None:
@@ -115,7 +143,7 @@ class Pieces:
         title = self._title([n for _, n, _ in results])
         alike = self.alike
         sizes = self.frontier.sizes
-        return best(title, outputs, names, sizes, alike.dtype, alike.machine, alike.parts)
+        return Search(title, outputs, names, sizes, alike.dtype, alike.machine, alike.parts)
 
     def _own(self, n: Node) -> Node:
         """`n` without a cast to the plan's own type, in which it is stored anyway."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import sympy
 
+from napkin.cost.asked import Asked
 from napkin.cost.bound import Term
 from napkin.cost.levels import held, register_bytes
 from napkin.cost.machines import Machine
@@ -28,8 +29,9 @@ from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_home import Tensors
 from napkin.lower.write import Written, write
-from napkin.plan.pricing import Choice, storage
+from napkin.plan.pricing import Choice
 from napkin.plan.recipe import Recipe, Step, Stored
+from napkin.plan.tiled import storage
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,16 +140,13 @@ class PlannedKernel:
         boxed = frozenset(map(tensor_of, boxes if self._describable(sizes) else ()))
         bind, sizes = self._bind(arrays), kernel.sized(sizes)
         moved = [(t, t.values(sizes, self.tiles, bind, t.tensor in boxed)) for t in self.H.parts]
-        moving = Moving(
-            moved, sizes, self.tiles, self.dtypes, self.machine, kernel.group,
-            Launching(kernel, ITEM_BYTES[self.dtype]).order(sizes, self.tiles, self.choice.rows),
-            self.choice.resident, self.shared_bytes, boxed, self._ahead, bind,
-        )  # fmt: skip
-        out = moving.crossing()
+        asked = Asked(moved, sizes, self.tiles, self.dtypes, kernel.group, boxed, self._ahead, bind)
+        launching = Launching(kernel, ITEM_BYTES[self.dtype])
+        order = launching.order(sizes, self.tiles, self.choice.rows)
+        choice = self.choice
+        out = Moving(asked, self.machine, order, choice.resident, self.shared_bytes).crossing()
         if spilled:
-            threads = (
-                int(self.machine.granules["warp"].value) * self.choice.warps * moving.order.groups
-            )
+            threads = int(self.machine.granules["warp"].value) * choice.warps * asked.groups
             out["", "write"] = spilled * threads
         return out
 

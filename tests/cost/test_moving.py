@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.cost.asked import Asked, _sectors
 from napkin.cost.machines import machine
-from napkin.cost.moving import Moving, _sectors
+from napkin.cost.moving import Moving
 from napkin.cost.order import MOST, Order, fetched, seen
 from napkin.cost.traffic import transfers
 from napkin.diagram.library import load
-from napkin.lower.order import Launching, in_blocks
+from napkin.lower.order import Launching
 from napkin.lower.visit import rising
 
 
@@ -94,7 +95,7 @@ def test_blocks_of_rows_are_taken_where_less_comes_from_memory() -> None:
         assert k.choice.rows
         own = Launching(k.choice.kernel, 2)
         plain, rows = (own.order(k.choice.sizes, k.tiles, n) for n in (0, k.choice.rows))
-        row, column = in_blocks(k.choice.kernel, k.tiles) or ("", "")
+        row, column = own.in_blocks(k.tiles) or ("", "")
         group = k.choice.kernel.group
         read = [
             sum(fetched(o, frozenset(group.index(a) for a in (axis, *more)), 132, 0) * k.tiles[axis]
@@ -137,10 +138,9 @@ def test_a_product_reads_its_columns_again_in_every_wave() -> None:
     sizes, kernel = k.choice.sizes, k.choice.kernel
     plain = Launching(kernel, 2).order(sizes, k.tiles)
     moved = [(t, t.values(sizes, k.tiles)) for t in transfers(kernel)]
-    moving = Moving(
-        moved, sizes, k.tiles, dict.fromkeys("ABC", "bf16"), machine("h100"), kernel.group, plain,
-        k.choice.resident, k.choice.shared, frozenset("AB"), frozenset("AB"),
-    )  # fmt: skip
+    dtypes, operands = dict.fromkeys("ABC", "bf16"), frozenset("AB")
+    asked = Asked(moved, sizes, k.tiles, dtypes, kernel.group, operands, operands)
+    moving = Moving(asked, machine("h100"), plain, k.choice.resident, k.choice.shared)
     read = moving.outer()["read"]
     assert k.choice.rows
     assert k.choice.outer["read"] < 0.6 * read
@@ -156,16 +156,15 @@ def row_kernel(n: int, d: int, tiles: dict[str, int], resident: int, shared: int
     moved = [(t, t.values(sizes, tiles)) for t in transfers(kernel, apart=True)]
     dtypes = {t.tensor: "bf16" for t, _ in moved}
     order = Launching(kernel, 2).order(sizes, tiles)
-    return Moving(
-        moved, sizes, tiles, dtypes, machine("h100"), kernel.group, order, resident, shared
-    )
+    asked = Asked(moved, sizes, tiles, dtypes, kernel.group)
+    return Moving(asked, machine("h100"), order, resident, shared)
 
 
 def test_a_second_pass_comes_from_l1_where_it_fits() -> None:
     rows = 2 * 132 * 100 * 8192
     once, each = 2 * 8192 * 132, 2 * 8192 * 132 * 100
     fits = row_kernel(132 * 100, 8192, dict(n=1, d=1024), resident=4)
-    assert fits.own_bytes == 3 * 2 * 8192
+    assert fits.asked.own_bytes == 3 * 2 * 8192
     assert fits.crossing()["X", "read"] == rows
     assert fits.crossing()["G", "read"] == once
     # One group more than L1 has room for: 6 x 48 KB of 256.

@@ -9,6 +9,7 @@ import pytest
 import napkin as nk
 from napkin.cost.levels import held
 from napkin.cost.machines import Figure, machine
+from napkin.cost.moving import Moving
 from napkin.cost.time import (
     ACCESSES,
     ARRIVAL,
@@ -24,6 +25,7 @@ from napkin.cost.visited import counted, longest, share
 from napkin.diagram.library import load
 from napkin.plan.plan import Plan
 from napkin.plan.pricing import Choice, Pricing
+from napkin.plan.tiled import Tiled
 
 
 def attention(keys: nk.KeySet | None) -> nk.Diagram:
@@ -308,11 +310,11 @@ def test_boxes_of_rows_between_sectors_take_longer(b: int, c: int, between: floa
     sizes = {"a": 1280, "b": b, "c": c}
     plan = nk.derive(load("matmul"), on="h100", sizes=sizes)
     priced = pricing(plan)
-    apart = [t.tensor for t in priced.parts if priced._between(t)]
-    assert len(apart) == 2 * between
+    assert len(priced.of.between) == 2 * between
     (found,) = priced.choices([{"a": 128, "b": 64, "c": 128}])
-    values = [(t, t.values(sizes, found.tiles)) for t in priced.parts]
-    moving = priced.moving(values, found.tiles, found.stages, found.shared, found.resident)
+    tiled = Tiled(priced.of, dict(found.tiles))
+    asked = tiled.asked(found.stages)
+    moving = Moving(asked, plan.machine, tiled.order, found.resident, found.shared)
     place, k = plan.machine, Constants.of(plan.machine)
     plain = sum(moving.crossing().values()) / (k.l2_share * place.l2_rate)
     assert found.time.pipes[L2] > plain * (1 + 0.4 * between * (k.between - 1))

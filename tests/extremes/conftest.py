@@ -24,7 +24,7 @@ from napkin.lower.program import Program, build
 from napkin.lower.write import Written, write
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
-from napkin.plan.pricing import storage
+from napkin.plan.tiled import storage
 from napkin.plan.tiles import power_of_two
 
 Array = np.ndarray[Any, Any]

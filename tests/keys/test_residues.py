@@ -17,7 +17,7 @@ from napkin.check.interpret import run
 from napkin.check.running import launch_of, run_kernels
 from napkin.check.verdict import run_case
 from napkin.cost.machines import machine
-from napkin.cost.time import Time
+from napkin.cost.time import Execution, Time
 from napkin.cost.visited import counted
 from napkin.derive.apart import Apart, apart
 from napkin.derive.derivation import Derivation, replayed
@@ -85,7 +85,7 @@ def planned(diagram: nk.Diagram, tiles: Mapping[str, int], streamed: bool = True
     every = kernel.sized(sizes)
     chosen = {a: tiles.get(a.split("_div_")[0], 1) for a in kernel.axes}
     chosen |= {a: max(2, 1 << (every[a] - 1).bit_length()) for a in kernel.whole}
-    choice = Choice(kernel, chosen, every, 4, 1, 0, Time(0.0, "", {}), 0)
+    choice = Choice(kernel, chosen, every, 4, 1, 0, Time(0.0, "", {}), 0, Execution({}, 1))
     own = {n: n for n in (*(x.tensor for x in kernel.reads), *(o.name for o in kernel.outputs))}
     place = machine("h100")
     made = PlannedKernel(choice, own, "fp32", place)

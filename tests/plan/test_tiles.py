@@ -7,12 +7,13 @@ import math
 import pytest
 
 import napkin as nk
+from napkin.cost.asked import SECTOR
 from napkin.cost.levels import held
 from napkin.cost.machines import machine
-from napkin.cost.moving import SECTOR
 from napkin.cost.traffic import Transfer
 from napkin.diagram.diagram import Diagram
 from napkin.plan.pricing import Pricing
+from napkin.plan.tiled import Tiled
 
 
 @nk.diagram("b s d -> b d", sizes={"b": 64, "s": 512, "d": 1024})
@@ -27,7 +28,7 @@ def pooling(X):
 
 
 def sector(pricing: Pricing, t: Transfer, tiles: dict[str, int]) -> float:
-    return pricing.moving([(t, 1)], tiles, stages=1, shared=0, resident=1).sector(t)
+    return Tiled(pricing.of, tiles).asked(stages=1).sector(t)
 
 
 @pytest.mark.parametrize(("diagram", "least"), [(pooled, 16), (pooling, 512)])
@@ -52,7 +53,7 @@ def test_groups_take_whole_sectors(diagram: Diagram, least: int) -> None:
 def test_bytes_that_cross_for_a_value(tiles: dict[str, int], bytes_of_a_value: float) -> None:
     kernel = nk.derive(pooled, on="h100").kernels[0].choice.kernel
     pricing = Pricing(kernel, pooled.sizes, held(kernel), "bf16", machine("h100"))
-    written = next(t for t in pricing.parts if t.direction == "write")
+    written = next(t for t in (m.of for m in pricing.of.moved) if t.direction == "write")
     assert sector(pricing, written, tiles) == bytes_of_a_value
 
 
@@ -65,7 +66,7 @@ def test_a_short_last_axis_is_read_with_the_one_before() -> None:
     pricing = Pricing(
         kernel.choice.kernel, scaled.sizes, held(kernel.choice.kernel), "bf16", machine("h100")
     )
-    part = pricing.parts[0]
+    part = pricing.of.moved[0].of
     assert sector(pricing, part, {"n": 1, "c": 4}) == 8  # 8 bytes of a sector
     assert sector(pricing, part, {"n": 4, "c": 4}) == 2
     assert sector(pricing, part, {"n": 4, "c": 1}) == 8  # every fourth value of a sector

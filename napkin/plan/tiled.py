@@ -1,0 +1,444 @@
+"""A labelled kernel on a machine, and at given tiles: what holds whatever its warps and stages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from napkin.cost.asked import SECTOR, Asked, whole_bytes
+from napkin.cost.levels import (
+    Held,
+    chained,
+    computes,
+    extent,
+    operand_bytes,
+    register_bytes,
+    tile_bytes,
+)
+from napkin.cost.machines import Machine
+from napkin.cost.order import Order
+from napkin.cost.products import fed, matrix_products
+from napkin.cost.time import at_least
+from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
+from napkin.cost.visited import longest, share
+from napkin.cost.work import Count, counts
+from napkin.derive.kernel import Kernel
+from napkin.diagram.storage import own_type, storage_type
+from napkin.diagram.types import STORAGE, stored_bytes
+from napkin.lower.descriptors import boxable
+from napkin.lower.lanes import laned
+from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
+from napkin.lower.order import Launching
+from napkin.lower.program import memory_order
+from napkin.lower.resources_layout import LANES
+
+FLATTENED = 9
+"""The generation of GPUs (compute capability over 10) for which a flattened loop over groups was
+seen to be pipelined: the next group's boxes are asked for before the results of this one."""
+
+COPIED = 4
+"""Bytes that a thread copies to shared memory at once, at least (PTX ISA, cp.async)."""
+
+FEW = 0.1
+"""Chunks with a test, over all that are visited, below which registers may spill in testing: at
+0.06 (causal) it did not matter, at 0.12 (a window of 2,048) it cost 7 % (docs/measurements)."""
+
+
+AT_ONCE = 6
+"""Of the values of a product that is finished in registers, one in so many is computed on at once:
+a bias and gelu take 8 to 36 registers of a thread beside 128 values and 6 beside 64, for seven
+tiles as Triton 3.6 compiles them for sm_90."""
+
+BESIDE, BESIDE_TESTS = (4, 28), (12, 40)
+"""Registers of a thread beside tiles where operands come in boxes, without loads that run ahead and
+with them; and of loops that test some chunks. For ten tiles of attention -4 to 9 and 24 to 28, of
+causal attention 2 to 16 and 27 to 61, as Triton 3.6 and 3.9 compile them for sm_90."""
+
+
+def described_bytes(dtype: str, machine: Machine) -> int:
+    """Bytes of a value of operands that tensor descriptors may serve; 0 where none does.
+
+    Products of float32 are computed by multiply-add on registers, to which a box is no shortcut.
+    """
+    item = ITEM_BYTES[dtype]
+    return item if machine.capability >= MIN_CAPABILITY and item == 2 else 0
+
+
+def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
+    """The storage type of every tensor of a kernel."""
+    terms = {a.tensor: a.leaf for a in kernel.reads} | {o.name: o.node for o in kernel.outputs}
+    return {t: storage_type(n, dtype) for t, n in terms.items()}
+
+
+def least_seconds(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> float:
+    """Seconds that no tiles of a labelled kernel undercut, nor its parts: in these it takes to move
+    every tensor once."""
+    moved = whole_bytes(transfers(kernel), kernel.sized(sizes), storage(kernel, dtype))
+    return at_least(machine, sum(moved.values()))
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """A reading or writing of a kernel, at any tiles.
+
+    Attributes:
+        of: the transfer.
+        once: values of it that cross for one group of each axis that it does not carry; 0 where a
+            key set says which do.
+        bits: of a value.
+        width: bytes that a thread loads or stores at once.
+        served: whether descriptors serve it at these sizes.
+        single: whether its values are loaded one by one, into registers.
+    """
+
+    of: Transfer
+    once: int
+    bits: int
+    width: int
+    served: bool
+    single: bool
+
+
+class Labelled:
+    """A labelled kernel on a machine, at any tiles.
+
+    Args:
+        sizes: of every axis of the kernel.
+        held: what a group of it holds.
+    """
+
+    def __init__(
+        self, kernel: Kernel, sizes: Mapping[str, int], held: Held, dtype: str, machine: Machine
+    ) -> None:
+        self.kernel, self.sizes, self.held = kernel, sizes, held
+        self.dtype, self.machine = dtype, machine
+        self.item, self.dtypes = ITEM_BYTES[dtype], storage(kernel, dtype)
+        self.boxed = bool(described_bytes(dtype, machine))
+        self.boxed = self.boxed and not any(own_type(a.leaf) for a in kernel.reads)
+        self.launching = Launching(kernel, self.item)
+        self.chained, self.computes = chained(kernel), computes(kernel)
+        self.moved = tuple(self._moved(transfers(kernel)))
+        self.counts = [(c, c.once(sizes)) for c in counts(kernel)]
+        kinds = [c for c, _ in self.counts]
+        self.again, self.spans = {c.again for c in kinds}, {c.axes for c in kinds}
+        self.slower = {c.dtype: self._slower(c.dtype) for c in kinds}
+        self.products = {p.node: p for p in matrix_products(kernel)}
+        last = any(c.tail and c.pipe != "product" for c in kinds)
+        self.finishes = last and not self.chained
+        self.lasting = self._lasting()
+        place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
+        # As in the emitter: the rows are those of the side that comes first in memory.
+        self.rows = [
+            min(sides, key=lambda role: min(place[a] for a in role))
+            for *sides, _ in self.held.products
+        ]
+
+    def _slower(self, dtype: str) -> float:
+        """How long a product of operands of 8 bits takes, in products of the plan's type; they take
+        as long where a machine file gives no peak."""
+        if dtype not in self.machine.dtypes:
+            return 1.0
+        return self.machine.peak(self.dtype) / self.machine.peak(dtype)
+
+    # --- what it reads and writes ---------------------------------------------------------------
+
+    @cached_property
+    def in_boxes(self) -> frozenset[str]:
+        """The operands that come in boxes where descriptors serve them."""
+        operands = {t for t, _ in (*self.held.streamed_operands, *self.held.fixed_operands)}
+        return boxable(self.kernel) & operands if self.boxed else frozenset()
+
+    @cached_property
+    def ahead(self) -> frozenset[str]:
+        """The operands that loads ahead bring to shared memory, but in no boxes."""
+        return frozenset(t for t, _ in self.held.streamed_operands) - self.in_boxes
+
+    def _moved(self, parts: Sequence[Transfer]) -> Iterator[Moved]:
+        streamed = {name for name, _ in self.held.streamed_operands}
+        width = {t: self._width(t) for t in parts}
+        served = self._served(width)
+        for t in parts:
+            # Nothing of fewer bytes than COPIED is copied ahead.
+            single = t.tensor in streamed and _has_rows(t) and width[t] < COPIED
+            yield Moved(
+                t,
+                t.once(self.sizes) if t.kernel is None else 0,
+                STORAGE[self.dtypes[t.tensor]].bits,
+                width[t],
+                t.tensor in served,
+                single and t.direction == "read",
+            )
+
+    @cached_property
+    def between(self) -> frozenset[str]:
+        """The tensors that are read in boxes whose rows begin between sectors."""
+        boxed = [m for m in self.moved if m.served and m.of.direction == "read"]
+        rows = [m for m in boxed if _has_rows(m.of)]
+        return frozenset(
+            m.of.tensor
+            for m in rows
+            if self.sizes[(m.of.own or m.of.axes)[-1]] * m.bits // 8 % SECTOR
+        )
+
+    def _width(self, t: Transfer) -> int:
+        """Bytes that a thread loads or stores of a tensor at once: as the rows of its last axis
+        begin and end."""
+        axes, bits = t.own or t.axes, STORAGE[self.dtypes[t.tensor]].bits
+        slots = not t.own and bool(axes) and axes[-1] not in t.tile  # each at a place of its own
+        known = math.gcd(self.sizes[axes[-1]], SEEN) if axes and not slots else 1
+        return max(1, min(known * bits // 8, ROW_BYTES))
+
+    def _served(self, width: Mapping[Transfer, int]) -> frozenset[str]:
+        """The tensors that descriptors serve at these sizes: operands of products, and what is
+        stored; none where the rows of one begin at no multiple of 16 bytes."""
+        operands = {t for t, _ in (*self.held.streamed_operands, *self.held.fixed_operands)}
+        may = [t for t in width if t.direction == "write" or t.tensor in operands]
+        served = self.boxed and operands and all(width[t] == ROW_BYTES for t in may)
+        return frozenset(t.tensor for t in may) if served else frozenset()
+
+    # --- persistent program instances -----------------------------------------------------------
+
+    def _lasting(self) -> bool:
+        """Whether persistent program instances load the next group's chunks ahead: where the
+        compiler flattens their loop (Triton 3.6 and 3.9, Hopper), with boxes, around one loop of
+        products."""
+        kernel = self.kernel
+        one = len(kernel.stream.passes) == 1 and kernel.visits is None and not kernel.part
+        if self.machine.capability // 10 != FLATTENED or not (one and self.boxed):
+            return False
+        if self.chained or self.computes or self.held.windowed or not self.held.products:
+            return False
+        rows = [(a.tensor, a.leaf.axes) for a in kernel.reads if kernel.stream.carried(a.leaf.axes)]
+        rows += [(o.name, o.axes) for o in kernel.outputs]
+        return bool(self.held.streamed_operands) and all(self._even(t, axes) for t, axes in rows)
+
+    def _even(self, tensor: str, axes: Sequence[str]) -> bool:
+        """Whether the rows of a tensor are multiples of what descriptors need."""
+        bits = self.sizes[axes[-1]] * STORAGE[self.dtypes[tensor]].bits if axes else 0
+        return bits % (8 * ROW_BYTES) == 0
+
+
+def _has_rows(t: Transfer) -> bool:
+    """Whether a tensor has rows, one after another."""
+    return len(t.own or t.axes) > 1
+
+
+class Tiled:
+    """A labelled kernel at given tiles, whatever its warps and stages."""
+
+    def __init__(self, of: Labelled, tiles: dict[str, int]) -> None:
+        self.of, self.tiles = of, tiles
+        self.cuts = {a: -(-of.sizes[a] // n) for a, n in tiles.items()}
+
+    @cached_property
+    def groups(self) -> int:
+        """How many groups there are."""
+        return math.prod([self.cuts[a] for a in self.of.kernel.group])
+
+    @cached_property
+    def order(self) -> Order:
+        """The order in which they start, in no blocks."""
+        return self.of.launching.order(self.of.sizes, self.tiles)
+
+    # --- what a group holds ---------------------------------------------------------------------
+
+    @cached_property
+    def registers(self) -> int:
+        """Bytes of tiles that a group holds in registers."""
+        registers = register_bytes(self.of.held, self.tiles)
+        if self.of.kernel.stream.axes:
+            return registers
+        # Nothing is computed in place: all is held at once.
+        return max(registers, tile_bytes(self.of.held, self.tiles, self.of.item))
+
+    @cached_property
+    def bare(self) -> bool:
+        """Whether loops have neither addresses nor masks, but in few chunks."""
+        held = self.of.held
+        boxed = self.of.boxed and bool(held.streamed_operands) and not held.windowed
+        return boxed and self._tested < FEW
+
+    @cached_property
+    def _tested(self) -> float:
+        """Chunks that need a test over those that are visited."""
+        visited, tested = self._visited
+        return tested / visited if visited else 0.0
+
+    @cached_property
+    def _visited(self) -> tuple[float, float]:
+        """Chunks that are visited, and those that need a test, over all chunks there are."""
+        if self.of.kernel.visits is None:
+            return 1.0, 0.0
+        return share(self.of.kernel, self.of.sizes, self.tiles)
+
+    def waits(self, stages: int) -> bool:
+        """Whether a group waits for boxes of its loop where they are asked for."""
+        return stages == 1 and self.bare and not self._past_rows
+
+    @cached_property
+    def _past_rows(self) -> bool:
+        """Whether boxes reach past the end of a tensor's rows. They arrive late, which a loop that
+        waits for them shows: attention with 96 and 192 values a head at stage 1 takes 1.1 and 1.6
+        times as long as with 128 and 256 (H100)."""
+        rows = [axes[-1] for _, axes in self.of.held.streamed_operands if axes]
+        return any(self.tiles[a] > self.of.sizes[a] for a in rows if a in self.of.kernel.whole)
+
+    def taken(self, warps: int, stages: int) -> tuple[int, int]:
+        """Bytes of shared memory, by operands, and of registers that a group takes."""
+        of, alone = self.of, self.waits(stages)
+        slots = stages if of.machine.capability >= 90 else max(stages - 1, 1)
+        held, each, largest = self._operands
+        shared = held + (largest if alone else each * slots)
+        if not self.bare:
+            return shared, self.registers * 4 // 3
+        beside = (BESIDE if of.kernel.visits is None else BESIDE_TESTS)[not alone]
+        return shared, self._bare_bytes + warps * 128 * beside
+
+    @cached_property
+    def _operands(self) -> tuple[int, int, int]:
+        """Bytes of shared memory of what is held, of a copy of what is streamed, and of the largest
+        part of that."""
+        of = self.of
+        fixed, streamed, largest = operand_bytes(of.held, self.tiles, of.dtypes)
+        converted = sum(extent(axes, self.tiles) for axes in of.held.converted)
+        return fixed + of.item * converted, streamed, largest
+
+    @cached_property
+    def _bare_bytes(self) -> int:
+        """Bytes of registers of its tiles alone."""
+        held = tile_bytes(self.of.held, self.tiles, self.of.item)
+        return held + held // AT_ONCE if self.of.finishes else held
+
+    @cached_property
+    def leaving(self) -> int:
+        """Bytes of shared memory from which a group's results leave."""
+        outputs, dtypes = self.of.kernel.outputs, self.of.dtypes
+        return sum(stored_bytes(extent(o.axes, self.tiles), dtypes[o.name]) for o in outputs)
+
+    def laned(self, warps: int) -> bool:
+        """Whether lanes keep the folds."""
+        return not self.of.held.products and laned(self.of.kernel, self.tiles, warps)
+
+    # --- what its groups do ---------------------------------------------------------------------
+
+    @cached_property
+    def work(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Operations per pipe, and those of them that are done after the loops; of padded tiles,
+        too."""
+        work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
+        tail = dict(work)
+        visited = self._visited[0]
+        again = {axes: math.prod([self.cuts[a] for a in axes]) for axes in self.of.again}
+        lanes = {axes: self._lanes(axes) for axes in self.of.spans}
+        for c, once in self.of.counts:
+            done = float(once * again[c.again])
+            done = done if c.kernel is None else done * visited
+            done = done * lanes[c.axes] * self.of.slower[c.dtype] * self._fed(c)
+            work[c.pipe] += done
+            tail[c.pipe] += done if c.tail else 0.0
+        return work, tail
+
+    def _fed(self, c: Count) -> float:
+        """How long a product takes as its operands are read, in products that they do not hold up;
+        1 of other operations."""
+        found = self.of.products.get(c.node) if c.node is not None else None
+        known = c.dtype if c.dtype in self.of.machine.dtypes else self.of.dtype
+        return fed(found, self.of.machine, known, self.tiles) if found else 1.0
+
+    def _lanes(self, axes: Sequence[str]) -> float:
+        """Lanes computed over lanes wanted along axes."""
+        return math.prod([self._padding[a] for a in axes], start=1.0)
+
+    @cached_property
+    def _padding(self) -> dict[str, float]:
+        """`_lanes` of each axis; none past a window, whose slots are read and stored as keys are
+        seen."""
+        slots, sizes = self.of.kernel.slots, self.of.sizes
+        return {
+            a: n * self.tiles[a] / sizes[a] if a not in slots and sizes[a] else 1.0
+            for a, n in self.cuts.items()
+        }
+
+    @cached_property
+    def rows(self) -> int:
+        """Of the smallest product; 0 where there is none."""
+        return min((extent(role, self.tiles) for role in self.of.rows), default=0)
+
+    @cached_property
+    def turns(self) -> tuple[int, float]:
+        """Chunks of one group in all passes, and the work of the busiest group over that of a group
+        on average."""
+        kernel, sizes = self.of.kernel, self.of.sizes
+        streamed = kernel.stream.axes
+        chunks = math.prod([self.cuts[a] for a in streamed]) if streamed else 0
+        most = 1.0
+        if kernel.part:
+            parts, every = sizes[kernel.part], max(chunks, 1)
+            chunks = -(-every // parts)
+            most = chunks * parts / every
+        if kernel.visits is not None:
+            most = longest(kernel, sizes, self.tiles)
+            chunks = math.ceil(chunks * self._visited[0])
+        return chunks * len(kernel.stream.passes), most
+
+    # --- what they ask for ----------------------------------------------------------------------
+
+    @cached_property
+    def values(self) -> list[tuple[Transfer, int]]:
+        """The values that groups ask for."""
+        return [(m.of, self._values(m)) for m in self.of.moved]
+
+    def _values(self, m: Moved) -> int:
+        if m.of.kernel is not None:
+            return m.of.values(self.of.sizes, self.tiles)
+        return m.once * math.prod([self.cuts[a] for a in m.of.repeated])
+
+    def asked(self, stages: int) -> Asked:
+        """What groups ask for, and which of it is loaded ahead."""
+        return self._ahead if stages > 1 else self._late
+
+    @cached_property
+    def _late(self) -> Asked:
+        return self._asked(frozenset())
+
+    @cached_property
+    def _ahead(self) -> Asked:
+        return self._asked(self.of.ahead) if self.of.ahead else self._late
+
+    def _asked(self, ahead: frozenset[str]) -> Asked:
+        of = self.of
+        return Asked(
+            self.values, of.sizes, self.tiles, of.dtypes, of.kernel.group, of.in_boxes, ahead
+        )
+
+    @cached_property
+    def asked_bytes(self) -> int:
+        """Bytes that groups ask for."""
+        return sum(stored_bytes(n, self.of.dtypes[t.tensor]) for t, n in self.values)
+
+    @cached_property
+    def stored_bytes(self) -> int:
+        """Bytes that are written after the loops."""
+        return sum(
+            stored_bytes(n, self.of.dtypes[t.tensor])
+            for t, n in self.values
+            if t.direction == "write" and not t.streamed
+        )
+
+    @cached_property
+    def singles(self) -> int:
+        """Values of streamed operands that are loaded one by one."""
+        each = zip(self.of.moved, self.values, strict=True)
+        return sum(n for m, (_, n) in each if m.single)
+
+    @cached_property
+    def accesses(self) -> float:
+        """Loads or stores of whole warps; lanes past the end of a tensor are asked, too."""
+        out = 0.0
+        for m, (t, n) in zip(self.of.moved, self.values, strict=True):
+            if not m.served:
+                lanes = n * self._lanes([a for a in t.axes if a in self.tiles])
+                out += lanes * m.bits / 8 / m.width / LANES
+        return out

@@ -167,16 +167,24 @@ def table(rows: Sequence[Timed]) -> None:
               f"{100 * off(ratios):5.1f} %, median ratio {median(ratios):.2f}")  # fmt: skip
     planned = [r.ratio for r in rows if r.run.startswith("new shapes")]
     print(f"{len(planned)} drawn shapes: mean absolute error {100 * off(planned):.1f} %")
-    sweeps: dict[tuple[str, str, str], list[Timed]] = {}
+    for about, count, first, five in sweeps(rows):
+        print(f"{about}: {count} settings, first choice {first:.3f} of the best, best of five "
+              f"{five:.3f}")  # fmt: skip
+
+
+def sweeps(rows: Sequence[Timed]) -> Iterator[tuple[str, int, float, float]]:
+    """Of each sweep: what of, settings, time of the model's first choice over the best that was
+    measured, and of the best of its first five."""
+    found: dict[str, list[Timed]] = {}
     for r in rows:
         if r.swept:
-            sweeps.setdefault((r.run, r.name, str(r.sizes)), []).append(r)
-    for (run, name, sizes), found in sweeps.items():
-        best = min(r.measured for r in found)
-        order = sorted(found, key=lambda r: r.priced.rank)
-        five = min(r.measured for r in order[:5]) / best
-        print(f"{run}: {name} {sizes}: {len(found)} settings, first choice "
-              f"{order[0].measured / best:.3f} of the best, best of five {five:.3f}")  # fmt: skip
+            sizes = " ".join(f"{a}={n}" for a, n in r.sizes.items())
+            found.setdefault(f"{r.run}: {r.name} {sizes}", []).append(r)
+    for about, every in found.items():
+        best = min(r.measured for r in every)
+        order = sorted(every, key=lambda r: r.priced.rank)
+        five = min(r.measured for r in order[:5])
+        yield about, len(every), order[0].measured / best, five / best
 
 
 def off(ratios: Sequence[float]) -> float:

@@ -110,7 +110,7 @@ def text(sizes: dict[str, int]) -> str:
 
 KNOWN = (
     "2026-11-21-h100-model.txt", "2026-11-21-h100-new-shapes-7.txt",
-    "2026-11-21-h100-new-shapes-8.txt",
+    "2026-11-21-h100-new-shapes-8.txt", "2026-11-21-h100-new-shapes-9.txt",
 )  # fmt: skip
 """Runs that constants were read off, or mended after; where others are, they are added here."""
 

@@ -27,12 +27,13 @@ What no datasheet states (`Constants`) is read off one machine's runs and kept i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 
 from napkin.cost.machines import Machine, machine
 from napkin.cost.products import WARPGROUP_ROWS
+from napkin.cost.queueing import cycle
 
 ARITHMETIC_LANES = 128
 """float32 operations per clock and SM (CUDA Programming Guide, arithmetic throughput)."""
@@ -246,8 +247,8 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     pipes["latency"] = math.ceil(waves) * (start + _still(run, c))
     if run.waits:
         product = next(iter(computing.values())) * place.sms / max(run.groups, 1)
-        cycle = _cycle(run.resident, (product, alone - product), waited)
-        pipes["latency"] = busiest / run.resident * cycle
+        each = cycle(run.resident, (product, alone - product), waited)
+        pipes["latency"] = busiest / run.resident * each
         alone += waited
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest] + _beside(run, c, pipes, slowest)
@@ -265,19 +266,6 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     if run.longest > 1.0 and alone * run.longest > seconds:
         slowest, seconds = "the longest group", alone * run.longest
     return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, pipes)
-
-
-def _cycle(groups: int, stations: Sequence[float], delay: float) -> float:
-    """Seconds that each of some groups takes, which share what they take turns at (`stations`,
-    seconds of one group at each) and none of what they wait for (`delay`): mean value analysis of a
-    closed queueing network (Reiser and Lavenberg 1980)."""
-    queues = [0.0] * len(stations)
-    cycle = delay
-    for n in range(1, groups + 1):
-        there = [s * (1 + q) for s, q in zip(stations, queues, strict=True)]
-        cycle = delay + sum(there)
-        queues = [n * t / cycle for t in there]
-    return cycle
 
 
 def at_least(place: Machine, moved: int) -> float:

@@ -1,0 +1,23 @@
+"""Groups that share what they take turns at: a closed queueing network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def cycle(groups: int, stations: Sequence[float], delay: float) -> float:
+    """Seconds of one round of each of several like groups of one multiprocessor, by mean value
+    analysis (Reiser and Lavenberg 1980): who comes to a station finds there, on average, those that
+    would be there without him.
+
+    Args:
+        stations: seconds of one group at each of the things that it shares with the others.
+        delay: seconds that it waits for what it shares with none, such as an answer of memory.
+    """
+    waiting = [0.0] * len(stations)
+    out = delay
+    for n in range(1, groups + 1):
+        there = [s * (1 + w) for s, w in zip(stations, waiting, strict=True)]
+        out = delay + sum(there)
+        waiting = [n * t / out if out else 0.0 for t in there]
+    return out

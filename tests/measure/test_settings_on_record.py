@@ -1,0 +1,35 @@
+"""The time model beside the settings on record: what its constants were read off."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
+import fit_model
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[fit_model.Timed]:
+    return fit_model.judged(list(fit_model.timed()))
+
+
+def test_planned_shapes_take_about_as_long_as_predicted(rows: list[fit_model.Timed]) -> None:
+    drawn = [r for r in rows if r.run.startswith("new shapes")]
+    assert len(drawn) > 150
+    assert fit_model.off([r.ratio for r in drawn]) < 0.1
+    attention = [r.ratio for r in drawn if r.family == "attention"]
+    assert len(attention) > 70
+    assert fit_model.off(attention) < 0.075
+
+
+def test_the_first_choice_of_sweeps_is_about_the_best(rows: list[fit_model.Timed]) -> None:
+    """Attention and products: at most 5 % longer than the best, 2 % in the middle."""
+    found = list(fit_model.sweeps(rows))
+    assert len(found) > 15
+    over = sorted(first for _, _, first, _ in found)
+    assert over[-1] < 1.05
+    assert over[len(over) // 2] < 1.02
+    assert all(five < 1.02 for *_, five in found)

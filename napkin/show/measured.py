@@ -61,7 +61,7 @@ _NUMBERS = ("predicted us", "measured us", "quartiles", "measured rank", "shared
 
 
 def _setting_table(title: str, *more: str) -> Table:
-    columns = ("rank", "stream", "tiles", "warps", "stages", "persistent", "shared")
+    columns = ("rank", "stream", "tiles", "warps", "stages", "persistent", "blocks", "shared")
     columns = (*columns, "predicted us", *more)
     return table(*columns, title=title, right=_NUMBERS)
 
@@ -69,8 +69,8 @@ def _setting_table(title: str, *more: str) -> Table:
 def _setting(row: Mapping[str, Any]) -> list[str]:
     tiles = {a: n for a, n in row["tiles"].items() if n > 1}
     stream = row["stream"] + (f" in {row['passes']} passes" if row["passes"] > 1 else "")
-    lasting = str(row["persistent"] or "-")
-    numbers = (str(row["warps"]), str(row["stages"]), lasting, f"{row['shared_bytes']:,}")
+    some = [str(row[key] or "-") for key in ("persistent", "rows")]
+    numbers = (str(row["warps"]), str(row["stages"]), *some, f"{row['shared_bytes']:,}")
     return [stream or "-", sizes_text(tiles) or "1", *numbers]
 
 

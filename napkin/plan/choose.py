@@ -226,10 +226,11 @@ def _settled(choice: Choice, program: Program, dtype: str, machine: Machine) -> 
         return None
     programs = [boxed, plain] if boxed.boxes else [plain]
     for stages in range(choice.stages, 0, -1):
-        shared, *other = (
+        needs = (
             shared_bytes(p, dtypes, machine.arch, choice.warps, stages, choice.sizes)
             for p in programs
         )
-        if max(shared, *other, 0) <= machine.shared_per_block:
+        shared, most = next(needs), machine.shared_per_block
+        if shared <= most and all(n <= most for n in needs):
             return replace(choice, stages=stages, shared=shared, described=boxed.described)
     return None

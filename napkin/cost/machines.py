@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -35,5 +36,11 @@ def machine(name_or_path: str | Path) -> Machine:
             f"unknown machine {name!r}; {did_you_mean(name, machines())}"
             " (a machine of your own is a path that ends in .toml)"
         )
+    return _shipped(name)
+
+
+@cache
+def _shipped(name: str) -> Machine:
+    """A shipped machine: one object, so that what is known of it is found by identity."""
     file = resources.files("napkin").joinpath("machines", f"{name}.toml")
     return parse(file.read_bytes(), name=name, file=str(file))

@@ -155,17 +155,18 @@ def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
         strides.append(step)
     lacking = [i for i, (axis, n) in enumerate(order.digits) if axis not in carried and n > 1]
     back = 0  # from a group to the first one along the digits that are faster than this
+    first = order.groups  # those that stand first along these
     for at in range(len(lacking) - 1, -1, -1):
-        i = lacking[at]
-        after, behind = lacking[at + 1 :], lacking[at:]
+        i, many = lacking[at], order.digits[lacking[at]][1]
         # Groups that stand first along the faster digits, and not along this one.
         apart = strides[i] - back
-        back += strides[i] * (order.digits[i][1] - 1)
+        back += strides[i] * (many - 1)
         if apart // wave > kept:
-            out += order.before(order.groups, after) - order.before(order.groups, behind)
+            out += first - first // many
         elif apart // wave == kept and apart % wave:
             ends = np.concatenate([begin, np.minimum(begin + apart % wave, order.groups)])
-            found = order.before(ends, after) - order.before(ends, behind)
+            found = order.before(ends, lacking[at + 1 :]) - order.before(ends, lacking[at:])
             inside = found[len(begin) :].sum() - found[: len(begin)].sum()
             out += int(inside) * waves // len(begin)
+        first //= many
     return out

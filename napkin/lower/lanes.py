@@ -20,7 +20,7 @@ from napkin.derive.terms import COMBINE, is_read
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, over, postorder, substitute
 from napkin.diagram.taking import read_axes, taken_of
 from napkin.lower.base2 import in_base_two
-from napkin.lower.program import Join, Loop, Program, build, moving_terms, packed_axes
+from napkin.lower.program import Join, Loop, Program, moving_terms, packed_axes
 from napkin.lower.resources_layout import LANES
 
 EACH = 8
@@ -93,11 +93,9 @@ def _laned(program: Program, apart: Iterable[Node]) -> Laned:
     return Laned(**own, lane=at, apart=frozenset(apart))
 
 
-def laned(kernel: Kernel, tiles: Mapping[str, int], warps: int) -> bool:
-    """Whether lanes keep the folds of a kernel at these tiles: of all of its loops that fold."""
-    if not _along_memory(kernel, tiles):  # which needs no program to tell
-        return False
-    loops = in_lanes(build(kernel, tiles), warps).loops
+def laned(program: Program, warps: int) -> bool:
+    """Whether lanes keep the folds of a program: of all of its loops that fold."""
+    loops = in_lanes(program, warps).loops
     return any(x.joins for x in loops) and all(x.joins for x in loops if x.steps)
 
 
@@ -107,7 +105,7 @@ def laned(kernel: Kernel, tiles: Mapping[str, int], warps: int) -> bool:
 def _joined(program: Program, loop: Loop, warps: int) -> Loop:
     s = program.kernel.stream
     states = s.passes[loop.part].states
-    if loop.emits or not states or not _along_memory(program.kernel, program.tiles):
+    if loop.emits or not states or not along_memory(program.kernel, program.tiles):
         return loop
     if s.axes not in program.dims or not _by_rows(program, loop, warps):
         return loop
@@ -123,7 +121,7 @@ def _joined(program: Program, loop: Loop, warps: int) -> Loop:
     return replace(loop, steps=steps, joins=joins)
 
 
-def _along_memory(kernel: Kernel, tiles: Mapping[str, int]) -> bool:
+def along_memory(kernel: Kernel, tiles: Mapping[str, int]) -> bool:
     """Whether a kernel streams one axis, and all of it, and all that it reads along it lies along
     it in memory, value beside value."""
     if kernel.visits is not None or len(kernel.stream.axes) != 1:

@@ -8,6 +8,7 @@ have its stream cut into parts, with a second kernel that merges them.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -64,9 +65,6 @@ class Search:
     ) -> None:
         self.sizes, self.dtype, self.machine, self.parts = sizes, dtype, machine, parts or {}
         self.kernels = list(labellings(name, outputs, names, sizes))
-        self._asked: list[tuple[Choice, ...]] = []  # in as many parts as `parts` says
-        self._found: list[tuple[Choice, ...]] = []
-        self._untried = iter(self.kernels)
 
     @cached_property
     def least(self) -> float:
@@ -74,41 +72,37 @@ class Search:
         each = (least_seconds(k, self.sizes, self.dtype, self.machine) for k in self.kernels)
         return min(each, default=math.inf)
 
-    @property
+    @cached_property
     def fits(self) -> bool:
-        """Whether there is a way; no more is tried than it takes to know."""
-        while not (self._asked or self._found):
-            kernel = next(self._untried, None)
-            if kernel is None:
-                return False
-            self._try(kernel)
-        return True
+        """Whether some setting fits, whatever it costs."""
+        plain = [k for k in self.kernels if self.parts.get(k.stream.axis, 1) == 1]
+        some = any(_some_fit(k, self.sizes, self.dtype, self.machine) for k in plain)
+        return some or bool(self.best)
 
     @cached_property
     def best(self) -> tuple[Choice, ...]:
         """The best way; nothing if there is none that fits. One whose products take tiles as they
         are comes first, if there is one (see `ranked`)."""
-        for kernel in self._untried:
-            self._try(kernel)
-        ways = self._asked or self._found
+        sizes, dtype, machine = self.sizes, self.dtype, self.machine
+        found: list[tuple[Choice, ...]] = []
+        asked: list[tuple[Choice, ...]] = []
+        for kernel in self.kernels:
+            number = self.parts.get(kernel.stream.axis)
+            if number is not None and number > 1 and not why_not_parted(kernel):
+                asked += in_parts(kernel, sizes, dtype, machine, [number], math.inf)
+                continue
+            whole = best_tiles(kernel, sizes, dtype, machine)
+            if whole is None:
+                continue
+            found.append((whole,))
+            if number is None:
+                numbers = part_numbers(whole, sizes, machine)
+                most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
+                found += in_parts(kernel, sizes, dtype, machine, numbers, most)
+        ways = asked or found
         if len(ways) > 1:
             ways = [w for w in ways if all(_flat(build(c.kernel, c.tiles)) for c in w)] or ways
         return min(ways, key=_rank, default=())
-
-    def _try(self, kernel: Kernel) -> None:
-        sizes, dtype, machine = self.sizes, self.dtype, self.machine
-        number = self.parts.get(kernel.stream.axis)
-        if number is not None and number > 1 and not why_not_parted(kernel):
-            self._asked += in_parts(kernel, sizes, dtype, machine, [number], math.inf)
-            return
-        whole = best_tiles(kernel, sizes, dtype, machine)
-        if whole is None:
-            return
-        self._found.append((whole,))
-        if number is None:
-            numbers = part_numbers(whole, sizes, machine)
-            most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
-            self._found += in_parts(kernel, sizes, dtype, machine, numbers, most)
 
 
 def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
@@ -182,13 +176,9 @@ def ranked(
     between loads and products come last, whatever their rank: Triton 3.6 fails to compile some, and
     computes some wrongly where it stores them in boxes.
     """
-    known, levels = kernel.sized(sizes), held(kernel)
-    settings = Tiles(kernel, known, levels).settings()
     refused = 0
     folded: list[Choice] = []
-    for choice in sorted(
-        Pricing(kernel, known, levels, dtype, machine).choices(settings), key=lambda c: c.rank
-    ):
+    for choice in sorted(_fitting(kernel, sizes, dtype, machine), key=lambda c: c.rank):
         program = build(kernel, choice.tiles)
         settled = _settled(choice, program, dtype, machine)
         if settled is not None and _flat(program):
@@ -199,6 +189,21 @@ def ranked(
         if (refused := refused + 1) == TRIED:
             break
     yield from folded
+
+
+def _fitting(
+    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
+) -> Iterator[Choice]:
+    """The settings of a labelled kernel that fit by their operands, small tiles first."""
+    known, levels = kernel.sized(sizes), held(kernel)
+    settings = Tiles(kernel, known, levels).settings()
+    return Pricing(kernel, known, levels, dtype, machine).choices(settings)
+
+
+def _some_fit(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> bool:
+    """Whether one of the first settings of a labelled kernel fits by the full model."""
+    first = itertools.islice(_fitting(kernel, sizes, dtype, machine), TRIED)
+    return any(_settled(c, build(kernel, c.tiles), dtype, machine) for c in first)
 
 
 def _flat(program: Program) -> bool:
@@ -221,10 +226,11 @@ def _settled(choice: Choice, program: Program, dtype: str, machine: Machine) -> 
         return None
     programs = [boxed, plain] if boxed.boxes else [plain]
     for stages in range(choice.stages, 0, -1):
-        shared, *other = (
+        needs = (
             shared_bytes(p, dtypes, machine.arch, choice.warps, stages, choice.sizes)
             for p in programs
         )
-        if max(shared, *other, 0) <= machine.shared_per_block:
+        shared, most = next(needs), machine.shared_per_block
+        if shared <= most and all(n <= most for n in needs):
             return replace(choice, stages=stages, shared=shared, described=boxed.described)
     return None

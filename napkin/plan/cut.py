@@ -137,7 +137,7 @@ class _Cutting:
             options = list(self._ending(i))
             self._options.append(options)
             self._least.append(min((o.least for o in options), default=math.inf))
-        self._ways: dict[int, _Way] = {0: _Way(0.0, 0, -1, ())}
+        self._ways: dict[int, _Way | None] = {0: _Way(0.0, 0, -1, ())}
 
     def _ending(self, i: int) -> Iterator[_Option]:
         """Ways to end with heavy term `i`, of which some may not fit; none where none does."""
@@ -159,7 +159,7 @@ class _Cutting:
         """Raises a refusal where some term has no kernel that fits."""
         empty = next((i for i in range(len(self.heavy)) if not self._options[i + 1]), None)
         if empty is not None and not self._options[-1]:
-            raise self._refusal(self.heavy[empty])
+            raise self._refusal(empty)
 
     def run(self) -> Cut:
         """The fastest cut: the best way to end after each heavy term, from those before it."""
@@ -167,12 +167,14 @@ class _Cutting:
         i = len(self.heavy)
         while i > 0:
             way = self._way(i)
+            if way is None:
+                raise self._refusal(min(e for e, w in self._ways.items() if w is None) - 1)
             made = [*way.pieces, *made]
             i = way.begin
         made = self._light() + made
         return Cut(tuple(made), self._materialised(made))
 
-    def _way(self, end: int) -> _Way:
+    def _way(self, end: int) -> _Way | None:
         """The best way to compute the heavy terms before `end`."""
         asked = [self._best(end)]
         while asked:
@@ -192,15 +194,16 @@ class _Cutting:
             if o.least > fastest * ALIKE:
                 break
             yield o.begin
-            before, pieces = self._ways[o.begin], ()
-            if before.seconds + o.segment.least <= fastest * ALIKE:
-                pieces = o.segment.pieces
+            before = self._ways[o.begin]
+            if before is None or before.seconds + o.segment.least > fastest * ALIKE:
+                continue
+            pieces = o.segment.pieces
             if pieces or not o.segment.runs:
                 seconds = before.seconds + sum(p.choice.time.seconds for p in pieces)
                 found[o.begin] = _Way(seconds, before.kernels + len(pieces), o.begin, pieces)
                 fastest = min(fastest, seconds)
         options = [found[o.begin] for o in self._options[end] if o.begin in found]
-        self._ways[end] = _simplest(options)
+        self._ways[end] = _simplest(options) if options else None
 
     def _begins(self, i: int) -> Iterator[int]:
         """The heavy terms that a kernel ending with term `i` may begin with, the last first."""
@@ -219,7 +222,8 @@ class _Cutting:
         stored = [p.binding[o.name] for p in pieces for o in p.choice.kernel.outputs]
         return {t: node_of[t] for t in stored if t in node_of and node_of[t] not in self.results}
 
-    def _refusal(self, stuck: Node) -> Refusal:
+    def _refusal(self, at: int) -> Refusal:
+        stuck = self.heavy[at]
         return Refusal(
             f"derive {self.pieces.name} for {self.pieces.alike.machine.name}",
             self.pieces.names.get(stuck, stuck.op),

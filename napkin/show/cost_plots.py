@@ -17,9 +17,9 @@ from napkin.plan.predicted import Predicted
 from napkin.plan.roofline import Roofline, roofline
 from napkin.plan.strategies import Comparison
 from napkin.show.files import writable_folder
-from napkin.show.options import Range, sizes_text
 from napkin.show.plans import heading
 from napkin.show.plots import drawing, figure_class, save
+from napkin.show.sizes import Range, sizes_text
 
 _POINTS = 33
 """Points of a curve."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from napkin.cost.time import MEASURED, borrows
 from napkin.plan.predicted import Predicted, Refused
 from napkin.show.console import table
-from napkin.show.options import Range, sizes_text
+from napkin.show.sizes import Range, sizes_text
 from napkin.show.units import bytes_text, us_text
 
 if TYPE_CHECKING:

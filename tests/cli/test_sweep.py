@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.cli.parse import parse_prices, parse_sweep
 from napkin.cost.machines import machine
 from napkin.diagram.library import load
-from napkin.show.options import Range, parse_prices, parse_sweep
+from napkin.show.sizes import Range
 
 
 def test_ranges() -> None:

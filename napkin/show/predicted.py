@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from napkin.cost.time import MEASURED, borrows
+from napkin.cost.machines import MEASURED
+from napkin.cost.time import borrows
 from napkin.plan.predicted import Predicted, Refused
 from napkin.show.console import table
 from napkin.show.sizes import Range, sizes_text

@@ -16,6 +16,7 @@ from napkin.errors import InputError
 
 
 def cost_diagram(
+    context: typer.Context,
     name: Name,
     on: On = "h100",
     sizes: Sizes = None,
@@ -93,6 +94,9 @@ def cost_diagram(
     chosen = [option for option, wanted in views.items() if wanted is not None]
     into = Output(csv, plot, json)
     _check(chosen, prices, into)
+    source = context.get_parameter_source("on")
+    if against is not None and source is not None and source.name != "DEFAULT":
+        raise InputError(f"--against says which machines; add {on} to them, and leave --on out")
     wanted = asked(name, on, sizes, dtype, parts, storage, sized=sweep is None)
     if compare is not None:
         costs = cost_tables.compared(wanted, compare)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from napkin.cli.asked import Asked
 from napkin.cli.parse import parse_prices, parse_sweep
-from napkin.errors import InputError
+from napkin.errors import InputError, did_you_mean
 from napkin.show import console
+from napkin.show.sizes import Range
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -128,21 +129,33 @@ def swept(asked: Asked, sweep: str) -> Costs:
     """One plan for each size of a sweep."""
     sizes = parse_sweep(sweep)
     for axis in sizes.axes:
+        if axis not in asked.diagram.axes:
+            known = did_you_mean(axis, asked.diagram.axes)
+            raise InputError(f"--sweep: {asked.diagram.name} has no axis {axis!r}; {known}")
         if axis in asked.sizes:
             raise InputError(f"--sweep: {axis} is swept, so leave it out of --sizes")
-    from napkin.plan.predicted import over_sizes
+    from napkin.plan.predicted import Predicted, over_sizes
     from napkin.show.predicted import sweep_json, sweep_rows, sweep_view
 
     every = [{**asked.sizes, **dict.fromkeys(sizes.axes, size)} for size in sizes.sizes]
     with console.progress() as tell:
-        found = over_sizes(
+        outcomes = over_sizes(
             asked.diagram, asked.on, every, asked.dtype, parts=asked.parts, progress=tell
         )
+    plans = {n: p for n, p in zip(sizes.sizes, outcomes, strict=True) if isinstance(p, Predicted)}
+    refused = {
+        n: r.reason
+        for n, r in zip(sizes.sizes, outcomes, strict=True)
+        if not isinstance(r, Predicted)
+    }
+    if not plans:
+        raise InputError(f"--sweep: there is no plan at any size: {refused[sizes.sizes[0]]}")
+    kept, found = Range(sizes.axes, tuple(plans)), list(plans.values())
     return Costs(
-        view=lambda: sweep_view(sizes, found),
-        data=lambda: sweep_json(sizes, found),
-        rows=lambda: sweep_rows(sizes, found),
-        plot=lambda folder: _plots().plot_sweep(folder, sizes, found),
+        view=lambda: sweep_view(kept, found, refused),
+        data=lambda: sweep_json(kept, found, refused),
+        rows=lambda: sweep_rows(kept, found),
+        plot=lambda folder: _plots().plot_sweep(folder, kept, found),
     )
 
 
@@ -166,11 +179,14 @@ def against(asked: Asked, machines: str, prices: str | None) -> Costs:
             parts=asked.parts,
             progress=tell,
         )
+    if not found:
+        reasons = "".join(f"\n  {r.machine}: {r.reason}" for r in refused)
+        raise InputError(f"--against: there is no plan on {', '.join(names)}{reasons}")
     return Costs(
         view=lambda: against_view(found, refused),
         data=lambda: against_json(found, refused),
         rows=lambda: against_rows(found),
-        plot=lambda folder: _plots().plot_machines(folder, found) if found else (),
+        plot=lambda folder: _plots().plot_machines(folder, found),
     )
 
 

@@ -101,6 +101,11 @@ def parse_sweep(text: str) -> Range:
             raise InputError(f"--sweep: axis {axis} stands twice; write it once")
     first, dots, rest = value.partition("..")
     last, colon, by = rest.partition(":")
+    if "=" in rest or "," in rest:
+        raise InputError(
+            f"--sweep: {_short(text)} has more than one range; axes that are swept together stand"
+            f" before it, so {example}"
+        )
     if not dots:
         raise InputError(f"--sweep: {_short(value)} is no range; {example}")
     low, high = (_size(axes[0], n.strip(), "--sweep") for n in (first, last))
@@ -124,7 +129,8 @@ def parse_prices(text: str) -> dict[str, float]:
         name, value = _pair(entry.strip(), text, "--prices", "--prices h100=2.5,a100=1.2")
         if name in out:
             raise InputError(f"--prices: {name} is given twice; write {name}={value} once")
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", value, re.ASCII):
+        number = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", value, re.ASCII)
+        if number is None or float(value) == 0:
             raise InputError(
                 f"--prices: {name}={_short(value)} is no price; write USD per hour, as in h100=2.5"
             )

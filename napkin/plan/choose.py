@@ -21,7 +21,7 @@ from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, postorder
 from napkin.lower.descriptors import described
 from napkin.lower.operands import MIN_DOT
-from napkin.lower.program import Program, build
+from napkin.lower.program import build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_dot import dot_of
 from napkin.plan.labels import labellings
@@ -75,8 +75,8 @@ def best(
             most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
             found += in_parts(kernel, sizes, dtype, machine, numbers, most)
     ways = asked or found
-    flat = [w for w in ways if all(_flat(build(c.kernel, c.tiles)) for c in w)]
-    return min((flat or ways) if len(ways) > 1 else ways, key=_rank, default=())
+    first = [w for w in ways if all(map(flat, w))] if len(ways) > 1 else ways
+    return min(first or ways, key=_rank, default=())
 
 
 def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
@@ -155,24 +155,25 @@ def ranked(
     for choice in sorted(
         Pricing(kernel, known, levels, dtype, machine).choices(settings), key=lambda c: c.rank
     ):
-        settled = _settled(choice, dtype, machine)
-        if settled is not None and _flat(build(kernel, choice.tiles)):
+        fitting = fitted(choice, dtype, machine)
+        if fitting is not None and flat(choice):
             refused = 0
-            yield settled
+            yield fitting
             continue
-        folded += [settled] if settled else []
+        folded += [fitting] if fitting else []
         if (refused := refused + 1) == TRIED:
             break
     yield from folded
 
 
-def _flat(program: Program) -> bool:
+def flat(choice: Choice) -> bool:
     """Whether every product takes tiles of two dimensions as they are."""
+    program = build(choice.kernel, choice.tiles)
     dots = (dot_of(program, n) for n in postorder(program.roots))
     return all(dot.flat for dot in dots if dot)
 
 
-def _settled(choice: Choice, dtype: str, machine: Machine) -> Choice | None:
+def fitted(choice: Choice, dtype: str, machine: Machine) -> Choice | None:
     """A choice held to the full model of shared memory, with operands as they lie and, where
     descriptors serve them, by addresses too; in fewer stages where that makes it fit."""
     if not machine.cuda:

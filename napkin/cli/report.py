@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from napkin.cli.asked import asked
-from napkin.cli.options import Dtype, Name, On, Parts, Sizes
+from napkin.cli.options import Dtype, Name, On, Parts, Sizes, Storage
 
 
 def report_diagram(
@@ -20,12 +20,13 @@ def report_diagram(
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
     parts: Parts = None,
+    storage: Storage = None,
 ) -> None:
     """Write a page with all that is predicted of a diagram, and its plots.
 
     The derivation, costs, strategies beside the least there is, levels of memory and rooflines.
     """
-    wanted = asked(name, on, sizes, dtype, parts)
+    wanted = asked(name, on, sizes, dtype, parts, storage)
     from napkin.cost.machines import machine
     from napkin.plan.strategies import compare
     from napkin.show import console

@@ -18,7 +18,7 @@ from napkin.diagram.expand import own_axes
 from napkin.diagram.keys.slots import guard
 from napkin.diagram.node import Node, postorder
 from napkin.diagram.storage import own_type, packed_axis, unstorable
-from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORED
+from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORAGE, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import Alike
 from napkin.plan.cut import Cut, cut
@@ -60,7 +60,8 @@ def derive(
     """
     place = on if isinstance(on, Machine) else machine(on)
     if dtype not in STORED:
-        raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}")
+        own = f"; for inputs alone, --storage NAME={dtype}" if dtype in STORAGE else ""
+        raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
     known = diagram.check_sizes(sizes or {})
     ready, alike = prepare(diagram), Alike(dtype, place, parts)
     ready = ready if dtype == "fp32" else exact(ready)

@@ -77,7 +77,7 @@ def test_several_gpus_share_the_queries(napkin: Callable[..., Any]) -> None:
         ("dram", "a chain of levels has two or more, as in dram,l2,shared"),
         ("dram,,shared", "a level is empty; write --through dram,l2,shared"),
         ("dram,smem", "machine 'h100' has no level 'smem'"),
-        ("shared,dram", "no pipes lead from 'shared' to 'dram'"),
+        ("shared,dram", "from 'shared' to 'dram'; levels go from the outermost inwards"),
         ("dram,dram", "level 'dram' stands twice in dram,dram"),
         ("dram,peers", "level 'peers' joins chips: it can only begin a chain"),
         ("cluster,shared", "'cluster' stands once, between two levels"),

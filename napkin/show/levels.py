@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_WINDOWS = (
+    "Windows enter every level tap by tap, as kernels load them; a cache that holds what windows"
+    " share lets less through. The least counts padding, too; whole tiles do not."
+)
+
+
 def through_levels(on: str, text: str | None) -> tuple[str, ...]:
     """The levels of ``--through``, as in "host,dram,l2,shared"; none without it.
 
@@ -56,6 +62,8 @@ def levels_view(plan: Plan, names: Sequence[str] = ()) -> list[RenderableType]:
             out.append(f"kernel {k.name}: no cost over levels: {found}")
             continue
         out += [_tiles(k, found), _costs(k, found), *_passed_on(found), _in_symbols(k, found), ""]
+        if k.cost.sharing is not None:
+            out += [_WINDOWS, ""]
         if k.choice.kernel.visits is not None:
             out += ["The least is by formulas that leave borders out; whole tiles are counted.", ""]
         out += _marks(found)

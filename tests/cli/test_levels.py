@@ -126,6 +126,15 @@ def test_measuring_a_machine(
     assert data["figures"]["chip.sms"]["value"] == 132
 
 
+def test_windows_enter_levels_tap_by_tap(napkin: Callable[..., Any]) -> None:
+    given = ("cost", "conv1d", "--sizes", "i=256,c=64,o=64", "--levels")
+    said = "Windows enter every level tap by tap, as kernels load them"
+    assert said in napkin(*given).out
+    whole = json.loads(napkin(*given, "--json").out)["levels"][0]["levels"]
+    assert [level["whole"]["tiles"]["w"] for level in whole] == [1] * len(whole)
+    assert said not in napkin("cost", "matmul", "--levels").out
+
+
 def test_what_the_weight_of_a_cluster_is(napkin: Callable[..., Any]) -> None:
     h100 = machine("h100")
     through = ("--through", "dram,cluster:2,shared")

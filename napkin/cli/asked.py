@@ -64,12 +64,14 @@ def asked(
         sized: every axis has a size by now.
 
     Raises:
-        InputError: an option is written wrong, or the diagram does not have what it names.
+        InputError: an option is written wrong, the diagram does not have what it names, or there is
+            no such machine.
     """
     given, cut = parse_sizes(sizes or ()), parse_sizes(parts or (), "--parts")
     diagram = load(name).stored(**parse_types(storage or ()))
     if sized:
         diagram.check_sizes(given)
+    import_module("napkin.cost.machines").machine(on)
     return Asked(diagram, on, given, dtype, cut)
 
 

@@ -148,7 +148,17 @@ class Machine:
                 return way
             seen = {source, *(p.target for p in way)}
             ways += [(*way, p) for p in self.pipes if p.source == at and p.target not in seen]
-        raise InputError(f"machine {self.name!r}: no pipes lead from {source!r} to {target!r}")
+        raise InputError(
+            f"machine {self.name!r}: no pipes lead from {source!r} to {target!r}"
+            + ("; levels go from the outermost inwards" if self._leads(target, source) else "")
+        )
+
+    def _leads(self, source: str, target: str) -> bool:
+        """Whether pipes lead from `source` to `target`."""
+        reached = [source]
+        for at in reached:
+            reached += [p.target for p in self.pipes if p.source == at and p.target not in reached]
+        return target in reached
 
     def links(self, level: str) -> tuple[Pipe, ...]:
         """The pipes that join memories of `level`, the fewest siblings first."""

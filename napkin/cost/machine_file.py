@@ -20,7 +20,8 @@ pipes, App. A.2):
                   bytes/s, summed over all the memories of a chip that it feeds, and optionally
                   the rate back, ``write``, and its ``granule``, the bytes that move at once. A
                   pipe from a level to itself joins ``siblings``.
-``[calibration]`` optional: measured constants of a time model, by name, in any unit.
+``[calibration]`` optional: measured constants of the time model (`napkin.cost.time.Constants`),
+                  by name, in the units of ``h100.toml``, which has all of them.
 """
 
 from __future__ import annotations
@@ -49,12 +50,19 @@ _CHIP_UNITS = {
 _GRANULE_UNITS = {"warp": "1", "mma_rows": "1", "mma_columns": "1", "mma_depth": "B"}
 _LEVELS = ("dram", "shared", "registers")
 """Levels that every machine has."""
+_MOST = 1_000_000
+"""More than any count of a machine: of SMs, threads, chips."""
 _COMPUTE = re.compile(r"(tensor|fma)_[a-z][a-z0-9]*|special")
 _ARCH = re.compile(r"sm_\d+[af]?|gfx[0-9a-f]+")
 
 
-def parse(content: bytes, *, name: str, file: str) -> Machine:
+def parse(
+    content: bytes, *, name: str, file: str, constants: Mapping[str, str] | None = None
+) -> Machine:
     """The machine written in `content`, the bytes of `file`.
+
+    Args:
+        constants: those that a time model has, with their units; None for any.
 
     Raises:
         InputError: it is no machine file; the message names the file, the line and the key.
@@ -72,10 +80,14 @@ def parse(content: bytes, *, name: str, file: str) -> Machine:
     chip, granules = root.table("chip"), root.table("granules")
     chip.only(*_CHIP_UNITS)
     granules.only(*_GRANULE_UNITS)
-    figures = {key: chip.figure(key, unit) for key, unit in _CHIP_UNITS.items()}
+    figures = {key: chip.in_unit(key, unit) for key, unit in _CHIP_UNITS.items()}
     levels = root.table("levels")
     for required in _LEVELS:
-        levels.table(required)
+        if required not in levels.values:
+            raise InputError(
+                f"{levels.place('levels')}: there is no 'levels.{required}'; every machine has the"
+                f" levels {', '.join(_LEVELS)}"
+            )
     sms = int(figures["sms"].value)
     found = Machine(
         name=name,
@@ -85,8 +97,8 @@ def parse(content: bytes, *, name: str, file: str) -> Machine:
         pipes=tuple(_pipe(pipe, levels) for pipe in root.tables("pipes")),
         chip=figures,
         compute=_compute(root.table("compute")),
-        granules={key: granules.figure(key, unit) for key, unit in _GRANULE_UNITS.items()},
-        calibration=_calibration(root),
+        granules={key: granules.in_unit(key, unit) for key, unit in _GRANULE_UNITS.items()},
+        calibration=_calibration(root, constants),
         price=root.figure("price", "USD/h") if "price" in root.values else None,
     )
     _connected(root, found)
@@ -97,15 +109,18 @@ def _compute(table: _Table) -> dict[str, Figure]:
     for key in table.values:
         if not _COMPUTE.fullmatch(key):
             raise table.unknown(key, "known: tensor_DTYPE, fma_DTYPE, special")
-    table.table("special")
+    table.figure("special", "op/clk/SM")
     return {key: table.figure(key, "op/clk/SM") for key in table.values}
 
 
-def _calibration(root: _Table) -> dict[str, Figure]:
+def _calibration(root: _Table, constants: Mapping[str, str] | None) -> dict[str, Figure]:
     if "calibration" not in root.values:
         return {}
     table = root.table("calibration")
-    return {key: table.figure(key) for key in table.values}
+    if constants is None:
+        return {key: table.figure(key) for key in table.values}
+    table.only(*constants)
+    return {key: table.figure(key, constants[key]) for key in table.values}
 
 
 def _level(table: _Table, name: str, sms: int) -> Level:
@@ -127,6 +142,7 @@ def _level(table: _Table, name: str, sms: int) -> Level:
         raise table.wrong("per", '"chip" or "sm"', table.text("per"))
     else:
         count = counts[table.text("per")]
+    _within_capacity(table)
     return Level(
         name=name,
         count=count,
@@ -139,6 +155,19 @@ def _level(table: _Table, name: str, sms: int) -> Level:
         counted=table.optional("count", "1"),
         unified=table.optional("unified", "B"),
     )
+
+
+def _within_capacity(table: _Table) -> None:
+    """Refuse a part of a memory that is larger than the memory, or the other way round."""
+    whole = table.figure("capacity", "B").value
+    for key in ("per_block", "per_thread"):
+        part = table.optional(key, "B")
+        if part is not None and part.value > whole:
+            raise table.table(key).wrong("value", f"at most the capacity, {whole:,.0f}", part.value)
+    unified = table.optional("unified", "B")
+    if unified is not None and unified.value < whole:
+        expected = f"at least the capacity, {whole:,.0f}"
+        raise table.table("unified").wrong("value", expected, unified.value)
 
 
 def _pipe(table: _Table, levels: _Table) -> Pipe:
@@ -157,7 +186,7 @@ def _pipe(table: _Table, levels: _Table) -> Pipe:
         target,
         table.figure("rate", "B/s"),
         table.optional("write", "B/s"),
-        table.optional("granule", "B"),
+        table.in_unit("granule", "B") if "granule" in table.values else None,
         table.optional("siblings", "1"),
     )
 
@@ -305,6 +334,9 @@ class _Table:
 
     def figure(self, key: str, unit: str = "") -> Figure:
         """The figure at `key`: a positive value in `unit`, or in any, with its source."""
+        if not isinstance(self.values.get(key), dict):
+            written = f'{{ value = ..., unit = "{unit or "..."}", source = "..." }}'
+            raise self.wrong(key, f"a figure, {written}", self.values.get(key))
         table = self.table(key)
         table.only("value", "unit", "source")
         value = table.values.get("value")
@@ -316,11 +348,18 @@ class _Table:
             raise table.wrong("unit", f'"{unit}"', table.text("unit"))
         return Figure(float(value), table.text("unit"), table.text("source"))
 
-    def whole(self, key: str, least: int = 1) -> int:
-        """The count at `key`: a figure of unit "1" that is a whole number."""
-        value = self.figure(key, "1").value
-        if value != int(value) or value < least:
-            raise self.table(key).wrong("value", f"a whole number from {least}", value)
+    def in_unit(self, key: str, unit: str) -> Figure:
+        """The figure at `key` in `unit`; of counts and of bytes a whole number."""
+        found = self.figure(key, unit)
+        if unit in {"1", "B"}:
+            self.whole(key, unit=unit)
+        return found
+
+    def whole(self, key: str, least: int = 1, unit: str = "1") -> int:
+        """The count at `key`, or the bytes: a figure that is a whole number."""
+        value = self.figure(key, unit).value
+        if value != int(value) or not least <= value <= _MOST:
+            raise self.table(key).wrong("value", f"a whole number from {least} to {_MOST:,}", value)
         return int(value)
 
     def optional(self, key: str, unit: str) -> Figure | None:

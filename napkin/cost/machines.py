@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -10,10 +11,14 @@ from napkin.cost.hardware import Figure, Level, Machine, Pipe
 from napkin.cost.machine_file import parse
 from napkin.errors import InputError, did_you_mean
 
-__all__ = ["Figure", "Level", "Machine", "Pipe", "machine", "machines"]
+__all__ = ["MEASURED", "Figure", "Level", "Machine", "Pipe", "machine", "machines"]
 
 ALIASES = {"a100_80": "a100"}
 """Other names of shipped machines."""
+
+MEASURED = "h100"
+"""The machine whose file has every constant of the time model; they stand in where a file has none
+of its own."""
 
 
 def machines() -> tuple[str, ...]:
@@ -27,9 +32,10 @@ def machine(name_or_path: str | Path) -> Machine:
     path = Path(name_or_path)
     if path.suffix == ".toml":
         try:
-            return parse(path.read_bytes(), name=path.stem, file=str(path))
+            content = path.read_bytes()
         except OSError as error:
             raise InputError(f"{path}: cannot read the machine file: {error.strerror}") from error
+        return parse(content, name=path.stem, file=str(path), constants=_constants())
     name = ALIASES.get(str(name_or_path), str(name_or_path))
     if name not in machines():
         raise InputError(
@@ -42,5 +48,12 @@ def machine(name_or_path: str | Path) -> Machine:
 @cache
 def _shipped(name: str) -> Machine:
     """A shipped machine: one object, so that what is known of it is found by identity."""
+    constants = None if name == MEASURED else _constants()
     file = resources.files("napkin").joinpath("machines", f"{name}.toml")
-    return parse(file.read_bytes(), name=name, file=str(file))
+    return parse(file.read_bytes(), name=name, file=str(file), constants=constants)
+
+
+@cache
+def _constants() -> Mapping[str, str]:
+    """The constants of the time model, with their units."""
+    return {key: figure.unit for key, figure in _shipped(MEASURED).calibration.items()}

@@ -94,7 +94,9 @@ def _shapes(kernel: Kernel, chain: Chain, inner: Stage, item: Bytes) -> Iterable
         depth = max(_operands(n, parts, item), default=max(item.values()))
         multiple = max(int(sizes["mma_depth"] / depth), 1)
         why = f"matrix instructions reduce {sizes['mma_depth']} bytes of {_bytes(depth)} a value"
-        yield Mark(reduced[-1], multiple, inner.name, why)
+        deep = [a for a in reduced if a not in kernel.taps]  # taps are streamed one by one
+        if deep:
+            yield Mark(deep[-1], multiple, inner.name, why)
 
 
 def _operands(n: Node, parts: Sequence[Node], item: Bytes) -> Iterable[Fraction]:

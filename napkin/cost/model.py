@@ -10,6 +10,7 @@ from typing import Any
 import sympy
 
 from napkin.cost.bound import Optimum, Term, optimum
+from napkin.cost.interior import visited_symbol
 from napkin.cost.memory import Weights, memory, per_level
 from napkin.cost.problem import Problem, without_corners
 from napkin.cost.traffic import VALUES, Traffic, Unit, in_bytes
@@ -17,6 +18,7 @@ from napkin.cost.work import flops
 from napkin.derive.kernel import Kernel, label
 from napkin.diagram.symbols import size_symbol
 from napkin.diagram.taking import slides
+from napkin.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +100,8 @@ class Cost:
         """
         problem = Problem.of(self.kernel, weights or self.unit, self.apart)
         numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}
+        if numbers is not None:
+            self._check_visited(problem)
         if numbers is not None and chunk is not None:
             numbers |= {s: chunk for s in problem.streams}
 
@@ -126,6 +130,15 @@ class Cost:
             if all(_fits(c, column, found) for c in others):
                 return found
         return solve(sympy.Add(*columns))
+
+    def _check_visited(self, problem: Problem) -> None:
+        """Refuse numbers where a key set is read from an input: tiles change what is visited."""
+        visits = self.kernel.visits
+        if visits is not None and visited_symbol(visits.axes) in problem.H.free_symbols:
+            raise InputError(
+                f"how many values of {' and '.join(visits.axes)} a group visits"
+                f" ({visited_symbol(visits.axes)}) is in no closed form"
+            )
 
     @cached_property
     def bound(self) -> Any:

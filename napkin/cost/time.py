@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 
-from napkin.cost.machines import Machine, machine
+from napkin.cost.machines import MEASURED, Machine, machine
 from napkin.cost.products import WARPGROUP_ROWS
 from napkin.cost.queueing import cycle
 
@@ -44,9 +44,6 @@ SCHEDULERS = 4
 EVERY = 2
 """Clocks from one instruction of a warp to the next where its values follow from each other: gelu
 after products takes twice its share of a multiprocessor with 4 warps, and its share with 8."""
-
-MEASURED = "h100"
-"""The machine whose constants stand in where a file has none of its own."""
 
 CHAIN = "products in turn with arithmetic"
 TURNS = "products, with what a turn takes beside"

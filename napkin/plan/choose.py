@@ -101,7 +101,7 @@ class Search:
                 found += in_parts(kernel, sizes, dtype, machine, numbers, most)
         ways = asked or found
         if len(ways) > 1:
-            ways = [w for w in ways if all(_flat(build(c.kernel, c.tiles)) for c in w)] or ways
+            ways = [w for w in ways if all(flat(build(c.kernel, c.tiles)) for c in w)] or ways
         return min(ways, key=_rank, default=())
 
 
@@ -180,12 +180,12 @@ def ranked(
     folded: list[Choice] = []
     for choice in sorted(_fitting(kernel, sizes, dtype, machine), key=lambda c: c.rank):
         program = build(kernel, choice.tiles)
-        settled = _settled(choice, program, dtype, machine)
-        if settled is not None and _flat(program):
+        fitting = fitted(choice, program, dtype, machine)
+        if fitting is not None and flat(program):
             refused = 0
-            yield settled
+            yield fitting
             continue
-        folded += [settled] if settled else []
+        folded += [fitting] if fitting else []
         if (refused := refused + 1) == TRIED:
             break
     yield from folded
@@ -203,16 +203,16 @@ def _fitting(
 def _some_fit(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> bool:
     """Whether one of the first settings of a labelled kernel fits by the full model."""
     first = itertools.islice(_fitting(kernel, sizes, dtype, machine), TRIED)
-    return any(_settled(c, build(kernel, c.tiles), dtype, machine) for c in first)
+    return any(fitted(c, build(kernel, c.tiles), dtype, machine) for c in first)
 
 
-def _flat(program: Program) -> bool:
+def flat(program: Program) -> bool:
     """Whether every product takes tiles of two dimensions as they are."""
     dots = (dot_of(program, n) for n in postorder(program.roots))
     return all(dot.flat for dot in dots if dot)
 
 
-def _settled(choice: Choice, program: Program, dtype: str, machine: Machine) -> Choice | None:
+def fitted(choice: Choice, program: Program, dtype: str, machine: Machine) -> Choice | None:
     """A choice held to the full model of shared memory, with operands as they lie and, where
     descriptors serve them, by addresses too; in fewer stages where that makes it fit."""
     if not machine.cuda:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from napkin.cost.machines import Machine, machine
 from napkin.derive.derivation import divisions, separations
+from napkin.derive.parts import part_axis, why_not_parted
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.refactor import Refactored, refactorings
 from napkin.derive.trail import Move, Trail
@@ -17,7 +18,7 @@ from napkin.diagram.expand import own_axes
 from napkin.diagram.keys.slots import guard
 from napkin.diagram.node import Node, postorder
 from napkin.diagram.storage import own_type, packed_axis, unstorable
-from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORED
+from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORAGE, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import Alike
 from napkin.plan.cut import Cut, cut
@@ -47,22 +48,24 @@ def derive(
             that make the whole fastest. "every": what each reduction hands on, so that it is a
             kernel of its own with the pointwise terms that come with it.
         parts: the number of parts of an axis wherever a kernel streams it, each folded by groups
-            of its own and then merged (1: none); by default what is fastest.
+            of its own and then merged (1: none); by default what is fastest. Refused where no
+            kernel can be cut so, unless `materialise` says what the kernels are.
         tuned: take the settings that were the fastest of those measured on this machine's device,
             where `napkin derive --tune` remembered some (see `napkin.plan.tuned`).
 
     Raises:
         InputError: a size, a dtype, a machine or an array is not known, or an output is cast to a
             type that kernels do not store.
-        Refusal: no kernel fits the machine.
+        Refusal: no kernel fits the machine, or none can be cut into `parts`.
     """
     place = on if isinstance(on, Machine) else machine(on)
     if dtype not in STORED:
-        raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}")
+        own = f"; for inputs alone, --storage NAME={dtype}" if dtype in STORAGE else ""
+        raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
     known = diagram.check_sizes(sizes or {})
     ready, alike = prepare(diagram), Alike(dtype, place, parts)
     ready = ready if dtype == "fp32" else exact(ready)
-    _check_parts(diagram, parts or {})
+    _check_parts(diagram, parts or {}, known)
     _check_stored(ready, place)
     apart = materialise == "every"
     at = None if materialise is None or apart else [_named(ready, name) for name in materialise]
@@ -85,15 +88,38 @@ def derive(
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
     cut_in = {axis: own[axis] for axis, own in number.items()}
     plan = Plan(diagram, place, dtype, sizes, kernels, stored, trail, same_size, cut_in)
+    if materialise is None:
+        _check_parted(plan, parts or {})
     return import_module("napkin.plan.tuned").remembered(plan) if tuned else plan
 
 
-def _check_parts(diagram: Diagram, parts: Mapping[str, int]) -> None:
+def _check_parts(diagram: Diagram, parts: Mapping[str, int], sizes: Mapping[str, int]) -> None:
     for axis, number in parts.items():
         if axis not in diagram.axes:
             raise InputError(f"parts: no axis {axis!r}; {did_you_mean(axis, diagram.axes)}")
         if number < 1:
             raise InputError(f"parts: {axis}={number}, but an axis has at least 1 part")
+        if number > sizes[axis]:
+            raise InputError(
+                f"parts: {axis}={number}, but {axis} has {sizes[axis]} values, and at most as many"
+                " parts"
+            )
+
+
+def _check_parted(plan: Plan, parts: Mapping[str, int]) -> None:
+    """Refuse parts that no kernel has: they would else be passed over without a word."""
+    for axis, number in parts.items():
+        if number == 1 or part_axis(axis, number) in plan.parts:
+            continue
+        streaming = [k.choice.kernel for k in plan.kernels if axis in k.choice.kernel.stream.axes]
+        streamed = {a: None for k in plan.kernels for a in k.choice.kernel.stream.axes}
+        own = [a for a in streamed if a in plan.diagram.axes and a != axis]
+        raise Refusal(
+            f"{number} parts of {axis}",
+            plan.name,
+            next(filter(None, map(why_not_parted, streaming)), f"no kernel streams {axis}"),
+            f"part what is streamed ({', '.join(own)})" if own else "leave the parts out",
+        )
 
 
 def _turn(

@@ -6,6 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from napkin.cost.traffic import ITEM_BYTES
+from napkin.diagram.storage import storage_type
+from napkin.diagram.taking import read_axes
+from napkin.diagram.types import stored_bytes
 from napkin.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -41,6 +44,17 @@ def materialised_bytes(plan: Plan) -> dict[str, int]:
                 item = ITEM_BYTES[k.dtypes[o.name]]
                 found[name] = math.prod(sizes[a] for a in o.axes) * item
     return found
+
+
+def resident_bytes(plan: Plan) -> int:
+    """Bytes of all inputs and results, and of what passes between kernels while it is alive."""
+    sizes = plan.full(plan.sizes)
+    ends = {str(n.params[0]): (n, read_axes(n)) for n in plan.diagram.inputs}
+    ends |= {o.name: (o.node, o.axes) for o in plan.diagram.outputs}
+    return workspace(plan) + sum(
+        stored_bytes(math.prod(sizes[a] for a in axes), storage_type(n, plan.dtype))
+        for n, axes in ends.values()
+    )
 
 
 def workspace(plan: Plan) -> int:

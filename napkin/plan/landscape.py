@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from napkin.cost.levels import held
+from napkin.lower.program import build
+from napkin.plan.choose import fitted, flat
 from napkin.plan.plan import PlannedKernel
 from napkin.plan.pricing import Pricing
 from napkin.plan.tiles import Tiles
@@ -17,7 +19,8 @@ class Landscape:
 
     Attributes:
         axes: the two axes, of those with several tiles to try.
-        seconds: by the tiles of both; settings that do not fit have none.
+        seconds: by the tiles of both; settings that do not fit, or that the planner takes last
+            (see `napkin.plan.choose.ranked`), have none.
         chosen: the plan's tiles.
     """
 
@@ -32,14 +35,23 @@ def landscape(k: PlannedKernel) -> Landscape | None:
     kernel, sizes = k.choice.kernel, k.choice.kernel.sized(k.choice.sizes)
     levels = held(kernel)
     settings = Tiles(kernel, sizes, levels).settings()
-    choices = list(Pricing(kernel, sizes, levels, k.dtype, k.machine).choices(settings))
+    choices = sorted(
+        Pricing(kernel, sizes, levels, k.dtype, k.machine).choices(settings),
+        key=lambda c: c.time.seconds,
+    )
     tried = {a: len({c.tiles[a] for c in choices}) for a in kernel.axes}
     several = sorted((a for a in tried if tried[a] > 1), key=lambda a: -tried[a])[:2]
     if len(several) < 2:
         return None
     across, up = several
     out: dict[tuple[int, int], float] = {}
+    chosen = k.tiles[across], k.tiles[up]
+    out[chosen] = k.choice.time.seconds
     for c in choices:
         key = c.tiles[across], c.tiles[up]
-        out[key] = min(c.time.seconds, out.get(key, c.time.seconds))
-    return Landscape((across, up), out, (k.tiles[across], k.tiles[up]))
+        if key in out:
+            continue
+        program = build(kernel, c.tiles)
+        if flat(program) and fitted(c, program, k.dtype, k.machine) is not None:
+            out[key] = c.time.seconds
+    return Landscape((across, up), out, chosen)

@@ -57,7 +57,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Refused:
-    """A machine on which a diagram has no plan, and why."""
+    """A machine on which a diagram has no plan at some sizes, and why."""
 
     machine: str
     reason: str
@@ -99,19 +99,21 @@ def over_sizes(
     *,
     parts: Mapping[str, int] | None = None,
     progress: Progress = lambda what, done, total: None,
-) -> list[Predicted]:
-    """The plans of a diagram at several sizes, in their order.
+) -> list[Predicted | Refused]:
+    """The plans of a diagram at several sizes, in their order; or why there is none.
 
     Raises:
         InputError: a size, a dtype or a machine is not known.
-        Refusal: at some size, no kernel fits the machine.
     """
     place = on if isinstance(on, Machine) else machine(on)
     every = [diagram.check_sizes(sizes) for sizes in every]  # before any work
-    out: list[Predicted] = []
+    out: list[Predicted | Refused] = []
     for i, sizes in enumerate(every):
         progress("planning", i, len(every))
-        out.append(predicted(derive(diagram, place, sizes, dtype, parts=parts)))
+        try:
+            out.append(predicted(derive(diagram, place, sizes, dtype, parts=parts)))
+        except Refusal as refusal:
+            out.append(Refused(place.name, str(refusal)))
     progress("planning", len(every), len(every))
     return out
 
@@ -139,7 +141,7 @@ def on_machines(
             raise InputError(f"--against: {name} is given twice; write it once")
     places = [machine(name) for name in names]  # before any work
     for name in prices:
-        if name not in names:
+        if name not in names and name not in {place.name for place in places}:
             raise InputError(f"--prices: {name} is none of {', '.join(names)}")
     found: list[Predicted] = []
     refused: list[Refused] = []
@@ -150,6 +152,6 @@ def on_machines(
         except Refusal as refusal:
             refused.append(Refused(place.name, str(refusal)))
             continue
-        found.append(predicted(plan, prices.get(name)))
+        found.append(predicted(plan, prices.get(name, prices.get(place.name))))
     progress("done", len(places), len(places))
     return sorted(found, key=lambda p: p.seconds), refused

@@ -61,8 +61,11 @@ def table(*columns: str, title: str = "", right: tuple[str, ...] = ()) -> Table:
     """An empty table; the columns in `right` hold numbers."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    # A title that is longer than its table goes on beside it, rather than on in a second line.
+    above = Text(title, no_wrap=True, overflow="ignore") if title else None
+    made = Table(title=above, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return made

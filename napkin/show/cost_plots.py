@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,17 @@ from napkin.plan.predicted import Predicted
 from napkin.plan.roofline import Roofline, roofline
 from napkin.plan.strategies import Comparison
 from napkin.show.files import writable_folder
-from napkin.show.options import Range, sizes_text
 from napkin.show.plans import heading
 from napkin.show.plots import drawing, figure_class, save
+from napkin.show.predicted import fixed_sizes
+from napkin.show.sizes import Range, sizes_text
 
 _POINTS = 33
 """Points of a curve."""
 
 _SIZE = (7.0, 4.5)
+_LETTERS = 90
+"""Letters of a title in one line."""
 
 
 def check_folder(folder: Path, what: str = "--plot") -> None:
@@ -62,7 +66,7 @@ def plot_plan(folder: Path, plan: Plan) -> list[str]:
 def plot_sweep(folder: Path, swept: Range, found: Sequence[Predicted]) -> list[str]:
     """Draw time against size, beside what no plan could undercut; the file's name."""
     plan = found[0].plan
-    rest = {a: n for a, n in plan.sizes.items() if a not in swept.axes}
+    rest = fixed_sizes(swept, found)
     about = f"{plan.name} on {plan.machine.name}, {plan.dtype}, {sizes_text(rest)}".rstrip(", ")
     return [_write(folder, f"time_{plan.name}", about, _draw_times(swept, found))]
 
@@ -230,6 +234,6 @@ def _write(folder: Path, name: str, about: str, draw: Callable[[Any], None]) -> 
         figure = figure_class()(figsize=_SIZE, layout="constrained")
         axes = figure.subplots()
         draw(axes)
-        axes.set_title(about, fontsize=9)
+        axes.set_title(textwrap.fill(about, _LETTERS), fontsize=9)
         save(folder / f"{name}.svg", figure)
     return f"{name}.svg"

@@ -17,6 +17,7 @@ from napkin.errors import InputError
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.roofline import roofline
 from napkin.show.console import table
+from napkin.show.notes import notes
 from napkin.show.plans import heading, term_text
 from napkin.show.roofline import roofline_json, roofline_view
 
@@ -44,7 +45,7 @@ def cost_view(plan: Plan) -> list[RenderableType]:
         out += [_transfers(k), _memory(k), _optima(plan, k)]
         out += [_in_bytes(k)] if _mixed(k) else []
         out += roofline_view(roofline(k))
-    return out
+    return [*out, *notes(plan)]
 
 
 # --- numbers ------------------------------------------------------------------------------------

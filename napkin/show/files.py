@@ -38,6 +38,22 @@ def write_file(path: Path, content: bytes) -> None:
             raise
 
 
+def check_file(path: Path) -> None:
+    """Check that a file can be written, before the work whose result it is for.
+
+    Raises:
+        InputError: it cannot.
+    """
+    with _refusing(path):
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; name a file in it, as in {path / path.name}")
+        if path.exists() and not path.is_file():
+            return
+        probe = path.resolve().with_name(f".{path.name}.{os.getpid()}.tmp")
+        probe.touch(exist_ok=False)
+        probe.unlink()
+
+
 def writable_folder(path: Path) -> None:
     """Make `path` a folder that files can be written into.
 

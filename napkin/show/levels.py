@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from napkin.cost.chain import chains
@@ -23,6 +24,12 @@ from napkin.show.units import bytes_text, us_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
+
+_WINDOWS = (
+    "Windows enter every level tap by tap, as kernels load them; a cache that holds what windows"
+    " share lets less through. The least counts padding, too; whole tiles do not."
+)
 
 
 def through_levels(on: str, text: str | None) -> tuple[str, ...]:
@@ -54,7 +61,9 @@ def levels_view(plan: Plan, names: Sequence[str] = ()) -> list[RenderableType]:
         if isinstance(found, str):
             out.append(f"kernel {k.name}: no cost over levels: {found}")
             continue
-        out += [_tiles(k, found), _costs(k, found), _in_symbols(k, found), ""]
+        out += [_tiles(k, found), _costs(k, found), *_passed_on(found), _in_symbols(k, found), ""]
+        if k.cost.sharing is not None:
+            out += [_WINDOWS, ""]
         if k.choice.kernel.visits is not None:
             out += ["The least is by formulas that leave borders out; whole tiles are counted.", ""]
         out += _marks(found)
@@ -181,6 +190,17 @@ def _costs(k: PlannedKernel, found: Levels) -> Table:
             "beside it", f"computing at the peak of {k.dtype}", "", "", shown, "", "", shown
         )
     return made
+
+
+def _passed_on(found: Levels) -> list[str]:
+    """What the weight of a cluster is: it is the rate of no pipe."""
+    return [
+        f"{outer.name}: every byte into it crosses {', '.join(outer.via)} once, and is then passed"
+        f" on rather than read again; it weighs what those take less what {inner.via[0]} does"
+        " (arXiv 2412.03317, Theorem 3), which the TB/s above stand for.\n"
+        for outer, inner in pairwise(found.chain.stages)
+        if outer.name.startswith("cluster")
+    ]
 
 
 def _computing(k: PlannedKernel, found: Levels) -> float | None:

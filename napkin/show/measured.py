@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import setting_json
 from napkin.show.console import table
-from napkin.show.options import sizes_text
 from napkin.show.plots import drawing, figure_class, save
+from napkin.show.sizes import sizes_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

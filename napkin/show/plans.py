@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from napkin.cost.bound import Term
 from napkin.derive.trail import Move, Trail
 from napkin.plan.plan import Plan, PlannedKernel
-from napkin.show.options import sizes_text
+from napkin.show.sizes import sizes_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

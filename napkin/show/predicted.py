@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from napkin.cost.time import MEASURED, borrows
+from napkin.cost.machines import MEASURED
+from napkin.cost.time import borrows
+from napkin.plan.graph import resident_bytes
 from napkin.plan.predicted import Predicted, Refused
 from napkin.show.console import table
-from napkin.show.options import Range, sizes_text
+from napkin.show.notes import fits, of_constants, of_memory
+from napkin.show.sizes import Range, sizes_text
 from napkin.show.units import bytes_text, us_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def sweep_view(swept: Range, found: Sequence[Predicted]) -> list[RenderableType]:
-    """A line for each size."""
+def sweep_view(
+    swept: Range, found: Sequence[Predicted], refused: Mapping[int, str]
+) -> list[RenderableType]:
+    """A line for each size, and why others have no plan."""
     first = found[0].plan
-    rest = {a: n for a, n in first.sizes.items() if a not in swept.axes}
+    rest = fixed_sizes(swept, found)
     together = "=".join(swept.axes)
     numbers = (together, "kernels", "moved", "optimum", "compulsory", "time", "TFLOP/s")
     title = f"{first.name} on {first.machine.name}, {first.dtype}, {sizes_text(rest)}"
@@ -34,13 +39,22 @@ def sweep_view(swept: Range, found: Sequence[Predicted]) -> list[RenderableType]
             f"{p.rate / 1e12:,.1f}",
             p.limited_by,
         )
-    return [made, _WORDS]
+    plans = [p.plan for p in found]
+    none = [f"{together}={size:,}: {reason}" for size, reason in refused.items()]
+    return [made, _WORDS, *none, *of_memory(plans), *of_constants(plans)]
+
+
+def fixed_sizes(swept: Range, found: Sequence[Predicted]) -> dict[str, int]:
+    """The sizes that are neither swept nor follow from one that is."""
+    first, *others = (p.plan.sizes for p in found)
+    same = {a: n for a, n in first.items() if all(s[a] == n for s in others)}
+    return {a: n for a, n in same.items() if a not in swept.axes}
 
 
 def against_view(found: Sequence[Predicted], refused: Sequence[Refused]) -> list[RenderableType]:
     """A line for each machine, the fastest first, and why others have none."""
     none = [f"{r.machine}: {r.reason}" for r in refused]
-    return [*_ranking(found), *none] if found else [*none]
+    return [*_ranking(found), *none]
 
 
 def _ranking(found: Sequence[Predicted]) -> list[RenderableType]:
@@ -64,12 +78,8 @@ def _ranking(found: Sequence[Predicted]) -> list[RenderableType]:
             *bill,
             p.limited_by,
         )
-    notes: list[str] = []
-    if borrowed := ", ".join(p.plan.machine.name for p in found if borrows(p.plan.machine)):
-        notes.append(
-            f"{borrowed}: with rates and capacities of their own, but what no datasheet states "
-            f"(launches, turns of loops, what is hidden) as read off the {MEASURED}."
-        )
+    plans = [p.plan for p in found]
+    notes = [*of_memory(plans), *of_constants(plans)]
     if not priced:
         notes.append(
             "For a ranking by cost, give prices: --prices h100=2.5,a100=1.2 (USD an hour)."
@@ -110,20 +120,26 @@ def against_rows(found: Sequence[Predicted]) -> list[dict[str, Any]]:
     ]
 
 
-def sweep_json(swept: Range, found: Sequence[Predicted]) -> dict[str, Any]:
+def sweep_json(
+    swept: Range, found: Sequence[Predicted], refused: Mapping[int, str]
+) -> dict[str, Any]:
     """A sweep as plain data."""
     plan = found[0].plan
-    rest = {a: n for a, n in plan.sizes.items() if a not in swept.axes}
+    rest = fixed_sizes(swept, found)
     about = {"name": plan.name, "machine": plan.machine.name, "dtype": plan.dtype, "sizes": rest}
-    return {**about, "axes": list(swept.axes), "rows": sweep_rows(swept, found)}
+    none = [{**dict.fromkeys(swept.axes, n), "reason": reason} for n, reason in refused.items()]
+    return {
+        **about,
+        "axes": list(swept.axes),
+        "rows": sweep_rows(swept, found),
+        "refused": none,
+    }
 
 
 def against_json(found: Sequence[Predicted], refused: Sequence[Refused]) -> dict[str, Any]:
     """Several machines as plain data."""
-    about: dict[str, Any] = {}
-    if found:
-        plan = found[0].plan
-        about = {"name": plan.name, "dtype": plan.dtype, "sizes": dict(plan.sizes)}
+    plan = found[0].plan
+    about = {"name": plan.name, "dtype": plan.dtype, "sizes": dict(plan.sizes)}
     none = [{"machine": r.machine, "reason": r.reason} for r in refused]
     return {**about, "machines": against_rows(found), "refused": none}
 
@@ -135,6 +151,8 @@ def _numbers(p: Predicted) -> dict[str, Any]:
         "optimum": p.optimum,
         "compulsory": p.compulsory,
         "workspace": p.plan.workspace,
+        "resident": resident_bytes(p.plan),
+        "fits": fits(p.plan),
         "operations": p.operations,
         "seconds": p.seconds,
         "rate": p.rate,

@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from napkin.diagram.diagram import Diagram
-from napkin.plan.strategies import Comparison, compare
-from napkin.show import console, options
+from napkin.plan.strategies import Comparison
+from napkin.show import console
 from napkin.show.files import write_file
 
 PAGE = "report.md"
 """The page's name in its folder."""
 
 
-def run(
-    diagram: Diagram,
-    on: str,
-    sizes: Sequence[str] | None,
-    dtype: str,
-    parts: Sequence[str] | None,
-    folder: Path,
-) -> None:
-    """Write the page of a diagram and its plots into a folder, and say where.
+def write_report(found: Comparison, folder: Path) -> Path:
+    """Write the page of a plan beside other strategies, and its plots, into a folder.
+
+    Returns:
+        The page's file.
 
     Raises:
-        InputError: something that is written is wrong, matplotlib is missing, or the folder cannot
-            be written into.
-        Refusal: no kernel fits the machine.
+        InputError: matplotlib is missing, or the folder cannot be written into.
     """
-    known = diagram.check_sizes(options.parse_sizes(sizes or ()))
-    cut = options.parse_sizes(parts or (), "--parts")
-    from napkin.cost.machines import machine
-    from napkin.show.cost_plots import check_folder
-
-    place = machine(on)
-    check_folder(folder, "report")
-    with console.progress() as tell:
-        found = compare(diagram, place, known, dtype, parts=cut, progress=tell)
-        tell("plots", 2, 3)
-        text = _page(found, folder)
-        tell("plots", 3, 3)
-    write_file(folder / PAGE, text.encode())
-    console.emit(f"Written: {folder / PAGE}")
+    page = folder / PAGE
+    write_file(page, _page(found, folder).encode())
+    return page
 
 
 def _page(found: Comparison, folder: Path) -> str:

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from napkin.errors import InputError
-from napkin.show.files import write_file
+from napkin.show.files import check_file, write_file
 
 
 def check_csv(path: Path | None) -> None:
     """Check the name of a CSV file, before the work whose result it is for.
 
     Raises:
-        InputError: its ending is another.
+        InputError: its ending is another, or it cannot be written.
     """
     if path is not None and path.suffix.lower() != ".csv":
         raise InputError(f"--csv {path}: the file's name ends in .csv")
+    if path is not None:
+        check_file(path)
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from napkin.cli import app
-from napkin.show.ending import run
+from napkin.cli.ending import run
 
 ROOT = Path(__file__).resolve().parents[2]
 START = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from napkin.cli import main; main()"

@@ -77,7 +77,7 @@ def test_several_gpus_share_the_queries(napkin: Callable[..., Any]) -> None:
         ("dram", "a chain of levels has two or more, as in dram,l2,shared"),
         ("dram,,shared", "a level is empty; write --through dram,l2,shared"),
         ("dram,smem", "machine 'h100' has no level 'smem'"),
-        ("shared,dram", "no pipes lead from 'shared' to 'dram'"),
+        ("shared,dram", "from 'shared' to 'dram'; levels go from the outermost inwards"),
         ("dram,dram", "level 'dram' stands twice in dram,dram"),
         ("dram,peers", "level 'peers' joins chips: it can only begin a chain"),
         ("cluster,shared", "'cluster' stands once, between two levels"),
@@ -124,3 +124,24 @@ def test_measuring_a_machine(
     assert napkin("machines", "measure").out == (here / "mine.toml").read_text()
     data = json.loads(napkin("machines", "measure", "--json").out)
     assert data["figures"]["chip.sms"]["value"] == 132
+
+
+def test_windows_enter_levels_tap_by_tap(napkin: Callable[..., Any]) -> None:
+    given = ("cost", "conv1d", "--sizes", "i=256,c=64,o=64", "--levels")
+    said = "Windows enter every level tap by tap, as kernels load them"
+    assert said in napkin(*given).out
+    whole = json.loads(napkin(*given, "--json").out)["levels"][0]["levels"]
+    assert [level["whole"]["tiles"]["w"] for level in whole] == [1] * len(whole)
+    assert said not in napkin("cost", "matmul", "--levels").out
+
+
+def test_what_the_weight_of_a_cluster_is(napkin: Callable[..., Any]) -> None:
+    h100 = machine("h100")
+    through = ("--through", "dram,cluster:2,shared")
+    shown = " ".join(napkin("cost", "matmul", "--levels", *through).out.split())
+    passed = h100.links("shared")[0].rate.value
+    weight = 1 / h100.dram_rate - 1 / passed
+    assert f"cluster:2 dram-l2, l2-shared {1e-12 / weight:.3g} " in shown
+    said = "cluster:2: every byte into it crosses dram-l2, l2-shared once, and is then passed on"
+    assert said in shown
+    assert "less what shared-sharedx2 does" in shown

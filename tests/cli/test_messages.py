@@ -52,6 +52,7 @@ CASES: list[tuple[list[str], str]] = [
     (["check", "attention", "--on", "my.toml"], "my.toml: cannot read the machine file"),
     (["machines", "h101"], "unknown machine 'h101'; did you mean 'h100'?"),
     (["derive", "attention", "--dtype", "bf17"], "dtype 'bf17': kernels store bf16, fp16, fp32"),
+    (["derive", "attention", "--dtype", "fp8"], "fp32; for inputs alone, --storage NAME=fp8"),
     # sizes
     (["derive", "scores.py"], "scores needs a size for q, d, x; write q=1024,d=1024,x=1024"),
     (["derive", "attention", "--sizes", "z=1"], "attention has no axis 'z'; known: q, d, x"),

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from napkin.cli.parse import parse_sizes
 from napkin.errors import InputError
-from napkin.show.options import parse_sizes, sizes_text
+from napkin.show.sizes import sizes_text
 
 WHOLE = "write a whole number from 1, as in q=4096"
 EXAMPLE = "write --sizes q=4096,x=4096,d=128"

@@ -38,9 +38,17 @@ def test_a_page_with_everything(napkin: Callable[..., Any], here: Path) -> None:
     assert (here / "again" / "report.md").read_text() == text
 
 
+def test_inputs_with_a_type_of_their_own(napkin: Callable[..., Any], here: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert napkin(*GIVEN, "--storage", "K=fp8,V=fp8", "-o", "page").status == 0
+    text = (here / "page" / "report.md").read_text()
+    assert "kernel attention: in bytes, with Q bf16, K fp8, V fp8, O bf16" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ((*GIVEN, "-o", "page", "--storage", "W=fp8"), "attention has no input 'W'"),
         ((*GIVEN, "-o", "page", "--on", "h101"), "unknown machine 'h101'; did you mean 'h100'?"),
         (("report", "attention", "--sizes", "z=1", "-o", "page"), "attention has no axis 'z'"),
         (GIVEN, "missing option '--output'"),

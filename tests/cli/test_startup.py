@@ -13,10 +13,11 @@ import pytest
 HEAVY = {"sympy", "numpy", "torch", "triton", "networkx", "matplotlib", "rich", "graphviz", "scipy"}
 
 
-def modules(command: list[str], *arguments: str) -> set[str]:
+def modules(command: list[str], *arguments: str, status: int = 0) -> set[str]:
     """The packages that a command imported, by python -X importtime."""
     timed = [command[0], "-X", "importtime", *command[1:], *arguments]
-    done = subprocess.run(timed, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(timed, capture_output=True, text=True, timeout=60)
+    assert done.returncode == status
     rows = [row for row in done.stderr.splitlines() if row.startswith("import time:")]
     return {row.split("|")[-1].strip().split(".")[0] for row in rows}
 
@@ -32,6 +33,11 @@ def test_plain_output_needs_no_more_than_it_uses(command: list[str]) -> None:
     assert not modules(command, "machines", "--json") & {"sympy", "numpy", "rich", "triton"}
     assert not modules(command, "list", "--json") & {"sympy", "rich", "triton"}
     assert not modules(command, "derive", "matmul", "--json") & {"torch", "triton", "rich"}
+
+
+def test_what_is_written_wrong_is_said_before_any_work(command: list[str]) -> None:
+    for wrong in (("--on", "h101"), ("--sizes", "q=0"), ("--sweep", "q=1"), ("--csv", "x.csv")):
+        assert not modules(command, "cost", "attention", *wrong, status=2) & {"sympy", "scipy"}
 
 
 def test_help_is_quick(process: Callable[..., Any]) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.cli.parse import parse_prices, parse_sweep
 from napkin.cost.machines import machine
 from napkin.diagram.library import load
-from napkin.show.options import Range, parse_prices, parse_sweep
+from napkin.show.sizes import Range
 
 
 def test_ranges() -> None:
@@ -85,8 +86,9 @@ def test_the_price_of_a_machine_file(napkin: Callable[..., Any], here: Path) -> 
     given = ("cost", "matmul", "--sizes", "a=512,b=512,c=512", "--against", "mine.toml", "--json")
     (row,) = json.loads(napkin(*given).out)["machines"]
     assert row["usd_per_hour"] == 3.0
-    (row,) = json.loads(napkin(*given, "--prices", "mine.toml=4").out)["machines"]
-    assert row["usd_per_hour"] == 4.0
+    for name in ("mine.toml", "mine"):
+        (row,) = json.loads(napkin(*given, "--prices", f"{name}=4").out)["machines"]
+        assert row["usd_per_hour"] == 4.0
 
 
 def test_where_a_machine_has_no_plan(napkin: Callable[..., Any], here: Path) -> None:
@@ -95,12 +97,86 @@ def test_where_a_machine_has_no_plan(napkin: Callable[..., Any], here: Path) -> 
         "@nk.diagram('q x, q x -> q x', sizes={'q': 64, 'x': 4194304})\n"
         "def held(A, B):\n    return nk.softmax(nk.sort(A, 'x') + B, over='x')\n"
     )
-    found = napkin("cost", "held.py", "--against", "a100,h100")
-    assert found.status == 0
-    assert "a100: derive" in found.out
-    assert "is refused at" in found.out
-    data = json.loads(napkin("cost", "held.py", "--against", "a100,h100", "--json").out)
-    assert [r["machine"] for r in data["refused"]] == ["a100", "h100"]
+    found = napkin("cost", "held.py", "--against", "a100,h100", "--csv", "rows.csv")
+    assert (found.status, found.out) == (2, "")
+    assert "there is no plan on a100, h100\n  a100: derive" in found.err
+    assert "is refused at" in found.err
+    assert not (here / "rows.csv").exists()
+    source = (here / "held.py").read_text().replace("4194304", "1024")
+    (here / "held.py").write_text(source)
+    given = ("cost", "held.py", "--sizes", "x=256", "--storage", "A=fp8", "--against", "a100,h100")
+    data = json.loads(napkin(*given, "--json").out)
+    assert [r["machine"] for r in data["refused"]] == ["a100"]
+    assert [r["machine"] for r in data["machines"]] == ["h100"]
+    assert "a100: storage fp8 is refused" in napkin(*given).out
+
+
+def test_sizes_without_a_plan_do_not_cost_the_others(
+    napkin: Callable[..., Any], here: Path
+) -> None:
+    (here / "held.py").write_text(
+        "import napkin as nk\n"
+        "@nk.diagram('q x, q x -> q x', sizes={'q': 64, 'x': 64})\n"
+        "def held(A, B):\n    return nk.softmax(nk.sort(A, 'x') + B, over='x')\n"
+    )
+    given = ("cost", "held.py", "--sweep", "x=16384..4194304:4177920")
+    data = json.loads(napkin(*given, "--json", "--csv", "rows.csv").out)
+    assert [r["x"] for r in data["rows"]] == [16384]
+    (none,) = data["refused"]
+    assert none["x"] == 4194304
+    assert "is refused at" in none["reason"]
+    assert len((here / "rows.csv").read_text().splitlines()) == 2
+    shown = napkin(*given)
+    assert "x=4,194,304: derive held for h100 is refused" in shown.out
+    found = napkin("cost", "held.py", "--sweep", "x=4194304..4194304")
+    assert (found.status, found.out) == (2, "")
+    assert "--sweep: there is no plan at any size: derive held" in found.err
+
+
+def test_what_follows_from_a_swept_size_is_not_said_to_be_fixed(
+    napkin: Callable[..., Any],
+) -> None:
+    given = ("cost", "conv1d", "--sizes", "c=64,o=64", "--sweep", "i=64..128")
+    assert "conv1d on h100, bf16, c=64,w=3,o=64\n" in napkin(*given).out
+    data = json.loads(napkin(*given, "--json").out)
+    assert data["sizes"] == {"c": 64, "w": 3, "o": 64}
+
+
+def test_what_does_not_fit_the_memory_of_a_machine(napkin: Callable[..., Any]) -> None:
+    given = ("cost", "matmul", "--sizes", f"a={2**24},b=1024,c=512")
+    bytes_all = 2 * (2**24 * 1024 + 1024 * 512 + 2**24 * 512)  # 51.5 GB
+    assert 48e9 < bytes_all < 80e9
+    rows = json.loads(napkin(*given, "--against", "l40s,h100", "--json").out)["machines"]
+    assert {r["resident"] for r in rows} == {bytes_all}
+    assert {r["machine"]: r["fits"] for r in rows} == {"h100": True, "l40s": False}
+    said = "results and what passes between kernels take 51.5 GB, and its DRAM has 48.0 GB"
+    for more in (("--against", "l40s,h100"), ("--on", "l40s")):
+        assert f"l40s: inputs, {said}" in " ".join(napkin(*given, *more).out.split())
+    assert "DRAM has" not in napkin(*given).out
+
+
+def test_whose_constants_times_rest_on(napkin: Callable[..., Any]) -> None:
+    given = ("cost", "matmul", "--sizes", "a=512,b=512,c=512")
+    said = "a100: with rates and capacities of its own, but what no datasheet states"
+    for more in ((), ("--sweep", "a=64..64")):
+        chosen = (*given[:2], *more) if more else given
+        assert said in " ".join(napkin(*chosen, "--on", "a100").out.split())
+        assert "as read off" not in napkin(*chosen).out
+
+
+def test_what_symbols_beside_sizes_stand_for(napkin: Callable[..., Any]) -> None:
+    parted = napkin("cost", "decode_attention", "--sizes", "b=1,k=2,r=1,x=8192", "--parts", "x=4")
+    assert "x_part4 = 4: the parts in which an axis is folded." in parted.out
+    documents = napkin("cost", "document_attention", "--sizes", "q=256,x=256")
+    said = "visited_x: values of x that a group visits, on average; N is taken to hold equal"
+    assert said in " ".join(documents.out.split())
+    window = napkin("cost", "streaming_llm")
+    assert "K, V: bytes are those of whole chunks" in window.out
+
+
+def test_a_title_stands_in_one_line(napkin: Callable[..., Any]) -> None:
+    shown = napkin("cost", "decode_attention", "--sizes", "b=1,k=2,r=1,x=8192", "--parts", "x=4")
+    assert "kernel decode_attention_merge: pipes, and what is left of each\n" in shown.out
 
 
 def test_rooflines(napkin: Callable[..., Any]) -> None:
@@ -156,7 +232,10 @@ def test_a_roofline_without_products(napkin: Callable[..., Any]) -> None:
         (("--sweep", "q=1..4k"), "q='4k' is not a whole number"),
         (("--sweep", "Q=1..4"), "'Q' is not the name of an axis"),
         (("--sweep", "q,q=1..4"), "axis q stands twice"),
-        (("--sweep", "z=1..4"), "attention has no axis 'z'"),
+        (("--sweep", "z=1..4"), "--sweep: attention has no axis 'z'; known: q, d, x"),
+        (("--sweep", "q=1..4,x=1..4"), "has more than one range; axes that are swept together"),
+        (("--sweep", "q=1..4:1,x=1..4"), "has more than one range; axes that are swept together"),
+        (("--sweep", "q=1..4", "--csv", "none/rows.csv"), "none/rows.csv cannot be written: No"),
         (("--sweep", "q=16..64", "--sizes", "q=64"), "q is swept, so leave it out of --sizes"),
         (("--sweep", "q=16..64", "--on", "h101"), "unknown machine 'h101'"),
         (("--against", "h100,h101"), "unknown machine 'h101'; did you mean 'h100'?"),
@@ -167,6 +246,8 @@ def test_a_roofline_without_products(napkin: Callable[..., Any]) -> None:
         (("--against", "h100", "--prices", "h100=-1"), "h100='-1' is no price"),
         (("--against", "h100", "--prices", "h100=1,h100=2"), "h100 is given twice"),
         (("--prices", "h100=1"), "--prices goes with --against"),
+        (("--against", "a100", "--prices", "a100=0"), "a100='0' is no price; write USD per hour"),
+        (("--against", "a100", "--on", "h200"), "--against says which machines; add h200 to them"),
         (("--against", "h100", "--sweep", "q=16..64"), "--sweep and --against are tables"),
         (("--against", "h100", "--dtype", "bf17"), "dtype 'bf17'"),
     ],

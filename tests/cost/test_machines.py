@@ -179,7 +179,7 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
             "[levels.dram]",
             "[levels.hbm]",
             "",
-            "'levels.dram' must be a table with entries, not nothing",
+            "there is no 'levels.dram'; every machine has the levels dram, shared, registers",
         ),
         (
             "tensor_fp16 =",
@@ -191,7 +191,64 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
             "special =",
             "fma_fp64 =",
             "[compute]",
-            "'compute.special' must be a table with entries, not nothing",
+            "'compute.special' must be a figure, "
+            '{ value = ..., unit = "op/clk/SM", source = "..." }, not nothing',
+        ),
+        (
+            'rate = { value = 3.35e12, unit = "B/s", source = "NVIDIA H100 datasheet (SXM):'
+            ' 3.35 TB/s" }',
+            "rate = 3.35e12",
+            "rate = 3.35e12",
+            "'pipes[3].rate' must be a figure, "
+            '{ value = ..., unit = "B/s", source = "..." }, not 3350000000000.0',
+        ),
+        (
+            "value = 132,",
+            "value = 132.5,",
+            "sms =",
+            "'chip.sms.value' must be a whole number from 1 to 1,000,000, not 132.5",
+        ),
+        (
+            "value = 132,",
+            "value = 1e18,",
+            "sms =",
+            "'chip.sms.value' must be a whole number from 1 to 1,000,000, not 1e+18",
+        ),
+        (
+            "mma_rows = { value = 64",
+            "mma_rows = { value = 0.5",
+            "mma_rows =",
+            "'granules.mma_rows.value' must be a whole number from 1 to 1,000,000, not 0.5",
+        ),
+        (
+            "granule = { value = 128",
+            "granule = { value = 12.5",
+            "granule = { value = 12.5",
+            "'pipes[4].granule.value' must be a whole number from 1 to 1,000,000, not 12.5",
+        ),
+        (
+            "per_block = { value = 232448",
+            "per_block = { value = 233473",
+            "per_block = { value = 233473",
+            "'levels.shared.per_block.value' must be at most the capacity, 233,472, not 233473.0",
+        ),
+        (
+            "unified = { value = 262144",
+            "unified = { value = 1024",
+            "unified =",
+            "'levels.shared.unified.value' must be at least the capacity, 233,472, not 1024.0",
+        ),
+        (
+            "launch = {",
+            "lanch = {",
+            "lanch =",
+            "unknown key 'calibration.lanch'; did you mean 'launch'?",
+        ),
+        (
+            'launch = { value = 3e-6, unit = "s"',
+            'launch = { value = 3, unit = "us"',
+            "launch =",
+            "'calibration.launch.unit' must be \"s\", not 'us'",
         ),
         (
             "value = 132,",
@@ -233,7 +290,7 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
             "chips = { value = 8",
             "chips = { value = 8.5",
             "chips =",
-            "'levels.peers.chips.value' must be a whole number from 1, not 8.5",
+            "'levels.peers.chips.value' must be a whole number from 1 to 1,000,000, not 8.5",
         ),
         (
             "cache = true",
@@ -264,7 +321,8 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
             'from = "shared"\nto = "registers"',
             'from = "registers"\nto = "registers"',
             '[[pipes]]\nfrom = "registers"\nto = "registers"',
-            "'pipes[7].siblings' must be a table with entries, not nothing",
+            "'pipes[7].siblings' must be a figure, "
+            '{ value = ..., unit = "1", source = "..." }, not nothing',
         ),
         ("[[pipes]]", "[[pipe]]", "[[pipe]]", "unknown key 'pipe'; did you mean 'pipes'?"),
     ],

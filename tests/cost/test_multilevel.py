@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 
+import napkin as nk
 from napkin.cost.balance import least
 from napkin.cost.chain import Chain, Stage, chains, default
 from napkin.cost.geometric import Layer, Sum, solve
@@ -137,6 +138,15 @@ def test_values_of_half_a_byte() -> None:
     assert (
         levels(half, machine("h100")).optimum.total < levels(whole, machine("h100")).optimum.total
     )
+
+
+def test_the_depth_of_a_convolution_is_no_axis_of_taps() -> None:
+    (planned,) = nk.derive(load("conv2d"), on="h100").kernels
+    kernel = planned.choice.kernel
+    assert kernel.taps == {"u", "v"}
+    found = marks(kernel, next(chains(machine("h100"), default(machine("h100")))), bytes_of(kernel))
+    assert ("c", 16, "registers") in {(m.axis, m.multiple, m.level) for m in found}
+    assert not {m.axis for m in found} & kernel.taps
 
 
 def test_every_kernel_of_a_cluster_is_tried_and_the_best_taken() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from napkin.cli import app
+from napkin.cli.ending import run
 from napkin.measure.matrix import Problem, problems
-from napkin.show.ending import run
 
 torch = pytest.importorskip("torch")
 pytestmark = [

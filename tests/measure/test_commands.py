@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 from napkin.cli import app
+from napkin.cli.ending import run
 from napkin.measure import matrix
 from napkin.measure.counters import Counters
-from napkin.show.ending import run
 
 torch = pytest.importorskip("torch")
 
@@ -49,6 +49,7 @@ def napkin(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         (["verify"], "write napkin verify --gpu"),
         (["bench", "attenton"], "did you mean 'attention'?"),
         (["bench", "attention", "--sizes", "z=1"], "attention has no axis 'z'"),
+        (["bench", "attention", "--storage", "W=fp8"], "attention has no input 'W'"),
         (["bench", "attention", "--against", "spda"], "did you mean 'sdpa'?"),
         (["bench", "attention", "--plot", "times.doc"], "--plot times.doc: the ending says"),
         (["check", "attention", "--gpu", "--sizes", "q=0"], "q=0 is too small"),
@@ -228,6 +229,14 @@ def test_bench_of_what_is_no_attention(napkin: Napkin, device: Any) -> None:
     rows = {r["name"]: r for r in json.loads(out)["rows"]}
     assert rows["torch"]["relative_error"] < 1e-5
     assert rows["flex"]["note"].startswith("the diagram is not attention as flex has it")
+
+
+def test_bench_of_inputs_with_a_type_of_their_own(napkin: Napkin, device: Any) -> None:
+    given = ("bench", "attention", *SMALL, "--storage", "K=fp16", "--against", "torch", "--json")
+    status, out, err = napkin(*given)
+    assert (status, err) == (0, "")
+    rows = {r["name"]: r for r in json.loads(out)["rows"]}
+    assert rows["torch"]["relative_error"] < 1e-2
 
 
 def test_bench_of_wrong_results_fails(napkin: Napkin, device: Any) -> None:

@@ -128,6 +128,22 @@ def test_messages() -> None:
         nk.derive(load("attention"), on="h100", parts={"y": 2})
     with pytest.raises(InputError, match="parts: x=0, but an axis has at least 1 part"):
         nk.derive(load("attention"), on="h100", parts={"x": 0})
+    with pytest.raises(InputError, match="parts: x=65, but x has 64 values, and at most as many"):
+        nk.derive(load("attention"), on="h100", sizes={"x": 64}, parts={"x": 65})
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "reason"),
+    [
+        ("attention", "q", r"no kernel streams q; instead, part what is streamed \(x\)"),
+        ("softmax", "x", "no kernel streams x; instead, leave the parts out"),
+        ("causal_attention", "x", "a key set says which chunks of x each group visits"),
+    ],
+)
+def test_parts_that_no_kernel_has_are_refused(name: str, axis: str, reason: str) -> None:
+    with pytest.raises(Refusal, match=f"4 parts of {axis} is refused at {name}: {reason}"):
+        nk.derive(load(name), on="h100", sizes={axis: 64}, parts={axis: 4})
+    nk.derive(load(name), on="h100", sizes={axis: 64}, parts={axis: 1})  # asks for nothing
 
 
 def test_a_recipe_keeps_the_number_of_parts() -> None:

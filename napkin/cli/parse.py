@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from napkin.diagram.sizes import MAX_SIZE
 from napkin.errors import InputError
+from napkin.show.sizes import Range
 
 _AXIS = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -85,19 +85,6 @@ def parse_share(text: str, option: str) -> float:
     raise InputError(f"{option} {_short(text)}: write a number from 0, as in 0.67 or 2/3")
 
 
-@dataclass(frozen=True)
-class Range:
-    """Sizes that axes take together, one after the other.
-
-    Attributes:
-        axes: the axes.
-        sizes: their sizes, rising.
-    """
-
-    axes: tuple[str, ...]
-    sizes: tuple[int, ...]
-
-
 def parse_sweep(text: str) -> Range:
     """The sizes of ``--sweep``: "q,x=1024..65536" doubles, "q=1024..8192:1024" goes in steps.
 
@@ -114,6 +101,11 @@ def parse_sweep(text: str) -> Range:
             raise InputError(f"--sweep: axis {axis} stands twice; write it once")
     first, dots, rest = value.partition("..")
     last, colon, by = rest.partition(":")
+    if "=" in rest or "," in rest:
+        raise InputError(
+            f"--sweep: {_short(text)} has more than one range; axes that are swept together stand"
+            f" before it, so {example}"
+        )
     if not dots:
         raise InputError(f"--sweep: {_short(value)} is no range; {example}")
     low, high = (_size(axes[0], n.strip(), "--sweep") for n in (first, last))
@@ -137,7 +129,8 @@ def parse_prices(text: str) -> dict[str, float]:
         name, value = _pair(entry.strip(), text, "--prices", "--prices h100=2.5,a100=1.2")
         if name in out:
             raise InputError(f"--prices: {name} is given twice; write {name}={value} once")
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", value, re.ASCII):
+        number = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", value, re.ASCII)
+        if number is None or float(value) == 0:
             raise InputError(
                 f"--prices: {name}={_short(value)} is no price; write USD per hour, as in h100=2.5"
             )
@@ -167,8 +160,3 @@ def _size(axis: str, value: str, option: str) -> int:
 
 def _short(text: str) -> str:
     return repr(text) if len(text) <= 60 else repr(text[:57] + "...")
-
-
-def sizes_text(sizes: Mapping[str, int]) -> str:
-    """Sizes as the command line takes them."""
-    return ",".join(f"{a}={n}" for a, n in sizes.items())

@@ -1,0 +1,99 @@
+"""What is asked of a diagram: the options that say which plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from napkin.cli.parse import parse_sizes, parse_types
+
+if TYPE_CHECKING:
+    from napkin.diagram.diagram import Diagram
+    from napkin.plan.plan import Plan
+
+Texts = Sequence[str] | None
+"""What stands behind an option that may be given several times."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A diagram, at sizes and on a machine.
+
+    Attributes:
+        diagram: with inputs stored as --storage says.
+        on: a machine, or its file.
+        sizes: those that are given; the diagram's own for the others.
+        dtype: how reals are stored.
+        parts: numbers of parts of streamed axes.
+    """
+
+    diagram: Diagram
+    on: str
+    sizes: Mapping[str, int]
+    dtype: str
+    parts: Mapping[str, int]
+
+    def plan(self, tuned: bool = False) -> Plan:
+        """The plan, with settings that were measured where `tuned` and there are some."""
+        from napkin.plan.derive import derive
+
+        return derive(self.diagram, self.on, self.sizes, self.dtype, parts=self.parts, tuned=tuned)
+
+
+def load(name: str) -> Diagram:
+    """A shipped diagram, or one in a file."""
+    found: Diagram = import_module("napkin.diagram.library").load(name)
+    return found
+
+
+def asked(
+    name: str,
+    on: str,
+    sizes: Texts,
+    dtype: str,
+    parts: Texts = None,
+    storage: Texts = None,
+    *,
+    sized: bool = True,
+) -> Asked:
+    """What the options say. What is cheap to find wrong is found here, before any work.
+
+    Args:
+        sized: every axis has a size by now.
+
+    Raises:
+        InputError: an option is written wrong, the diagram does not have what it names, or there is
+            no such machine.
+    """
+    given, cut = parse_sizes(sizes or ()), parse_sizes(parts or (), "--parts")
+    diagram = load(name).stored(**parse_types(storage or ()))
+    if sized:
+        diagram.check_sizes(given)
+    import_module("napkin.cost.machines").machine(on)
+    return Asked(diagram, on, given, dtype, cut)
+
+
+def require_device(what: str) -> None:
+    """Say that a command needs a device: after what is wrong with the input, before any work.
+
+    Raises:
+        InputError: there is none.
+    """
+    import_module("napkin.measure.device").require(what)
+
+
+def tuned_plan(plan: Plan, most: int) -> tuple[Plan, Sequence[Any], dict[str, str]]:
+    """A plan with the fastest of its first settings, which are remembered; the measurement."""
+    from napkin.measure.device import described, fresh_seed
+    from napkin.measure.tune import tune
+    from napkin.plan.tuned import remember
+    from napkin.show import console
+
+    with console.progress() as tell:
+        best, rankings = tune(plan, most, fresh_seed(), tell)
+    about = described()
+    measured = [r.to_json() for r in rankings]
+    path = remember(plan, [r.best.choice for r in rankings], {**about, "measured": measured})
+    return best, rankings, {**about, "remembered": str(path)}

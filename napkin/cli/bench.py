@@ -1,0 +1,83 @@
+"""`napkin bench`: times on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from napkin.cli.asked import asked, require_device, tuned_plan
+from napkin.cli.ending import FAILED
+from napkin.cli.options import Dtype, Json, Name, On, Seed, Sizes, Storage, Tune, Tuned
+
+
+def bench_diagram(
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    storage: Storage = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="NAME,...",
+            help="Of torch, compile, sdpa, flex, fa3, natten and those that the file declares.",
+            show_default=False,
+        ),
+    ] = None,
+    tune: Tune = 0,
+    tuned: Tuned = False,
+    seed: Seed = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.json", help="Write the table as JSON, too."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw it, too: .svg, .png or .pdf."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Time a plan on the CUDA device, beside other ways to compute the same.
+
+    All in one run, in turns, each with a cold L2: medians, quartiles, ratios. Every result is
+    compared with float64.
+    """
+    if plot is not None:
+        from napkin.show.plots import check_plot
+
+        check_plot(plot)
+    from napkin.measure.bench import bench, named, usual
+
+    own = import_module("napkin.diagram.library").baselines(name)
+    chosen = None if against is None else named(against, own)
+    wanted = asked(name, on, sizes, dtype, storage=storage)
+    require_device("bench")
+    from napkin.measure.device import fresh_seed
+    from napkin.show import console, measured
+    from napkin.show.files import write_file
+
+    plan = wanted.plan(tuned and not tune)
+    rankings: Sequence[Any] = ()
+    if tune:
+        plan, rankings, _ = tuned_plan(plan, tune)
+    chosen = usual(plan.diagram, own) if chosen is None else chosen
+    with console.progress() as tell:
+        found = bench(plan, chosen, own, fresh_seed() if seed is None else seed, tell)
+    data = found.to_json()
+    if rankings:
+        data["tuned"] = [r.to_json() for r in rankings]
+    if output is not None:
+        write_file(output, console.json_text(data).encode())
+    if plot is not None:
+        measured.write_bench_plot(plot, data)
+    if json:
+        console.emit_json(data)
+    else:
+        console.emit(*measured.bench_view(data), *measured.rankings_view(rankings))
+    if not found.ok:
+        raise typer.Exit(FAILED)

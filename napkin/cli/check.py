@@ -1,0 +1,73 @@
+"""`napkin check`: whether what is predicted is true of the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from napkin.cli.asked import asked, require_device
+from napkin.cli.ending import FAILED
+from napkin.cli.options import Dtype, Json, Name, On, Parts, Seed, Sizes, Storage, Tuned
+
+if TYPE_CHECKING:
+    from napkin.plan.plan import Plan
+
+
+def check_diagram(
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    storage: Storage = None,
+    gpu: Annotated[
+        bool,
+        typer.Option(
+            "--gpu", help="Also on the CUDA device: values, counters of Nsight Compute, time."
+        ),
+    ] = False,
+    tuned: Tuned = False,
+    parts: Parts = None,
+    seed: Seed = None,
+    json: Json = False,
+) -> None:
+    """Check every prediction against the kernels.
+
+    The kernels are those for --sizes. They run in Triton's interpreter at just these sizes if that
+    is a matter of seconds, and otherwise at smaller ones: whole tiles, primes, a transposed input
+    and a batch. With --gpu they run on the device at just these sizes.
+    """
+    wanted = asked(name, on, sizes, dtype, parts, storage)
+    if gpu:
+        require_device("check --gpu")
+    plan = wanted.plan(tuned)
+    from napkin.show import console, verdicts
+
+    with console.progress() as tell:
+        verdict = plan.check(sizes=verdicts.asked_sizes(plan) if sizes else None, progress=tell)
+        data: dict[str, Any] = verdict.to_json()
+        if gpu:
+            tell("on the device", 0, 1)
+            how = {"on": on, "tuned": tuned, "parts": wanted.parts}
+            data["device"] = _on_device(plan, name, how, seed)
+            data["ok"] = data["ok"] and data["device"]["ok"]
+    if json:
+        console.emit_json(data)
+    else:
+        console.emit(*verdicts.verdict_view(plan, data))
+    if not data["ok"]:
+        raise typer.Exit(FAILED)
+
+
+def _on_device(plan: Plan, name: str, how: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
+    """A plan's values, counters and time on the device, as plain data."""
+    from napkin.diagram.storage import own_type
+    from napkin.measure.check import on_device
+    from napkin.measure.device import fresh_seed
+    from napkin.measure.driver import command
+
+    seed = fresh_seed() if seed is None else seed
+    stored = {str(n.params[0]): own_type(n) for n in plan.diagram.inputs if own_type(n)}
+    job = {"name": name, "sizes": dict(plan.sizes), "dtype": plan.dtype, "storage": stored, **how}
+    return on_device(plan, command([{**job, "seed": seed}]), seed).to_json()

@@ -1,0 +1,128 @@
+"""`napkin cost`: the tables of what a diagram costs, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from napkin.cli import cost_tables
+from napkin.cli.asked import asked
+from napkin.cli.cost_tables import Output
+from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage
+from napkin.errors import InputError
+
+
+def cost_diagram(
+    context: typer.Context,
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    parts: Parts = None,
+    storage: Storage = None,
+    levels: Annotated[
+        bool, typer.Option("--levels", help="Tiles, traffic and cost at every level of memory.")
+    ] = False,
+    through: Annotated[
+        str | None,
+        typer.Option(
+            "--through",
+            metavar="LEVEL,...",
+            help="With --levels: the levels, as in host,dram,l2,shared or dram,cluster,shared.",
+            show_default=False,
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="STRATEGY,...",
+            help="Strategies beside the least there is: of naive, unfused, fused.",
+            show_default=False,
+        ),
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            "--sweep",
+            metavar="AXIS,...=FROM..TO[:STEP]",
+            help="A row for each size: doubled, as in q,x=1024..65536, or in steps.",
+            show_default=False,
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="MACHINE,...",
+            help="The same on several machines, instead of --on, the fastest first.",
+            show_default=False,
+        ),
+    ] = None,
+    prices: Annotated[
+        str | None,
+        typer.Option(
+            "--prices",
+            metavar="MACHINE=USD,...",
+            help="With --against: prices of an hour, where a machine's file has none.",
+            show_default=False,
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE.csv", help="Write the rows as CSV, too."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="DIR", help="Draw it, too: SVG files in a folder."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say what a diagram costs, and the least it could.
+
+    In symbols and in numbers: transfers, memory, and the optimum for a memory.
+    """
+    views = {
+        "--levels": True if levels or through is not None else None,
+        "--compare": compare,
+        "--sweep": sweep,
+        "--against": against,
+    }
+    chosen = [option for option, wanted in views.items() if wanted is not None]
+    into = Output(csv, plot, json)
+    _check(chosen, prices, into)
+    source = context.get_parameter_source("on")
+    if against is not None and source is not None and source.name != "DEFAULT":
+        raise InputError(f"--against says which machines; add {on} to them, and leave --on out")
+    wanted = asked(name, on, sizes, dtype, parts, storage, sized=sweep is None)
+    if compare is not None:
+        costs = cost_tables.compared(wanted, compare)
+    elif sweep is not None:
+        costs = cost_tables.swept(wanted, sweep)
+    elif against is not None:
+        costs = cost_tables.against(wanted, against, prices)
+    elif chosen:
+        costs = cost_tables.levels(wanted, through)
+    else:
+        costs = cost_tables.plain(wanted)
+    into.write(costs)
+
+
+def _check(chosen: Sequence[str], prices: str | None, into: Output) -> None:
+    """Check that options go together.
+
+    Raises:
+        InputError: two tables are asked for, or one cannot be written as asked.
+    """
+    if len(chosen) > 1:
+        raise InputError(f"{' and '.join(chosen)} are tables of their own; ask for one at a time")
+    if into.csv is not None and not {"--compare", "--sweep", "--against"} & {*chosen}:
+        raise InputError("--csv goes with --compare, --sweep or --against, which have rows")
+    if prices is not None and "--against" not in chosen:
+        raise InputError("--prices goes with --against, as in --against a100,h100")
+    if into.plot is not None and "--levels" in chosen:
+        raise InputError("--plot goes with every table but that of --levels")
+    into.check()

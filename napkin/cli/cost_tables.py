@@ -1,0 +1,198 @@
+"""The tables of `napkin cost`: what is computed for each, and the forms in which it can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from napkin.cli.asked import Asked
+from napkin.cli.parse import parse_prices, parse_sweep
+from napkin.errors import InputError, did_you_mean
+from napkin.show import console
+from napkin.show.sizes import Range
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class Costs:
+    """One table of costs, worked out; each form is made where it is asked for.
+
+    Attributes:
+        view: as text.
+        data: as JSON.
+        rows: as CSV, where it has rows.
+        plot: draws it into a folder, and says what it drew.
+    """
+
+    view: Callable[[], Sequence[RenderableType]]
+    data: Callable[[], Mapping[str, Any]]
+    rows: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    plot: Callable[[Path], Sequence[str]] | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where costs go.
+
+    Attributes:
+        csv: a file for rows, or none.
+        plot: a folder for plots, or none.
+        json: to stdout as JSON, rather than as text.
+    """
+
+    csv: Path | None
+    plot: Path | None
+    json: bool
+
+    def check(self) -> None:
+        """Check what can be checked before the work.
+
+        Raises:
+            InputError: the file has another ending, the folder cannot be written into, or
+                matplotlib is missing.
+        """
+        if self.csv is not None:
+            _rows().check_csv(self.csv)
+        if self.plot is not None:
+            _plots().check_folder(self.plot)
+
+    def write(self, costs: Costs) -> None:
+        """Write and print costs.
+
+        Raises:
+            InputError: a file cannot be written.
+        """
+        if self.csv is not None:
+            _rows().write_csv(self.csv, costs.rows())
+        drawn = costs.plot(self.plot) if costs.plot and self.plot else ()
+        if self.json:
+            console.emit_json(costs.data())
+        else:
+            files = [f"Drawn in {self.plot}: {', '.join(drawn)}."] if drawn else []
+            console.emit(*costs.view(), *files)
+
+
+def plain(asked: Asked) -> Costs:
+    """What the plan costs."""
+    plan = asked.plan()
+    from napkin.show import costs
+
+    return Costs(
+        view=lambda: costs.cost_view(plan),
+        data=lambda: costs.cost_json(plan),
+        plot=lambda folder: _plots().plot_plan(folder, plan),
+    )
+
+
+def levels(asked: Asked, through: str | None) -> Costs:
+    """What it costs at every level of memory."""
+    from napkin.show import costs, levels
+
+    names = levels.through_levels(asked.on, through)  # a wrong one is said before any work
+    plan = asked.plan()
+    return Costs(
+        view=lambda: levels.levels_view(plan, names),
+        data=lambda: costs.cost_json(plan) | {"levels": levels.levels_json(plan, names)},
+    )
+
+
+def compared(asked: Asked, strategies: str) -> Costs:
+    """Several strategies, beside the least there is."""
+    from napkin.plan.strategies import compare, named
+    from napkin.show.strategies import comparison_json, comparison_rows, comparison_view
+
+    names = named(strategies)
+    with console.progress() as tell:
+        found = compare(
+            asked.diagram,
+            asked.on,
+            asked.sizes,
+            asked.dtype,
+            names,
+            parts=asked.parts,
+            progress=tell,
+        )
+    return Costs(
+        view=lambda: comparison_view(found),
+        data=lambda: comparison_json(found),
+        rows=lambda: comparison_rows(found),
+        plot=lambda folder: _plots().plot_comparison(folder, found),
+    )
+
+
+def swept(asked: Asked, sweep: str) -> Costs:
+    """One plan for each size of a sweep."""
+    sizes = parse_sweep(sweep)
+    for axis in sizes.axes:
+        if axis not in asked.diagram.axes:
+            known = did_you_mean(axis, asked.diagram.axes)
+            raise InputError(f"--sweep: {asked.diagram.name} has no axis {axis!r}; {known}")
+        if axis in asked.sizes:
+            raise InputError(f"--sweep: {axis} is swept, so leave it out of --sizes")
+    from napkin.plan.predicted import Predicted, over_sizes
+    from napkin.show.predicted import sweep_json, sweep_rows, sweep_view
+
+    every = [{**asked.sizes, **dict.fromkeys(sizes.axes, size)} for size in sizes.sizes]
+    with console.progress() as tell:
+        outcomes = over_sizes(
+            asked.diagram, asked.on, every, asked.dtype, parts=asked.parts, progress=tell
+        )
+    plans = {n: p for n, p in zip(sizes.sizes, outcomes, strict=True) if isinstance(p, Predicted)}
+    refused = {
+        n: r.reason
+        for n, r in zip(sizes.sizes, outcomes, strict=True)
+        if not isinstance(r, Predicted)
+    }
+    if not plans:
+        raise InputError(f"--sweep: there is no plan at any size: {refused[sizes.sizes[0]]}")
+    kept, found = Range(sizes.axes, tuple(plans)), list(plans.values())
+    return Costs(
+        view=lambda: sweep_view(kept, found, refused),
+        data=lambda: sweep_json(kept, found, refused),
+        rows=lambda: sweep_rows(kept, found),
+        plot=lambda folder: _plots().plot_sweep(folder, kept, found),
+    )
+
+
+def against(asked: Asked, machines: str, prices: str | None) -> Costs:
+    """The same on several machines."""
+    names = [name.strip() for name in machines.split(",")]
+    if not all(names):
+        wrong = f"--against {machines!r}: a machine is empty"
+        raise InputError(f"{wrong}; write --against a100,h100,b200")
+    known = {} if prices is None else parse_prices(prices)
+    from napkin.plan.predicted import on_machines
+    from napkin.show.predicted import against_json, against_rows, against_view
+
+    with console.progress() as tell:
+        found, refused = on_machines(
+            asked.diagram,
+            names,
+            asked.sizes,
+            asked.dtype,
+            known,
+            parts=asked.parts,
+            progress=tell,
+        )
+    if not found:
+        reasons = "".join(f"\n  {r.machine}: {r.reason}" for r in refused)
+        raise InputError(f"--against: there is no plan on {', '.join(names)}{reasons}")
+    return Costs(
+        view=lambda: against_view(found, refused),
+        data=lambda: against_json(found, refused),
+        rows=lambda: against_rows(found),
+        plot=lambda folder: _plots().plot_machines(folder, found),
+    )
+
+
+def _rows() -> Any:
+    return import_module("napkin.show.rows")
+
+
+def _plots() -> Any:
+    return import_module("napkin.show.cost_plots")

@@ -1,0 +1,44 @@
+"""`napkin derive`: how to run a diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from napkin.cli.asked import asked, require_device, tuned_plan
+from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage, Tune, Tuned
+
+
+def derive_diagram(
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    storage: Storage = None,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", help="Show the first N settings, too.", min=0)
+    ] = 0,
+    tune: Tune = 0,
+    tuned: Tuned = False,
+    parts: Parts = None,
+    json: Json = False,
+) -> None:
+    """Say how to run a diagram, and what that costs."""
+    wanted = asked(name, on, sizes, dtype, parts, storage)
+    if tune:
+        require_device("derive --tune")
+    plan = wanted.plan(tuned and not tune)
+    from napkin.show import console, measured, plans
+
+    first = measured.settings(plan, top)
+    rankings: Sequence[Any] = ()
+    about: dict[str, str] = {}
+    if tune:
+        plan, rankings, about = tuned_plan(plan, tune)
+    if json:
+        console.emit_json(measured.with_settings(plan.to_json(), first, rankings, about))
+    else:
+        console.emit(*plans.plan_view(plan), *measured.settings_view(first))
+        console.emit(*measured.rankings_view(rankings, about)) if rankings else None

@@ -1,0 +1,34 @@
+"""`napkin draw`: a diagram as a picture."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from napkin.cli.asked import load
+from napkin.cli.options import Name
+
+
+def draw_diagram(
+    name: Name,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write; stdout otherwise."),
+    ] = None,
+    dot: Annotated[bool, typer.Option("--dot", help="The dataflow graph in DOT.")] = False,
+) -> None:
+    """Draw a diagram as SVG, or its dataflow as DOT."""
+    diagram = load(name)
+    room, function = ("dataflow", "dot") if dot else ("circuit", "draw")
+    text: str = getattr(import_module(f"napkin.show.{room}"), function)(diagram)
+    text = text if text.endswith("\n") else text + "\n"
+    if output is None:
+        sys.stdout.write(text)
+        return
+    from napkin.show.files import write_file
+
+    write_file(output, text.encode())

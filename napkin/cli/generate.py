@@ -1,0 +1,40 @@
+"""`napkin generate`: the folder of kernels and costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from napkin.cli.ending import FAILED, say
+
+
+def generate_kernels(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="All shipped ones if none.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; say which files are not as they should.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder to write or to compare.")
+    ] = Path("generated"),
+) -> None:
+    """Write the folder of kernels and costs, or compare it.
+
+    Each diagram has its drawing, and for each architecture the kernel, its costs, its derivation
+    and the verdict on it.
+    """
+    from napkin.show import console, goldens
+
+    with console.progress() as tell:
+        outcome = (goldens.compare if check else goldens.generate)(names or (), out, tell)
+    for line in outcome.written:
+        print(out / line)
+    if outcome.wrong:
+        what = f"{len(outcome.wrong)} found wrong in {out}"
+        what += "; napkin generate writes what is missing or differs" if check else ""
+        say("\n  ".join([what, *outcome.wrong]))
+        raise typer.Exit(FAILED)
+    print(f"{out} is up to date")

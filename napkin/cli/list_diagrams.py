@@ -1,0 +1,15 @@
+"""`napkin list`: the shipped diagrams."""
+
+from __future__ import annotations
+
+from napkin.cli.options import Json
+
+
+def list_diagrams(json: Json = False) -> None:
+    """List the shipped diagrams."""
+    from napkin.show import console, overview
+
+    if json:
+        console.emit_json(overview.diagrams_json())
+    else:
+        console.emit(overview.diagrams_table())

@@ -1,0 +1,68 @@
+"""`napkin machines`: their figures, or those of the GPU that is there."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from napkin.cli.options import Json
+from napkin.errors import InputError
+
+
+def list_machines(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="[MACHINE|measure]",
+            help="Show each figure of one, and its source; or measure the GPU that is there.",
+        ),
+    ] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE.toml", help="With measure: where to write the file."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the machines, or the figures of one, or measure one.
+
+    measure times a copy, products and exponentials on the CUDA device and writes a machine file.
+    """
+    from napkin.cost.machines import machine, machines
+    from napkin.show import console, overview
+
+    if name == "measure":
+        _measure_machine(output, json)
+        return
+    if output is not None:
+        raise InputError("--output goes with napkin machines measure")
+    found = [machine(n) for n in ((name,) if name else machines())]
+    if json:
+        console.emit_json(overview.machines_json(found))
+    else:
+        console.emit(overview.machine_table(found[0]) if name else overview.machines_table(found))
+
+
+def _measure_machine(output: Path | None, json: bool) -> None:
+    if output is not None and output.suffix != ".toml":
+        raise InputError(f"--output {output}: a machine file ends in .toml")
+    import_module("napkin.measure.device").require("machines measure")
+    from napkin.cost.machine_file import written
+    from napkin.measure.machine import measure
+    from napkin.show import console, overview
+    from napkin.show.files import write_file
+
+    found = measure()
+    if output is not None:
+        write_file(output, written(found).encode())
+    if json:
+        console.emit_json(overview.machines_json([found])[0])
+    elif output is None:
+        sys.stdout.write(written(found))
+    else:
+        console.emit(overview.machine_table(found))

@@ -1,0 +1,122 @@
+"""`napkin pipeline`: a streamed diagram as a pipelined algorithm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from napkin.cli.asked import load
+from napkin.cli.options import Dtype, Json, Name, On, Sizes
+from napkin.cli.parse import parse_cuts, parse_share, parse_sizes, parse_types
+
+
+def pipeline_diagram(
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "fp16",
+    storage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage",
+            metavar="TENSOR=TYPE,...",
+            help="Types of tensors that --dtype is not for, as in Q=fp8,K=fp8.",
+            show_default=False,
+        ),
+    ] = None,
+    computed: Annotated[
+        str, typer.Option("--computed", metavar="TYPE", help="Of what registers hold.")
+    ] = "fp32",
+    stream: Annotated[
+        str,
+        typer.Option("--stream", metavar="AXIS", help="Default: what leaves least to be held."),
+    ] = "",
+    tiles: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tiles",
+            metavar="AXIS=SIZE,...",
+            help="Of one warpgroup, and of a chunk, as in q=128,x=64.",
+            show_default=False,
+        ),
+    ] = None,
+    inner: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--inner",
+            metavar="AXIS=SIZE,...",
+            help="What of a chunk is computed at once, as in x=32.",
+            show_default=False,
+        ),
+    ] = None,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cut",
+            metavar="ARRAY.AXIS=SIZE,...",
+            help="Pieces in which the loop computes an array, as in O_x.d=32.",
+            show_default=False,
+        ),
+    ] = None,
+    buffers: Annotated[
+        int, typer.Option("--buffers", metavar="N", help="Copies of what is streamed.", min=1)
+    ] = 2,
+    overhead: Annotated[
+        str,
+        typer.Option(
+            "--overhead", metavar="E", help="Of arithmetic over what is counted, as in 2/3."
+        ),
+    ] = "0",
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE", help="Draw who has which pipe when: .svg, .png or .pdf."
+        ),
+    ] = None,
+    draw: Annotated[
+        Path | None,
+        typer.Option("--draw", metavar="FILE.svg", help="Draw the loop in colours of levels."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Lay a streamed diagram out as a pipelined algorithm.
+
+    Pseudocode with a level for every array, divisibility marks, how many warpgroups fit, clocks on
+    each pipe, and how products and arithmetic overlap: each figure with what it was computed from.
+    """
+    if plot is not None:
+        from napkin.show.plots import check_plot
+
+        check_plot(plot)
+    diagram, share = load(name), parse_share(overhead, "--overhead")
+    given: dict[str, Any] = {
+        "tiles": parse_sizes(tiles or (), "--tiles"),
+        "inner": parse_sizes(inner or (), "--inner"),
+        "cuts": parse_cuts(cut or ()),
+        "storage": parse_types(storage or ()),
+    }
+    given |= {"stream": stream, "dtype": dtype, "computed": computed, "buffers": buffers}
+    known = parse_sizes(sizes or ())
+    from napkin.cost.machines import machine
+    from napkin.cost.pipeline.model import pipeline
+    from napkin.show import console
+    from napkin.show.pipeline import drawn_body, pipeline_json
+
+    made = pipeline(diagram, machine(on), known, **given)
+    data = pipeline_json(made, share)
+    if plot is not None:
+        from napkin.show.gantt import write_gantt
+
+        write_gantt(plot, made, share)
+    if draw is not None:
+        from napkin.show.files import write_file
+
+        write_file(draw, drawn_body(made).encode())
+    if json:
+        console.emit_json(data)
+    else:
+        from napkin.show.pipeline_view import pipeline_view
+
+        console.emit(*pipeline_view(data))

@@ -1,0 +1,45 @@
+"""`napkin report`: one page of everything that is predicted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from napkin.cli.asked import asked
+from napkin.cli.options import Dtype, Name, On, Parts, Sizes, Storage
+
+
+def report_diagram(
+    name: Name,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write into.")
+    ],
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    parts: Parts = None,
+    storage: Storage = None,
+) -> None:
+    """Write a page with all that is predicted of a diagram, and its plots.
+
+    The derivation, costs, strategies beside the least there is, levels of memory and rooflines.
+    """
+    wanted = asked(name, on, sizes, dtype, parts, storage)
+    from napkin.cost.machines import machine
+    from napkin.plan.strategies import compare
+    from napkin.show import console
+    from napkin.show.cost_plots import check_folder
+    from napkin.show.report import write_report
+
+    place = machine(on)
+    check_folder(output, "report")
+    with console.progress() as tell:
+        found = compare(
+            wanted.diagram, place, wanted.sizes, dtype, parts=wanted.parts, progress=tell
+        )
+        tell("plots", 2, 3)
+        page = write_report(found, output)
+        tell("plots", 3, 3)
+    console.emit(f"Written: {page}")

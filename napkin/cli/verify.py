@@ -1,0 +1,76 @@
+"""`napkin verify`: every kernel over a matrix of problems on the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from napkin.cli.ending import FAILED
+from napkin.cli.options import Json, Seed
+from napkin.errors import InputError
+
+
+def verify_kernels(
+    gpu: Annotated[bool, typer.Option("--gpu", help="On the CUDA device that is there.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Every value of every factor once, and not every pair.")
+    ] = False,
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="A sample under compute-sanitizer, too.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="TEXT",
+            help="Problems with this in their name; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Seed = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.json", help="Write every outcome as JSON."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run every kernel and function over a wide matrix on the CUDA device.
+
+    Shapes, strides, types and key sets, against float64, into poisoned outputs, again and again.
+    """
+    if not gpu:
+        raise InputError(
+            "verify runs on a CUDA device: write napkin verify --gpu (on the CPU, napkin check NAME"
+            " checks the same kernels)"
+        )
+    from napkin.measure import matrix
+    from napkin.measure.device import described, fresh_seed, require
+
+    every = matrix.problems(quick)
+    for text in only or ():
+        if not any(text in str(p) for p in every):
+            groups = ", ".join(dict.fromkeys(p.group for p in every))
+            raise InputError(f"--only {text!r}: no problem has that in its name; groups: {groups}")
+    chosen = [p for p in every if not only or any(text in str(p) for text in only)]
+    require("verify --gpu")
+    from napkin.measure.sanitize import sanitized
+    from napkin.measure.verify import Verified, machine_for, verify
+    from napkin.show import console, measured
+    from napkin.show.files import write_file
+
+    about, seed = described(), fresh_seed() if seed is None else seed
+    machine = machine_for(about["arch"])
+    with console.progress() as tell:
+        outcomes = verify(chosen, machine, seed, tell)
+        tools = sanitized(machine, seed) if sanitize else []
+    found = Verified(about, machine, seed, tuple(outcomes), tuple(tools))
+    if output is not None:
+        write_file(output, console.json_text(found.to_json()).encode())
+    if json:
+        console.emit_json(found.to_json())
+    else:
+        console.emit(*measured.verified_view(found))
+    if not found.ok:
+        raise typer.Exit(FAILED)

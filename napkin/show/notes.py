@@ -1,0 +1,93 @@
+"""What a reader of predictions has to know beside the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from napkin.cost.interior import visited_symbol
+from napkin.cost.machines import MEASURED
+from napkin.cost.time import borrows
+from napkin.derive.visits import Visits
+from napkin.diagram.keys.typical import asked
+from napkin.diagram.types import stored_bytes
+from napkin.plan.graph import resident_bytes
+from napkin.plan.plan import Plan, PlannedKernel
+from napkin.show.units import bytes_text
+
+
+def notes(plan: Plan) -> list[str]:
+    """Of one plan, a line for each."""
+    parts = plan.parts.items()
+    out = [f"{axis} = {n:,}: the parts in which an axis is folded." for axis, n in parts]
+    for k in plan.kernels:
+        out += _of_kernel(k)
+    return [*dict.fromkeys(out), *of_memory([plan]), *of_constants([plan])]
+
+
+def of_constants(plans: Sequence[Plan]) -> list[str]:
+    """Whose times rest on constants of another machine."""
+    names = dict.fromkeys(p.machine.name for p in plans if borrows(p.machine))
+    if not names:
+        return []
+    return [
+        f"{', '.join(names)}: with rates and capacities of {'their' if len(names) > 1 else 'its'}"
+        " own, but what no datasheet states (launches, turns of loops, what is hidden) as read off"
+        f" the {MEASURED}."
+    ]
+
+
+def of_memory(plans: Sequence[Plan]) -> list[str]:
+    """Where inputs, results and what passes between kernels do not fit the machine's DRAM: a line
+    for each machine, of its largest plan."""
+    largest: dict[str, Plan] = {}
+    for p in sorted(plans, key=resident_bytes):
+        largest[p.machine.name] = p
+    return [
+        f"{name}: inputs, results and what passes between kernels take"
+        f" {bytes_text(resident_bytes(p))}, and its DRAM has"
+        f" {bytes_text(p.machine.level('dram').capacity.value)}; times are those with enough of it."
+        for name, p in largest.items()
+        if not fits(p)
+    ]
+
+
+def fits(plan: Plan) -> bool:
+    """Whether inputs, results and what passes between kernels fit the machine's DRAM."""
+    return resident_bytes(plan) <= plan.machine.level("dram").capacity.value
+
+
+def _of_kernel(k: PlannedKernel) -> Iterator[str]:
+    visits = k.choice.kernel.visits
+    if visits is not None and visited_symbol(visits.axes) in k.H.total.free_symbols:
+        axes = " and ".join(visits.axes)
+        yield (
+            f"{visited_symbol(visits.axes)}: values of {axes} that a group visits, on average"
+            f"{_typical(visits)}."
+        )
+    yield from _boxed(k)
+
+
+def _typical(visits: Visits) -> str:
+    """What is taken of the inputs that say which keys are seen."""
+    bounds = [b for box in visits.boxes for i in box.intervals for b in (i.first, i.end)]
+    read = {str(leaf.params[0]): what for leaf, what in asked(bounds).items()}
+    return "".join(
+        f"; {name} is taken to hold {'equal lengths' if what.lengths else 'any places'}"
+        for name, what in read.items()
+    )
+
+
+def _boxed(k: PlannedKernel) -> Iterator[str]:
+    values = {(t.tensor, t.direction): 0 for t in k.H.parts}
+    for t in k.H.parts:
+        values[t.tensor, t.direction] += t.values(k.choice.sizes, k.tiles)
+    boxed = [
+        tensor
+        for (tensor, direction), count in k.bytes.items()
+        if count > stored_bytes(values[tensor, direction], k.dtypes[tensor])
+    ]
+    if boxed:
+        yield (
+            f"{', '.join(dict.fromkeys(boxed))}: bytes are those of whole chunks, as tensor"
+            " descriptors load them; values are what the groups need of them."
+        )

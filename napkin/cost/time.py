@@ -239,7 +239,7 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
     waited = run.chunks * run.loads * c.wait if run.waits else 0.0
     if run.work["product"] and not run.chunks:  # nothing starts before all of it is there
         alone += run.inner_bytes / max(run.groups, 1) / c.streamed
-    apart = bool({TURNS, CHAIN} & pipes.keys())
+    apart = run.work["product"] > 0  # what is before and after the loops is not hidden
     start = 0.0 if apart else c.start
     pipes["latency"] = math.ceil(waves) * (start + _still(run, c))
     if run.waits:
@@ -255,10 +255,6 @@ def predict(place: Machine, dtype: str, run: Execution) -> Time:
         seconds = moving + max(v for k, v in pipes.items() if k not in moves | {L1})
     if apart:
         seconds += _apart(place, dtype, run, c, busiest)
-    elif run.work["product"]:  # latency has the start already
-        start = 0.0 if slowest == "latency" else c.start
-        computed, stored = _end(place, dtype, run, c)
-        seconds += math.ceil(waves) * (start + computed + stored)
     # However the groups are spread, one of them runs on one multiprocessor.
     if run.longest > 1.0 and alone * run.longest > seconds:
         slowest, seconds = "the longest group", alone * run.longest

@@ -12,7 +12,7 @@ bigbird:
       m_new)); deferred where(z == 0, 1, z)
   group q
   tile q = 16
-  tile x = 256
+  tile x = 128
 
 bigbird, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 2*d*q*visited_x/g_q + 3*q

@@ -11,7 +11,7 @@ block_local:
       exp(where(blocked(128, 0, 0), S, -inf) - m)]; running m (repair exp(m_old - m_new));
       deferred where(z == 0, 1, z)
   group q
-  tile q = 16
+  tile q = 64
   tile x = 128
 
 block_local, in values and axis sizes (g: group, s: chunk, M: memory):

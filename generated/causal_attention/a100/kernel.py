@@ -11,8 +11,8 @@ causal_attention:
       exp(where(causal, S, -inf) - m)]; running m (repair exp(m_old - m_new)); deferred where(z
       == 0, 1, z)
   group q
-  tile q = 16
-  tile x = 128
+  tile q = 32
+  tile x = 256
 
 causal_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 3*d*q + d*q**2/g_q

@@ -8,7 +8,7 @@ conv1d:
   group o
   tile p = 128
   tile o = 64
-  tile c = 64
+  tile c = 128
   tile w = 1
 
 conv1d, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -12,7 +12,7 @@ conv2d:
   tile p = 8
   tile q = 8
   tile o = 128
-  tile c = 64
+  tile c = 128
   tile u = 1
   tile v = 1
 

@@ -11,7 +11,7 @@ document_attention:
       exp(where(documents, S, -inf) - m2)]; running m2 (repair exp(m2_old - m2_new)); deferred
       where(z == 0, 1, z)
   group q
-  tile q = 16
+  tile q = 64
   tile x = 256
 
 document_attention, in values and axis sizes (g: group, s: chunk, M: memory):

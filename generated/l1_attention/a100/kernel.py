@@ -6,8 +6,8 @@ l1_attention:
   stream x
   separate O: (S / norm) * V = [S * V] * [1 / norm]; deferred norm
   group q
-  tile q = 32
-  tile x = 128
+  tile q = 64
+  tile x = 256
 
 l1_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 2*d*q*x/g_q

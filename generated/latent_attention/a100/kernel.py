@@ -14,9 +14,9 @@ latent_attention_K:
   group n
   tile b = 1
   tile x = 128
-  tile h = 1
+  tile h = 2
   tile n = 128
-  tile c = 64
+  tile c = 128
 latent_attention_V:
   stream c
   group b
@@ -25,9 +25,9 @@ latent_attention_V:
   group v
   tile b = 1
   tile x = 128
-  tile h = 1
+  tile h = 2
   tile v = 128
-  tile c = 64
+  tile c = 128
 latent_attention:
   stream x
   separate z: exp(S * scale - m) = [exp(S * scale - m)]; running m (repair exp(m_old - m_new))
@@ -39,9 +39,9 @@ latent_attention:
   group v
   tile b = 1
   tile h = 1
-  tile q = 32
+  tile q = 64
   tile v = 128
-  tile x = 64
+  tile x = 32
 
 latent_attention_K, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*c*h*n*x/(g_h*g_n) + b*c*h*n*x/(g_b*g_x) + b*h*n*x
@@ -71,8 +71,9 @@ import triton.language as tl
 def latent_attention_K(
     C, U, K, size_b, size_x, size_h, size_n, size_c, C_stride_b, C_stride_x, C_stride_c, U_stride_h,
     U_stride_c, U_stride_n, K_stride_b, K_stride_x, K_stride_h, K_stride_n, BLOCK_X: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_X: tl.constexpr, EVEN_N: tl.constexpr,
-    EVEN_C: tl.constexpr, STEP_C: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_X: tl.constexpr,
+    EVEN_H: tl.constexpr, EVEN_N: tl.constexpr, EVEN_C: tl.constexpr, STEP_C: tl.constexpr,
+    STEP_N: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -91,23 +92,25 @@ def latent_attention_K(
     pid = tl.program_id(0).to(INDEX)
     n_id = pid % tl.cdiv(size_n, BLOCK_N)
     pid = pid // tl.cdiv(size_n, BLOCK_N)
-    h = pid % size_h
-    pid = pid // size_h
+    h_id = pid % tl.cdiv(size_h, BLOCK_H)
+    pid = pid // tl.cdiv(size_h, BLOCK_H)
     x_id = pid % tl.cdiv(size_x, BLOCK_X)
     pid = pid // tl.cdiv(size_x, BLOCK_X)
     b = pid
     x = x_id * BLOCK_X + tl.arange(0, BLOCK_X)
     x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
-    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+    h_n_lane = tl.arange(0, BLOCK_H * BLOCK_N)
+    h = h_id * BLOCK_H + h_n_lane // BLOCK_N
+    h_in = tl.full([BLOCK_H * BLOCK_N], True, tl.int1) if EVEN_H else h < size_h
+    n = n_id * BLOCK_N + h_n_lane % BLOCK_N
+    n_in = tl.full([BLOCK_H * BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
 
     # where its tensors start
     C_base = C + b * C_stride_b
-    U_base = U + h * U_stride_h
-    K_base = K + b * K_stride_b + h * K_stride_h
+    K_base = K + b * K_stride_b
 
     # stream c
-    K_acc = tl.zeros([BLOCK_X, BLOCK_N], tl.float32)
+    K_acc = tl.zeros([BLOCK_X, BLOCK_H * BLOCK_N], tl.float32)
     for c_start in tl.range(0, size_c, BLOCK_C):
         c = c_start + tl.arange(0, BLOCK_C).to(INDEX)
         c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
@@ -117,17 +120,17 @@ def latent_attention_K(
             other=0.0,
         )
         U_tile = tl.load(
-            U_base + c[:, None] * U_stride_c + n[None, :] * U_stride_n,
-            mask=c_in[:, None] & n_in[None, :],
+            U + h[:, None] * U_stride_h + c[None, :] * U_stride_c + n[:, None] * U_stride_n,
+            mask=h_in[:, None] & c_in[None, :] & n_in[:, None],
             other=0.0,
         )
-        K_acc = tl.dot(C_tile, U_tile, K_acc, input_precision='ieee')
+        K_acc = tl.dot(C_tile, tl.trans(U_tile), K_acc, input_precision='ieee')
 
     # tail
     tl.store(
-        K_base + x[:, None] * K_stride_x + n[None, :] * K_stride_n,
+        K_base + x[:, None] * K_stride_x + h[None, :] * K_stride_h + n[None, :] * K_stride_n,
         K_acc,
-        mask=x_in[:, None] & n_in[None, :],
+        mask=x_in[:, None] & h_in[None, :] & n_in[None, :],
     )
 
 
@@ -135,8 +138,9 @@ def latent_attention_K(
 def latent_attention_V(
     C, W, V, size_b, size_x, size_h, size_v, size_c, C_stride_b, C_stride_x, C_stride_c, W_stride_h,
     W_stride_c, W_stride_v, V_stride_b, V_stride_x, V_stride_h, V_stride_v, BLOCK_X: tl.constexpr,
-    BLOCK_V: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_X: tl.constexpr, EVEN_V: tl.constexpr,
-    EVEN_C: tl.constexpr, STEP_C: tl.constexpr, STEP_V: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_H: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_X: tl.constexpr,
+    EVEN_H: tl.constexpr, EVEN_V: tl.constexpr, EVEN_C: tl.constexpr, STEP_C: tl.constexpr,
+    STEP_V: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -155,23 +159,25 @@ def latent_attention_V(
     pid = tl.program_id(0).to(INDEX)
     v_id = pid % tl.cdiv(size_v, BLOCK_V)
     pid = pid // tl.cdiv(size_v, BLOCK_V)
-    h = pid % size_h
-    pid = pid // size_h
+    h_id = pid % tl.cdiv(size_h, BLOCK_H)
+    pid = pid // tl.cdiv(size_h, BLOCK_H)
     x_id = pid % tl.cdiv(size_x, BLOCK_X)
     pid = pid // tl.cdiv(size_x, BLOCK_X)
     b = pid
     x = x_id * BLOCK_X + tl.arange(0, BLOCK_X)
     x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
-    v = v_id * BLOCK_V + tl.arange(0, BLOCK_V)
-    v_in = tl.full([BLOCK_V], True, tl.int1) if EVEN_V else v < size_v
+    h_v_lane = tl.arange(0, BLOCK_H * BLOCK_V)
+    h = h_id * BLOCK_H + h_v_lane // BLOCK_V
+    h_in = tl.full([BLOCK_H * BLOCK_V], True, tl.int1) if EVEN_H else h < size_h
+    v = v_id * BLOCK_V + h_v_lane % BLOCK_V
+    v_in = tl.full([BLOCK_H * BLOCK_V], True, tl.int1) if EVEN_V else v < size_v
 
     # where its tensors start
     C_base = C + b * C_stride_b
-    W_base = W + h * W_stride_h
-    V_base = V + b * V_stride_b + h * V_stride_h
+    V_base = V + b * V_stride_b
 
     # stream c
-    V_acc = tl.zeros([BLOCK_X, BLOCK_V], tl.float32)
+    V_acc = tl.zeros([BLOCK_X, BLOCK_H * BLOCK_V], tl.float32)
     for c_start in tl.range(0, size_c, BLOCK_C):
         c = c_start + tl.arange(0, BLOCK_C).to(INDEX)
         c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
@@ -181,17 +187,17 @@ def latent_attention_V(
             other=0.0,
         )
         W_tile = tl.load(
-            W_base + c[:, None] * W_stride_c + v[None, :] * W_stride_v,
-            mask=c_in[:, None] & v_in[None, :],
+            W + h[:, None] * W_stride_h + c[None, :] * W_stride_c + v[:, None] * W_stride_v,
+            mask=h_in[:, None] & c_in[None, :] & v_in[:, None],
             other=0.0,
         )
-        V_acc = tl.dot(C_tile, W_tile, V_acc, input_precision='ieee')
+        V_acc = tl.dot(C_tile, tl.trans(W_tile), V_acc, input_precision='ieee')
 
     # tail
     tl.store(
-        V_base + x[:, None] * V_stride_x + v[None, :] * V_stride_v,
+        V_base + x[:, None] * V_stride_x + h[None, :] * V_stride_h + v[None, :] * V_stride_v,
         V_acc,
-        mask=x_in[:, None] & v_in[None, :],
+        mask=x_in[:, None] & h_in[None, :] & v_in[None, :],
     )
 
 

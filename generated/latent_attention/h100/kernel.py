@@ -41,7 +41,7 @@ latent_attention:
   tile h = 1
   tile q = 64
   tile v = 128
-  tile x = 128
+  tile x = 64
 
 latent_attention_K, in values and axis sizes (g: group, s: chunk, M: memory):
   H = b*c*h*n*x/(g_h*g_n) + b*c*h*n*x/(g_b*g_x) + b*h*n*x

@@ -12,7 +12,7 @@ latent_attention_absorbed:
   group h
   tile b = 1
   tile h = 16
-  tile x = 32
+  tile x = 64
 
 latent_attention_absorbed, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*b*c*h + b*c*h*x/g_h + b*h*r + b*h*r*x/g_h

@@ -13,10 +13,12 @@ linear_attention_t:
   tile d = 16
   tile x = 256
 linear_attention:
+  stream d2
   group q
   group d
-  tile q = 16
-  tile d = 32
+  tile q = 64
+  tile d = 128
+  tile d2 = 128
 
 linear_attention_t, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*d2 + d*d2*x/g_d2 + d*d2*x/g_d
@@ -25,8 +27,8 @@ linear_attention_t, in values and axis sizes (g: group, s: chunk, M: memory):
 
 linear_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*d2*q/g_q + d*d2*q/g_d + d*q
-  M = Max(g_d*g_q, d2*g_d + d2*g_q)
-  bound = d*q + 2*d*d2**2*q/M + 2*d*d2*q*sqrt(M + d2**2)/M
+  M = g_d*g_q + g_d*s_d2 + g_q*s_d2
+  bound = d*q + 2*d*d2*q/sqrt(M)
 """
 
 import triton
@@ -107,23 +109,29 @@ def linear_attention(
     q_id = pid
     q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
     q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
-    d2 = tl.arange(0, BLOCK_D2).to(INDEX)
-    d2_in = tl.full([BLOCK_D2], True, tl.int1) if EVEN_D2 else d2 < size_d2
     d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-    Q_tile = tl.load(
-        Q + q[:, None] * Q_stride_q + d2[None, :] * Q_stride_d,
-        mask=q_in[:, None] & d2_in[None, :],
-        other=0.0,
-    )
-    t_tile = tl.load(
-        t + d2[:, None] * t_stride_d2 + d[None, :] * t_stride_d,
-        mask=d2_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
-    O_2 = tl.dot(Q_tile, t_tile, input_precision='ieee')
+
+    # stream d2
+    O_acc = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
+    for d2_start in tl.range(0, size_d2, BLOCK_D2):
+        d2 = d2_start + tl.arange(0, BLOCK_D2).to(INDEX)
+        d2_in = tl.full([BLOCK_D2], True, tl.int1) if EVEN_D2 else d2 < size_d2
+        Q_tile = tl.load(
+            Q + q[:, None] * Q_stride_q + d2[None, :] * Q_stride_d,
+            mask=q_in[:, None] & d2_in[None, :],
+            other=0.0,
+        )
+        t_tile = tl.load(
+            t + d2[:, None] * t_stride_d2 + d[None, :] * t_stride_d,
+            mask=d2_in[:, None] & d_in[None, :],
+            other=0.0,
+        )
+        O_acc = tl.dot(Q_tile, t_tile, O_acc, input_precision='ieee')
+
+    # tail
     tl.store(
         O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        O_2,
+        O_acc,
         mask=q_in[:, None] & d_in[None, :],
     )

@@ -13,10 +13,12 @@ linear_attention_t:
   tile d = 16
   tile x = 256
 linear_attention:
+  stream d2
   group q
   group d
   tile q = 16
-  tile d = 16
+  tile d = 32
+  tile d2 = 128
 
 linear_attention_t, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*d2 + d*d2*x/g_d2 + d*d2*x/g_d
@@ -25,8 +27,8 @@ linear_attention_t, in values and axis sizes (g: group, s: chunk, M: memory):
 
 linear_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*d2*q/g_q + d*d2*q/g_d + d*q
-  M = Max(g_d*g_q, d2*g_d + d2*g_q)
-  bound = d*q + 2*d*d2**2*q/M + 2*d*d2*q*sqrt(M + d2**2)/M
+  M = g_d*g_q + g_d*s_d2 + g_q*s_d2
+  bound = d*q + 2*d*d2*q/sqrt(M)
 """
 
 import triton
@@ -99,7 +101,7 @@ def linear_attention(
     Q, t, O, size_q, size_d, size_d2, Q_stride_q, Q_stride_d, t_stride_d2, t_stride_d, O_stride_q,
     O_stride_d, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
     EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, EVEN_D2: tl.constexpr, STEP_D2: tl.constexpr,
-    STEP_D: tl.constexpr, WIDE: tl.constexpr,
+    STEP_D: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -110,30 +112,50 @@ def linear_attention(
     t_stride_d2 = t_stride_d2 // STEP_D * STEP_D
     O_stride_q = O_stride_q // STEP_D * STEP_D
 
-    # this group's place
-    pid = tl.program_id(0).to(INDEX)
-    d_id = pid % tl.cdiv(size_d, BLOCK_D)
-    pid = pid // tl.cdiv(size_d, BLOCK_D)
-    q_id = pid
-    q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
-    q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
-    d2 = tl.arange(0, BLOCK_D2).to(INDEX)
-    d2_in = tl.full([BLOCK_D2], True, tl.int1) if EVEN_D2 else d2 < size_d2
-    d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
-    d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-    Q_tile = tl.load(
-        Q + q[:, None] * Q_stride_q + d2[None, :] * Q_stride_d,
-        mask=q_in[:, None] & d2_in[None, :],
-        other=0.0,
-    )
-    t_tile = tl.load(
-        t + d2[:, None] * t_stride_d2 + d[None, :] * t_stride_d,
-        mask=d2_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
-    O_2 = tl.dot(Q_tile, t_tile, input_precision='ieee')
-    tl.store(
-        O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        O_2,
-        mask=q_in[:, None] & d_in[None, :],
-    )
+    # groups in turn
+    groups = tl.cdiv(size_q, BLOCK_Q) * tl.cdiv(size_d, BLOCK_D)
+    for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
+
+        # this group's place
+        pid = tl.cast(group, INDEX)
+        d_id = pid % tl.cdiv(size_d, BLOCK_D)
+        pid = pid // tl.cdiv(size_d, BLOCK_D)
+        q_id = pid
+        q = q_id * BLOCK_Q + tl.arange(0, BLOCK_Q)
+        q_in = tl.full([BLOCK_Q], True, tl.int1) if EVEN_Q else q < size_q
+        d = d_id * BLOCK_D + tl.arange(0, BLOCK_D)
+        d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
+
+        # stream d2
+        O_acc = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
+        for d2_start in tl.range(0, size_d2, BLOCK_D2):
+            d2 = d2_start + tl.arange(0, BLOCK_D2).to(INDEX)
+            d2_in = tl.full([BLOCK_D2], True, tl.int1) if EVEN_D2 else d2 < size_d2
+            if DESCRIPTORS:
+                Q_tile = Q.load([q_id * BLOCK_Q, d2_start])
+            else:
+                Q_tile = tl.load(
+                    Q + q[:, None] * Q_stride_q + d2[None, :] * Q_stride_d,
+                    mask=q_in[:, None] & d2_in[None, :],
+                    other=0.0,
+                )
+            if DESCRIPTORS:
+                t_tile = t.load([d2_start, d_id * BLOCK_D])
+            else:
+                t_tile = tl.load(
+                    t + d2[:, None] * t_stride_d2 + d[None, :] * t_stride_d,
+                    mask=d2_in[:, None] & d_in[None, :],
+                    other=0.0,
+                )
+            O_acc = tl.dot(Q_tile, t_tile, O_acc, input_precision='ieee')
+
+        # tail
+        O_tile = O_acc
+        if DESCRIPTORS:
+            O.store([q_id * BLOCK_Q, d_id * BLOCK_D], O_tile.to(O.dtype))
+        else:
+            tl.store(
+                O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
+                O_tile,
+                mask=q_in[:, None] & d_in[None, :],
+            )

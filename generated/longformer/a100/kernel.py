@@ -13,7 +13,7 @@ longformer:
       (repair exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
   tile q = 16
-  tile x = 256
+  tile x = 128
 
 longformer, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 4*d*q + 1152*d*q/g_q

@@ -8,7 +8,7 @@ matmul:
   group c
   tile a = 256
   tile c = 128
-  tile b = 64
+  tile b = 128
 
 matmul, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*c/g_c + a*b*c/g_a + a*c

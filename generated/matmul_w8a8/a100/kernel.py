@@ -8,7 +8,7 @@ matmul_w8a8:
   group c
   tile a = 128
   tile c = 256
-  tile b = 128
+  tile b = 256
 
 matmul_w8a8, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*c/g_c + a*b*c/g_a + a*c + a*c/g_c + a*c/g_a

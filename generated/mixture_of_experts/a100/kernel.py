@@ -22,11 +22,11 @@ mixture_of_experts_Y:
   tile e = 1
   tile s = 128
   tile n = 256
-  tile f = 64
+  tile f = 128
 mixture_of_experts:
   group t
   group n
-  tile t = 2
+  tile t = 16
   tile n = 256
 
 mixture_of_experts_H, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -26,7 +26,7 @@ mixture_of_experts_Y:
 mixture_of_experts:
   group t
   group n
-  tile t = 1
+  tile t = 16
   tile n = 256
 
 mixture_of_experts_H, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -229,8 +229,8 @@ def mixture_of_experts_Y(
 def mixture_of_experts(
     G, Y, E, P, O, size_t, size_n, size_k, size_e, size_s, G_stride_t, G_stride_k, Y_stride_e,
     Y_stride_s, Y_stride_n, E_stride_t, E_stride_k, P_stride_t, P_stride_k, O_stride_t, O_stride_n,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_N: tl.constexpr, EVEN_K: tl.constexpr,
-    STEP_N: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_T: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_T: tl.constexpr,
+    EVEN_N: tl.constexpr, EVEN_K: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -244,26 +244,38 @@ def mixture_of_experts(
     pid = tl.program_id(0).to(INDEX)
     n_id = pid % tl.cdiv(size_n, BLOCK_N)
     pid = pid // tl.cdiv(size_n, BLOCK_N)
-    t = pid
+    t_id = pid
+    t = t_id * BLOCK_T + tl.arange(0, BLOCK_T)
+    t_in = tl.full([BLOCK_T], True, tl.int1) if EVEN_T else t < size_t
     n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
     k = tl.arange(0, BLOCK_K).to(INDEX)
     k_in = tl.full([BLOCK_K], True, tl.int1) if EVEN_K else k < size_k
-
-    # where its tensors start
-    G_base = G + t * G_stride_t
-    E_base = E + t * E_stride_t
-    P_base = P + t * P_stride_t
-    O_base = O + t * O_stride_t
-    G_tile = tl.load(G_base + k * G_stride_k, mask=k_in, other=0.0)
-    E_tile = tl.load(E_base + k * E_stride_k, mask=k_in, other=0)
-    Y_e = tl.minimum(tl.maximum(E_tile[None, :], 0), size_e - 1).to(INDEX)
-    P_tile = tl.load(P_base + k * P_stride_k, mask=k_in, other=0)
-    Y_s = tl.minimum(tl.maximum(P_tile[None, :], 0), size_s - 1).to(INDEX)
-    Y_tile = tl.load(
-        Y + Y_e * Y_stride_e + Y_s * Y_stride_s + n[:, None] * Y_stride_n,
-        mask=k_in[None, :] & n_in[:, None],
+    G_tile = tl.load(
+        G + t[:, None] * G_stride_t + k[None, :] * G_stride_k,
+        mask=t_in[:, None] & k_in[None, :],
         other=0.0,
     )
-    O_2 = tl.sum(G_tile.to(tl.float32)[None, :] * Y_tile.to(tl.float32), axis=1)
-    tl.store(O_base + n * O_stride_n, O_2, mask=n_in)
+    E_tile = tl.load(
+        E + t[:, None] * E_stride_t + k[None, :] * E_stride_k,
+        mask=t_in[:, None] & k_in[None, :],
+        other=0,
+    )
+    Y_e = tl.minimum(tl.maximum(E_tile[:, None, :], 0), size_e - 1).to(INDEX)
+    P_tile = tl.load(
+        P + t[:, None] * P_stride_t + k[None, :] * P_stride_k,
+        mask=t_in[:, None] & k_in[None, :],
+        other=0,
+    )
+    Y_s = tl.minimum(tl.maximum(P_tile[:, None, :], 0), size_s - 1).to(INDEX)
+    Y_tile = tl.load(
+        Y + Y_e * Y_stride_e + Y_s * Y_stride_s + n[None, :, None] * Y_stride_n,
+        mask=t_in[:, None, None] & k_in[None, None, :] & n_in[None, :, None],
+        other=0.0,
+    )
+    O_2 = tl.sum(G_tile.to(tl.float32)[:, None, :] * Y_tile.to(tl.float32), axis=2)
+    tl.store(
+        O + t[:, None] * O_stride_t + n[None, :] * O_stride_n,
+        O_2,
+        mask=t_in[:, None] & n_in[None, :],
+    )

@@ -10,7 +10,7 @@ mlp_H:
   group f
   tile n = 256
   tile f = 128
-  tile d = 64
+  tile d = 128
 mlp:
   stream f
   group n

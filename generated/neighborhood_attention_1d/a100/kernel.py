@@ -11,8 +11,8 @@ neighborhood_attention_1d:
       exp(where(neighborhood(256), S, -inf) - m)]; running m (repair exp(m_old - m_new));
       deferred where(z == 0, 1, z)
   group q
-  tile q = 16
-  tile x = 128
+  tile q = 64
+  tile x = 64
 
 neighborhood_attention_1d, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 4*d*q + 510*d*q/g_q

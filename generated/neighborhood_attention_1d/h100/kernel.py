@@ -12,7 +12,7 @@ neighborhood_attention_1d:
       deferred where(z == 0, 1, z)
   group q
   tile q = 64
-  tile x = 32
+  tile x = 64
 
 neighborhood_attention_1d, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 4*d*q + 510*d*q/g_q

@@ -12,9 +12,9 @@ neighborhood_attention_2d:
       deferred where(z == 0, 1, z)
   group q0
   group q1
-  tile q0 = 2
+  tile q0 = 4
   tile q1 = 8
-  tile x0 = 4
+  tile x0 = 8
   tile x1 = 32
 
 neighborhood_attention_2d, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -13,11 +13,11 @@ neighborhood_attention_3d:
   group q0
   group q1
   group q2
-  tile q0 = 1
+  tile q0 = 2
   tile q1 = 4
   tile q2 = 4
-  tile x0 = 2
-  tile x1 = 4
+  tile x0 = 1
+  tile x1 = 8
   tile x2 = 16
 
 neighborhood_attention_3d, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -46,9 +46,10 @@ def neighborhood_attention_3d(
     Q, K, V, O, scale, size_q0, size_q1, size_q2, size_x0, size_x1, size_x2, size_d, Q_stride_q0,
     Q_stride_q1, Q_stride_q2, Q_stride_d, K_stride_x0, K_stride_x1, K_stride_x2, K_stride_d,
     V_stride_x0, V_stride_x1, V_stride_x2, V_stride_d, O_stride_q0, O_stride_q1, O_stride_q2,
-    O_stride_d, BLOCK_Q1: tl.constexpr, BLOCK_Q2: tl.constexpr, BLOCK_X0: tl.constexpr,
-    BLOCK_X1: tl.constexpr, BLOCK_X2: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q1: tl.constexpr,
-    EVEN_Q2: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
+    O_stride_d, BLOCK_Q0: tl.constexpr, BLOCK_Q1: tl.constexpr, BLOCK_Q2: tl.constexpr,
+    BLOCK_X1: tl.constexpr, BLOCK_X2: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q0: tl.constexpr,
+    EVEN_Q1: tl.constexpr, EVEN_Q2: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -73,23 +74,21 @@ def neighborhood_attention_3d(
     pid = pid // tl.cdiv(size_q2, BLOCK_Q2)
     q1_id = pid % tl.cdiv(size_q1, BLOCK_Q1)
     pid = pid // tl.cdiv(size_q1, BLOCK_Q1)
-    q0 = pid
-    q1_q2_lane = tl.arange(0, BLOCK_Q1 * BLOCK_Q2)
-    q1 = q1_id * BLOCK_Q1 + q1_q2_lane // BLOCK_Q2
-    q1_in = tl.full([BLOCK_Q1 * BLOCK_Q2], True, tl.int1) if EVEN_Q1 else q1 < size_q1
-    q2 = q2_id * BLOCK_Q2 + q1_q2_lane % BLOCK_Q2
-    q2_in = tl.full([BLOCK_Q1 * BLOCK_Q2], True, tl.int1) if EVEN_Q2 else q2 < size_q2
+    q0_id = pid
+    q0_q1_q2_lane = tl.arange(0, BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2)
+    q0 = q0_id * BLOCK_Q0 + q0_q1_q2_lane // (BLOCK_Q1 * BLOCK_Q2)
+    q0_in = tl.full([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2], True, tl.int1) if EVEN_Q0 else q0 < size_q0
+    q1 = q1_id * BLOCK_Q1 + q0_q1_q2_lane // BLOCK_Q2 % BLOCK_Q1
+    q1_in = tl.full([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2], True, tl.int1) if EVEN_Q1 else q1 < size_q1
+    q2 = q2_id * BLOCK_Q2 + q0_q1_q2_lane % BLOCK_Q2
+    q2_in = tl.full([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2], True, tl.int1) if EVEN_Q2 else q2 < size_q2
     d = tl.arange(0, BLOCK_D).to(INDEX)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
-    # where its tensors start
-    Q_base = Q + q0 * Q_stride_q0
-    O_base = O + q0 * O_stride_q0
-
     # held by the group for the whole stream
     Q_tile = tl.load(
-        Q_base + q1[:, None] * Q_stride_q1 + q2[:, None] * Q_stride_q2 + d[None, :] * Q_stride_d,
-        mask=q1_in[:, None] & q2_in[:, None] & d_in[None, :],
+        Q + q0[:, None] * Q_stride_q0 + q1[:, None] * Q_stride_q1 + q2[:, None] * Q_stride_q2 + d[None, :] * Q_stride_d,
+        mask=q0_in[:, None] & q1_in[:, None] & q2_in[:, None] & d_in[None, :],
         other=0.0,
     )
     t = tl.maximum(tl.minimum(q0 - 3, size_x0 - 6), 0)
@@ -100,23 +99,29 @@ def neighborhood_attention_3d(
     t_6 = t_5 + 12
 
     # the keys that this group visits: neighborhood((6, 12, 12))
-    q0_first = q0
-    q0_last = q0
+    q0_first = q0_id * BLOCK_Q0
+    q0_last = tl.minimum(q0_first + BLOCK_Q0, size_q0) - 1
     q1_first = q1_id * BLOCK_Q1
     q1_last = tl.minimum(q1_first + BLOCK_Q1, size_q1) - 1
     q2_first = q2_id * BLOCK_Q2
     q2_last = tl.minimum(q2_first + BLOCK_Q2, size_q2) - 1
-    x0_first = t
-    x0_end = t_2
-    x0_tiles = tl.cdiv(tl.maximum(x0_end - x0_first, 0), BLOCK_X0)
+    x0_first = tl.maximum(tl.minimum(q0_first - 3, size_x0 - 6), 0)
+    x0_end = tl.maximum(tl.minimum(q0_last - 3, size_x0 - 6), 0) + 6
+    x0_tiles = tl.maximum(x0_end - x0_first, 0)
     x1_first = tl.maximum(tl.minimum(q1_first - 6, size_x1 - 12), 0)
     x1_end = tl.maximum(tl.minimum(q1_last - 6, size_x1 - 12), 0) + 12
     x1_tiles = tl.cdiv(tl.maximum(x1_end - x1_first, 0), BLOCK_X1)
     x2_first = tl.maximum(tl.minimum(q2_first - 6, size_x2 - 12), 0)
     x2_end = tl.maximum(tl.minimum(q2_last - 6, size_x2 - 12), 0) + 12
     x2_tiles = tl.cdiv(tl.maximum(x2_end - x2_first, 0), BLOCK_X2)
-    x0_skip = tl.minimum(tl.cdiv(tl.maximum(t - x0_first, 0), BLOCK_X0), x0_tiles)
-    x0_whole = tl.maximum(tl.maximum(t_2 - x0_first, 0) // BLOCK_X0 - x0_skip, 0)
+    x0_skip = tl.minimum(
+        tl.maximum(tl.maximum(tl.minimum(q0_last - 3, size_x0 - 6), 0) - x0_first, 0),
+        x0_tiles,
+    )
+    x0_whole = tl.maximum(
+        tl.maximum(tl.maximum(tl.minimum(q0_first - 3, size_x0 - 6), 0) + 6 - x0_first, 0) - x0_skip,
+        0,
+    )
     x1_skip = tl.minimum(
         tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q1_last - 6, size_x1 - 12), 0) - x1_first, 0), BLOCK_X1),
         x1_tiles,
@@ -135,22 +140,22 @@ def neighborhood_attention_3d(
     )
 
     # stream x0 x1 x2: chunks that every query sees whole
-    m = tl.full([BLOCK_Q1 * BLOCK_Q2], -3.4028234663852886e+38, tl.float32)
-    z = tl.zeros([BLOCK_Q1 * BLOCK_Q2], tl.float32)
-    O_acc = tl.zeros([BLOCK_Q1 * BLOCK_Q2, BLOCK_D], tl.float32)
+    m = tl.full([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2], -3.4028234663852886e+38, tl.float32)
+    z = tl.zeros([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2], tl.float32)
+    O_acc = tl.zeros([BLOCK_Q0 * BLOCK_Q1 * BLOCK_Q2, BLOCK_D], tl.float32)
     x0_tile = 0
     x1_tile = 0
     x2_tile = 0
     for x0_x1_x2_turn in tl.range(x0_whole * x1_whole * x2_whole):
-        x0_start = x0_first + (x0_tile + x0_skip) * BLOCK_X0
+        x0_start = x0_first + (x0_tile + x0_skip)
         x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
         x2_start = x2_first + (x2_tile + x2_skip) * BLOCK_X2
-        x0_x1_x2_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1 * BLOCK_X2)
-        x0 = x0_start + (x0_x1_x2_lane // (BLOCK_X1 * BLOCK_X2)).to(INDEX)
-        x1 = x1_start + (x0_x1_x2_lane // BLOCK_X2 % BLOCK_X1).to(INDEX)
-        x2 = x2_start + (x0_x1_x2_lane % BLOCK_X2).to(INDEX)
+        x0 = tl.cast(x0_start, INDEX)
+        x1_x2_lane = tl.arange(0, BLOCK_X1 * BLOCK_X2)
+        x1 = x1_start + (x1_x2_lane // BLOCK_X2).to(INDEX)
+        x2 = x2_start + (x1_x2_lane % BLOCK_X2).to(INDEX)
         K_tile = tl.load(
-            K + x0[:, None] * K_stride_x0 + x1[:, None] * K_stride_x1 + x2[:, None] * K_stride_x2 + d[None, :] * K_stride_d,
+            K + x0 * K_stride_x0 + x1[:, None] * K_stride_x1 + x2[:, None] * K_stride_x2 + d[None, :] * K_stride_d,
             mask=d_in[None, :],
             other=0.0,
         )
@@ -163,7 +168,7 @@ def neighborhood_attention_3d(
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
-            V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + x2[:, None] * V_stride_x2 + d[None, :] * V_stride_d,
+            V + x0 * V_stride_x0 + x1[:, None] * V_stride_x1 + x2[:, None] * V_stride_x2 + d[None, :] * V_stride_d,
             mask=d_in[None, :],
             other=0.0,
         )
@@ -219,22 +224,21 @@ def neighborhood_attention_3d(
             x2_tile,
             tl.where(x0_x1_x2_turn < slab_1, x2_tile, tl.where(x2_tile < x2_skip, x2_tile, x2_tile + x2_whole)),
         )
-        x0_start = x0_first + x0_at * BLOCK_X0
+        x0_start = x0_first + x0_at
         x1_start = x1_first + x1_at * BLOCK_X1
         x2_start = x2_first + x2_at * BLOCK_X2
-        x0_x1_x2_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1 * BLOCK_X2)
-        x0 = x0_start + (x0_x1_x2_lane // (BLOCK_X1 * BLOCK_X2)).to(INDEX)
-        x0_in = x0 < x0_end
-        x1 = x1_start + (x0_x1_x2_lane // BLOCK_X2 % BLOCK_X1).to(INDEX)
+        x0 = tl.cast(x0_start, INDEX)
+        x1_x2_lane = tl.arange(0, BLOCK_X1 * BLOCK_X2)
+        x1 = x1_start + (x1_x2_lane // BLOCK_X2).to(INDEX)
         x1_in = x1 < x1_end
-        x2 = x2_start + (x0_x1_x2_lane % BLOCK_X2).to(INDEX)
+        x2 = x2_start + (x1_x2_lane % BLOCK_X2).to(INDEX)
         x2_in = x2 < x2_end
-        outside = left_out(t, t_2, x0_start, BLOCK_X0) | left_out(t_3, t_4, x1_start, BLOCK_X1) << BLOCK_X0 | left_out(t_5, t_6, x2_start, BLOCK_X2) << BLOCK_X0 + BLOCK_X1
-        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << BLOCK_X0 | 1 << (x2 - x2_start).to(tl.int32) << BLOCK_X0 + BLOCK_X1
+        outside = left_out(t, t_2, x0_start, 1) | left_out(t_3, t_4, x1_start, BLOCK_X1) << 1 | left_out(t_5, t_6, x2_start, BLOCK_X2) << 1 + BLOCK_X1
+        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << 1 | 1 << (x2 - x2_start).to(tl.int32) << 1 + BLOCK_X1
         seen = outside[:, None] & place[None, :] == 0
         K_tile = tl.load(
-            K + x0[:, None] * K_stride_x0 + x1[:, None] * K_stride_x1 + x2[:, None] * K_stride_x2 + d[None, :] * K_stride_d,
-            mask=x0_in[:, None] & x1_in[:, None] & x2_in[:, None] & d_in[None, :],
+            K + x0 * K_stride_x0 + x1[:, None] * K_stride_x1 + x2[:, None] * K_stride_x2 + d[None, :] * K_stride_d,
+            mask=x1_in[:, None] & x2_in[:, None] & d_in[None, :],
             other=0.0,
         )
         t_7 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
@@ -247,8 +251,8 @@ def neighborhood_attention_3d(
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         V_tile = tl.load(
-            V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + x2[:, None] * V_stride_x2 + d[None, :] * V_stride_d,
-            mask=x0_in[:, None] & x1_in[:, None] & x2_in[:, None] & d_in[None, :],
+            V + x0 * V_stride_x0 + x1[:, None] * V_stride_x1 + x2[:, None] * V_stride_x2 + d[None, :] * V_stride_d,
+            mask=x1_in[:, None] & x2_in[:, None] & d_in[None, :],
             other=0.0,
         )
         O_acc = tl.dot(
@@ -273,7 +277,7 @@ def neighborhood_attention_3d(
 
     # tail
     tl.store(
-        O_base + q1[:, None] * O_stride_q1 + q2[:, None] * O_stride_q2 + d[None, :] * O_stride_d,
+        O + q0[:, None] * O_stride_q0 + q1[:, None] * O_stride_q1 + q2[:, None] * O_stride_q2 + d[None, :] * O_stride_d,
         O_acc / tl.where(z == 0, 1.0, z)[:, None],
-        mask=q1_in[:, None] & q2_in[:, None] & d_in[None, :],
+        mask=q0_in[:, None] & q1_in[:, None] & q2_in[:, None] & d_in[None, :],
     )

@@ -11,8 +11,8 @@ sliding_attention:
       exp(where(sliding(511, 0), S, -inf) - m)]; running m (repair exp(m_old - m_new)); deferred
       where(z == 0, 1, z)
   group q
-  tile q = 16
-  tile x = 128
+  tile q = 64
+  tile x = 64
 
 sliding_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 4*d*q + 1022*d*q/g_q

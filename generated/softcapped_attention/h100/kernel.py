@@ -9,8 +9,8 @@ softcapped_attention:
   separate O: (exp(C - m) / where(z == 0, 1, z)) * V = [V * exp(C - m)]; running m (repair
       exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
-  tile q = 16
-  tile x = 256
+  tile q = 64
+  tile x = 128
 
 softcapped_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 2*d*q*x/g_q

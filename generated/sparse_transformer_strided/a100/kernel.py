@@ -11,8 +11,8 @@ sparse_transformer_strided:
       exp(where(strided(64), S, -inf) - m)]; running m (repair exp(m_old - m_new)); deferred
       where(z == 0, 1, z)
   group q
-  tile q = 16
-  tile x = 128
+  tile q = 32
+  tile x = 256
 
 sparse_transformer_strided, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 5*d*q + d*q**2/g_q + 126*d*q/g_q

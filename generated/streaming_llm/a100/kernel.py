@@ -12,8 +12,8 @@ streaming_llm:
       1, z)) * V = [V * exp(where((causal & (sinks(4) | sliding(511, 0))), S, -inf) - m)];
       running m (repair exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
-  tile q = 16
-  tile x = 128
+  tile q = 64
+  tile x = 64
 
 streaming_llm, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 4*d*q + 1030*d*q/g_q

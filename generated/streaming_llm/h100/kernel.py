@@ -13,7 +13,7 @@ streaming_llm:
       running m (repair exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
   tile q = 64
-  tile x = 128
+  tile x = 64
 
 streaming_llm, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 4*d*q + 1030*d*q/g_q

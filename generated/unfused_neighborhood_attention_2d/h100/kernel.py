@@ -9,10 +9,10 @@ unfused_neighborhood_attention_2d_C:
   stream x0 x1
   group q0
   group q1
-  tile q0 = 2
-  tile q1 = 16
-  tile x0 = 8
-  tile x1 = 32
+  tile q0 = 8
+  tile q1 = 8
+  tile x0 = 16
+  tile x1 = 16
 unfused_neighborhood_attention_2d_A:
   group q0
   group q1
@@ -23,11 +23,11 @@ unfused_neighborhood_attention_2d_out:
   group q0
   group q1
   group d
-  tile q0 = 2
-  tile q1 = 16
-  tile d = 64
+  tile q0 = 8
+  tile q1 = 8
+  tile d = 32
   tile x0 = 8
-  tile x1 = 32
+  tile x1 = 16
 
 unfused_neighborhood_attention_2d_C, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q0*q1 + 6*d*q0*q1/g_q1 + 6*d*q0*q1/g_q0 + 36*d*q0*q1/(g_q0*g_q1) + q0*q1*w0*w1
@@ -245,6 +245,13 @@ def unfused_neighborhood_attention_2d_A(
 
 
 @triton.jit
+def left_out(first, end, start, BLOCK: tl.constexpr):
+    """The positions of a chunk that lie outside first..end - 1, a bit for each."""
+    low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)
+    high = tl.minimum(tl.maximum(end - start, 0), BLOCK).to(tl.int32)
+    return (1 << low) - 1 | (1 << BLOCK) - (1 << high)
+
+@triton.jit
 def unfused_neighborhood_attention_2d_out(
     A, V, out, size_q0, size_q1, size_d, size_x0, size_x1, A_stride_q0, A_stride_q1, A_stride_w0,
     A_stride_w1, V_stride_x0, V_stride_x1, V_stride_d, out_stride_q0, out_stride_q1, out_stride_d,
@@ -366,9 +373,12 @@ def unfused_neighborhood_attention_2d_out(
         x0_in = x0 < x0_end
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         x1_in = x1 < x1_end
+        outside = left_out(t, t_3, x0_start, BLOCK_X0) | left_out(t_2, t_4, x1_start, BLOCK_X1) << BLOCK_X0
+        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << BLOCK_X0
+        seen = outside[:, None] & place[None, :] == 0
         A_tile_2 = tl.load(
             A + q0[:, None] * A_stride_q0 + q1[:, None] * A_stride_q1 + (x0[None, :] - t[:, None]) * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
-            mask=q0_in[:, None] & q1_in[:, None] & ((t[:, None] <= x0[None, :]) & (x0[None, :] < t_3[:, None]) & ((t_2[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None]))),
+            mask=q0_in[:, None] & q1_in[:, None] & seen,
             other=0.0,
         )
         if DESCRIPTORS:

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 
 import napkin as nk
+from napkin.cost.levels import held
 from napkin.diagram.library import load
+from napkin.lower.program import build
 from napkin.plan import choose
 from napkin.plan.plan import PlannedKernel
-from napkin.plan.ranked import same_setting
+from napkin.plan.pricing import Pricing
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,13 @@ RAN: list[tuple[str, dict[str, int], list[Ran]]] = [
 
 
 def as_it_ran(k: PlannedKernel, ran: Ran) -> PlannedKernel:
-    setting: dict[str, Any] = {"tiles": ran.tiles, "warps": ran.warps, "stages": ran.stages}
-    setting |= {"persistent": 0, "rows": 0}  # as all of them ran
-    stream = k.choice.kernel.stream
-    setting |= {"stream": stream.axis, "passes": len(stream.passes) if stream.axis else 0}
-    found = choose.ranked(k.choice.kernel, k.choice.sizes, k.dtype, k.machine)
-    return replace(k, choice=next(c for c in found if same_setting(c, setting)))
+    kernel = k.choice.kernel
+    pricing = Pricing(kernel, kernel.sized(k.choice.sizes), held(kernel), k.dtype, k.machine)
+    choice = pricing.at(dict(ran.tiles), ran.warps, ran.stages)
+    found = choose.fitted(choice, build(kernel, choice.tiles), k.dtype, k.machine)
+    assert found is not None
+    assert found.stages == ran.stages
+    return replace(k, choice=found)
 
 
 @pytest.mark.parametrize(("name", "sizes", "ran"), RAN, ids=[name for name, *_ in RAN])

@@ -26,9 +26,10 @@ from problems import KEYS, heads
 from scipy.optimize import minimize
 
 import napkin as nk
-import napkin.cost.time as model
 from napkin.cost.levels import held
 from napkin.cost.machines import machine
+from napkin.cost.products import WARPGROUP_ROWS
+from napkin.cost.time import Constants, predict
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.plan.labels import labellings
@@ -66,6 +67,7 @@ class Timed:
     choice: Choice
     rank: int
     measured: float
+    constants: Constants | None = None
 
     @property
     def family(self) -> str:
@@ -80,8 +82,9 @@ class Timed:
 
     @property
     def priced(self) -> Choice:
-        """With the constants that are in use now."""
-        return replace(self.choice, time=model.predict(PLACE, "bf16", self.choice.run))
+        """At these constants; by default those of the machine."""
+        time = predict(PLACE, "bf16", self.choice.run, self.constants)
+        return replace(self.choice, time=time)
 
     @property
     def predicted(self) -> float:
@@ -153,7 +156,7 @@ def judged(rows: Sequence[Timed]) -> list[Timed]:
         if r.rank <= RANKED.get(r.family, 0) or not r.rank
         if r.family != "rows" or r.run in LANED
         if not r.choice.run.singles  # those loaded values one by one, which none does today
-        if not (r.swept and 0 < r.choice.run.rows < model.WARPGROUP_ROWS)
+        if not (r.swept and 0 < r.choice.run.rows < WARPGROUP_ROWS)
     ]  # fmt: skip
 
 
@@ -192,30 +195,28 @@ def off(ratios: Sequence[float]) -> float:
     return fmean(abs(x - 1) for x in ratios)
 
 
-def fitted(rows: Sequence[Timed]) -> dict[str, float]:
+def fitted(rows: Sequence[Timed]) -> Constants:
     """The constants of least mean error over attention."""
-    known = model.Constants.of(PLACE)
+    known = Constants.of(PLACE)
     found = [r for r in rows if r.family == "attention"]
     weights = np.array([SWEPT if r.swept else 1.0 for r in found])
 
-    def use(scales: Sequence[float]) -> dict[str, float]:
+    def scaled(scales: Sequence[float]) -> Constants:
         made = {n: getattr(known, n) * float(s) for n, s in zip(FITTED, scales, strict=True)}
-        chosen = replace(known, **made)
-        model.Constants.of = staticmethod(lambda place: chosen)  # type: ignore[method-assign]
-        return made
+        return replace(known, **made)
 
     def error(scales: Sequence[float]) -> float:
         if min(scales) < 0:
             return math.inf
-        use(scales)
-        logs = np.abs([math.log(r.ratio) for r in found])
+        constants = scaled(scales)
+        logs = np.abs([math.log(replace(r, constants=constants).ratio) for r in found])
         return float(np.average(np.minimum(logs, WIDEST), weights=weights))
 
     best = np.ones(len(FITTED))
     for _ in range(2):  # once more from where it came to rest
         options = {"maxfev": 500, "adaptive": True}
         best = minimize(error, best, method="Nelder-Mead", options=options).x
-    return use(best)
+    return scaled(best)
 
 
 def main() -> None:
@@ -226,8 +227,10 @@ def main() -> None:
     given = parser.parse_args()
     rows = judged(list(timed()))
     if given.fit:
-        for name, value in fitted(rows).items():
-            print(f"{name} = {value:.3g}")
+        constants = fitted(rows)
+        for name in FITTED:
+            print(f"{name} = {getattr(constants, name):.3g}")
+        rows = [replace(r, constants=constants) for r in rows]
     table(rows)
     for r in rows:
         if not r.swept and abs(r.ratio - 1) > given.off:

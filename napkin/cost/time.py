@@ -205,9 +205,10 @@ class Time:
     pipes: Mapping[str, float]
 
 
-def predict(place: Machine, dtype: str, run: Execution) -> Time:
-    """The time of a kernel; `dtype` is that of its products."""
-    c = Constants.of(place)
+def predict(place: Machine, dtype: str, run: Execution, constants: Constants | None = None) -> Time:
+    """The time of a kernel; `dtype` is that of its products, `constants` are by default those of
+    the machine."""
+    c = constants or Constants.of(place)
     # Groups are spread over all multiprocessors before one of them holds a second.
     resident = max(1, min(run.resident, -(-run.groups // place.sms)))
     run = run if run.resident == resident else replace(run, resident=resident)

@@ -178,7 +178,7 @@ def ranked(
     """
     refused = 0
     folded: list[Choice] = []
-    for choice in sorted(_fitting(kernel, sizes, dtype, machine), key=lambda c: c.rank):
+    for choice in sorted(choices(kernel, sizes, dtype, machine), key=lambda c: c.rank):
         program = build(kernel, choice.tiles)
         fitting = fitted(choice, program, dtype, machine)
         if fitting is not None and flat(program):
@@ -191,7 +191,7 @@ def ranked(
     yield from folded
 
 
-def _fitting(
+def choices(
     kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
 ) -> Iterator[Choice]:
     """The settings of a labelled kernel that fit by their operands, small tiles first."""
@@ -202,7 +202,7 @@ def _fitting(
 
 def _some_fit(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> bool:
     """Whether one of the first settings of a labelled kernel fits by the full model."""
-    first = itertools.islice(_fitting(kernel, sizes, dtype, machine), TRIED)
+    first = itertools.islice(choices(kernel, sizes, dtype, machine), TRIED)
     return any(fitted(c, build(kernel, c.tiles), dtype, machine) for c in first)
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from napkin.cost.levels import held
 from napkin.lower.program import build
-from napkin.plan.choose import fitted, flat
+from napkin.plan.choose import choices, fitted, flat
 from napkin.plan.plan import PlannedKernel
-from napkin.plan.pricing import Pricing
-from napkin.plan.tiles import Tiles
 
 
 @dataclass(frozen=True)
@@ -32,14 +29,10 @@ class Landscape:
 def landscape(k: PlannedKernel) -> Landscape | None:
     """The landscape of a planned kernel over the two axes with the most tiles to try; None where
     fewer than two have several."""
-    kernel, sizes = k.choice.kernel, k.choice.kernel.sized(k.choice.sizes)
-    levels = held(kernel)
-    settings = Tiles(kernel, sizes, levels).settings()
-    choices = sorted(
-        Pricing(kernel, sizes, levels, k.dtype, k.machine).choices(settings),
-        key=lambda c: c.time.seconds,
-    )
-    tried = {a: len({c.tiles[a] for c in choices}) for a in kernel.axes}
+    kernel = k.choice.kernel
+    every = choices(kernel, k.choice.sizes, k.dtype, k.machine)
+    found = sorted(every, key=lambda c: c.time.seconds)
+    tried = {a: len({c.tiles[a] for c in found}) for a in kernel.axes}
     several = sorted((a for a in tried if tried[a] > 1), key=lambda a: -tried[a])[:2]
     if len(several) < 2:
         return None
@@ -47,7 +40,7 @@ def landscape(k: PlannedKernel) -> Landscape | None:
     out: dict[tuple[int, int], float] = {}
     chosen = k.tiles[across], k.tiles[up]
     out[chosen] = k.choice.time.seconds
-    for c in choices:
+    for c in found:
         key = c.tiles[across], c.tiles[up]
         if key in out:
             continue

@@ -17,7 +17,7 @@ from napkin.plan.tiled import Labelled, Tiled
 
 DOUBT = 0.01
 """What a chunk twice as large is preferred by (0.7 %): what a turn takes beside its work is what
-the model knows least, 6 % too little with chunks of 32 keys against 64 (H100, 56 settings)."""
+the model knows least."""
 
 ROWS = (4, 8, 16, 32)
 """Groups along one axis in a block: the number is taken for which least comes from memory."""

@@ -3,9 +3,10 @@
 Each row is timed with a cold L2 (`napkin.measure.timing`). `fitted` are the shapes that the
 constants were read off, `shapes` others, `new` shapes drawn from --seed, of which none stands in a
 recorded run: what the model is judged on. Products by cuBLAS are rows of their own, predicted as
-the plan that napkin makes for them. `tiles` runs settings of nine problems, at least 40 of each:
-the planner's ranking, then other warps and stages of its tiles, and tiles that it drops for their
-registers; and says where the planner's first choice stands, and the best of its first five.
+the fastest of the plan and of tiles that cuBLAS has and Triton has not (`library`). `tiles` runs
+settings of nine problems, at least 40 of each: the planner's ranking, then other warps and stages
+of its tiles, and tiles that it drops for their registers; and says where the planner's first choice
+stands, and the best of its first five.
 
     python docs/measurements/bench_model.py new|shapes|fitted|tiles [--seed 1] [--json FILE]
 
@@ -34,8 +35,9 @@ import napkin as nk
 from napkin.cost.levels import held
 from napkin.measure import timing, tune
 from napkin.measure.inputs import drawn
+from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
-from napkin.plan.pricing import Choice
+from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.ranked import ranked, setting, setting_json, with_choices
 from napkin.plan.tiles import Tiles
 from napkin.torch import run as launching
@@ -45,6 +47,14 @@ SETTINGS = 56
 
 SECONDS = 0.08
 """Of running each of them, about: a hundred runs of most."""
+
+
+HEIGHTS, WIDTHS, DEPTHS = range(64, 321, 64), range(64, 257, 32), (64, 128)
+"""Tiles of cuBLAS's kernels for Hopper, by the names of those (nvjet_..._192x192_64x4): multiples
+of what a matrix instruction takes, where Triton's are powers of two."""
+
+LARGEST = 256 * 192
+"""Values of such a tile, at most: those of two warpgroups' registers."""
 
 
 # --- shapes -------------------------------------------------------------------------------------
@@ -64,9 +74,9 @@ def measured(problems: Sequence[Problem], out: list[dict[str, Any]]) -> None:
             # One shape that does not run leaves the others standing; it is no row of the summary.
             print(f"{name:24s} {text(sizes):36s} {type(error).__name__}: {str(error)[:200]}")
             continue
-        predicted = plan.seconds * 1e6
         limit = ", ".join(dict.fromkeys(k.choice.time.limited_by for k in plan.kernels))
         for which, took in found.items():
+            predicted = 1e6 * (plan.seconds if which == name else library(plan))
             out.append({
                 "name": which, "sizes": sizes, "predicted": predicted, "measured": took.median,
                 "low": took.low, "high": took.high,
@@ -75,6 +85,26 @@ def measured(problems: Sequence[Problem], out: list[dict[str, Any]]) -> None:
             ratio = f"{predicted / took.median:5.2f}  ({limit})"
             print(f"{which:24s} {text(sizes):36s} predicted {predicted:9.1f} us  measured "
                   f"{took.median:9.1f} us  {ratio}", flush=True)  # fmt: skip
+
+
+def library(plan: Plan) -> float:
+    """Seconds of a product by a library: those of the plan, or of the fastest tile of `HEIGHTS`,
+    `WIDTHS` and `DEPTHS` by the same model."""
+    terms, known = plan.kernels[0].choice.kernel, plan.full(plan.sizes)
+    best = plan.seconds
+    for kernel in labellings(terms.name, terms.origin, terms.names, known):
+        if not kernel.stream.axes:
+            continue
+        pricing = Pricing(kernel, kernel.sized(known), held(kernel), plan.dtype, plan.machine)
+        row, column = kernel.group
+        for high, wide, deep in itertools.product(HEIGHTS, WIDTHS, DEPTHS):
+            tiles = {row: high, column: wide, kernel.stream.axis: deep}
+            warps = 8 if high * wide > 128 * 128 else 4
+            for stages, lasting in itertools.product((3, 4), (0, plan.machine.sms)):
+                found = pricing.at(tiles, warps, stages, lasting)
+                if high * wide <= LARGEST and found.shared <= plan.machine.shared_per_block:
+                    best = min(best, found.time.seconds)
+    return best
 
 
 def off(row: Mapping[str, Any]) -> float:

@@ -26,10 +26,11 @@ from problems import KEYS, heads
 from scipy.optimize import minimize
 
 import napkin as nk
+from napkin.cost.calibration import Constants
 from napkin.cost.levels import held
 from napkin.cost.machines import machine
 from napkin.cost.products import WARPGROUP_ROWS
-from napkin.cost.time import Constants, predict
+from napkin.cost.time import predict
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.plan.labels import labellings

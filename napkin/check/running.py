@@ -62,7 +62,10 @@ def bound_to(name: str, call: Launch, step: Step, tensors: Mapping[str, DeviceAr
     if name not in call.tensors:
         return call.scalars[name]
     tensor = tensors[step.tensor(name, call)]
-    return Descriptor(tensor, call.boxes[name]) if name in call.boxes else tensor
+    if name not in call.boxes:
+        return tensor
+    box = call.boxes[name]
+    return Descriptor(DeviceArray(tensor.data.transpose(box.order), tensor.dtype), box.sizes)
 
 
 def run_kernels(

@@ -349,7 +349,7 @@ def _job(plan: Plan, k: PlannedKernel, arch: str) -> Job:
     for a in call.order:
         if a in call.tensors:
             made = empty([1], SPELLING[k.dtypes[call.tensors[a]]])
-            args[a] = Descriptor(made, call.boxes[a]) if a in call.boxes else made
+            args[a] = Descriptor(made, call.boxes[a].sizes) if a in call.boxes else made
         else:
             args[a] = call.scalars[a]
     special = specialise(args)

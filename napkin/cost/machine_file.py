@@ -20,7 +20,7 @@ pipes, App. A.2):
                   bytes/s, summed over all the memories of a chip that it feeds, and optionally
                   the rate back, ``write``, and its ``granule``, the bytes that move at once. A
                   pipe from a level to itself joins ``siblings``.
-``[calibration]`` optional: measured constants of the time model (`napkin.cost.time.Constants`),
+``[calibration]`` optional: measured constants of the time model (`napkin.cost.calibration`),
                   by name, in the units of ``h100.toml``, which has all of them.
 """
 

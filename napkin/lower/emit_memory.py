@@ -14,6 +14,7 @@ from napkin.diagram.taking import clamped, read_axes, windows
 from napkin.diagram.windows import within
 from napkin.lower import syntax as sx
 from napkin.lower.emit_block import TILES, Block
+from napkin.lower.launch import in_box
 from napkin.lower.scope import DESCRIPTORS
 from napkin.lower.syntax import Expr
 
@@ -57,7 +58,8 @@ class Memory(Block):
     def _boxed_load(self, leaf: Node) -> Expr:
         """A tile through the tensor's descriptor where the call gives one, else by addresses."""
         target = self.scope.value(leaf)
-        at = [self._corner(a) for a in self.program.boxes[leaf]]
+        own = in_box(self.program.boxes[leaf], self.program.tiles)
+        at = [self._corner(a) for a in own]
         tensor = sx.name(self.scope.tensor(tensor_of(leaf)))
         made = sx.method(tensor, "load", sx.tuple_of(at))
         if len(self.program.shape(leaf)) != len(at):
@@ -204,7 +206,8 @@ class Memory(Block):
 
     def _boxed_store(self, tensor: str, value: Expr, plain: ast.stmt) -> ast.stmt:
         """A tile through the tensor's descriptor where the call gives one, else by addresses."""
-        axes, into = self.program.stores[tensor], self.scope.tensor(tensor)
+        axes = in_box(self.program.stores[tensor], self.program.tiles)
+        into = self.scope.tensor(tensor)
         value = sx.method(value, "to", sx.name(f"{into}.dtype"))
         if len(self.program.shape_of(axes)) != len(axes):
             value = sx.call("tl.reshape", value, sx.tuple_of(self.block(a) for a in axes))

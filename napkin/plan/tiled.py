@@ -57,6 +57,18 @@ with them; and of loops that test some chunks. For ten tiles of attention -4 to 
 causal attention 2 to 16 and 27 to 61, as Triton 3.6 and 3.9 compile them for sm_90."""
 
 
+ROW_SHARE, LANED_SHARE, BESIDE_ROWS = 115, 75, 14
+"""Registers of a thread where nothing is multiplied: of its tiles, in percent, those of folds that
+lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of what Triton 3.6
+takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
+
+
+ROW_SHARE, LANED_SHARE, BESIDE_ROWS = 115, 75, 14
+"""Registers of a thread where nothing is multiplied: of its tiles, in percent, those of folds that
+lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of what Triton 3.6
+takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
+
+
 def described_bytes(dtype: str, machine: Machine) -> int:
     """Bytes of a value of operands that tensor descriptors may serve; 0 where none does.
 
@@ -300,6 +312,12 @@ class Tiled:
         slots = stages if of.machine.capability >= 90 else max(stages - 1, 1)
         held, each, largest = self._operands
         shared = held + (largest if alone else each * slots)
+        if not of.held.products:
+            share = LANED_SHARE if self.laned(warps) else ROW_SHARE
+            return shared, self.registers * share // 100 + warps * 128 * BESIDE_ROWS
+        if not of.held.products:
+            share = LANED_SHARE if self.laned(warps) else ROW_SHARE
+            return shared, self.registers * share // 100 + warps * 128 * BESIDE_ROWS
         if not self.bare:
             return shared, self.registers * 4 // 3
         beside = (BESIDE if of.kernel.visits is None else BESIDE_TESTS)[not alone]

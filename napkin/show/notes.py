@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from napkin.cost.calibration import borrows
 from napkin.cost.interior import visited_symbol
 from napkin.cost.machines import MEASURED
-from napkin.cost.time import borrows
 from napkin.derive.visits import Visits
 from napkin.diagram.keys.typical import asked
 from napkin.diagram.types import stored_bytes

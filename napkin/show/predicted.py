@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from napkin.cost.calibration import borrows
 from napkin.cost.machines import MEASURED
-from napkin.cost.time import borrows
 from napkin.plan.graph import resident_bytes
 from napkin.plan.predicted import Predicted, Refused
 from napkin.show.console import table

@@ -16,6 +16,7 @@ from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from napkin.check.assembler import assembler
+from napkin.lower.launch import Box
 
 Arguments = list[Any]
 """The run-time arguments of a kernel, in order."""
@@ -92,10 +93,12 @@ class Launch:
         return run
 
 
-def described(shape: list[int], strides: list[int], box: Sequence[int]) -> Mapping[str, Any]:
-    """The fields of a descriptor without its tensor; its shape, strides and box are checked."""
+def described(laid: tuple[list[int], list[int]], box: Box) -> Mapping[str, Any]:
+    """The fields of a descriptor of a tensor with this shape and these strides, without the tensor;
+    shape, strides and box are checked."""
     some = torch.empty(8, dtype=torch.float16)
-    return vars(TensorDescriptor(some, shape, strides, list(box)))
+    shape, strides = map(box.seen, laid)
+    return vars(TensorDescriptor(some, shape, strides, list(box.sizes)))
 
 
 def _descriptor(fields: Mapping[str, Any], t: torch.Tensor) -> TensorDescriptor:

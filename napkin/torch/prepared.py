@@ -115,7 +115,7 @@ def _launch(
     for a in call.order:
         if a in call.tensors:
             t = step.tensor(a, call)
-            box = described(*own[t], call.boxes[a]) if a in call.boxes else None
+            box = described(own[t], call.boxes[a]) if a in call.boxes else None
             holes.append((len(arguments), place[t], box))
         arguments.append(call.scalars.get(a))
     settings = {"num_warps": step.warps, "num_stages": step.stages}

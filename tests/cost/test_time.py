@@ -7,20 +7,12 @@ from dataclasses import replace
 import pytest
 
 import napkin as nk
+from napkin.cost.calibration import Constants
+from napkin.cost.execution import ACCESSES, DRAM, L2, Execution
 from napkin.cost.levels import held
 from napkin.cost.machines import Figure, machine
 from napkin.cost.moving import Moving
-from napkin.cost.time import (
-    ACCESSES,
-    ARRIVAL,
-    CHAIN,
-    DRAM,
-    L2,
-    TURNS,
-    Constants,
-    Execution,
-    predict,
-)
+from napkin.cost.time import ARRIVAL, CHAIN, TURNS, predict
 from napkin.cost.visited import counted, longest, share
 from napkin.diagram.library import load
 from napkin.plan.plan import Plan
@@ -357,8 +349,7 @@ def test_groups_that_wait_are_ended_like_others() -> None:
     """The longest pipe may be latency or a product that takes as long: what ends a group comes
     after either."""
     h100, work = machine("h100"), {"product": 1e9, "arithmetic": 0.0, "special": 0.0}
-    run = Execution(work, h100.sms, inner_bytes=1e6, stored_bytes=1e7, chunks=64, pipelined=True)
-    run = replace(run, ahead=10**9)
+    run = Execution(work, h100.sms, inner_bytes=1e6, stored_bytes=1e7, chunks=64, resident=2)
     late = predict(h100, "bf16", run)
     assert late.limited_by == "latency"
     none = predict(h100, "bf16", replace(run, stored_bytes=0.0))

@@ -16,8 +16,8 @@ from napkin.check.arrays import to_device
 from napkin.check.interpret import run
 from napkin.check.running import launch_of, run_kernels
 from napkin.check.verdict import run_case
+from napkin.cost.execution import Execution, Time
 from napkin.cost.machines import machine
-from napkin.cost.time import Execution, Time
 from napkin.cost.visited import counted
 from napkin.derive.apart import Apart, apart
 from napkin.derive.derivation import Derivation, replayed

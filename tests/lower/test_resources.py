@@ -63,7 +63,9 @@ def job(k: PlannedKernel, arch: str, sizes: dict[str, int], stages: int = 0) -> 
     seen = specialise(how.scalars)
     pointers = {n: POINTERS.get(k.dtypes[t], f"*{k.dtypes[t]}") for n, t in how.tensors.items()}
     for n, box in how.boxes.items():
-        pointers[n] = f"tensordesc<{pointers[n].removeprefix('*')}[{', '.join(map(str, box))}]>"
+        pointers[n] = (
+            f"tensordesc<{pointers[n].removeprefix('*')}[{', '.join(map(str, box.sizes))}]>"
+        )
     return Job(
         f"import triton\nimport triton.language as tl\n\n{k.written.source}",
         k.name,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.cost.calibration import Constants
 from napkin.cost.machines import machine
-from napkin.cost.time import Constants
 from napkin.derive.kernel import label
 from napkin.derive.parts import part_axis, parted
 from napkin.derive.prepare import prepare

@@ -1,0 +1,54 @@
+"""Time of kernels that multiply nothing: norms, softmax, losses, merges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.cost.calibration import Constants
+from napkin.cost.execution import (
+    ACCESSES,
+    ARITHMETIC,
+    DRAM,
+    L1,
+    L2,
+    SCHEDULERS,
+    Execution,
+    Time,
+)
+from napkin.cost.machines import Machine
+
+MOVES = frozenset({DRAM, L2, ACCESSES, L1})
+
+ALIKE = 4
+"""How nearly a round takes what its busiest pipe or one group alone takes, where both take about as
+long: the power of which both are summed."""
+
+
+def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, float]) -> Time:
+    """The time of groups that load, compute and store, each of these after the other. In a round
+    all groups of a multiprocessor do so once: it takes at least what its busiest pipe has to do for
+    all of them, and at least what one of them takes alone; few groups leave memory idle while they
+    compute.
+
+    Args:
+        run: with as many groups to a multiprocessor as run at once.
+        pipes: seconds of each pipe by itself.
+    """
+    groups = max(run.groups, 1)
+    each = min(groups, place.sms) / groups
+    waits = c.row_wait + run.chunks * c.row_turn if run.chunks else 0.0
+    # Where lanes keep the folds, no turn reduces over a warp or a group.
+    reductions = 1 if run.laned else max(run.chunks, 1)
+    issued = reductions * run.warps * c.row_slots / (SCHEDULERS * place.clock)
+    lanes = {ARITHMETIC: c.row_lanes}
+    computing = {k: v * lanes.get(k, 1.0) for k, v in pipes.items() if k not in MOVES}
+    inner = max(pipes[L2], pipes.get(ACCESSES, 0.0))
+    stations = pipes[DRAM] * each, inner * each, sum(computing.values()) * each + issued
+    beside = c.exposed * (sum(stations) - max(stations))
+    alone, busiest = sum(stations) + waits, run.resident * (max(stations) + beside)
+    one = (alone**ALIKE + busiest**ALIKE) ** (1 / ALIKE)
+    rounds = max(1.0, groups / (place.sms * run.resident))
+    seconds = rounds * one + c.uneven * busiest
+    known = {**pipes, **computing, "latency": rounds * waits}
+    slowest = max(known, key=lambda k: known[k])
+    return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, known)

@@ -144,6 +144,7 @@ def products() -> None:
         row(f"matmul {a} {b} {c}", calls, 2 * a * b * c / 1e6, "TFLOP/s", error)
         calls = {
             "napkin": partial(gelu, A, B, C), "torch.compile": partial(beside, A, B, C),
+            "cuBLASLt (tanh)": partial(torch._addmm_activation, C, A, B, use_gelu=True),
             "cuBLAS alone": partial(torch.matmul, A, B),
         }  # fmt: skip
         error = off(gelu(A, B, C), F.gelu(A.float() @ B.float() + C.float()))

@@ -1,13 +1,13 @@
 """The time model beside every setting whose time is on record, and its constants fitted to them.
 
-`2026-11-21-h100-settings.csv` has one line for each kernel that was timed in the runs of the same
+The files `*-h100-settings.csv` have one line for each kernel that was timed in the runs of the same
 day: what was run, on which sizes, in which setting, and the median. No GPU is needed.
 
-    python docs/measurements/fit_model.py [--fit] [--off 0.15]
+    python docs/measurements/fit_model.py [--fit attention|product|rows] [--off 0.15]
 
 prints the mean absolute error of each family in each run, and of sweeps how much longer the first
 choice took than the best that was measured; --off names the shapes that are off by more. --fit
-searches the constants of `FITTED` for the least mean error over attention, and prints them.
+searches the constants that a family decides for the least mean error over it, and prints them.
 """
 
 from __future__ import annotations
@@ -37,24 +37,31 @@ from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
 from napkin.plan.pricing import Choice, Pricing
 
-SETTINGS = Path(__file__).parent / "2026-11-21-h100-settings.csv"
+SETTINGS = sorted(Path(__file__).parent.glob("*-h100-settings.csv"))
 PLACE = machine("h100")
 
-FITTED = ("stall", "special_slots", "hidden_2", "hidden_3", "chain_turn", "wait", "l2_apart")
-"""What attention alone decides: no single run tells these constants apart. None is below 0."""
+FITTED = {
+    "attention": (
+        "stall", "special_slots", "hidden_2", "hidden_3", "chain_turn", "wait", "l2_apart",
+    ),
+    "product": ("start", "turn", "arrival", "l2_share", "partial"),
+    "rows": ("row_wait", "row_lanes", "row_slots", "uneven"),
+}  # fmt: skip
+"""What a family of kernels alone decides: no single run tells these constants apart. None is below
+0."""
 
 SWEPT = 0.3
 """What a setting of a sweep counts in the mean, where a planned shape counts 1: there are more of
 them, and most are no choices."""
 
-RANKED = {"attention": 21, "product": 26, "rows": 48}
+RANKED = {"attention": 21, "product": 26, "rows": 48, "decode": 8}
 """Settings of a sweep by their rank then; those after them are such as no plan takes."""
 
 WIDEST = 0.4
 """Logarithm of a ratio at most: what the model does not know of (spilled registers) decides
 nothing."""
 
-LANED = ("new shapes 8", "new shapes 9", "tiles 4")
+LANED = ("new shapes 8", "new shapes 9", "new shapes 10", "tiles 4", "tiles 5", "rows 1")
 """Runs in which lanes kept the folds of rows, as today."""
 
 
@@ -79,7 +86,7 @@ class Timed:
 
     @property
     def swept(self) -> bool:
-        return self.run.startswith("tiles")
+        return self.run.startswith(("tiles", "rows"))
 
     @property
     def priced(self) -> Choice:
@@ -128,8 +135,8 @@ def numbers(text: str) -> dict[str, int]:
 
 def timed() -> Iterator[Timed]:
     """What is on record, as far as today's planner has such settings."""
-    with SETTINGS.open() as lines:
-        for row in csv.DictReader(lines):
+    for file in SETTINGS:
+        for row in csv.DictReader(file.read_text().splitlines()):
             plan, sizes = plan_of(row["name"]), numbers(row["sizes"])
             (kernel,) = plan.kernels
             known, terms = plan.full({**plan.sizes, **sizes}), kernel.choice.kernel
@@ -196,14 +203,14 @@ def off(ratios: Sequence[float]) -> float:
     return fmean(abs(x - 1) for x in ratios)
 
 
-def fitted(rows: Sequence[Timed]) -> Constants:
-    """The constants of least mean error over attention."""
-    known = Constants.of(PLACE)
-    found = [r for r in rows if r.family == "attention"]
+def fitted(rows: Sequence[Timed], family: str) -> Constants:
+    """The constants of least mean error over a family."""
+    known, names = Constants.of(PLACE), FITTED[family]
+    found = [r for r in rows if r.family == family]
     weights = np.array([SWEPT if r.swept else 1.0 for r in found])
 
     def scaled(scales: Sequence[float]) -> Constants:
-        made = {n: getattr(known, n) * float(s) for n, s in zip(FITTED, scales, strict=True)}
+        made = {n: getattr(known, n) * float(s) for n, s in zip(names, scales, strict=True)}
         return replace(known, **made)
 
     def error(scales: Sequence[float]) -> float:
@@ -213,7 +220,7 @@ def fitted(rows: Sequence[Timed]) -> Constants:
         logs = np.abs([math.log(replace(r, constants=constants).ratio) for r in found])
         return float(np.average(np.minimum(logs, WIDEST), weights=weights))
 
-    best = np.ones(len(FITTED))
+    best = np.ones(len(names))
     for _ in range(2):  # once more from where it came to rest
         options = {"maxfev": 500, "adaptive": True}
         best = minimize(error, best, method="Nelder-Mead", options=options).x
@@ -223,13 +230,13 @@ def fitted(rows: Sequence[Timed]) -> Constants:
 def main() -> None:
     """Print what was asked for."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--fit", choices=[*FITTED])
     parser.add_argument("--off", type=float, default=math.inf)
     given = parser.parse_args()
     rows = judged(list(timed()))
     if given.fit:
-        constants = fitted(rows)
-        for name in FITTED:
+        constants = fitted(rows, given.fit)
+        for name in FITTED[given.fit]:
             print(f"{name} = {getattr(constants, name):.3g}")
         rows = [replace(r, constants=constants) for r in rows]
     table(rows)

@@ -40,7 +40,8 @@ class Constants:
         single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
             one.
         access: clocks of a multiprocessor for each load or store of a warp, however few its bytes.
-        between: times that bytes of boxes take from L2 whose rows begin between sectors.
+        partial: what a byte of a line that a box touches and does not read counts, of those that
+            it reads.
         exposed: share of the faster pipes' time that is not hidden behind the slowest.
     """
 
@@ -67,7 +68,7 @@ class Constants:
     narrow: float
     single: float
     access: float
-    between: float
+    partial: float
     exposed: float
 
     def hidden(self, resident: int, pipelined: bool) -> float:

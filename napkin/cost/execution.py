@@ -28,7 +28,8 @@ class Execution:
         inner_bytes: bytes that pass between L2 and the multiprocessors.
         cached_bytes: bytes that are read of what L1 has already.
         outer_bytes: bytes from and to the outermost memory.
-        between_bytes: bytes into the inner level in boxes whose rows begin between sectors.
+        partial_bytes: bytes of the lines of the inner level that boxes touch, beyond those that
+            they would fill.
         singles: values of streamed operands that are loaded one by one, and not ahead.
         accesses: loads and stores of whole warps, of what no tensor descriptor serves.
         stored_bytes: bytes that are written after the loops.
@@ -54,7 +55,7 @@ class Execution:
     inner_bytes: float = 0.0
     cached_bytes: float = 0.0
     outer_bytes: float = 0.0
-    between_bytes: float = 0.0
+    partial_bytes: float = 0.0
     singles: float = 0.0
     accesses: float = 0.0
     stored_bytes: float = 0.0

@@ -112,7 +112,7 @@ def at_least(place: Machine, moved: int) -> float:
 def _moving(place: Machine, run: Execution, c: Constants, idle: float = 1.0) -> dict[str, float]:
     """Seconds of each pipe that moves bytes; `idle` is how much longer those of a multiprocessor
     take for the groups that the others do not have."""
-    crossing = run.inner_bytes + (c.between - 1) * run.between_bytes
+    crossing = run.inner_bytes + c.partial * run.partial_bytes
     share = c.l2_apart if run.staggered else c.l2_share
     pipes = {L2: crossing / (share * place.l2_rate) * idle}
     accesses = run.accesses * c.access / (place.sms * place.clock) * idle
@@ -176,7 +176,8 @@ def _turns(
 def _arrives(place: Machine, run: Execution, c: Constants) -> float:
     """Seconds from one chunk of a group to the next, as they arrive: each crosses at its share of
     what L2 gives."""
-    each = max(0.0, run.inner_bytes - run.stored_bytes) / (run.groups * run.chunks)
+    crossing = max(0.0, run.inner_bytes + c.partial * run.partial_bytes - run.stored_bytes)
+    each = crossing / (run.groups * run.chunks)
     return (c.arrival + each * place.sms / (c.l2_share * place.l2_rate)) / max(run.ahead, 1)
 
 

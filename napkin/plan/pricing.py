@@ -32,6 +32,10 @@ DEEPEST = 4
 """Stages of a loop at most: products 1536 x 14080 x 256 in tiles of 128 took 194, 108 and 79 us
 with 2, 3 and 4 (H100)."""
 
+FEWEST = 128
+"""Values of a group that multiplies nothing, at least: of fewer, threads of its 4 warps hold
+copies."""
+
 SHAPED = 2**16
 """Groups up to which blocks of rows are tried that do not divide an axis."""
 
@@ -136,7 +140,10 @@ class Pricing:
         if not warps:
             return
         if not held.products:
-            warps = 4 if max(extent(a, tiled.tiles) for a in held.chunk) <= 4096 else 8
+            values = max(extent(a, tiled.tiles) for a in held.chunk)
+            if values < FEWEST and self._may_grow(tiled):
+                return
+            warps = 4 if values <= 4096 else 8
         found: dict[int, Choice] = {}
         for stages in (3, 2, 1):
             alone = tiled.waits(stages)
@@ -157,6 +164,13 @@ class Pricing:
         kept = [c for s in (3, 2) if (c := self._kept(tiled, warps, s)) is not None]
         if kept:
             yield min(kept, key=lambda c: c.rank)
+
+    def _may_grow(self, tiled: Tiled) -> bool:
+        """Whether a group could take more along some axis, without a loop over what it holds."""
+        of = self.of
+        return not of.kernel.stream.axes and any(
+            tiled.tiles[a] < of.sizes[a] for a in of.kernel.group if a not in of.kernel.alone
+        )
 
     def _deeper(self, tiled: Tiled, warps: int, found: Mapping[int, Choice]) -> dict[int, Choice]:
         """One more stage for products whose every group is alone on its multiprocessor, in one
@@ -227,7 +241,7 @@ class Pricing:
             inner_bytes=sum(crossing.values()),
             cached_bytes=moving.from_l1(),
             outer_bytes=sum(outer.values()),
-            between_bytes=sum(crossing[t, "read"] for t in of.between),
+            partial_bytes=sum(crossing[t, "read"] * (n - 1) for t, n in tiled.lines.items()),
             singles=tiled.singles,
             accesses=tiled.accesses,
             stored_bytes=tiled.stored_bytes,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from napkin.cost.asked import SECTOR, Asked, whole_bytes
+from napkin.cost.asked import LINE, Asked, whole_bytes
 from napkin.cost.levels import (
     Held,
     chained,
@@ -191,17 +191,6 @@ class Labelled:
                 t.tensor in served,
                 single and t.direction == "read",
             )
-
-    @cached_property
-    def between(self) -> frozenset[str]:
-        """The tensors that are read in boxes whose rows begin between sectors."""
-        boxed = [m for m in self.moved if m.served and m.of.direction == "read"]
-        rows = [m for m in boxed if _has_rows(m.of)]
-        return frozenset(
-            m.of.tensor
-            for m in rows
-            if self.sizes[(m.of.own or m.of.axes)[-1]] * m.bits // 8 % SECTOR
-        )
 
     def _width(self, t: Transfer) -> int:
         """Bytes that a thread loads or stores of a tensor at once: as the rows of its last axis
@@ -413,6 +402,23 @@ class Tiled:
         return chunks * len(kernel.stream.passes), most
 
     # --- what they ask for ----------------------------------------------------------------------
+
+    @cached_property
+    def lines(self) -> dict[str, float]:
+        """Lines of L2 that the rows of a tensor's boxes touch, over those that they would fill."""
+        boxed = [m for m in self.of.moved if m.served and m.of.direction == "read"]
+        return {m.of.tensor: self._lines(m) for m in boxed if _has_rows(m.of)}
+
+    def _lines(self, m: Moved) -> float:
+        """A box crosses by pieces of rows, of a line at most, that begin anywhere in one; where it
+        takes rows whole, one piece begins in the line in which another ends."""
+        axis = (m.of.own or m.of.axes)[-1]
+        row, piece = (n * m.bits // 8 for n in (self.of.sizes[axis], self.tiles[axis]))
+        if piece >= row:
+            return 1.0
+        piece = min(piece, LINE)
+        begins = math.gcd(row, piece, LINE)
+        return (piece + LINE - begins) / piece
 
     @cached_property
     def values(self) -> list[tuple[Transfer, int]]:

@@ -8,7 +8,7 @@ cross_entropy:
   separate z: exp(L - m) = [exp(L - m)]; running m (repair exp(m_old - m_new))
   group n
   tile n = 1
-  tile v = 1024
+  tile v = 4096
 
 cross_entropy, in values and axis sizes (g: group, s: chunk, M: memory):
   H = n*v + 2*n

@@ -139,8 +139,8 @@ def latent_attention_K(
         K_tile = K_acc
         if DESCRIPTORS:
             K.store(
-                [b, x_id * BLOCK_X, h, n_id * BLOCK_N],
-                tl.reshape(K_tile.to(K.dtype), [1, BLOCK_X, 1, BLOCK_N]),
+                [b, h, x_id * BLOCK_X, n_id * BLOCK_N],
+                tl.reshape(K_tile.to(K.dtype), [1, 1, BLOCK_X, BLOCK_N]),
             )
         else:
             tl.store(
@@ -222,8 +222,8 @@ def latent_attention_V(
         V_tile = V_acc
         if DESCRIPTORS:
             V.store(
-                [b, x_id * BLOCK_X, h, v_id * BLOCK_V],
-                tl.reshape(V_tile.to(V.dtype), [1, BLOCK_X, 1, BLOCK_V]),
+                [b, h, x_id * BLOCK_X, v_id * BLOCK_V],
+                tl.reshape(V_tile.to(V.dtype), [1, 1, BLOCK_X, BLOCK_V]),
             )
         else:
             tl.store(
@@ -329,7 +329,7 @@ def latent_attention(
                 other=0.0,
             )
         if DESCRIPTORS:
-            K_tile = tl.reshape(K.load([b, x_start, h, 0]), [BLOCK_X, BLOCK_N])
+            K_tile = tl.reshape(K.load([b, h, x_start, 0]), [BLOCK_X, BLOCK_N])
         else:
             K_tile = tl.load(
                 K_base + x[:, None] * K_stride_x + n[None, :] * K_stride_n,
@@ -347,7 +347,7 @@ def latent_attention(
         total = tl.sum(p, axis=1)
         z = z * repair + total
         if DESCRIPTORS:
-            V_tile = tl.reshape(V.load([b, x_start, h, v_id * BLOCK_V]), [BLOCK_X, BLOCK_V])
+            V_tile = tl.reshape(V.load([b, h, x_start, v_id * BLOCK_V]), [BLOCK_X, BLOCK_V])
         else:
             V_tile = tl.load(
                 V_base + x[:, None] * V_stride_x + v[None, :] * V_stride_v,

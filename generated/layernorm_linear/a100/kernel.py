@@ -8,7 +8,7 @@ layernorm_linear:
   materialise t [n]
 layernorm_linear_mean_t:
   group n
-  tile n = 4
+  tile n = 1
 layernorm_linear:
   stream d
   group n
@@ -36,8 +36,7 @@ import triton.language as tl
 @triton.jit
 def layernorm_linear_mean_t(
     X, mean, t, eps, size_n, size_d, X_stride_n, X_stride_d, mean_stride_n, t_stride_n,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_N: tl.constexpr, EVEN_D: tl.constexpr,
-    STEP_D: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_D: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -47,23 +46,22 @@ def layernorm_linear_mean_t(
 
     # this group's place
     pid = tl.program_id(0).to(INDEX)
-    n_id = pid
-    n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
-    n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
+    n = pid
     d = tl.arange(0, BLOCK_D).to(INDEX)
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
-    X_tile = tl.load(
-        X + n[:, None] * X_stride_n + d[None, :] * X_stride_d,
-        mask=n_in[:, None] & d_in[None, :],
-        other=0.0,
-    )
-    t_2 = tl.sum(X_tile.to(tl.float32), axis=1)
+
+    # where its tensors start
+    X_base = X + n * X_stride_n
+    mean_base = mean + n * mean_stride_n
+    t_base = t + n * t_stride_n
+    X_tile = tl.load(X_base + d * X_stride_d, mask=d_in, other=0.0)
+    t_2 = tl.sum(X_tile.to(tl.float32), axis=0)
     t_3 = t_2 / size_d
-    tl.store(mean + n * mean_stride_n, t_3, mask=n_in)
-    t_4 = X_tile.to(tl.float32) - t_3[:, None]
-    t_5 = tl.where(d_in[None, :], t_4 * t_4, 0.0)
-    total = tl.sum(t_5, axis=1)
-    tl.store(t + n * t_stride_n, tl.rsqrt(total / size_d + eps), mask=n_in)
+    tl.store(mean_base, t_3)
+    t_4 = X_tile.to(tl.float32) - t_3
+    t_5 = tl.where(d_in, t_4 * t_4, 0.0)
+    total = tl.sum(t_5, axis=0)
+    tl.store(t_base, tl.rsqrt(total / size_d + eps))
 
 
 @triton.jit

@@ -17,7 +17,7 @@ linear_attention:
   group q
   group d
   tile q = 16
-  tile d = 32
+  tile d = 64
   tile d2 = 128
 
 linear_attention_t, in values and axis sizes (g: group, s: chunk, M: memory):

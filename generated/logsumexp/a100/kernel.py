@@ -8,7 +8,7 @@ logsumexp:
   separate z: exp(L - m) = [exp(L - m)]; running m (repair exp(m_old - m_new))
   group n
   tile n = 1
-  tile v = 1024
+  tile v = 4096
 
 logsumexp, in values and axis sizes (g: group, s: chunk, M: memory):
   H = n*v + n

@@ -7,8 +7,8 @@ matmul_dense_and_sparse:
   group a
   group c
   tile a = 16
-  tile c = 16
-  tile b = 128
+  tile c = 32
+  tile b = 256
 
 matmul_dense_and_sparse, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*c/g_c + a*b*c/g_a + a*c*s + a*c + 2*a*c*s/g_a + a*c/g_a

@@ -65,7 +65,7 @@ def matmul_w4a16(
     for g_start in tl.range(0, size_g):
         g = tl.cast(g_start, INDEX)
         if DESCRIPTORS:
-            X_tile = tl.reshape(X.load([a_id * BLOCK_A, g, 0]), [BLOCK_A, BLOCK_B])
+            X_tile = tl.reshape(X.load([g, a_id * BLOCK_A, 0]), [BLOCK_A, BLOCK_B])
         else:
             X_tile = tl.load(
                 X + a[:, None] * X_stride_a + g * X_stride_g + b[None, :] * X_stride_b,

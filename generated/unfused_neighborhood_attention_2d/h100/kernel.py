@@ -17,7 +17,7 @@ unfused_neighborhood_attention_2d_A:
   group q0
   group q1
   tile q0 = 1
-  tile q1 = 16
+  tile q1 = 8
 unfused_neighborhood_attention_2d_out:
   stream x0 x1
   group q0

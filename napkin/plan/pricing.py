@@ -16,8 +16,8 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Output
 from napkin.plan.tiled import Labelled, Tiled
 
-DOUBT = 0.01
-"""What a chunk twice as large is preferred by (0.7 %): what a turn takes beside its work is what
+DOUBT = 0.02
+"""What a chunk twice as large is preferred by (1.4 %): what a turn takes beside its work is what
 the model knows least."""
 
 ROW_DOUBT = 0.03

@@ -17,7 +17,7 @@ mlp:
   group e
   tile n = 128
   tile e = 128
-  tile f = 128
+  tile f = 256
 
 mlp_H, in values and axis sizes (g: group, s: chunk, M: memory):
   H = d*f*n/g_n + d*f*n/g_f + f*n
@@ -124,10 +124,10 @@ def mlp(
     # this group's place
     pid = tl.program_id(0).to(INDEX)
 
-    # in blocks of 16 along n, times all along e
-    section = pid // (16 * tl.cdiv(size_e, BLOCK_E)) * 16
-    width = tl.minimum(tl.cdiv(size_n, BLOCK_N) - section, 16)
-    turn = pid % (16 * tl.cdiv(size_e, BLOCK_E))
+    # in blocks of 8 along n, times all along e
+    section = pid // (8 * tl.cdiv(size_e, BLOCK_E)) * 8
+    width = tl.minimum(tl.cdiv(size_n, BLOCK_N) - section, 8)
+    turn = pid % (8 * tl.cdiv(size_e, BLOCK_E))
     n_id = section + turn % width
     e_id = turn // width
     n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)

@@ -10,7 +10,7 @@ softcapped_attention:
       exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
   tile q = 16
-  tile x = 64
+  tile x = 256
 
 softcapped_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 2*d*q*x/g_q

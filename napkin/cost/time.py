@@ -20,8 +20,9 @@ persistent program instance starts once: its next group's chunks are asked for b
 end. Its tile leaves between the products of one group and the next, and what it computes after a
 loop takes as long as its own warps can issue it.
 
-What no datasheet states (`Constants`) is read off one machine's runs and kept in its file, under
-``[calibration]``, with how it was measured. No constant knows a diagram.
+Kernels that multiply nothing have a law of their own (`rows.py`). What no datasheet states
+(`Constants`) is read off one machine's runs and kept in its file, under ``[calibration]``, with how
+it was measured. No constant knows a diagram.
 """
 
 from __future__ import annotations

@@ -56,13 +56,6 @@ BESIDE, BESIDE_TESTS = (4, 28), (12, 40)
 with them; and of loops that test some chunks. For ten tiles of attention -4 to 9 and 24 to 28, of
 causal attention 2 to 16 and 27 to 61, as Triton 3.6 and 3.9 compile them for sm_90."""
 
-
-ROW_SHARE, LANED_SHARE, BESIDE_ROWS = 115, 75, 14
-"""Registers of a thread where nothing is multiplied: of its tiles, in percent, those of folds that
-lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of what Triton 3.6
-takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
-
-
 ROW_SHARE, LANED_SHARE, BESIDE_ROWS = 115, 75, 14
 """Registers of a thread where nothing is multiplied: of its tiles, in percent, those of folds that
 lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of what Triton 3.6

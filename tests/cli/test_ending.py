@@ -70,6 +70,8 @@ def test_interrupted_from_outside(command: list[str]) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell's background jobs ignore it, and so would their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     time.sleep(2)
     os.killpg(child.pid, signal.SIGINT)

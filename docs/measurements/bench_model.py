@@ -90,10 +90,13 @@ def measured(problems: Sequence[Problem], out: list[dict[str, Any]]) -> None:
 def library(plan: Plan) -> float:
     """Seconds of a product by a library: those of the plan, or of the fastest tile of `HEIGHTS`,
     `WIDTHS` and `DEPTHS` by the same model."""
-    terms, known = plan.kernels[0].choice.kernel, plan.full(plan.sizes)
+    whole = plan if len(plan.kernels) == 1 else nk.derive(
+        plan.diagram, plan.machine, plan.sizes, plan.dtype, parts={"b": 1}
+    )  # fmt: skip
+    terms, known = whole.kernels[0].choice.kernel, whole.full(whole.sizes)
     best = plan.seconds
     for kernel in labellings(terms.name, terms.origin, terms.names, known):
-        if not kernel.stream.axes:
+        if not kernel.stream.axes or len(kernel.group) != 2:
             continue
         pricing = Pricing(kernel, kernel.sized(known), held(kernel), plan.dtype, plan.machine)
         row, column = kernel.group

@@ -1,6 +1,6 @@
 """Two networks end to end, with torch's attention and with napkin's, from one run.
 
-    python docs/measurements/bench_network.py [vit] [dinat] [--graphs] [--json FILE]
+    python docs/measurements/bench_network.py [vit] [dinat] [--graphs] [--most N] [--json FILE]
 
 A small vision transformer (scaled_dot_product_attention against napkin.torch.attention) and one of
 neighborhood attention with alternating dilations (FlexAttention against
@@ -194,9 +194,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(heading(), flush=True)
     rows, failed = list[dict[str, Any]](), False
     mode = "reduce-overhead" if given.graphs else "default"
-    for name, network, images in TINY if given.tiny else NETWORKS[: given.most]:
-        if given.which and name not in given.which:
-            continue
+    chosen = [n for n in (TINY if given.tiny else NETWORKS) if n[0] in (given.which or n[0])]
+    for _, network, images in chosen[: given.most]:
         try:
             trial = TRIAL if given.tiny else ()
             rows.append(measured(network, images, *trial, mode=mode))

@@ -1,6 +1,6 @@
 """The time model beside every setting whose time is on record, and its constants fitted to them.
 
-The files `*-h100-settings.csv` have one line for each kernel that was timed in the runs of the same
+The files `*-h100-settings.csv` have one line for each kernel that was timed in the runs of its
 day: what was run, on which sizes, in which setting, and the median. No GPU is needed.
 
     python docs/measurements/fit_model.py [--fit attention|product|rows] [--off 0.15]

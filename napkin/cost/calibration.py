@@ -14,7 +14,7 @@ class Constants:
 
     Attributes:
         launch: seconds from a launch to the first instruction, and after the last.
-        start: seconds from a group's first load to its first product or value.
+        start: seconds from a group's first load to its first product.
         turn: seconds that a turn of a loop of products takes beside them.
         arrival: seconds from when a chunk is asked for to its first byte.
         chain_turn: that of a turn in which products and arithmetic wait for each other.

@@ -35,15 +35,16 @@ def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, 
         pipes: seconds of each pipe by itself.
     """
     groups = max(run.groups, 1)
-    each = min(groups, place.sms) / groups
+    each = place.sms / groups  # of what one multiprocessor does for all its groups
+    fewer = min(groups, place.sms) / groups  # memory gives few of them more than their share
     waits = c.row_wait + run.chunks * c.row_turn if run.chunks else 0.0
     # Where lanes keep the folds, no turn reduces over a warp or a group.
     reductions = 1 if run.laned else max(run.chunks, 1)
     issued = reductions * run.warps * c.row_slots / (SCHEDULERS * place.clock)
     lanes = {ARITHMETIC: c.row_lanes}
     computing = {k: v * lanes.get(k, 1.0) for k, v in pipes.items() if k not in MOVES}
-    inner = max(pipes[L2], pipes.get(ACCESSES, 0.0))
-    stations = pipes[DRAM] * each, inner * each, sum(computing.values()) * each + issued
+    inner = max(pipes[L2], pipes.get(ACCESSES, 0.0), pipes.get(L1, 0.0))
+    stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
     beside = c.exposed * (sum(stations) - max(stations))
     alone, busiest = sum(stations) + waits, run.resident * (max(stations) + beside)
     one = (alone**ALIKE + busiest**ALIKE) ** (1 / ALIKE)
@@ -51,4 +52,6 @@ def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, 
     seconds = rounds * one + c.uneven * busiest
     known = {**pipes, **computing, "latency": rounds * waits}
     slowest = max(known, key=lambda k: known[k])
+    if run.longest > 1.0 and alone * run.longest > seconds:
+        slowest, seconds = "the longest group", alone * run.longest
     return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, known)

@@ -168,7 +168,7 @@ def _turns(
             turns += run.chunks * c.chain_turn * run.groups / place.sms
         pipes[CHAIN] = turns * c.hidden(run.resident, run.pipelined)
         return turns, pipes
-    if run.work["product"] and run.chunks:
+    if run.chunks:
         pipes[TURNS] = product + run.chunks * c.turn * run.groups / place.sms
         return pipes[TURNS], pipes
     return max(computing.values()), pipes

@@ -84,11 +84,11 @@ class Choice:
 
     @cached_property
     def rank(self) -> tuple[float, ...]:
-        """Smaller is better: time, of about equal ones the larger chunk (`DOUBT`), then fewer
-        passes, fewer warps and more rows. Where lanes keep the folds, of settings that move as many
-        bytes in about one time (1 %) the one with the fewest rows, then with no more lanes than
-        threads: cross entropy of 8,192 rows of 32,000 classes took 196 us with 1 row of 1,024, 207
-        with 8 of 256, 252 with 8 of 512 (H100)."""
+        """Smaller is better: time, of about equal ones the larger chunk (`DOUBT`, `ROW_DOUBT`),
+        then fewer passes, fewer warps and more rows. Where lanes keep the folds, of settings that
+        move as many bytes in about one time (1 %) the one with the fewest rows, then with no more
+        lanes than threads: cross entropy of 8,192 rows of 32,000 classes took 196 us with 1 row of
+        1,024, 207 with 8 of 256, 252 with 8 of 512 (H100)."""
         passes = len(self.kernel.stream.passes)
         chunk = math.prod(self.tiles[a] for a in self.kernel.stream.axes)
         whole = math.prod(self.sizes[a] for a in self.kernel.stream.axes)

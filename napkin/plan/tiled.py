@@ -297,9 +297,6 @@ class Tiled:
         if not of.held.products:
             share = LANED_SHARE if self.laned(warps) else ROW_SHARE
             return shared, self.registers * share // 100 + warps * 128 * BESIDE_ROWS
-        if not of.held.products:
-            share = LANED_SHARE if self.laned(warps) else ROW_SHARE
-            return shared, self.registers * share // 100 + warps * 128 * BESIDE_ROWS
         if not self.bare:
             return shared, self.registers * 4 // 3
         beside = (BESIDE if of.kernel.visits is None else BESIDE_TESTS)[not alone]
@@ -399,8 +396,9 @@ class Tiled:
     @cached_property
     def lines(self) -> dict[str, float]:
         """Lines of L2 that the rows of a tensor's boxes touch, over those that they would fill."""
-        boxed = [m for m in self.of.moved if m.served and m.of.direction == "read"]
-        return {m.of.tensor: self._lines(m) for m in boxed if _has_rows(m.of)}
+        reads = [m for m in self.of.moved if m.served and m.of.direction == "read"]
+        boxed = [m for m in reads if m.of.tensor in self.of.in_boxes and _has_rows(m.of)]
+        return {m.of.tensor: self._lines(m) for m in boxed}
 
     def _lines(self, m: Moved) -> float:
         """A box crosses by pieces of rows, of a line at most, that begin anywhere in one; where it

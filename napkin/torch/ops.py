@@ -69,7 +69,7 @@ def called(key: str) -> Function:
     return _FUNCTIONS[key]
 
 
-_LIBRARY = torch.library.Library("napkin", "DEF")
+_LIBRARY = torch.library.Library("napkin", "FRAGMENT")
 _LIBRARY.define(
     "run(Tensor[] arrays, str key, float[] scalars) -> Tensor[]",
     tags=(torch.Tag.pt2_compliant_tag,),

@@ -102,8 +102,7 @@ def test_tuned_settings_are_taken_later(napkin: Napkin, device: Any, tmp_path: P
     assert Path(data["tuned"]["remembered"]).parent == tmp_path / "cache"
     planned = json.loads(napkin("derive", "attention", *SMALL, "--json")[1])["kernels"][0]
     taken = json.loads(napkin("derive", "attention", *SMALL, "--tuned", "--json")[1])["kernels"][0]
-    differing = ("tiles", "warps", "stages", "H", "time_us")
-    assert [planned[key] for key in differing] != [taken[key] for key in differing]
+    assert planned["H"] != taken["H"]  # of other labels, if not of other tiles
     assert taken["tiles"] == best["tiles"]
     status, out, _ = napkin("derive", "attention", *SMALL, "--tune", "2")
     assert "the first choice takes 1.200 times the fastest, which was ranked 2" in out

@@ -101,11 +101,13 @@ def library(plan: Plan) -> float:
         pricing = Pricing(kernel, kernel.sized(known), held(kernel), plan.dtype, plan.machine)
         row, column = kernel.group
         for high, wide, deep in itertools.product(HEIGHTS, WIDTHS, DEPTHS):
+            if high * wide > LARGEST:
+                continue
             tiles = {row: high, column: wide, kernel.stream.axis: deep}
             warps = 8 if high * wide > 128 * 128 else 4
             for stages, lasting in itertools.product((3, 4), (0, plan.machine.sms)):
                 found = pricing.at(tiles, warps, stages, lasting)
-                if high * wide <= LARGEST and found.shared <= plan.machine.shared_per_block:
+                if found.shared <= plan.machine.shared_per_block:
                     best = min(best, found.time.seconds)
     return best
 

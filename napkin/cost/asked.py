@@ -19,10 +19,6 @@ from napkin.diagram.types import STORAGE, stored_bytes
 SECTOR = 32
 """Bytes that cross at once, at least."""
 
-LINE = 128
-"""Bytes of a line of L2, of which a request is for one (CUDA Programming Guide, "Device Memory
-Accesses")."""
-
 
 @dataclass(frozen=True, eq=False)
 class Asked:

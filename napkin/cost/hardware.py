@@ -287,6 +287,12 @@ class Machine:
         return self.path("dram", "shared")[-1].rate.value
 
     @cached_property
+    def l2_line(self) -> int:
+        """Bytes of a line of L2, of which a request is for one; 1 where the file gives none."""
+        granule = self.path("dram", "shared")[-1].granule
+        return int(granule.value) if granule else 1
+
+    @cached_property
     def register_rate(self) -> float:
         """Bytes/s from the shared memories and L1 of all SMs together into registers."""
         return self.path("shared", "registers")[0].rate.value

@@ -18,6 +18,7 @@ from napkin.cost.execution import (
 from napkin.cost.machines import Machine
 
 MOVES = frozenset({DRAM, L2, ACCESSES, L1})
+"""Pipes that move bytes; the others compute."""
 
 ALIKE = 4
 """How nearly a round takes what its busiest pipe or one group alone takes, where both take about as
@@ -41,8 +42,8 @@ def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, 
     # Where lanes keep the folds, no turn reduces over a warp or a group.
     reductions = 1 if run.laned else max(run.chunks, 1)
     issued = reductions * run.warps * c.row_slots / (SCHEDULERS * place.clock)
-    lanes = {ARITHMETIC: c.row_lanes}
-    computing = {k: v * lanes.get(k, 1.0) for k, v in pipes.items() if k not in MOVES}
+    computing = {k: v for k, v in pipes.items() if k not in MOVES}
+    computing[ARITHMETIC] *= c.row_lanes
     inner = max(pipes[L2], pipes.get(ACCESSES, 0.0), pipes.get(L1, 0.0))
     stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
     beside = c.exposed * (sum(stations) - max(stations))

@@ -208,8 +208,8 @@ def _apart(place: Machine, dtype: str, run: Execution, c: Constants, busiest: in
 def _end(place: Machine, dtype: str, run: Execution, c: Constants) -> tuple[float, float]:
     """Seconds of one group after its loops: of products and arithmetic, and of storing."""
     rate = c.tensor_share * place.peak(dtype) / _narrow(place, dtype, run, c)
-    products = run.tail.get("product", 0.0) / rate * place.sms / max(run.groups, 1)
+    products = run.tail.get("product", 0.0) / rate * place.sms / run.groups
     slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
-    stored = run.stored_bytes / max(run.groups, 1) / c.streamed
+    stored = run.stored_bytes / run.groups / c.streamed
     few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.warps))
-    return products + few * slots / arithmetic_rate(place) * place.sms / max(run.groups, 1), stored
+    return products + few * slots / arithmetic_rate(place) * place.sms / run.groups, stored

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from napkin.cost.asked import LINE, Asked, whole_bytes
+from napkin.cost.asked import Asked, whole_bytes
 from napkin.cost.levels import (
     Held,
     chained,
@@ -407,9 +407,10 @@ class Tiled:
         row, piece = (n * m.bits // 8 for n in (self.of.sizes[axis], self.tiles[axis]))
         if piece >= row:
             return 1.0
-        piece = min(piece, LINE)
-        begins = math.gcd(row, piece, LINE)
-        return (piece + LINE - begins) / piece
+        line = self.of.machine.l2_line
+        piece = min(piece, line)
+        begins = math.gcd(row, piece, line)
+        return (piece + line - begins) / piece
 
     @cached_property
     def values(self) -> list[tuple[Transfer, int]]:

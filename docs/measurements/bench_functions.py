@@ -3,7 +3,7 @@
 Every row is one round of calls taken in turns, each with a cold L2 (`napkin.measure.timing`). The
 error is that of napkin's result against float32 on the same inputs, by relative norm.
 
-    python docs/measurements/bench_functions.py [attention] [products] [rows] [windows]
+    python docs/measurements/bench_functions.py [attention] [products] [rows] [decode] [windows]
 """
 
 import importlib
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 from heading import heading
+from problems import heads
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -38,6 +39,9 @@ WINDOWS = {
     "3d": ((30, 48, 80), 24, (18, 24, 24), [(1, 1, 1), (2, 8, 8)]),
 }
 """Layout, heads, window, strides."""
+
+DECODE = [(32, 65536, 128), (32, 65536, 64), (8, 131072, 128)]
+"""Heads, keys, head size; one query a head."""
 
 flex = torch.compile(flex_attention, dynamic=False)
 
@@ -186,6 +190,18 @@ def rows() -> None:
     row(f"cross entropy {n} {v}", calls, 2 * n * v / 1e6, "TB/s", off(f4(L, T)[:256], wanted))
 
 
+def decode() -> None:
+    """One query a head, beside a copy that moves as many bytes as the keys and values have."""
+    f = nkt.compile(heads())
+    for h, x, d in DECODE:
+        q, k, v = draw(h, 1, d), draw(h, x, d), draw(h, x, d)
+        other = torch.empty_like(k)
+        found = f(q, k, v)
+        wanted = F.scaled_dot_product_attention(q.float(), k.float(), v.float())
+        calls = {"napkin": partial(f, q, k, v), "copy": partial(other.copy_, k)}
+        row(f"decode {h} {x} {d}", calls, 2 * 2 * h * x * d / 1e6, "TB/s", off(found, wanted))
+
+
 def windows() -> None:
     natten = None
     try:
@@ -224,7 +240,7 @@ def windows() -> None:
 
 if __name__ == "__main__":
     print(heading(), flush=True)
-    every = {f.__name__: f for f in (attention, products, rows, windows)}
+    every = {f.__name__: f for f in (attention, products, rows, decode, windows)}
     for chosen in sys.argv[1:] or every:
         print(f"\n{chosen}", flush=True)
         tried(chosen, every[chosen])

@@ -2,7 +2,7 @@
 limit of time.
 
     python docs/measurements/campaign.py tests       # tests/gpu, compute-sanitizer
-    python docs/measurements/campaign.py model       # counters, new shapes, sweeps of tiles
+    python docs/measurements/campaign.py model       # counters, new shapes, sweeps of tiles, decode
     python docs/measurements/campaign.py functions   # networks, functions, the machine itself
 
 Each of the three takes at most --seconds (570); single steps may be named, too. What a step prints
@@ -75,6 +75,7 @@ def steps(out: Path, workers: int, seed: int) -> dict[str, list[Step]]:
             Step("counters", [bench("counters", *json("counters"))], 120, 18),
             Step("new", [bench("model", *new, *json("new"))], 150, 10),
             Step("tiles", [bench("model", "tiles", *json("tiles"))], 200),
+            Step("decode", [bench("functions", "decode")], 60),
         ],
         "functions": [
             Step("network", [bench("network", *json("network"))], 270, 24),

@@ -70,7 +70,7 @@ def planned(job: Mapping[str, Any]) -> Plan:
     """The plan that the driver makes of a job."""
     return nk.derive(
         load(job["name"]), job["on"], job["sizes"], job["dtype"], parts=job.get("parts")
-    )
+    ).launched
 
 
 def arrays_bytes(k: PlannedKernel) -> int:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import problems
 import torch
 import torch.nn.functional as F  # noqa: N812
 from heading import heading
-from problems import heads
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -192,7 +192,7 @@ def rows() -> None:
 
 def decode() -> None:
     """One query a head, beside a copy that moves as many bytes as the keys and values have."""
-    f = nkt.compile(heads())
+    f = nkt.compile(problems.heads())
     for h, x, d in DECODE:
         q, k, v = draw(h, 1, d), draw(h, x, d), draw(h, x, d)
         other = torch.empty_like(k)

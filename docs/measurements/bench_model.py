@@ -74,13 +74,14 @@ def measured(problems: Sequence[Problem], out: list[dict[str, Any]]) -> None:
             # One shape that does not run leaves the others standing; it is no row of the summary.
             print(f"{name:24s} {text(sizes):36s} {type(error).__name__}: {str(error)[:200]}")
             continue
-        limit = ", ".join(dict.fromkeys(k.choice.time.limited_by for k in plan.kernels))
+        ran = plan.launched.kernels
+        limit = ", ".join(dict.fromkeys(k.choice.time.limited_by for k in ran))
         for which, took in found.items():
             predicted = 1e6 * (plan.seconds if which == name else library(plan))
             out.append({
                 "name": which, "sizes": sizes, "predicted": predicted, "measured": took.median,
                 "low": took.low, "high": took.high,
-                "kernels": [{"name": k.name, **setting_json(k.choice)} for k in plan.kernels],
+                "kernels": [{"name": k.name, **setting_json(k.choice)} for k in ran],
             })  # fmt: skip
             ratio = f"{predicted / took.median:5.2f}  ({limit})"
             print(f"{which:24s} {text(sizes):36s} predicted {predicted:9.1f} us  measured "

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,27 @@ def _source(kernel: Any, job: Compilation) -> Any:
         for index, name in enumerate(names)
         if name in job.divisible and name not in constants
     }
+    if "Gluon" in type(kernel).__name__:
+        return _in_gluon(kernel, signature, constants, attributes)
     return ASTSource(kernel, signature, constants, attributes)
+
+
+def _in_gluon(
+    kernel: Any, signature: Mapping[str, str], constants: Mapping[str, Any], attributes: Any
+) -> Any:
+    """The same of a kernel in Gluon, whose descriptors say how boxes lie in shared memory."""
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    layout_of: Any = gl.NVMMASharedLayout.get_default_for
+    names: list[str] = kernel.arg_names
+    laid = dict(signature)
+    for name, kind in signature.items():
+        if found := re.fullmatch(r"tensordesc<(\w+)\[(.*)\]>", kind):
+            box = [int(n) for n in found[2].split(",")]
+            laid[name] = f"tensordesc<{found[1]}{box},{layout_of(box, gl.float16)!r}>"
+    by_place = {(names.index(name),): value for name, value in constants.items()}
+    return GluonASTSource(kernel, laid, by_place, attributes)
 
 
 def _usage(cubin: Path) -> tuple[int | None, int | None, str]:

@@ -13,6 +13,7 @@ import numpy as np
 from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.check.interpret import Argument
 from napkin.check.interpret import run as interpret
+from napkin.check.warpgroups import run_band
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import Node
 from napkin.diagram.storage import own_type, storage_type
@@ -37,11 +38,13 @@ class Ran:
         tensors: every tensor, by its name in the plan.
         moved: for each kernel, bytes by (the plan's tensor name, direction), as counted.
         described: for each kernel, whether it read boxes through tensor descriptors.
+        banded: for each kernel, whether its kernel of warpgroups ran in its place.
     """
 
     tensors: Mapping[str, DeviceArray]
     moved: tuple[Mapping[tuple[str, Direction], int], ...]
     described: tuple[bool, ...]
+    banded: tuple[bool, ...]
 
 
 def launch_of(
@@ -73,9 +76,10 @@ def run_kernels(
     inputs: Mapping[str, DeviceArray],
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
+    bands: bool = False,
 ) -> Ran:
     """`run_recipe` of a plan."""
-    return run_recipe(plan.recipe, inputs, sizes, scalars)
+    return run_recipe(plan.recipe, inputs, sizes, scalars, bands)
 
 
 def run_recipe(
@@ -83,12 +87,14 @@ def run_recipe(
     inputs: Mapping[str, DeviceArray],
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
+    bands: bool = False,
 ) -> Ran:
     """Run every kernel of a plan's recipe in the interpreter; outputs start poisoned.
 
     Args:
         inputs: the inputs by name, of the storage types of the plan, with any strides.
         sizes: axis sizes; an axis that a kernel holds whole must fit its tile.
+        bands: whether kernels of warpgroups run where there are some and descriptors serve them.
     """
     tensors = dict(inputs)
     sizes = recipe.full(sizes)
@@ -96,14 +102,19 @@ def run_recipe(
         tensors[t.name] = empty([sizes[a] for a in t.axes], SPELLING[t.dtype])
     moved: list[Mapping[tuple[str, Direction], int]] = []
     described: list[bool] = []
+    banded: list[bool] = []
     for step in recipe.steps:
         strides = {t: tensors[t].strides for t in step.binding.values()}
-        call = step.launch(sizes, scalars, strides)
+        band = step.in_band(sizes, scalars, strides) if bands else None
+        call = band or step.launch(sizes, scalars, strides)
         counted: dict[tuple[str, Direction], int] = {}
         if call.grid:
             args = [bound_to(a, call, step, tensors) for a in call.order]
             name, grid = step.entry.name, (call.grid,)
-            traffic = interpret(recipe.source, name, grid, args, call.constexprs)
+            if band is not None:
+                traffic = run_band(recipe.warpgroups, name, call.grid, args, call.constexprs)
+            else:
+                traffic = interpret(recipe.source, name, grid, args, call.constexprs)
             for argument in call.tensors:
                 key = step.tensor(argument, call)
                 both: dict[Direction, int] = {
@@ -115,7 +126,8 @@ def run_recipe(
                         counted[key, direction] = counted.get((key, direction), 0) + count
         moved.append(counted)
         described.append(bool(call.boxes))
-    return Ran(tensors, tuple(moved), tuple(described))
+        banded.append(band is not None)
+    return Ran(tensors, tuple(moved), tuple(described), tuple(banded))
 
 
 def outputs_of(plan: Plan) -> list[tuple[str, tuple[str, ...], str]]:

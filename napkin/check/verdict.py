@@ -24,7 +24,7 @@ from napkin.diagram.evaluate import close_to
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import FP8_CAPABILITY, PACKED
 from napkin.errors import NapkinError
-from napkin.lower.launch import MIN_CAPABILITY
+from napkin.lower.launch import MIN_CAPABILITY, WARPS
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.samples import Case, cases
@@ -38,6 +38,9 @@ HALF_STEP = {"fp32": 2**-24, "fp16": 2**-11, "bf16": 2**-8, "fp8": 2**-4}
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 EXACT = ("sm_80", "sm_90")
 """Architectures whose shared memory is modelled; on the others it is only reported."""
+
+WARPGROUPS = "warpgroups"
+"""What rows are marked with that are of kernels of warpgroups."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -204,9 +207,12 @@ def check(
             woven = plan.diagram.weave(case.weave)
             full = {**plan.sizes, **case.sizes}
             chosen = derive(woven, plan.machine, full, plan.dtype)
-        v, t = run_case(chosen, case, np.random.default_rng(seed + i))
-        values += v
-        traffic += t
+        for bands in (False, True):
+            if bands and chosen.launched is chosen:
+                continue
+            v, t = run_case(chosen, case, np.random.default_rng(seed + i), bands)
+            values += v
+            traffic += t
     found: list[ResourceRow] = []
     if resources:
         tell("compile", len(todo), total)
@@ -236,18 +242,21 @@ def draw(
 
 
 def run_case(
-    plan: Plan, case: Case, rng: np.random.Generator
+    plan: Plan, case: Case, rng: np.random.Generator, bands: bool = False
 ) -> tuple[list[ValueRow], list[TrafficRow]]:
-    """Run one case: the errors of the outputs, and bytes predicted and counted."""
+    """Run one case: the errors of the outputs, and bytes predicted and counted; with `bands`, of
+    the kernels of warpgroups that take the place of others, and nothing where none can."""
     diagram, sizes = plan.diagram, case.sizes
     inputs = draw(diagram, sizes, plan.dtype, rng, case.transposed)
     scalars = diagram.check_scalars({})
     wanted = diagram.evaluate(*(a.to_float64() for a in inputs.values()), **scalars)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     try:
-        ran = run_kernels(plan, inputs, sizes, scalars)
+        ran = run_kernels(plan, inputs, sizes, scalars, bands)
     except KernelError as error:
         raise CheckFailed(f"{plan.name}, {case.name}: {error}") from None
+    if bands and not any(ran.banded):
+        return [], []
     # Key sets may ask for the values of arrays of whole numbers.
     given = {
         t: a.data for t, a in ran.tensors.items() if a.data.dtype.kind in "iu" and a.dtype != "bf16"
@@ -262,15 +271,23 @@ def run_case(
         if limit < error < math.inf:
             step = max(HALF_STEP[t] for t in types)
             moves = _moves(diagram, o.name, inputs, scalars, step)
-        values.append(ValueRow(case.name, o.name, error, limit, moves))
+        name = f"{case.name}, {WARPGROUPS}" if bands else case.name
+        values.append(ValueRow(name, o.name, error, limit, moves))
     traffic: list[TrafficRow] = []
-    for k, counted, boxed in zip(plan.kernels, ran.moved, ran.described, strict=True):
+    kernels = [
+        fast if banded else plain
+        for plain, fast, banded in zip(plan.kernels, plan.launched.kernels, ran.banded, strict=True)
+    ]
+    for k, counted, boxed in zip(kernels, ran.moved, ran.described, strict=True):
+        if bands and not k.choice.band[1]:
+            continue
         wanted_bytes = k.bytes_at(plan.full(sizes), given, boxed)
         predicted = {(k.binding[t], str(d)): n for (t, d), n in wanted_bytes.items()}
         seen = {(t, str(d)): n for (t, d), n in counted.items()}
         for key in dict.fromkeys([*predicted, *seen]):
             both = predicted.get(key, 0), seen.get(key, 0)
-            traffic.append(TrafficRow(case.name, k.name, *key, *both))
+            called = f"{k.name}, {WARPGROUPS}" if bands else k.name
+            traffic.append(TrafficRow(case.name, called, *key, *both))
     return values, traffic
 
 
@@ -314,6 +331,22 @@ def compiled(plan: Plan) -> list[ResourceRow]:
             )
             said = row.note or row.shared_predicted == row.shared_compiled or arch in EXACT
             rows.append(row if said else replace(row, note="reported, not checked"))
+    return [*rows, *_compiled_bands(plan)]
+
+
+def _compiled_bands(plan: Plan) -> list[ResourceRow]:
+    """Resources of the kernels of warpgroups, on the architecture of their machine."""
+    kernels = [k for k in distinct(plan.launched.kernels) if k.choice.band[1]]
+    arch = plan.machine.arch
+    found = resources_many([_job(plan, k, arch) for k in kernels])
+    rows: list[ResourceRow] = []
+    for k, r in zip(kernels, found, strict=True):
+        name, predicted = f"{k.name}, {WARPGROUPS}", k.shared_bytes
+        if isinstance(r, Exception):
+            rows.append(ResourceRow(name, arch, predicted, None, None, None, str(r)))
+        else:
+            taken = r.shared_bytes, r.registers, r.spills, r.note
+            rows.append(ResourceRow(name, arch, predicted, *taken))
     return rows
 
 
@@ -353,13 +386,14 @@ def _job(plan: Plan, k: PlannedKernel, arch: str) -> Job:
         else:
             args[a] = call.scalars[a]
     special = specialise(args)
+    banded = bool(k.choice.band[1])
     return Job(
-        plan.source,
+        plan.warpgroups if banded else plan.source,
         k.name,
         special.signature,
         call.constexprs,
         arch,
-        num_warps=k.choice.warps,
+        num_warps=WARPS if banded else k.choice.warps,
         num_stages=k.choice.stages,
         divisible=special.divisible,
         ones=special.ones,

@@ -43,6 +43,10 @@ class Constants:
         partial: what a byte of a line that a box touches and does not read counts, of those that
             it reads.
         exposed: share of the faster pipes' time that is not hidden behind the slowest.
+        band_cycle: of the time in which warpgroups of a band that meet at tensor cores and
+            arithmetic come round, what is left as a chunk's products run into the next one.
+        band_tests: of its arithmetic, what loops take longer that test their chunks.
+        band_turn, band_start: seconds that a turn of a band takes beside, and a band.
     """
 
     launch: float
@@ -70,6 +74,10 @@ class Constants:
     access: float
     partial: float
     exposed: float
+    band_cycle: float
+    band_tests: float
+    band_turn: float
+    band_start: float
 
     def hidden(self, resident: int, pipelined: bool) -> float:
         """What is left of a turn of products and arithmetic beside other groups."""

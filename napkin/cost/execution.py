@@ -47,6 +47,9 @@ class Execution:
         loads: how often a turn waits for memory where loads are not started ahead.
         laned: whether lanes keep the folds, so that no turn reduces over a warp or a group.
         persistent: whether program instances take groups in turn, the next one's loads ahead.
+        band: warpgroups of one program instance that fold rows of their own, of chunks that one
+            more warp asks for; 0 where all warps do everything.
+        tested: whether its loops test which values of a chunk count, in more than a few chunks.
     """
 
     work: Mapping[str, float]
@@ -72,6 +75,8 @@ class Execution:
     loads: int = 1
     laned: bool = False
     persistent: bool = False
+    band: int = 0
+    tested: bool = False
 
     @property
     def waits(self) -> bool:

@@ -31,6 +31,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from napkin.cost.bands import in_bands
 from napkin.cost.calibration import Constants
 from napkin.cost.execution import (
     ACCESSES,
@@ -68,6 +69,8 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
     computing = _computing(place, dtype, run, c)
     if not run.work["product"]:
         return in_rounds(place, run, c, {**computing, **_moving(place, run, c)})
+    if run.band:
+        return in_bands(place, run, c, computing, _moving(place, run, c))
     waves = run.groups / (place.sms * run.resident)
     turns, pipes = _turns(place, run, c, computing)
     busiest = -(-run.groups // place.sms)

@@ -25,7 +25,7 @@ MAX_BOX = 256
 """Axes of a tensor, and positions of a box along each."""
 
 
-def described(program: Program, item_bytes: int) -> Program:
+def described(program: Program, item_bytes: int, reshaped: bool = False) -> Program:
     """The program with tiles of `item_bytes` bytes a value read and written in boxes, where
     descriptors can serve them: operands of products, by themselves, and what is stored at the end
     of a kernel that reads such.
@@ -33,6 +33,10 @@ def described(program: Program, item_bytes: int) -> Program:
     An operand that is held never passes through registers, of which 64 x 128 values beside a second
     product take those of a third resident group: attention at 64/128 took 294 us for 403 (H100,
     256 x 1024 x 128, bf16), and 279 with the output in boxes, too.
+
+    Args:
+        reshaped: whether boxes of more than two long axes are matrices where they lie, held ones
+            and results, too.
     """
     kernel = program.kernel
     alone = _operands(program)
@@ -41,12 +45,12 @@ def described(program: Program, item_bytes: int) -> Program:
     for access in kernel.reads:
         axes = access.leaf.axes
         chosen = access.tensor in may and access.leaf in alone
-        chosen = chosen and (kernel.stream.carried(axes) or _plain(axes, program))
+        chosen = chosen and (kernel.stream.carried(axes) or reshaped or _plain(axes, program))
         if chosen and _boxed(axes, program, item_bytes):
             boxes[access.leaf] = axes
     if not any(kernel.stream.carried(axes) for axes in boxes.values()):
         return program
-    stores = dict(_stores(program, item_bytes))
+    stores = dict(_stores(program, item_bytes, reshaped))
     return replace(program, boxes=boxes, stores=stores, described=item_bytes)
 
 
@@ -58,7 +62,9 @@ def boxable(kernel: Kernel) -> frozenset[str]:
     return frozenset(a.tensor for a in lying if not kernel.ragged.keys() & set(a.leaf.axes))
 
 
-def _stores(program: Program, item_bytes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _stores(
+    program: Program, item_bytes: int, reshaped: bool
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The outputs that are stored as whole matrices after the loops."""
     kernel = program.kernel
     for o in kernel.outputs:
@@ -69,7 +75,7 @@ def _stores(program: Program, item_bytes: int) -> Iterator[tuple[str, tuple[str,
         if (
             whole
             and not own_type(o.node)
-            and _plain(o.axes, program)
+            and (reshaped or _plain(o.axes, program))
             and _boxed(o.axes, program, item_bytes)
         ):
             yield o.name, o.axes

@@ -92,7 +92,8 @@ class Emitter(Reductions):
         if n.op in {OUTSIDE, PLACE, APART}:
             return self._word(n, dims)
         if n.op == "ones":
-            return sx.call("tl.full", self._extents(dims), sx.const(1), sx.name("tl.int32"))
+            ones = sx.call("tl.full", self._extents(dims), sx.const(1), sx.name("tl.int32"))
+            return self.laid(ones, dims)
         if n.op == "mask":
             return self._mask(n, dims)
         if n.op == "sum":
@@ -144,7 +145,7 @@ class Emitter(Reductions):
 
     def _mask(self, n: Node, dims: Sequence[int]) -> Expr:
         axis = str(n.params[0])
-        inside = sx.expanded(sx.name(self.scope.inside(axis)), self.program.shape_of((axis,)), dims)
+        inside = self.spread(sx.name(self.scope.inside(axis)), self.program.shape_of((axis,)), dims)
         if n.args[0].op == "ones" and self.program.shape(n.args[0]) == tuple(dims) == (
             self.program.shape_of((axis,))
         ):

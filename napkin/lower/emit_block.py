@@ -82,7 +82,15 @@ class Block(ABC):
 
     def fit(self, n: Node, dims: Sequence[int]) -> Expr:
         """`n` indexed to broadcast over `dims`."""
-        return sx.expanded(self.value(n), self.program.shape(n), dims)
+        return self.spread(self.value(n), self.program.shape(n), dims)
+
+    def spread(self, value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
+        """`value` with dimensions `have`, indexed to broadcast as dimensions `want`."""
+        return sx.expanded(value, have, want)
+
+    def laid(self, made: Expr, dims: Sequence[int]) -> Expr:
+        """A tile that begins here, with these dimensions, as the language wants it made."""
+        return made
 
     def _extents(self, dims: Sequence[int]) -> Expr:
         return sx.tuple_of(self.scope.extent(d) for d in dims)

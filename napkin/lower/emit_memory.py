@@ -115,7 +115,7 @@ class Memory(Block):
                 paired = placed is not None and axis == packed_axis(placed)
                 at = sx.name(self.scope.pair(axis) if paired else self.scope.position(axis))
                 if self.program.tiles[axis] > 1:
-                    at = sx.expanded(at, self.program.shape_of((axis,)), dims)
+                    at = self.spread(at, self.program.shape_of((axis,)), dims)
             parts.append(sx.binary(at, "*", sx.name(self.scope.stride(tensor, stride))))
         return sx.chain("+", parts)
 
@@ -135,7 +135,7 @@ class Memory(Block):
         tiled = [a for a in axes if self.program.padded(a) and a not in self.inside]
         paired, scope = packed_axis(placed) if placed else "", self.scope
         tests = [
-            sx.expanded(
+            self.spread(
                 sx.name(scope.pair_inside(a) if a == paired else scope.inside(a)),
                 self.program.shape_of((a,)),
                 dims,
@@ -152,7 +152,7 @@ class Memory(Block):
     def _padding(self, leaf: Node, dims: Sequence[int]) -> list[Expr]:
         """The tests that padded windows read inside the axis."""
         return [
-            sx.expanded(self.value(test), self.program.shape(test), dims)
+            self.spread(self.value(test), self.program.shape(test), dims)
             for s, at in windows(leaf)
             for test in within(s, at)
         ]
@@ -163,7 +163,7 @@ class Memory(Block):
         lacking = [(a, c) for a, c in zip(s.slots, n.args, strict=True) if not c.constant]
         past = [
             ast.Compare(
-                sx.expanded(sx.name(self.scope.position(a)), self.program.shape_of((a,)), dims),
+                self.spread(sx.name(self.scope.position(a)), self.program.shape_of((a,)), dims),
                 [ast.GtE()],
                 [self.fit(count, dims)],
             )
@@ -190,7 +190,7 @@ class Memory(Block):
         if self.program.shape(n) != dims:
             value = sx.call(
                 "tl.broadcast_to",
-                sx.expanded(self.value(n), self.program.shape(n), dims),
+                self.spread(self.value(n), self.program.shape(n), dims),
                 self._extents(dims),
             )
         boxed = tensor in self.program.stores

@@ -91,7 +91,7 @@ class Reductions(Memory):
     def _times(
         self, total: Expr, have: Sequence[int], more: Sequence[Node], dims: Sequence[int]
     ) -> Expr:
-        total = sx.expanded(total, have, dims)
+        total = self.spread(total, have, dims)
         return sx.chain("*", [total, *(self.fit(p, dims) for p in more)])
 
     def _all_dims(self, n: Node) -> list[int]:

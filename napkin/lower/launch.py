@@ -16,6 +16,12 @@ from napkin.errors import InputError
 MIN_CAPABILITY = 90
 """Compute capability of the first GPUs with the Tensor Memory Accelerator."""
 
+WARPGROUPS = 90
+"""Compute capability of the GPUs whose warpgroups multiply."""
+
+WARPS = 4
+"""Warps of a warpgroup."""
+
 ROW_BYTES = 16
 """Bytes that the strides of a tensor with a descriptor are multiples of, and its first byte too."""
 
@@ -76,6 +82,7 @@ class Entry:
         streamed: the axes of each tensor that is streamed.
         persistent: program instances at most, each of which takes groups in turn; 0 for one
             instance for each group.
+        band: the axis along which groups lie side by side in one block, and how many do.
     """
 
     name: str
@@ -89,6 +96,12 @@ class Entry:
     described: int
     streamed: tuple[tuple[str, ...], ...] = ()
     persistent: int = 0
+    band: tuple[str, int] = ("", 1)
+
+    def span(self, axis: str) -> int:
+        """Values of an axis that one program instance has."""
+        own, groups = self.band
+        return self.tiles[axis] * (groups if axis == own else 1)
 
     @cached_property
     def axes_of(self) -> dict[str, list[str]]:
@@ -163,7 +176,7 @@ def launch(
         InputError: the grid is larger than a GPU takes.
     """
     tiles, sizes = entry.tiles, sized(sizes, entry.splits)
-    grid = math.prod(-(-sizes[a] // tiles[a]) for a in entry.group)
+    grid = math.prod(-(-sizes[a] // entry.span(a)) for a in entry.group)
     if grid > MAX_GRID:
         raise InputError(
             f"{entry.name} would launch {grid} programs, more than a GPU takes (2**31 - 1); "
@@ -266,7 +279,7 @@ def _fixed(
         return False
     if axis in entry.whole:
         return sizes[axis] == tile
-    return sizes[axis] % tile == 0
+    return sizes[axis] % entry.span(axis) == 0
 
 
 def _run_time(

@@ -22,13 +22,17 @@ from napkin.lower.visit import Visiting, rising
 class Places:
     """Writes positions for the terms of a loop program."""
 
-    def __init__(self, program: Program) -> None:
+    Emitter: type[Emitter] = Emitter
+    Visiting: type[Visiting] = Visiting
+
+    def __init__(self, program: Program, scope: Scope | None = None) -> None:
         self.program, self.kernel = program, program.kernel
-        self.scope = Scope(program)
-        self.emitter = Emitter(program, self.scope)
+        self.scope = scope or Scope(program)
+        self.emitter = self.Emitter(program, self.scope)
         self.stream = self.kernel.stream
         seen = self.kernel.visits
-        self.visiting = Visiting(program, self.scope, self.emitter, seen) if seen else None
+        made = self.Visiting(program, self.scope, self.emitter, seen) if seen else None
+        self.visiting = made
         self.moving = moving_terms(program)
         self.rows = rows(program)
 
@@ -52,7 +56,6 @@ class Places:
 
     def positions(self) -> list[ast.stmt]:
         """The group's place and the positions of its tiles."""
-        scope = self.scope
         out: list[ast.stmt] = []
         group = self.kernel.group
         if group:
@@ -69,11 +72,19 @@ class Places:
             out += self._in_blocks(self.program.rows)
         else:
             out += self._places(others or rising, "pid", backwards=not others)
-        out += self._lengths()
+        return [*out, *self._lengths(), *self.standing()]
+
+    def standing(self) -> list[ast.stmt]:
+        """The positions of tiles that do not move with the stream."""
+        out: list[ast.stmt] = []
         for dim, axes in enumerate(self.program.dims):
             if not self.stream.carried(axes) and not set(axes) & set(self.kernel.slots):
-                out += self.lanes(dim, {a: sx.name(scope.group_id(a)) for a in group})
+                out += self.lanes(dim, {a: self.number(a) for a in self.kernel.group})
         return out
+
+    def number(self, axis: str) -> sx.Expr:
+        """The number of this group along an axis."""
+        return sx.name(self.scope.group_id(axis))
 
     def steps(self) -> list[ast.stmt]:
         """Lengths and strides of rows as multiples of what divides them."""
@@ -212,7 +223,8 @@ class Places:
         lanes fold them."""
         seen = as_seen(self.program, loop) if loop else self.program
         if not isinstance(seen, Laned):
-            return sx.call("tl.arange", sx.const(0), self.scope.extent(dim))
+            numbers = sx.call("tl.arange", sx.const(0), self.scope.extent(dim))
+            return self.emitter.laid(numbers, (dim,))
         scope, each = self.scope.seen_as(seen), sx.const(EACH)
         dims = (seen.lane, seen.lane + 1)
         lane, value = (sx.call("tl.arange", sx.const(0), scope.extent(d)) for d in dims)
@@ -250,7 +262,7 @@ class Places:
             sx.name("tl.int1"),
         )
         test = sx.less(sx.name(self.scope.position(axis)), sx.name(self.scope.length(axis)))
-        return sx.choose(sx.name(self.scope.even(axis)), full, test)
+        return sx.choose(sx.name(self.scope.even(axis)), self.emitter.laid(full, own), test)
 
     def bases(self) -> list[ast.stmt]:
         """Pointers moved to this group's place along the axes that have no tile dimension."""

@@ -126,12 +126,13 @@ def source(
 ) -> str:
     """The decorated function, after the helpers that it calls."""
     out = [HELPERS[h] + "\n" for h in helpers]
-    out.append(f"@triton.jit\ndef {name}(\n{_signature(arguments)}):\n")
-    out += [_statement(s, 1) for s in body]
+    out.append(f"@triton.jit\ndef {name}(\n{signature(arguments)}):\n")
+    out += [statement(s, 1) for s in body]
     return "\n".join("".join(out).rstrip().splitlines()) + "\n"
 
 
-def _signature(arguments: Sequence[tuple[str, str]]) -> str:
+def signature(arguments: Sequence[tuple[str, str]]) -> str:
+    """Arguments with their annotations, some to a line."""
     lines, line = list[str](), "   "
     for name, annotation in arguments:
         piece = f" {name}: {annotation}," if annotation else f" {name},"
@@ -142,7 +143,8 @@ def _signature(arguments: Sequence[tuple[str, str]]) -> str:
     return "\n".join([*lines, line, ""])
 
 
-def _statement(s: ast.stmt, depth: int) -> str:
+def statement(s: ast.stmt, depth: int) -> str:
+    """A statement, indented so often."""
     pad = "    " * depth
     if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant):
         text = str(s.value.value)
@@ -150,10 +152,10 @@ def _statement(s: ast.stmt, depth: int) -> str:
             return f"\n{pad}# {text[len(_MARK) :]}\n"
     if isinstance(s, ast.For):
         head = f"{pad}for {ast.unparse(s.target)} in {ast.unparse(s.iter)}:\n"
-        return head + "".join(_statement(inner, depth + 1) for inner in s.body)
+        return head + "".join(statement(inner, depth + 1) for inner in s.body)
     if isinstance(s, ast.If):
         test = f"{pad}if {ast.unparse(s.test)}:\n"
-        yes, no = ("".join(_statement(x, depth + 1) for x in part) for part in (s.body, s.orelse))
+        yes, no = ("".join(statement(x, depth + 1) for x in part) for part in (s.body, s.orelse))
         return test + yes + (f"{pad}else:\n{no}" if no else "")
     text = pad + ast.unparse(ast.fix_missing_locations(s))
     if len(text) <= WIDTH:

@@ -56,6 +56,10 @@ class Visiting:
     def _block(self, axis: str) -> Expr:
         return self.emitter.block(axis)
 
+    def spanned(self, axis: str) -> Expr:
+        """How many positions of an axis a group has."""
+        return sx.name(self.scope.block(axis))
+
     def _chunks(self, span: Expr, axis: str) -> Expr:
         return (
             span if self.program.tiles[axis] == 1 else sx.call("tl.cdiv", span, self._block(axis))
@@ -95,7 +99,7 @@ class Visiting:
                 place = sx.name(scope.position(axis))
                 out += [sx.assign(scope.corner(axis, w), place) for w in ("first", "last")]
                 continue
-            block = sx.name(scope.block(axis))
+            block = self.spanned(axis)
             grouped = axis in self.program.kernel.group
             first = sx.binary(sx.name(scope.group_id(axis)), "*", block) if grouped else sx.const(0)
             out.append(sx.assign(scope.corner(axis, "first"), first))

@@ -43,7 +43,7 @@ class Written:
     entry: Entry
 
 
-class _Writer(Places):
+class Writer(Places):
     # --- signature --------------------------------------------------------------------------
 
     def arguments(self) -> tuple[Argument, ...]:
@@ -278,8 +278,8 @@ class _Writer(Places):
             made: sx.Expr = sx.const(value)
             return made
         if value == 0:
-            return sx.call("tl.zeros", shape, dtype)
-        return sx.call("tl.full", shape, sx.const(value), dtype)
+            return inner.laid(sx.call("tl.zeros", shape, dtype), dims)
+        return inner.laid(sx.call("tl.full", shape, sx.const(value), dtype), dims)
 
     def _store(self, emitter: Emitter, name: str, n: Node) -> None:
         o = next(o for o in self.kernel.outputs if o.name == name)
@@ -352,4 +352,4 @@ def _for(head: Head, body: list[ast.stmt]) -> ast.stmt:
 
 def write(program: Program) -> Written:
     """The Triton kernel of a loop program."""
-    return _Writer(program).function()
+    return Writer(program).function()

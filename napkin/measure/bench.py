@@ -190,7 +190,7 @@ def bench(
     ran = poisoned(plan, tensors, 1)
     results: dict[str, Mapping[str, torch.Tensor]] = {OURS: ran.outputs}
     calls: dict[str, Callable[[], Any]] = {OURS: plan.bound_call(*tensors)}
-    settings = {OURS: "; ".join(settings_text(k) for k in plan.kernels[:3])}
+    settings = {OURS: "; ".join(settings_text(k) for k in plan.launched.kernels[:3])}
     notes: dict[str, str] = {}
     problem = Problem(plan.diagram, plan.sizes, plan.dtype, tensors)
     for i, name in enumerate(against):
@@ -221,7 +221,7 @@ def bench(
     )
     about = described()
     flops = operations(plan.diagram, plan.sizes, tensors)
-    moved = sum(n for k in plan.kernels for n in k.bytes.values())
+    moved = sum(n for k in plan.launched.kernels for n in k.bytes.values())
     return Bench(
         plan.name, plan.machine.name, plan.dtype, plan.sizes, about, rows, plan.seconds * 1e6,
         flops, moved, seed, TOLERANCE[plan.dtype], elsewhere(plan, about["arch"]),
@@ -232,4 +232,5 @@ def settings_text(k: Any) -> str:
     """Tiles, warps and stages of a kernel."""
     tiles = ",".join(f"{a}={n}" for a, n in k.tiles.items() if n > 1)
     lasting = f" p{k.choice.persistent}" if k.choice.persistent else ""
-    return f"{tiles} w{k.choice.warps} s{k.choice.stages}{lasting}"
+    beside = f" {k.choice.band[1]} warpgroups" if k.choice.band[1] else ""
+    return f"{tiles} w{k.choice.warps} s{k.choice.stages}{lasting}{beside}"

@@ -81,10 +81,11 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
     call = plan.bound_call(*tensors)
     time = interleaved({plan.name: call})[plan.name]
     counters = Counters(note="not asked for")
+    ran = plan.launched
     if command is not None:
         named = zip(plan.diagram.inputs, tensors, strict=True)
         whole = {str(n.params[0]): t.cpu().numpy() for n, t in named if n.kind == "int"}
-        counters = counted(plan, command, whole)
+        counters = counted(ran, command, whole)
     about = described()
     return OnDevice(
         about, seed, values, counters, time, plan.seconds * 1e6, elsewhere(plan, about["arch"])

@@ -28,7 +28,7 @@ class Row:
 
 def row(plan: Plan) -> Row:
     """What a plan costs at its sizes."""
-    moved = sum(n for k in plan.kernels for n in k.bytes.values())
+    moved = sum(n for k in plan.launched.kernels for n in k.bytes.values())
     return Row(plan.name, len(plan.kernels), moved, plan.workspace, plan.seconds)
 
 

@@ -28,7 +28,9 @@ from napkin.lower.order import Launching
 from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_home import Tensors
+from napkin.lower.warpgroups.write import write_band
 from napkin.lower.write import Written, write
+from napkin.plan.bands import band_bytes, band_of, best_band
 from napkin.plan.pricing import Choice
 from napkin.plan.recipe import Recipe, Step, Stored
 from napkin.plan.tiled import storage
@@ -171,7 +173,9 @@ class PlannedKernel:
 
     @cached_property
     def program(self) -> Program:
-        """The loop program."""
+        """The loop program; of a band, that of one group."""
+        if self.choice.band[1]:
+            return band_of(self.choice).program
         made = in_lanes(build(self.choice.kernel, self.tiles), self.choice.warps)
         made = replace(made, persistent=self.choice.persistent, rows=self.choice.rows)
         return described(made, self.choice.described) if self.choice.described else made
@@ -179,12 +183,14 @@ class PlannedKernel:
     @cached_property
     def written(self) -> Written:
         """The kernel's function, and its arguments."""
-        return write(self.program)
+        return write_band(band_of(self.choice)) if self.choice.band[1] else write(self.program)
 
     @cached_property
     def shared_bytes(self) -> int:
         """Predicted shared memory of one group on the plan's machine, in bytes; of operands alone
         where that does not run CUDA."""
+        if self.choice.band[1]:
+            return band_bytes(self.choice)
         if not self.machine.cuda:
             return self.choice.shared
         return self.shared_on(self.machine.arch)
@@ -215,6 +221,7 @@ class Plan:
         trail: the derivation.
         same_size: axes that refactoring named, with the axes whose sizes they have.
         parts: axes of parts of a streamed axis, and how many there are.
+        bands: whether kernels of warpgroups may take the place of its own (`launched`).
     """
 
     diagram: Diagram
@@ -226,6 +233,7 @@ class Plan:
     trail: Trail
     same_size: Mapping[str, str] = field(default_factory=dict[str, str])
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
+    bands: bool = True
 
     def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes for the kernels' axes: those of the diagram, of axes that refactoring named, and of
@@ -281,8 +289,22 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Predicted time of all kernels."""
-        return sum(k.choice.time.seconds for k in self.kernels)
+        """Predicted time of all kernels, as they run on the machine (`launched`)."""
+        return sum(k.choice.time.seconds for k in self.launched.kernels)
+
+    @cached_property
+    def launched(self) -> Plan:
+        """The plan as it runs on tensors that descriptors serve: with kernels of warpgroups where
+        the machine has such, and they are faster; the plan itself where there are none."""
+        instead: dict[int, Choice] = {}
+        for k in distinct(self.kernels) if self.bands else ():
+            found = None if k.choice.band[1] else best_band(k.choice, self.dtype, self.machine)
+            if found is not None:
+                instead[id(k.choice)] = found
+        if not instead:
+            return self
+        kernels = (replace(k, choice=instead.get(id(k.choice), k.choice)) for k in self.kernels)
+        return replace(self, kernels=tuple(kernels))
 
     @cached_property
     def workspace(self) -> int:
@@ -296,10 +318,23 @@ class Plan:
         return import_module("napkin.plan.file").kernel_file(self)
 
     @cached_property
+    def warpgroups(self) -> str:
+        """The file of the kernels of warpgroups, in Gluon; "" where there are none."""
+        return import_module("napkin.plan.file").warpgroup_file(self)
+
+    @cached_property
     def recipe(self) -> Recipe:
         """What it takes to run the kernels."""
+        pairs = zip(self.kernels, self.launched.kernels, strict=True)
         steps = tuple(
-            Step(k.written.entry, k.binding, k.choice.warps, k.choice.stages) for k in self.kernels
+            Step(
+                k.written.entry,
+                k.binding,
+                k.choice.warps,
+                k.choice.stages,
+                fast.written.entry if fast.choice.band[1] else None,
+            )
+            for k, fast in pairs
         )
         stored = [
             Stored(k.binding[o.name], o.axes, k.dtypes[o.name])
@@ -308,10 +343,13 @@ class Plan:
         ]
         results = tuple(self.tensor_of[o.name] for o in self.diagram.outputs)
         stores = tuple(dict.fromkeys(stored))
-        return Recipe(self.source, steps, stores, results, self.same_size, self.parts)
+        return Recipe(
+            self.source, steps, stores, results, self.same_size, self.parts, self.warpgroups
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data; expressions are sympy text."""
+        fast = [k for k in self.launched.kernels if k.choice.band[1]]
         return {
             "name": self.name,
             "machine": self.machine.name,
@@ -321,6 +359,7 @@ class Plan:
             "materialised": {t: " ".join(axes) for t, axes in self.materialised.items()},
             "workspace_bytes": self.workspace,
             "kernels": [_kernel_json(k) for k in self.kernels],
+            **({"warpgroups": [_band_json(k) for k in fast]} if fast else {}),
         }
 
     def without_descriptors(self) -> Plan:
@@ -352,6 +391,11 @@ class Plan:
 
     def __repr__(self) -> str:
         return import_module("napkin.plan.text").plan_text(self)
+
+
+def _band_json(k: PlannedKernel) -> dict[str, Any]:
+    axis, groups = k.choice.band
+    return {"axis": axis, "groups": groups, **_kernel_json(k)}
 
 
 def _kernel_json(k: PlannedKernel) -> dict[str, Any]:

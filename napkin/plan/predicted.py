@@ -65,7 +65,7 @@ class Refused:
 
 def predicted(plan: Plan, price: float | None = None) -> Predicted:
     """A plan in numbers."""
-    longest = max(plan.kernels, key=lambda k: k.choice.time.seconds)
+    longest = max(plan.launched.kernels, key=lambda k: k.choice.time.seconds)
     own = plan.machine.price.value if plan.machine.price else None
     return Predicted(
         plan,

@@ -14,6 +14,7 @@ from napkin.cost.moving import Moving
 from napkin.cost.time import predict
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Output
+from napkin.lower.launch import WARPS
 from napkin.plan.tiled import Labelled, Tiled
 
 DOUBT = 0.02
@@ -52,6 +53,8 @@ class Choice:
         laned: whether lanes keep the folds (`napkin.lower.lanes`).
         persistent: program instances that take all groups in turn; 0 where each group has its own.
         rows: groups in a block, along one axis, whose numbers follow each other; 0 where none do.
+        band: the axis along which groups lie side by side as warpgroups of one block, and how many
+            do; `tiles` and `warps` are those of all of them. ("", 0) where each is a block.
     """
 
     kernel: Kernel
@@ -69,6 +72,7 @@ class Choice:
     laned: bool = False
     persistent: int = 0
     rows: int = 0
+    band: tuple[str, int] = ("", 0)
 
     @property
     def origin(self) -> Sequence[Output]:
@@ -78,6 +82,8 @@ class Choice:
     @property
     def launched(self) -> str:
         """Launch settings in words."""
+        if self.band[1]:
+            return f"{self.warps} warps and one that loads, {self.stages} stages"
         lasting = f", {self.persistent} persistent instances" if self.persistent else ""
         blocks = f", groups in blocks of {self.rows}" if self.rows else ""
         return f"{self.warps} warps, {self.stages} stages{lasting}{blocks}"
@@ -128,6 +134,13 @@ class Pricing:
             shared += tiled.leaving
         resident = self._resident(shared, registers, warps)
         return self._priced(tiled, warps, stages, shared, resident, persistent)
+
+    def banded(self, tiles: Mapping[str, int], axis: str, groups: int, stages: int) -> Choice:
+        """The price of groups of these tiles that run as warpgroups, whether or not they fit."""
+        own = {**tiles, axis: tiles[axis] * groups}
+        tiled = Tiled(self.of, own)
+        made = self._priced(tiled, WARPS * groups, stages, 0, 1, band=groups)
+        return replace(made, band=(axis, groups), described=self.of.item)
 
     def _settle(self, tiled: Tiled) -> Iterator[Choice]:
         held = self.of.held
@@ -223,6 +236,7 @@ class Pricing:
         shared: int,
         resident: int,
         persistent: int = 0,
+        band: int = 0,
     ) -> Choice:
         of = self.of
         kernel, held = of.kernel, of.held
@@ -258,6 +272,8 @@ class Pricing:
             loads=max(1, len(held.streamed_operands)),
             laned=by_lanes,
             persistent=bool(persistent),
+            band=band,
+            tested=bool(band) and not tiled.bare,
         )
         return Choice(
             kernel, tiled.tiles, of.sizes, warps, stages, shared,

@@ -58,7 +58,8 @@ def _merged(plan: Plan, k: PlannedKernel) -> Iterator[Choice]:
 
 
 def with_choices(plan: Plan, choices: Sequence[Choice]) -> Plan:
-    """The plan with other settings, one for each of its distinct kernels, in order.
+    """The plan with other settings, one for each of its distinct kernels, in order; these run as
+    they are.
 
     Raises:
         InputError: there are more or fewer, or one computes something else.
@@ -77,7 +78,7 @@ def with_choices(plan: Plan, choices: Sequence[Choice]) -> Plan:
     own = {k.name for k in plan.kernels}
     head = [m for m in plan.trail if m.kernel not in own or m.rule in _OF_THE_WHOLE]
     tail = [m for k in distinct(kernels) for m in kernel_moves(k.choice)]
-    return replace(plan, kernels=kernels, trail=Trail((*head, *tail)))
+    return replace(plan, kernels=kernels, trail=Trail((*head, *tail)), bands=False)
 
 
 _OF_THE_WHOLE = frozenset({"expand", "refactor", "materialise"})
@@ -95,6 +96,7 @@ def setting_json(choice: Choice) -> dict[str, Any]:
         "stages": choice.stages,
         "persistent": choice.persistent,
         "rows": choice.rows,
+        "band": list(choice.band),
         "shared_bytes": choice.shared,
         "predicted_us": round(choice.time.seconds * 1e6, 3),
         "limited_by": choice.time.limited_by,

@@ -31,12 +31,14 @@ class Step:
         entry: the kernel.
         binding: the kernel's tensor names to the plan's.
         warps, stages: launch settings.
+        band: the kernel of warpgroups that takes its place where it may (`Recipe.warpgroups`).
     """
 
     entry: Entry
     binding: Mapping[str, str]
     warps: int
     stages: int
+    band: Entry | None = None
 
     def launch(
         self,
@@ -48,6 +50,21 @@ class Step:
         """The launch on the plan's tensors with these strides; see `napkin.lower.launch`."""
         own = {theirs: strides[ours] for theirs, ours in self.binding.items()}
         return launch(self.entry, sizes, scalars, own, aligned)
+
+    def in_band(
+        self,
+        sizes: Mapping[str, int],
+        scalars: Mapping[str, float],
+        strides: Mapping[str, Sequence[int]],
+    ) -> Launch | None:
+        """The launch of its kernel of warpgroups; None where it has none, or where descriptors do
+        not serve these tensors. They begin at multiples of 16 bytes, on a machine that has
+        warpgroups."""
+        if self.band is None:
+            return None
+        own = {theirs: strides[ours] for theirs, ours in self.binding.items()}
+        found = launch(self.band, sizes, scalars, own)
+        return found if found.boxes else None
 
     def tensor(self, argument: str, call: Launch) -> str:
         """The plan's name of the tensor that an argument of the launch points to."""
@@ -65,6 +82,7 @@ class Recipe:
         results: the tensor that holds each output.
         same_size: axes that refactoring named, with the axes whose sizes they have.
         parts: axes of parts of a streamed axis, and how many there are.
+        warpgroups: the file of kernels of warpgroups; "" where there are none.
     """
 
     source: str
@@ -73,6 +91,7 @@ class Recipe:
     results: tuple[str, ...]
     same_size: Mapping[str, str]
     parts: Mapping[str, int]
+    warpgroups: str = ""
 
     def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes for the kernels' axes: those of the diagram, of axes that refactoring named, and of
@@ -81,7 +100,8 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as plain data."""
-        entries = list({id(s.entry): s.entry for s in self.steps}.values())
+        own = [e for s in self.steps for e in (s.entry, s.band) if e is not None]
+        entries = list({id(e): e for e in own}.values())
         place = {id(e): i for i, e in enumerate(entries)}
         return {
             "source": self.source,
@@ -92,6 +112,7 @@ class Recipe:
                     "binding": dict(s.binding),
                     "warps": s.warps,
                     "stages": s.stages,
+                    "band": None if s.band is None else place[id(s.band)],
                 }
                 for s in self.steps
             ],
@@ -99,6 +120,7 @@ class Recipe:
             "results": self.results,
             "same_size": dict(self.same_size),
             "parts": dict(self.parts),
+            "warpgroups": self.warpgroups,
         }
 
 
@@ -112,13 +134,20 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
     return Recipe(
         str(data["source"]),
         tuple(
-            Step(entries[s["entry"]], dict(s["binding"]), int(s["warps"]), int(s["stages"]))
+            Step(
+                entries[s["entry"]],
+                dict(s["binding"]),
+                int(s["warps"]),
+                int(s["stages"]),
+                None if s["band"] is None else entries[s["band"]],
+            )
             for s in data["steps"]
         ),
         tuple(Stored(t["name"], tuple(t["axes"]), t["dtype"]) for t in data["stored"]),
         tuple(data["results"]),
         dict(data["same_size"]),
         {axis: int(number) for axis, number in data["parts"].items()},
+        str(data["warpgroups"]),
     )
 
 
@@ -138,6 +167,7 @@ def _entry_json(e: Entry) -> dict[str, Any]:
         "described": e.described,
         "streamed": [list(axes) for axes in e.streamed],
         "persistent": e.persistent,
+        "band": list(e.band),
     }
 
 
@@ -156,6 +186,7 @@ def _entry(data: Mapping[str, Any]) -> Entry:
         int(data["described"]),
         tuple(tuple(axes) for axes in data["streamed"]),
         int(data["persistent"]),
+        (str(data["band"][0]), int(data["band"][1])),
     )
 
 

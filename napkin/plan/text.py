@@ -16,6 +16,8 @@ def plan_text(plan: Plan) -> str:
         lines += [f"workspace: {plan.workspace:,} bytes at once"]
     for k in plan.kernels:
         lines += ["", *_kernel(k)]
+    for k in plan.launched.kernels:
+        lines += _band(k) if k.choice.band[1] else []
     lines += ["", f"predicted time {plan.seconds * 1e6:.1f} us"]
     return "\n".join(lines)
 
@@ -28,6 +30,18 @@ def _kernel(k: PlannedKernel) -> list[str]:
         f"  H      {k.H.total} values = {moved:,} bytes",
         f"  M      {k.M} values",
         f"  bound  {k.bound}",
+        f"  tiles  {tiles}; {k.choice.launched}, {k.shared_bytes:,} bytes of shared memory",
+        f"  time   {k.choice.time.seconds * 1e6:.1f} us, limited by {k.choice.time.limited_by}",
+    ]
+
+
+def _band(k: PlannedKernel) -> list[str]:
+    axis, groups = k.choice.band
+    tiles = ", ".join(f"{a}={n}" for a, n in k.tiles.items())
+    return [
+        "",
+        f"kernel {k.name}, {groups} warpgroups side by side along {axis}",
+        f"  H      {sum(k.bytes.values()):,} bytes",
         f"  tiles  {tiles}; {k.choice.launched}, {k.shared_bytes:,} bytes of shared memory",
         f"  time   {k.choice.time.seconds * 1e6:.1f} us, limited by {k.choice.time.limited_by}",
     ]

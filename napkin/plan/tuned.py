@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -101,4 +102,4 @@ def remembered(plan: Plan) -> Plan:
         if found is None:
             return plan
         chosen.append(found)
-    return with_choices(plan, chosen)
+    return replace(with_choices(plan, chosen), bands=plan.bands)

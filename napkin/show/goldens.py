@@ -1,8 +1,9 @@
 """The folder `generated/`: every shipped diagram's kernel, costs, derivation and verdict.
 
 NAME/diagram.svg, and for each machine NAME/MACHINE/ with kernel.py, cost.json, derivation.txt and
-verdict.json. All but the verdict are made again in seconds and compared as bytes; a verdict says
-which kernel and which launch it is about, so that one made for an older kernel is found out.
+verdict.json, and warpgroups.py where groups run as warpgroups. All but the verdict are made again
+in seconds and compared as bytes; a verdict says which kernel and which launch it is about, so that
+one made for an older kernel is found out.
 """
 
 from __future__ import annotations
@@ -147,6 +148,7 @@ def plan_files(plan: Plan) -> dict[str, bytes]:
         "kernel.py": plan.source.encode(),
         "cost.json": json_text(cost_json(plan)).encode(),
         "derivation.txt": f"{plan!r}\n".encode(),
+        **({"warpgroups.py": plan.warpgroups.encode()} if plan.warpgroups else {}),
     }
 
 
@@ -228,6 +230,8 @@ def _left_over(out: Path, found: Iterable[Diagram], *, everything: bool) -> list
     known = {out / d.name / "diagram.svg" for d in found}
     places = [(d, place) for d in found for place in MACHINES if runs(d, place)]
     known |= {out / d.name / place / name for d, place in places for name in names_of}
+    fast = out.rglob("warpgroups.py")  # where there is one, `compare` makes it again
+    known |= {p for p in fast if (p.parent / "kernel.py") in known}
     roots = [out] if everything else [out / d.name for d in found]
     every = sorted(p for root in roots for p in root.rglob("*") if not p.is_dir())
     return [f"{p}: left over; delete it" for p in every if p not in known]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from napkin.cost.bound import Term
 from napkin.derive.trail import Move, Trail
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.show.sizes import sizes_text
 
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ def heading(plan: Plan) -> str:
 def plan_view(plan: Plan) -> list[RenderableType]:
     """The derivation and the costs of a plan."""
     tables = [kernel_table(k) for k in plan.kernels]
+    tables += [band_table(k) for k in distinct(plan.launched.kernels) if k.choice.band[1]]
     total = f"predicted time {plan.seconds * 1e6:,.1f} us"
-    if len(tables) > 1:
-        total += f", of {len(tables)} kernels"
+    if len(plan.kernels) > 1:
+        total += f", of {len(plan.kernels)} kernels"
     return [trail_tree(plan.trail, heading(plan)), "", *tables, total]
 
 
@@ -56,14 +57,24 @@ def _words(move: Move) -> str:
 
 def kernel_table(k: PlannedKernel) -> Table:
     """The costs of one kernel, a line each."""
+    return _table(f"kernel {k.name}", _rows(k))
+
+
+def band_table(k: PlannedKernel) -> Table:
+    """What a kernel costs whose groups run as warpgroups that share what they stream."""
+    axis, groups = k.choice.band
+    return _table(f"kernel {k.name}, {groups} warpgroups side by side along {axis}", _band_rows(k))
+
+
+def _table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(title=f"kernel {k.name}", title_justify="left", title_style="bold",
+    made = Table(title=title, title_justify="left", title_style="bold",
                  box=box.SIMPLE, show_header=False)  # fmt: skip
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
-    for name, text in _rows(k):
+    for name, text in rows:
         made.add_row(name, text)
     return made
 
@@ -79,6 +90,15 @@ def _rows(k: PlannedKernel) -> Iterable[tuple[str, str]]:
     yield "bound", str(k.bound)
     yield "terms", "; ".join(term_text(t) for t in k.terms)
     yield "operations", str(k.flops)
+    yield from _settings(k)
+
+
+def _band_rows(k: PlannedKernel) -> Iterable[tuple[str, str]]:
+    yield "H", f"{sum(k.bytes.values()):,} bytes"
+    yield from _settings(k)
+
+
+def _settings(k: PlannedKernel) -> Iterable[tuple[str, str]]:
     yield "tiles", sizes_text(k.tiles)
     yield "launch", k.choice.launched
     limit = k.machine.shared_per_block

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,8 +30,8 @@ class Launch:
 
     Attributes:
         arguments: those of run time, with None where a tensor goes.
-        holes: these places, the tensor that goes there, and the fields of its descriptor, without
-            the tensor, if it has one.
+        banded: whether the kernel is one of warpgroups.
+        holes: these places, the tensor that goes there, and its descriptor if it has one.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Launch:
         kernel: Any,
         grid: int,
         arguments: Arguments,
-        holes: Sequence[tuple[int, int, Mapping[str, Any] | None]],
+        holes: Sequence[tuple[int, int, Described | None]],
         constexprs: Mapping[str, Any],
         settings: Mapping[str, Any],
     ) -> None:
@@ -46,13 +47,14 @@ class Launch:
         self.arguments, self.holes = arguments, holes
         self._constexprs, self._settings = constexprs, settings
         self._run: Callable[[Arguments, int], Any] | None = None
+        self.banded = False
 
     def bound(self, tensors: Sequence[torch.Tensor]) -> Arguments:
         """The arguments with these tensors."""
         arguments = self.arguments.copy()
-        for at, which, fields in self.holes:
+        for at, which, described in self.holes:
             t = tensors[which]
-            arguments[at] = t if fields is None else _descriptor(fields, t)
+            arguments[at] = t if described is None else described.on(t)
         return arguments
 
     def __call__(self, arguments: Arguments, stream: int) -> None:
@@ -93,19 +95,43 @@ class Launch:
         return run
 
 
-def described(laid: tuple[list[int], list[int]], box: Box) -> Mapping[str, Any]:
-    """The fields of a descriptor of a tensor with this shape and these strides, without the tensor;
-    shape, strides and box are checked."""
+@dataclass(frozen=True)
+class Described:
+    """A descriptor without its tensor, checked.
+
+    Attributes:
+        kind: Triton's class of descriptors, or Gluon's.
+        fields: what it holds beside.
+    """
+
+    kind: type
+    fields: Mapping[str, Any]
+
+    def on(self, t: torch.Tensor) -> Any:
+        """The descriptor on a tensor, which is not checked anew."""
+        made = object.__new__(self.kind)
+        made.__dict__ = {**self.fields, "base": t}
+        return made
+
+
+def described(laid: tuple[list[int], list[int]], box: Box, in_gluon: bool = False) -> Described:
+    """A descriptor of a tensor with this shape and these strides; shape, strides and box are
+    checked.
+
+    Args:
+        in_gluon: whether a kernel of warpgroups takes it, which is told how boxes lie in shared
+            memory: as Triton lays out those of 16 bits.
+    """
     some = torch.empty(8, dtype=torch.float16)
-    shape, strides = map(box.seen, laid)
-    return vars(TensorDescriptor(some, shape, strides, list(box.sizes)))
+    (shape, strides), sizes = map(box.seen, laid), list(box.sizes)
+    if not in_gluon:
+        return Described(TensorDescriptor, vars(TensorDescriptor(some, shape, strides, sizes)))
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as InGluon
 
-
-def _descriptor(fields: Mapping[str, Any], t: torch.Tensor) -> TensorDescriptor:
-    """A checked descriptor on another tensor, without checking it anew."""
-    made = object.__new__(TensorDescriptor)
-    made.__dict__ = {**fields, "base": t}
-    return made
+    layout_of: Any = gl.NVMMASharedLayout.get_default_for
+    layout = layout_of(sizes, gl.float16)
+    return Described(InGluon, vars(InGluon(some, shape, strides, sizes, layout)))
 
 
 def _capability() -> int:

@@ -13,10 +13,10 @@ import torch
 from napkin.derive.residues import sized
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.storage import storage_type
-from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES
+from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, WARPGROUPS, WARPS
 from napkin.plan.recipe import Recipe, Step
 from napkin.torch.cache import module_of
-from napkin.torch.launching import Arguments, Launch, current_stream, described
+from napkin.torch.launching import Arguments, Described, Launch, current_stream, described
 from napkin.torch.storage import DTYPES, input_types
 
 Prepared = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -64,9 +64,10 @@ def prepare(
     own |= {t: (list(shape), _row_major(shape)) for t, shape in made.items()}
     device = arrays[0].device
     aligned = all(a.data_ptr() % ROW_BYTES == 0 for a in seen)
-    aligned = aligned and torch.cuda.get_device_capability(device)[0] * 10 >= MIN_CAPABILITY
-    module = module_of(recipe.source)
-    found = [_launch(s, module, own, sizes, scalars, aligned) for s in recipe.steps]
+    capability = torch.cuda.get_device_capability(device)[0] * 10
+    aligned = aligned and capability >= MIN_CAPABILITY
+    found = [_launch(s, recipe, own, sizes, scalars, _Place(aligned, capability))
+             for s in recipe.steps]  # fmt: skip
     place = {t: i for i, t in enumerate(own)}
     return OnCuda(
         device,
@@ -74,6 +75,7 @@ def prepare(
         [(*_laid_out(shown[t.name]), DTYPES[t.dtype]) for t in recipe.stored],
         [x for x in found if x is not None],
         [place[t] for t in recipe.results],
+        any(x.banded for x in found if x is not None),
     )
 
 
@@ -94,33 +96,52 @@ class _View:
         return t.detach().as_strided(self.shape, self.strides).to(self.dtype)
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where a recipe is launched: whether every tensor begins at a multiple of 16 bytes, on a
+    machine that has descriptors, and which one that is."""
+
+    aligned: bool
+    capability: int
+
+
 def _launch(
     step: Step,
-    module: Any,
+    recipe: Recipe,
     own: Mapping[str, tuple[list[int], list[int]]],
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
-    aligned: bool,
+    place: _Place,
 ) -> Launch | None:
     """One launch of a recipe on tensors with these shapes and strides; None where it is empty."""
     known = sized(sizes, step.entry.splits)
     for axis in step.entry.whole:
         assert known[axis] <= step.entry.tiles[axis], f"{axis} is held whole"
-    call = step.launch(sizes, scalars, {t: strides for t, (_, strides) in own.items()}, aligned)
+    strides = {t: strides for t, (_, strides) in own.items()}
+    banded = None
+    if place.aligned and place.capability == WARPGROUPS:
+        banded = step.in_band(sizes, scalars, strides)
+    call = banded or step.launch(sizes, scalars, strides, place.aligned)
     if not call.grid:
         return None
-    place = {t: i for i, t in enumerate(own)}
+    at = {t: i for i, t in enumerate(own)}
     arguments: list[Any] = []
-    holes: list[tuple[int, int, Mapping[str, Any] | None]] = []
+    holes: list[tuple[int, int, Described | None]] = []
     for a in call.order:
         if a in call.tensors:
             t = step.tensor(a, call)
-            box = described(own[t], call.boxes[a]) if a in call.boxes else None
-            holes.append((len(arguments), place[t], box))
+            box = call.boxes.get(a)
+            made = None if box is None else described(own[t], box, banded is not None)
+            holes.append((len(arguments), at[t], made))
         arguments.append(call.scalars.get(a))
     settings = {"num_warps": step.warps, "num_stages": step.stages}
+    if banded is not None:
+        settings = {"num_warps": WARPS}
+    module = module_of(recipe.source if banded is None else recipe.warpgroups)
     kernel = getattr(module, step.entry.name)
-    return Launch(kernel, call.grid, arguments, holes, call.constexprs, settings)
+    made = Launch(kernel, call.grid, arguments, holes, call.constexprs, settings)
+    made.banded = banded is not None
+    return made
 
 
 @dataclass(frozen=True)
@@ -131,6 +152,7 @@ class OnCuda:
         converted: the inputs that are first brought to a storage type, by their place.
         stored: shapes, strides and types of what kernels write.
         results: the places of the outputs among the inputs and what is written.
+        banded: whether kernels of warpgroups are among the launches.
     """
 
     device: torch.device
@@ -138,6 +160,7 @@ class OnCuda:
     stored: Sequence[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]
     launches: Sequence[Launch]
     results: Sequence[int]
+    banded: bool = False
 
     def __call__(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if torch.cuda.current_device() == self.device.index:

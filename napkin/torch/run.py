@@ -79,4 +79,6 @@ def _prepared(
             "the tensors' dtype, or convert them"
         )
     chosen = plan if as_is else plan_for(plan, sizes)
-    return chosen, prepare(diagram, chosen.recipe, arrays, sizes, values, plan.dtype)
+    found = prepare(diagram, chosen.recipe, arrays, sizes, values, plan.dtype)
+    banded = isinstance(found, OnCuda) and found.banded
+    return chosen.launched if banded else chosen, found

@@ -1,0 +1,406 @@
+"""Kernels of warpgroups run on the CPU: Gluon's language in numpy, a thread for each part.
+
+Triton interprets no Gluon. What the generated kernels use of it is little, and stands here: tiles
+are numpy arrays without layouts, shared memory is poisoned before it is written, a copy into it
+arrives when its barrier says so, and a product is made when it is waited for, from what shared
+memory holds then. So a place in a ring that is given back too early, or read before it is full,
+shows in the values, and a barrier that nobody reaches ends the run. Bytes are counted as in
+Triton's interpreter: those of every value inside a tensor that is copied, loaded or stored.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from napkin.check.arrays import Descriptor, DeviceArray
+from napkin.check.formats import CODED, decode, encode
+from napkin.check.interpret import Argument, Traffic
+from napkin.check.worker import KernelError
+
+PATIENCE = 20.0
+"""Seconds after which a barrier that is waited for is taken for one that nobody reaches."""
+
+
+def run_band(
+    source: str,
+    kernel: str,
+    grid: int,
+    args: Sequence[Argument],
+    constexprs: Mapping[str, object],
+) -> Traffic:
+    """Launch a kernel of warpgroups; array arguments change in place.
+
+    Args:
+        source: the text of the kernel's file.
+        args: the run-time parameters, in the kernel's order.
+        constexprs: the compile-time parameters by name.
+
+    Raises:
+        KernelError: the kernel raised, or a barrier was never reached.
+    """
+    run = _Run()
+    space: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": run.imported}}
+    exec(compile(source, f"<{kernel}>", "exec"), space)
+    function = space[kernel]
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    given = [run.argument(n, a) for n, a in zip(names, args, strict=False)]
+    try:
+        with np.errstate(all="ignore"):
+            for pid in range(grid):
+                run.pid = pid
+                function(*given, **constexprs)
+    except KernelError:
+        raise
+    except Exception as error:
+        raise KernelError(f"kernel {kernel}: {type(error).__name__}: {error}") from error
+    return Traffic(dict(run.moved), grid)
+
+
+class Type:
+    """A number format.
+
+    Attributes:
+        name: as in Triton's signatures.
+        holds: what numpy computes it in.
+    """
+
+    def __init__(self, name: str, holds: Any) -> None:
+        self.name, self.holds = name, holds
+        self.element_ty = self
+
+    def rounded(self, x: Any) -> Any:
+        """Values in this format, as numpy computes with them."""
+        if self.name in CODED:
+            return decode(encode(np.asarray(x), self.name), self.name).astype(np.float32)
+        if self.name == "fp16":
+            return np.asarray(x).astype(np.float16).astype(np.float32)
+        return np.asarray(x).astype(self.holds)
+
+
+TYPES = {
+    "float16": Type("fp16", np.float32),
+    "bfloat16": Type("bf16", np.float32),
+    "float32": Type("fp32", np.float32),
+    "float64": Type("fp64", np.float64),
+    "int1": Type("i1", np.bool_),
+    "int8": Type("i8", np.int8),
+    "int32": Type("i32", np.int32),
+    "int64": Type("i64", np.int64),
+}
+_BY_NAME = {t.name: t for t in TYPES.values()}
+
+
+class Tile(np.ndarray):
+    """A tile: an array with a method that numpy has not."""
+
+    def to(self, dtype: Type) -> Tile:
+        """The values in another format."""
+        return _tile(dtype.rounded(self))
+
+
+def _tile(x: Any) -> Any:
+    return np.asarray(x).view(Tile)
+
+
+class Number(int):
+    """A scalar that knows how to be converted."""
+
+    def to(self, dtype: Type) -> Number:
+        return self
+
+
+class Memory:
+    """A part of shared memory."""
+
+    def __init__(self, values: np.ndarray, dtype: Type) -> None:
+        self.values, self.dtype = values, dtype
+
+    def index(self, at: int) -> Memory:
+        return Memory(self.values[int(at)], self.dtype)
+
+    def reshape(self, shape: Sequence[int]) -> Memory:
+        return Memory(self.values.reshape(shape), self.dtype)
+
+    def permute(self, order: Sequence[int]) -> Memory:
+        return Memory(self.values.transpose(order), self.dtype)
+
+    def store(self, value: Any) -> None:
+        self.values[...] = value
+
+
+class Barrier:
+    """A barrier in shared memory: a phase ends when all have arrived, and all bytes."""
+
+    def __init__(self, among: threading.Condition) -> None:
+        self.among, self.count, self.left, self.bytes, self.phase = among, 0, 0, 0, 0
+
+    def changed(self) -> None:
+        if self.left == 0 and self.bytes == 0:
+            self.phase ^= 1
+            self.left = self.count
+            self.among.notify_all()
+
+
+class Pending:
+    """A product that is under way."""
+
+    def __init__(self, left: Any, right: Memory, start: Any) -> None:
+        self.left, self.right, self.start = left, right, start
+
+    def done(self) -> Tile:
+        left = self.left.values if isinstance(self.left, Memory) else self.left
+        start = self.start.done() if isinstance(self.start, Pending) else self.start
+        made = np.matmul(np.asarray(left, np.float32), np.asarray(self.right.values, np.float32))
+        return _tile(made if start is None else start + made)
+
+
+class Pointer:
+    """Addresses of values of a tensor."""
+
+    def __init__(self, array: DeviceArray, name: str, at: Any = 0) -> None:
+        self.array, self.name, self.at = array, name, at
+        self.dtype = _BY_NAME[array.dtype]
+
+    def __add__(self, offset: Any) -> Pointer:
+        return Pointer(self.array, self.name, self.at + offset)
+
+
+class Box:
+    """A tensor descriptor."""
+
+    def __init__(self, given: Descriptor, name: str) -> None:
+        self.array, self.sizes, self.name = given.array, given.block_shape, name
+        self.dtype, self.layout = _BY_NAME[given.array.dtype], None
+
+
+class _Run:
+    """One launch: what it moves, and the language that it sees."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.moved: Counter[tuple[str, str]] = Counter()
+        self.condition = threading.Condition()
+        mbarrier = SimpleNamespace(
+            MBarrierLayout=lambda: Barrier, init=self._init, expect=self._expect,
+            wait=self._wait, arrive=self._arrive,
+        )  # fmt: skip
+        tma = SimpleNamespace(
+            async_load=self._load_box, async_store=self._store_box, store_wait=lambda n: None
+        )
+        hopper = SimpleNamespace(
+            fence_async_shared=lambda: None, mbarrier=mbarrier, tma=tma,
+            warpgroup_mma=_multiply, warpgroup_mma_wait=_waited,
+        )  # fmt: skip
+        self.modules = {
+            "triton": SimpleNamespace(),
+            "triton.experimental": SimpleNamespace(
+                gluon=SimpleNamespace(jit=lambda function: function)
+            ),
+            "triton.experimental.gluon": SimpleNamespace(language=self._language()),
+            "triton.experimental.gluon.language.nvidia.hopper": hopper,
+        }
+
+    def imported(self, name: str, *_: Any) -> Any:
+        """What `import` finds."""
+        return self.modules[name]
+
+    def argument(self, name: str, value: Argument) -> Any:
+        """An argument as the kernel sees it."""
+        if isinstance(value, Descriptor):
+            return Box(value, name)
+        return Pointer(value, name) if isinstance(value, DeviceArray) else value
+
+    def _language(self) -> Any:
+        own: dict[str, Any] = dict(TYPES)
+        own |= {
+            name: _pointwise(getattr(np, numpy))
+            for name, numpy in {
+                "abs": "abs", "ceil": "ceil", "cos": "cos", "exp": "exp", "exp2": "exp2",
+                "floor": "floor", "log": "log", "log2": "log2", "sin": "sin", "sqrt": "sqrt",
+                "sqrt_rn": "sqrt", "maximum": "fmax", "minimum": "fmin",
+            }.items()
+        }  # fmt: skip
+        own |= {
+            "constexpr": object,
+            "program_id": lambda axis: Number(self.pid),
+            "arange": lambda a, b, layout=None: _tile(np.arange(a, b, dtype=np.int32)),
+            "zeros": lambda shape, dtype, layout=None: _tile(np.zeros(shape, dtype.holds)),
+            "full": lambda shape, x, dtype, layout=None: _tile(np.full(shape, x, dtype.holds)),
+            "cast": lambda x, dtype: x.to(dtype) if isinstance(x, Tile) else Number(int(x)),
+            "cdiv": lambda a, b: Number(-(-int(a) // int(b))),
+            "where": _where,
+            "max": lambda x, axis: _tile(np.fmax.reduce(x, axis)),
+            "min": lambda x, axis: _tile(np.fmin.reduce(x, axis)),
+            "sum": lambda x, axis: _tile(np.sum(x, axis, dtype=x.dtype)),
+            "reduce": _reduced,
+            "rsqrt": _pointwise(lambda x: 1 / np.sqrt(x)),
+            "fma": lambda a, b, c: _tile(a * b + c),
+            "multiple_of": lambda x, values: x,
+            "static_range": range,
+            "convert_layout": lambda x, layout: x,
+            "SliceLayout": lambda dim, parent: None,
+            "NVMMADistributedLayout": lambda *how: None,
+            "DotOperandLayout": lambda *how: None,
+            "allocate_shared_memory": self._allocate,
+            "warp_specialize": self._specialised,
+            "load": self._load,
+            "store": self._store,
+        }
+        return SimpleNamespace(**own)
+
+    # --- shared memory ----------------------------------------------------------------------
+
+    def _allocate(self, dtype: Type, shape: Sequence[int], layout: Any) -> Any:
+        if layout is Barrier:
+            return SimpleNamespace(
+                index=[Barrier(self.condition) for _ in range(shape[0])].__getitem__
+            )
+        return Memory(np.full(shape, np.nan, np.float32), dtype)
+
+    def _init(self, barrier: Barrier, count: int) -> None:
+        barrier.count = barrier.left = count
+
+    def _expect(self, barrier: Barrier, count: int) -> None:
+        with self.condition:
+            barrier.left -= 1
+            barrier.bytes += count
+            barrier.changed()
+
+    def _arrive(self, barrier: Barrier) -> None:
+        with self.condition:
+            barrier.left -= 1
+            barrier.changed()
+
+    def _wait(self, barrier: Barrier, phase: int) -> None:
+        with self.condition:
+            if not self.condition.wait_for(lambda: barrier.phase != phase, PATIENCE):
+                raise KernelError("a barrier is waited for that nobody reaches")
+
+    def _load_box(self, box: Box, corner: Sequence[int], barrier: Barrier, into: Memory) -> None:
+        where, inside = _cut(box, corner)
+        values = np.zeros(box.sizes, np.float32)
+        values[inside] = _numbers(box.array, where)
+        self._count(box.name, "read", values[inside].size, box.array)
+        into.values[...] = values.reshape(into.values.shape)
+        with self.condition:
+            barrier.bytes -= values.size * box.array.itemsize
+            barrier.changed()
+
+    def _store_box(self, box: Box, corner: Sequence[int], source: Memory) -> None:
+        where, inside = _cut(box, corner)
+        values = source.values.reshape(box.sizes)[inside]
+        self._count(box.name, "write", values.size, box.array)
+        box.array.data[where] = _bits(values, box.array)
+
+    # --- memory -----------------------------------------------------------------------------
+
+    def _load(self, at: Pointer, mask: Any = True, other: Any = 0) -> Any:
+        offsets, live = np.broadcast_arrays(np.asarray(at.at), np.asarray(mask))
+        flat = _flat(at.array)
+        self._count(at.name, "read", int(live.sum()), at.array)
+        found = np.full(offsets.shape, other, at.dtype.holds)
+        found[live] = at.dtype.rounded(_decoded(flat[offsets[live]], at.array))
+        return _tile(found)
+
+    def _store(self, at: Pointer, value: Any, mask: Any = True) -> None:
+        offsets, live, values = np.broadcast_arrays(np.asarray(at.at), np.asarray(mask), value)
+        self._count(at.name, "write", int(live.sum()), at.array)
+        _flat(at.array)[offsets[live]] = _bits(values[live], at.array)
+
+    def _count(self, name: str, direction: str, values: int, array: DeviceArray) -> None:
+        with self.condition:
+            self.moved[name, direction] += int(values) * array.itemsize
+
+    # --- warps ------------------------------------------------------------------------------
+
+    def _specialised(
+        self, parts: Sequence[tuple[Callable[..., Any], Sequence[Any]]], *_: Any
+    ) -> None:
+        failed: list[BaseException] = []
+
+        def work(function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+            try:
+                with np.errstate(all="ignore"):
+                    function(*arguments)
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=work, args=part, daemon=True) for part in parts]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        if failed:
+            raise failed[0]
+
+
+def _pointwise(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tiles; of whole numbers alone, a whole number."""
+
+    def made(*args: Any) -> Any:
+        if all(isinstance(a, int | np.integer) for a in args):
+            return Number(int(function(*map(int, args))))
+        return _tile(function(*args))
+
+    return made
+
+
+def _where(test: Any, yes: Any, no: Any) -> Any:
+    if isinstance(test, bool | np.bool_ | int) and not isinstance(yes, Tile):
+        return yes if test else no
+    return _tile(np.where(test, yes, no))
+
+
+def _reduced(x: Any, axis: int, function: Callable[..., Any]) -> Tile:
+    parts = [_tile(p) for p in np.moveaxis(np.asarray(x), axis, 0)]
+    out = parts[0]
+    for part in parts[1:]:
+        out = function(out, part)
+    return _tile(out)
+
+
+def _multiply(left: Any, right: Memory, start: Any, use_acc: bool = True, **_: Any) -> Pending:
+    return Pending(left, right, start if use_acc else None)
+
+
+def _waited(outstanding: int, values: Sequence[Any]) -> Any:
+    done = tuple(v.done() for v in values)
+    return done[0] if len(done) == 1 else done
+
+
+def _cut(box: Box, corner: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """The part of a tensor that a box covers, and of the box what lies inside."""
+    where: list[slice] = []
+    inside: list[slice] = []
+    for at, n, size in zip(corner, box.sizes, box.array.shape, strict=True):
+        first, end = max(0, int(at)), min(int(at) + n, size)
+        end = max(first, end)
+        where.append(slice(first, end))
+        inside.append(slice(first - int(at), end - int(at)))
+    return tuple(where), tuple(inside)
+
+
+def _numbers(array: DeviceArray, where: Any) -> np.ndarray:
+    return _decoded(array.data[where], array)
+
+
+def _decoded(bits: np.ndarray, array: DeviceArray) -> np.ndarray:
+    return decode(bits, array.dtype) if array.dtype in CODED else bits
+
+
+def _bits(values: np.ndarray, array: DeviceArray) -> np.ndarray:
+    values = np.asarray(values)
+    return encode(values, array.dtype) if array.dtype in CODED else values.astype(array.data.dtype)
+
+
+def _flat(array: DeviceArray) -> np.ndarray:
+    """The memory behind an array, by the distance from its first value."""
+    reach = 1 + sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
+    return np.lib.stride_tricks.as_strided(array.data, (reach,), (array.itemsize,))

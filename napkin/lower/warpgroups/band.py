@@ -1,0 +1,212 @@
+"""Bands: groups that lie side by side, share what they stream, and run as warpgroups of one block.
+
+A group partition may be cut once more (arXiv 2412.03317, section 4.4): W neighbouring groups along
+one axis read the same chunks, so one copy of a chunk in shared memory serves them all, and what is
+streamed crosses once for all W. Each group is one warpgroup, which multiplies while another is at
+its softmax; one warp more only asks for chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from napkin.derive.fold import State
+from napkin.derive.terms import is_operand, is_read
+from napkin.diagram.node import Node, factors, inside_sums, postorder
+from napkin.lower.corners import rises
+from napkin.lower.launch import in_box
+from napkin.lower.program import Loop, Program
+from napkin.lower.resources_dot import Dot, dot_of
+
+ROWS = 64
+"""Rows that a warpgroup multiplies at once (PTX ISA, wgmma)."""
+
+BITS = 16
+"""Bits of the operands: of 8 bits, the second would have to lie along what is summed."""
+
+WIDEST = 256
+"""Columns of one instruction at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Late:
+    """A state to which each chunk adds a product whose rows are computed there: it is added while
+    the next chunk's scores are.
+
+    Attributes:
+        state: the state.
+        before: the state as it is taken over, repaired or not.
+        product: what is added.
+    """
+
+    state: State
+    before: Node
+    product: Dot
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """A program whose groups run `groups` at a time.
+
+    Attributes:
+        program: that of one group.
+        axis: along which they lie side by side.
+        groups: how many there are in one block, a warpgroup each.
+        stages: chunks that are in shared memory at once.
+    """
+
+    program: Program
+    axis: str
+    groups: int
+    stages: int
+
+    @property
+    def tiles(self) -> Mapping[str, int]:
+        """Values of each axis that the band holds: what it streams is shared."""
+        own = self.program.tiles
+        return {**own, self.axis: own[self.axis] * self.groups}
+
+    @cached_property
+    def row(self) -> int:
+        """The tile dimension of the rows."""
+        return self.program.shape_of((self.axis,))[0]
+
+    @cached_property
+    def early(self) -> tuple[Dot, ...]:
+        """The products of two tiles that each chunk begins with, in the order of the loops."""
+        found = {d.node: d for loop in self.program.loops for d in early(self.program, loop)}
+        return tuple(found.values())
+
+    def late(self, loop: Loop) -> tuple[Late, ...]:
+        """The states that take their products up one chunk later."""
+        return tuple(late(self.program, loop))
+
+    @cached_property
+    def held(self) -> tuple[Node, ...]:
+        """Boxes that stay for the whole stream."""
+        carried = self.program.kernel.stream.carried
+        return tuple(n for n in self.program.boxes if not carried(n.axes))
+
+    @cached_property
+    def streamed(self) -> tuple[Node, ...]:
+        """Boxes that every chunk brings: those of its first products, then the others."""
+        first = {p for d in self.early for p in d.parts}
+        carried = self.program.kernel.stream.carried
+        moving = [n for n in self.program.boxes if carried(n.axes)]
+        return tuple(sorted(moving, key=lambda n: n not in first))
+
+    def own(self, leaf: Node) -> bool:
+        """Whether each group has a box of its own."""
+        return self.axis in leaf.axes
+
+    def alike(self, leaf: Node, axes: tuple[str, ...]) -> bool:
+        """Whether the boxes that each group holds of a reading have the form of others with these
+        axes."""
+        tiles = self.program.tiles
+        forms = [[tiles[a] for a in in_box(own, tiles)] for own in (self.program.boxes[leaf], axes)]
+        return forms[0] == forms[1] and self.own(leaf)
+
+    @cached_property
+    def columns(self) -> tuple[int, ...]:
+        """The tile dimensions that lie across the rows, that of the first scores first."""
+        found = [d.columns[0] for d in self.early]
+        found += [x.product.columns[0] for loop in self.program.loops for x in self.late(loop)]
+        found += [i for i in range(len(self.program.dims)) if i != self.row]
+        return tuple(dict.fromkeys(found))
+
+
+def early(program: Program, loop: Loop) -> Iterator[Dot]:
+    """The products of a loop whose operands both lie in shared memory."""
+    for n in postorder(loop.steps.values()):
+        dot = dot_of(program, n)
+        if dot is not None and all(p in program.boxes for p in dot.parts):
+            yield dot
+
+
+def late(program: Program, loop: Loop) -> Iterator[Late]:
+    """The states of a loop that only add a product of computed rows to what they were."""
+    steps = program.kernel.stream.passes[loop.part].states
+    for s in steps:
+        found = _added(program, loop.steps[s.name])
+        others = [loop.steps[x.name] for x in steps if x is not s]
+        own = {s.leaf("old"), s.leaf("new")}
+        if found is not None and not own & set(postorder([*others, found[1].node])):
+            yield Late(s, *found)
+
+
+def _added(program: Program, n: Node) -> tuple[Node, Dot] | None:
+    if n.op != "add":
+        return None
+    for a, b in (n.args, n.args[::-1]):
+        dot = dot_of(program, b)
+        if dot is None or len(dot.parts) < len(factors(b.args[0])):
+            continue
+        left, right = dot.sides
+        computed = not any(p in program.boxes for p in left)
+        same = program.shape(a) == program.shape(n)
+        if same and computed and len(right) == 1 and right[0] in program.boxes:
+            return a, dot
+    return None
+
+
+def why_not(program: Program, axis: str) -> str:
+    """Why the groups of a program cannot run in a band along an axis; "" where they can."""
+    kernel, tiles = program.kernel, program.tiles
+    if axis not in kernel.group or tiles[axis] == 1:
+        return f"{axis} is not grouped in tiles"
+    if not program.loops or len(kernel.stream.passes) != 1 or kernel.fills or kernel.part:
+        return "it is not one pass over a stream"
+    if program.persistent or program.rows or kernel.ragged or program.packed:
+        return "its groups are not numbered one by one"
+    row = program.shape_of((axis,))[0]
+    if program.extent(row) % ROWS:
+        return f"a group has {program.extent(row)} rows, not a multiple of {ROWS}"
+    band = Band(program, axis, 1, 1)
+    for loop in program.loops:
+        reason = _loop_reason(band, loop)
+        if reason:
+            return reason
+    if not any(band.late(loop) for loop in program.loops):
+        return "no product of computed rows is added to a state"
+    products = inside_sums(program.roots)
+    for n in postorder(program.roots):
+        if n in program.boxes or n in products:
+            continue
+        shape = program.shape(n)
+        if len(shape) > 2 or (len(shape) == 2 and shape[0] != row):
+            return f"a tile with the axes {' '.join(n.axes)} does not lie across the rows"
+    seen = kernel.visits
+    if seen is not None:
+        bounds = [n for b in seen.boxes for i in b.intervals for n in (i.first, i.end)]
+        if not all(not program.shape(n) or rises(n, kernel.residues) for n in bounds):
+            return "the keys of neighbouring queries begin and end in no order"
+    return ""
+
+
+def _loop_reason(band: Band, loop: Loop) -> str:
+    program = band.program
+    if loop.emits or loop.joins:
+        return "it writes as it streams, or lanes keep its folds"
+    known = {d.node for d in early(program, loop)}
+    if not known:
+        return "no product of two tiles begins a chunk"
+    known |= {x.product.node for x in band.late(loop)}
+    for n in postorder(loop.steps.values()):
+        dot = dot_of(program, n)
+        if dot is None:
+            continue
+        if n not in known:
+            return "a product waits for values that are not kept for the next chunk"
+        if len(dot.rows) != 1 or len(dot.columns) != 1 or len(dot.gone) != 1:
+            return "an operand is no matrix as it lies"
+        if dot.rows[0] != band.row or len(dot.sides[1]) != 1:
+            return "the rows of a product are not those of the group"
+        if len(dot.sides[0]) > 1 and all(p in program.boxes for p in dot.sides[0]):
+            return "an operand is a product of two tiles"
+        if not all(is_operand(p) for p in dot.parts if is_read(p)):
+            return "an operand has a type of its own"
+        if program.extent(dot.columns[0]) > WIDEST:
+            return f"a product has more than {WIDEST} columns"
+    return ""

@@ -1,0 +1,132 @@
+"""The language of kernels of warpgroups: Gluon, what it shares with Triton, and which values the
+warps of a block are passed."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Collection, Sequence
+
+from napkin.errors import Refusal
+from napkin.lower import syntax as sx
+from napkin.lower.printer import HELPERS, signature, statement
+
+HEAD = """\
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+# Triton 3.6 calls them async_copy_global_to_shared and async_copy_shared_to_global
+_renamed = hasattr(tma, "async_load")
+async_load = tma.async_load if _renamed else tma.async_copy_global_to_shared
+async_store = tma.async_store if _renamed else tma.async_copy_shared_to_global
+"""
+"""The imports of a file of such kernels."""
+
+GLOBALS = {
+    "gl", "tma", "mbarrier", "async_load", "async_store", "fence_async_shared", "warpgroup_mma",
+    "warpgroup_mma_wait", "range", "float", *HELPERS,
+}  # fmt: skip
+"""Names that a function of such a file has without being passed them."""
+
+
+KNOWN = {
+    "abs", "arange", "cast", "cdiv", "ceil", "constexpr", "convert_layout", "cos", "exp", "exp2",
+    "floor", "fma", "full", "load", "log", "log2", "max", "maximum", "min", "minimum",
+    "multiple_of", "program_id", "reduce", "rsqrt", "sin", "sqrt", "sqrt_rn", "store", "sum",
+    "where", "zeros", "static_range", "bfloat16", "float16", "float32", "float64", "int1", "int8",
+    "int32", "int64", "DotOperandLayout", "NVMMADistributedLayout", "SliceLayout",
+    "allocate_shared_memory", "warp_specialize",
+}  # fmt: skip
+"""What Gluon has of the language, under the same names, and what is its own."""
+
+
+class _Gluon(ast.NodeTransformer):
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if isinstance(node.value, ast.Name) and node.value.id in {"tl", "gl"}:
+            if node.attr not in KNOWN:
+                raise Refusal(
+                    "lower to warpgroups", "write", f"Gluon has no {node.attr}",
+                    "leave the groups by themselves",
+                )  # fmt: skip
+            return sx.name(f"gl.{node.attr}")
+        self.generic_visit(node)
+        return node
+
+
+def helper(name: str) -> str:
+    """A function that kernels call."""
+    return HELPERS[name].replace("tl.", "gl.").replace("@triton", "@gluon")
+
+
+def in_gluon(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Statements of Triton in Gluon."""
+    return [_Gluon().visit(s) for s in body]
+
+
+def free(body: Sequence[ast.stmt]) -> set[str]:
+    """The names that statements use and do not make."""
+    used: set[str] = set()
+    made: set[str] = set()
+    for s in body:
+        for n in ast.walk(s):
+            if isinstance(n, ast.Name):
+                (used if isinstance(n.ctx, ast.Load) else made).add(n.id)
+    return used - made - GLOBALS
+
+
+def captured(bodies: Sequence[Sequence[ast.stmt]], known: Collection[str]) -> set[str]:
+    """The values that warps are passed for these bodies: what is used for something, where the
+    compile-time constants in `known` hold."""
+    used: set[str] = set()
+    for body in bodies:
+        tree = ast.Module([_Known(known).visit(copy.deepcopy(s)) for s in body], [])
+        while (less := _without_idle(tree)) is not None:
+            tree = less
+        used |= free(tree.body)
+    return used
+
+
+class _Known(ast.NodeTransformer):
+    """Takes the side that is chosen of every choice by a constant that holds."""
+
+    def __init__(self, known: Collection[str]) -> None:
+        self.known = known
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        self.generic_visit(node)
+        test = node.test
+        return node.body if isinstance(test, ast.Name) and test.id in self.known else node
+
+
+def _without_idle(tree: ast.Module) -> ast.Module | None:
+    """The statements without values that nothing uses; None where there are none."""
+    loaded = {
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+    }
+    gone = False
+
+    class Less(ast.NodeTransformer):
+        def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
+            nonlocal gone
+            (target,) = node.targets
+            idle = isinstance(target, ast.Name) and target.id not in loaded
+            gone = gone or idle
+            return None if idle else node
+
+    made = Less().visit(tree)
+    return made if gone else None
+
+
+def function(name: str, arguments: Sequence[tuple[str, str]], body: Sequence[ast.stmt]) -> str:
+    """The text of a function."""
+    head = f"@gluon.jit\ndef {name}(\n{signature(arguments)}):\n"
+    text = head + "".join(statement(s, 1) for s in body)
+    return "\n".join(text.rstrip().splitlines()) + "\n"

@@ -1,0 +1,97 @@
+"""What a band takes: shared memory for its boxes and barriers, registers of a thread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from napkin.derive.kernel import tensor_of
+from napkin.lower.launch import WARPS
+from napkin.lower.warpgroups.band import Band
+
+BARRIER = 8
+"""Bytes of one."""
+
+PASSED = 256
+"""Bytes, about, in which the block's first warps pass what they know to the others, with what says
+which of them runs what."""
+
+ALIGNED = 16
+"""Bytes at multiples of which rings of barriers begin, and what is passed ends (Triton 3.6)."""
+
+THREADS = 128
+"""Threads of a warpgroup."""
+
+REGISTERS, LOADING, STEP, MOST = 65536, 24, 8, 240
+"""Registers of a multiprocessor, those of a thread that only asks for chunks, in what steps they
+are given out, and the most of one thread (PTX ISA, setmaxnreg)."""
+
+BESIDE, BESIDE_TESTS = 30, 40
+"""Registers of a thread beside its tiles; and where it tests chunks."""
+
+
+def boxes_of(band: Band) -> dict[str, tuple[int, int]]:
+    """How many boxes of each tensor lie in shared memory, and their values. Results leave from
+    where a group held something of their form."""
+    tiles, program = band.program.tiles, band.program
+    out: dict[str, tuple[int, int]] = {}
+    for leaf in (*band.held, *band.streamed):
+        values = math.prod(tiles[a] for a in program.boxes[leaf])
+        own = band.groups if band.own(leaf) else 1
+        out[tensor_of(leaf)] = (band.stages if leaf in band.streamed else own, values)
+    for tensor, axes in program.stores.items():
+        if not any(band.alike(n, axes) for n in band.held):
+            out[tensor] = (band.groups, math.prod(tiles[a] for a in axes))
+    return out
+
+
+def shared_of(band: Band) -> int:
+    """Bytes of shared memory of one block, about: to the byte but for `PASSED`."""
+    boxes = sum(n * values for n, values in boxes_of(band).values()) * band.program.described
+    held = sum(band.groups if band.own(n) else 1 for n in band.held)
+    barriers = held + 2 * band.stages * len(band.streamed)
+    return boxes + barriers * BARRIER + PASSED
+
+
+def exact_bytes(band: Band, passed: Sequence[str]) -> int:
+    """Bytes of shared memory of one block: boxes, barriers, what warps are passed, and a byte for
+    each warp beside the first, rounded up to warpgroups.
+
+    Args:
+        passed: the kinds of values that are passed (`napkin.lower.warpgroups.write.passed`).
+    """
+    boxes = sum(n * values for n, values in boxes_of(band).values()) * band.program.described
+    rings = [band.groups if band.own(n) else 1 for n in band.held]
+    rings += [band.stages] * (2 * len(band.streamed))
+    barriers = sum(_aligned(n * BARRIER) for n in rings)
+    return boxes + barriers + _aligned(sum(map(_passed_bytes, passed))) + WARPS * band.groups
+
+
+def _passed_bytes(kind: str) -> int:
+    """A ring is passed as an address and an offset along each axis, other values as they are."""
+    if kind.startswith("ring"):
+        return 8 + 4 * int(kind.removeprefix("ring"))
+    return 8 if kind == "descriptor" else 4
+
+
+def _aligned(count: int) -> int:
+    return -(-count // ALIGNED) * ALIGNED
+
+
+def registers(groups: int) -> int:
+    """Registers that a thread of a warpgroup has, of so many and one that loads."""
+    left = REGISTERS - THREADS * LOADING
+    return min(MOST, left // (THREADS * groups) // STEP * STEP)
+
+
+def registers_of(band: Band) -> int:
+    """Registers of a thread: states, and the scores of a chunk as they are computed and as they are
+    multiplied."""
+    program = band.program
+    states = {x.state.name: x.state.leaf("old") for loop in program.loops for x in band.late(loop)}
+    tiles = sum(program.span(program.shape(n)) for n in states.values())
+    scores = sum(program.span((*d.rows, *d.columns)) for d in band.early)
+    rows = {x.product.spans[0] for loop in program.loops for x in band.late(loop)}
+    kept = sum(program.span(dims) for dims in rows) * program.described // 4
+    beside = BESIDE if program.kernel.visits is None else BESIDE_TESTS
+    return (tiles + scores + kept) // THREADS + beside

@@ -1,0 +1,76 @@
+"""Names in a kernel of warpgroups: what the plain kernel calls things, with rings and barriers."""
+
+from __future__ import annotations
+
+from napkin.derive.kernel import tensor_of
+from napkin.diagram.node import Node
+from napkin.lower import syntax as sx
+from napkin.lower.scope import Scope
+from napkin.lower.syntax import Expr
+from napkin.lower.warpgroups.band import Band
+
+
+class BandScope(Scope):
+    """Names for a band.
+
+    Attributes:
+        band: the band.
+        products: the names of products that the loop has made, for sums with factors beside them.
+    """
+
+    def __init__(self, band: Band) -> None:
+        super().__init__(band.program)
+        self._used |= {"gl", "gluon", "tma", "mbarrier", "i"}
+        self.band = band
+        self.products: dict[Node, str] = {}
+        self.stages = self._name("stages", "STAGES")
+        self.warpgroup = self._name("warpgroup", "warpgroup")
+        self.turn = self._name("turns", "turns")
+
+    def own(self, axis: str) -> str:
+        """The number of one group of the band along its axis."""
+        return self._name(("own", axis), f"{axis}_own")
+
+    def layout(self, dim: int) -> str:
+        """The constexpr with the register layout of rows across a tile dimension."""
+        return self._name(("layout", dim), "ACROSS_" + "_".join(self.program.dims[dim]).upper())
+
+    def of(self, dims: tuple[int, ...]) -> Expr:
+        """The register layout of a tile with these dimensions."""
+        row, columns = self.band.row, self.band.columns
+        if len(dims) == 2:
+            return sx.name(self.layout(dims[1]))
+        (dim,) = dims
+        across = sx.name(self.layout(columns[0] if dim == row else dim))
+        return sx.call("gl.SliceLayout", sx.const(1 if dim == row else 0), across)
+
+    def ring(self, tensor: str) -> str:
+        """The shared memory of a tensor's boxes."""
+        return self._name(("ring", tensor), f"{tensor}_ring")
+
+    def share(self, tensor: str, other: str) -> None:
+        """Let a tensor's boxes lie where another's do."""
+        self._names["ring", tensor] = self.ring(other)
+
+    def full(self, tensor: str) -> str:
+        """The barriers that say that boxes have arrived."""
+        return self._name(("full", tensor), f"{tensor}_full")
+
+    def free(self, tensor: str) -> str:
+        """The barriers that say that boxes have been read."""
+        return self._name(("free", tensor), f"{tensor}_free")
+
+    def slot(self, before: bool = False) -> tuple[str, str]:
+        """Where in a ring this turn's box lies, or that of the turn before, and the parity of its
+        barriers."""
+        end = "_before" if before else ""
+        names = (self._name((what, before), f"{what}{end}") for what in ("slot", "phase"))
+        return next(names), next(names)
+
+    def kept(self, state: str) -> str:
+        """The operand that is multiplied one turn later."""
+        return self._name(("kept", state), f"{self.state(state)}_rows")
+
+    def tile(self, leaf: Node) -> str:
+        """The box of a reading that is used now."""
+        return self._name(("tile", leaf), f"{tensor_of(leaf)}_tile")

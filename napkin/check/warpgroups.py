@@ -248,6 +248,7 @@ class _Run:
             "SliceLayout": lambda dim, parent: None,
             "NVMMADistributedLayout": lambda *how: None,
             "DotOperandLayout": lambda *how: None,
+            "BlockedLayout": lambda *how: None,
             "allocate_shared_memory": self._allocate,
             "warp_specialize": self._specialised,
             "load": self._load,

@@ -76,7 +76,7 @@ def best_band(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
     if any(own_type(a.leaf) for a in kernel.reads) or not alone.described:
         return None
     pricing = Pricing(kernel, alone.sizes, levels, dtype, machine)
-    settings = [t for t in Tiles(kernel, alone.sizes, levels).settings() if _rows(kernel, t)]
+    settings = list(Tiles(kernel, alone.sizes, levels, (ROWS,), CHUNKS).settings())
     for values in CHUNKS:
         found: list[Choice] = []
         for tiles in settings:
@@ -91,11 +91,6 @@ def best_band(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
             most = alone.time.seconds
             return next((c for c in found if c.time.seconds < most and _writes(c)), None)
     return None
-
-
-def _rows(kernel: Kernel, tiles: Mapping[str, int]) -> bool:
-    """Whether a group has the rows that a warpgroup multiplies at once."""
-    return math.prod(tiles[a] for a in kernel.group) == ROWS
 
 
 def _priced(pricing: Pricing, program: Program, axis: str, machine: Machine) -> Iterator[Choice]:

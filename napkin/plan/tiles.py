@@ -56,10 +56,19 @@ class Tiles:
     Args:
         sizes: of every axis of the kernel.
         held: what a group of it holds.
+        rows, chunks: values of a group and of a chunk that are asked for, where others are not.
     """
 
-    def __init__(self, kernel: Kernel, sizes: Mapping[str, int], held: Held) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        sizes: Mapping[str, int],
+        held: Held,
+        rows: Collection[int] = (),
+        chunks: Collection[int] = (),
+    ) -> None:
         self.kernel, self.sizes, self.held = kernel, sizes, held
+        self.rows, self.chunks = rows, chunks
         self.batched = batched(kernel)
         self.packed = packed_axes(kernel)
         self.in_product = {a for p in held.products for role in p for a in role}
@@ -67,7 +76,13 @@ class Tiles:
 
     def settings(self) -> Iterator[dict[str, int]]:
         """Every setting whose products and arrays have a size that can be computed with."""
-        return (tiles for tiles in self._settings() if self._shaped(tiles))
+        return (t for t in self._settings() if self._shaped(t) and self._asked(t))
+
+    def _asked(self, tiles: Mapping[str, int]) -> bool:
+        """Whether groups and chunks have as many values as is asked for."""
+        kernel = self.kernel
+        asked = ((self.rows, kernel.group), (self.chunks, kernel.stream.axes))
+        return all(not some or math.prod(tiles[a] for a in axes) in some for some, axes in asked)
 
     def _settings(self) -> Iterator[dict[str, int]]:
         """Tiles to try: every combination, but of axes that only their product matters for, the
@@ -114,8 +129,8 @@ class Tiles:
         stream = self.kernel.stream.axes
         queries = [a for a in axes if a not in stream]
         best: dict[tuple[int, int], list[tuple[float, dict[str, int]]]] = {}
-        groups = list(self._shapes(queries, MAX_GROUP))
-        chunks = list(self._shapes(stream, 256))
+        groups = list(self._shapes(queries, MAX_GROUP, self.rows))
+        chunks = list(self._shapes(stream, 256, self.chunks))
         for g in groups:
             for c in chunks:
                 tiles = {a: 1 for a in self.kernel.axes} | g | c
@@ -127,10 +142,14 @@ class Tiles:
         kept = [sorted(found, key=lambda f: f[0])[:SHAPES] for found in best.values()]
         return [tiles for found in kept for _, tiles in found]
 
-    def _shapes(self, axes: Sequence[str], most: int) -> Iterator[dict[str, int]]:
+    def _shapes(
+        self, axes: Sequence[str], most: int, asked: Collection[int]
+    ) -> Iterator[dict[str, int]]:
         tops = [power_of_two(self.sizes[a]) for a in axes]
         for values in itertools.product(*(_powers(1, min(top, most)) for top in tops)):
-            if min(MIN_DOT, math.prod(tops)) <= math.prod(values) <= most:
+            found = math.prod(values)
+            some = not asked or found in asked
+            if some and min(MIN_DOT, math.prod(tops)) <= found <= most:
                 yield dict(zip(axes, values, strict=True))
 
     def _deep_without(self, axis: str) -> bool:

@@ -39,7 +39,7 @@ def grouped_query_attention_loads(
             Q_full.index(warpgroup),
             Q_ring.index(warpgroup),
         )
-    turns = 0
+    turns = 1
 
     # stream x
     for x_start in range(0, size_x, BLOCK_X):
@@ -73,14 +73,19 @@ def grouped_query_attention_rows(
     # held for the whole stream
     Q_tile = Q_ring.index(warpgroup).reshape([BLOCK_Q, BLOCK_D])
     mbarrier.wait(Q_full.index(warpgroup), 0)
-    turns = 0
+    mbarrier.arrive(K_free.index(0))
+    turns = 1
 
     # stream x
     m = gl.full([BLOCK_Q], -3.4028234663852886e+38, gl.float32, layout=gl.SliceLayout(1, ACROSS_X))
     z = gl.zeros([BLOCK_Q], gl.float32, layout=gl.SliceLayout(1, ACROSS_X))
     O_acc = gl.zeros([BLOCK_Q, BLOCK_D], gl.float32, layout=ACROSS_D)
-    if 0 < size_x:
-        x_start = 0
+    O_acc_rows = gl.zeros(
+        [BLOCK_Q, BLOCK_X],
+        V_ring.dtype,
+        layout=gl.DotOperandLayout(0, ACROSS_D, 2),
+    )
+    for x_start in range(0, size_x, BLOCK_X):
         x = x_start + gl.arange(0, BLOCK_X, layout=gl.SliceLayout(0, ACROSS_X)).to(INDEX)
         x_in = gl.full([BLOCK_X], True, gl.int1, layout=gl.SliceLayout(0, ACROSS_X)) if EVEN_X else x < size_x
         slot = turns % STAGES
@@ -93,58 +98,6 @@ def grouped_query_attention_rows(
             use_acc=False,
             is_async=True,
         )
-        t = warpgroup_mma_wait(0, [t])
-        mbarrier.arrive(K_free.index(slot))
-        t_in = gl.where(x_in[None, :], t, float('-inf'))
-        top = gl.max(t_in, axis=1)
-        m_new = gl.maximum(m, top)
-        t_2 = gl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = gl.exp2(m * scale - t_2)
-        p = gl.exp2(t_in * scale - t_2[:, None])
-        total = gl.sum(p, axis=1)
-        z = z * repair + total
-        O_acc = O_acc * gl.convert_layout(repair, gl.SliceLayout(1, ACROSS_D))[:, None]
-        O_acc_rows = gl.convert_layout(p.to(V_ring.dtype), gl.DotOperandLayout(0, ACROSS_D, 2))
-        m = m_new
-        turns = turns + 1
-        for x_start in range(0 + BLOCK_X, size_x, BLOCK_X):
-            x = x_start + gl.arange(0, BLOCK_X, layout=gl.SliceLayout(0, ACROSS_X)).to(INDEX)
-            x_in = gl.full([BLOCK_X], True, gl.int1, layout=gl.SliceLayout(0, ACROSS_X)) if EVEN_X else x < size_x
-            slot = turns % STAGES
-            phase = turns // STAGES % 2
-            mbarrier.wait(K_full.index(slot), phase)
-            t = warpgroup_mma(
-                Q_tile,
-                K_ring.index(slot).reshape([BLOCK_X, BLOCK_D]).permute((1, 0)),
-                gl.zeros([BLOCK_Q, BLOCK_X], gl.float32, layout=ACROSS_X),
-                use_acc=False,
-                is_async=True,
-            )
-            slot_before = (turns - 1) % STAGES
-            phase_before = (turns - 1) // STAGES % 2
-            mbarrier.wait(V_full.index(slot_before), phase_before)
-            O_acc = warpgroup_mma(
-                O_acc_rows,
-                V_ring.index(slot_before).reshape([BLOCK_X, BLOCK_D]),
-                O_acc,
-                is_async=True,
-            )
-            t = warpgroup_mma_wait(1, [t])
-            mbarrier.arrive(K_free.index(slot))
-            t_in = gl.where(x_in[None, :], t, float('-inf'))
-            top = gl.max(t_in, axis=1)
-            m_new = gl.maximum(m, top)
-            t_2 = gl.maximum(m_new * scale, -3.4028234663852886e+38)
-            repair = gl.exp2(m * scale - t_2)
-            p = gl.exp2(t_in * scale - t_2[:, None])
-            total = gl.sum(p, axis=1)
-            z = z * repair + total
-            O_acc = warpgroup_mma_wait(0, [O_acc])
-            mbarrier.arrive(V_free.index(slot_before))
-            O_acc = O_acc * gl.convert_layout(repair, gl.SliceLayout(1, ACROSS_D))[:, None]
-            O_acc_rows = gl.convert_layout(p.to(V_ring.dtype), gl.DotOperandLayout(0, ACROSS_D, 2))
-            m = m_new
-            turns = turns + 1
         slot_before = (turns - 1) % STAGES
         phase_before = (turns - 1) // STAGES % 2
         mbarrier.wait(V_full.index(slot_before), phase_before)
@@ -154,8 +107,33 @@ def grouped_query_attention_rows(
             O_acc,
             is_async=True,
         )
+        t = warpgroup_mma_wait(1, [t])
+        mbarrier.arrive(K_free.index(slot))
+        t_in = gl.where(x_in[None, :], t, float('-inf'))
+        top = gl.max(t_in, axis=1)
+        m_new = gl.maximum(m, top)
+        t_2 = gl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = gl.exp2(m * scale - t_2)
+        p = gl.exp2(t_in * scale - t_2[:, None])
+        total = gl.sum(p, axis=1)
+        z = z * repair + total
         O_acc = warpgroup_mma_wait(0, [O_acc])
         mbarrier.arrive(V_free.index(slot_before))
+        O_acc = O_acc * gl.convert_layout(repair, gl.SliceLayout(1, ACROSS_D))[:, None]
+        O_acc_rows = gl.convert_layout(p.to(V_ring.dtype), gl.DotOperandLayout(0, ACROSS_D, 2))
+        m = m_new
+        turns = turns + 1
+    slot_before = (turns - 1) % STAGES
+    phase_before = (turns - 1) // STAGES % 2
+    mbarrier.wait(V_full.index(slot_before), phase_before)
+    O_acc = warpgroup_mma(
+        O_acc_rows,
+        V_ring.index(slot_before).reshape([BLOCK_X, BLOCK_D]),
+        O_acc,
+        is_async=True,
+    )
+    O_acc = warpgroup_mma_wait(0, [O_acc])
+    mbarrier.arrive(V_free.index(slot_before))
 
     # tail
     O_tile = O_acc / gl.convert_layout(gl.where(z == 0, 1.0, z), gl.SliceLayout(1, ACROSS_D))[:, None]
@@ -222,7 +200,12 @@ def grouped_query_attention(
     V_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(STAGES):
         mbarrier.init(V_free.index(i), count=2)
+    V_ring.index(0).reshape([BLOCK_X, BLOCK_D]).store(
+        gl.zeros([BLOCK_X, BLOCK_D], V_ring.dtype, layout=gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])),
+    )
     fence_async_shared()
+    mbarrier.arrive(K_full.index(0))
+    mbarrier.arrive(V_full.index(0))
 
     # its warps
     gl.warp_specialize(

@@ -97,6 +97,12 @@ class Band:
         moving = [n for n in self.program.boxes if carried(n.axes)]
         return tuple(sorted(moving, key=lambda n: n not in first))
 
+    @cached_property
+    def left(self) -> tuple[Node, ...]:
+        """The boxes of which a turn leaves products to the next."""
+        found = (x.product.sides[1][0] for loop in self.program.loops for x in self.late(loop))
+        return tuple(dict.fromkeys(found))
+
     def own(self, leaf: Node) -> bool:
         """Whether each group has a box of its own."""
         return self.axis in leaf.axes
@@ -168,8 +174,11 @@ def why_not(program: Program, axis: str) -> str:
         reason = _loop_reason(band, loop)
         if reason:
             return reason
-    if not any(band.late(loop) for loop in program.loops):
-        return "no product of computed rows is added to a state"
+    left = [{x.state.name: x.product.sides[1] for x in band.late(loop)} for loop in program.loops]
+    if not all(x and x == left[0] for x in left):
+        return "no product of computed rows is added to a state, in every loop the same"
+    if not set(band.left) <= set(band.streamed) or any(map(band.own, band.streamed)):
+        return "what is streamed is not shared"
     products = inside_sums(program.roots)
     for n in postorder(program.roots):
         if n in program.boxes or n in products:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from napkin.derive.kernel import tensor_of
 from napkin.diagram.node import Node
 from napkin.lower import syntax as sx
-from napkin.lower.launch import Argument, in_box
+from napkin.lower.launch import WARPS, Argument, in_box
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr
@@ -25,6 +25,10 @@ class _Visiting(Visiting):
         band = self.scope.band
         count = band.groups if axis == band.axis else 1
         return sx.binary(super().spanned(axis), "*", sx.const(count))
+
+
+EACH = 8
+"""Values that a thread stores at once, of 16 bits."""
 
 
 class Rings(Writer):
@@ -99,7 +103,21 @@ class Rings(Writer):
             out += self._barriers(scope.full(t), count, 1)
             if n in band.streamed:
                 out += self._barriers(scope.free(t), count, band.groups)
-        return [*out, ast.Expr(sx.call("fence_async_shared"))]
+        first = [x for n in band.left for x in self._zeros(n)]
+        fence = ast.Expr(sx.call("fence_async_shared"))
+        full = [self._arrive(scope.full(tensor_of(n)), sx.const(0)) for n in band.streamed]
+        return [*out, *first, fence, *full]
+
+    def _zeros(self, leaf: Node) -> list[ast.stmt]:
+        """The box that the turn before the first leaves a product of: what is there must be finite,
+        as that product is of rows of 0."""
+        dims = self.program.shape(leaf)
+        shape = sx.tuple_of(self.scope.extent(d) for d in dims)
+        lists = ([1, EACH], [4, 8], [WARPS, 1], [1, 0])
+        layout = sx.call("gl.BlockedLayout", *(sx.tuple_of(map(sx.const, x)) for x in lists))
+        dtype = sx.name(f"{self.scope.ring(tensor_of(leaf))}.dtype")
+        none = sx.call("gl.zeros", shape, dtype, layout=layout)
+        return [ast.Expr(sx.method(self._view(leaf, sx.const(0)), "store", none))]
 
     def _room(self, leaf: Node) -> Expr:
         """How many boxes of a reading lie in shared memory."""
@@ -158,7 +176,7 @@ class Rings(Writer):
             body += [x for n in every for x in self._ask(n, sx.name(scope.warpgroup))]
             turns = sx.call("gl.static_range", sx.const(band.groups))
             out.append(ast.For(ast.Name(scope.warpgroup, ast.Store()), turns, body, []))
-        out.append(sx.assign(scope.turn, sx.const(0)))
+        out.append(sx.assign(scope.turn, sx.const(1)))
         for loop in self.program.loops:
             head, (slot, phase) = self._head(loop), scope.slot()
             body = [*head.find, *self._chunk(loop), *self._slots()]

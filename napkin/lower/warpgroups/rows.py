@@ -12,13 +12,21 @@ from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.resources_dot import Dot
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.band import WIDEST, Late, early
+from napkin.lower.warpgroups.band import WIDEST, Band, Late, early
 from napkin.lower.warpgroups.emit import BandEmitter
 from napkin.lower.warpgroups.rings import Rings
 
 
 class Rows(Rings):
-    """Writes the folds of one group."""
+    """Writes the folds of one group.
+
+    Attributes:
+        types: of the rows that each state's product is made of.
+    """
+
+    def __init__(self, band: Band) -> None:
+        super().__init__(band)
+        self.types: dict[str, Expr] = {}
 
     def _rows(self) -> list[ast.stmt]:
         self._standing = True
@@ -37,9 +45,13 @@ class Rows(Rings):
         self._prologue()
         out += emitter.statements
         emitter.statements = []
-        out.append(sx.assign(scope.turn, sx.const(0)))
+        for n in band.streamed:
+            if n not in band.left:
+                out.append(self._arrive(scope.free(tensor_of(n)), sx.const(0)))
+        out.append(sx.assign(scope.turn, sx.const(1)))
         for i, loop in enumerate(self.program.loops):
             out += self._stream(i, loop)
+        out += self._flush()
         emitter.statements = []
         for name, n in self.program.tails.items():
             self._store(emitter, name, n)
@@ -63,22 +75,29 @@ class Rows(Rings):
         out: list[ast.stmt] = [comment(self._title(loop))]
         for s in states if index == 0 else ():
             out.append(sx.assign(scope.state(s.name), self._init(s, self.emitter)))
+        turn = self._turn(loop)
+        if index == 0:
+            out += [self._nothing(x) for x in self.band.late(loop)]
         head = self._head(loop)
-        first, end, *step = head.bounds if len(head.bounds) > 1 else [sx.const(0), *head.bounds]
-        begun = [sx.assign(head.variable, first), *head.find, *self._chunk(loop)]
-        again = [*head.find, *self._chunk(loop)]
-        body = [*begun, *self._turn(loop, True), self._next(), *head.after]
-        following = sx.binary(first, "+", step[0] if step else sx.const(1))
-        rest = [*again, *self._turn(loop, False), self._next(), *head.after]
-        body.append(self._for(head, rest, [following, end, *step]))
-        body += self._flush(loop)
-        out += [*head.before, ast.If(sx.less(first, end), body, [])]
+        body = [*head.find, *self._chunk(loop), *turn, self._next(), *head.after]
+        out += [*head.before, self._for(head, body)]
         for s in states:
             self.emitter.have[s.leaf("new")] = sx.name(scope.state(s.name))
         return out
 
-    def _turn(self, loop: Loop, first: bool) -> list[ast.stmt]:
-        """What one chunk adds; after the first, with what the chunk before has left."""
+    def _nothing(self, x: Late) -> ast.stmt:
+        """What the turn before the first has left: rows of 0."""
+        shape = sx.tuple_of(self.scope.extent(d) for d in x.product.spans[0])
+        made = sx.call("gl.zeros", shape, self.types[x.state.name], layout=self._kept_in(x))
+        return sx.assign(self.scope.kept(x.state.name), made)
+
+    def _kept_in(self, x: Late) -> Expr:
+        """The register layout of the rows of a product that is left."""
+        across = sx.name(self.scope.layout(x.product.columns[0]))
+        return sx.call("gl.DotOperandLayout", sx.const(0), across, sx.const(2))
+
+    def _turn(self, loop: Loop) -> list[ast.stmt]:
+        """What one chunk adds, with what the chunk before has left."""
         scope, band = self.scope, self.band
         products, left = list(early(self.program, loop)), band.late(loop)
         inner = self.emitter.child()
@@ -93,12 +112,10 @@ class Rows(Rings):
         made = [self._multiplied(d, slot) for d in products]
         out += made
         names = [scope.products[d.node] for d in products]
-        if not first:
-            out += [*self._slots(before=True), *self._added(left, used)]
-        out.append(_waited(names, 0 if first else len(left)))
-        kept = {x.product.sides[1][0] for x in left}
+        out += [*self._slots(before=True), *self._added(left, used)]
+        out.append(_waited(names, len(left)))
         for n in used:
-            if n not in kept:
+            if n not in band.left:
                 out.append(self._arrive(scope.free(tensor_of(n)), slot))
         for d in products:
             if len(d.parts) == len(list(factors(d.node.args[0]))):
@@ -110,8 +127,7 @@ class Rows(Rings):
         ]
         out += inner.statements
         inner.statements = []
-        if not first:
-            out += self._taken(left)
+        out += self._taken(left)
         for x, value in zip(left, rows, strict=True):
             state = scope.state(x.state.name)
             before = inner.value(x.before)
@@ -119,11 +135,10 @@ class Rows(Rings):
             inner.statements = []
             if x.before is not x.state.leaf("old"):
                 out.append(sx.assign(state, before))
-            across = sx.name(scope.layout(x.product.columns[0]))
-            layout = sx.call("gl.DotOperandLayout", sx.const(0), across, sx.const(2))
-            out.append(
-                sx.assign(scope.kept(x.state.name), sx.call("gl.convert_layout", value, layout))
-            )
+            assert isinstance(value, ast.Call)  # computed, and rounded to the operands' type
+            self.types[x.state.name] = value.args[0]
+            kept = sx.call("gl.convert_layout", value, self._kept_in(x))
+            out.append(sx.assign(scope.kept(x.state.name), kept))
         self.emitter.helpers |= inner.helpers
         return [*out, *after]
 
@@ -169,8 +184,9 @@ class Rows(Rings):
                 out.append(self._arrive(scope.free(tensor_of(n)), slot))
         return out
 
-    def _flush(self, loop: Loop) -> list[ast.stmt]:
+    def _flush(self) -> list[ast.stmt]:
         """What the last turn has left."""
+        loop = self.program.loops[-1]
         left = self.band.late(loop)
         products = list(early(self.program, loop))
         used = [n for n in self.band.streamed if any(n in d.parts for d in products)]

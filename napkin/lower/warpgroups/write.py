@@ -15,6 +15,7 @@ from dataclasses import replace
 from napkin.derive.kernel import tensor_of
 from napkin.diagram.keys.terms import spec_of
 from napkin.lower import syntax as sx
+from napkin.lower.compiler import installed
 from napkin.lower.launch import WARPS, Argument, Entry
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr
@@ -24,11 +25,16 @@ from napkin.lower.warpgroups.room import LOADING, registers
 from napkin.lower.warpgroups.rows import Rows
 from napkin.lower.write import Written
 
+CONSTANTS_APART = (3, 9)
+"""The Triton from which constants are not passed: every part has its own. 3.6 passes them; the
+versions between were not read."""
+
 
 class _Writer(Rows):
     def __init__(self, band: Band) -> None:
         super().__init__(band)
         self.bodies: list[list[ast.stmt]] = []
+        self.zeros: set[str] = set()
 
     def function(self) -> Written:
         band, scope, emitter = self.band, self.scope, self.emitter
@@ -60,6 +66,11 @@ class _Writer(Rows):
             names = [*given[part], *sorted(own & used)]
             typed = [(n, "gl.constexpr" if n in fixed | own else "") for n in names]
             texts.append(function(f"{name}_{part}", typed, body))
+        self.zeros = {
+            ast.unparse(s.targets[0])
+            for s in out
+            if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant)
+        }
         made = [comment("its warps"), self._specialised(name, given)]
         body = in_gluon([*out, *made])
         typed = [(a.name, "gl.constexpr" if a.constexpr else "") for a in arguments]
@@ -107,6 +118,8 @@ def passed(band: Band, even: Collection[str]) -> list[str]:
     fixed = {a.name for a in made.arguments if a.constexpr} | {writer.scope.stages}
     known = {writer.scope.even(a) for a in even}
     names = captured(writer.bodies, known) - fixed - {writer.scope.warpgroup}
+    if installed() >= CONSTANTS_APART:
+        names -= writer.zeros
     scope, program = writer.scope, band.program
     boxed = {tensor_of(n): axes for n, axes in program.boxes.items()} | dict(program.stores)
     kinds = {scope.tensor(t): "descriptor" for t in scope.tensors}

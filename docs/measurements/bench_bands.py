@@ -1,0 +1,146 @@
+"""Kernels of warpgroups beside the plain ones, predicted and measured, with other bands than the
+planner's where there is time.
+
+Every problem is one round of calls taken in turns, each with a cold L2. The difference is that of
+the outputs of the two kernels, by relative norm.
+
+    python docs/measurements/bench_bands.py [--all]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from heading import heading
+from problems import KEYS, Problem, heads, text
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import napkin as nk
+from napkin.cost.levels import held
+from napkin.measure.inputs import drawn
+from napkin.measure.timing import interleaved
+from napkin.plan.bands import CHUNKS, ROWS, SIDE_BY_SIDE, STAGES
+from napkin.plan.plan import Plan
+from napkin.plan.pricing import Choice, Pricing
+from napkin.plan.tiles import Tiles
+from napkin.torch.diagrams import neighborhood_diagram
+
+ATTENTION = [
+    (16, 16384, 128), (64, 4096, 128), (256, 1024, 128), (128, 4096, 64), (48, 8192, 64),
+    (64, 4096, 96), (32, 4096, 192), (32, 4096, 256),
+]  # fmt: skip
+"""Heads, tokens, head size."""
+
+WINDOWS = [
+    ((2048,), (1,), (32768,), 1), ((2048,), (256,), (32768,), 1),
+    ((80, 80), (1, 1), (256, 256), 24), ((80, 80), (16, 16), (256, 256), 24),
+    ((18, 24, 24), (1, 1, 1), (30, 48, 80), 24), ((18, 24, 24), (2, 8, 8), (30, 48, 80), 24),
+]  # fmt: skip
+"""Window, stride, layout, heads; 128 values a head."""
+
+
+def problems() -> Iterator[Problem]:
+    """Attention in full and causal, and windows in one to three dimensions."""
+    for h, s, d in ATTENTION:
+        for keys in ("full", "causal"):
+            yield f"attention {keys}", heads(KEYS[keys]), {"h": h, "q": s, "x": s, "d": d}
+    for window, stride, layout, h in WINDOWS:
+        n = len(layout)
+        q, x = (" ".join(f"{a}{i}" for i in range(n)) for a in "qx")
+        how = (window, stride, (1,) * n, (False,) * n)
+        diagram = neighborhood_diagram(
+            f"{q} h d, {x} h d, {x} h d -> {q} h d", how, scaled=False, lse=False
+        )
+        sizes = {f"{a}{i}": m for a in "qx" for i, m in enumerate(layout)}
+        yield f"window stride {'x'.join(map(str, stride))}", diagram, {**sizes, "h": h, "d": 128}
+
+
+def bands(plan: Plan) -> Iterator[Choice]:
+    """Every band of a plan's kernel that the planner prices, and others."""
+    (k,) = plan.kernels
+    kernel, sizes = k.choice.kernel, k.choice.sizes
+    levels = held(kernel)
+    pricing = Pricing(kernel, sizes, levels, plan.dtype, plan.machine)
+    for tiles in Tiles(kernel, sizes, levels, (ROWS,), CHUNKS).settings():
+        for axis in kernel.group:
+            for groups in SIDE_BY_SIDE if tiles[axis] > 1 else ():
+                yield pricing.banded(tiles, axis, groups, STAGES)
+
+
+def with_band(plan: Plan, band: Choice) -> Plan:
+    """A plan whose kernel runs in this band."""
+    made = replace(plan)
+    (k,) = plan.kernels
+    made.__dict__["launched"] = replace(plan, kernels=(replace(k, choice=band),))
+    return made
+
+
+def setting(band: Choice) -> str:
+    """A band in words."""
+    tiles = " ".join(f"{a}={n}" for a, n in band.tiles.items() if n > 1)
+    return f"{band.band[1]} along {band.band[0]}, {tiles}"
+
+
+def beside(name: str, *arrays: torch.Tensor) -> Any:
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        own = (a[None] for a in arrays)
+        return F.scaled_dot_product_attention(*own, is_causal="causal" in name)
+
+
+def timed(name: str, plan: Plan, every: bool) -> float:
+    """One problem, printed; predicted over measured time of the planner's band, or 0."""
+    arrays = drawn(plan.diagram, plan.sizes, plan.dtype, 0)
+    plain = replace(plan, bands=False)
+    (k,) = plan.launched.kernels
+    own = k.choice if k.choice.band[1] else None
+    others = sorted(bands(plan), key=lambda c: c.rank)[:6] if every else []
+    calls: dict[str, Any] = {"plain": plain.bound_call(*arrays)}
+    known: dict[str, float] = {"plain": plain.kernels[0].choice.time.seconds}
+    for band in ([own] if own else []) + others:
+        try:
+            made = with_band(plan, band)
+            call = made.bound_call(*arrays)
+            call()
+            torch.cuda.synchronize()
+        except Exception as error:  # what does not fit leaves the others standing
+            print(f"  {setting(band)}: {type(error).__name__}: {str(error)[:120]}")
+            continue
+        calls[setting(band)], known[setting(band)] = call, band.time.seconds
+    if name.startswith("attention"):
+        calls["cuDNN"] = partial(beside, name, *arrays)
+    times = {n: s.median for n, s in interleaved(calls, 0.08).items()}
+    wanted, found = (p(*arrays).float() for p in (plain, plan))
+    off = float((found - wanted).norm() / wanted.norm())
+    for n, us in times.items():
+        predicted = f"predicted {known[n] * 1e6:9.1f} us" if n in known else " " * 22
+        print(f"{name:22s} {text(dict(plan.sizes)):58s} {n:44s} {predicted}  measured {us:9.1f} us"
+              f"  {times['plain'] / us:5.2f}x plain", flush=True)  # fmt: skip
+    print(f"  {'planned' if own else 'no band planned'}; difference {off:.1e}", flush=True)
+    return own.time.seconds * 1e6 / times[setting(own)] if own else 0.0
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--all", action="store_true", help="other bands, too")
+    given = parser.parse_args()
+    print(heading(), flush=True)
+    ratios: list[float] = []
+    for name, diagram, sizes in problems():
+        try:
+            ratios.append(timed(name, nk.derive(diagram, on="h100", sizes=sizes), given.all))
+        except Exception as error:
+            print(f"{name} {text(sizes)}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+    own = [abs(math.log(r)) for r in ratios if r]
+    print(f"{len(own)} bands planned: mean error of the predicted time {sum(own) / len(own):.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Kernels of warpgroups: values and bytes of generated kernels on the CPU, and what goes wrong."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import napkin as nk
+from napkin.check import warpgroups
+from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
+from napkin.check.warpgroups import run_band
+from napkin.check.worker import KernelError
+from napkin.diagram.diagram import Diagram
+from napkin.errors import Refusal
+from napkin.lower.launch import launch
+from napkin.lower.warpgroups.band import Band, why_not
+from napkin.lower.warpgroups.gluon import HEAD
+from napkin.lower.warpgroups.write import write_band
+from napkin.plan.bands import program_of
+from napkin.plan.plan import PlannedKernel
+
+
+@nk.diagram("h q d, h x d, h x e -> h q e")
+def plain(Q: Any, K: Any, V: Any) -> Any:
+    return nk.contract(nk.softmax(nk.contract(Q, K, over="d") * 0.2, over="x"), V, over="x")
+
+
+@nk.diagram("q d, x d, x d -> q d")
+def causal(Q: Any, K: Any, V: Any) -> Any:
+    S = nk.contract(Q, K, over="d") * 0.2
+    return nk.contract(nk.softmax(S, over="x", keys=nk.causal("q", "x")), V, over="x")
+
+
+@nk.diagram("q d, x d, x d -> q d")
+def window(Q: Any, K: Any, V: Any) -> Any:
+    S = nk.contract(Q, K, over="d") * 0.2
+    keys = nk.sliding(70, 9, queries="q", keys="x")
+    return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+
+@nk.diagram("q0 q1 d, x0 x1 d, x0 x1 d -> q0 q1 d")
+def plane(Q: Any, K: Any, V: Any) -> Any:
+    S = nk.contract(Q, K, over="d") * 0.2
+    keys = nk.neighborhood((5, 9), (2, 1), (1, 1), (False, True), queries="q0 q1", keys="x0 x1")
+    return nk.contract(nk.softmax(S, over="x0 x1", keys=keys), V, over="x0 x1")
+
+
+@nk.diagram("q d, x d, x e -> q e, q")
+def weights(Q: Any, K: Any, V: Any) -> Any:
+    """No softmax: a state that is not repaired, and a second output of one value a row."""
+    S = nk.contract(Q, K, over="d")
+    total = nk.cast(nk.reduce(S, "sum", over="x"), "fp32")
+    return nk.contract(S * S, V, over="x"), total
+
+
+@nk.diagram("q d, x d, x e, q x -> q e")
+def biased(Q: Any, K: Any, V: Any, B: Any) -> Any:
+    S = nk.contract(Q, K, over="d") * 0.2 + B
+    return nk.contract(nk.softmax(S, over="x"), V, over="x")
+
+
+CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int]] = [
+    (plain, {"h": 2, "q": 200, "x": 296, "d": 32, "e": 64}, {"q": 64, "x": 64}, "q", 2),
+    (plain, {"h": 1, "q": 192, "x": 64, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 3),
+    (causal, {"q": 328, "x": 328, "d": 64}, {"q": 64, "x": 128}, "q", 2),
+    (causal, {"q": 328, "x": 328, "d": 64}, {"q": 64, "x": 64}, "q", 3),
+    (window, {"q": 520, "x": 520, "d": 32}, {"q": 64, "x": 64}, "q", 2),
+    (plane, {"q0": 20, "q1": 24, "x0": 20, "x1": 24, "d": 32},
+     {"q0": 4, "q1": 16, "x0": 4, "x1": 16}, "q0", 2),
+    (plane, {"q0": 20, "q1": 24, "x0": 20, "x1": 24, "d": 32},
+     {"q0": 8, "q1": 8, "x0": 8, "x1": 8}, "q1", 3),
+    (weights, {"q": 136, "x": 200, "d": 32, "e": 64}, {"q": 64, "x": 64}, "q", 2),
+    (biased, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
+]  # fmt: skip
+
+
+def banded(
+    diagram: Diagram, sizes: Mapping[str, int], tiles: Mapping[str, int], axis: str, groups: int
+) -> tuple[PlannedKernel, Band]:
+    """The kernel of a diagram, and a band of groups of these tiles."""
+    long = {a: n * 16 if a[0] in "qx" else n for a, n in sizes.items()}  # streamed, then
+    (k,) = nk.derive(diagram, on="h100", sizes=long, dtype="bf16").kernels
+    kernel = k.choice.kernel
+    least = {a: 1 << (sizes[a] - 1).bit_length() if a in "de" else 1 for a in kernel.axes}
+    program = program_of(kernel, {**least, **tiles}, 2)
+    assert why_not(program, axis) == ""
+    return k, Band(program, axis, groups, 2)
+
+
+def ran(
+    k: PlannedKernel, band: Band, diagram: Diagram, sizes: Mapping[str, int], text: str = ""
+) -> tuple[list[np.ndarray], list[np.ndarray], dict[tuple[str, str], int]]:
+    """What a band leaves, what it should, and the bytes that it moves."""
+    rng = np.random.default_rng(3)
+    tensors: dict[str, DeviceArray] = {}
+    for n in diagram.inputs:
+        values = rng.normal(size=[sizes[a] for a in n.axes])
+        tensors[str(n.params[0])] = to_device(values, "bf16")
+    wanted = diagram.evaluate(*(a.to_float64() for a in tensors.values()))
+    wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
+    for o in diagram.outputs:
+        form = "fp32" if o.node.op == "cast" else "bf16"
+        tensors[o.name] = empty([sizes[a] for a in o.axes], form)
+    written = write_band(band)
+    strides = {t: tensors[ours].strides for t, ours in k.binding.items()}
+    call = launch(written.entry, sizes, {}, strides)
+    assert call.boxes
+    args: list[Any] = []
+    for a in call.order:
+        if a not in call.tensors:
+            args.append(call.scalars[a])
+            continue
+        array = tensors[k.binding[call.tensors[a]]]
+        if box := call.boxes.get(a):
+            turned = DeviceArray(array.data.transpose(box.order), array.dtype)
+            args.append(Descriptor(turned, box.sizes))
+        else:
+            args.append(array)
+    source = text or f"{HEAD}\n\n{written.source}"
+    moved = run_band(source, written.name, call.grid, args, call.constexprs)
+    found = [tensors[o.name].to_float64() for o in diagram.outputs]
+    names = {(k.binding[call.tensors[a]], way): n for (a, way), n in moved.bytes.items()}
+    return found, wanted, names
+
+
+def off(found: np.ndarray, wanted: np.ndarray) -> float:
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize(("diagram", "sizes", "tiles", "axis", "groups"), CASES)
+def test_values_and_bytes(
+    diagram: Diagram, sizes: dict[str, int], tiles: dict[str, int], axis: str, groups: int
+) -> None:
+    k, band = banded(diagram, sizes, tiles, axis, groups)
+    found, wanted, moved = ran(k, band, diagram, sizes)
+    for f, w in zip(found, wanted, strict=True):
+        assert off(f, w) < 1e-2
+    boxed = {str(n.params[0]) for n in band.program.boxes}
+    predicted = k.H.bytes(sizes, band.tiles, k.dtypes, None, boxed)
+    assert moved == {(k.binding[t], way): n for (t, way), n in predicted.items()}
+
+
+def text_of(band: Band) -> str:
+    return f"{HEAD}\n\n{write_band(band).source}"
+
+
+def test_a_place_that_nobody_gives_back_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warpgroups, "PATIENCE", 0.3)
+    diagram, sizes, tiles, axis, groups = CASES[2]
+    k, band = banded(diagram, sizes, tiles, axis, groups)
+    text = text_of(band)
+    broken = text.replace("        mbarrier.arrive(V_free.index(slot_before))\n", "")
+    assert broken != text
+    with pytest.raises(KernelError, match="a barrier is waited for that nobody reaches"):
+        ran(k, band, diagram, sizes, broken)
+
+
+def test_a_box_that_is_not_waited_for_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warpgroups, "PATIENCE", 0.3)
+    diagram, sizes, tiles, axis, groups = CASES[0]
+    k, band = banded(diagram, sizes, tiles, axis, groups)
+    text = text_of(band)
+    broken = text.replace("mbarrier.wait(K_full.index(slot), phase)", "pass")
+    assert broken != text
+    try:
+        found, wanted, _ = ran(k, band, diagram, sizes, broken)
+    except KernelError:
+        return
+    assert not off(found[0], wanted[0]) < 1e-2
+
+
+def test_a_product_is_not_read_before_it_is_done() -> None:
+    diagram, sizes, tiles, axis, groups = CASES[0]
+    k, band = banded(diagram, sizes, tiles, axis, groups)
+    text = text_of(band)
+    broken = text.replace("t = warpgroup_mma_wait(1, [t])", "pass")
+    assert broken != text
+    with pytest.raises(KernelError, match="Pending"):
+        ran(k, band, diagram, sizes, broken)
+
+
+@pytest.mark.parametrize(
+    ("tiles", "axis", "says"),
+    [
+        ({"q": 64, "x": 64}, "h", "h is not grouped in tiles"),
+        ({"q": 32, "x": 64}, "q", "a group has 32 rows, not a multiple of 64"),
+    ],
+)
+def test_what_runs_in_no_band_is_said(tiles: dict[str, int], axis: str, says: str) -> None:
+    sizes = {"h": 2, "q": 4096, "x": 4096, "d": 32, "e": 32}
+    (k,) = nk.derive(plain, on="h100", sizes=sizes, dtype="bf16").kernels
+    program = program_of(k.choice.kernel, {"h": 1, "d": 32, "e": 32, **tiles}, 2)
+    assert why_not(program, axis) == says
+
+
+def test_products_of_tiles_alone_run_in_no_band() -> None:
+    @nk.diagram("a b, b c -> a c")
+    def matmul(A: Any, B: Any) -> Any:
+        return nk.contract(A, B, over="b")
+
+    (k,) = nk.derive(matmul, on="h100", sizes={"a": 512, "b": 512, "c": 512}).kernels
+    program = program_of(k.choice.kernel, {"a": 64, "b": 64, "c": 64}, 2)
+    assert "no product of computed rows is added to a state" in why_not(program, "a")
+
+
+def test_what_gluon_lacks_is_refused() -> None:
+    @nk.diagram("q d, x d, x e -> q e")
+    def gated(Q: Any, K: Any, V: Any) -> Any:
+        return nk.contract(nk.sigmoid(nk.contract(Q, K, over="d")), V, over="x")
+
+    sizes = {"q": 8192, "x": 8192, "d": 32, "e": 32}
+    (k,) = nk.derive(gated, on="h100", sizes=sizes, dtype="bf16").kernels
+    program = program_of(k.choice.kernel, {"q": 64, "x": 64, "d": 32, "e": 32}, 2)
+    if why_not(program, "q"):
+        pytest.skip(why_not(program, "q"))
+    with pytest.raises(Refusal, match="Gluon has no sigmoid"):
+        write_band(Band(program, "q", 2, 2))
+
+
+def test_a_group_past_the_end_stores_nothing() -> None:
+    """The second of two groups has no query."""
+    sizes = {"h": 1, "q": 40, "x": 64, "d": 32, "e": 32}
+    k, band = banded(plain, sizes, {"q": 64, "x": 64}, "q", 2)
+    found, wanted, moved = ran(k, band, plain, sizes)
+    assert off(found[0], wanted[0]) < 1e-2
+    assert moved[plain.outputs[0].name, "write"] == 2 * math.prod((40, 32))

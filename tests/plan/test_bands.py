@@ -1,0 +1,128 @@
+"""Which kernels of a plan run as warpgroups that share what they stream, and what that says."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import napkin as nk
+from napkin.check.verdict import check
+from napkin.diagram.library import load
+from napkin.plan.bands import band_of, best_band
+from napkin.plan.plan import Plan
+from napkin.plan.ranked import ranked, with_choices
+from napkin.plan.recipe import recipe_of
+from napkin.plan.text import plan_text
+
+SIZES = {"b": 1, "h": 32, "q": 4096, "x": 4096, "d": 128}
+
+
+def planned(**settings: Any) -> Plan:
+    given = {"on": "h100", "sizes": SIZES, "dtype": "bf16", **settings}
+    return nk.derive(load("multi_head_attention"), **given)
+
+
+def test_two_groups_share_keys_and_values() -> None:
+    plan = planned()
+    (k,), (plain,) = plan.launched.kernels, plan.kernels
+    assert k.choice.band == ("q", 2)
+    assert (k.tiles["q"], k.tiles["x"], plain.choice.band) == (128, 128, ("", 0))
+    groups = SIZES["q"] // k.tiles["q"]
+    streamed = 2 * SIZES["h"] * groups * SIZES["x"] * SIZES["d"] * 2
+    once = 2 * SIZES["h"] * SIZES["q"] * SIZES["d"] * 2
+    assert sum(k.bytes.values()) == streamed + once
+    assert sum(k.crossing_at(SIZES).values()) == streamed + once
+
+
+def test_a_band_is_taken_where_it_is_predicted_to_be_faster() -> None:
+    plan = planned()
+    assert plan.seconds == plan.launched.kernels[0].choice.time.seconds
+    assert plan.seconds < plan.kernels[0].choice.time.seconds
+    few = planned(sizes={**SIZES, "h": 1, "q": 4096})  # 32 bands for 132 multiprocessors
+    assert few.launched is few
+
+
+@pytest.mark.parametrize("settings", [{"on": "a100"}, {"dtype": "fp32"}, {"on": "b200"}])
+def test_only_hopper_and_16_bits_have_bands(settings: dict[str, str]) -> None:
+    plan = planned(**settings)
+    assert plan.launched is plan
+    assert plan.warpgroups == ""
+    assert all(s.band is None for s in plan.recipe.steps)
+
+
+def test_settings_that_are_asked_for_run_as_they_are() -> None:
+    plan = planned()
+    again = with_choices(plan, [ranked(plan, plan.kernels[0], 1)[0]])
+    assert again.launched is again
+    assert replace(again, bands=True).launched.kernels[0].choice.band == ("q", 2)
+
+
+def test_three_groups_where_registers_allow() -> None:
+    plan = planned(sizes={**SIZES, "h": 128, "d": 64})
+    (k,) = plan.launched.kernels
+    assert k.choice.band == ("q", 3)
+    assert k.tiles["q"] == 192
+
+
+def test_values_of_256_take_chunks_of_64() -> None:
+    (k,) = planned(sizes={**SIZES, "d": 256}).launched.kernels
+    assert (k.choice.band, k.tiles["x"]) == (("q", 2), 64)
+
+
+def test_a_recipe_with_bands_is_what_was_written() -> None:
+    recipe = planned().recipe
+    again = recipe_of(json.loads(json.dumps(recipe.to_json())))
+    assert again.warpgroups == recipe.warpgroups != ""
+    (step,), (same,) = recipe.steps, again.steps
+    strides = {t: (SIZES["h"] * 4096 * 128, 4096 * 128, 128, 1) for t in step.binding.values()}
+    call = step.in_band(SIZES, {}, strides)
+    assert call is not None
+    assert call == same.in_band(SIZES, {}, strides)
+    assert call.grid == 32 * 32
+
+
+def test_tensors_that_descriptors_do_not_serve_take_the_plain_kernel() -> None:
+    (step,) = planned().recipe.steps
+    odd = {t: (SIZES["h"] * 4096 * 129, 4096 * 129, 129, 1) for t in step.binding.values()}
+    assert step.in_band(SIZES, {}, odd) is None
+
+
+def test_plans_say_their_bands() -> None:
+    plan = planned()
+    text = plan_text(plan)
+    assert "kernel multi_head_attention, 2 warpgroups side by side along q" in text
+    assert "8 warps and one that loads, 2 stages" in text
+    (data,) = plan.to_json()["warpgroups"]
+    assert (data["axis"], data["groups"]) == ("q", 2)
+    assert "warpgroups" not in planned(on="a100").to_json()
+    assert plan.warpgroups.count("@gluon.jit") == 3
+
+
+def test_a_check_holds_both_kernels_to_their_predictions() -> None:
+    verdict = check(planned(), sizes={"b": 1, "h": 1, "q": 200, "x": 264, "d": 128})
+    assert verdict.ok
+    mine = [r for r in verdict.traffic if "warpgroups" in r.kernel]
+    assert {(r.tensor, r.direction) for r in mine} == {
+        ("Q", "read"), ("K", "read"), ("V", "read"), ("O", "write"),
+    }  # fmt: skip
+    (row,) = [r for r in verdict.resources if "warpgroups" in r.kernel]
+    assert row.shared_predicted == row.shared_compiled
+    assert row.spills == 0
+
+
+def test_shared_memory_of_causal_bands_is_as_compiled() -> None:
+    sizes = {"q": 65536, "x": 65536, "d": 128}
+    plan = nk.derive(load("causal_attention"), on="h100", sizes=sizes, dtype="bf16")
+    rows = check(plan, sizes={"q": 136, "x": 136, "d": 128}).resources
+    (row,) = [r for r in rows if "warpgroups" in r.kernel]
+    assert row.ok
+
+
+def test_no_band_undercuts_what_it_replaces() -> None:
+    plan = planned()
+    found = best_band(plan.kernels[0].choice, "bf16", plan.machine)
+    assert found is not None
+    band = band_of(found)
+    assert band.program.tiles["q"] * band.groups == found.tiles["q"]
+    assert found.shared <= plan.machine.shared_per_block

@@ -273,7 +273,7 @@ class Pricing:
             laned=by_lanes,
             persistent=bool(persistent),
             band=band,
-            tested=bool(band) and not tiled.bare,
+            tested=bool(band) and (not tiled.bare or tiled.uneven),
         )
         return Choice(
             kernel, tiled.tiles, of.sizes, warps, stages, shared,

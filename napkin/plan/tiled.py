@@ -264,6 +264,12 @@ class Tiled:
         return boxed and self._tested < FEW
 
     @cached_property
+    def uneven(self) -> bool:
+        """Whether every chunk is tested for the end of what is streamed, which none divides."""
+        kernel, sizes = self.of.kernel, self.of.sizes
+        return kernel.visits is None and any(sizes[a] % self.tiles[a] for a in kernel.stream.axes)
+
+    @cached_property
     def _tested(self) -> float:
         """Chunks that need a test over those that are visited."""
         visited, tested = self._visited

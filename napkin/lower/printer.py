@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Sequence
 
 WIDTH = 100
@@ -171,5 +172,18 @@ def _wrapped(s: ast.stmt, pad: str) -> str:
     target = f"{ast.unparse(s.targets[0])} = " if isinstance(s, ast.Assign) else ""
     parts = [ast.unparse(a) for a in value.args]
     parts += [f"{k.arg}={ast.unparse(k.value)}" for k in value.keywords]
-    inner = "".join(f"{pad}    {p},\n" for p in parts)
+    values = [*value.args, *(k.value for k in value.keywords)]
+    inner = "".join(_part(p, v, f"{pad}    ") for p, v in zip(parts, values, strict=True))
     return f"{pad}{target}{ast.unparse(value.func)}(\n{inner}{pad})"
+
+
+def _part(text: str, value: ast.expr, pad: str) -> str:
+    """One argument on a line of its own; a list of tuples that is too long, over several."""
+    if len(pad) + len(text) < WIDTH or not isinstance(value, ast.List):
+        return f"{pad}{text},\n"
+    inside = f"{pad}    "
+    each = (textwrap.fill(
+        f"{ast.unparse(v)},", WIDTH, initial_indent=inside, subsequent_indent=f"{inside}    ",
+        break_long_words=False,
+    ) for v in value.elts)  # fmt: skip
+    return f"{pad}[\n" + "".join(f"{e}\n" for e in each) + f"{pad}],\n"

@@ -51,19 +51,14 @@ def multi_head_attention_loads(
 
 @gluon.jit
 def multi_head_attention_rows(
-    K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full, V_ring, b, h, q_id, scale, size_d,
-    size_q, size_x, BLOCK_D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_X: gl.constexpr,
-    EVEN_D: gl.constexpr, EVEN_Q: gl.constexpr, EVEN_X: gl.constexpr, STAGES: gl.constexpr,
-    warpgroup: gl.constexpr,
+    K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full, V_ring, b, h, q_id, scale, size_x,
+    BLOCK_D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_X: gl.constexpr, EVEN_X: gl.constexpr,
+    STAGES: gl.constexpr, warpgroup: gl.constexpr,
 ):
     INDEX: gl.constexpr = gl.int32
     ACROSS_X: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 128, 16])
     ACROSS_D: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 128, 16])
     q_own = q_id * 2 + warpgroup
-    q = q_own * BLOCK_Q + gl.arange(0, BLOCK_Q, layout=gl.SliceLayout(1, ACROSS_X))
-    q_in = gl.full([BLOCK_Q], True, gl.int1, layout=gl.SliceLayout(1, ACROSS_X)) if EVEN_Q else q < size_q
-    d = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, ACROSS_D)).to(INDEX)
-    d_in = gl.full([BLOCK_D], True, gl.int1, layout=gl.SliceLayout(0, ACROSS_D)) if EVEN_D else d < size_d
 
     # held for the whole stream
     Q_tile = Q_ring.index(warpgroup).reshape([BLOCK_Q, BLOCK_D])
@@ -200,7 +195,14 @@ def multi_head_attention(
 
     # its warps
     gl.warp_specialize(
-        [(multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full, V_ring, b, h, q_id, scale, size_d, size_q, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_D, EVEN_Q, EVEN_X, STAGES, 0)), (multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full, V_ring, b, h, q_id, scale, size_d, size_q, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_D, EVEN_Q, EVEN_X, STAGES, 1)), (multi_head_attention_loads, (K, K_free, K_full, K_ring, Q, Q_full, Q_ring, V, V_free, V_full, V_ring, b, h, q_id, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, STAGES))],
+        [
+            (multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full,
+                V_ring, b, h, q_id, scale, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_X, STAGES, 0)),
+            (multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full,
+                V_ring, b, h, q_id, scale, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_X, STAGES, 1)),
+            (multi_head_attention_loads, (K, K_free, K_full, K_ring, Q, Q_full, Q_ring, V, V_free,
+                V_full, V_ring, b, h, q_id, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, STAGES)),
+        ],
         [4, 1],
         [240, 24],
     )

@@ -82,15 +82,20 @@ def free(body: Sequence[ast.stmt]) -> set[str]:
     return used - made - GLOBALS
 
 
+def trimmed(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The statements without values that nothing uses."""
+    tree = ast.Module(list(body), [])
+    while (less := _without_idle(tree)) is not None:
+        tree = less
+    return tree.body
+
+
 def captured(bodies: Sequence[Sequence[ast.stmt]], known: Collection[str]) -> set[str]:
     """The values that warps are passed for these bodies: what is used for something, where the
     compile-time constants in `known` hold."""
     used: set[str] = set()
     for body in bodies:
-        tree = ast.Module([_Known(known).visit(copy.deepcopy(s)) for s in body], [])
-        while (less := _without_idle(tree)) is not None:
-            tree = less
-        used |= free(tree.body)
+        used |= free(trimmed([_Known(known).visit(copy.deepcopy(s)) for s in body]))
     return used
 
 

@@ -20,7 +20,7 @@ from napkin.lower.launch import WARPS, Argument, Entry
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.band import Band
-from napkin.lower.warpgroups.gluon import captured, free, function, helper, in_gluon
+from napkin.lower.warpgroups.gluon import captured, free, function, helper, in_gluon, trimmed
 from napkin.lower.warpgroups.room import LOADING, registers
 from napkin.lower.warpgroups.rows import Rows
 from napkin.lower.write import Written
@@ -59,7 +59,7 @@ class _Writer(Rows):
         texts = [helper(h) for h in sorted(emitter.helpers)]
         given: dict[str, list[str]] = {}
         for part, body in (("loads", loads), ("rows", rows)):
-            body = in_gluon(body)
+            body = trimmed(in_gluon(body))
             used = free(body)
             self.bodies.append(body)
             given[part] = sorted(used - own, key=lambda n: (n in fixed, n))

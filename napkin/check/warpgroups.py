@@ -38,7 +38,7 @@ def run_band(
     """Launch a kernel of warpgroups; array arguments change in place.
 
     Args:
-        source: the text of the kernel's file.
+        source: the text of the kernel's file, as napkin wrote it.
         args: the run-time parameters, in the kernel's order.
         constexprs: the compile-time parameters by name.
 

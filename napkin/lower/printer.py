@@ -111,7 +111,11 @@ HELPERS = {
 
 def function_name(name: str) -> str:
     """What the function of a kernel is called: no name of a module or a function of its file."""
-    return f"{name}_kernel" if name in {"tl", "triton", *HELPERS} else name
+    return (
+        f"{name}_kernel"
+        if name in {"tl", "triton", "gl", "gluon", "tma", "mbarrier", *HELPERS}
+        else name
+    )
 
 
 def comment(text: str) -> ast.stmt:

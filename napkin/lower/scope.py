@@ -43,13 +43,18 @@ class Scope:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._used: set[str] = set(_TAKEN)
+        self._used: set[str] = self.taken(program)
         self._names: dict[object, str] = {}
         kernel = program.kernel
         for axis in kernel.axes:
             self._name(("position", axis), axis)
         for tensor in self.tensors:
             self._name(("tensor", tensor), tensor)
+
+    @staticmethod
+    def taken(program: Program) -> set[str]:
+        """Names that mean something else in a kernel."""
+        return set(_TAKEN)
 
     def seen_as(self, program: Program) -> Scope:
         """The same names for a program seen in another way."""

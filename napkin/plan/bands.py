@@ -42,7 +42,8 @@ def group_of(choice: Choice) -> dict[str, int]:
 
 def band_of(choice: Choice) -> Band:
     """The band of a choice that has one."""
-    return _band(choice.kernel, group_of(choice), *choice.band, choice.stages, choice.described)
+    program = program_of(choice.kernel, group_of(choice), choice.described)
+    return Band(program, *choice.band, choice.stages)
 
 
 def band_bytes(choice: Choice) -> int:
@@ -51,12 +52,6 @@ def band_bytes(choice: Choice) -> int:
     whole, tiles = choice.kernel.whole, choice.tiles
     even = [a for a, n in tiles.items() if sizes[a] % n == 0 and (a not in whole or sizes[a] == n)]
     return exact_bytes(band, passed(band, even))
-
-
-def _band(
-    kernel: Kernel, tiles: Mapping[str, int], axis: str, groups: int, stages: int, item: int
-) -> Band:
-    return Band(program_of(kernel, tiles, item), axis, groups, stages)
 
 
 def program_of(kernel: Kernel, tiles: Mapping[str, int], item: int) -> Program:

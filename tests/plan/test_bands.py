@@ -119,7 +119,7 @@ def test_shared_memory_of_causal_bands_is_as_compiled() -> None:
     assert row.ok
 
 
-def test_no_band_undercuts_what_it_replaces() -> None:
+def test_a_choice_has_the_tiles_of_all_its_groups() -> None:
     plan = planned()
     found = best_band(plan.kernels[0].choice, "bf16", plan.machine)
     assert found is not None

@@ -172,20 +172,20 @@ def multi_head_attention(
     K_ring = gl.allocate_shared_memory(K.dtype, [STAGES, 1, 1, BLOCK_X, BLOCK_D], K.layout)
     V_ring = gl.allocate_shared_memory(V.dtype, [STAGES, 1, 1, BLOCK_X, BLOCK_D], V.layout)
     Q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(2):
-        mbarrier.init(Q_full.index(i), count=1)
+    for each in gl.static_range(2):
+        mbarrier.init(Q_full.index(each), count=1)
     K_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(STAGES):
-        mbarrier.init(K_full.index(i), count=1)
+    for each in gl.static_range(STAGES):
+        mbarrier.init(K_full.index(each), count=1)
     K_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(STAGES):
-        mbarrier.init(K_free.index(i), count=2)
+    for each in gl.static_range(STAGES):
+        mbarrier.init(K_free.index(each), count=2)
     V_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(STAGES):
-        mbarrier.init(V_full.index(i), count=1)
+    for each in gl.static_range(STAGES):
+        mbarrier.init(V_full.index(each), count=1)
     V_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(STAGES):
-        mbarrier.init(V_free.index(i), count=2)
+    for each in gl.static_range(STAGES):
+        mbarrier.init(V_free.index(each), count=2)
     V_ring.index(0).reshape([BLOCK_X, BLOCK_D]).store(
         gl.zeros([BLOCK_X, BLOCK_D], V_ring.dtype, layout=gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])),
     )

@@ -17,7 +17,7 @@ from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import Node, factors, inside_sums, postorder
 from napkin.lower.corners import rises
 from napkin.lower.launch import in_box
-from napkin.lower.program import Loop, Program
+from napkin.lower.program import Loop, Program, moving_terms
 from napkin.lower.resources_dot import Dot, dot_of
 
 ROWS = 64
@@ -152,6 +152,7 @@ def _added(program: Program, n: Node) -> tuple[Node, Dot] | None:
         left, right = dot.sides
         computed = not any(p in program.boxes for p in left)
         same = program.shape(a) == program.shape(n)
+        computed = computed and not (len(left) == 1 and is_read(left[0]))
         if same and computed and len(right) == 1 and right[0] in program.boxes:
             return a, dot
     return None
@@ -170,6 +171,8 @@ def why_not(program: Program, axis: str) -> str:
     if program.extent(row) % ROWS:
         return f"a group has {program.extent(row)} rows, not a multiple of {ROWS}"
     band = Band(program, axis, 1, 1)
+    if any(dot_of(program, n) for n in postorder(program.tails.values())):
+        return "a product is made after the stream"
     for loop in program.loops:
         reason = _loop_reason(band, loop)
         if reason:
@@ -202,6 +205,8 @@ def _loop_reason(band: Band, loop: Loop) -> str:
     if not known:
         return "no product of two tiles begins a chunk"
     known |= {x.product.node for x in band.late(loop)}
+    if not known <= moving_terms(program):
+        return "a product is made before the stream"
     for n in postorder(loop.steps.values()):
         dot = dot_of(program, n)
         if dot is None:

@@ -26,6 +26,8 @@ class BandEmitter(Emitter):
         super().__init__(program, scope)
 
     def laid(self, made: Expr, dims: Sequence[int]) -> Expr:
+        if not dims:
+            return made
         assert isinstance(made, ast.Call)
         layout = ast.keyword("layout", self.scope.of(tuple(dims)))
         return ast.Call(made.func, made.args, [*made.keywords, layout])

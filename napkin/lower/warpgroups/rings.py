@@ -129,11 +129,15 @@ class Rings(Writer):
         shape = sx.tuple_of([count, sx.const(1)])
         layout = sx.call("mbarrier.MBarrierLayout")
         made = sx.call("gl.allocate_shared_memory", sx.name("gl.int64"), shape, layout)
-        i = sx.name("i")
+        each = sx.name(self.scope.each)
         begun = ast.Expr(
-            sx.call("mbarrier.init", sx.method(sx.name(name), "index", i), count=sx.const(arrivals))
+            sx.call(
+                "mbarrier.init", sx.method(sx.name(name), "index", each), count=sx.const(arrivals)
+            )
         )
-        each = ast.For(ast.Name("i", ast.Store()), sx.call("gl.static_range", count), [begun], [])
+        each = ast.For(
+            ast.Name(self.scope.each, ast.Store()), sx.call("gl.static_range", count), [begun], []
+        )
         return [sx.assign(name, made), each]
 
     def _view(self, leaf: Node, at: Expr) -> Expr:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from napkin.derive.kernel import tensor_of
 from napkin.diagram.node import Node
 from napkin.lower import syntax as sx
+from napkin.lower.program import Program
 from napkin.lower.scope import Scope
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.band import Band
+from napkin.lower.warpgroups.gluon import GLOBALS
 
 
 class BandScope(Scope):
@@ -20,12 +22,17 @@ class BandScope(Scope):
 
     def __init__(self, band: Band) -> None:
         super().__init__(band.program)
-        self._used |= {"gl", "gluon", "tma", "mbarrier", "i"}
         self.band = band
         self.products: dict[Node, str] = {}
         self.stages = self._name("stages", "STAGES")
         self.warpgroup = self._name("warpgroup", "warpgroup")
         self.turn = self._name("turns", "turns")
+        self.each = self._name("each", "each")
+
+    @staticmethod
+    def taken(program: Program) -> set[str]:
+        name = program.kernel.name
+        return Scope.taken(program) | GLOBALS | {"gluon", name, f"{name}_loads", f"{name}_rows"}
 
     def own(self, axis: str) -> str:
         """The number of one group of the band along its axis."""

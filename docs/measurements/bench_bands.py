@@ -4,7 +4,7 @@ planner's where there is time.
 Every problem is one round of calls taken in turns, each with a cold L2. The difference is that of
 the outputs of the two kernels, by relative norm.
 
-    python docs/measurements/bench_bands.py [--all]
+    python docs/measurements/bench_bands.py [attention | windows | products] [--all]
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from problems import KEYS, Problem, heads, text
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import napkin as nk
-from napkin.cost.levels import held
+from napkin.diagram.library import load
 from napkin.measure.inputs import drawn
 from napkin.measure.timing import interleaved
-from napkin.plan.bands import CHUNKS, ROWS, SIDE_BY_SIDE, STAGES
+from napkin.plan.bands import bands
 from napkin.plan.plan import Plan
-from napkin.plan.pricing import Choice, Pricing
-from napkin.plan.tiles import Tiles
+from napkin.plan.pricing import Choice
 from napkin.torch.diagrams import neighborhood_diagram
 
 ATTENTION = [
@@ -37,6 +36,9 @@ ATTENTION = [
     (64, 4096, 96), (32, 4096, 192), (32, 4096, 256),
 ]  # fmt: skip
 """Heads, tokens, head size."""
+
+MOST = 8
+"""Other bands of each problem."""
 
 WINDOWS = [
     ((2048,), (1,), (32768,), 1), ((2048,), (256,), (32768,), 1),
@@ -46,11 +48,23 @@ WINDOWS = [
 """Window, stride, layout, heads; 128 values a head."""
 
 
-def problems() -> Iterator[Problem]:
-    """Attention in full and causal, and windows in one to three dimensions."""
+PRODUCTS = [
+    (8192, 1024, 8192), (4096, 4096, 4096), (8192, 8192, 8192), (512, 8192, 8192),
+    (2048, 2048, 2048), (16384, 512, 4096), (4096, 11008, 4096), (1024, 4096, 11008),
+    (3000, 5000, 2504), (16384, 4096, 256), (50000, 768, 3072), (1500, 1024, 1000),
+]  # fmt: skip
+"""Rows, what is summed, columns."""
+
+
+def attention() -> Iterator[Problem]:
+    """Attention in full and causal."""
     for h, s, d in ATTENTION:
         for keys in ("full", "causal"):
             yield f"attention {keys}", heads(KEYS[keys]), {"h": h, "q": s, "x": s, "d": d}
+
+
+def windows() -> Iterator[Problem]:
+    """Windows in one to three dimensions."""
     for window, stride, layout, h in WINDOWS:
         n = len(layout)
         q, x = (" ".join(f"{a}{i}" for i in range(n)) for a in "qx")
@@ -62,16 +76,22 @@ def problems() -> Iterator[Problem]:
         yield f"window stride {'x'.join(map(str, stride))}", diagram, {**sizes, "h": h, "d": 128}
 
 
-def bands(plan: Plan) -> Iterator[Choice]:
-    """Every band of a plan's kernel that the planner prices, and others."""
+def products() -> Iterator[Problem]:
+    """Products, by themselves and with bias and gelu."""
+    for a, b, c in PRODUCTS:
+        for name in ("matmul", "matmul_bias_gelu"):
+            yield name, load(name), {"a": a, "b": b, "c": c}
+
+
+PARTS = {f.__name__: f for f in (attention, windows, products)}
+
+
+def others(plan: Plan, most: int) -> list[Choice]:
+    """The bands of a plan's kernel that are predicted to take least."""
     (k,) = plan.kernels
-    kernel, sizes = k.choice.kernel, k.choice.sizes
-    levels = held(kernel)
-    pricing = Pricing(kernel, sizes, levels, plan.dtype, plan.machine)
-    for tiles in Tiles(kernel, sizes, levels, (ROWS,), CHUNKS).settings():
-        for axis in kernel.group:
-            for groups in SIDE_BY_SIDE if tiles[axis] > 1 else ():
-                yield pricing.banded(tiles, axis, groups, STAGES)
+    found = [c for part in bands(k.choice.kernel, k.choice.sizes, plan.dtype, plan.machine)
+             for c in part]  # fmt: skip
+    return sorted(found, key=lambda c: c.rank)[:most]
 
 
 def with_band(plan: Plan, band: Choice) -> Plan:
@@ -85,7 +105,8 @@ def with_band(plan: Plan, band: Choice) -> Plan:
 def setting(band: Choice) -> str:
     """A band in words."""
     tiles = " ".join(f"{a}={n}" for a, n in band.tiles.items() if n > 1)
-    return f"{band.band[1]} along {band.band[0]}, {tiles}"
+    blocks = f", rows {band.rows}" if band.rows else ""
+    return f"{band.warpgroups}, {tiles}, {band.stages} stages{blocks}"
 
 
 def beside(name: str, *arrays: torch.Tensor) -> Any:
@@ -100,10 +121,10 @@ def timed(name: str, plan: Plan, every: bool) -> float:
     plain = replace(plan, bands=False)
     (k,) = plan.launched.kernels
     own = k.choice if k.choice.band[1] else None
-    others = sorted(bands(plan), key=lambda c: c.rank)[:6] if every else []
+    more = others(plan, MOST) if every else []
     calls: dict[str, Any] = {"plain": plain.bound_call(*arrays)}
     known: dict[str, float] = {"plain": plain.kernels[0].choice.time.seconds}
-    for band in ([own] if own else []) + others:
+    for band in ([own] if own else []) + more:
         try:
             made = with_band(plan, band)
             call = made.bound_call(*arrays)
@@ -115,12 +136,14 @@ def timed(name: str, plan: Plan, every: bool) -> float:
         calls[setting(band)], known[setting(band)] = call, band.time.seconds
     if name.startswith("attention"):
         calls["cuDNN"] = partial(beside, name, *arrays)
+    if name.startswith("matmul"):
+        calls["cuBLAS"] = partial(torch.mm, *arrays[:2])
     times = {n: s.median for n, s in interleaved(calls, 0.08).items()}
     wanted, found = (p(*arrays).float() for p in (plain, plan))
     off = float((found - wanted).norm() / wanted.norm())
     for n, us in times.items():
         predicted = f"predicted {known[n] * 1e6:9.1f} us" if n in known else " " * 22
-        print(f"{name:22s} {text(dict(plan.sizes)):58s} {n:44s} {predicted}  measured {us:9.1f} us"
+        print(f"{name:22s} {text(dict(plan.sizes)):58s} {n:60s} {predicted}  measured {us:9.1f} us"
               f"  {times['plain'] / us:5.2f}x plain", flush=True)  # fmt: skip
     print(f"  {'planned' if own else 'no band planned'}; difference {off:.1e}", flush=True)
     return own.time.seconds * 1e6 / times[setting(own)] if own else 0.0
@@ -129,11 +152,12 @@ def timed(name: str, plan: Plan, every: bool) -> float:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("part", nargs="*", choices=[*PARTS], help="which problems")
     parser.add_argument("--all", action="store_true", help="other bands, too")
     given = parser.parse_args()
     print(heading(), flush=True)
     ratios: list[float] = []
-    for name, diagram, sizes in problems():
+    for name, diagram, sizes in (x for p in given.part or PARTS for x in PARTS[p]()):
         try:
             ratios.append(timed(name, nk.derive(diagram, on="h100", sizes=sizes), given.all))
         except Exception as error:

@@ -2,10 +2,11 @@
 
 Triton interprets no Gluon. What the generated kernels use of it is little, and stands here: tiles
 are numpy arrays without layouts, shared memory is poisoned before it is written, a copy into it
-arrives when its barrier says so, and a product is made when it is waited for, from what shared
-memory holds then. So a place in a ring that is given back too early, or read before it is full,
-shows in the values, and a barrier that nobody reaches ends the run. Bytes are counted as in
-Triton's interpreter: those of every value inside a tensor that is copied, loaded or stored.
+arrives when its barrier says so, and a product is made when it is waited for, in the order in which
+they began, from what shared memory holds then. So a place in a ring that is given back too early,
+or read before it is full, shows in the values, and a barrier that nobody reaches ends the run.
+Bytes are counted as in Triton's interpreter: those of every value inside a tensor that is copied,
+loaded or stored.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def run_band(
     Raises:
         KernelError: the kernel raised, or a barrier was never reached.
     """
-    run = _Run()
+    run = _Run(grid)
     space: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": run.imported}}
     exec(compile(source, f"<{kernel}>", "exec"), space)
     function = space[kernel]
@@ -149,16 +150,28 @@ class Barrier:
 
 
 class Pending:
-    """A product that is under way."""
+    """A product that is under way, or done."""
 
     def __init__(self, left: Any, right: Memory, start: Any) -> None:
         self.left, self.right, self.start = left, right, start
+        self.made: Tile | None = None
 
-    def done(self) -> Tile:
+    def finish(self) -> None:
+        """Make it, from what shared memory holds now; those before it are done."""
         left = self.left.values if isinstance(self.left, Memory) else self.left
-        start = self.start.done() if isinstance(self.start, Pending) else self.start
+        start = self.start.made if isinstance(self.start, Pending) else self.start
         made = np.matmul(np.asarray(left, np.float32), np.asarray(self.right.values, np.float32))
-        return _tile(made if start is None else start + made)
+        self.made, self.start = _tile(made if start is None else start + made), None
+
+
+class _Flight(threading.local):
+    """The products of one warpgroup that are under way, in order."""
+
+    def __init__(self) -> None:
+        self.products: list[Pending] = []
+
+
+_flight = _Flight()
 
 
 class Pointer:
@@ -183,8 +196,8 @@ class Box:
 class _Run:
     """One launch: what it moves, and the language that it sees."""
 
-    def __init__(self) -> None:
-        self.pid = 0
+    def __init__(self, grid: int) -> None:
+        self.pid, self.grid = 0, grid
         self.moved: Counter[tuple[str, str]] = Counter()
         self.condition = threading.Condition()
         mbarrier = SimpleNamespace(
@@ -230,6 +243,7 @@ class _Run:
         own |= {
             "constexpr": object,
             "program_id": lambda axis: Number(self.pid),
+            "num_programs": lambda axis: Number(self.grid),
             "arange": lambda a, b, layout=None: _tile(np.arange(a, b, dtype=np.int32)),
             "zeros": lambda shape, dtype, layout=None: _tile(np.zeros(shape, dtype.holds)),
             "full": lambda shape, x, dtype, layout=None: _tile(np.full(shape, x, dtype.holds)),
@@ -368,11 +382,19 @@ def _reduced(x: Any, axis: int, function: Callable[..., Any]) -> Tile:
 
 
 def _multiply(left: Any, right: Memory, start: Any, use_acc: bool = True, **_: Any) -> Pending:
-    return Pending(left, right, start if use_acc else None)
+    made = Pending(left, right, start if use_acc else None)
+    _flight.products.append(made)
+    return made
 
 
 def _waited(outstanding: int, values: Sequence[Any]) -> Any:
-    done = tuple(v.done() for v in values)
+    """The values, where they are done: all but the last `outstanding` products of this
+    warpgroup."""
+    count = max(0, len(_flight.products) - outstanding)
+    for p in _flight.products[:count]:
+        p.finish()
+    del _flight.products[:count]
+    done = tuple(v if v.made is None else v.made for v in values)
     return done[0] if len(done) == 1 else done
 
 

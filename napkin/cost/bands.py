@@ -5,6 +5,10 @@ arithmetic and special functions as customers of a closed queue do, and as the p
 leaves are made while the next one's scores are, something of that is saved (arXiv 2412.03317,
 section 4.4, for how they overlap at best). What a band does before and after its loop is not
 hidden: it is alone on its multiprocessor.
+
+Bands that only add products up last, and ask for the next group's chunks while they finish one.
+Side by side, they finish together. In turn, one finishes while another multiplies; both pass the
+same registers, so that some of it shows.
 """
 
 from __future__ import annotations
@@ -12,11 +16,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.cost.calibration import Constants
-from napkin.cost.execution import Execution, Time
+from napkin.cost.execution import DRAM, L2, Execution, Time
 from napkin.cost.machines import Machine
 from napkin.cost.queueing import cycle
 
+ARRIVAL = "arrival of chunks that are loaded ahead"
 BAND = "warpgroups at tensor cores and arithmetic"
+
+
+def adding(
+    place: Machine,
+    run: Execution,
+    c: Constants,
+    computing: Mapping[str, float],
+    memory: float,
+    arrives: float,
+    end: tuple[float, float],
+) -> Time:
+    """The time of a kernel of bands that only add products up.
+
+    Args:
+        computing: seconds of its loops on each pipe that computes, products first.
+        memory: seconds of the bytes from and to the outermost memory.
+        arrives: seconds from one chunk of a group to the next, as they arrive.
+        end: seconds of what a group computes after its loop, and of what it stores.
+    """
+    computed, stored = end
+    busiest = -(-run.groups // place.sms)
+    product = next(iter(computing.values())) * place.sms / run.groups
+    shown = c.sums_in_turn if run.in_turn else c.sums_beside
+    crossing = run.inner_bytes + c.sums_partial * run.partial_bytes
+    moving = {L2: crossing / (c.sums_l2 * place.l2_rate), DRAM: memory}
+    late = busiest * (run.chunks * arrives + shown * computed)
+    pipes = {**computing, BAND: busiest * (product + shown * computed), ARRIVAL: late, **moving}
+    slowest = max((BAND, ARRIVAL, *moving), key=lambda k: pipes[k])
+    rest = sum(pipes[k] for k in (BAND, *moving) if k != slowest)
+    last = computed + stored if run.in_turn else stored
+    seconds = pipes[slowest] + c.sums_exposed * rest + c.sums_start + last
+    return Time(seconds + c.launch, slowest, pipes)
 
 
 def in_bands(

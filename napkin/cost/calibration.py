@@ -47,6 +47,12 @@ class Constants:
             arithmetic come round, what is left as a chunk's products run into the next one.
         band_tests: of its arithmetic, what loops take longer that test their chunks.
         band_turn, band_start: seconds that a turn of a band takes beside, and a band.
+        sums_beside, sums_in_turn: times that what groups of bands compute after sums takes, where
+            they lie side by side, and where others multiply beside.
+        sums_l2: of the stated rate of L2, what bands that only add up are answered at.
+        sums_partial: what a byte of a line that a box touches and does not read counts there.
+        sums_exposed: share of the faster pipes' time that is not hidden there.
+        sums_start: seconds from such a band's first load to its first product.
     """
 
     launch: float
@@ -78,6 +84,12 @@ class Constants:
     band_tests: float
     band_turn: float
     band_start: float
+    sums_beside: float
+    sums_in_turn: float
+    sums_l2: float
+    sums_partial: float
+    sums_exposed: float
+    sums_start: float
 
     def hidden(self, resident: int, pipelined: bool) -> float:
         """What is left of a turn of products and arithmetic beside other groups."""

@@ -49,6 +49,7 @@ class Execution:
         persistent: whether program instances take groups in turn, the next one's loads ahead.
         band: warpgroups of one program instance that fold rows of their own, of chunks that one
             more warp asks for; 0 where all warps do everything.
+        in_turn: whether these take turns, each with chunks of its own.
         tested: whether its loops test which values of a chunk count, in more than a few chunks.
     """
 
@@ -76,6 +77,7 @@ class Execution:
     laned: bool = False
     persistent: bool = False
     band: int = 0
+    in_turn: bool = False
     tested: bool = False
 
     @property

@@ -31,7 +31,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from napkin.cost.bands import in_bands
+from napkin.cost.bands import ARRIVAL, adding, in_bands
 from napkin.cost.calibration import Constants
 from napkin.cost.execution import (
     ACCESSES,
@@ -56,7 +56,6 @@ after products takes twice its share of a multiprocessor with 4 warps, and its s
 
 CHAIN = "products in turn with arithmetic"
 TURNS = "products, with what a turn takes beside"
-ARRIVAL = "arrival of chunks that are loaded ahead"
 
 
 def predict(place: Machine, dtype: str, run: Execution, constants: Constants | None = None) -> Time:
@@ -69,6 +68,10 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
     computing = _computing(place, dtype, run, c)
     if not run.work["product"]:
         return in_rounds(place, run, c, {**computing, **_moving(place, run, c)})
+    if run.band and not run.chained:
+        memory = _moving(place, run, c)[DRAM]
+        arrives = _arrives(place, run, c)
+        return adding(place, run, c, computing, memory, arrives, _end(place, dtype, run, c))
     if run.band:
         return in_bands(place, run, c, computing, _moving(place, run, c))
     waves = run.groups / (place.sms * run.resident)

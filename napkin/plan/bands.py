@@ -15,8 +15,8 @@ from napkin.errors import Refusal
 from napkin.lower.descriptors import described
 from napkin.lower.launch import WARPGROUPS
 from napkin.lower.program import Program, build
-from napkin.lower.warpgroups.band import BITS, ROWS, Band, why_not
-from napkin.lower.warpgroups.room import exact_bytes, registers, registers_of, shared_of
+from napkin.lower.warpgroups.band import BITS, ROWS, Band, sums, why_not
+from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, shared_of
 from napkin.lower.warpgroups.write import passed, write_band
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import Tiles
@@ -24,25 +24,43 @@ from napkin.plan.tiles import Tiles
 SIDE_BY_SIDE = (2, 3)
 """Warpgroups that compute, of one block."""
 
+IN_TURN = 2
+"""Warpgroups of a block that take turns: while one multiplies, the other has as long to finish."""
+
 STAGES = 2
 """Chunks in shared memory: more of them changed nothing, in 14 problems of attention by at most
 1.5 % (H100)."""
+
+DEEPEST = 6
+"""Chunks of sums in shared memory, at most."""
 
 CHUNKS = (128, 64)
 """Values of a chunk: the most that fit. Attention over 16,384 keys with 128 values a head took
 3,288 us with 128 in two warpgroups, 3,838 with 64; causal 1,683 and 1,967, and 1,931 with 64 in
 three (H100)."""
 
+ADDED = 64
+"""Values of a chunk of sums: a line of 16-bit operands (`ADDED` x 2 bytes)."""
+
+LEVEL = 1.03
+"""Times that a band of sums may be predicted to take, over its groups by themselves, to be taken:
+of 10 large products whose predictions were that close, bands took 0.91 to 1.00 times as long
+(H100)."""
+
+RESULTS = tuple(ROWS << n for n in range(6, 9))
+"""Values of a group of sums: up to a product of 64 rows and 256 columns, or of 128 and 128."""
+
 
 def group_of(choice: Choice) -> dict[str, int]:
     """The tiles of one group of a band."""
     axis, groups = choice.band
-    return {**choice.tiles, axis: choice.tiles[axis] // groups}
+    return {a: n // (groups if a == axis else 1) for a, n in choice.tiles.items()}
 
 
 def band_of(choice: Choice) -> Band:
     """The band of a choice that has one."""
     program = program_of(choice.kernel, group_of(choice), choice.described)
+    program = replace(program, persistent=choice.persistent, rows=choice.rows)
     return Band(program, *choice.band, choice.stages)
 
 
@@ -62,40 +80,68 @@ def program_of(kernel: Kernel, tiles: Mapping[str, int], item: int) -> Program:
 def best_band(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
     """The band that is predicted to take least; None where groups by themselves are as fast, or
     where the kernel does not run as warpgroups."""
-    kernel, item = alone.kernel, ITEM_BYTES[dtype]
-    if machine.capability != WARPGROUPS or item * 8 != BITS:
+    if not alone.described or not may_band(alone.kernel, dtype, machine):
         return None
+    most = alone.time.seconds * (1.0 if alone.run.chained else LEVEL)
+    for found in bands(alone.kernel, alone.sizes, dtype, machine):
+        found.sort(key=lambda c: c.rank)
+        return next((c for c in found if c.time.seconds < most and _writes(c)), None)
+    return None
+
+
+def may_band(kernel: Kernel, dtype: str, machine: Machine) -> bool:
+    """Whether a kernel may run as warpgroups on a machine."""
+    if machine.capability != WARPGROUPS or ITEM_BYTES[dtype] * 8 != BITS:
+        return False
+    streams = held(kernel).products and kernel.stream.axes and not kernel.part
+    own = any(own_type(a.leaf) for a in kernel.reads)
+    return bool(streams) and not kernel.merges and not own
+
+
+def bands(
+    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
+) -> Iterator[list[Choice]]:
+    """The bands of a kernel that fit, priced, those of the largest chunks first."""
     levels = held(kernel)
-    if not levels.products or not kernel.stream.axes or kernel.part or kernel.merges:
-        return None
-    if any(own_type(a.leaf) for a in kernel.reads) or not alone.described:
-        return None
-    pricing = Pricing(kernel, alone.sizes, levels, dtype, machine)
-    settings = list(Tiles(kernel, alone.sizes, levels, (ROWS,), CHUNKS).settings())
-    for values in CHUNKS:
+    pricing = Pricing(kernel, sizes, levels, dtype, machine)
+    item = ITEM_BYTES[dtype]
+    chained = pricing.of.chained
+    rows, chunks = ((ROWS,), CHUNKS) if chained else (RESULTS, (ADDED,))
+    settings = list(Tiles(kernel, sizes, levels, rows, chunks).settings())
+    for values in chunks:
         found: list[Choice] = []
         for tiles in settings:
             if math.prod(tiles[a] for a in kernel.stream.axes) != values:
                 continue
             program = program_of(kernel, tiles, item)
-            for axis in kernel.group:
-                if tiles[axis] > 1 and not why_not(program, axis):
+            axes = [a for a in kernel.group if tiles[a] > 1]
+            for axis in axes if chained else (*axes, ""):
+                if not why_not(program, axis) and (chained or _few_rows(program, axis)):
                     found += _priced(pricing, program, axis, machine)
         if found:
-            found.sort(key=lambda c: c.rank)
-            most = alone.time.seconds
-            return next((c for c in found if c.time.seconds < most and _writes(c)), None)
-    return None
+            yield found
+
+
+def _few_rows(program: Program, axis: str) -> bool:
+    """Whether a group has the rows of one instruction, or in turn of two at most. Side by side with
+    those of two, and half the columns, twelve products took 1.05 to 1.12 times as long; in turn
+    with those of four, up to 1.5 times what is predicted (H100)."""
+    rows = program.extent(sums(program)[0].product.rows[0])
+    return rows <= (ROWS if axis else 2 * ROWS)
 
 
 def _priced(pricing: Pricing, program: Program, axis: str, machine: Machine) -> Iterator[Choice]:
-    """The bands of one group's program that fit."""
-    for groups in SIDE_BY_SIDE:
-        band = Band(program, axis, groups, STAGES)
-        shared = shared_of(band)
-        if shared <= machine.shared_per_block and registers_of(band) <= registers(groups):
-            made = pricing.banded(program.tiles, axis, groups, STAGES)
-            yield replace(made, shared=shared)
+    """The bands of one group's program that fit, each with as many stages as there is room for."""
+    added = bool(sums(program))
+    for groups in SIDE_BY_SIDE if axis else (IN_TURN,):
+        for stages in range(DEEPEST, STAGES - 1, -1) if added else (STAGES,):
+            band = Band(program, axis, groups, stages)
+            shared = shared_of(band)
+            if shared <= machine.shared_per_block and registers_of(band) <= room_of(band):
+                lasting = machine.sms if added else 0
+                made = pricing.banded(program.tiles, axis, groups, stages, lasting)
+                yield replace(made, shared=shared)
+                break
 
 
 def _writes(choice: Choice) -> bool:

@@ -36,11 +36,10 @@ def _kernel(k: PlannedKernel) -> list[str]:
 
 
 def _band(k: PlannedKernel) -> list[str]:
-    axis, groups = k.choice.band
     tiles = ", ".join(f"{a}={n}" for a, n in k.tiles.items())
     return [
         "",
-        f"kernel {k.name}, {groups} warpgroups side by side along {axis}",
+        f"kernel {k.name}, {k.choice.warpgroups}",
         f"  H      {sum(k.bytes.values()):,} bytes",
         f"  tiles  {tiles}; {k.choice.launched}, {k.shared_bytes:,} bytes of shared memory",
         f"  time   {k.choice.time.seconds * 1e6:.1f} us, limited by {k.choice.time.limited_by}",

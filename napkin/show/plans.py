@@ -61,9 +61,8 @@ def kernel_table(k: PlannedKernel) -> Table:
 
 
 def band_table(k: PlannedKernel) -> Table:
-    """What a kernel costs whose groups run as warpgroups that share what they stream."""
-    axis, groups = k.choice.band
-    return _table(f"kernel {k.name}, {groups} warpgroups side by side along {axis}", _band_rows(k))
+    """What a kernel costs whose groups run as warpgroups."""
+    return _table(f"kernel {k.name}, {k.choice.warpgroups}", _band_rows(k))
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> Table:

@@ -1,7 +1,7 @@
 """Kernels of warpgroups: values and bytes of generated kernels on the CPU, and what goes wrong."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,17 +9,16 @@ import pytest
 
 import napkin as nk
 from napkin.check import warpgroups
-from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
-from napkin.check.warpgroups import run_band
 from napkin.check.worker import KernelError
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
-from napkin.lower.launch import launch
 from napkin.lower.warpgroups.band import Band, why_not
 from napkin.lower.warpgroups.gluon import HEAD
 from napkin.lower.warpgroups.write import write_band
 from napkin.plan.bands import program_of
 from napkin.plan.plan import PlannedKernel
+
+Runner = Callable[..., Any]
 
 
 @nk.diagram("h q d, h x d, h x e -> h q e")
@@ -89,49 +88,18 @@ def banded(
     return k, Band(program, axis, groups, 2)
 
 
-def ran(
-    k: PlannedKernel, band: Band, diagram: Diagram, sizes: Mapping[str, int], text: str = ""
-) -> tuple[list[np.ndarray], list[np.ndarray], dict[tuple[str, str], int]]:
-    """What a band leaves, what it should, and the bytes that it moves."""
-    rng = np.random.default_rng(3)
-    tensors: dict[str, DeviceArray] = {}
-    for n in diagram.inputs:
-        values = rng.normal(size=[sizes[a] for a in n.axes])
-        tensors[str(n.params[0])] = to_device(values, "bf16")
-    wanted = diagram.evaluate(*(a.to_float64() for a in tensors.values()))
-    wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
-    for o in diagram.outputs:
-        form = "fp32" if o.node.op == "cast" else "bf16"
-        tensors[o.name] = empty([sizes[a] for a in o.axes], form)
-    written = write_band(band)
-    strides = {t: tensors[ours].strides for t, ours in k.binding.items()}
-    call = launch(written.entry, sizes, {}, strides)
-    assert call.boxes
-    args: list[Any] = []
-    for a in call.order:
-        if a not in call.tensors:
-            args.append(call.scalars[a])
-            continue
-        array = tensors[k.binding[call.tensors[a]]]
-        if box := call.boxes.get(a):
-            turned = DeviceArray(array.data.transpose(box.order), array.dtype)
-            args.append(Descriptor(turned, box.sizes))
-        else:
-            args.append(array)
-    source = text or f"{HEAD}\n\n{written.source}"
-    moved = run_band(source, written.name, call.grid, args, call.constexprs)
-    found = [tensors[o.name].to_float64() for o in diagram.outputs]
-    names = {(k.binding[call.tensors[a]], way): n for (a, way), n in moved.bytes.items()}
-    return found, wanted, names
-
-
 def off(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
 
 
 @pytest.mark.parametrize(("diagram", "sizes", "tiles", "axis", "groups"), CASES)
 def test_values_and_bytes(
-    diagram: Diagram, sizes: dict[str, int], tiles: dict[str, int], axis: str, groups: int
+    ran: Runner,
+    diagram: Diagram,
+    sizes: dict[str, int],
+    tiles: dict[str, int],
+    axis: str,
+    groups: int,
 ) -> None:
     k, band = banded(diagram, sizes, tiles, axis, groups)
     found, wanted, moved = ran(k, band, diagram, sizes)
@@ -148,7 +116,7 @@ def odd_names(each: Any, K: Any, V: Any) -> Any:
     return nk.contract(nk.softmax(nk.contract(each, K, over="d") * 0.2, over="x"), V, over="x")
 
 
-def test_names_of_a_diagram_hide_none_of_the_kernel() -> None:
+def test_names_of_a_diagram_hide_none_of_the_kernel(ran: Runner) -> None:
     long = {"i": 3, "tma": 4096, "x": 4096, "d": 32, "e": 32}
     sizes = {"i": 3, "tma": 136, "x": 136, "d": 32, "e": 32}
     (k,) = nk.derive(odd_names, on="h100", sizes=long, dtype="bf16").kernels
@@ -180,7 +148,9 @@ def text_of(band: Band) -> str:
     return f"{HEAD}\n\n{write_band(band).source}"
 
 
-def test_a_place_that_nobody_gives_back_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_nobody_gives_back_ends_the_run(
+    ran: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(warpgroups, "PATIENCE", 0.3)
     diagram, sizes, tiles, axis, groups = CASES[2]
     k, band = banded(diagram, sizes, tiles, axis, groups)
@@ -191,7 +161,7 @@ def test_a_place_that_nobody_gives_back_ends_the_run(monkeypatch: pytest.MonkeyP
         ran(k, band, diagram, sizes, broken)
 
 
-def test_a_box_that_is_not_waited_for_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_box_that_is_not_waited_for_shows(ran: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warpgroups, "PATIENCE", 0.3)
     diagram, sizes, tiles, axis, groups = CASES[0]
     k, band = banded(diagram, sizes, tiles, axis, groups)
@@ -205,7 +175,7 @@ def test_a_box_that_is_not_waited_for_shows(monkeypatch: pytest.MonkeyPatch) -> 
     assert not off(found[0], wanted[0]) < 1e-2
 
 
-def test_a_product_is_not_read_before_it_is_done() -> None:
+def test_a_product_is_not_read_before_it_is_done(ran: Runner) -> None:
     diagram, sizes, tiles, axis, groups = CASES[0]
     k, band = banded(diagram, sizes, tiles, axis, groups)
     text = text_of(band)
@@ -229,16 +199,6 @@ def test_what_runs_in_no_band_is_said(tiles: dict[str, int], axis: str, says: st
     assert why_not(program, axis) == says
 
 
-def test_products_of_tiles_alone_run_in_no_band() -> None:
-    @nk.diagram("a b, b c -> a c")
-    def matmul(A: Any, B: Any) -> Any:
-        return nk.contract(A, B, over="b")
-
-    (k,) = nk.derive(matmul, on="h100", sizes={"a": 512, "b": 512, "c": 512}).kernels
-    program = program_of(k.choice.kernel, {"a": 64, "b": 64, "c": 64}, 2)
-    assert "no product of computed rows is added to a state" in why_not(program, "a")
-
-
 def test_what_gluon_lacks_is_refused() -> None:
     @nk.diagram("q d, x d, x e -> q e")
     def gated(Q: Any, K: Any, V: Any) -> Any:
@@ -252,7 +212,7 @@ def test_what_gluon_lacks_is_refused() -> None:
         write_band(Band(program, "q", 2, 2))
 
 
-def test_a_group_past_the_end_stores_nothing() -> None:
+def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:
     """The second of two groups has no query."""
     sizes = {"h": 1, "q": 40, "x": 64, "d": 32, "e": 32}
     k, band = banded(plain, sizes, {"q": 64, "x": 64}, "q", 2)

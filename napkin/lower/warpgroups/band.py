@@ -4,6 +4,9 @@ A group partition may be cut once more (arXiv 2412.03317, section 4.4): W neighb
 one axis read the same chunks, so one copy of a chunk in shared memory serves them all, and what is
 streamed crosses once for all W. Each group is one warpgroup, which multiplies while another is at
 its softmax; one warp more only asks for chunks.
+
+Groups that only add products up may lie so, too, or take turns: then nothing is shared, and one
+multiplies while another finishes what it has.
 """
 
 from __future__ import annotations
@@ -47,12 +50,25 @@ class Late:
 
 
 @dataclass(frozen=True, eq=False)
+class Sum:
+    """A state that adds up a product of two tiles.
+
+    Attributes:
+        state: the state.
+        product: what each chunk adds.
+    """
+
+    state: State
+    product: Dot
+
+
+@dataclass(frozen=True, eq=False)
 class Band:
     """A program whose groups run `groups` at a time.
 
     Attributes:
         program: that of one group.
-        axis: along which they lie side by side.
+        axis: along which they lie side by side; "" where they take turns.
         groups: how many there are in one block, a warpgroup each.
         stages: chunks that are in shared memory at once.
     """
@@ -66,18 +82,37 @@ class Band:
     def tiles(self) -> Mapping[str, int]:
         """Values of each axis that the band holds: what it streams is shared."""
         own = self.program.tiles
-        return {**own, self.axis: own[self.axis] * self.groups}
+        return {a: n * (self.groups if a == self.axis else 1) for a, n in own.items()}
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether its groups take turns at the tensor cores, and share nothing."""
+        return not self.axis
 
     @cached_property
     def row(self) -> int:
         """The tile dimension of the rows."""
+        if self.sums:
+            return self.sums[0].product.rows[0]
         return self.program.shape_of((self.axis,))[0]
+
+    @cached_property
+    def sums(self) -> tuple[Sum, ...]:
+        """The states, where all that a group does with chunks is to add products of them up."""
+        return sums(self.program)
 
     @cached_property
     def early(self) -> tuple[Dot, ...]:
         """The products of two tiles that each chunk begins with, in the order of the loops."""
         found = {d.node: d for loop in self.program.loops for d in early(self.program, loop)}
         return tuple(found.values())
+
+    @cached_property
+    def finished(self) -> frozenset[int]:
+        """The tile dimensions of sums, and of what is made of them."""
+        columns = [d for x in self.sums for d in x.product.columns]
+        tails = postorder(self.program.tails.values())
+        return frozenset([*columns, *(d for n in tails for d in self.program.shape(n))])
 
     def late(self, loop: Loop) -> tuple[Late, ...]:
         """The states that take their products up one chunk later."""
@@ -131,6 +166,24 @@ def early(program: Program, loop: Loop) -> Iterator[Dot]:
             yield dot
 
 
+def sums(program: Program) -> tuple[Sum, ...]:
+    """The states of a program whose only loop adds products of two tiles to each of them; nothing
+    where it does something else."""
+    if len(program.loops) != 1:
+        return ()
+    (loop,) = program.loops
+    found: list[Sum] = []
+    for s in program.kernel.stream.passes[loop.part].states:
+        n = loop.steps[s.name]
+        dot = dot_of(program, n.args[1]) if n.op == "add" and n.args[0] is s.leaf("old") else None
+        if dot is None or len(dot.parts) != 2 or not set(dot.parts) <= program.boxes.keys():
+            return ()
+        if len(dot.parts) < len(factors(dot.node.args[0])):
+            return ()
+        found.append(Sum(s, dot))
+    return tuple(found)
+
+
 def late(program: Program, loop: Loop) -> Iterator[Late]:
     """The states of a loop that only add a product of computed rows to what they were."""
     steps = program.kernel.stream.passes[loop.part].states
@@ -161,6 +214,8 @@ def _added(program: Program, n: Node) -> tuple[Node, Dot] | None:
 def why_not(program: Program, axis: str) -> str:
     """Why the groups of a program cannot run in a band along an axis; "" where they can."""
     kernel, tiles = program.kernel, program.tiles
+    if sums(program):
+        return _why_not_added(program, axis)
     if axis not in kernel.group or tiles[axis] == 1:
         return f"{axis} is not grouped in tiles"
     if not program.loops or len(kernel.stream.passes) != 1 or kernel.fills or kernel.part:
@@ -182,18 +237,63 @@ def why_not(program: Program, axis: str) -> str:
         return "no product of computed rows is added to a state, in every loop the same"
     if not set(band.left) <= set(band.streamed) or any(map(band.own, band.streamed)):
         return "what is streamed is not shared"
-    products = inside_sums(program.roots)
-    for n in postorder(program.roots):
-        if n in program.boxes or n in products:
-            continue
-        shape = program.shape(n)
-        if len(shape) > 2 or (len(shape) == 2 and shape[0] != row):
-            return f"a tile with the axes {' '.join(n.axes)} does not lie across the rows"
+    reason = _tile_reason(band)
+    if reason:
+        return reason
     seen = kernel.visits
     if seen is not None:
         bounds = [n for b in seen.boxes for i in b.intervals for n in (i.first, i.end)]
         if not all(not program.shape(n) or rises(n, kernel.residues) for n in bounds):
             return "the keys of neighbouring queries begin and end in no order"
+    return ""
+
+
+def _why_not_added(program: Program, axis: str) -> str:
+    """The same for a program that only adds products up; an axis "" where groups take turns."""
+    kernel, tiles = program.kernel, program.tiles
+    band = Band(program, axis, 1, 1)
+    if axis and (axis not in kernel.group or tiles[axis] == 1):
+        return f"{axis} is not grouped in tiles"
+    if kernel.fills or kernel.part or kernel.ragged or program.packed or program.loops[0].emits:
+        return "its groups are not numbered one by one"
+    if kernel.visits is not None or band.held:
+        return "it reads chunks that a key set names, or holds an operand"
+    if any(dot_of(program, n) for n in postorder(program.tails.values())):
+        return "a product is made after the stream"
+    for x in band.sums:
+        reason = _product_reason(band, x.product)
+        if reason:
+            return reason
+    if program.extent(band.row) % ROWS:
+        return f"a group has {program.extent(band.row)} rows, not a multiple of {ROWS}"
+    if axis and program.shape_of((axis,)) != (band.row,):
+        return f"{axis} is not that of the rows"
+    return _tile_reason(band)
+
+
+def _product_reason(band: Band, dot: Dot) -> str:
+    """Why warpgroups cannot make a product of two tiles; "" where they can."""
+    if len(dot.rows) != 1 or len(dot.columns) != 1 or len(dot.gone) != 1:
+        return "an operand is no matrix as it lies"
+    if dot.rows[0] != band.row or len(dot.sides[1]) != 1:
+        return "the rows of a product are not those of the group"
+    if not all(is_operand(p) for p in dot.parts if is_read(p)):
+        return "an operand has a type of its own"
+    if band.program.extent(dot.columns[0]) > WIDEST:
+        return f"a product has more than {WIDEST} columns"
+    return ""
+
+
+def _tile_reason(band: Band) -> str:
+    """Why a tile has no register layout; "" where all have one."""
+    program = band.program
+    products = inside_sums(program.roots)
+    for n in postorder(program.roots):
+        if n in program.boxes or n in products:
+            continue
+        shape = program.shape(n)
+        if len(shape) > 2 or (len(shape) == 2 and shape[0] != band.row):
+            return f"a tile with the axes {' '.join(n.axes)} does not lie across the rows"
     return ""
 
 
@@ -213,14 +313,9 @@ def _loop_reason(band: Band, loop: Loop) -> str:
             continue
         if n not in known:
             return "a product waits for values that are not kept for the next chunk"
-        if len(dot.rows) != 1 or len(dot.columns) != 1 or len(dot.gone) != 1:
-            return "an operand is no matrix as it lies"
-        if dot.rows[0] != band.row or len(dot.sides[1]) != 1:
-            return "the rows of a product are not those of the group"
+        reason = _product_reason(band, dot)
+        if reason:
+            return reason
         if len(dot.sides[0]) > 1 and all(p in program.boxes for p in dot.sides[0]):
             return "an operand is a product of two tiles"
-        if not all(is_operand(p) for p in dot.parts if is_read(p)):
-            return "an operand has a type of its own"
-        if program.extent(dot.columns[0]) > WIDEST:
-            return f"a product has more than {WIDEST} columns"
     return ""

@@ -40,10 +40,10 @@ GLOBALS = {
 KNOWN = {
     "abs", "arange", "cast", "cdiv", "ceil", "constexpr", "convert_layout", "cos", "exp", "exp2",
     "floor", "fma", "full", "load", "log", "log2", "max", "maximum", "min", "minimum",
-    "multiple_of", "program_id", "reduce", "rsqrt", "sin", "sqrt", "sqrt_rn", "store", "sum",
-    "where", "zeros", "static_range", "bfloat16", "float16", "float32", "float64", "int1", "int8",
-    "int32", "int64", "BlockedLayout", "DotOperandLayout", "NVMMADistributedLayout", "SliceLayout",
-    "allocate_shared_memory", "warp_specialize",
+    "multiple_of", "num_programs", "program_id", "reduce", "rsqrt", "sin", "sqrt", "sqrt_rn",
+    "store", "sum", "where", "zeros", "static_range", "bfloat16", "float16", "float32", "float64",
+    "int1", "int8", "int32", "int64", "BlockedLayout", "DotOperandLayout", "NVMMADistributedLayout",
+    "SliceLayout", "allocate_shared_memory", "warp_specialize",
 }  # fmt: skip
 """What Gluon has of the language, under the same names, and what is its own."""
 

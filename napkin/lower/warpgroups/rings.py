@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from napkin.derive.kernel import tensor_of
 from napkin.diagram.node import Node
@@ -13,7 +13,7 @@ from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr
 from napkin.lower.visit import Head, Visiting
-from napkin.lower.warpgroups.band import Band
+from napkin.lower.warpgroups.band import WIDEST, Band
 from napkin.lower.warpgroups.emit import BandEmitter
 from napkin.lower.warpgroups.scope import BandScope
 from napkin.lower.write import Writer
@@ -75,12 +75,23 @@ class Rings(Writer):
         first = sx.binary(sx.name(scope.group_id(axis)), "*", sx.const(self.band.groups))
         return sx.assign(scope.own(axis), sx.binary(first, "+", sx.name(scope.warpgroup)))
 
+    def _layouts(self) -> Iterator[ast.stmt]:
+        """The register layouts of tiles: rows by warps, across the columns of one instruction."""
+        for dim in self.band.columns:
+            if self.band.sums and dim not in self.band.finished:
+                continue
+            wide = min(WIDEST, max(8, self.program.extent(dim)))
+            shape = sx.tuple_of([sx.const(16), sx.const(wide), sx.const(16)])
+            version, warps = (sx.tuple_of(map(sx.const, x)) for x in ((3, 0), (4, 1)))
+            made = sx.call("gl.NVMMADistributedLayout", version, warps, shape)
+            yield sx.assign(self.scope.layout(dim), made, "gl.constexpr")
+
     # --- shared memory ----------------------------------------------------------------------
 
     def _box(self, leaf: Node) -> tuple[str, ...]:
         return in_box(self.program.boxes[leaf], self.program.tiles)
 
-    def _rings(self) -> list[ast.stmt]:
+    def rings(self) -> list[ast.stmt]:
         """Room for boxes and their barriers."""
         scope, band = self.scope, self.band
         out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each")]
@@ -92,12 +103,7 @@ class Rings(Writer):
                 scope.share(t, tensor_of(like))
             else:
                 rooms[t] = sx.const(band.groups), own
-        for t, (count, axes) in rooms.items():
-            tensor = scope.tensor(t)
-            shape = sx.tuple_of([count, *(self.emitter.block(a) for a in axes)])
-            made = sx.call("gl.allocate_shared_memory", sx.name(f"{tensor}.dtype"), shape,
-                           sx.name(f"{tensor}.layout"))  # fmt: skip
-            out.append(sx.assign(scope.ring(t), made))
+        out += [self._ring(t, count, axes) for t, (count, axes) in rooms.items()]
         for n in (*band.held, *band.streamed):
             t, count = tensor_of(n), self._room(n)
             out += self._barriers(scope.full(t), count, 1)
@@ -107,6 +113,14 @@ class Rings(Writer):
         fence = ast.Expr(sx.call("fence_async_shared"))
         full = [self._arrive(scope.full(tensor_of(n)), sx.const(0)) for n in band.streamed]
         return [*out, *first, fence, *full]
+
+    def _ring(self, name: str, count: Expr, axes: Sequence[str]) -> ast.stmt:
+        """Room for so many boxes of a tensor."""
+        tensor = self.scope.tensor(name)
+        shape = sx.tuple_of([count, *(self.emitter.block(a) for a in axes)])
+        made = sx.call("gl.allocate_shared_memory", sx.name(f"{tensor}.dtype"), shape,
+                       sx.name(f"{tensor}.layout"))  # fmt: skip
+        return sx.assign(self.scope.ring(name), made)
 
     def _zeros(self, leaf: Node) -> list[ast.stmt]:
         """The box that the turn before the first leaves a product of: what is there must be finite,
@@ -148,6 +162,15 @@ class Rings(Writer):
         shape = [self.scope.extent(d) for d in self.program.shape(leaf)]
         return sx.method(box, "reshape", sx.tuple_of(shape))
 
+    def _tile(self, leaf: Node, slot: Expr, turned: bool) -> Expr:
+        band = self.band
+        box = sx.name(self.scope.tile(leaf)) if leaf in band.held else self._view(leaf, slot)
+        return (
+            sx.method(box, "permute", ast.Tuple([sx.const(1), sx.const(0)], ast.Load()))
+            if turned
+            else box
+        )
+
     def _at(self, leaf: Node) -> Expr:
         """Where the box of a reading that is held lies."""
         return sx.name(self.scope.warpgroup) if self.band.own(leaf) else sx.const(0)
@@ -169,7 +192,7 @@ class Rings(Writer):
 
     # --- the warp that asks for chunks ------------------------------------------------------
 
-    def _loads(self) -> list[ast.stmt]:
+    def loads(self) -> list[ast.stmt]:
         self._standing = False
         band, scope = self.band, self.scope
         out: list[ast.stmt] = [self.index_type()]
@@ -196,15 +219,20 @@ class Rings(Writer):
         """A box asked for, with its bytes."""
         t, scope = tensor_of(leaf), self.scope
         full = sx.method(sx.name(scope.full(t)), "index", at)
+        count = sx.binary(self._values(leaf), "*", sx.const(self.program.described))
+        return [ast.Expr(sx.call("mbarrier.expect", full, count)), self._copy(leaf, full, at)]
+
+    def _values(self, leaf: Node) -> Expr:
+        """Values of a box."""
         sizes = [self.emitter.block(a) for a in self._box(leaf) if self.program.tiles[a] > 1]
-        count = sx.chain("*", [*sizes, sx.const(self.program.described)])
+        return sx.chain("*", sizes)
+
+    def _copy(self, leaf: Node, full: Expr, at: Expr) -> ast.stmt:
+        """A box asked for."""
+        t, scope = tensor_of(leaf), self.scope
         corner = sx.tuple_of(self.emitter.corner(a) for a in self._box(leaf))
         into = sx.method(sx.name(scope.ring(t)), "index", at)
-        return [
-            ast.Expr(sx.call("mbarrier.expect", full, count)),
-            ast.Expr(sx.call("async_load", sx.name(scope.tensor(t)), corner,
-                             full, into)),
-        ]  # fmt: skip
+        return ast.Expr(sx.call("async_load", sx.name(scope.tensor(t)), corner, full, into))
 
     def _next(self) -> ast.stmt:
         turn = self.scope.turn
@@ -213,3 +241,13 @@ class Rings(Writer):
     def _for(self, head: Head, body: list[ast.stmt], bounds: Sequence[Expr] = ()) -> ast.stmt:
         variable = ast.Name(head.variable, ast.Store())
         return ast.For(variable, sx.call("range", *(bounds or head.bounds)), body, [])
+
+
+def waited(names: Sequence[str], outstanding: int) -> ast.stmt:
+    """These products, done."""
+    values = sx.tuple_of(map(sx.name, names))
+    made = sx.call("warpgroup_mma_wait", sx.const(outstanding), values)
+    if len(names) == 1:
+        return sx.assign(names[0], made)
+    target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
+    return ast.Assign([target], made)

@@ -17,7 +17,8 @@ PASSED = 256
 which of them runs what."""
 
 ALIGNED = 16
-"""Bytes at multiples of which rings of barriers begin, and what is passed ends (Triton 3.6)."""
+"""Bytes at multiples of which rings of barriers begin, and of which what is passed takes a multiple
+(Triton 3.6)."""
 
 THREADS = 128
 """Threads of a warpgroup."""
@@ -38,7 +39,7 @@ def boxes_of(band: Band) -> dict[str, tuple[int, int]]:
     for leaf in (*band.held, *band.streamed):
         values = math.prod(tiles[a] for a in program.boxes[leaf])
         own = band.groups if band.own(leaf) else 1
-        out[tensor_of(leaf)] = (band.stages if leaf in band.streamed else own, values)
+        out[tensor_of(leaf)] = (own * (band.stages if leaf in band.streamed else 1), values)
     for tensor, axes in program.stores.items():
         if not any(band.alike(n, axes) for n in band.held):
             out[tensor] = (band.groups, math.prod(tiles[a] for a in axes))
@@ -48,9 +49,17 @@ def boxes_of(band: Band) -> dict[str, tuple[int, int]]:
 def shared_of(band: Band) -> int:
     """Bytes of shared memory of one block, about: to the byte but for `PASSED`."""
     boxes = sum(n * values for n, values in boxes_of(band).values()) * band.program.described
-    held = sum(band.groups if band.own(n) else 1 for n in band.held)
-    barriers = held + 2 * band.stages * len(band.streamed)
-    return boxes + barriers * BARRIER + PASSED
+    return boxes + sum(_barriers(band)) * BARRIER + PASSED
+
+
+def _barriers(band: Band) -> list[int]:
+    """Barriers of each ring of them: for every place one that says that it is full, and of what is
+    streamed one that says that it is read; where chunks are only added up, one for all tensors, and
+    in turn, one for each group."""
+    if band.sums:
+        return [band.stages, band.stages] + ([band.groups] if band.in_turn else [])
+    held = [band.groups if band.own(n) else 1 for n in band.held]
+    return held + [band.stages] * (2 * len(band.streamed))
 
 
 def exact_bytes(band: Band, passed: Sequence[str]) -> int:
@@ -61,9 +70,8 @@ def exact_bytes(band: Band, passed: Sequence[str]) -> int:
         passed: the kinds of values that are passed (`napkin.lower.warpgroups.write.passed`).
     """
     boxes = sum(n * values for n, values in boxes_of(band).values()) * band.program.described
-    rings = [band.groups if band.own(n) else 1 for n in band.held]
-    rings += [band.stages] * (2 * len(band.streamed))
-    barriers = sum(_aligned(n * BARRIER) for n in rings)
+    *first, last = (n * BARRIER for n in _barriers(band))
+    barriers = sum(map(_aligned, first)) + last
     return boxes + barriers + _aligned(sum(map(_passed_bytes, passed))) + WARPS * band.groups
 
 
@@ -84,10 +92,21 @@ def registers(groups: int) -> int:
     return min(MOST, left // (THREADS * groups) // STEP * STEP)
 
 
+def room_of(band: Band) -> int:
+    """Registers of a thread that its tiles may take. What only adds up has them in one instruction,
+    which is compiled for as many as the block starts with, the loading warp's group with it."""
+    if not band.sums:
+        return registers(band.groups)
+    return REGISTERS // (THREADS * (band.groups + 1)) // STEP * STEP
+
+
 def registers_of(band: Band) -> int:
-    """Registers of a thread: states, and the scores of a chunk as they are computed and as they are
-    multiplied."""
+    """Registers of a thread: sums, or states, and the scores of a chunk as they are computed and as
+    they are multiplied."""
     program = band.program
+    if band.sums:
+        spans = [(*x.product.rows, *x.product.columns) for x in band.sums]
+        return sum(map(program.span, spans)) // THREADS + BESIDE
     states = {x.state.name: x.state.leaf("old") for loop in program.loops for x in band.late(loop)}
     tiles = sum(program.span(program.shape(n)) for n in states.values())
     scores = sum(program.span((*d.rows, *d.columns)) for d in band.early)

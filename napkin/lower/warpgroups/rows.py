@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from napkin.derive.kernel import tensor_of
 from napkin.diagram.node import Node, factors, postorder
@@ -12,12 +12,13 @@ from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.resources_dot import Dot
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.band import WIDEST, Band, Late, early
+from napkin.lower.warpgroups.band import Band, Late, early
 from napkin.lower.warpgroups.emit import BandEmitter
-from napkin.lower.warpgroups.rings import Rings
+from napkin.lower.warpgroups.rings import waited
+from napkin.lower.warpgroups.whole import Whole
 
 
-class Rows(Rings):
+class Rows(Whole):
     """Writes the folds of one group.
 
     Attributes:
@@ -28,7 +29,7 @@ class Rows(Rings):
         super().__init__(band)
         self.types: dict[str, Expr] = {}
 
-    def _rows(self) -> list[ast.stmt]:
+    def folds(self) -> list[ast.stmt]:
         self._standing = True
         band, scope, emitter = self.band, self.scope, self.emitter
         out: list[ast.stmt] = [self.index_type(), *self._layouts(), self._own(), *self.standing()]
@@ -59,15 +60,6 @@ class Rows(Rings):
         if self.program.stores:
             out.append(ast.Expr(sx.call("tma.store_wait", sx.const(0))))
         return out
-
-    def _layouts(self) -> Iterator[ast.stmt]:
-        """The register layouts of tiles: rows by warps, across the columns of one instruction."""
-        for dim in self.band.columns:
-            wide = min(WIDEST, max(8, self.program.extent(dim)))
-            shape = sx.tuple_of([sx.const(16), sx.const(wide), sx.const(16)])
-            version, warps = (sx.tuple_of(map(sx.const, x)) for x in ((3, 0), (4, 1)))
-            made = sx.call("gl.NVMMADistributedLayout", version, warps, shape)
-            yield sx.assign(self.scope.layout(dim), made, "gl.constexpr")
 
     def _stream(self, index: int, loop: Loop) -> list[ast.stmt]:
         scope = self.scope
@@ -113,7 +105,7 @@ class Rows(Rings):
         out += made
         names = [scope.products[d.node] for d in products]
         out += [*self._slots(before=True), *self._added(left, used)]
-        out.append(_waited(names, len(left)))
+        out.append(waited(names, len(left)))
         for n in used:
             if n not in band.left:
                 out.append(self._arrive(scope.free(tensor_of(n)), slot))
@@ -153,11 +145,6 @@ class Rows(Rings):
         how = {"use_acc": sx.const(False), "is_async": sx.const(True)}
         return sx.assign(name, sx.call("warpgroup_mma", *sides, none, **how))
 
-    def _tile(self, leaf: Node, slot: Expr, turned: bool) -> Expr:
-        band = self.band
-        box = sx.name(self.scope.tile(leaf)) if leaf in band.held else self._view(leaf, slot)
-        return sx.method(box, "permute", _pair(1, 0)) if turned else box
-
     def _added(self, left: Sequence[Late], used: Sequence[Node]) -> list[ast.stmt]:
         """What the turn before has left, begun."""
         scope, out = self.scope, list[ast.stmt]()
@@ -178,7 +165,7 @@ class Rows(Rings):
         """What the turn before has left, done."""
         scope = self.scope
         slot = sx.name(scope.slot(before=True)[0])
-        out = [_waited([scope.state(x.state.name) for x in left], 0)]
+        out = [waited([scope.state(x.state.name) for x in left], 0)]
         for n in dict.fromkeys(x.product.sides[1][0] for x in left):
             if n in self.band.streamed:
                 out.append(self._arrive(scope.free(tensor_of(n)), slot))
@@ -212,17 +199,3 @@ class Rows(Rings):
                 after.append(sx.assign(scope.state(s.name), sx.name(target)))
             inner.statements.append(sx.assign(target, value))
             inner.have[s.leaf("new")] = sx.name(target)
-
-
-def _pair(a: int, b: int) -> Expr:
-    return ast.Tuple([sx.const(a), sx.const(b)], ast.Load())
-
-
-def _waited(names: Sequence[str], outstanding: int) -> ast.stmt:
-    """These products, done."""
-    values = sx.tuple_of(map(sx.name, names))
-    made = sx.call("warpgroup_mma_wait", sx.const(outstanding), values)
-    if len(names) == 1:
-        return sx.assign(names[0], made)
-    target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
-    return ast.Assign([target], made)

@@ -60,12 +60,27 @@ class BandScope(Scope):
         self._names["ring", tensor] = self.ring(other)
 
     def full(self, tensor: str) -> str:
-        """The barriers that say that boxes have arrived."""
-        return self._name(("full", tensor), f"{tensor}_full")
+        """The barriers that say that boxes have arrived; of "", those of all tensors."""
+        return self._name(("full", tensor), f"{tensor}_full" if tensor else "full")
 
     def free(self, tensor: str) -> str:
-        """The barriers that say that boxes have been read."""
-        return self._name(("free", tensor), f"{tensor}_free")
+        """The barriers that say that boxes have been read; of "", those of all tensors."""
+        return self._name(("free", tensor), f"{tensor}_free" if tensor else "free")
+
+    @property
+    def order(self) -> str:
+        """The barriers that say whose turn it is."""
+        return self._name("order", "order")
+
+    @property
+    def rounds(self) -> str:
+        """How many groups a warpgroup has folded."""
+        return self._name("rounds", "rounds")
+
+    @property
+    def chunks(self) -> str:
+        """How many chunks a group has."""
+        return self._name("chunks", "chunks")
 
     def slot(self, before: bool = False) -> tuple[str, str]:
         """Where in a ring this turn's box lies, or that of the turn before, and the parity of its

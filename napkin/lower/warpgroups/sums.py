@@ -1,0 +1,204 @@
+"""What the warps of a band do whose groups only add products up: groups in turn, chunk by chunk.
+
+A block lasts: while its warpgroups finish a group, the chunks of the next are on their way. Groups
+that lie side by side share what does not carry their axis. Groups in turn share nothing: a
+warpgroup multiplies when the one before it has begun its last product, and what it does after the
+stream is done while the others multiply.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from napkin.derive.kernel import tensor_of
+from napkin.diagram.node import Node
+from napkin.lower import syntax as sx
+from napkin.lower.launch import in_box
+from napkin.lower.printer import comment
+from napkin.lower.program import Loop
+from napkin.lower.scope import GROUP, GROUPS
+from napkin.lower.syntax import Expr
+from napkin.lower.visit import Head
+from napkin.lower.warpgroups.rings import waited
+from napkin.lower.warpgroups.whole import Whole
+
+EVERY = ""
+"""The name of the barriers of all tensors together: their boxes come and go at once."""
+
+
+class Sums(Whole):
+    """Writes the sums of one group."""
+
+    def placed(self) -> list[ast.stmt]:
+        return []  # in every turn
+
+    @property
+    def _only(self) -> Loop:
+        return self.program.loops[0]
+
+    # --- shared memory ----------------------------------------------------------------------
+
+    def rings(self) -> list[ast.stmt]:
+        scope, band = self.scope, self.band
+        stages, groups = sx.name(scope.stages), sx.const(band.groups)
+        out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each place")]
+        for n in band.streamed:
+            count = sx.binary(stages, "*", groups) if band.own(n) else stages
+            out.append(self._ring(tensor_of(n), count, self._box(n)))
+        for t, axes in self.program.stores.items():
+            out.append(self._ring(t, groups, in_box(axes, self.program.tiles)))
+        out += self._barriers(scope.full(EVERY), stages, 1)
+        out += self._barriers(scope.free(EVERY), stages, 1 if band.in_turn else band.groups)
+        if band.in_turn:
+            out += self._barriers(scope.order, groups, 1)
+        out.append(ast.Expr(sx.call("fence_async_shared")))
+        if band.in_turn:
+            out.append(self._arrive(scope.order, sx.const(0)))
+        return out
+
+    def _place(self, leaf: Node, slot: Expr) -> Expr:
+        """Where a box of this warpgroup lies."""
+        if not self.band.own(leaf):
+            return slot
+        first = sx.binary(slot, "*", sx.const(self.band.groups))
+        return sx.binary(first, "+", sx.name(self.scope.warpgroup))
+
+    # --- groups, one after another ----------------------------------------------------------
+
+    def _each(self, body: list[ast.stmt], by: int) -> list[ast.stmt]:
+        """A loop over groups, of which this is every `by`-th."""
+        first, step = (sx.call(f"tl.{x}", sx.const(0)) for x in ("program_id", "num_programs"))
+        if by > 1:
+            own = sx.binary(sx.name(self.scope.warpgroup), "*", step)
+            first, step = sx.binary(first, "+", own), sx.binary(step, "*", sx.const(by))
+        count = sx.chain("*", [self._groups(a) for a in self.kernel.group])
+        bounds = [first, sx.name(GROUPS), step]
+        head = Head(GROUP, bounds, [])
+        return [
+            comment("groups in turn"), sx.assign(GROUPS, count), self._for(head, body)
+        ]  # fmt: skip
+
+    def _over(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """A loop over chunks."""
+        head = self._head(self._only)
+        found = [*head.find, *self._chunk(self._only), *self._slots()]
+        return [
+            comment(self._title(self._only)),
+            *head.before,
+            self._for(head, [*found, *body, self._next(), *head.after]),
+        ]
+
+    def loads(self) -> list[ast.stmt]:
+        """What the warp does that asks for chunks."""
+        self._standing = False
+        band, scope = self.band, self.scope
+        slot, phase = map(sx.name, scope.slot())
+        full = sx.method(sx.name(scope.full(EVERY)), "index", slot)
+        each = [self._times(n) for n in band.streamed]
+        count = sx.binary(sx.chain("+", each), "*", sx.const(self.program.described))
+        body = [
+            self._wait(scope.free(EVERY), slot, sx.binary(sx.const(1), "-", phase)),
+            ast.Expr(sx.call("mbarrier.expect", full, count)),
+        ]
+        own = [n for n in band.streamed if band.own(n)]
+        if own:
+            copies = [self._own(), *(self._copy(n, full, self._place(n, slot)) for n in own)]
+            turns = sx.call("gl.static_range", sx.const(band.groups))
+            body.append(ast.For(ast.Name(scope.warpgroup, ast.Store()), turns, copies, []))
+        body += [self._copy(n, full, slot) for n in band.streamed if n not in own]
+        group = [*self.positions(), *self._over(body)]
+        start = sx.assign(scope.turn, sx.const(0))
+        return [self.index_type(), start, *self._each(group, 1)]
+
+    def _times(self, leaf: Node) -> Expr:
+        """Values of a reading that a chunk brings."""
+        groups = self.band.groups if self.band.own(leaf) else 1
+        return sx.binary(self._values(leaf), "*", sx.const(groups))
+
+    # --- one group --------------------------------------------------------------------------
+
+    def folds(self) -> list[ast.stmt]:
+        """What a warpgroup does."""
+        self._standing = True
+        band, scope = self.band, self.scope
+        out: list[ast.stmt] = [self.index_type(), *self._layouts()]
+        if not band.in_turn:
+            start = [sx.assign(scope.turn, sx.const(0))]
+            out += [*start, *self._each(self._group(), 1)]
+        else:
+            own = sx.name(scope.warpgroup)
+            out += [
+                comment("its chunks come after those of the warpgroups before it"),
+                sx.assign(scope.chunks, self._many()),
+                sx.assign(scope.turn, sx.binary(own, "*", sx.name(scope.chunks))),
+                sx.assign(scope.rounds, sx.const(0)),
+                *self._each(self._group(), band.groups),
+            ]
+        if self.program.stores:
+            out.append(ast.Expr(sx.call("tma.store_wait", sx.const(0))))
+        return out
+
+    def _many(self) -> Expr:
+        """How many chunks a group has."""
+        return sx.chain("*", [self._count(a) for a in self.stream.axes])
+
+    def _group(self) -> list[ast.stmt]:
+        """All that one group does."""
+        scope, band, emitter = self.scope, self.band, self.emitter
+        states = [x.state for x in band.sums]
+        names = [scope.state(s.name) for s in states]
+        out = self.positions() if band.in_turn else [*self._side_by_side()]
+        out += self.bases()
+        out += [sx.assign(n, self._init(s, emitter)) for n, s in zip(names, states, strict=True)]
+        if band.in_turn:
+            parity = sx.binary(sx.name(scope.rounds), "%", sx.const(2))
+            out.append(self._wait(scope.order, sx.name(scope.warpgroup), parity))
+        out += self._over(self._added(names))
+        if band.in_turn:
+            after = sx.binary(sx.name(scope.warpgroup), "+", sx.const(1))
+            out.append(self._arrive(scope.order, sx.binary(after, "%", sx.const(band.groups))))
+        out += [waited(names, 0), self._leave()]
+        if band.in_turn:
+            past = sx.binary(sx.const(band.groups - 1), "*", sx.name(scope.chunks))
+            out += [
+                sx.assign(scope.turn, sx.binary(sx.name(scope.turn), "+", past)),
+                sx.assign(scope.rounds, sx.binary(sx.name(scope.rounds), "+", sx.const(1))),
+            ]
+        for s, name in zip(states, names, strict=True):
+            emitter.have[s.leaf("new")] = sx.name(name)
+        emitter.statements = []
+        for name, n in self.program.tails.items():
+            self._store(emitter, name, n)
+        out.append(comment("tail"))
+        if self.program.stores:
+            out.append(ast.Expr(sx.call("tma.store_wait", sx.const(0))))
+        return [*out, *emitter.statements]
+
+    def _side_by_side(self) -> list[ast.stmt]:
+        """The place of the band, then that of this group."""
+        self._standing = False
+        found = self.positions()
+        self._standing = True
+        return [*found, self._own(), *self.standing()]
+
+    def _added(self, names: Sequence[str]) -> list[ast.stmt]:
+        """The products of one chunk, begun, and what they free of the one before."""
+        scope = self.scope
+        slot, phase = map(sx.name, scope.slot())
+        out = [self._wait(scope.full(EVERY), slot, phase)]
+        for name, x in zip(names, self.band.sums, strict=True):
+            sides = []
+            for i in (0, 1):
+                leaf = x.product.sides[i][0]
+                sides.append(self._tile(leaf, self._place(leaf, slot), x.product.turned(i)))
+            made = sx.call("warpgroup_mma", *sides, sx.name(name), is_async=sx.const(True))
+            out.append(sx.assign(name, made))
+        first = sx.less(sx.const(0), sx.name(self._head(self._only).variable))
+        return [*out, waited(names, len(names)), ast.If(first, [self._leave()], [])]
+
+    def _leave(self) -> ast.stmt:
+        """The chunk of the turn before is read."""
+        before = sx.binary(sx.name(self.scope.turn), "-", sx.const(1))
+        at = sx.binary(before, "%", sx.name(self.scope.stages))
+        return self._arrive(self.scope.free(EVERY), at)

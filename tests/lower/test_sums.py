@@ -1,0 +1,177 @@
+"""Kernels of warpgroups that add products up: side by side and in turn, on the CPU."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import napkin as nk
+from napkin.check import warpgroups
+from napkin.check.worker import KernelError
+from napkin.diagram.diagram import Diagram
+from napkin.lower.warpgroups.band import Band, why_not
+from napkin.lower.warpgroups.gluon import HEAD
+from napkin.lower.warpgroups.write import write_band
+from napkin.plan.bands import program_of
+from napkin.plan.plan import PlannedKernel
+
+Runner = Callable[..., Any]
+
+
+@nk.diagram("a b, b c -> a c")
+def product(A: Any, B: Any) -> Any:
+    return nk.contract(A, B, over="b")
+
+
+@nk.diagram("a b, c b, c -> a c")
+def linear(A: Any, B: Any, bias: Any) -> Any:
+    return nk.gelu(nk.contract(A, B, over="b") + bias)
+
+
+@nk.diagram("h a b, h b c, h a c -> h a c")
+def residual(A: Any, B: Any, R: Any) -> Any:
+    return nk.contract(A, B, over="b") + R
+
+
+@nk.diagram("a b, b c, b c -> a c, a c")
+def pair(A: Any, B: Any, G: Any) -> Any:
+    """Two sums, of one reading and of another each."""
+    left, right = nk.contract(A, B, over="b"), nk.contract(A, G, over="b")
+    return left * right, nk.cast(left - right, "fp32")
+
+
+@nk.diagram("a b d, b d c -> a c")
+def over_two(A: Any, B: Any) -> Any:
+    return nk.contract(A, B, over="b d")
+
+
+CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int, int]] = [
+    (product, {"a": 392, "b": 200, "c": 264}, {"a": 64, "c": 64, "b": 64}, "a", 2, 3),
+    (product, {"a": 392, "b": 200, "c": 264}, {"a": 64, "c": 64, "b": 64}, "", 2, 3),
+    (product, {"a": 392, "b": 64, "c": 264}, {"a": 128, "c": 32, "b": 64}, "", 2, 2),
+    (linear, {"a": 328, "b": 136, "c": 72}, {"a": 64, "c": 64, "b": 32}, "a", 3, 2),
+    (linear, {"a": 328, "b": 136, "c": 200}, {"a": 64, "c": 64, "b": 32}, "", 2, 2),
+    (residual, {"h": 3, "a": 136, "b": 72, "c": 136}, {"h": 1, "a": 64, "c": 64, "b": 64},
+     "a", 2, 2),
+    (residual, {"h": 3, "a": 136, "b": 72, "c": 136}, {"h": 1, "a": 64, "c": 64, "b": 64},
+     "", 2, 4),
+    (pair, {"a": 136, "b": 200, "c": 136}, {"a": 64, "c": 64, "b": 64}, "a", 2, 2),
+    (pair, {"a": 136, "b": 200, "c": 136}, {"a": 64, "c": 64, "b": 64}, "", 2, 2),
+    (over_two, {"a": 136, "b": 5, "d": 64, "c": 72}, {"a": 64, "c": 64, "b": 1, "d": 64}, "", 2, 3),
+]  # fmt: skip
+
+PROGRAMS = 3
+"""Blocks of a launch: each has several groups, some one less than others."""
+
+
+def banded(
+    diagram: Diagram,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    axis: str,
+    groups: int,
+    stages: int,
+    rows: int = 0,
+) -> tuple[PlannedKernel, Band]:
+    """The kernel of a diagram, and a band of groups of these tiles."""
+    long = {a: n * 16 if a in "ac" else n for a, n in sizes.items()}
+    (k,) = nk.derive(diagram, on="h100", sizes=long, dtype="bf16").kernels
+    program = program_of(k.choice.kernel, tiles, 2)
+    program = replace(program, persistent=PROGRAMS, rows=rows)
+    assert why_not(program, axis) == ""
+    return k, Band(program, axis, groups, stages)
+
+
+def off(found: np.ndarray, wanted: np.ndarray) -> float:
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize(("diagram", "sizes", "tiles", "axis", "groups", "stages"), CASES)
+def test_values_and_bytes(
+    ran: Runner,
+    diagram: Diagram,
+    sizes: dict[str, int],
+    tiles: dict[str, int],
+    axis: str,
+    groups: int,
+    stages: int,
+) -> None:
+    k, band = banded(diagram, sizes, tiles, axis, groups, stages)
+    found, wanted, moved = ran(k, band, diagram, sizes)
+    for f, w in zip(found, wanted, strict=True):
+        assert off(f, w) < 1e-2
+    choice = replace(k.choice, tiles=band.tiles, band=(axis, groups), stages=stages, described=2)
+    predicted = replace(k, choice=choice).bytes_at(sizes)
+    assert moved == {(k.binding[t], way): n for (t, way), n in predicted.items()}
+
+
+def test_groups_in_blocks_of_rows(ran: Runner) -> None:
+    diagram, sizes, tiles, *_ = CASES[0]
+    for axis in ("a", ""):
+        k, band = banded(diagram, sizes, tiles, axis, 2, 2, rows=4)
+        found, wanted, _ = ran(k, band, diagram, sizes)
+        assert off(found[0], wanted[0]) < 1e-2
+
+
+def broken(band: Band, statement: str, instead: str = "pass") -> str:
+    text = f"{HEAD}\n\n{write_band(band).source}"
+    assert statement in text
+    return text.replace(statement, instead)
+
+
+def test_warpgroups_that_do_not_wait_for_their_turn_show(
+    ran: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warpgroups, "PATIENCE", 0.3)
+    diagram, sizes, tiles, axis, groups, stages = CASES[1]
+    k, band = banded(diagram, sizes, tiles, axis, groups, stages)
+    text = broken(band, "mbarrier.wait(order.index(warpgroup), rounds % 2)")
+    try:
+        found, wanted, _ = ran(k, band, diagram, sizes, text)
+    except KernelError:
+        return
+    assert not off(found[0], wanted[0]) < 1e-2
+
+
+@pytest.mark.parametrize("case", [0, 1])
+def test_a_place_given_back_before_its_product_is_done_shows(
+    ran: Runner, monkeypatch: pytest.MonkeyPatch, case: int
+) -> None:
+    monkeypatch.setattr(warpgroups, "PATIENCE", 0.3)
+    diagram, sizes, tiles, axis, groups, _ = CASES[case]
+    k, band = banded(diagram, sizes, tiles, axis, groups, 2)
+    name = write_band(band).source.split(" = warpgroup_mma_wait(1")[0].split()[-1]
+    text = broken(band, f"{name} = warpgroup_mma_wait(1, [{name}])")
+    text = text.replace("if 0 < b_start:\n                mbarrier.arrive(free.index((turns - 1)",
+                        "if True:\n                mbarrier.arrive(free.index(turns")  # fmt: skip
+    try:
+        found, wanted, _ = ran(k, band, diagram, sizes, text)
+    except KernelError:
+        return
+    assert not off(found[0], wanted[0]) < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("tiles", "axis", "says"),
+    [
+        ({"a": 32, "c": 64, "b": 64}, "a", "a group has 32 rows, not a multiple of 64"),
+        ({"a": 64, "c": 64, "b": 64}, "c", "c is not that of the rows"),
+        ({"a": 64, "c": 64, "b": 64}, "b", "b is not grouped in tiles"),
+    ],
+)
+def test_what_runs_in_no_band_is_said(tiles: dict[str, int], axis: str, says: str) -> None:
+    sizes = {"a": 4096, "b": 4096, "c": 4096}
+    (k,) = nk.derive(product, on="h100", sizes=sizes, dtype="bf16").kernels
+    assert why_not(program_of(k.choice.kernel, tiles, 2), axis) == says
+
+
+def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:
+    """The second of two groups has no row."""
+    sizes = {"a": 40, "b": 64, "c": 72}
+    k, band = banded(product, sizes, {"a": 64, "c": 64, "b": 64}, "a", 2, 2)
+    found, wanted, moved = ran(k, band, product, sizes)
+    assert off(found[0], wanted[0]) < 1e-2
+    assert moved[product.outputs[0].name, "write"] == 2 * math.prod((40, 72))

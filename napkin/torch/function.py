@@ -95,6 +95,9 @@ class Function:
 ROW, STEP = 512, 8
 """Values of the longest row that keeps its size, and what it is a multiple of."""
 
+BITS = 3
+"""Significant bits of a class's size: four sizes from one power of two to the next."""
+
 
 def _rows(diagram: Diagram) -> list[str]:
     """The axes that are last in every input that carries them."""
@@ -103,10 +106,20 @@ def _rows(diagram: Diagram) -> list[str]:
     return [a for a in last if all(axes[-1] == a for axes in inputs if a in axes)]
 
 
+def _rounded(size: int, bits: int) -> int:
+    """The least number of so many significant bits that is at least `size`."""
+    step = 1 << max((size - 1).bit_length() - bits, 0)
+    return -(-size // step) * step
+
+
 def size_class(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes that a plan is derived for, in place of these; its kernels serve both.
 
-    The next power of two: tiles are powers of two, so an axis that is held whole has the same tile.
+    The next number of few significant bits (4, 5, 6, 7, 8, 10, 12, 14, 16, 20): less than a quarter
+    more, so what is fastest there is fast here, and 6 or 12 heads are planned for as they are.
+    Tiles are powers of two, so an axis that is held whole has the same tile. A plan takes seconds:
+    an axis that grows by one from call to call meets four to each doubling. Packed rows, which need
+    whole bytes, take the next power of two.
     The axes of a key set over several keep their sizes, which say what shape of box wastes least,
     and so do those of slots, which the window gives, and those of taps; how many windows there are
     follows. So do short rows: the last axis of every input that has it, in whole steps of 16 bytes,
@@ -118,13 +131,16 @@ def size_class(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
         keys = spec_of(n).keys
         kept |= {*keys, *query_axes(n)} if len(keys) > 1 else set()
     same = diagram.same_size
-    paired = {n.axes[-1] for n in diagram.inputs if own_type(n) in PACKED}
     roots = {same.get(a, a) for a in kept}
-    found = {
-        a: max(n, 1)
-        if same.get(a, a) in roots
-        else 1 << max(n - 1, 1 if a in paired else 0).bit_length()
-        for a, n in sizes.items()
-    }
+    last = [n.axes[-1] for n in diagram.inputs if own_type(n) in PACKED]
+    paired = {same.get(a, a) for a in last}
+
+    def rounded(axis: str, size: int) -> int:
+        root = same.get(axis, axis)
+        if root in roots:
+            return max(size, 1)
+        return _rounded(max(size, 2), 1) if root in paired else _rounded(max(size, 1), BITS)
+
     windows = {s.out for s in diagram.slides}
-    return diagram.check_sizes({a: n for a, n in found.items() if same.get(a, a) not in windows})
+    found = {a: rounded(a, n) for a, n in sizes.items() if same.get(a, a) not in windows}
+    return diagram.check_sizes(found)

@@ -15,6 +15,7 @@ import napkin as nk
 from napkin.cost.machines import machine
 from napkin.diagram.fingerprint import fingerprint
 from napkin.diagram.library import load, names
+from napkin.plan.tiles import power_of_two
 from napkin.torch import cache
 from napkin.torch.function import Function, size_class
 from napkin.torch.ops import warm
@@ -150,18 +151,37 @@ def test_names_tell_everything_apart() -> None:
 
 def test_sizes_that_share_a_recipe() -> None:
     line = load("neighborhood_attention_1d")
-    assert size_class(line, dict(q=300, x=300, d=48)) == dict(q=512, x=512, d=48)
-    assert size_class(line, dict(q=300, x=300, d=49)) == dict(q=512, x=512, d=64)
+    assert size_class(line, dict(q=300, x=300, d=48)) == dict(q=320, x=320, d=48)
+    assert size_class(line, dict(q=300, x=300, d=49)) == dict(q=320, x=320, d=56)
     assert size_class(line, dict(q=512, x=512, d=64)) == dict(q=512, x=512, d=64)
     plane = load("neighborhood_attention_2d")
     sizes = dict(q0=30, q1=80, d=48, x0=30, x1=80)
-    assert size_class(plane, {**sizes, "d": 50}) == {**sizes, "d": 64}
-    assert size_class(load("softmax"), dict(n=0, x=5)) == dict(n=1, x=8)
+    assert size_class(plane, {**sizes, "d": 50}) == {**sizes, "d": 56}
+    assert size_class(load("softmax"), dict(n=0, x=5)) == dict(n=1, x=5)
+
+
+def test_classes_of_sizes() -> None:
+    softmax = load("softmax")
+    found = [size_class(softmax, dict(n=n, x=8))["n"] for n in range(1, 8193)]
+    assert list(dict.fromkeys(found))[:14] == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24]
+    for n, size in enumerate(found, 1):
+        assert n <= size < 1.25 * n
+        assert power_of_two(size) == power_of_two(n)  # so tiles that hold one hold the other
+    assert len(set(found)) == 4 * 12  # four to each doubling
+
+
+def test_classes_of_packed_rows() -> None:
+    packed = load("matmul_w4a16")
+    row = packed.inputs[1].axes[-1]
+    sizes = {a: 6 for a in packed.axes}
+    assert size_class(packed, {**sizes, row: 2})[row] == 2
+    assert size_class(packed, {**sizes, row: 6})[row] == 8
+    assert size_class(packed, {**sizes, row: 530})[row] == 1024
 
 
 def test_one_recipe_serves_other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     function = Function(total)
-    for n, x in ((17, 33), (30, 60), (32, 64)):
+    for n, x in ((29, 57), (30, 60), (32, 64)):
         given = torch.randn(n, x)
         (found,) = warm(function, [given], ())([given])
         torch.testing.assert_close(found, 2 * given.sum(1), rtol=1e-5, atol=1e-5)

@@ -9,8 +9,8 @@ the group size or the group size the stride. Borders are for `napkin.cost.visite
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import sympy
@@ -46,7 +46,7 @@ def read_sum(kernel: Kernel, seen: Visits) -> Any:
     """Keys read, summed over the groups of the query axes (for one group of every other axis)."""
     groups = [a for a in kernel.group if a in query_axes(seen.keys)]
     try:
-        return sympy.expand(_summed(seen, groups, _reach))
+        return _summed(seen.boxes, tuple(groups), _residues(seen), _reach)
     except NoInterior:
         count = sympy.prod([size_symbol(a) / group_symbol(a) for a in groups])
         return count * visited_symbol(seen.axes)
@@ -55,7 +55,7 @@ def read_sum(kernel: Kernel, seen: Visits) -> Any:
 def seen_sum(seen: Visits, queries: tuple[str, ...]) -> Any:
     """Pairs of a query and a key that it sees; `queries` are the axes of the queries."""
     try:
-        return sympy.expand(_summed(seen, list(queries), _count))
+        return _summed(seen.boxes, queries, _residues(seen), _count)
     except NoInterior:
         return sympy.prod([size_symbol(a) for a in queries]) * seen_symbol(seen.axes)
 
@@ -66,12 +66,24 @@ Residues = Mapping[str, int]
 _Length = Callable[[Interval, Mapping[str, Any], Residues], Any]
 
 
-def _summed(seen: Visits, axes: list[str], length: _Length) -> Any:
-    residues = {s.residue: s.step for s in seen.splits}
-    return sympy.Add(*(_box(b, axes, residues, length) for b in seen.boxes))
+def _residues(seen: Visits) -> tuple[tuple[str, int], ...]:
+    return tuple((s.residue, s.step) for s in seen.splits)
 
 
-def _box(box: Box, axes: list[str], residues: Residues, length: _Length) -> Any:
+@lru_cache(maxsize=256)
+def _summed(
+    boxes: tuple[Box, ...],
+    axes: tuple[str, ...],
+    residues: tuple[tuple[str, int], ...],
+    length: _Length,
+) -> Any:
+    """The sum over the tiles of `axes` of what is seen of all boxes: of every tensor that a key set
+    governs the same."""
+    found = sympy.Add(*(_box(b, axes, dict(residues), length) for b in boxes))
+    return sympy.expand(found)
+
+
+def _box(box: Box, axes: Sequence[str], residues: Residues, length: _Length) -> Any:
     """The sum over the tiles of `axes` of the product of a box's lengths."""
     turns = {a: sympy.Symbol(f"i_{a}", integer=True, nonnegative=True) for a in axes}
     whole = length is _count
@@ -84,7 +96,9 @@ def _box(box: Box, axes: list[str], residues: Residues, length: _Length) -> Any:
 
 def _sum(body: Any, turn: Any, count: Any) -> Any:
     """The sum of a polynomial for turn = 0, ..., count - 1 (Faulhaber's formula)."""
-    if body.has(sympy.Max, sympy.floor) and turn in body.free_symbols:
+    if turn not in body.free_symbols:
+        return sympy.expand(body * count)
+    if body.has(sympy.Max, sympy.floor):
         raise NoInterior
     try:
         poly = sympy.Poly(body, turn)

@@ -109,22 +109,21 @@ def _settled(
     tiles: Mapping[str, int],
     splits: tuple[Split, ...] = (),
 ) -> tuple[tuple[Split, ...], Settled, Settled]:
-    """What settles an interval's hull: the splits, the sizes and the tiles of the axes that its
-    bounds name."""
-    named = _names(i)
+    """What settles an interval's hull: the splits, the sizes of the axes that its bounds name, and
+    the tiles of those whose positions they depend on."""
+    named, over = _names(i)
     splits = tuple(s for s in splits if s.place in named)
     if splits:
         named = tuple(sorted({*named, *(a for s in splits for a in (s.axis, s.residue))}))
-    return (
-        splits,
-        tuple((a, sizes[a]) for a in named),
-        tuple((a, tiles[a]) for a in named if a in tiles),
-    )
+        over = (*over, *(s.residue for s in splits))
+    return splits, tuple((a, sizes[a]) for a in named), tuple((a, tiles[a]) for a in over)
 
 
 @lru_cache(maxsize=4096)
-def _names(i: Interval) -> tuple[str, ...]:
-    return tuple(sorted(_named((i.first, i.end))))
+def _names(i: Interval) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The axes that the bounds of an interval name, and those that they go over."""
+    bounds = i.first, i.end
+    return tuple(sorted(_named(bounds))), union_axes(bounds)
 
 
 def _named(terms: Iterable[Node]) -> set[str]:
@@ -281,7 +280,7 @@ def share(
     """Chunks that are visited, and those that need a test, over all chunks there are."""
     seen = kernel.visits
     assert seen is not None
-    if bind is None and not seen.splits and len(seen.boxes) == 1 and _independent(seen.keys):
+    if bind is None and _apart_along_each(seen):
         found = _along_each(seen, sizes, tiles)
         visited, whole = (math.prod(part) for part in list(zip(*found, strict=True))[:2])
         return visited, visited - whole
@@ -295,11 +294,44 @@ def share(
     return visited / scale, (visited - whole) / scale
 
 
+def visiting(
+    kernel: Kernel,
+    sizes: Mapping[str, int],
+    groups: Sequence[Mapping[str, int]],
+    chunks: Sequence[Mapping[str, int]],
+) -> Array:
+    """The visited part of `share` for every group of queries with every chunk of keys, both given
+    by their tiles; a row for each group [groups, chunks].
+
+    Where that is a product over the key axes, along each of which tiles are few, it is found once
+    for each of these.
+    """
+    seen = kernel.visits
+    assert seen is not None
+    ones = dict.fromkeys(kernel.axes, 1)
+    if not _apart_along_each(seen):
+        found = [[share(kernel, sizes, {**ones, **g, **c})[0] for c in chunks] for g in groups]
+        return np.reshape(found, (len(groups), len(chunks)))
+    out = np.ones((len(groups), len(chunks)))
+    for i, a in zip(seen.boxes[0].intervals, seen.axes, strict=True):
+        rows: dict[tuple[int, ...], list[float]] = {}
+        named = [q for q in union_axes((i.first, i.end)) if q in ones]
+        for g, row in zip(groups, out, strict=True):
+            own = {**ones, **g}
+            at = tuple(own[q] for q in named)
+            if at not in rows:
+                tiles = [{**own, a: n} for n in dict.fromkeys(c[a] for c in chunks)]
+                each = {t[a]: _mean(i, *_settled(i, sizes, t), sizes[a], t[a])[0] for t in tiles}
+                rows[at] = [each[c[a]] for c in chunks]
+            row *= rows[at]
+    return out
+
+
 def longest(kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> float:
     """Chunks that the busiest group visits over those of a group on average."""
     seen = kernel.visits
     assert seen is not None
-    if not seen.splits and len(seen.boxes) == 1 and _independent(seen.keys):
+    if _apart_along_each(seen):
         return math.prod(part[2] for part in _along_each(seen, sizes, tiles))
     boxes = counted(kernel, sizes, tiles)
     shape = [-(-sizes[a] // tiles[a]) for a in boxes[0].axes]
@@ -315,6 +347,11 @@ def _along_each(
         _mean(i, *_settled(i, sizes, tiles), sizes[a], tiles[a])
         for i, a in zip(seen.boxes[0].intervals, seen.axes, strict=True)
     ]
+
+
+def _apart_along_each(seen: Visits) -> bool:
+    """Whether what is visited is a product of what is visited along each key axis."""
+    return not seen.splits and len(seen.boxes) == 1 and _independent(seen.keys)
 
 
 @lru_cache(maxsize=4096)

@@ -68,6 +68,14 @@ def _guards_zero(n: Node) -> bool:
     return test.op == "equal" and test.args[0] is kept and test.args[1] in (number(0), number(0.0))
 
 
+def split(expression: Any) -> tuple[set[Any], set[Any]]:
+    """The x symbols and the r symbols of an expression, told apart by their names."""
+    xs, rs = set[Any](), set[Any]()
+    for s in expression.free_symbols:
+        (rs if s.name.startswith("r") else xs).add(s)
+    return xs, rs
+
+
 class Meaning:
     """A translation of one body: symbols for its one-sided subterms.
 
@@ -256,10 +264,7 @@ class Meaning:
 
     def split(self, expression: Any) -> tuple[set[Any], set[Any]]:
         """The x symbols and the r symbols of an expression."""
-        xs, rs = set[Any](), set[Any]()
-        for s in expression.free_symbols:
-            (rs if s.name.startswith("r") else xs).add(s)
-        return xs, rs
+        return split(expression)
 
     # --- back to nodes ----------------------------------------------------------------------
 

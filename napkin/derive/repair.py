@@ -14,12 +14,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import sympy
 
-from napkin.derive.meaning import Meaning, NotSeparable
+from napkin.derive.meaning import Meaning, NotSeparable, split
 from napkin.derive.separate import separate_by
 from napkin.diagram.listing import text
 from napkin.diagram.node import Node, node
@@ -75,7 +76,7 @@ class Repair:
         Raises:
             NotSeparable: there is none.
         """
-        entries = sympy.lambdify([*self.old, *self.new], list(self.matrix), [_NUMERIC])
+        entries = _computed((*self.old, *self.new), tuple(self.matrix))
         for chosen in itertools.product(*choices):
             with np.errstate(all="ignore"):
                 found = [
@@ -102,6 +103,12 @@ class Repair:
         return ", ".join(text(n, {}) for n in row)
 
 
+@lru_cache(maxsize=256)
+def _computed(symbols: tuple[Any, ...], entries: tuple[Any, ...]) -> Any:
+    """A function from numbers for the symbols to the list of entries."""
+    return sympy.lambdify(symbols, list(entries), [_NUMERIC])
+
+
 def _signed(value: float, symbol: Any) -> float:
     return abs(value) if symbol.is_nonnegative else value
 
@@ -113,32 +120,38 @@ def repaired(body: Any, meaning: Meaning) -> Repair:
         NotSeparable: the body and its derivatives by r have no basis that is invertible at every
             r, or sympy cannot prove the repair.
     """
-    results = sorted(meaning.split(body)[1], key=lambda s: s.name)
-    columns = _columns(body, meaning)
-    spanned = _derivatives(body, results, columns, meaning)
+    return Repair(meaning, *_solved(body))
+
+
+@lru_cache(maxsize=256)  # the same for every axis that a term is streamed along
+def _solved(body: Any) -> tuple[Any, ...]:
+    """The fields of a repair that are expressions."""
+    results = sorted(split(body)[1], key=lambda s: s.name)
+    columns = _columns(body)
+    spanned = _derivatives(body, results, columns)
     for chosen in itertools.combinations(spanned[1:], len(columns) - 1):
         functions, rows = zip(spanned[0], *chosen, strict=True)
         # The repair divides by this determinant, so it must not vanish for any running result.
         if sympy.factor(sympy.Matrix(rows).det()).is_nonzero:
             new = tuple(sympy.Symbol(s.name + "_new", **s.assumptions0) for s in results)
             matrix = _between(rows, dict(zip(results, new, strict=True)))
-            return Repair(meaning, tuple(results), new, functions, columns, rows, matrix)
+            return tuple(results), new, functions, columns, rows, matrix.as_immutable()
     raise NotSeparable(str(body), "no basis of its derivatives is invertible for every result")
 
 
-def _columns(body: Any, meaning: Meaning) -> tuple[Any, ...]:
+def _columns(body: Any) -> tuple[Any, ...]:
     """The functions of x alone that span `body`."""
-    return tuple(a.as_coeff_Mul()[1] for a, _ in separate_by(body, meaning.split))
+    return tuple(a.as_coeff_Mul()[1] for a, _ in separate_by(body, split))
 
 
 def _derivatives(
-    body: Any, results: Sequence[Any], columns: Sequence[Any], meaning: Meaning
+    body: Any, results: Sequence[Any], columns: Sequence[Any]
 ) -> list[tuple[Any, tuple[Any, ...]]]:
     """The body and its derivatives by the results, each with its coefficients on `columns`."""
 
     def coefficients(e: Any) -> tuple[Any, ...]:
         row = [sympy.Integer(0)] * len(columns)
-        for a, b in separate_by(sympy.expand(e) if len(columns) > 1 else e, meaning.split):
+        for a, b in separate_by(sympy.expand(e) if len(columns) > 1 else e, split):
             scale, plain = a.as_coeff_Mul()
             if plain not in columns:
                 raise NotSeparable(str(body), "its derivatives leave the span of its parts")

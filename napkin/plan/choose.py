@@ -65,6 +65,7 @@ class Search:
     ) -> None:
         self.sizes, self.dtype, self.machine, self.parts = sizes, dtype, machine, parts or {}
         self.kernels = list(labellings(name, outputs, names, sizes))
+        self._priced: dict[Kernel, Iterator[Choice]] = {}
 
     @cached_property
     def least(self) -> float:
@@ -76,8 +77,23 @@ class Search:
     def fits(self) -> bool:
         """Whether some setting fits, whatever it costs."""
         plain = [k for k in self.kernels if self.parts.get(k.stream.axis, 1) == 1]
-        some = any(_some_fit(k, self.sizes, self.dtype, self.machine) for k in plain)
-        return some or bool(self.best)
+        return any(self._some_fit(k) for k in plain) or bool(self.best)
+
+    def _some_fit(self, kernel: Kernel) -> bool:
+        """Whether one of the first settings of a labelled kernel fits by the full model."""
+        place = self.dtype, self.machine
+        every = choices(kernel, self.sizes, *place)
+        first, self._priced[kernel] = itertools.tee(every)
+        tried = itertools.islice(first, TRIED)
+        return any(fitted(c, build(kernel, c.tiles), *place) for c in tried)
+
+    def _best_tiles(self, kernel: Kernel) -> Choice | None:
+        """The best tiles for a labelled kernel, or None if none fits; what `fits` has priced is not
+        priced again."""
+        found = self._priced.pop(kernel, None)
+        if found is None:
+            return best_tiles(kernel, self.sizes, self.dtype, self.machine)
+        return next(_ranked(found, self.dtype, self.machine), None)
 
     @cached_property
     def best(self) -> tuple[Choice, ...]:
@@ -91,7 +107,7 @@ class Search:
             if number is not None and number > 1 and not why_not_parted(kernel):
                 asked += in_parts(kernel, sizes, dtype, machine, [number], math.inf)
                 continue
-            whole = best_tiles(kernel, sizes, dtype, machine)
+            whole = self._best_tiles(kernel)
             if whole is None:
                 continue
             found.append((whole,))
@@ -176,10 +192,15 @@ def ranked(
     between loads and products come last, whatever their rank: Triton 3.6 fails to compile some, and
     computes some wrongly where it stores them in boxes.
     """
+    return _ranked(choices(kernel, sizes, dtype, machine), dtype, machine)
+
+
+def _ranked(found: Iterable[Choice], dtype: str, machine: Machine) -> Iterator[Choice]:
+    """Settings as `ranked` gives them."""
     refused = 0
     folded: list[Choice] = []
-    for choice in sorted(choices(kernel, sizes, dtype, machine), key=lambda c: c.rank):
-        program = build(kernel, choice.tiles)
+    for choice in sorted(found, key=lambda c: c.rank):
+        program = build(choice.kernel, choice.tiles)
         fitting = fitted(choice, program, dtype, machine)
         if fitting is not None and flat(program):
             refused = 0
@@ -198,12 +219,6 @@ def choices(
     known, levels = kernel.sized(sizes), held(kernel)
     settings = Tiles(kernel, known, levels).settings()
     return Pricing(kernel, known, levels, dtype, machine).choices(settings)
-
-
-def _some_fit(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> bool:
-    """Whether one of the first settings of a labelled kernel fits by the full model."""
-    first = itertools.islice(choices(kernel, sizes, dtype, machine), TRIED)
-    return any(fitted(c, build(kernel, c.tiles), dtype, machine) for c in first)
 
 
 def flat(program: Program) -> bool:

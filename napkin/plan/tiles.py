@@ -7,9 +7,11 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from napkin.cost.levels import Held, batched, extent
 from napkin.cost.traffic import transfers
-from napkin.cost.visited import share
+from napkin.cost.visited import visiting
 from napkin.derive.kernel import Kernel
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes
@@ -92,9 +94,22 @@ class Tiles:
         apart = (*query_axes(seen.keys), *stream) if boxed and seen else ()
         apart = tuple(a for a in apart if a not in self.kernel.residues)
         rest = [self._fewest(axes) for axes in self._alike(apart)]
-        for box in self._boxes(apart) if boxed else [{}]:
-            for shapes in itertools.product(*rest):
-                yield {a: n for shape in (box, *shapes) for a, n in shape.items()}
+        parts = [self._boxes(apart), *rest] if boxed else rest
+        if all(parts):
+            least = {a: min(shape[a] for shape in part) for part in parts for a in part[0]}
+            yield from self._joined(parts, least)
+
+    def _joined(
+        self, parts: Sequence[Sequence[Mapping[str, int]]], tiles: dict[str, int]
+    ) -> Iterator[dict[str, int]]:
+        """Every combination of a shape of each part, in order, but those in which an array of a
+        chunk is too large: none is finished that is so with the least tiles of what is to come."""
+        if any(extent(axes, tiles) > MAX_TILE for axes in self.held.chunk):
+            return
+        if not parts:
+            yield tiles
+        for shape in parts[0] if parts else ():
+            yield from self._joined(parts[1:], {**tiles, **shape})
 
     def _alike(self, apart: Collection[str]) -> list[list[str]]:
         """The axes but those in `apart`; together, those that the same arrays carry."""
@@ -128,19 +143,19 @@ class Tiles:
         shapes that visit the fewest keys."""
         stream = self.kernel.stream.axes
         queries = [a for a in axes if a not in stream]
-        best: dict[tuple[int, int], list[tuple[float, dict[str, int]]]] = {}
         groups = list(self._shapes(queries, MAX_GROUP, self.rows))
         chunks = list(self._shapes(stream, 256, self.chunks))
-        for g in groups:
-            for c in chunks:
-                tiles = {a: 1 for a in self.kernel.axes} | g | c
-                lanes = share(self.kernel, self.sizes, tiles)[0] * waste(
-                    self.kernel, self.sizes, tiles, [*g, *c]
-                )
-                key = math.prod(g.values()), math.prod(c.values())
-                best.setdefault(key, []).append((lanes, g | c))
-        kept = [sorted(found, key=lambda f: f[0])[:SHAPES] for found in best.values()]
-        return [tiles for found in kept for _, tiles in found]
+        wasted = np.ones((len(groups), len(chunks)))
+        for a in axes:
+            tiles, other = (groups, 1) if a in queries else (chunks, 0)
+            along = [waste(self.kernel, self.sizes, t, [a]) for t in tiles]
+            wasted *= np.expand_dims(along, other)
+        lanes = visiting(self.kernel, self.sizes, groups, chunks) * wasted
+        out: list[dict[str, int]] = []
+        for g, c in itertools.product(_as_many(groups), _as_many(chunks)):
+            best = np.argsort(lanes[np.ix_(g, c)], axis=None, kind="stable")[:SHAPES]
+            out += [groups[g[k // len(c)]] | chunks[c[k % len(c)]] for k in best]
+        return out
 
     def _shapes(
         self, axes: Sequence[str], most: int, asked: Collection[int]
@@ -212,20 +227,28 @@ class Tiles:
         ]
 
     def _shaped(self, tiles: Mapping[str, int]) -> bool:
-        """Whether products are large enough for matrix instructions, and tiles not too large."""
+        """Whether products are large enough for matrix instructions."""
         for roles in self.held.products:
             depth = NARROW_DEPTH if roles[2] in self.held.narrow else MIN_DOT
             if any(extent(role, tiles) < MIN_DOT for role in roles):
                 return False
             if extent(roles[2], tiles) < depth:
                 return False
-        return all(extent(axes, tiles) <= MAX_TILE for axes in self.held.chunk)
+        return True
 
 
 def _ends(kernel: Kernel) -> set[str]:
     """The axes along which values of some tensor lie side by side in memory."""
     ends = {t.own or t.axes: {s.axis: s.out for s in t.slides} for t in transfers(kernel)}
     return {windows.get(axes[-1], axes[-1]) for axes, windows in ends.items() if axes}
+
+
+def _as_many(shapes: Sequence[Mapping[str, int]]) -> list[list[int]]:
+    """The places of the shapes that have as many values, for each number of values."""
+    found: dict[int, list[int]] = {}
+    for place, shape in enumerate(shapes):
+        found.setdefault(math.prod(shape.values()), []).append(place)
+    return list(found.values())
 
 
 def _powers(low: int, high: int) -> list[int]:

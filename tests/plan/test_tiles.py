@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -11,9 +12,12 @@ from napkin.cost.asked import SECTOR
 from napkin.cost.levels import held
 from napkin.cost.machines import machine
 from napkin.cost.traffic import Transfer
+from napkin.cost.visited import share, visiting
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.library import load
 from napkin.plan.pricing import Pricing
 from napkin.plan.tiled import Tiled
+from napkin.plan.tiles import MAX_TILE, Tiles
 
 
 @nk.diagram("b s d -> b d", sizes={"b": 64, "s": 512, "d": 1024})
@@ -71,6 +75,43 @@ def test_a_short_last_axis_is_read_with_the_one_before() -> None:
     assert sector(pricing, part, {"n": 4, "c": 4}) == 2
     assert sector(pricing, part, {"n": 4, "c": 1}) == 8  # every fourth value of a sector
     assert kernel.tiles["n"] * kernel.tiles["c"] >= 64
+
+
+@pytest.mark.parametrize("stride", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("dilation", [1, 2])  # of residues, whose keys are no product over axes
+def test_what_boxes_visit_is_found_for_many_at_once(stride: tuple[int, int], dilation: int) -> None:
+    keys = nk.neighborhood((5, 6), stride, dilation, queries="q0 q1", keys="x0 x1")
+
+    @nk.diagram("q0 q1 d, x0 x1 d, x0 x1 d -> q0 q1 d")
+    def attention(Q, K, V):
+        P = nk.softmax(nk.contract(Q, K, over="d"), over="x0 x1", keys=keys)
+        return nk.contract(P, V, over="x0 x1")
+
+    sizes = {"q0": 30, "q1": 21, "x0": 30, "x1": 21, "d": 64}
+    (planned,) = nk.derive(attention, on="h100", sizes=sizes).kernels
+    kernel, known = planned.choice.kernel, planned.choice.sizes
+    queries = [a for a in planned.tiles if a in kernel.group and a not in kernel.residues][:2]
+    lengths = list(itertools.product((1, 2, 8), (1, 4, 16)))
+    groups = [dict(zip(queries, n, strict=True)) for n in lengths]
+    chunks = [dict(zip(kernel.stream.axes, n, strict=True)) for n in lengths]
+    assert bool(kernel.residues) == (dilation > 1)
+    found = visiting(kernel, known, groups, chunks)
+    ones = dict.fromkeys(kernel.axes, 1)
+    for row, g in zip(found, groups, strict=True):
+        assert row.tolist() == [share(kernel, known, ones | g | c)[0] for c in chunks]
+
+
+def test_no_array_of_a_chunk_is_too_large() -> None:
+    for name in ("attention", "neighborhood_attention_2d", "layernorm_linear", "conv2d"):
+        for planned in nk.derive(load(name), on="h100").kernels:
+            kernel, known = planned.choice.kernel, planned.choice.sizes
+            tiles = Tiles(kernel, known, held(kernel))
+            settings = list(tiles.settings())
+            assert dict(planned.tiles) in settings
+            values = [
+                math.prod(t[a] for a in axes) for t in settings for axes in held(kernel).chunk
+            ]
+            assert max(values) <= MAX_TILE
 
 
 def test_two_short_axes_of_a_product_are_deep_enough_together() -> None:

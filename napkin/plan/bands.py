@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from napkin.cost.levels import held
 from napkin.cost.machines import Machine
@@ -18,6 +19,7 @@ from napkin.lower.program import Program, build
 from napkin.lower.warpgroups.band import BITS, ROWS, Band, sums, why_not
 from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, shared_of
 from napkin.lower.warpgroups.write import passed, write_band
+from napkin.lower.write import Written
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import Tiles
 
@@ -144,10 +146,16 @@ def _priced(pricing: Pricing, program: Program, axis: str, machine: Machine) -> 
                 break
 
 
+@lru_cache(maxsize=64)
+def written(choice: Choice) -> Written:
+    """The Gluon kernel of a choice that has a band."""
+    return write_band(band_of(choice))
+
+
 def _writes(choice: Choice) -> bool:
     """Whether Gluon has all that the kernel needs."""
     try:
-        write_band(band_of(choice))
+        written(choice)
     except Refusal:
         return False
     return True

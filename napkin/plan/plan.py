@@ -28,9 +28,8 @@ from napkin.lower.order import Launching
 from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_home import Tensors
-from napkin.lower.warpgroups.write import write_band
 from napkin.lower.write import Written, write
-from napkin.plan.bands import band_bytes, band_of, best_band
+from napkin.plan.bands import band_bytes, band_of, best_band, written
 from napkin.plan.pricing import Choice
 from napkin.plan.recipe import Recipe, Step, Stored
 from napkin.plan.tiled import storage
@@ -187,7 +186,7 @@ class PlannedKernel:
     @cached_property
     def written(self) -> Written:
         """The kernel's function, and its arguments."""
-        return write_band(band_of(self.choice)) if self.choice.band[1] else write(self.program)
+        return written(self.choice) if self.choice.band[1] else write(self.program)
 
     @cached_property
     def shared_bytes(self) -> int:

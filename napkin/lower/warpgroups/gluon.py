@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
@@ -85,9 +86,37 @@ def free(body: Sequence[ast.stmt]) -> set[str]:
 def trimmed(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """The statements without values that nothing uses."""
     tree = ast.Module(list(body), [])
-    while (less := _without_idle(tree)) is not None:
-        tree = less
-    return tree.body
+    made: dict[str, list[ast.Assign]] = {}
+    for n in ast.walk(tree):
+        if isinstance(n, ast.Assign) and isinstance(target := n.targets[0], ast.Name):
+            made.setdefault(target.id, []).append(n)
+    used = Counter(_loaded(tree))
+    idle: set[ast.stmt] = set()
+    left = [name for name in made if not used[name]]
+    while left:
+        for n in made[left.pop()]:
+            idle.add(n)
+            own = Counter(_loaded(n))
+            used.subtract(own)
+            left += [name for name in own if not used[name] and name in made]
+    return _Without(idle).visit(tree).body
+
+
+def _loaded(tree: ast.AST) -> Iterator[str]:
+    """The names that are read in a tree, as often as they are."""
+    for n in ast.walk(tree):
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
+            yield n.id
+
+
+class _Without(ast.NodeTransformer):
+    """Takes statements out."""
+
+    def __init__(self, idle: Collection[ast.stmt]) -> None:
+        self.idle = idle
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
+        return None if node in self.idle else node
 
 
 def captured(bodies: Sequence[Sequence[ast.stmt]], known: Collection[str]) -> set[str]:
@@ -109,25 +138,6 @@ class _Known(ast.NodeTransformer):
         self.generic_visit(node)
         test = node.test
         return node.body if isinstance(test, ast.Name) and test.id in self.known else node
-
-
-def _without_idle(tree: ast.Module) -> ast.Module | None:
-    """The statements without values that nothing uses; None where there are none."""
-    loaded = {
-        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
-    }
-    gone = False
-
-    class Less(ast.NodeTransformer):
-        def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
-            nonlocal gone
-            (target,) = node.targets
-            idle = isinstance(target, ast.Name) and target.id not in loaded
-            gone = gone or idle
-            return None if idle else node
-
-    made = Less().visit(tree)
-    return made if gone else None
 
 
 def function(name: str, arguments: Sequence[tuple[str, str]], body: Sequence[ast.stmt]) -> str:

@@ -21,13 +21,23 @@ _WHOLE = {"floordiv": "floor_divide", "mod": "remainder"}
 _TYPES: dict[Kind, str] = {"real": "tl.float32", "int": "tl.int32"}
 
 
-def pointwise(n: Node, values: Sequence[Expr]) -> tuple[Expr, str]:
-    """A pointwise term from the expressions of its arguments, and the helper that it calls."""
+_NEAR = {"ndtr": "ndtr_16"}
+"""Helpers that take fewer operations and are exact enough for what is rounded to 16 bits."""
+
+
+def pointwise(n: Node, values: Sequence[Expr], near: bool = False) -> tuple[Expr, str]:
+    """A pointwise term from the expressions of its arguments, and the helper that it calls.
+
+    Args:
+        near: whether it is rounded to 16 bits, as a factor of what is stored.
+    """
     values = [_typed(n, a, v) for a, v in zip(n.args, values, strict=True)]
     if n.op in _WHOLE and not all(map(_nonnegative, n.args)):
         return sx.call(_WHOLE[n.op], *values), _WHOLE[n.op]
     if n.op == "pow" and n.args[1].kind != "real":
         return sx.call("power", *values), "power"
+    if near and n.op in _NEAR:
+        return sx.call(_NEAR[n.op], *values), _NEAR[n.op]
     made = sx.pattern(POINTWISE[n.op].triton, values)
     held = any(stabilises(a) or a is number(FLOOR) for a in n.args)
     if n.op in {"maximum", "minimum"} and n.kind == "real" and not held:

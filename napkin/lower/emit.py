@@ -116,7 +116,7 @@ class Emitter(Reductions):
     def _pointwise(self, n: Node, dims: Sequence[int]) -> Expr:
         if n.op == "mul":
             return self._product(n.args, dims)
-        made, helper = pointwise(n, [self.fit(a, dims) for a in n.args])
+        made, helper = pointwise(n, [self.fit(a, dims) for a in n.args], n in self.program.near)
         self.helpers |= {helper} - {""}
         return made
 

@@ -49,6 +49,15 @@ _NDTR = _helper(
     "return tl.abs(tl.where(x > 0, 1.0, 0.0) - tl.exp2(p))",
     arguments="x",
 )  # fmt: skip
+_NDTR_16 = _helper(
+    "ndtr_16",
+    "The normal distribution function, within 1e-4 of itself down to -7, 4e-4 to -8",
+    "y = tl.abs(x)",
+    *_horner("p", "y", -1.0, -1.1508163, -0.45967603, -0.0527967, 0.0079888003, -0.0008129594,
+             4.8483553e-05, -1.2627827e-06),
+    "return tl.abs(tl.where(x > 0, 1.0, 0.0) - tl.exp2(p))",
+    arguments="x",
+)  # fmt: skip
 
 
 HELPERS = {
@@ -105,6 +114,7 @@ HELPERS = {
     ),
     "erf": _ERF,
     "ndtr": _NDTR,
+    "ndtr_16": _NDTR_16,
 }
 """Functions that kernels call; printed before the kernels that use them."""
 

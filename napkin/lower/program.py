@@ -82,6 +82,7 @@ class Program:
             instance for each group.
         rows: groups along the last grouped axis but one whose numbers follow each other, before the
             next along the last (`napkin.lower.order`); 0 where all along the last do.
+        rounded: whether all that it stores is rounded to 16 bits.
     """
 
     kernel: Kernel
@@ -96,6 +97,7 @@ class Program:
     fills: Mapping[str, Node] = field(default_factory=dict[str, Node])
     persistent: int = 0
     rows: int = 0
+    rounded: bool = False
 
     def shape(self, n: Node) -> tuple[int, ...]:
         """Indices of the tile dimensions that `n` has."""
@@ -122,6 +124,15 @@ class Program:
     def packed(self) -> frozenset[str]:
         """Axes along which values of some tensor lie two to a byte."""
         return packed_axes(self.kernel)
+
+    @cached_property
+    def near(self) -> frozenset[Node]:
+        """Terms that may be computed to a few units of 16 bits' last place: what is stored is
+        rounded to that, and they are factors, of which nothing is taken away."""
+        if not self.rounded:
+            return frozenset()
+        other = {a for n in postorder(self.roots) if n.op != "mul" for a in n.args}
+        return frozenset(postorder(self.roots)) - other - set(self.roots)
 
     @cached_property
     def roots(self) -> tuple[Node, ...]:

@@ -12,6 +12,7 @@ from napkin.cost.machines import Machine
 from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import own_type
+from napkin.diagram.types import STORAGE
 from napkin.errors import Refusal
 from napkin.lower.descriptors import described
 from napkin.lower.launch import WARPGROUPS
@@ -21,6 +22,7 @@ from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, sha
 from napkin.lower.warpgroups.write import passed, write_band
 from napkin.lower.write import Written
 from napkin.plan.pricing import Choice, Pricing
+from napkin.plan.tiled import storage
 from napkin.plan.tiles import Tiles
 
 SIDE_BY_SIDE = (2, 3)
@@ -44,10 +46,10 @@ three (H100)."""
 ADDED = 64
 """Values of a chunk of sums: a line of 16-bit operands (`ADDED` x 2 bytes)."""
 
-LEVEL = 1.03
-"""Times that a band of sums may be predicted to take, over its groups by themselves, to be taken:
-of 10 large products whose predictions were that close, bands took 0.91 to 1.00 times as long
-(H100)."""
+LEVEL, LONG = 1.03, 100e-6
+"""Times that a band of sums may be predicted to take, over its groups by themselves, to be taken,
+and seconds from which that is so: of 7 products of 130 us and more whose predictions were that
+close, bands took 0.91 to 1.00 times as long; one of 14 us took 1.05 (H100)."""
 
 RESULTS = tuple(ROWS << n for n in range(6, 9))
 """Values of a group of sums: up to a product of 64 rows and 256 columns, or of 128 and 128."""
@@ -76,7 +78,14 @@ def band_bytes(choice: Choice) -> int:
 
 def program_of(kernel: Kernel, tiles: Mapping[str, int], item: int) -> Program:
     """The loop program of one group, whose boxes are matrices where they lie."""
-    return described(build(kernel, tiles), item, reshaped=True)
+    made = described(build(kernel, tiles), item, reshaped=True)
+    return replace(made, rounded=not any(own_type(o.node) for o in kernel.outputs))
+
+
+def rounded(kernel: Kernel, dtype: str) -> bool:
+    """Whether all that a kernel stores is rounded to 16 bits or fewer."""
+    own = storage(kernel, dtype)
+    return all(STORAGE[own[o.name]].bits <= BITS for o in kernel.outputs)
 
 
 def best_band(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
@@ -84,7 +93,9 @@ def best_band(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
     where the kernel does not run as warpgroups."""
     if not alone.described or not may_band(alone.kernel, dtype, machine):
         return None
-    most = alone.time.seconds * (1.0 if alone.run.chained else LEVEL)
+    most = alone.time.seconds
+    if not alone.run.chained and most >= LONG:
+        most *= LEVEL
     for found in bands(alone.kernel, alone.sizes, dtype, machine):
         found.sort(key=lambda c: c.rank)
         return next((c for c in found if c.time.seconds < most and _writes(c)), None)

@@ -29,7 +29,7 @@ from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_home import Tensors
 from napkin.lower.write import Written, write
-from napkin.plan.bands import band_bytes, band_of, best_band, written
+from napkin.plan.bands import band_bytes, band_of, best_band, rounded, written
 from napkin.plan.pricing import Choice
 from napkin.plan.recipe import Recipe, Step, Stored
 from napkin.plan.tiled import storage
@@ -180,7 +180,12 @@ class PlannedKernel:
         if self.choice.band[1]:
             return band_of(self.choice).program
         made = in_lanes(build(self.choice.kernel, self.tiles), self.choice.warps)
-        made = replace(made, persistent=self.choice.persistent, rows=self.choice.rows)
+        made = replace(
+            made,
+            persistent=self.choice.persistent,
+            rows=self.choice.rows,
+            rounded=rounded(self.choice.kernel, self.dtype),
+        )
         return described(made, self.choice.described) if self.choice.described else made
 
     @cached_property

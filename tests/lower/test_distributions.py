@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.lower.printer import HELPERS
 
 Array = np.ndarray[Any, Any]
 
@@ -67,3 +69,54 @@ def test_infinite_arguments(function: Any) -> None:
     found, _ = both(function, abs, np.array([-math.inf, math.inf, math.nan], np.float32))
     assert list(found[:2]) == [-1.0 if function is nk.erf else 0.0, 1.0]
     assert math.isnan(found[2])
+
+
+def short(x: Array) -> Array:
+    """The function that kernels call where results are rounded to 16 bits, in float32."""
+    space: dict[str, Any] = {
+        "tl": SimpleNamespace(abs=np.abs, where=np.where, exp2=np.exp2),
+        "triton": SimpleNamespace(jit=lambda function: function),
+    }
+    exec(HELPERS["ndtr_16"], space)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(space["ndtr_16"](x), float)
+
+
+def test_fewer_terms_are_far_under_the_rounding_of_16_bits() -> None:
+    x = points()
+    found, exact = short(x), np.array([math.erfc(-v * math.sqrt(0.5)) / 2 for v in x.tolist()])
+    for low, most in ((-7.0, 1e-4), (-8.0, 4e-4)):
+        part = x >= low
+        assert (abs(found - exact)[part] <= most * exact[part]).all()
+    assert (np.diff(found[x < -7]) >= 0).all()
+    out = short(np.array([-math.inf, -1e4, 1e4, math.inf, math.nan], np.float32))
+    assert list(out[:4]) == [0.0, 0.0, 1.0, 1.0]
+    assert math.isnan(out[4])
+
+
+@nk.diagram("n -> n")
+def gelu(X: Any) -> Any:
+    return nk.gelu(X)
+
+
+@nk.diagram("n -> n")
+def wide(X: Any) -> Any:
+    return nk.cast(nk.gelu(X), "fp32")
+
+
+@nk.diagram("n -> n")
+def middle(X: Any) -> Any:
+    return nk.ndtr(X) - 0.5
+
+
+@pytest.mark.parametrize(
+    ("diagram", "dtype", "short"),
+    [(gelu, "bf16", True), (gelu, "fp16", True), (gelu, "fp32", False), (wide, "bf16", False),
+     (middle, "bf16", False)],
+)  # fmt: skip
+def test_fewer_terms_are_taken_where_factors_are_rounded(
+    diagram: Any, dtype: str, short: bool
+) -> None:
+    plan = nk.derive(diagram, sizes={"n": 4096}, dtype=dtype)
+    assert ("ndtr_16(" in plan.source) == short
+    assert ("ndtr(" in plan.source) != short

@@ -50,18 +50,15 @@ import triton.language as tl
 
 
 @triton.jit
-def ndtr(x):
-    """The normal distribution function, within 8e-8, and 7e-7 of itself down to -2, 3e-4 to -8."""
+def ndtr_16(x):
+    """The normal distribution function, within 1e-4 of itself down to -7, 4e-4 to -8."""
     y = tl.abs(x)
-    p = -1.6548785e-08 * y + 5.7351485e-07
-    p = p * y + -8.279047e-06
-    p = p * y + 6.3113686e-05
-    p = p * y + -0.00024152013
-    p = p * y + -6.465392e-05
-    p = p * y + 0.007011125
-    p = p * y + -0.052476574
-    p = p * y + -0.45921147
-    p = p * y + -1.151105
+    p = -1.2627827e-06 * y + 4.8483553e-05
+    p = p * y + -0.0008129594
+    p = p * y + 0.0079888003
+    p = p * y + -0.0527967
+    p = p * y + -0.45967603
+    p = p * y + -1.1508163
     p = p * y + -1.0
     return tl.abs(tl.where(x > 0, 1.0, 0.0) - tl.exp2(p))
 
@@ -127,7 +124,7 @@ def mixture_of_experts_H(
         t = tl.dot(X_tile, U_tile, t, input_precision='ieee')
 
     # tail
-    H_tile = t * ndtr(t)
+    H_tile = t * ndtr_16(t)
     if DESCRIPTORS:
         H.store(
             [e, s_id * BLOCK_S, f_id * BLOCK_F],

@@ -212,7 +212,9 @@ class _Run:
             warpgroup_mma=_multiply, warpgroup_mma_wait=_waited,
         )  # fmt: skip
         self.modules = {
-            "triton": SimpleNamespace(),
+            "triton": SimpleNamespace(
+                language=SimpleNamespace(PropagateNan=SimpleNamespace(ALL=True))
+            ),
             "triton.experimental": SimpleNamespace(
                 gluon=SimpleNamespace(jit=lambda function: function)
             ),
@@ -237,9 +239,10 @@ class _Run:
             for name, numpy in {
                 "abs": "abs", "ceil": "ceil", "cos": "cos", "exp": "exp", "exp2": "exp2",
                 "floor": "floor", "log": "log", "log2": "log2", "sin": "sin", "sqrt": "sqrt",
-                "sqrt_rn": "sqrt", "maximum": "fmax", "minimum": "fmin",
+                "sqrt_rn": "sqrt",
             }.items()
         }  # fmt: skip
+        own |= {name: _extreme(name) for name in ("maximum", "minimum")}
         own |= {
             "constexpr": object,
             "program_id": lambda axis: Number(self.pid),
@@ -365,6 +368,12 @@ def _pointwise(function: Callable[..., Any]) -> Callable[..., Any]:
         return _tile(function(*args))
 
     return made
+
+
+def _extreme(name: str) -> Callable[..., Any]:
+    """The larger, or the smaller; a NaN is kept where that is asked for, and else lost."""
+    kept, lost = (_pointwise(getattr(np, n)) for n in (name, f"f{name[:3]}"))
+    return lambda a, b, propagate_nan=False: (kept if propagate_nan else lost)(a, b)
 
 
 def _where(test: Any, yes: Any, no: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from napkin.lower.warpgroups.gluon import HEAD as GLUON
+from napkin.lower.warpgroups.gluon import imports
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 
 _IMPORTS = "import triton\nimport triton.language as tl\n"
@@ -34,7 +34,8 @@ def warpgroup_file(plan: Plan) -> str:
         lines += _wrapped(f"{k.name}: {k.choice.warpgroups}{each}")
         lines += _wrapped(f"  H = {k.H.total}")
     text = "\n".join(lines)
-    return f'"""{text}\n"""\n\n{GLUON}' + _functions(kernels)
+    functions = _functions(kernels)
+    return f'"""{text}\n"""\n\n{imports(functions)}{functions}'
 
 
 def _functions(kernels: list[PlannedKernel]) -> str:

@@ -16,7 +16,11 @@ from napkin.show.console import json_text
 from napkin.show.goldens import VERDICT
 
 NAMES = ("kernel.py", "cost.json", "derivation.txt", VERDICT)
-EXPECTED = {"diagram.svg", *(f"{arch}/{name}" for arch in ("a100", "h100") for name in NAMES)}
+EXPECTED = {
+    "h100/warpgroups.py",
+    "diagram.svg",
+    *(f"{arch}/{name}" for arch in ("a100", "h100") for name in NAMES),
+}
 
 
 class Verdict:

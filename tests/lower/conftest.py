@@ -11,7 +11,7 @@ from napkin.check.warpgroups import run_band
 from napkin.diagram.diagram import Diagram
 from napkin.lower.launch import launch
 from napkin.lower.warpgroups.band import Band
-from napkin.lower.warpgroups.gluon import HEAD
+from napkin.lower.warpgroups.gluon import imports
 from napkin.lower.warpgroups.write import write_band
 from napkin.plan.plan import PlannedKernel
 
@@ -52,7 +52,7 @@ def _ran(
             args.append(Descriptor(turned, box.sizes))
         else:
             args.append(array)
-    source = text or f"{HEAD}\n\n{written.source}"
+    source = text or f"{imports(written.source)}\n\n{written.source}"
     moved = run_band(source, written.name, call.grid, args, call.constexprs)
     found = [tensors[o.name].to_float64() for o in diagram.outputs]
     names = {(k.binding[call.tensors[a]], way): n for (a, way), n in moved.bytes.items()}

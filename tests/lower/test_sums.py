@@ -43,6 +43,13 @@ def pair(A: Any, B: Any, G: Any) -> Any:
     return left * right, nk.cast(left - right, "fp32")
 
 
+@nk.diagram("a b, b c, b c -> a c")
+def swish(A: Any, B: Any, G: Any) -> Any:
+    """With functions that Gluon lacks."""
+    gate = nk.silu(nk.contract(A, B, over="b"))
+    return gate * nk.maximum(nk.contract(A, G, over="b"), 0.0)
+
+
 @nk.diagram("a b d, b d c -> a c")
 def over_two(A: Any, B: Any) -> Any:
     return nk.contract(A, B, over="b d")
@@ -60,6 +67,7 @@ CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int, int]] = [
      "", 2, 4),
     (pair, {"a": 136, "b": 200, "c": 136}, {"a": 64, "c": 64, "b": 64}, "a", 2, 2),
     (pair, {"a": 136, "b": 200, "c": 136}, {"a": 64, "c": 64, "b": 64}, "", 2, 2),
+    (swish, {"a": 136, "b": 72, "c": 136}, {"a": 64, "c": 64, "b": 64}, "", 2, 2),
     (over_two, {"a": 136, "b": 5, "d": 64, "c": 72}, {"a": 64, "c": 64, "b": 1, "d": 64}, "", 2, 3),
 ]  # fmt: skip
 

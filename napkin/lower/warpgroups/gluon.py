@@ -31,9 +31,25 @@ async_store = tma.async_store if _renamed else tma.async_copy_shared_to_global
 """
 """The imports of a file of such kernels."""
 
+WHOLE = "tl.PropagateNan.ALL"
+"""How Triton and Gluon are told to keep a NaN; Gluon has no name of its own for it."""
+
+LENT = {"sigmoid": "@gluon.jit\ndef sigmoid(x):\n    return 1 / (1 + gl.exp(-x))\n"}
+"""Functions of Triton's library that Gluon lacks."""
+
+
+def imports(functions: str) -> str:
+    """The head of a file with these functions."""
+    if WHOLE in functions:
+        return HEAD.replace(
+            "import triton\n", "import triton\nfrom triton import language as tl\n", 1
+        )
+    return HEAD
+
+
 GLOBALS = {
     "gl", "tma", "mbarrier", "async_load", "async_store", "fence_async_shared", "warpgroup_mma",
-    "warpgroup_mma_wait", "range", "float", *HELPERS,
+    "warpgroup_mma_wait", "range", "float", "tl", *HELPERS, *LENT,
 }  # fmt: skip
 """Names that a function of such a file has without being passed them."""
 
@@ -51,7 +67,11 @@ KNOWN = {
 
 class _Gluon(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if ast.unparse(node) == WHOLE:
+            return node
         if isinstance(node.value, ast.Name) and node.value.id in {"tl", "gl"}:
+            if node.attr in LENT:
+                return sx.name(node.attr)
             if node.attr not in KNOWN:
                 raise Refusal(
                     "lower to warpgroups", "write", f"Gluon has no {node.attr}",
@@ -64,7 +84,16 @@ class _Gluon(ast.NodeTransformer):
 
 def helper(name: str) -> str:
     """A function that kernels call."""
-    return HELPERS[name].replace("tl.", "gl.").replace("@triton", "@gluon")
+    if name in LENT:
+        return LENT[name]
+    kept = HELPERS[name].replace(WHOLE, "WHOLE").replace("tl.", "gl.").replace("WHOLE", WHOLE)
+    return kept.replace("@triton", "@gluon")
+
+
+def lent(bodies: Sequence[Sequence[ast.stmt]]) -> set[str]:
+    """The functions that Gluon lacks and these bodies call."""
+    calls = (n for body in bodies for s in body for n in ast.walk(s) if isinstance(n, ast.Call))
+    return {n.func.id for n in calls if isinstance(n.func, ast.Name) and n.func.id in LENT}
 
 
 def in_gluon(body: Sequence[ast.stmt]) -> list[ast.stmt]:

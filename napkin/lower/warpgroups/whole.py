@@ -13,7 +13,7 @@ from napkin.lower.launch import WARPS, Argument, Entry
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.band import Band
-from napkin.lower.warpgroups.gluon import free, function, helper, in_gluon, trimmed
+from napkin.lower.warpgroups.gluon import free, function, helper, in_gluon, lent, trimmed
 from napkin.lower.warpgroups.rings import Rings
 from napkin.lower.warpgroups.room import LOADING, registers
 from napkin.lower.write import Written
@@ -47,7 +47,7 @@ class Whole(Rings):
         arguments = self.arguments()
         fixed = {a.name for a in arguments if a.constexpr} | {scope.stages}
         own = {scope.warpgroup}
-        texts = [helper(h) for h in sorted(emitter.helpers)]
+        texts: list[str] = []
         given: dict[str, list[str]] = {}
         for part, body in (("loads", loads), ("rows", rows)):
             body = trimmed(in_gluon(body))
@@ -67,6 +67,8 @@ class Whole(Rings):
         typed = [(a.name, "gl.constexpr" if a.constexpr else "") for a in arguments]
         texts.append(function(name, typed, body))
         entry = self.entry(arguments)
+        called = emitter.helpers | lent(self.bodies)
+        texts = [*map(helper, sorted(called)), *texts]
         return Written(name, "\n\n".join(texts), arguments, self.kernel.group, entry)
 
     @abstractmethod

@@ -70,7 +70,8 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
         return in_rounds(place, run, c, {**computing, **_moving(place, run, c)})
     if run.band and not run.chained:
         memory = _moving(place, run, c)[DRAM]
-        arrives = _arrives(place, run, c)
+        own = replace(c, l2_share=c.sums_l2, partial=c.sums_partial)
+        arrives = _arrives(place, run, own)
         return adding(place, run, c, computing, memory, arrives, _end(place, dtype, run, c))
     if run.band:
         return in_bands(place, run, c, computing, _moving(place, run, c))

@@ -17,8 +17,9 @@ from napkin.errors import Refusal
 from napkin.lower.descriptors import described
 from napkin.lower.launch import WARPGROUPS
 from napkin.lower.program import Program, build
-from napkin.lower.warpgroups.band import BITS, ROWS, Band, sums, why_not
+from napkin.lower.warpgroups.band import BITS, ROWS, Band, sums
 from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, shared_of
+from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import passed, write_band
 from napkin.lower.write import Written
 from napkin.plan.pricing import Choice, Pricing

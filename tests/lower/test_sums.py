@@ -12,8 +12,9 @@ import napkin as nk
 from napkin.check import warpgroups
 from napkin.check.worker import KernelError
 from napkin.diagram.diagram import Diagram
-from napkin.lower.warpgroups.band import Band, why_not
+from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import HEAD
+from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import write_band
 from napkin.plan.bands import program_of
 from napkin.plan.plan import PlannedKernel

@@ -13,8 +13,9 @@ from napkin.check.worker import KernelError
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.lower.warpgroups import gluon
-from napkin.lower.warpgroups.band import Band, why_not
+from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import HEAD
+from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import write_band
 from napkin.plan.bands import program_of
 from napkin.plan.plan import PlannedKernel

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
+from napkin.cost.calibration import Constants
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
+import fit_bands
 import fit_model
 
 
@@ -43,3 +47,10 @@ def test_the_first_choice_where_the_model_was_off(rows: list[fit_model.Timed]) -
     assert over[-1] < 1.2
     assert over[len(over) // 2] < 1.02
     assert sum(five < 1.02 for *_, five in found) > len(found) - 3
+
+
+def test_bands_of_sums_take_about_as_long_as_predicted() -> None:
+    settings = list(fit_bands.settings())
+    own = Constants.of(fit_bands.PLACE)
+    assert len(settings) > 80
+    assert fmean(abs(s.off(own)) for s in settings) < 0.04

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from napkin.derive.fold import State
-from napkin.derive.terms import is_operand, is_read
-from napkin.diagram.node import Node, factors, inside_sums, postorder
-from napkin.lower.corners import rises
+from napkin.derive.terms import is_read
+from napkin.diagram.node import Node, factors, postorder
 from napkin.lower.launch import in_box
-from napkin.lower.program import Loop, Program, moving_terms
+from napkin.lower.program import Loop, Program
 from napkin.lower.resources_dot import Dot, dot_of
 
 ROWS = 64
@@ -209,113 +208,3 @@ def _added(program: Program, n: Node) -> tuple[Node, Dot] | None:
         if same and computed and len(right) == 1 and right[0] in program.boxes:
             return a, dot
     return None
-
-
-def why_not(program: Program, axis: str) -> str:
-    """Why the groups of a program cannot run in a band along an axis; "" where they can."""
-    kernel, tiles = program.kernel, program.tiles
-    if sums(program):
-        return _why_not_added(program, axis)
-    if axis not in kernel.group or tiles[axis] == 1:
-        return f"{axis} is not grouped in tiles"
-    if not program.loops or len(kernel.stream.passes) != 1 or kernel.fills or kernel.part:
-        return "it is not one pass over a stream"
-    if program.persistent or program.rows or kernel.ragged or program.packed:
-        return "its groups are not numbered one by one"
-    row = program.shape_of((axis,))[0]
-    if program.extent(row) % ROWS:
-        return f"a group has {program.extent(row)} rows, not a multiple of {ROWS}"
-    band = Band(program, axis, 1, 1)
-    if any(dot_of(program, n) for n in postorder(program.tails.values())):
-        return "a product is made after the stream"
-    for loop in program.loops:
-        reason = _loop_reason(band, loop)
-        if reason:
-            return reason
-    left = [{x.state.name: x.product.sides[1] for x in band.late(loop)} for loop in program.loops]
-    if not all(x and x == left[0] for x in left):
-        return "no product of computed rows is added to a state, in every loop the same"
-    if not set(band.left) <= set(band.streamed) or any(map(band.own, band.streamed)):
-        return "what is streamed is not shared"
-    reason = _tile_reason(band)
-    if reason:
-        return reason
-    seen = kernel.visits
-    if seen is not None:
-        bounds = [n for b in seen.boxes for i in b.intervals for n in (i.first, i.end)]
-        if not all(not program.shape(n) or rises(n, kernel.residues) for n in bounds):
-            return "the keys of neighbouring queries begin and end in no order"
-    return ""
-
-
-def _why_not_added(program: Program, axis: str) -> str:
-    """The same for a program that only adds products up; an axis "" where groups take turns."""
-    kernel, tiles = program.kernel, program.tiles
-    band = Band(program, axis, 1, 1)
-    if axis and (axis not in kernel.group or tiles[axis] == 1):
-        return f"{axis} is not grouped in tiles"
-    if kernel.fills or kernel.part or kernel.ragged or program.packed or program.loops[0].emits:
-        return "its groups are not numbered one by one"
-    if kernel.visits is not None or band.held:
-        return "it reads chunks that a key set names, or holds an operand"
-    if any(dot_of(program, n) for n in postorder(program.tails.values())):
-        return "a product is made after the stream"
-    for x in band.sums:
-        reason = _product_reason(band, x.product)
-        if reason:
-            return reason
-    if program.extent(band.row) % ROWS:
-        return f"a group has {program.extent(band.row)} rows, not a multiple of {ROWS}"
-    if axis and program.shape_of((axis,)) != (band.row,):
-        return f"{axis} is not that of the rows"
-    return _tile_reason(band)
-
-
-def _product_reason(band: Band, dot: Dot) -> str:
-    """Why warpgroups cannot make a product of two tiles; "" where they can."""
-    if len(dot.rows) != 1 or len(dot.columns) != 1 or len(dot.gone) != 1:
-        return "an operand is no matrix as it lies"
-    if dot.rows[0] != band.row or len(dot.sides[1]) != 1:
-        return "the rows of a product are not those of the group"
-    if not all(is_operand(p) for p in dot.parts if is_read(p)):
-        return "an operand has a type of its own"
-    if band.program.extent(dot.columns[0]) > WIDEST:
-        return f"a product has more than {WIDEST} columns"
-    return ""
-
-
-def _tile_reason(band: Band) -> str:
-    """Why a tile has no register layout; "" where all have one."""
-    program = band.program
-    products = inside_sums(program.roots)
-    for n in postorder(program.roots):
-        if n in program.boxes or n in products:
-            continue
-        shape = program.shape(n)
-        if len(shape) > 2 or (len(shape) == 2 and shape[0] != band.row):
-            return f"a tile with the axes {' '.join(n.axes)} does not lie across the rows"
-    return ""
-
-
-def _loop_reason(band: Band, loop: Loop) -> str:
-    program = band.program
-    if loop.emits or loop.joins:
-        return "it writes as it streams, or lanes keep its folds"
-    known = {d.node for d in early(program, loop)}
-    if not known:
-        return "no product of two tiles begins a chunk"
-    known |= {x.product.node for x in band.late(loop)}
-    if not known <= moving_terms(program):
-        return "a product is made before the stream"
-    for n in postorder(loop.steps.values()):
-        dot = dot_of(program, n)
-        if dot is None:
-            continue
-        if n not in known:
-            return "a product waits for values that are not kept for the next chunk"
-        reason = _product_reason(band, dot)
-        if reason:
-            return reason
-        if len(dot.sides[0]) > 1 and all(p in program.boxes for p in dot.sides[0]):
-            return "an operand is a product of two tiles"
-    return ""

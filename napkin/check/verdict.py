@@ -331,10 +331,10 @@ def compiled(plan: Plan) -> list[ResourceRow]:
             )
             said = row.note or row.shared_predicted == row.shared_compiled or arch in EXACT
             rows.append(row if said else replace(row, note="reported, not checked"))
-    return [*rows, *_compiled_bands(plan)]
+    return [*rows, *compiled_bands(plan)]
 
 
-def _compiled_bands(plan: Plan) -> list[ResourceRow]:
+def compiled_bands(plan: Plan) -> list[ResourceRow]:
     """Resources of the kernels of warpgroups, on the architecture of their machine."""
     kernels = [k for k in distinct(plan.launched.kernels) if k.choice.band[1]]
     arch = plan.machine.arch

@@ -82,7 +82,8 @@ class Entry:
         streamed: the axes of each tensor that is streamed.
         persistent: program instances at most, each of which takes groups in turn; 0 for one
             instance for each group.
-        band: the axis along which groups lie side by side in one block, and how many do.
+        band: the axis along which groups lie side by side in one block, and how many do; "" where
+            they are taken in turn.
     """
 
     name: str

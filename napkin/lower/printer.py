@@ -60,6 +60,12 @@ _NDTR_16 = _helper(
 )  # fmt: skip
 
 
+GLUON = {
+    "gl", "gluon", "tma", "mbarrier", "async_load", "async_store", "fence_async_shared",
+    "warpgroup_mma", "warpgroup_mma_wait", "sigmoid",
+}  # fmt: skip
+"""Names in a file of kernels of warpgroups (`napkin.lower.warpgroups.gluon`)."""
+
 HELPERS = {
     "multiply": _helper("multiply", "The product, for `tl.reduce`", "return a * b"),
     "largest": _helper(
@@ -121,11 +127,7 @@ HELPERS = {
 
 def function_name(name: str) -> str:
     """What the function of a kernel is called: no name of a module or a function of its file."""
-    return (
-        f"{name}_kernel"
-        if name in {"tl", "triton", "gl", "gluon", "tma", "mbarrier", *HELPERS}
-        else name
-    )
+    return f"{name}_kernel" if name in {"tl", "triton", *GLUON, *HELPERS} else name
 
 
 def comment(text: str) -> ast.stmt:

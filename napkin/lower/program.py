@@ -127,12 +127,23 @@ class Program:
 
     @cached_property
     def near(self) -> frozenset[Node]:
-        """Terms that may be computed to a few units of 16 bits' last place: what is stored is
-        rounded to that, and they are factors, of which nothing is taken away."""
+        """Terms that may be computed to a fraction of the last place of 16 bits: factors of what is
+        stored, and rounded to that, and of nothing else."""
         if not self.rounded:
             return frozenset()
-        other = {a for n in postorder(self.roots) if n.op != "mul" for a in n.args}
-        return frozenset(postorder(self.roots)) - other - set(self.roots)
+        stored = {*self.tails.values(), *(n for x in self.loops for n in x.emits.values())}
+        order = list(postorder(self.roots))
+        after: dict[Node, list[Node]] = {}
+        for n in order:
+            for a in n.args:
+                after.setdefault(a, []).append(n)
+        found: set[Node] = set()
+        for n in reversed(order):
+            own = after.get(n, [])
+            factor = all(p in found and p.op in {"mul", "cast"} for p in own)
+            if factor and (own or n in stored):
+                found.add(n)
+        return frozenset(found)
 
     @cached_property
     def roots(self) -> tuple[Node, ...]:

@@ -74,19 +74,21 @@ def band_bytes(choice: Choice) -> int:
     band, sizes = band_of(choice), choice.kernel.sized(choice.sizes)
     whole, tiles = choice.kernel.whole, choice.tiles
     even = [a for a, n in tiles.items() if sizes[a] % n == 0 and (a not in whole or sizes[a] == n)]
-    return exact_bytes(band, passed(band, even))
+    return exact_bytes(band, passed(band, even, sizes))
 
 
 def program_of(kernel: Kernel, tiles: Mapping[str, int], item: int) -> Program:
     """The loop program of one group, whose boxes are matrices where they lie."""
     made = described(build(kernel, tiles), item, reshaped=True)
-    return replace(made, rounded=not any(own_type(o.node) for o in kernel.outputs))
+    own = any(own_type(o.node) or o.node.kind != "real" for o in kernel.outputs)
+    return replace(made, rounded=not own)
 
 
 def rounded(kernel: Kernel, dtype: str) -> bool:
-    """Whether all that a kernel stores is rounded to 16 bits or fewer."""
+    """Whether all that a kernel stores is rounded to 16 bits."""
     own = storage(kernel, dtype)
-    return all(STORAGE[own[o.name]].bits <= BITS for o in kernel.outputs)
+    real = all(o.node.kind == "real" for o in kernel.outputs)
+    return real and all(STORAGE[own[o.name]].bits == BITS for o in kernel.outputs)
 
 
 def best_band(alone: Choice, dtype: str, machine: Machine) -> Choice | None:

@@ -109,10 +109,26 @@ def middle(X: Any) -> Any:
     return nk.ndtr(X) - 0.5
 
 
+@nk.diagram("n -> n")
+def steep(X: Any) -> Any:
+    return nk.sin(nk.gelu(X) * 2000.0)
+
+
+@nk.diagram("n, n -> n")
+def apart(X: Any, R: Any) -> Any:
+    return nk.gelu(X) - R
+
+
+@nk.diagram("n, n -> n")
+def gated(X: Any, R: Any) -> Any:
+    return nk.gelu(X) * R
+
+
 @pytest.mark.parametrize(
     ("diagram", "dtype", "short"),
     [(gelu, "bf16", True), (gelu, "fp16", True), (gelu, "fp32", False), (wide, "bf16", False),
-     (middle, "bf16", False)],
+     (middle, "bf16", False), (steep, "fp16", False), (apart, "fp16", False),
+     (gated, "fp16", True)],
 )  # fmt: skip
 def test_fewer_terms_are_taken_where_factors_are_rounded(
     diagram: Any, dtype: str, short: bool

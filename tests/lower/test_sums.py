@@ -1,6 +1,7 @@
 """Kernels of warpgroups that add products up: side by side and in turn, on the CPU."""
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import napkin as nk
 from napkin.check import warpgroups
+from napkin.check.verdict import compiled_bands
 from napkin.check.worker import KernelError
 from napkin.diagram.diagram import Diagram
 from napkin.lower.warpgroups.band import Band
@@ -184,3 +186,61 @@ def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:
     found, wanted, moved = ran(k, band, product, sizes)
     assert off(found[0], wanted[0]) < 1e-2
     assert moved[product.outputs[0].name, "write"] == 2 * math.prod((40, 72))
+
+
+@nk.diagram("a b, b h c -> a h c")
+def heads(A: Any, B: Any) -> Any:
+    return nk.contract(A, B, over="b")
+
+
+def test_several_axes_within_the_rows_of_an_operand_make_no_matrix() -> None:
+    sizes = {"a": 4096, "b": 1024, "h": 12, "c": 64}
+    plan = nk.derive(heads, on="h100", sizes=sizes, dtype="bf16")
+    kernel = plan.kernels[0].choice.kernel
+    program = program_of(kernel, {"a": 64, "b": 64, "h": 2, "c": 64}, 2)
+    assert why_not(program, "a") == "several axes lie inside the rows of an operand"
+    assert why_not(program_of(kernel, {"a": 64, "b": 64, "h": 1, "c": 64}, 2), "a") == ""
+    assert plan.launched.tiles["h"] == 1
+
+
+def test_kernels_of_one_plan_have_functions_of_their_own() -> None:
+    @nk.diagram("a b, b c, c d, d e -> a e")
+    def g(A: Any, B: Any, D: Any, E: Any) -> Any:
+        h = nk.gelu(nk.contract(A, B, over="b"))
+        h_rows = nk.gelu(nk.contract(h, D, over="c"))
+        return nk.contract(h_rows, E, over="d")
+
+    plan = nk.derive(g, on="h100", sizes=dict.fromkeys("abcde", 8192), dtype="bf16")
+    assert [k.choice.band[1] > 0 for k in plan.launched.kernels] == [True] * 3
+    names = re.findall(r"^def (\w+)", plan.warpgroups, re.MULTILINE)
+    assert len(names) == len(set(names)) == 3 * 3 + 1  # and the function of gelu
+
+
+@pytest.mark.parametrize("name", ["async_load", "sigmoid", "warpgroup_mma", "gl"])
+def test_a_diagram_named_as_what_the_file_has(name: str) -> None:
+    @nk.diagram("a b, b c -> a c", name=name)
+    def named(A: Any, B: Any) -> Any:
+        return nk.contract(A, B, over="b")
+
+    plan = nk.derive(named, on="h100", sizes={"a": 4096, "b": 4096, "c": 4096}, dtype="bf16")
+    assert plan.launched.kernels[0].choice.band[1]
+    assert f"def {name}_kernel(" in plan.warpgroups
+
+
+@nk.diagram("a b, b c -> a c")
+def wide(A: Any, B: Any) -> Any:
+    return nk.cast(nk.contract(A, B, over="b"), "fp32")
+
+
+@nk.diagram("a b, b c, a c -> a c")
+def added(A: Any, B: Any, R: Any) -> Any:
+    return nk.contract(A, B, over="b") + R
+
+
+@pytest.mark.parametrize("diagram", [wide, added, product])
+def test_shared_memory_is_as_compiled(diagram: Diagram) -> None:
+    """Also where tiles come and go by addresses, with strides of 1."""
+    plan = nk.derive(diagram, on="h100", sizes={"a": 8192, "b": 1024, "c": 8192}, dtype="bf16")
+    assert plan.launched is not plan
+    (row,) = compiled_bands(plan)
+    assert row.ok, row

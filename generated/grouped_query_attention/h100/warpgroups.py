@@ -25,7 +25,7 @@ async_store = tma.async_store if _renamed else tma.async_copy_shared_to_global
 
 
 @gluon.jit
-def grouped_query_attention_loads(
+def _grouped_query_attention_loads(
     K, K_free, K_full, K_ring, Q, Q_full, Q_ring, V, V_free, V_full, V_ring, b, k, q_id, r, size_x,
     BLOCK_D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_X: gl.constexpr, STAGES: gl.constexpr,
 ):
@@ -55,7 +55,7 @@ def grouped_query_attention_loads(
 
 
 @gluon.jit
-def grouped_query_attention_rows(
+def _grouped_query_attention_rows(
     K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full, V_ring, b, k, q_id, r, scale, size_x,
     BLOCK_D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_X: gl.constexpr, EVEN_X: gl.constexpr,
     STAGES: gl.constexpr, warpgroup: gl.constexpr,
@@ -205,13 +205,13 @@ def grouped_query_attention(
     # its warps
     gl.warp_specialize(
         [
-            (grouped_query_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free,
+            (_grouped_query_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free,
                 V_full, V_ring, b, k, q_id, r, scale, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_X,
                 STAGES, 0)),
-            (grouped_query_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free,
+            (_grouped_query_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free,
                 V_full, V_ring, b, k, q_id, r, scale, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_X,
                 STAGES, 1)),
-            (grouped_query_attention_loads, (K, K_free, K_full, K_ring, Q, Q_full, Q_ring, V,
+            (_grouped_query_attention_loads, (K, K_free, K_full, K_ring, Q, Q_full, Q_ring, V,
                 V_free, V_full, V_ring, b, k, q_id, r, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, STAGES)),
         ],
         [4, 1],

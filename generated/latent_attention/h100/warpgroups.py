@@ -28,7 +28,7 @@ async_store = tma.async_store if _renamed else tma.async_copy_shared_to_global
 
 
 @gluon.jit
-def latent_attention_K_loads(
+def _latent_attention_K_loads(
     C, C_ring, U, U_ring, free, full, size_b, size_c, size_h, size_n, size_x, BLOCK_C: gl.constexpr,
     BLOCK_N: gl.constexpr, BLOCK_X: gl.constexpr, STAGES: gl.constexpr,
 ):
@@ -68,7 +68,7 @@ def latent_attention_K_loads(
 
 
 @gluon.jit
-def latent_attention_K_rows(
+def _latent_attention_K_rows(
     C_ring, K, K_ring, U_ring, free, full, size_b, size_c, size_h, size_n, size_x,
     BLOCK_C: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_X: gl.constexpr, STAGES: gl.constexpr,
     warpgroup: gl.constexpr,
@@ -156,11 +156,11 @@ def latent_attention_K(
     # its warps
     gl.warp_specialize(
         [
-            (latent_attention_K_rows, (C_ring, K, K_ring, U_ring, free, full, size_b, size_c,
+            (_latent_attention_K_rows, (C_ring, K, K_ring, U_ring, free, full, size_b, size_c,
                 size_h, size_n, size_x, BLOCK_C, BLOCK_N, BLOCK_X, STAGES, 0)),
-            (latent_attention_K_rows, (C_ring, K, K_ring, U_ring, free, full, size_b, size_c,
+            (_latent_attention_K_rows, (C_ring, K, K_ring, U_ring, free, full, size_b, size_c,
                 size_h, size_n, size_x, BLOCK_C, BLOCK_N, BLOCK_X, STAGES, 1)),
-            (latent_attention_K_loads, (C, C_ring, U, U_ring, free, full, size_b, size_c, size_h,
+            (_latent_attention_K_loads, (C, C_ring, U, U_ring, free, full, size_b, size_c, size_h,
                 size_n, size_x, BLOCK_C, BLOCK_N, BLOCK_X, STAGES)),
         ],
         [4, 1],
@@ -169,7 +169,7 @@ def latent_attention_K(
 
 
 @gluon.jit
-def latent_attention_V_loads(
+def _latent_attention_V_loads(
     C, C_ring, W, W_ring, free, full, size_b, size_c, size_h, size_v, size_x, BLOCK_C: gl.constexpr,
     BLOCK_V: gl.constexpr, BLOCK_X: gl.constexpr, STAGES: gl.constexpr,
 ):
@@ -209,7 +209,7 @@ def latent_attention_V_loads(
 
 
 @gluon.jit
-def latent_attention_V_rows(
+def _latent_attention_V_rows(
     C_ring, V, V_ring, W_ring, free, full, size_b, size_c, size_h, size_v, size_x,
     BLOCK_C: gl.constexpr, BLOCK_V: gl.constexpr, BLOCK_X: gl.constexpr, STAGES: gl.constexpr,
     warpgroup: gl.constexpr,
@@ -297,11 +297,11 @@ def latent_attention_V(
     # its warps
     gl.warp_specialize(
         [
-            (latent_attention_V_rows, (C_ring, V, V_ring, W_ring, free, full, size_b, size_c,
+            (_latent_attention_V_rows, (C_ring, V, V_ring, W_ring, free, full, size_b, size_c,
                 size_h, size_v, size_x, BLOCK_C, BLOCK_V, BLOCK_X, STAGES, 0)),
-            (latent_attention_V_rows, (C_ring, V, V_ring, W_ring, free, full, size_b, size_c,
+            (_latent_attention_V_rows, (C_ring, V, V_ring, W_ring, free, full, size_b, size_c,
                 size_h, size_v, size_x, BLOCK_C, BLOCK_V, BLOCK_X, STAGES, 1)),
-            (latent_attention_V_loads, (C, C_ring, W, W_ring, free, full, size_b, size_c, size_h,
+            (_latent_attention_V_loads, (C, C_ring, W, W_ring, free, full, size_b, size_c, size_h,
                 size_v, size_x, BLOCK_C, BLOCK_V, BLOCK_X, STAGES)),
         ],
         [4, 1],

@@ -25,7 +25,7 @@ async_store = tma.async_store if _renamed else tma.async_copy_shared_to_global
 
 
 @gluon.jit
-def matmul_loads(
+def _matmul_loads(
     A, A_ring, B, B_ring, free, full, size_a, size_b, size_c, BLOCK_A: gl.constexpr,
     BLOCK_B: gl.constexpr, BLOCK_C: gl.constexpr, STAGES: gl.constexpr,
 ):
@@ -65,7 +65,7 @@ def matmul_loads(
 
 
 @gluon.jit
-def matmul_rows(
+def _matmul_rows(
     A_ring, B_ring, C, C_ring, free, full, size_a, size_b, size_c, BLOCK_A: gl.constexpr,
     BLOCK_B: gl.constexpr, BLOCK_C: gl.constexpr, STAGES: gl.constexpr, warpgroup: gl.constexpr,
 ):
@@ -148,11 +148,11 @@ def matmul(
     # its warps
     gl.warp_specialize(
         [
-            (matmul_rows, (A_ring, B_ring, C, C_ring, free, full, size_a, size_b, size_c, BLOCK_A,
+            (_matmul_rows, (A_ring, B_ring, C, C_ring, free, full, size_a, size_b, size_c, BLOCK_A,
                 BLOCK_B, BLOCK_C, STAGES, 0)),
-            (matmul_rows, (A_ring, B_ring, C, C_ring, free, full, size_a, size_b, size_c, BLOCK_A,
+            (_matmul_rows, (A_ring, B_ring, C, C_ring, free, full, size_a, size_b, size_c, BLOCK_A,
                 BLOCK_B, BLOCK_C, STAGES, 1)),
-            (matmul_loads, (A, A_ring, B, B_ring, free, full, size_a, size_b, size_c, BLOCK_A,
+            (_matmul_loads, (A, A_ring, B, B_ring, free, full, size_a, size_b, size_c, BLOCK_A,
                 BLOCK_B, BLOCK_C, STAGES)),
         ],
         [4, 1],

@@ -41,7 +41,7 @@ def ndtr_16(x):
 
 
 @gluon.jit
-def mlp_H_loads(
+def _mlp_H_loads(
     U, U_ring, X, X_ring, free, full, size_d, size_f, size_n, BLOCK_D: gl.constexpr,
     BLOCK_F: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
 ):
@@ -74,7 +74,7 @@ def mlp_H_loads(
 
 
 @gluon.jit
-def mlp_H_rows(
+def _mlp_H_rows(
     H, H_ring, U_ring, X_ring, free, full, order, size_d, size_f, size_n, BLOCK_D: gl.constexpr,
     BLOCK_F: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, warpgroup: gl.constexpr,
 ):
@@ -163,11 +163,11 @@ def mlp_H(
     # its warps
     gl.warp_specialize(
         [
-            (mlp_H_rows, (H, H_ring, U_ring, X_ring, free, full, order, size_d, size_f, size_n,
+            (_mlp_H_rows, (H, H_ring, U_ring, X_ring, free, full, order, size_d, size_f, size_n,
                 BLOCK_D, BLOCK_F, BLOCK_N, STAGES, 0)),
-            (mlp_H_rows, (H, H_ring, U_ring, X_ring, free, full, order, size_d, size_f, size_n,
+            (_mlp_H_rows, (H, H_ring, U_ring, X_ring, free, full, order, size_d, size_f, size_n,
                 BLOCK_D, BLOCK_F, BLOCK_N, STAGES, 1)),
-            (mlp_H_loads, (U, U_ring, X, X_ring, free, full, size_d, size_f, size_n, BLOCK_D,
+            (_mlp_H_loads, (U, U_ring, X, X_ring, free, full, size_d, size_f, size_n, BLOCK_D,
                 BLOCK_F, BLOCK_N, STAGES)),
         ],
         [4, 1],
@@ -176,7 +176,7 @@ def mlp_H(
 
 
 @gluon.jit
-def mlp_loads(
+def _mlp_loads(
     H, H_ring, W, W_ring, free, full, size_e, size_f, size_n, BLOCK_E: gl.constexpr,
     BLOCK_F: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
 ):
@@ -216,7 +216,7 @@ def mlp_loads(
 
 
 @gluon.jit
-def mlp_rows(
+def _mlp_rows(
     H_ring, O, O_ring, W_ring, free, full, size_e, size_f, size_n, BLOCK_E: gl.constexpr,
     BLOCK_F: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, warpgroup: gl.constexpr,
 ):
@@ -299,12 +299,12 @@ def mlp(
     # its warps
     gl.warp_specialize(
         [
-            (mlp_rows, (H_ring, O, O_ring, W_ring, free, full, size_e, size_f, size_n, BLOCK_E,
+            (_mlp_rows, (H_ring, O, O_ring, W_ring, free, full, size_e, size_f, size_n, BLOCK_E,
                 BLOCK_F, BLOCK_N, STAGES, 0)),
-            (mlp_rows, (H_ring, O, O_ring, W_ring, free, full, size_e, size_f, size_n, BLOCK_E,
+            (_mlp_rows, (H_ring, O, O_ring, W_ring, free, full, size_e, size_f, size_n, BLOCK_E,
                 BLOCK_F, BLOCK_N, STAGES, 1)),
-            (mlp_loads, (H, H_ring, W, W_ring, free, full, size_e, size_f, size_n, BLOCK_E, BLOCK_F,
-                BLOCK_N, STAGES)),
+            (_mlp_loads, (H, H_ring, W, W_ring, free, full, size_e, size_f, size_n, BLOCK_E,
+                BLOCK_F, BLOCK_N, STAGES)),
         ],
         [4, 1],
         [240, 24],

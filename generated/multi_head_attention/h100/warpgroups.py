@@ -25,7 +25,7 @@ async_store = tma.async_store if _renamed else tma.async_copy_shared_to_global
 
 
 @gluon.jit
-def multi_head_attention_loads(
+def _multi_head_attention_loads(
     K, K_free, K_full, K_ring, Q, Q_full, Q_ring, V, V_free, V_full, V_ring, b, h, q_id, size_x,
     BLOCK_D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_X: gl.constexpr, STAGES: gl.constexpr,
 ):
@@ -50,7 +50,7 @@ def multi_head_attention_loads(
 
 
 @gluon.jit
-def multi_head_attention_rows(
+def _multi_head_attention_rows(
     K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full, V_ring, b, h, q_id, scale, size_x,
     BLOCK_D: gl.constexpr, BLOCK_Q: gl.constexpr, BLOCK_X: gl.constexpr, EVEN_X: gl.constexpr,
     STAGES: gl.constexpr, warpgroup: gl.constexpr,
@@ -196,11 +196,11 @@ def multi_head_attention(
     # its warps
     gl.warp_specialize(
         [
-            (multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full,
+            (_multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full,
                 V_ring, b, h, q_id, scale, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_X, STAGES, 0)),
-            (multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full,
+            (_multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full,
                 V_ring, b, h, q_id, scale, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_X, STAGES, 1)),
-            (multi_head_attention_loads, (K, K_free, K_full, K_ring, Q, Q_full, Q_ring, V, V_free,
+            (_multi_head_attention_loads, (K, K_free, K_full, K_ring, Q, Q_full, Q_ring, V, V_free,
                 V_full, V_ring, b, h, q_id, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, STAGES)),
         ],
         [4, 1],

@@ -69,7 +69,8 @@ class Band:
         program: that of one group.
         axis: along which they lie side by side; "" where they take turns.
         groups: how many there are in one block, a warpgroup each.
-        stages: chunks that are in shared memory at once.
+        stages: chunks that are in shared memory at once, two at least: a place is given back one
+            turn late.
     """
 
     program: Program

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
-from napkin.lower.printer import HELPERS, signature, statement
+from napkin.lower.printer import GLUON, HELPERS, signature, statement
 
 HEAD = """\
 import triton
@@ -47,10 +47,7 @@ def imports(functions: str) -> str:
     return HEAD
 
 
-GLOBALS = {
-    "gl", "tma", "mbarrier", "async_load", "async_store", "fence_async_shared", "warpgroup_mma",
-    "warpgroup_mma_wait", "range", "float", "tl", *HELPERS, *LENT,
-}  # fmt: skip
+GLOBALS = {*GLUON, "range", "float", "tl", *HELPERS, *LENT}
 """Names that a function of such a file has without being passed them."""
 
 

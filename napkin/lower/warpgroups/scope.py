@@ -32,7 +32,7 @@ class BandScope(Scope):
     @staticmethod
     def taken(program: Program) -> set[str]:
         name = program.kernel.name
-        return Scope.taken(program) | GLOBALS | {"gluon", name, f"{name}_loads", f"{name}_rows"}
+        return Scope.taken(program) | GLOBALS | {name, f"_{name}_loads", f"_{name}_rows"}
 
     def own(self, axis: str) -> str:
         """The number of one group of the band along its axis."""

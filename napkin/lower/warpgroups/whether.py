@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.derive.terms import is_operand, is_read
-from napkin.diagram.node import inside_sums, postorder
+from napkin.diagram.node import Node, inside_sums, postorder
 from napkin.lower.corners import rises
 from napkin.lower.program import Loop, Program, moving_terms
 from napkin.lower.resources_dot import Dot, dot_of
@@ -78,9 +78,18 @@ def _product_reason(band: Band, dot: Dot) -> str:
         return "the rows of a product are not those of the group"
     if not all(is_operand(p) for p in dot.parts if is_read(p)):
         return "an operand has a type of its own"
+    if not all(_lies_in_rows(band.program, p) for p in dot.parts if p in band.program.boxes):
+        return "several axes lie inside the rows of an operand"
     if band.program.extent(dot.columns[0]) > WIDEST:
         return f"a product has more than {WIDEST} columns"
     return ""
+
+
+def _lies_in_rows(program: Program, leaf: Node) -> bool:
+    """Whether a box has one axis within its rows: of several, instructions find no matrix."""
+    inner = program.shape(leaf)[-1]
+    within = [a for a in program.dims[inner] if a in leaf.axes and program.tiles[a] > 1]
+    return len(within) < 2
 
 
 def _tile_reason(band: Band) -> str:

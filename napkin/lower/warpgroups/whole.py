@@ -56,7 +56,7 @@ class Whole(Rings):
             given[part] = sorted(used - own, key=lambda n: (n in fixed, n))
             names = [*given[part], *sorted(own & used)]
             typed = [(n, "gl.constexpr" if n in fixed | own else "") for n in names]
-            texts.append(function(f"{name}_{part}", typed, body))
+            texts.append(function(f"_{name}_{part}", typed, body))
         self.zeros = {
             ast.unparse(s.targets[0])
             for s in out
@@ -95,8 +95,8 @@ class Whole(Rings):
     def _specialised(self, name: str, given: dict[str, list[str]]) -> ast.stmt:
         band = self.band
         rows = [sx.name(n) for n in given["rows"]]
-        parts = [_pairs(f"{name}_rows", [*rows, sx.const(w)]) for w in range(band.groups)]
-        parts.append(_pairs(f"{name}_loads", [sx.name(n) for n in given["loads"]]))
+        parts = [_pairs(f"_{name}_rows", [*rows, sx.const(w)]) for w in range(band.groups)]
+        parts.append(_pairs(f"_{name}_loads", [sx.name(n) for n in given["loads"]]))
         warps = [WARPS] * (band.groups - 1) + [1]
         own = [registers(band.groups)] * (band.groups - 1) + [LOADING]
         lists = [sx.tuple_of(map(sx.const, x)) for x in (warps, own)]

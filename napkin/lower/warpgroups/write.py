@@ -8,10 +8,12 @@ section 3.2, for one algorithm; here for any state that only adds a product).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
 
 from napkin.derive.kernel import tensor_of
 from napkin.lower.compiler import installed
+from napkin.lower.rows import tensor_axes
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import captured
 from napkin.lower.warpgroups.rows import Rows
@@ -33,12 +35,13 @@ def write_band(band: Band) -> Written:
     return _writer(band).function()
 
 
-def passed(band: Band, even: Collection[str]) -> list[str]:
+def passed(band: Band, even: Collection[str], sizes: Mapping[str, int]) -> list[str]:
     """What the block's first warps pass to the others of a band: "descriptor" (a pointer, too),
     "scalar", or "ring R", of R axes.
 
     Args:
         even: the axes that bands divide.
+        sizes: of every axis; tensors are row-major. What is 1 is compiled in.
     """
     writer = _writer(band)
     made = writer.function()
@@ -48,6 +51,10 @@ def passed(band: Band, even: Collection[str]) -> list[str]:
     if installed() >= CONSTANTS_APART:
         names -= writer.zeros
     scope, program = writer.scope, band.program
+    names -= {scope.size(a) for a, n in sizes.items() if n == 1}
+    for t, axes in tensor_axes(program.kernel).items():
+        ones = (a for i, a in enumerate(axes) if math.prod(sizes[x] for x in axes[i + 1 :]) == 1)
+        names -= {scope.stride(t, a) for a in ones}
     boxed = {tensor_of(n): axes for n, axes in program.boxes.items()} | dict(program.stores)
     kinds = {scope.tensor(t): "descriptor" for t in scope.tensors}
     for t, axes in boxed.items():

@@ -22,6 +22,7 @@ import numpy as np
 
 from napkin.check.arrays import Descriptor, DeviceArray
 from napkin.check.formats import CODED, decode, encode
+from napkin.check.gluon import BY_NAME, LANGUAGE, Memory, Number, Type, multiply, tile, waited
 from napkin.check.interpret import Argument, Traffic
 from napkin.check.worker import KernelError
 
@@ -64,78 +65,6 @@ def run_band(
     return Traffic(dict(run.moved), grid)
 
 
-class Type:
-    """A number format.
-
-    Attributes:
-        name: as in Triton's signatures.
-        holds: what numpy computes it in.
-    """
-
-    def __init__(self, name: str, holds: Any) -> None:
-        self.name, self.holds = name, holds
-        self.element_ty = self
-
-    def rounded(self, x: Any) -> Any:
-        """Values in this format, as numpy computes with them."""
-        if self.name in CODED:
-            return decode(encode(np.asarray(x), self.name), self.name).astype(np.float32)
-        if self.name == "fp16":
-            return np.asarray(x).astype(np.float16).astype(np.float32)
-        return np.asarray(x).astype(self.holds)
-
-
-TYPES = {
-    "float16": Type("fp16", np.float32),
-    "bfloat16": Type("bf16", np.float32),
-    "float32": Type("fp32", np.float32),
-    "float64": Type("fp64", np.float64),
-    "int1": Type("i1", np.bool_),
-    "int8": Type("i8", np.int8),
-    "int32": Type("i32", np.int32),
-    "int64": Type("i64", np.int64),
-}
-_BY_NAME = {t.name: t for t in TYPES.values()}
-
-
-class Tile(np.ndarray):
-    """A tile: an array with a method that numpy has not."""
-
-    def to(self, dtype: Type) -> Tile:
-        """The values in another format."""
-        return _tile(dtype.rounded(self))
-
-
-def _tile(x: Any) -> Any:
-    return np.asarray(x).view(Tile)
-
-
-class Number(int):
-    """A scalar that knows how to be converted."""
-
-    def to(self, dtype: Type) -> Number:
-        return self
-
-
-class Memory:
-    """A part of shared memory."""
-
-    def __init__(self, values: np.ndarray, dtype: Type) -> None:
-        self.values, self.dtype = values, dtype
-
-    def index(self, at: int) -> Memory:
-        return Memory(self.values[int(at)], self.dtype)
-
-    def reshape(self, shape: Sequence[int]) -> Memory:
-        return Memory(self.values.reshape(shape), self.dtype)
-
-    def permute(self, order: Sequence[int]) -> Memory:
-        return Memory(self.values.transpose(order), self.dtype)
-
-    def store(self, value: Any) -> None:
-        self.values[...] = value
-
-
 class Barrier:
     """A barrier in shared memory: a phase ends when all have arrived, and all bytes."""
 
@@ -149,37 +78,12 @@ class Barrier:
             self.among.notify_all()
 
 
-class Pending:
-    """A product that is under way, or done."""
-
-    def __init__(self, left: Any, right: Memory, start: Any) -> None:
-        self.left, self.right, self.start = left, right, start
-        self.made: Tile | None = None
-
-    def finish(self) -> None:
-        """Make it, from what shared memory holds now; those before it are done."""
-        left = self.left.values if isinstance(self.left, Memory) else self.left
-        start = self.start.made if isinstance(self.start, Pending) else self.start
-        made = np.matmul(np.asarray(left, np.float32), np.asarray(self.right.values, np.float32))
-        self.made, self.start = _tile(made if start is None else start + made), None
-
-
-class _Flight(threading.local):
-    """The products of one warpgroup that are under way, in order."""
-
-    def __init__(self) -> None:
-        self.products: list[Pending] = []
-
-
-_flight = _Flight()
-
-
 class Pointer:
     """Addresses of values of a tensor."""
 
     def __init__(self, array: DeviceArray, name: str, at: Any = 0) -> None:
         self.array, self.name, self.at = array, name, at
-        self.dtype = _BY_NAME[array.dtype]
+        self.dtype = BY_NAME[array.dtype]
 
     def __add__(self, offset: Any) -> Pointer:
         return Pointer(self.array, self.name, self.at + offset)
@@ -190,7 +94,7 @@ class Box:
 
     def __init__(self, given: Descriptor, name: str) -> None:
         self.array, self.sizes, self.name = given.array, given.block_shape, name
-        self.dtype, self.layout = _BY_NAME[given.array.dtype], None
+        self.dtype, self.layout = BY_NAME[given.array.dtype], None
 
 
 class _Run:
@@ -209,7 +113,7 @@ class _Run:
         )
         hopper = SimpleNamespace(
             fence_async_shared=lambda: None, mbarrier=mbarrier, tma=tma,
-            warpgroup_mma=_multiply, warpgroup_mma_wait=_waited,
+            warpgroup_mma=multiply, warpgroup_mma_wait=waited,
         )  # fmt: skip
         self.modules = {
             "triton": SimpleNamespace(
@@ -233,45 +137,15 @@ class _Run:
         return Pointer(value, name) if isinstance(value, DeviceArray) else value
 
     def _language(self) -> Any:
-        own: dict[str, Any] = dict(TYPES)
-        own |= {
-            name: _pointwise(getattr(np, numpy))
-            for name, numpy in {
-                "abs": "abs", "ceil": "ceil", "cos": "cos", "exp": "exp", "exp2": "exp2",
-                "floor": "floor", "log": "log", "log2": "log2", "sin": "sin", "sqrt": "sqrt",
-                "sqrt_rn": "sqrt",
-            }.items()
-        }  # fmt: skip
-        own |= {name: _extreme(name) for name in ("maximum", "minimum")}
-        own |= {
-            "constexpr": object,
+        own = {
             "program_id": lambda axis: Number(self.pid),
             "num_programs": lambda axis: Number(self.grid),
-            "arange": lambda a, b, layout=None: _tile(np.arange(a, b, dtype=np.int32)),
-            "zeros": lambda shape, dtype, layout=None: _tile(np.zeros(shape, dtype.holds)),
-            "full": lambda shape, x, dtype, layout=None: _tile(np.full(shape, x, dtype.holds)),
-            "cast": lambda x, dtype: x.to(dtype) if isinstance(x, Tile) else Number(int(x)),
-            "cdiv": lambda a, b: Number(-(-int(a) // int(b))),
-            "where": _where,
-            "max": lambda x, axis: _tile(np.fmax.reduce(x, axis)),
-            "min": lambda x, axis: _tile(np.fmin.reduce(x, axis)),
-            "sum": lambda x, axis: _tile(np.sum(x, axis, dtype=x.dtype)),
-            "reduce": _reduced,
-            "rsqrt": _pointwise(lambda x: 1 / np.sqrt(x)),
-            "fma": lambda a, b, c: _tile(a * b + c),
-            "multiple_of": lambda x, values: x,
-            "static_range": range,
-            "convert_layout": lambda x, layout: x,
-            "SliceLayout": lambda dim, parent: None,
-            "NVMMADistributedLayout": lambda *how: None,
-            "DotOperandLayout": lambda *how: None,
-            "BlockedLayout": lambda *how: None,
             "allocate_shared_memory": self._allocate,
             "warp_specialize": self._specialised,
             "load": self._load,
             "store": self._store,
         }
-        return SimpleNamespace(**own)
+        return SimpleNamespace(**LANGUAGE, **own)
 
     # --- shared memory ----------------------------------------------------------------------
 
@@ -325,7 +199,7 @@ class _Run:
         self._count(at.name, "read", int(live.sum()), at.array)
         found = np.full(offsets.shape, other, at.dtype.holds)
         found[live] = at.dtype.rounded(_decoded(flat[offsets[live]], at.array))
-        return _tile(found)
+        return tile(found)
 
     def _store(self, at: Pointer, value: Any, mask: Any = True) -> None:
         offsets, live, values = np.broadcast_arrays(np.asarray(at.at), np.asarray(mask), value)
@@ -357,54 +231,6 @@ class _Run:
             t.join()
         if failed:
             raise failed[0]
-
-
-def _pointwise(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of tiles; of whole numbers alone, a whole number."""
-
-    def made(*args: Any) -> Any:
-        if all(isinstance(a, int | np.integer) for a in args):
-            return Number(int(function(*map(int, args))))
-        return _tile(function(*args))
-
-    return made
-
-
-def _extreme(name: str) -> Callable[..., Any]:
-    """The larger, or the smaller; a NaN is kept where that is asked for, and else lost."""
-    kept, lost = (_pointwise(getattr(np, n)) for n in (name, f"f{name[:3]}"))
-    return lambda a, b, propagate_nan=False: (kept if propagate_nan else lost)(a, b)
-
-
-def _where(test: Any, yes: Any, no: Any) -> Any:
-    if isinstance(test, bool | np.bool_ | int) and not isinstance(yes, Tile):
-        return yes if test else no
-    return _tile(np.where(test, yes, no))
-
-
-def _reduced(x: Any, axis: int, function: Callable[..., Any]) -> Tile:
-    parts = [_tile(p) for p in np.moveaxis(np.asarray(x), axis, 0)]
-    out = parts[0]
-    for part in parts[1:]:
-        out = function(out, part)
-    return _tile(out)
-
-
-def _multiply(left: Any, right: Memory, start: Any, use_acc: bool = True, **_: Any) -> Pending:
-    made = Pending(left, right, start if use_acc else None)
-    _flight.products.append(made)
-    return made
-
-
-def _waited(outstanding: int, values: Sequence[Any]) -> Any:
-    """The values, where they are done: all but the last `outstanding` products of this
-    warpgroup."""
-    count = max(0, len(_flight.products) - outstanding)
-    for p in _flight.products[:count]:
-        p.finish()
-    del _flight.products[:count]
-    done = tuple(v if v.made is None else v.made for v in values)
-    return done[0] if len(done) == 1 else done
 
 
 def _cut(box: Box, corner: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:

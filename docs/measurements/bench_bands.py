@@ -149,10 +149,16 @@ def timed(name: str, plan: Plan, every: bool) -> float:
     return own.time.seconds * 1e6 / times[setting(own)] if own else 0.0
 
 
+def _part(name: str) -> str:
+    if name not in PARTS:
+        raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(PARTS)}")
+    return name
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", nargs="*", choices=[*PARTS], help="which problems")
+    parser.add_argument("part", nargs="*", type=_part, help=f"of {', '.join(PARTS)}; all")
     parser.add_argument("--all", action="store_true", help="other bands, too")
     given = parser.parse_args()
     print(heading(), flush=True)

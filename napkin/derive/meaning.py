@@ -68,7 +68,7 @@ def _guards_zero(n: Node) -> bool:
     return test.op == "equal" and test.args[0] is kept and test.args[1] in (number(0), number(0.0))
 
 
-def split(expression: Any) -> tuple[set[Any], set[Any]]:
+def by_side(expression: Any) -> tuple[set[Any], set[Any]]:
     """The x symbols and the r symbols of an expression, told apart by their names."""
     xs, rs = set[Any](), set[Any]()
     for s in expression.free_symbols:
@@ -112,7 +112,7 @@ class Meaning:
         expression = self._mixed(n)
         if self._lost(n, expression):
             self._cancelled.add(n)
-        elif all(self.split(expression)):  # it may have simplified to one side, and other axes
+        elif all(by_side(expression)):  # it may have simplified to one side, and other axes
             self._known.setdefault(expression, n)
         return expression
 
@@ -159,7 +159,7 @@ class Meaning:
         """A condition whose mixed arguments simplify to one side, over that side alone."""
         if test.args and test.op in POINTWISE:
             values = [self.of(a) for a in test.args]
-            sides = [self.split(v) for v in values]
+            sides = [by_side(v) for v in values]
             xs, rs = any(x for x, _ in sides), any(r for _, r in sides)
             if not (xs and rs):
                 return pointwise(test.op, [self.node(v) for v in values]), "r" if rs else "x"
@@ -178,7 +178,7 @@ class Meaning:
         """The parts that a body under a reduction of `gone` separates into, and by which split."""
         from napkin.derive.separate import separate_by
 
-        return separate_by(body, self.split), self.split
+        return separate_by(body, by_side), by_side
 
     def _total(self, parts: Parts, n: Node) -> Any:
         """The sum of the products of `parts`, in each of which one factor at most carries an axis
@@ -216,7 +216,7 @@ class Meaning:
         """How an expression depends on axes that a reduction removes, as `lattice.Kind` says."""
         if not self.carries(e, gone):
             return ""
-        xs, rs = self.split(e)
+        xs, rs = by_side(e)
         return "mixed" if xs and rs else "x" if xs else "r"
 
     def extremum(self, n: Node, body: Any, kind: Callable[[Any], str]) -> tuple[Any, list[Node]]:
@@ -261,10 +261,6 @@ class Meaning:
         return self.nodes[symbol] if symbol in self.nodes else self._indicators[symbol][0]
 
     # --- which side -------------------------------------------------------------------------
-
-    def split(self, expression: Any) -> tuple[set[Any], set[Any]]:
-        """The x symbols and the r symbols of an expression."""
-        return split(expression)
 
     # --- back to nodes ----------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from napkin.derive.meaning import Meaning, NotSeparable, split
+from napkin.derive.meaning import Meaning, NotSeparable, by_side
 from napkin.derive.separate import separate_by
 from napkin.diagram.listing import text
 from napkin.diagram.node import Node, node
@@ -126,7 +126,7 @@ def repaired(body: Any, meaning: Meaning) -> Repair:
 @lru_cache(maxsize=256)  # the same for every axis that a term is streamed along
 def _solved(body: Any) -> tuple[Any, ...]:
     """The fields of a repair that are expressions."""
-    results = sorted(split(body)[1], key=lambda s: s.name)
+    results = sorted(by_side(body)[1], key=lambda s: s.name)
     columns = _columns(body)
     spanned = _derivatives(body, results, columns)
     for chosen in itertools.combinations(spanned[1:], len(columns) - 1):
@@ -141,7 +141,7 @@ def _solved(body: Any) -> tuple[Any, ...]:
 
 def _columns(body: Any) -> tuple[Any, ...]:
     """The functions of x alone that span `body`."""
-    return tuple(a.as_coeff_Mul()[1] for a, _ in separate_by(body, split))
+    return tuple(a.as_coeff_Mul()[1] for a, _ in separate_by(body, by_side))
 
 
 def _derivatives(
@@ -151,7 +151,7 @@ def _derivatives(
 
     def coefficients(e: Any) -> tuple[Any, ...]:
         row = [sympy.Integer(0)] * len(columns)
-        for a, b in separate_by(sympy.expand(e) if len(columns) > 1 else e, split):
+        for a, b in separate_by(sympy.expand(e) if len(columns) > 1 else e, by_side):
             scale, plain = a.as_coeff_Mul()
             if plain not in columns:
                 raise NotSeparable(str(body), "its derivatives leave the span of its parts")

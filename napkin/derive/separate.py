@@ -14,7 +14,7 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.meaning import Meaning, NotSeparable
+from napkin.derive.meaning import NotSeparable, by_side
 
 Parts = list[tuple[Any, Any]]
 Split = Callable[[Any], tuple[set[Any], set[Any]]]
@@ -23,14 +23,14 @@ Split = Callable[[Any], tuple[set[Any], set[Any]]]
 _ONE = sympy.Integer(1)
 
 
-def separate(expression: Any, meaning: Meaning) -> Parts:
+def separate(expression: Any) -> Parts:
     """Pairs (a, b), a over x symbols only and b over r symbols only, whose products sum to
     `expression`.
 
     Raises:
         NotSeparable: the rules find no such form, or sympy cannot prove it.
     """
-    return separate_by(expression, meaning.split)
+    return separate_by(expression, by_side)
 
 
 def separate_by(expression: Any, split: Split) -> Parts:
@@ -143,7 +143,7 @@ def additive(parts: Parts, split: Split, op: str) -> tuple[Any, Any]:
     return a, b
 
 
-def running_symbols(expression: Any, meaning: Meaning) -> set[Any]:
+def running_symbols(expression: Any) -> set[Any]:
     """The r symbols that must be held running: those inside an exponential or a square that mixes
     them with the chunk, where the separated factors alone would overflow or cancel."""
     found = set[Any]()
@@ -151,7 +151,7 @@ def running_symbols(expression: Any, meaning: Meaning) -> set[Any]:
     sums: set[Any] = set()
     part: Any
     for part in sympy.preorder_traversal(expression):
-        xs, rs = meaning.split(part)
+        xs, rs = by_side(part)
         if not (xs and rs):
             continue
         base, exponent = part.as_base_exp()
@@ -159,7 +159,7 @@ def running_symbols(expression: Any, meaning: Meaning) -> set[Any]:
             found |= rs
     for factor in sympy.Mul.make_args(expression):
         base, _ = factor.as_base_exp()
-        xs, rs = meaning.split(base)
+        xs, rs = by_side(base)
         if base.is_Add and xs and rs:
             degree += 1
             sums |= rs

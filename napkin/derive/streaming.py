@@ -19,7 +19,7 @@ import sympy
 from napkin.derive.cancel import without_what_cancels
 from napkin.derive.fold import Emit, Pass, Separation, Stream
 from napkin.derive.folding import Folding
-from napkin.derive.meaning import Meaning, NotSeparable, Side
+from napkin.derive.meaning import Meaning, NotSeparable, Side, by_side
 from napkin.derive.repair import repaired
 from napkin.derive.running import hold as hold_running
 from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
@@ -197,7 +197,7 @@ class _Streaming:
         body = meaning.of(term)
         if f.op in {"max", "min"}:
             return self._extremum(f, p, body, meaning)
-        parts = separate(body, meaning)
+        parts = separate(body)
         if f.op == "prod":
             return self._powered(f, p, parts, meaning)
         return self._summed(f, p, body, parts, meaning)
@@ -211,7 +211,7 @@ class _Streaming:
 
     def _extremum(self, f: Node, p: int, body: Any, meaning: Meaning) -> Node:
         try:
-            return self._shifted(f, p, separate(body, meaning), meaning)
+            return self._shifted(f, p, separate(body), meaning)
         except NotSeparable as reason:
             try:
                 return self._distributed(f, p, body, meaning)
@@ -222,7 +222,7 @@ class _Streaming:
         """max_x max(r, a(x)) = max(r, max_x a(x)), as `napkin.derive.lattice` does."""
 
         def kind(e: Any) -> str:
-            xs, rs = meaning.split(e)
+            xs, rs = by_side(e)
             return "mixed" if xs and rs else "x" if xs else ""
 
         found, inner = meaning.extremum(f, body, kind)
@@ -230,7 +230,7 @@ class _Streaming:
         names = {n: name for n, name in self.folding.names.items() if n is not f}
         pair = (text(value, names, top=False), "1")
         own = {meaning.symbol(n) for n in inner}
-        deferred = self._labels(meaning, meaning.split(found)[1] - own)
+        deferred = self._labels(meaning, by_side(found)[1] - own)
         self.separations.append(
             Separation(
                 self.folding.names.get(f, f.op), text(f, names, top=False), (pair,), (), deferred
@@ -246,9 +246,9 @@ class _Streaming:
             a, b = parts[0]
             op, shown = "mul", parts
         else:
-            a, b = additive(parts, meaning.split, f.op)
+            a, b = additive(parts, by_side, f.op)
             op, shown = "add", [(a, _ONE), (_ONE, b)]
-        self._note(f, meaning, shown, deferred=meaning.split(b)[1])
+        self._note(f, meaning, shown, deferred=by_side(b)[1])
         inner = self.folding.folded(f.op, meaning.node(a), f, p)
         return pointwise(op, (inner, meaning.node(b)))
 
@@ -257,13 +257,13 @@ class _Streaming:
         if len(parts) != 1:
             raise NotSeparable("prod", "its body adds the chunk and a running result")
         a, b = parts[0]
-        self._note(f, meaning, parts, deferred=meaning.split(b)[1])
+        self._note(f, meaning, parts, deferred=by_side(b)[1])
         inner = self.folding.folded("prod", meaning.node(a), f, p)
         power = pointwise("pow", (meaning.node(b), extent(over(f))))
         return pointwise("mul", (inner, power))
 
     def _summed(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
-        running = running_symbols(body, meaning) | self._asked(meaning)
+        running = running_symbols(body) | self._asked(meaning)
         running = {s for s in running if s in meaning.nodes and self.folding.uses(meaning.nodes[s])}
         if running:
             try:
@@ -291,7 +291,7 @@ class _Streaming:
         for a, b in parts:
             inner = self.folding.folded("sum", meaning.node(a), f, p)
             terms.append(inner if b == 1 else pointwise("mul", (meaning.node(b), inner)))
-        deferred = set[Any]().union(*(meaning.split(b)[1] for _, b in parts))
+        deferred = set[Any]().union(*(by_side(b)[1] for _, b in parts))
         self._note(f, meaning, parts, deferred=deferred)
         return added(terms)  # a body that is identically 0 has no parts
 
@@ -299,13 +299,13 @@ class _Streaming:
         """A sum whose body holds some results running; factors of the others are deferred."""
 
         def split(e: Any) -> tuple[set[Any], set[Any]]:
-            xs, rs = meaning.split(e)
+            xs, rs = by_side(e)
             return xs | (rs & running), rs - running
 
         stem = self.folding.names.get(f, "sum")
         terms: list[Node] = []
         for i, (inner, b) in enumerate(separate_by(body, split)):
-            if meaning.split(inner)[1]:
+            if by_side(inner)[1]:
                 leaf = self._running(f, p, inner, body, meaning, f"{stem}_{i}" if i else stem)
             else:
                 leaf = self.folding.folded("sum", meaning.node(inner), f, p)
@@ -315,7 +315,7 @@ class _Streaming:
     def _running(self, f: Node, p: int, inner: Any, body: Any, meaning: Meaning, stem: str) -> Node:
         repair = repaired(inner, meaning)
         leaf = hold_running(f, p, repair, self.folding, stem)
-        others = meaning.split(body)[1] - set(repair.old)
+        others = by_side(body)[1] - set(repair.old)
         shown = repair.shown(self.folding.names)
         self._note(f, meaning, [(inner, _ONE)], repair.old, others, shown)
         return leaf

@@ -62,7 +62,7 @@ _NDTR_16 = _helper(
 
 GLUON = {
     "gl", "gluon", "tma", "mbarrier", "async_load", "async_store", "fence_async_shared",
-    "warpgroup_mma", "warpgroup_mma_wait", "sigmoid",
+    "warpgroup_mma", "warpgroup_mma_wait",
 }  # fmt: skip
 """Names in a file of kernels of warpgroups (`napkin.lower.warpgroups.gluon`)."""
 
@@ -124,10 +124,17 @@ HELPERS = {
 }
 """Functions that kernels call; printed before the kernels that use them."""
 
+LENT = {
+    "sigmoid": _helper(
+        "sigmoid", "The logistic function", "return 1 / (1 + tl.exp(-x))", arguments="x"
+    )
+}
+"""Functions of Triton's library that kernels of warpgroups have to bring."""
+
 
 def function_name(name: str) -> str:
     """What the function of a kernel is called: no name of a module or a function of its file."""
-    return f"{name}_kernel" if name in {"tl", "triton", *GLUON, *HELPERS} else name
+    return f"{name}_kernel" if name in {"tl", "triton", *GLUON, *HELPERS, *LENT} else name
 
 
 def comment(text: str) -> ast.stmt:

@@ -12,7 +12,6 @@ from napkin.cost.machines import Machine
 from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import own_type
-from napkin.diagram.types import STORAGE
 from napkin.errors import Refusal
 from napkin.lower.descriptors import described
 from napkin.lower.launch import WARPGROUPS
@@ -23,7 +22,7 @@ from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import passed, write_band
 from napkin.lower.write import Written
 from napkin.plan.pricing import Choice, Pricing
-from napkin.plan.tiled import storage
+from napkin.plan.tiled import rounded
 from napkin.plan.tiles import Tiles
 
 SIDE_BY_SIDE = (2, 3)
@@ -49,8 +48,8 @@ ADDED = 64
 
 LEVEL, LONG = 1.03, 100e-6
 """Times that a band of sums may be predicted to take, over its groups by themselves, to be taken,
-and seconds from which that is so: of 7 products of 130 us and more whose predictions were that
-close, bands took 0.91 to 1.00 times as long; one of 14 us took 1.05 (H100)."""
+and seconds from which that is so: of 5 products of 150 us and more that were taken so, bands took
+0.91 to 1.00 times as long; one of 14 us took 1.05 (H100)."""
 
 RESULTS = tuple(ROWS << n for n in range(6, 9))
 """Values of a group of sums: up to a product of 64 rows and 256 columns, or of 128 and 128."""
@@ -80,15 +79,7 @@ def band_bytes(choice: Choice) -> int:
 def program_of(kernel: Kernel, tiles: Mapping[str, int], item: int) -> Program:
     """The loop program of one group, whose boxes are matrices where they lie."""
     made = described(build(kernel, tiles), item, reshaped=True)
-    own = any(own_type(o.node) or o.node.kind != "real" for o in kernel.outputs)
-    return replace(made, rounded=not own)
-
-
-def rounded(kernel: Kernel, dtype: str) -> bool:
-    """Whether all that a kernel stores is rounded to 16 bits."""
-    own = storage(kernel, dtype)
-    real = all(o.node.kind == "real" for o in kernel.outputs)
-    return real and all(STORAGE[own[o.name]].bits == BITS for o in kernel.outputs)
+    return replace(made, rounded=rounded(kernel, item))
 
 
 def best_band(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
@@ -139,9 +130,9 @@ def bands(
 
 
 def _few_rows(program: Program, axis: str) -> bool:
-    """Whether a group has the rows of one instruction, or in turn of two at most. Side by side with
-    those of two, and half the columns, twelve products took 1.05 to 1.12 times as long; in turn
-    with those of four, up to 1.5 times what is predicted (H100)."""
+    """Whether a group has the rows of one instruction, or in turn of two at most. Side by side,
+    256 x 128 took 0.96 to 1.13 times as long as 128 x 256, 1.05 in the middle of 22 products; in
+    turn, 256 x 64 up to 1.6 times what is predicted (H100)."""
     rows = program.extent(sums(program)[0].product.rows[0])
     return rows <= (ROWS if axis else 2 * ROWS)
 

@@ -29,10 +29,10 @@ from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_home import Tensors
 from napkin.lower.write import Written, write
-from napkin.plan.bands import band_bytes, band_of, best_band, rounded, written
+from napkin.plan.bands import band_bytes, band_of, best_band, written
 from napkin.plan.pricing import Choice
 from napkin.plan.recipe import Recipe, Step, Stored
-from napkin.plan.tiled import storage
+from napkin.plan.tiled import rounded, storage
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +184,7 @@ class PlannedKernel:
             made,
             persistent=self.choice.persistent,
             rows=self.choice.rows,
-            rounded=rounded(self.choice.kernel, self.dtype),
+            rounded=rounded(self.choice.kernel, ITEM_BYTES[self.dtype]),
         )
         return described(made, self.choice.described) if self.choice.described else made
 

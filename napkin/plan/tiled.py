@@ -77,6 +77,14 @@ def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
     return {t: storage_type(n, dtype) for t, n in terms.items()}
 
 
+def rounded(kernel: Kernel, item: int) -> bool:
+    """Whether all that a kernel stores is rounded to 16 bits, where a value that asks for no type
+    has `item` bytes."""
+    own = [own_type(o.node) for o in kernel.outputs]
+    bits = [STORAGE[t].bits if t else 8 * item for t in own]
+    return all(o.node.kind == "real" for o in kernel.outputs) and set(bits) == {16}
+
+
 def least_seconds(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> float:
     """Seconds that no tiles of a labelled kernel undercut, nor its parts: in these it takes to move
     every tensor once."""

@@ -115,7 +115,7 @@ def _mlp_H_rows(
         mbarrier.arrive(order.index((warpgroup + 1) % 2))
         t = warpgroup_mma_wait(0, [t])
         mbarrier.arrive(free.index((turns - 1) % STAGES))
-        turns = turns + 1 * chunks
+        turns = turns + chunks
         rounds = rounds + 1
 
         # tail

@@ -5,13 +5,13 @@ one axis read the same chunks, so one copy of a chunk in shared memory serves th
 streamed crosses once for all W. Each group is one warpgroup, which multiplies while another is at
 its softmax; one warp more only asks for chunks.
 
-Groups that only add products up may lie so, too, or take turns: then nothing is shared, and one
-multiplies while another finishes what it has.
+Groups that only add products up may lie so, too (cooperative warpgroups, as CUTLASS calls them), or
+take turns (ping-pong): then nothing is shared, and one multiplies while another finishes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -107,13 +107,6 @@ class Band:
         found = {d.node: d for loop in self.program.loops for d in early(self.program, loop)}
         return tuple(found.values())
 
-    @cached_property
-    def finished(self) -> frozenset[int]:
-        """The tile dimensions of sums, and of what is made of them."""
-        columns = [d for x in self.sums for d in x.product.columns]
-        tails = postorder(self.program.tails.values())
-        return frozenset([*columns, *(d for n in tails for d in self.program.shape(n))])
-
     def late(self, loop: Loop) -> tuple[Late, ...]:
         """The states that take their products up one chunk later."""
         return tuple(late(self.program, loop))
@@ -154,8 +147,11 @@ class Band:
         """The tile dimensions that lie across the rows, that of the first scores first."""
         found = [d.columns[0] for d in self.early]
         found += [x.product.columns[0] for loop in self.program.loops for x in self.late(loop)]
-        found += [i for i in range(len(self.program.dims)) if i != self.row]
-        return tuple(dict.fromkeys(found))
+        others: Iterable[int] = range(len(self.program.dims))
+        if self.sums:  # of chunks, nothing comes to registers
+            tails = postorder(self.program.tails.values())
+            others = sorted({d for n in tails for d in self.program.shape(n)})
+        return tuple(i for i in dict.fromkeys([*found, *others]) if i != self.row)
 
 
 def early(program: Program, loop: Loop) -> Iterator[Dot]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
-from napkin.lower.printer import GLUON, HELPERS, signature, statement
+from napkin.lower.printer import GLUON, HELPERS, LENT, signature, statement
 
 HEAD = """\
 import triton
@@ -33,9 +33,6 @@ async_store = tma.async_store if _renamed else tma.async_copy_shared_to_global
 
 WHOLE = "tl.PropagateNan.ALL"
 """How Triton and Gluon are told to keep a NaN; Gluon has no name of its own for it."""
-
-LENT = {"sigmoid": "@gluon.jit\ndef sigmoid(x):\n    return 1 / (1 + gl.exp(-x))\n"}
-"""Functions of Triton's library that Gluon lacks."""
 
 
 def imports(functions: str) -> str:
@@ -81,10 +78,8 @@ class _Gluon(ast.NodeTransformer):
 
 def helper(name: str) -> str:
     """A function that kernels call."""
-    if name in LENT:
-        return LENT[name]
-    kept = HELPERS[name].replace(WHOLE, "WHOLE").replace("tl.", "gl.").replace("WHOLE", WHOLE)
-    return kept.replace("@triton", "@gluon")
+    text = {**HELPERS, **LENT}[name].replace(WHOLE, "WHOLE")
+    return text.replace("tl.", "gl.").replace("WHOLE", WHOLE).replace("@triton", "@gluon")
 
 
 def lent(bodies: Sequence[Sequence[ast.stmt]]) -> set[str]:

@@ -1,4 +1,4 @@
-"""The shared memory of a band: boxes in rings, barriers for each place, and the warp that asks."""
+"""What goes through the shared memory of a band: boxes in rings, and barriers for each place."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from napkin.derive.kernel import tensor_of
 from napkin.diagram.node import Node
 from napkin.lower import syntax as sx
-from napkin.lower.launch import WARPS, Argument, in_box
-from napkin.lower.printer import comment
+from napkin.lower.launch import Argument, in_box
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr
 from napkin.lower.visit import Head, Visiting
@@ -27,12 +26,8 @@ class _Visiting(Visiting):
         return sx.binary(super().spanned(axis), "*", sx.const(count))
 
 
-EACH = 8
-"""Values that a thread stores at once, of 16 bits."""
-
-
 class Rings(Writer):
-    """Writes where a band stands, and what its boxes go through."""
+    """Writes where a band stands, and how its boxes come."""
 
     Emitter = BandEmitter
     Visiting = _Visiting
@@ -78,8 +73,6 @@ class Rings(Writer):
     def _layouts(self) -> Iterator[ast.stmt]:
         """The register layouts of tiles: rows by warps, across the columns of one instruction."""
         for dim in self.band.columns:
-            if self.band.sums and dim not in self.band.finished:
-                continue
             wide = min(WIDEST, max(8, self.program.extent(dim)))
             shape = sx.tuple_of([sx.const(16), sx.const(wide), sx.const(16)])
             version, warps = (sx.tuple_of(map(sx.const, x)) for x in ((3, 0), (4, 1)))
@@ -91,29 +84,6 @@ class Rings(Writer):
     def _box(self, leaf: Node) -> tuple[str, ...]:
         return in_box(self.program.boxes[leaf], self.program.tiles)
 
-    def rings(self) -> list[ast.stmt]:
-        """Room for boxes and their barriers."""
-        scope, band = self.scope, self.band
-        out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each")]
-        rooms = {tensor_of(n): (self._room(n), self._box(n)) for n in (*band.held, *band.streamed)}
-        for t, axes in self.program.stores.items():
-            own = in_box(axes, self.program.tiles)
-            like = next((n for n in band.held if band.alike(n, axes)), None)
-            if like is not None:  # what was held has been read when results are stored
-                scope.share(t, tensor_of(like))
-            else:
-                rooms[t] = sx.const(band.groups), own
-        out += [self._ring(t, count, axes) for t, (count, axes) in rooms.items()]
-        for n in (*band.held, *band.streamed):
-            t, count = tensor_of(n), self._room(n)
-            out += self._barriers(scope.full(t), count, 1)
-            if n in band.streamed:
-                out += self._barriers(scope.free(t), count, band.groups)
-        first = [x for n in band.left for x in self._zeros(n)]
-        fence = ast.Expr(sx.call("fence_async_shared"))
-        full = [self._arrive(scope.full(tensor_of(n)), sx.const(0)) for n in band.streamed]
-        return [*out, *first, fence, *full]
-
     def _ring(self, name: str, count: Expr, axes: Sequence[str]) -> ast.stmt:
         """Room for so many boxes of a tensor."""
         tensor = self.scope.tensor(name)
@@ -122,37 +92,15 @@ class Rings(Writer):
                        sx.name(f"{tensor}.layout"))  # fmt: skip
         return sx.assign(self.scope.ring(name), made)
 
-    def _zeros(self, leaf: Node) -> list[ast.stmt]:
-        """The box that the turn before the first leaves a product of: what is there must be finite,
-        as that product is of rows of 0."""
-        dims = self.program.shape(leaf)
-        shape = sx.tuple_of(self.scope.extent(d) for d in dims)
-        lists = ([1, EACH], [4, 8], [WARPS, 1], [1, 0])
-        layout = sx.call("gl.BlockedLayout", *(sx.tuple_of(map(sx.const, x)) for x in lists))
-        dtype = sx.name(f"{self.scope.ring(tensor_of(leaf))}.dtype")
-        none = sx.call("gl.zeros", shape, dtype, layout=layout)
-        return [ast.Expr(sx.method(self._view(leaf, sx.const(0)), "store", none))]
-
-    def _room(self, leaf: Node) -> Expr:
-        """How many boxes of a reading lie in shared memory."""
-        if leaf in self.band.streamed:
-            return sx.name(self.scope.stages)
-        return sx.const(self.band.groups if self.band.own(leaf) else 1)
-
     def _barriers(self, name: str, count: Expr, arrivals: int) -> list[ast.stmt]:
         shape = sx.tuple_of([count, sx.const(1)])
         layout = sx.call("mbarrier.MBarrierLayout")
         made = sx.call("gl.allocate_shared_memory", sx.name("gl.int64"), shape, layout)
-        each = sx.name(self.scope.each)
-        begun = ast.Expr(
-            sx.call(
-                "mbarrier.init", sx.method(sx.name(name), "index", each), count=sx.const(arrivals)
-            )
-        )
-        each = ast.For(
-            ast.Name(self.scope.each, ast.Store()), sx.call("gl.static_range", count), [begun], []
-        )
-        return [sx.assign(name, made), each]
+        place = sx.method(sx.name(name), "index", sx.name(self.scope.each))
+        begun = ast.Expr(sx.call("mbarrier.init", place, count=sx.const(arrivals)))
+        turns = sx.call("gl.static_range", count)
+        every = ast.For(ast.Name(self.scope.each, ast.Store()), turns, [begun], [])
+        return [sx.assign(name, made), every]
 
     def _view(self, leaf: Node, at: Expr) -> Expr:
         """A box as a matrix."""
@@ -163,17 +111,11 @@ class Rings(Writer):
         return sx.method(box, "reshape", sx.tuple_of(shape))
 
     def _tile(self, leaf: Node, slot: Expr, turned: bool) -> Expr:
-        band = self.band
-        box = sx.name(self.scope.tile(leaf)) if leaf in band.held else self._view(leaf, slot)
-        return (
-            sx.method(box, "permute", ast.Tuple([sx.const(1), sx.const(0)], ast.Load()))
-            if turned
-            else box
-        )
-
-    def _at(self, leaf: Node) -> Expr:
-        """Where the box of a reading that is held lies."""
-        return sx.name(self.scope.warpgroup) if self.band.own(leaf) else sx.const(0)
+        """A box as an operand, that of this place in its ring where it is streamed."""
+        held = leaf in self.band.held
+        box = sx.name(self.scope.tile(leaf)) if held else self._view(leaf, slot)
+        order = ast.Tuple([sx.const(1), sx.const(0)], ast.Load())
+        return sx.method(box, "permute", order) if turned else box
 
     def _slots(self, before: bool = False) -> list[ast.stmt]:
         turn: Expr = sx.name(self.scope.turn)
@@ -190,37 +132,7 @@ class Rings(Writer):
     def _arrive(self, name: str, at: Expr) -> ast.stmt:
         return ast.Expr(sx.call("mbarrier.arrive", sx.method(sx.name(name), "index", at)))
 
-    # --- the warp that asks for chunks ------------------------------------------------------
-
-    def loads(self) -> list[ast.stmt]:
-        self._standing = False
-        band, scope = self.band, self.scope
-        out: list[ast.stmt] = [self.index_type()]
-        every = [n for n in band.held if band.own(n)]
-        out += [x for n in band.held if n not in every for x in self._ask(n, sx.const(0))]
-        if every:
-            body = [self._own()]
-            body += [x for n in every for x in self._ask(n, sx.name(scope.warpgroup))]
-            turns = sx.call("gl.static_range", sx.const(band.groups))
-            out.append(ast.For(ast.Name(scope.warpgroup, ast.Store()), turns, body, []))
-        out.append(sx.assign(scope.turn, sx.const(1)))
-        for loop in self.program.loops:
-            head, (slot, phase) = self._head(loop), scope.slot()
-            body = [*head.find, *self._chunk(loop), *self._slots()]
-            for n in band.streamed:
-                parity = sx.binary(sx.const(1), "-", sx.name(phase))
-                body.append(self._wait(scope.free(tensor_of(n)), sx.name(slot), parity))
-                body += self._ask(n, sx.name(slot))
-            out += [comment(self._title(loop)), *head.before]
-            out.append(self._for(head, [*body, self._next(), *head.after]))
-        return out
-
-    def _ask(self, leaf: Node, at: Expr) -> list[ast.stmt]:
-        """A box asked for, with its bytes."""
-        t, scope = tensor_of(leaf), self.scope
-        full = sx.method(sx.name(scope.full(t)), "index", at)
-        count = sx.binary(self._values(leaf), "*", sx.const(self.program.described))
-        return [ast.Expr(sx.call("mbarrier.expect", full, count)), self._copy(leaf, full, at)]
+    # --- what is asked for ------------------------------------------------------------------
 
     def _values(self, leaf: Node) -> Expr:
         """Values of a box."""

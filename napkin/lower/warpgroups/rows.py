@@ -1,4 +1,9 @@
-"""What one warpgroup of a band does: the turns of its rows, each with what the one before left."""
+"""What one warpgroup of a band does: the turns of its rows, each with what the one before left.
+
+A turn begins with the products of two tiles; while these are made, so are those that the turn
+before has left, of rows that it computed (FlashAttention-3, arXiv 2407.08608, section 3.2, for one
+algorithm; here for any state that only adds a product).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,12 @@ from napkin.lower.program import Loop
 from napkin.lower.resources_dot import Dot
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.band import Band, Late, early
+from napkin.lower.warpgroups.chunks import Chunks
 from napkin.lower.warpgroups.emit import BandEmitter
 from napkin.lower.warpgroups.rings import waited
-from napkin.lower.warpgroups.whole import Whole
 
 
-class Rows(Whole):
+class Rows(Chunks):
     """Writes the folds of one group.
 
     Attributes:

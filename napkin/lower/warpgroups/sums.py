@@ -1,9 +1,9 @@
-"""What the warps of a band do whose groups only add products up: groups in turn, chunk by chunk.
+"""What the warps of a band do whose groups only add products up.
 
 A block lasts: while its warpgroups finish a group, the chunks of the next are on their way. Groups
-that lie side by side share what does not carry their axis. Groups in turn share nothing: a
-warpgroup multiplies when the one before it has begun its last product, and what it does after the
-stream is done while the others multiply.
+that lie side by side share what does not carry their axis (CUTLASS calls such warpgroups
+cooperative). Groups in turn share nothing (ping-pong): a warpgroup multiplies when the one before
+it has begun its last product, and what it does after the stream is done while the others multiply.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Sums(Whole):
         return []  # in every turn
 
     @property
-    def _only(self) -> Loop:
+    def _stream(self) -> Loop:
         return self.program.loops[0]
 
     # --- shared memory ----------------------------------------------------------------------
@@ -66,31 +66,27 @@ class Sums(Whole):
 
     # --- groups, one after another ----------------------------------------------------------
 
-    def _each(self, body: list[ast.stmt], by: int) -> list[ast.stmt]:
+    def _over_groups(self, body: list[ast.stmt], by: int) -> list[ast.stmt]:
         """A loop over groups, of which this is every `by`-th."""
         first, step = (sx.call(f"tl.{x}", sx.const(0)) for x in ("program_id", "num_programs"))
         if by > 1:
             own = sx.binary(sx.name(self.scope.warpgroup), "*", step)
             first, step = sx.binary(first, "+", own), sx.binary(step, "*", sx.const(by))
         count = sx.chain("*", [self._groups(a) for a in self.kernel.group])
-        bounds = [first, sx.name(GROUPS), step]
-        head = Head(GROUP, bounds, [])
-        return [
-            comment("groups in turn"), sx.assign(GROUPS, count), self._for(head, body)
-        ]  # fmt: skip
+        turns = self._for(Head(GROUP, [first, sx.name(GROUPS), step], []), body)
+        return [comment("groups in turn"), sx.assign(GROUPS, count), turns]
 
-    def _over(self, body: list[ast.stmt]) -> list[ast.stmt]:
+    def _over_chunks(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """A loop over chunks."""
-        head = self._head(self._only)
-        found = [*head.find, *self._chunk(self._only), *self._slots()]
+        head = self._head(self._stream)
+        found = [*head.find, *self._chunk(self._stream), *self._slots()]
         return [
-            comment(self._title(self._only)),
+            comment(self._title(self._stream)),
             *head.before,
             self._for(head, [*found, *body, self._next(), *head.after]),
         ]
 
     def loads(self) -> list[ast.stmt]:
-        """What the warp does that asks for chunks."""
         self._standing = False
         band, scope = self.band, self.scope
         slot, phase = map(sx.name, scope.slot())
@@ -107,9 +103,9 @@ class Sums(Whole):
             turns = sx.call("gl.static_range", sx.const(band.groups))
             body.append(ast.For(ast.Name(scope.warpgroup, ast.Store()), turns, copies, []))
         body += [self._copy(n, full, slot) for n in band.streamed if n not in own]
-        group = [*self.positions(), *self._over(body)]
+        group = [*self.positions(), *self._over_chunks(body)]
         start = sx.assign(scope.turn, sx.const(0))
-        return [self.index_type(), start, *self._each(group, 1)]
+        return [self.index_type(), start, *self._over_groups(group, 1)]
 
     def _times(self, leaf: Node) -> Expr:
         """Values of a reading that a chunk brings."""
@@ -119,13 +115,12 @@ class Sums(Whole):
     # --- one group --------------------------------------------------------------------------
 
     def folds(self) -> list[ast.stmt]:
-        """What a warpgroup does."""
         self._standing = True
         band, scope = self.band, self.scope
         out: list[ast.stmt] = [self.index_type(), *self._layouts()]
         if not band.in_turn:
             start = [sx.assign(scope.turn, sx.const(0))]
-            out += [*start, *self._each(self._group(), 1)]
+            out += [*start, *self._over_groups(self._group(), 1)]
         else:
             own = sx.name(scope.warpgroup)
             out += [
@@ -133,7 +128,7 @@ class Sums(Whole):
                 sx.assign(scope.chunks, self._many()),
                 sx.assign(scope.turn, sx.binary(own, "*", sx.name(scope.chunks))),
                 sx.assign(scope.rounds, sx.const(0)),
-                *self._each(self._group(), band.groups),
+                *self._over_groups(self._group(), band.groups),
             ]
         if self.program.stores:
             out.append(ast.Expr(sx.call("tma.store_wait", sx.const(0))))
@@ -148,19 +143,19 @@ class Sums(Whole):
         scope, band, emitter = self.scope, self.band, self.emitter
         states = [x.state for x in band.sums]
         names = [scope.state(s.name) for s in states]
-        out = self.positions() if band.in_turn else [*self._side_by_side()]
+        out = self.positions() if band.in_turn else self._side_by_side()
         out += self.bases()
         out += [sx.assign(n, self._init(s, emitter)) for n, s in zip(names, states, strict=True)]
         if band.in_turn:
             parity = sx.binary(sx.name(scope.rounds), "%", sx.const(2))
             out.append(self._wait(scope.order, sx.name(scope.warpgroup), parity))
-        out += self._over(self._added(names))
+        out += self._over_chunks(self._added(names))
         if band.in_turn:
             after = sx.binary(sx.name(scope.warpgroup), "+", sx.const(1))
             out.append(self._arrive(scope.order, sx.binary(after, "%", sx.const(band.groups))))
         out += [waited(names, 0), self._leave()]
         if band.in_turn:
-            past = sx.binary(sx.const(band.groups - 1), "*", sx.name(scope.chunks))
+            past = sx.binary(sx.name(scope.chunks), "*", sx.const(band.groups - 1))
             out += [
                 sx.assign(scope.turn, sx.binary(sx.name(scope.turn), "+", past)),
                 sx.assign(scope.rounds, sx.binary(sx.name(scope.rounds), "+", sx.const(1))),
@@ -194,7 +189,7 @@ class Sums(Whole):
                 sides.append(self._tile(leaf, self._place(leaf, slot), x.product.turned(i)))
             made = sx.call("warpgroup_mma", *sides, sx.name(name), is_async=sx.const(True))
             out.append(sx.assign(name, made))
-        first = sx.less(sx.const(0), sx.name(self._head(self._only).variable))
+        first = sx.less(sx.const(0), sx.name(self._head(self._stream).variable))
         return [*out, waited(names, len(names)), ast.If(first, [self._leave()], [])]
 
     def _leave(self) -> ast.stmt:

@@ -33,6 +33,7 @@ class Whole(Rings):
         self.zeros: set[str] = set()
 
     def function(self) -> Written:
+        """The kernel."""
         band, scope, emitter = self.band, self.scope, self.emitter
         emitter.count(self.program.roots)
         name = self.kernel.name
@@ -70,6 +71,14 @@ class Whole(Rings):
         called = emitter.helpers | lent(self.bodies)
         texts = [*map(helper, sorted(called)), *texts]
         return Written(name, "\n\n".join(texts), arguments, self.kernel.group, entry)
+
+    @abstractmethod
+    def rings(self) -> list[ast.stmt]:
+        """Room for boxes, and their barriers."""
+
+    @abstractmethod
+    def loads(self) -> list[ast.stmt]:
+        """What the warp does that asks for chunks."""
 
     @abstractmethod
     def folds(self) -> list[ast.stmt]:

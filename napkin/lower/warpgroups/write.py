@@ -1,9 +1,7 @@
-"""A band as a Gluon kernel: one warp asks for chunks, each warpgroup folds those of its rows.
+"""A band as a Gluon kernel: one warp asks for chunks, each warpgroup folds those of its group.
 
 Chunks lie in rings of shared memory. A barrier for each place says that it is full, another that
-every group has read it. A turn begins with the products of two tiles; while these are made, so are
-those that the turn before has left, of rows that it computed (FlashAttention-3, arXiv 2407.08608,
-section 3.2, for one algorithm; here for any state that only adds a product).
+every group has read it.
 """
 
 from __future__ import annotations

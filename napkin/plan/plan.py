@@ -332,7 +332,8 @@ class Plan:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What it takes to run the kernels."""
+        """What it takes to run the kernels; its files leave out how they were derived."""
+        file = import_module("napkin.plan.file")
         pairs = zip(self.kernels, self.launched.kernels, strict=True)
         steps = tuple(
             Step(
@@ -351,9 +352,8 @@ class Plan:
         ]
         results = tuple(self.tensor_of[o.name] for o in self.diagram.outputs)
         stores = tuple(dict.fromkeys(stored))
-        return Recipe(
-            self.source, steps, stores, results, self.same_size, self.parts, self.warpgroups
-        )
+        source, banded = file.kernel_file(self, False), file.warpgroup_file(self, False)
+        return Recipe(source, steps, stores, results, self.same_size, self.parts, banded)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data; expressions are sympy text."""

@@ -17,6 +17,7 @@ from napkin.diagram.types import PACKED
 from napkin.errors import InputError
 from napkin.plan.recipe import Recipe
 from napkin.torch import cache
+from napkin.torch.launching import loading
 from napkin.torch.machines import machine_of
 from napkin.torch.prepared import Prepared, prepare
 from napkin.torch.storage import logical_shapes, output_type, plan_type
@@ -68,9 +69,10 @@ class Function:
                 name = cache.digest(self.print, repr(known), dtype, repr(machine))
                 found = cache.load(name)
                 if found is None:
-                    from napkin.plan.derive import derive
+                    with loading():
+                        from napkin.plan.derive import derive
 
-                    found = derive(self.diagram, machine, dict(known), dtype).recipe
+                        found = derive(self.diagram, machine, dict(known), dtype).recipe
                     cache.save(name, found)
                 self._recipes[key] = found
         return self._recipes[key]

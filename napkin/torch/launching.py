@@ -7,12 +7,14 @@ of one kind have one machine code, so that is found once, and then only launched
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from triton import knobs
+from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -23,6 +25,25 @@ Arguments = list[Any]
 """The run-time arguments of a kernel, in order."""
 
 _COMPILING = threading.Lock()
+
+
+@contextmanager
+def loading() -> Generator[None]:
+    """Load Triton's driver in a thread beside what is done meanwhile, where CUDA is in use: Triton
+    compiles a C file for it, which takes half a second where it never did."""
+    beside = threading.Thread(target=_load)
+    if torch.cuda.is_initialized():
+        beside.start()
+    try:
+        yield
+    finally:
+        if beside.ident is not None:
+            beside.join()
+
+
+def _load() -> None:
+    with suppress(Exception):  # a launch says what is wrong
+        _ = driver.active
 
 
 class Launch:

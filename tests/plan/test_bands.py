@@ -70,6 +70,19 @@ def test_values_of_256_take_chunks_of_64() -> None:
     assert (k.choice.band, k.tiles["x"]) == (("q", 2), 64)
 
 
+def test_the_files_of_a_recipe_are_those_of_the_plan_without_the_derivation() -> None:
+    plan = planned()
+    for file, kept in (
+        (plan.source, plan.recipe.source),
+        (plan.warpgroups, plan.recipe.warpgroups),
+    ):
+        (title, _), (same, _) = ((f.split("\n\n", 1)) for f in (file, kept))
+        assert title == same
+        assert file[file.index("\nimport ") :] == kept[kept.index("\nimport ") :]
+        assert "H = " in file
+        assert "H = " not in kept
+
+
 def test_a_recipe_with_bands_is_what_was_written() -> None:
     recipe = planned().recipe
     again = recipe_of(json.loads(json.dumps(recipe.to_json())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -110,3 +111,28 @@ def test_kernels_are_compiled_with_the_assembler_for_the_device(
     launch_of(q, q, q)
     assert asked == [90]
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_driver_loads_beside_what_is_done_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    done: list[str] = []
+    working = threading.Event()
+
+    class Driver:
+        @property
+        def active(self) -> None:
+            assert working.wait(60)
+            done.append("driver")
+            if fails:
+                raise RuntimeError("0 active drivers")
+
+    monkeypatch.setattr(launching, "driver", Driver())
+    with launching.loading():  # no CUDA is in use, so there is nothing to load
+        pass
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with launching.loading():
+        done.append("work")
+        working.set()
+    assert done == ["work", "driver"]

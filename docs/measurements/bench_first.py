@@ -120,8 +120,7 @@ def main(names: list[str]) -> None:
     print(heading(), flush=True)
     print(f"\n{'seconds':18}{'import':>8}{'first':>8}{'derive':>8}{'later':>8}", flush=True)
     with tempfile.TemporaryDirectory() as bytecode:
-        for kind in dict.fromkeys(n.split()[0] for n in names):  # until all have byte code
-            alone(next(n for n in NAMES if n.startswith(kind)), bytecode)
+        alone(names[0], bytecode)  # so that there is byte code
         for name in names:
             found = alone(name, bytecode)
             cells = (f"{found[c]:8.2f}" for c in ("import", "first", "derive", "later"))

@@ -80,7 +80,8 @@ def steps(out: Path, workers: int, seed: int) -> dict[str, list[Step]]:
         "functions": [
             Step("network", [bench("network", *json("network"))], 270, 24),
             Step("functions", [bench("functions", "products", "rows", "windows", "attention")],
-                 240, 60),
+                 200, 60),
+            Step("first", [bench("first")], 150, 12),
             Step("machine", [machine], 60),
         ],
     }  # fmt: skip

@@ -113,6 +113,7 @@ KNOWN = (
     "2026-11-21-h100-new-shapes-8.txt", "2026-11-21-h100-new-shapes-9.txt",
     "2026-11-22-h100-new-shapes-10.txt", "2026-11-22-h100-new-shapes-11.txt",
     "2026-11-22-h100-new-shapes-12.txt", "2026-11-22-h100-new-shapes-13.txt",
+    "2026-11-22-h100-new-shapes-14.txt",
 )  # fmt: skip
 """Runs that constants were read off, or mended after; where others are, they are added here."""
 

@@ -29,6 +29,7 @@ from napkin.measure.timing import interleaved
 from napkin.plan.bands import bands
 from napkin.plan.plan import Plan
 from napkin.plan.pricing import Choice
+from napkin.plan.ranked import with_choices
 from napkin.torch.diagrams import neighborhood_diagram
 
 ATTENTION = [
@@ -94,14 +95,6 @@ def others(plan: Plan, most: int) -> list[Choice]:
     return sorted(found, key=lambda c: c.rank)[:most]
 
 
-def with_band(plan: Plan, band: Choice) -> Plan:
-    """A plan whose kernel runs in this band."""
-    made = replace(plan)
-    (k,) = plan.kernels
-    made.__dict__["launched"] = replace(plan, kernels=(replace(k, choice=band),))
-    return made
-
-
 def setting(band: Choice) -> str:
     """A band in words."""
     tiles = " ".join(f"{a}={n}" for a, n in band.tiles.items() if n > 1)
@@ -126,7 +119,7 @@ def timed(name: str, plan: Plan, every: bool) -> float:
     known: dict[str, float] = {"plain": plain.kernels[0].choice.time.seconds}
     for band in ([own] if own else []) + more:
         try:
-            made = with_band(plan, band)
+            made = with_choices(plan, [band])
             call = made.bound_call(*arrays)
             call()
             torch.cuda.synchronize()

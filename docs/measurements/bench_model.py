@@ -165,8 +165,8 @@ def widened(plan: Plan, most: int) -> tuple[list[Choice], int]:
     (kernel, *_) = plan.kernels
     chosen = ranked(plan, kernel, most)
     known = {setting(c) for c in chosen}
-    out = list(chosen)
-    for other in itertools.chain(_turned(chosen), _dropped(chosen)):
+    out, alone = list(chosen), [c for c in chosen if not c.band[1]]
+    for other in itertools.chain(_turned(alone), _dropped(alone)):
         if len(out) >= most:
             break
         made = replace(kernel, choice=other)
@@ -221,7 +221,8 @@ def shown(c: Choice) -> str:
     """A setting in a few words."""
     long = ", ".join(f"{a}={n}" for a, n in c.tiles.items() if n > 1)
     lasting = f" p{c.persistent}" if c.persistent else ""
-    return f"{long} w{c.warps} s{c.stages}{lasting}"
+    band = f" {c.warpgroups}" if c.band[1] else ""
+    return f"{long} w{c.warps} s{c.stages}{lasting}{band}"
 
 
 def standing(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from napkin.measure.timing import Sample, interleaved
@@ -150,11 +150,9 @@ def measured(
     calls: dict[str, Callable[[], Any]] = {}
     notes: dict[int, str] = {}
     for i, choice in enumerate(choices):
-        kernels = tuple(
-            replace(p, choice=choice) if p.choice is k.choice else p for p in plan.kernels
-        )
+        settings = [choice if p.choice is k.choice else p.choice for p in distinct(plan.kernels)]
         try:
-            _, known, launches = opened(replace(plan, kernels=kernels, bands=False), tensors, {})
+            _, known, launches = opened(with_choices(plan, settings), tensors, {})
             for name in stored:
                 poison(known[name])
             for launch in launches:

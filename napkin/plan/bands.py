@@ -85,7 +85,7 @@ def program_of(kernel: Kernel, tiles: Mapping[str, int], item: int) -> Program:
 def best_band(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
     """The band that is predicted to take least; None where groups by themselves are as fast, or
     where the kernel does not run as warpgroups."""
-    if not alone.described or not may_band(alone.kernel, dtype, machine):
+    if not _may(alone, dtype, machine):
         return None
     most = alone.time.seconds
     if not alone.run.chained and most >= LONG:
@@ -94,6 +94,18 @@ def best_band(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
         found.sort(key=lambda c: c.rank)
         return next((c for c in found if c.time.seconds < most and _writes(c)), None)
     return None
+
+
+def every_band(alone: Choice, dtype: str, machine: Machine) -> Iterator[Choice]:
+    """The bands of a kernel that fit and can be written, least predicted time first."""
+    if not _may(alone, dtype, machine):
+        return
+    found = [c for part in bands(alone.kernel, alone.sizes, dtype, machine) for c in part]
+    yield from filter(_writes, sorted(found, key=lambda c: c.rank))
+
+
+def _may(alone: Choice, dtype: str, machine: Machine) -> bool:
+    return bool(alone.described) and may_band(alone.kernel, dtype, machine)
 
 
 def may_band(kernel: Kernel, dtype: str, machine: Machine) -> bool:

@@ -230,6 +230,8 @@ class Plan:
         same_size: axes that refactoring named, with the axes whose sizes they have.
         parts: axes of parts of a streamed axis, and how many there are.
         bands: whether kernels of warpgroups may take the place of its own (`launched`).
+        given: those that do whatever the model says, by the name of the kernel whose place they
+            take.
     """
 
     diagram: Diagram
@@ -242,6 +244,7 @@ class Plan:
     same_size: Mapping[str, str] = field(default_factory=dict[str, str])
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
     bands: bool = True
+    given: Mapping[str, Choice] = field(default_factory=dict[str, Choice])
 
     def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes for the kernels' axes: those of the diagram, of axes that refactoring named, and of
@@ -305,14 +308,20 @@ class Plan:
         """The plan as it runs on tensors that descriptors serve: with kernels of warpgroups where
         the machine has such, and they are faster; the plan itself where there are none."""
         instead: dict[int, Choice] = {}
-        for k in distinct(self.kernels) if self.bands else ():
-            found = None if k.choice.band[1] else best_band(k.choice, self.dtype, self.machine)
-            if found is not None:
+        for k in distinct(self.kernels):
+            if (found := self._band(k)) is not None:
                 instead[id(k.choice)] = found
         if not instead:
             return self
         kernels = (replace(k, choice=instead.get(id(k.choice), k.choice)) for k in self.kernels)
         return replace(self, kernels=tuple(kernels))
+
+    def _band(self, k: PlannedKernel) -> Choice | None:
+        if k.choice.band[1]:
+            return None
+        if k.name in self.given:
+            return self.given[k.name]
+        return best_band(k.choice, self.dtype, self.machine) if self.bands else None
 
     @cached_property
     def workspace(self) -> int:
@@ -374,7 +383,7 @@ class Plan:
         """The plan with every operand read by addresses, as it is where a tensor does not lie in
         memory as descriptors need."""
         made = [replace(k, choice=replace(k.choice, described=0)) for k in self.kernels]
-        return replace(self, kernels=tuple(made))
+        return replace(self, kernels=tuple(made), given={})
 
     def ranked(self, most: int = 8) -> dict[str, list[Choice]]:
         """The first `most` settings of each distinct kernel, least predicted time first."""

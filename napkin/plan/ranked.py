@@ -1,46 +1,69 @@
 """The settings of a plan's kernels in the order of the model: its choice, and those after it.
 
-A setting is labels (what is streamed, in how many passes), tiles, warps and stages. The model ranks
-them by predicted time; measuring the first few on a device says how good the ranking is
+A setting is labels (what is streamed, in how many passes), tiles, warps and stages, and whether
+groups are blocks by themselves or warpgroups of one (`napkin.plan.bands`). The model ranks them by
+predicted time; measuring the first few on a device says how good the ranking is
 (`napkin.measure.tune`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from napkin.derive.trail import Trail
 from napkin.errors import InputError
+from napkin.plan.bands import band_bytes, best_band, every_band
 from napkin.plan.choose import ranked as settled
 from napkin.plan.derive import kernel_moves
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.pricing import Choice
 
-Setting = tuple[str, int, tuple[tuple[str, int], ...], int, int, int, int]
+Setting = tuple[str, int, tuple[tuple[str, int], ...], int, int, int, int, tuple[str, int]]
 """What is streamed, in how many passes, tiles, warps, stages, persistent program instances, rows of
-a block of groups: what a launch differs by."""
+a block of groups, warpgroups: what a launch differs by."""
 
 
 def setting(choice: Choice) -> Setting:
     """What tells a choice from the others of the same kernel."""
     stream = choice.kernel.stream
     tiles = tuple(sorted(choice.tiles.items()))
-    launched = choice.warps, choice.stages, choice.persistent, choice.rows
+    launched = choice.warps, choice.stages, choice.persistent, choice.rows, choice.band
     return stream.axis, len(stream.passes), tiles, *launched
 
 
 def ranked(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice]:
-    """The first `most` settings for a kernel of a plan, least predicted time first.
+    """The first `most` settings for a kernel of a plan, least predicted time first; kernels of
+    warpgroups among them where the plan may have such.
 
     Every one fits shared memory by the full model. The first is what the planner takes; after
     `with_choices` that need not be the plan's own.
     """
+    alone = _merged(plan, k)
+    if not plan.bands:
+        return _first(alone, most)
+    place = plan.dtype, plan.machine
+    own = best_band(k.choice, *place)
+    others = every_band(k.choice, *place)
+    first = itertools.islice(alone, 1) if own is None else [own]
+    rest = heapq.merge(alone, others, key=lambda c: c.rank)
+    found = _first(itertools.chain(first, rest), most)
+    return [replace(c, shared=band_bytes(c)) if c.band[1] else c for c in found]
+
+
+def ranked_alone(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice]:
+    """The same of groups that are blocks by themselves."""
+    return _first(_merged(plan, k), most)
+
+
+def _first(found: Iterable[Choice], most: int | None) -> list[Choice]:
+    """The first `most` that differ."""
     out: dict[Setting, Choice] = {}
-    for choice in _merged(plan, k):
+    for choice in found:
         out.setdefault(setting(choice), choice)
         if len(out) == most:
             break
@@ -59,7 +82,8 @@ def _merged(plan: Plan, k: PlannedKernel) -> Iterator[Choice]:
 
 def with_choices(plan: Plan, choices: Sequence[Choice]) -> Plan:
     """The plan with other settings, one for each of its distinct kernels, in order; these run as
-    they are.
+    they are. One of warpgroups runs beside the kernel that the plan has, which stays for tensors
+    that descriptors do not serve.
 
     Raises:
         InputError: there are more or fewer, or one computes something else.
@@ -70,15 +94,19 @@ def with_choices(plan: Plan, choices: Sequence[Choice]) -> Plan:
             f"{plan.name} has {len(kinds)} distinct kernels, but {len(choices)} settings are given"
         )
     instead: dict[int, Choice] = {}
+    given: dict[str, Choice] = {}
     for k, choice in zip(kinds, choices, strict=True):
         if [o.node for o in choice.origin] != [o.node for o in k.choice.origin]:
             raise InputError(f"{plan.name}: the setting for {k.name} is of another kernel")
-        instead[id(k.choice)] = choice
+        if choice.band[1]:
+            given[k.name] = choice
+        instead[id(k.choice)] = k.choice if choice.band[1] else choice
     kernels = tuple(replace(k, choice=instead[id(k.choice)]) for k in plan.kernels)
     own = {k.name for k in plan.kernels}
     head = [m for m in plan.trail if m.kernel not in own or m.rule in _OF_THE_WHOLE]
     tail = [m for k in distinct(kernels) for m in kernel_moves(k.choice)]
-    return replace(plan, kernels=kernels, trail=Trail((*head, *tail)), bands=False)
+    trail = Trail((*head, *tail))
+    return replace(plan, kernels=kernels, trail=trail, bands=False, given=given)
 
 
 _OF_THE_WHOLE = frozenset({"expand", "refactor", "materialise"})
@@ -106,5 +134,5 @@ def setting_json(choice: Choice) -> dict[str, Any]:
 def same_setting(choice: Choice, data: Mapping[str, Any]) -> bool:
     """Whether plain data (of `setting_json`) describe this setting."""
     own = setting_json(choice)
-    keys = ("stream", "passes", "tiles", "warps", "stages", "persistent", "rows")
+    keys = ("stream", "passes", "tiles", "warps", "stages", "persistent", "rows", "band")
     return all(own[key] == data.get(key) for key in keys)

@@ -12,7 +12,6 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from napkin.plan.plan import Plan, distinct
 from napkin.plan.pricing import Choice
 from napkin.plan.ranked import ranked, same_setting, setting_json, with_choices
 
-FORMAT = 1
+FORMAT = 2
 """Changes when the file's form does; a file of another form is not read."""
 
 
@@ -102,4 +101,4 @@ def remembered(plan: Plan) -> Plan:
         if found is None:
             return plan
         chosen.append(found)
-    return replace(with_choices(plan, chosen), bands=plan.bands)
+    return with_choices(plan, chosen)

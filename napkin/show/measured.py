@@ -61,8 +61,8 @@ _NUMBERS = ("predicted us", "measured us", "quartiles", "measured rank", "shared
 
 
 def _setting_table(title: str, *more: str) -> Table:
-    columns = ("rank", "stream", "tiles", "warps", "stages", "persistent", "blocks", "shared")
-    columns = (*columns, "predicted us", *more)
+    columns = ("rank", "stream", "tiles", "warps", "warpgroups", "stages", "persistent", "blocks")
+    columns = (*columns, "shared", "predicted us", *more)
     return table(*columns, title=title, right=_NUMBERS)
 
 
@@ -70,8 +70,19 @@ def _setting(row: Mapping[str, Any]) -> list[str]:
     tiles = {a: n for a, n in row["tiles"].items() if n > 1}
     stream = row["stream"] + (f" in {row['passes']} passes" if row["passes"] > 1 else "")
     some = [str(row[key] or "-") for key in ("persistent", "rows")]
-    numbers = (str(row["warps"]), str(row["stages"]), *some, f"{row['shared_bytes']:,}")
-    return [stream or "-", sizes_text(tiles) or "1", *numbers]
+    numbers = (str(row["stages"]), *some, f"{row['shared_bytes']:,}")
+    return [
+        stream or "-",
+        sizes_text(tiles) or "1",
+        str(row["warps"]),
+        _band(*row["band"]),
+        *numbers,
+    ]
+
+
+def _band(axis: str, groups: int) -> str:
+    """How groups run as warpgroups of one block."""
+    return f"{groups} along {axis}" if axis else f"{groups} in turn" if groups else "-"
 
 
 def rankings_view(

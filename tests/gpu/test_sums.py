@@ -13,6 +13,7 @@ import napkin as nk
 from napkin.plan.bands import bands
 from napkin.plan.plan import Plan
 from napkin.plan.pricing import Choice
+from napkin.plan.ranked import with_choices
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -88,11 +89,9 @@ def test_bands_beside_plain_kernels_and_float64(
         torch.randn(*(sizes[a] for a in n.axes), device="cuda", dtype=own) for n in diagram.inputs
     ]
     plain = replace(plan, bands=False)(*drawn)
-    (k,) = plan.kernels
     tried = 0
     for choice in some(plan):
-        made = replace(plan)
-        made.__dict__["launched"] = replace(plan, kernels=(replace(k, choice=choice),))
+        made = with_choices(plan, [choice])
         assert prepared(made, tuple(drawn), {}).banded, choice.warpgroups
         found = made(*drawn)
         assert torch.equal(found, made(*drawn)), choice.warpgroups

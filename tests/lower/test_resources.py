@@ -18,7 +18,7 @@ from napkin.lower.resources_convert import convert_bytes, reduce_bytes, within_w
 from napkin.lower.resources_dot import fma, mma, unit, wgmma
 from napkin.lower.resources_layout import blocked, sliced, transposed
 from napkin.plan.plan import Plan, PlannedKernel, distinct
-from napkin.plan.ranked import ranked
+from napkin.plan.ranked import ranked_alone
 
 DIAGRAMS = Path(__file__).parents[2] / "diagrams"
 SCALARS = {"eps": 1e-5, "cap": 30.0, "scale": 192**-0.5}
@@ -279,7 +279,7 @@ def test_predicted_is_compiled_for_small_diagrams() -> None:
     for diagram, sizes, dtype, on in SMALL:
         plan = nk.derive(diagram, on=on, dtype=dtype, sizes=sizes)
         for k in distinct(plan.kernels):
-            found += [replace(k, choice=c) for c in ranked(plan, k, SETTINGS)]
+            found += [replace(k, choice=c) for c in ranked_alone(plan, k, SETTINGS)]
     assert not wrong(found)
 
 
@@ -287,7 +287,7 @@ def test_packed_operands_of_flattened_tiles() -> None:
     # Depth is groups and places in a group: the layout of the product goes through the reshape.
     (k,) = kernels("matmul_w4a16", "h100", "bf16")
     plan = shipped_plan("matmul_w4a16", "h100", "bf16")
-    choices = [c for c in ranked(plan, k, 40) if c.tiles["g"] > 1 < c.tiles["b"]]
+    choices = [c for c in ranked_alone(plan, k, 40) if c.tiles["g"] > 1 < c.tiles["b"]]
     assert choices
     off = wrong([replace(k, choice=c) for c in choices[:3]])
     # Triton 3.6 moves the bytes in rounds, which is not followed: never less than it takes.

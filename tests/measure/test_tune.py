@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
+from bench_dispatch import played
 
 import napkin as nk
 from napkin.diagram.library import load
 from napkin.errors import InputError
 from napkin.measure.timing import Sample, rounds, sample
-from napkin.measure.tune import placed
+from napkin.measure.tune import placed, tune
 from napkin.plan.choose import TRIED
 from napkin.plan.plan import Plan, distinct
-from napkin.plan.ranked import ranked, setting, setting_json, with_choices
+from napkin.plan.ranked import ranked, ranked_alone, setting, setting_json, with_choices
 from napkin.plan.tuned import file_of, folder, remember, remembered
 
 
@@ -34,14 +39,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_first_setting_is_the_planners(name: str) -> None:
     plan = nk.derive(load(name))
     kinds = distinct(plan.kernels)
-    for k in kinds:
+    for k, runs in zip(kinds, distinct(plan.launched.kernels), strict=True):
         found = ranked(plan, k, 5)
-        assert setting(found[0]) == setting(k.choice)
+        assert setting(found[0]) == setting(runs.choice)
         assert len({setting(c) for c in found}) == 5
-        assert [c.rank for c in found] == sorted(c.rank for c in found)
+        assert [c.rank for c in found[1:]] == sorted(c.rank for c in found[1:])
         assert all(0 < c.shared <= plan.machine.shared_per_block for c in found)
     again = with_choices(plan, [ranked(plan, k, 1)[0] for k in kinds])
-    assert again.source == plan.source
+    assert (again.source, again.warpgroups) == (plan.source, plan.warpgroups)
 
 
 def test_settings_of_a_plan_by_kernel() -> None:
@@ -53,7 +58,7 @@ def test_settings_of_a_plan_by_kernel() -> None:
 
 def test_other_settings_are_another_plan(plan: Plan) -> None:
     (k,) = plan.kernels
-    other = ranked(plan, k, 3)[2]
+    other = ranked_alone(plan, k, 3)[2]
     turned = with_choices(plan, [other])
     assert turned.kernels[0].tiles == other.tiles
     assert turned.kernels[0].shared_bytes == other.shared
@@ -99,6 +104,19 @@ def test_what_is_remembered_is_taken(plan: Plan, cache: Path) -> None:
     assert setting(remembered(plan).kernels[0].choice) == setting(other)
     assert len(json.loads(path.read_text())["plans"]) == 2
     assert sorted(p.name for p in cache.iterdir()) == ["tuned-h100.json"]
+
+
+def test_bands_are_remembered(cache: Path) -> None:
+    diagram = load("multi_head_attention")
+    plan = nk.derive(diagram, on="h100")
+    (k,) = plan.kernels
+    for band, groups in (True, 3), (False, 0):
+        other = next(c for c in ranked(plan, k, 12)[1:] if bool(c.band[1]) == band)
+        remember(plan, [other])
+        taken = nk.derive(diagram, on="h100", tuned=True)
+        (runs,) = taken.launched.kernels
+        assert setting(runs.choice) == setting(other)
+        assert runs.choice.band[1] == groups
 
 
 def test_what_cannot_be_used_is_left(plan: Plan, cache: Path) -> None:
@@ -171,3 +189,34 @@ def test_every_setting_can_be_found_again(plan: Plan) -> None:
     every = ranked(plan, k, TRIED)
     remember(plan, [every[-1]])
     assert setting(remembered(plan).kernels[0].choice) == setting(every[-1])
+
+
+def test_settings_of_both_kinds_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the stand-in for a driver: kernels are compiled, and launched on nothing."""
+    launched: list[str] = []
+    fastest = 1
+
+    def timed(calls: dict[str, Any], seconds: float) -> dict[str, Sample]:
+        launched.clear()
+        for call in calls.values():
+            call()
+        return {i: at(20 if int(i) == fastest else 30) for i in calls}
+
+    monkeypatch.setattr("napkin.measure.inputs.DEVICE", "cpu")
+    monkeypatch.setattr("napkin.measure.values.errors", lambda *_: {"O": 0.0})
+    monkeypatch.setattr("napkin.measure.tune._gap", lambda *_: 0.0)
+    monkeypatch.setattr("napkin.measure.tune.interleaved", timed)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    sizes = {"b": 1, "h": 32, "q": 1024, "x": 1024, "d": 128}
+    plan = nk.derive(load("multi_head_attention"), on="h100", sizes=sizes)
+    with played(lambda *given: launched.append(given[0])):
+        tuned, (ranking,) = tune(plan, 4, 0)
+    assert [r.note for r in ranking.rows] == [""] * 4
+    groups = [r.choice.band[1] for r in ranking.rows]
+    assert 0 in groups
+    assert set(groups) > {0}
+    rows = [r.choice.tiles["q"] for r in ranking.rows]
+    assert launched == [32 * -(-1024 // n) for n in rows]  # program instances
+    assert ranking.best.place == fastest + 1
+    (k,) = tuned.launched.kernels
+    assert setting(k.choice) == setting(ranking.rows[fastest].choice)

@@ -11,7 +11,7 @@ from napkin.check.verdict import check
 from napkin.diagram.library import load
 from napkin.plan.bands import band_of, best_band
 from napkin.plan.plan import Plan
-from napkin.plan.ranked import ranked, with_choices
+from napkin.plan.ranked import ranked, ranked_alone, setting, with_choices
 from napkin.plan.recipe import recipe_of
 from napkin.plan.text import plan_text
 
@@ -53,9 +53,37 @@ def test_only_hopper_and_16_bits_have_bands(settings: dict[str, str]) -> None:
 
 def test_settings_that_are_asked_for_run_as_they_are() -> None:
     plan = planned()
-    again = with_choices(plan, [ranked(plan, plan.kernels[0], 1)[0]])
+    again = with_choices(plan, ranked_alone(plan, plan.kernels[0], 1))
     assert again.launched is again
     assert replace(again, bands=True).launched.kernels[0].choice.band == ("q", 2)
+
+
+def test_bands_are_among_the_settings() -> None:
+    plan = planned()
+    (k,), (own,) = plan.kernels, plan.launched.kernels
+    first, *others = ranked(plan, k, 12)
+    assert setting(first) == setting(own.choice)
+    assert first.shared == own.shared_bytes
+    assert [c.rank for c in others] == sorted(c.rank for c in others)
+    alone = [setting(c) for c in others if not c.band[1]]
+    assert alone == [setting(c) for c in ranked_alone(plan, k, len(alone))]
+    bands = [c for c in others if c.band[1]]
+    assert bands
+    for band in bands[:2]:
+        made = with_choices(plan, [band])
+        assert [k.choice for k in made.launched.kernels] == [band]
+        assert made.kernels[0].choice is k.choice
+        assert made.recipe.warpgroups != plan.recipe.warpgroups
+        assert made.without_descriptors().launched.kernels[0].choice.band == ("", 0)
+
+
+def test_a_band_that_is_asked_for_is_checked() -> None:
+    plan = planned(sizes={"b": 1, "h": 2, "q": 200, "x": 1000, "d": 64})
+    assert plan.launched is plan
+    band = next(c for c in ranked(plan, plan.kernels[0], 60) if c.band == ("q", 3))
+    verdict = with_choices(plan, [band]).check(sizes=plan.sizes, resources=False)
+    verdict.raise_if_wrong()
+    assert "warpgroups" in str(verdict)
 
 
 def test_three_groups_where_registers_allow() -> None:

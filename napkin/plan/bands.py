@@ -21,8 +21,8 @@ from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, sha
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import passed, write_band
 from napkin.lower.write import Written
+from napkin.plan.labelled import rounded
 from napkin.plan.pricing import Choice, Pricing
-from napkin.plan.tiled import rounded
 from napkin.plan.tiles import Tiles
 
 SIDE_BY_SIDE = (2, 3)

@@ -26,9 +26,9 @@ from napkin.lower.operands import MIN_DOT
 from napkin.lower.program import Program, build
 from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_dot import dot_of
+from napkin.plan.labelled import described_bytes, least_seconds, storage
 from napkin.plan.labels import labellings
 from napkin.plan.pricing import Choice, Pricing
-from napkin.plan.tiled import described_bytes, least_seconds, storage
 from napkin.plan.tiles import Tiles
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}

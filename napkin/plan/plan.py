@@ -30,9 +30,9 @@ from napkin.lower.resources import shared_bytes
 from napkin.lower.resources_home import Tensors
 from napkin.lower.write import Written, write
 from napkin.plan.bands import band_bytes, band_of, best_band, written
+from napkin.plan.labelled import rounded, storage
 from napkin.plan.pricing import Choice
 from napkin.plan.recipe import Recipe, Step, Stored
-from napkin.plan.tiled import rounded, storage
 
 
 @dataclass(frozen=True, eq=False)

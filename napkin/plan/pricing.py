@@ -15,7 +15,8 @@ from napkin.cost.time import predict
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Output
 from napkin.lower.launch import WARPS
-from napkin.plan.tiled import Labelled, Tiled
+from napkin.plan.labelled import Labelled
+from napkin.plan.tiled import Tiled
 
 DOUBT = 0.02
 """What a chunk twice as large is preferred by (1.4 %): what a turn takes beside its work is what

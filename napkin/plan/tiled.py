@@ -1,50 +1,26 @@
-"""A labelled kernel on a machine, and at given tiles: what holds whatever its warps and stages."""
+"""A labelled kernel at given tiles: what holds whatever its warps and stages."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from functools import cached_property
 
-from napkin.cost.asked import Asked, whole_bytes
-from napkin.cost.levels import (
-    Held,
-    chained,
-    computes,
-    extent,
-    operand_bytes,
-    register_bytes,
-    tile_bytes,
-)
-from napkin.cost.machines import Machine
+from napkin.cost.asked import Asked
+from napkin.cost.levels import extent, operand_bytes, register_bytes, tile_bytes
 from napkin.cost.order import Order
-from napkin.cost.products import fed, matrix_products
-from napkin.cost.time import at_least
-from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
+from napkin.cost.products import fed
+from napkin.cost.traffic import Transfer
 from napkin.cost.visited import longest, share
-from napkin.cost.work import Count, counts
-from napkin.derive.kernel import Kernel
-from napkin.diagram.storage import own_type, storage_type
-from napkin.diagram.types import STORAGE, stored_bytes
-from napkin.lower.descriptors import boxable
+from napkin.cost.work import Count
+from napkin.diagram.types import stored_bytes
 from napkin.lower.lanes import along_memory, laned
-from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
-from napkin.lower.order import Launching
-from napkin.lower.program import Program, build, memory_order
 from napkin.lower.resources_layout import LANES
-
-FLATTENED = 9
-"""The generation of GPUs (compute capability over 10) for which a flattened loop over groups was
-seen to be pipelined: the next group's boxes are asked for before the results of this one."""
-
-COPIED = 4
-"""Bytes that a thread copies to shared memory at once, at least (PTX ISA, cp.async)."""
+from napkin.plan.labelled import Labelled, Moved, has_rows
 
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at
 0.06 (causal) it did not matter, at 0.12 (a window of 2,048) it cost 7 % (docs/measurements)."""
-
 
 AT_ONCE = 6
 """Of the values of a product that is finished in registers, one in so many is computed on at once:
@@ -60,180 +36,6 @@ ROW_SHARE, LANED_SHARE, BESIDE_ROWS = 115, 75, 14
 """Registers of a thread where nothing is multiplied: of its tiles, in percent, those of folds that
 lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of what Triton 3.6
 takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
-
-
-def described_bytes(dtype: str, machine: Machine) -> int:
-    """Bytes of a value of operands that tensor descriptors may serve; 0 where none does.
-
-    Products of float32 are computed by multiply-add on registers, to which a box is no shortcut.
-    """
-    item = ITEM_BYTES[dtype]
-    return item if machine.capability >= MIN_CAPABILITY and item == 2 else 0
-
-
-def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
-    """The storage type of every tensor of a kernel."""
-    terms = {a.tensor: a.leaf for a in kernel.reads} | {o.name: o.node for o in kernel.outputs}
-    return {t: storage_type(n, dtype) for t, n in terms.items()}
-
-
-def rounded(kernel: Kernel, item: int) -> bool:
-    """Whether all that a kernel stores is rounded to 16 bits, where a value that asks for no type
-    has `item` bytes."""
-    own = [own_type(o.node) for o in kernel.outputs]
-    bits = [STORAGE[t].bits if t else 8 * item for t in own]
-    return all(o.node.kind == "real" for o in kernel.outputs) and set(bits) == {16}
-
-
-def least_seconds(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> float:
-    """Seconds that no tiles of a labelled kernel undercut, nor its parts: in these it takes to move
-    every tensor once."""
-    moved = whole_bytes(transfers(kernel), kernel.sized(sizes), storage(kernel, dtype))
-    return at_least(machine, sum(moved.values()))
-
-
-@dataclass(frozen=True, eq=False)
-class Moved:
-    """A reading or writing of a kernel, at any tiles.
-
-    Attributes:
-        of: the transfer.
-        once: values of it that cross for one group of each axis that it does not carry; 0 where a
-            key set says which do.
-        bits: of a value.
-        width: bytes that a thread loads or stores at once.
-        served: whether descriptors serve it at these sizes.
-        single: whether its values are loaded one by one, into registers.
-    """
-
-    of: Transfer
-    once: int
-    bits: int
-    width: int
-    served: bool
-    single: bool
-
-
-class Labelled:
-    """A labelled kernel on a machine, at any tiles.
-
-    Args:
-        sizes: of every axis of the kernel.
-        held: what a group of it holds.
-    """
-
-    def __init__(
-        self, kernel: Kernel, sizes: Mapping[str, int], held: Held, dtype: str, machine: Machine
-    ) -> None:
-        self.kernel, self.sizes, self.held = kernel, sizes, held
-        self.dtype, self.machine = dtype, machine
-        self.item, self.dtypes = ITEM_BYTES[dtype], storage(kernel, dtype)
-        self.boxed = bool(described_bytes(dtype, machine))
-        self.boxed = self.boxed and not any(own_type(a.leaf) for a in kernel.reads)
-        self.launching = Launching(kernel, self.item)
-        self.chained, self.computes = chained(kernel), computes(kernel)
-        self.moved = tuple(self._moved(transfers(kernel)))
-        self.counts = [(c, c.once(sizes)) for c in counts(kernel)]
-        kinds = [c for c, _ in self.counts]
-        self.again, self.spans = {c.again for c in kinds}, {c.axes for c in kinds}
-        self.slower = {c.dtype: self._slower(c.dtype) for c in kinds}
-        self.products = {p.node: p for p in matrix_products(kernel)}
-        last = any(c.tail and c.pipe != "product" for c in kinds)
-        self.finishes = last and not self.chained
-        self.lasting = self._lasting()
-        self._programs: dict[frozenset[str], Program] = {}  # by the axes that have tiles
-        place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
-        # As in the emitter: the rows are those of the side that comes first in memory.
-        self.rows = [
-            min(sides, key=lambda role: min(place[a] for a in role))
-            for *sides, _ in self.held.products
-        ]
-
-    def program(self, tiles: Mapping[str, int]) -> Program:
-        """The loop program at given tiles, where no key set says which chunks are visited: the same
-        but for these wherever the same axes have more than one value in a tile."""
-        wide = frozenset(a for a in self.kernel.axes if tiles[a] > 1)
-        if wide not in self._programs:
-            self._programs[wide] = build(self.kernel, tiles)
-        return replace(self._programs[wide], tiles=tiles)
-
-    def _slower(self, dtype: str) -> float:
-        """How long a product of operands of 8 bits takes, in products of the plan's type; they take
-        as long where a machine file gives no peak."""
-        if dtype not in self.machine.dtypes:
-            return 1.0
-        return self.machine.peak(self.dtype) / self.machine.peak(dtype)
-
-    # --- what it reads and writes ---------------------------------------------------------------
-
-    @cached_property
-    def in_boxes(self) -> frozenset[str]:
-        """The operands that come in boxes where descriptors serve them."""
-        operands = {t for t, _ in (*self.held.streamed_operands, *self.held.fixed_operands)}
-        return boxable(self.kernel) & operands if self.boxed else frozenset()
-
-    @cached_property
-    def ahead(self) -> frozenset[str]:
-        """The operands that loads ahead bring to shared memory, but in no boxes."""
-        return frozenset(t for t, _ in self.held.streamed_operands) - self.in_boxes
-
-    def _moved(self, parts: Sequence[Transfer]) -> Iterator[Moved]:
-        streamed = {name for name, _ in self.held.streamed_operands}
-        width = {t: self._width(t) for t in parts}
-        served = self._served(width)
-        for t in parts:
-            # Nothing of fewer bytes than COPIED is copied ahead.
-            single = t.tensor in streamed and _has_rows(t) and width[t] < COPIED
-            yield Moved(
-                t,
-                t.once(self.sizes) if t.kernel is None else 0,
-                STORAGE[self.dtypes[t.tensor]].bits,
-                width[t],
-                t.tensor in served,
-                single and t.direction == "read",
-            )
-
-    def _width(self, t: Transfer) -> int:
-        """Bytes that a thread loads or stores of a tensor at once: as the rows of its last axis
-        begin and end."""
-        axes, bits = t.own or t.axes, STORAGE[self.dtypes[t.tensor]].bits
-        slots = not t.own and bool(axes) and axes[-1] not in t.tile  # each at a place of its own
-        known = math.gcd(self.sizes[axes[-1]], SEEN) if axes and not slots else 1
-        return max(1, min(known * bits // 8, ROW_BYTES))
-
-    def _served(self, width: Mapping[Transfer, int]) -> frozenset[str]:
-        """The tensors that descriptors serve at these sizes: operands of products, and what is
-        stored; none where the rows of one begin at no multiple of 16 bytes."""
-        operands = {t for t, _ in (*self.held.streamed_operands, *self.held.fixed_operands)}
-        may = [t for t in width if t.direction == "write" or t.tensor in operands]
-        served = self.boxed and operands and all(width[t] == ROW_BYTES for t in may)
-        return frozenset(t.tensor for t in may) if served else frozenset()
-
-    # --- persistent program instances -----------------------------------------------------------
-
-    def _lasting(self) -> bool:
-        """Whether persistent program instances load the next group's chunks ahead: where the
-        compiler flattens their loop (Triton 3.6 and 3.9, Hopper), with boxes, around one loop of
-        products."""
-        kernel = self.kernel
-        one = len(kernel.stream.passes) == 1 and kernel.visits is None and not kernel.part
-        if self.machine.capability // 10 != FLATTENED or not (one and self.boxed):
-            return False
-        if self.chained or self.computes or self.held.windowed or not self.held.products:
-            return False
-        rows = [(a.tensor, a.leaf.axes) for a in kernel.reads if kernel.stream.carried(a.leaf.axes)]
-        rows += [(o.name, o.axes) for o in kernel.outputs]
-        return bool(self.held.streamed_operands) and all(self._even(t, axes) for t, axes in rows)
-
-    def _even(self, tensor: str, axes: Sequence[str]) -> bool:
-        """Whether the rows of a tensor are multiples of what descriptors need."""
-        bits = self.sizes[axes[-1]] * STORAGE[self.dtypes[tensor]].bits if axes else 0
-        return bits % (8 * ROW_BYTES) == 0
-
-
-def _has_rows(t: Transfer) -> bool:
-    """Whether a tensor has rows, one after another."""
-    return len(t.own or t.axes) > 1
 
 
 class Tiled:
@@ -411,7 +213,7 @@ class Tiled:
     def lines(self) -> dict[str, float]:
         """Lines of L2 that the rows of a tensor's boxes touch, over those that they would fill."""
         reads = [m for m in self.of.moved if m.served and m.of.direction == "read"]
-        boxed = [m for m in reads if m.of.tensor in self.of.in_boxes and _has_rows(m.of)]
+        boxed = [m for m in reads if m.of.tensor in self.of.in_boxes and has_rows(m.of)]
         return {m.of.tensor: self._lines(m) for m in boxed}
 
     def _lines(self, m: Moved) -> float:

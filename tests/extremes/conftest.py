@@ -22,9 +22,9 @@ from napkin.lower.execute import execute
 from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program, build
 from napkin.lower.write import Written, write
+from napkin.plan.labelled import storage
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
-from napkin.plan.tiled import storage
 from napkin.plan.tiles import power_of_two
 
 Array = np.ndarray[Any, Any]

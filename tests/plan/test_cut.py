@@ -7,8 +7,8 @@ import pytest
 import napkin as nk
 from napkin.diagram.library import load
 from napkin.plan.choose import Search, ranked
+from napkin.plan.labelled import least_seconds
 from napkin.plan.labels import labellings
-from napkin.plan.tiled import least_seconds
 
 NAMES = ("attention", "causal_attention", "layernorm_linear", "decode_attention", "longformer")
 

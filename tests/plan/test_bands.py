@@ -77,6 +77,16 @@ def test_bands_are_among_the_settings() -> None:
         assert made.without_descriptors().launched.kernels[0].choice.band == ("", 0)
 
 
+def test_sums_are_tuned_over_blocks_of_rows() -> None:
+    plan = nk.derive(load("matmul"), on="h100", sizes={"a": 8192, "b": 1024, "c": 8192})
+    first, *others = ranked(plan, plan.kernels[0], 4)
+    assert setting(first) == setting(plan.launched.kernels[0].choice)
+    assert {c.rows for c in (first, *others)} == {0, 4, 8, 16}
+    assert all((c.band, c.tiles, c.time) == (first.band, first.tiles, first.time) for c in others)
+    taken = with_choices(plan, [others[-1]]).launched.kernels[0]
+    assert f"groups in blocks of {others[-1].rows}" in taken.choice.launched
+
+
 def test_a_band_that_is_asked_for_is_checked() -> None:
     plan = planned(sizes={"b": 1, "h": 2, "q": 200, "x": 1000, "d": 64})
     assert plan.launched is plan

@@ -38,6 +38,8 @@ TYPES = {
     "bfloat16": Type("bf16", np.float32),
     "float32": Type("fp32", np.float32),
     "float64": Type("fp64", np.float64),
+    "float8e4nv": Type("fp8e4nv", np.float32),
+    "float8e5": Type("fp8e5", np.float32),
     "int1": Type("i1", np.bool_),
     "int8": Type("i8", np.int8),
     "int32": Type("i32", np.int32),

@@ -93,12 +93,23 @@ def levels(asked: Asked, through: str | None) -> Costs:
     """What it costs at every level of memory."""
     from napkin.show import costs, levels
 
-    names = levels.through_levels(asked.on, through)  # a wrong one is said before any work
+    names = _through(asked.on, through)  # a wrong one is said before any work
     plan = asked.plan()
     return Costs(
         view=lambda: levels.levels_view(plan, names),
         data=lambda: costs.cost_json(plan) | {"levels": levels.levels_json(plan, names)},
     )
+
+
+def _through(on: str, through: str | None) -> tuple[str, ...]:
+    """The levels of ``--through``; what is wrong with them begins with what was written."""
+    from napkin.show.levels import through_levels
+
+    try:
+        return through_levels(on, through)
+    except InputError as error:
+        said = str(error).removeprefix(f"--through {through!r}: ")
+        raise InputError(f"--through {through!r}: {said}") from None
 
 
 def compared(asked: Asked, strategies: str) -> Costs:

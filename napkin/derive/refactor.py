@@ -1,19 +1,25 @@
-"""Refactoring: sum_x (sum_d A B) C = sum_d A (sum_x B C), where only B and C carry x.
+"""Refactoring: the same values in another order, which may be cheaper, as sizes are.
 
-Both sides are the same linear map; which is cheaper depends on sizes. Linear attention is the
-known case: (Q K^T) V against Q (K^T V). The bound axis d takes a new name if C carries one like it.
+sum_x (sum_d A B) C = sum_d A (sum_x B C), where only B and C carry x: both sides are the same
+linear map. Linear attention is the known case: (Q K^T) V against Q (K^T V). The bound axis d takes
+a new name if C carries one like it.
+
+sum_{n d} A = sum_n sum_d A, and so of max, min and prod: on the right the positions of n are summed
+by groups of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from napkin.derive.terms import is_count
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import sunk
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.listing import text
-from napkin.diagram.node import Node, factors, over, postorder, substitute
+from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder, substitute
+from napkin.diagram.taking import slides
 
 MOST = 4
 """Contractions of one diagram that are tried the other way round."""
@@ -21,10 +27,10 @@ MOST = 4
 
 @dataclass(frozen=True, eq=False)
 class Refactored:
-    """One contraction turned: the outputs, names, and sizes of axes that got a new name.
+    """One reduction in another order: the outputs, names, and sizes of axes that got a new name.
 
     Attributes:
-        place: the contraction's name.
+        place: the reduction's name.
         law: the equation that was used, in words.
         same_size: new axis to the axis whose size it has.
     """
@@ -37,15 +43,18 @@ class Refactored:
 
 
 def refactorings(outputs: Sequence[Output], names: Mapping[Node, str]) -> Iterator[Refactored]:
-    """The terms of `outputs` with one contraction of a contraction turned, each way in turn."""
-    taken = {a for n in postorder(o.node for o in outputs) for a in n.axes}
+    """The terms of `outputs` with one contraction of a contraction turned, or one reduction over
+    several axes nested, each way in turn."""
+    order = list(postorder(o.node for o in outputs))
+    taken = {a for n in order for a in n.axes}
+    taps = {s.tap for n in order if n.op == "input" for s in slides(n)}
     found = 0
-    for n in postorder(o.node for o in outputs):
-        if n.op != "sum" or n.args[0].op != "mul":
+    for n in order:
+        if n.op not in REDUCTIONS:
             continue
-        inner = _inner(n)
-        turned = _turned(n, inner, taken) if inner else None
-        if inner is None or turned is None:
+        inner = _inner(n) if n.op == "sum" and n.args[0].op == "mul" else None
+        turned = _turned(n, inner, taken) if inner else _nested(n, taps)
+        if turned is None:
             continue
         found += 1
         if found > MOST:
@@ -65,6 +74,18 @@ def _inner(n: Node) -> Node | None:
     parts, gone = factors(n.args[0]), over(n)
     inner = next((p for p in parts if p.op == "sum" and set(gone) & set(p.axes)), None)
     return inner if inner is not None and inner.args[0].op == "mul" else None
+
+
+def _nested(n: Node, taps: Collection[str]) -> tuple[Node, dict[str, str]] | None:
+    """A reduction over several axes as one over the first of one over the others; None of one axis,
+    of a window, and of a contraction, which would have more values in between."""
+    first, *others = over(n)
+    gone = set(over(n))
+    contracts = n.op == "sum" and any(gone - set(p.axes) for p in factors(n.args[0]) if p.axes)
+    if not others or contracts or is_count(n) or gone & set(taps):
+        return None
+    inner = along(n.op, n.args[0], tuple(others), n.params[1:])
+    return along(n.op, inner, (first,), n.params[1:]), {}
 
 
 def _turned(n: Node, inner: Node, taken: set[str]) -> tuple[Node, dict[str, str]] | None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from napkin.derive.fold import Stream
 from napkin.derive.known import Known, reductions_along, vanishes
 from napkin.derive.residues import Split
-from napkin.diagram.infer import pointwise
+from napkin.diagram.infer import pointwise, rebuilt
 from napkin.diagram.keys.slots import guard
 from napkin.diagram.keys.terms import Box, box_member, boxes_of, member, spec_of
-from napkin.diagram.node import Node, number, postorder, rewrite
+from napkin.diagram.node import REDUCTIONS, Node, node, number, postorder, rewrite
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +68,19 @@ class Visits:
                 return number(True) if test is None else test
             if old.op == "where" and args[0] == number(True):
                 return args[1]
+            if old.op in REDUCTIONS and args[0] == number(True):  # how many keys, say
+                return _of_all(old)
             return None
 
         return rewrite(terms, change, {n: n for n in but})
+
+
+def _of_all(reduction: Node) -> Node:
+    """A reduction of a key set where it holds every lane."""
+    axes = reduction.args[0].axes
+    ones = node("ones", params=(axes,), axes=axes, kind="int")
+    every = ones if reduction.op == "sum" else pointwise("equal", (ones, number(1)))
+    return rebuilt(reduction, (every,))
 
 
 def visits(stream: Stream, splits: Sequence[Split] = ()) -> Visits | None:

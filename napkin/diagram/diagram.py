@@ -6,6 +6,7 @@ need the other rooms are looked up in `napkin.diagram.moves`.
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,25 @@ if TYPE_CHECKING:
 
 INNER_NAMES: ContextVar[dict[Node, str]] = ContextVar("INNER_NAMES")
 """What the diagrams that a traced function calls say their arrays are called; set while tracing."""
+
+
+def function_name(name: str) -> str:
+    """A name that a user gave to a diagram, whose kernel is a function of that name.
+
+    Raises:
+        InputError: no function can have it.
+    """
+    if keyword.iskeyword(name):
+        raise InputError(
+            f"name={name!r} is a reserved word of Python, and the kernel is a function of that "
+            f"name; write another, such as name='{name}_'"
+        )
+    if not str(name).isidentifier():
+        raise InputError(
+            f"name={name!r} is no name for the kernel's function; write letters, digits and _, as "
+            "in name='my_kernel'"
+        )
+    return name
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +192,7 @@ class Diagram:
 
     # --- what it computes -------------------------------------------------------------------
 
-    def evaluate(self, *arrays: Any, **scalars: float) -> Any:
+    def evaluate(self, /, *arrays: Any, **scalars: float) -> Any:
         """The value in float64, from numpy arrays (or anything numpy can read).
 
         One output gives an array, several give a tuple.
@@ -247,10 +267,14 @@ class Diagram:
         )
 
     def named(self, name: str) -> Diagram:
-        """The same diagram under another name."""
-        return replace(self, name=name)
+        """The same diagram under another name.
 
-    def with_sizes(self, **sizes: int) -> Diagram:
+        Raises:
+            InputError: no function can have it.
+        """
+        return replace(self, name=function_name(name))
+
+    def with_sizes(self, /, **sizes: int) -> Diagram:
         """The same diagram with other default sizes, over those that it has.
 
         Raises:
@@ -258,7 +282,7 @@ class Diagram:
         """
         return replace(self, sizes=checks.check_sizes(self, sizes, partial=True))
 
-    def stored(self, **storage: str) -> Diagram:
+    def stored(self, /, **storage: str) -> Diagram:
         """The same diagram with other storage types of its inputs, by their names:
         `attention.stored(K="fp8", V="fp8")`.
 
@@ -285,7 +309,7 @@ class Diagram:
             grown[n] = leaf(name, n.axes, n.kind, dtype)
         return self._on({n: grown.get(n, n) for n in self.inputs}, ())
 
-    def __call__(self, *arrays: Array, **scalars: Any) -> Any:
+    def __call__(self, /, *arrays: Array, **scalars: Any) -> Any:
         """Apply the diagram to arrays of the diagram that is being traced.
 
         Each array carries the axes of its input; axes beyond those are weaved. (To compute on
@@ -354,7 +378,7 @@ class Diagram:
         """Stream `axis` in chunks; see `napkin.derive.derivation.Derivation.stream`."""
         return moves.start(self).stream(axis, chunk, passes, hold)
 
-    def group(self, *axes: str, **tiles: int | None) -> Any:
+    def group(self, /, *axes: str, **tiles: int | None) -> Any:
         """Partition axes into groups; see `napkin.derive.derivation.Derivation.group`."""
         return moves.start(self).group(*axes, **tiles)
 

@@ -79,7 +79,7 @@ class Array:
             raise InputError(f"np.{name} is a function of numpy's arrays; {meant(name)}")
         return _apply(_UFUNCS[name], *args)
 
-    def rename(self, **names: str) -> Array:
+    def rename(self, /, **names: str) -> Array:
         """See `rename`."""
         return rename(self, **names)
 
@@ -222,7 +222,7 @@ def index(axis: str) -> Array:
     return Array(node("index", params=(name,), axes=(name,), kind="int"))
 
 
-def rename(x: Array, **names: str) -> Array:
+def rename(x: Array, /, **names: str) -> Array:
     """`x` with axes renamed, old name = new name: a second view of the same values.
 
     Self-attention needs it: keys are the queries' tokens under another name, as in
@@ -298,6 +298,7 @@ def slide(
 
     if not isinstance(x, Array):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"slide reads an array of the diagram, not {x!r}")
+    axis_names(over, f"slide over={over!r}")
     if over not in x.axes:
         raise InputError(
             f"slide over={over!r}: the array has axes '{' '.join(x.axes)}'; "
@@ -402,5 +403,5 @@ def cast(x: Operand, dtype: str) -> Array:
     cast to (fp32, fp16, bf16, fp8), and in the plan's where it is not.
     """
     if dtype not in DTYPES:
-        raise InputError(f"cast to {dtype!r}: no such dtype; {did_you_mean(dtype, DTYPES)}")
+        raise InputError(f"cast to {dtype!r}: no such dtype; {did_you_mean(str(dtype), DTYPES)}")
     return Array(pointwise("cast", (lifted(x),), (dtype,)))

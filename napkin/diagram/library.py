@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.miscalled import miscalled
 from napkin.errors import InputError, NapkinError, did_you_mean
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -73,6 +74,10 @@ def _split(name: str) -> tuple[Path | None, str]:
     """The file and the attribute that `name` names; no file if it is a bare word."""
     head, colon, tail = name.rpartition(":")
     if colon and not tail.endswith(".py"):
+        if not head:
+            raise InputError(
+                f"{name}: nothing stands before the colon; write path/to/file.py:diagram"
+            )
         if not tail.isidentifier():
             what = f"{tail!r} is not a Python name" if tail else "nothing stands after the colon"
             raise InputError(f"{name}: {what}; write path/to/file.py:diagram")
@@ -168,10 +173,10 @@ def _run(path: Path) -> ModuleType:
     except KeyboardInterrupt:  # the user's own, or as good as
         raise
     except BaseException as error:
-        raise InputError(
-            f"{_place(path, error)}: the file raised {_said(error)}; "
-            "it has to run before its diagrams can be read"
-        ) from None
+        said = miscalled(error) or (
+            f"the file raised {_said(error)}; it has to run before its diagrams can be read"
+        )
+        raise InputError(f"{_place(path, error)}: {said}") from None
     return module
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import overload
+from typing import Any, cast, overload
 
 from napkin.diagram import infer
 from napkin.diagram.infer import pointwise
@@ -20,9 +20,23 @@ from napkin.diagram.signature import axis_names
 from napkin.errors import SPELLED, InputError, did_you_mean, meant
 
 
-def _over(names: str | Iterable[str]) -> tuple[str, ...]:
-    text = names if isinstance(names, str) else " ".join(names)
-    return axis_names(text, f"over='{text}'")
+def _over(names: object, word: str = "over") -> tuple[str, ...]:
+    """The axes that the argument `word` names."""
+    each = _each(names)
+    if not all(isinstance(a, str) for a in each):
+        raise InputError(
+            f"{word}={names!r} is no name of an axis: axes are named, not numbered; "
+            f"write {word}='d', or {word}='h d' for several"
+        )
+    text = " ".join(each)
+    return axis_names(text, f"{word}='{text}'")
+
+
+def _each(names: object) -> list[Any]:
+    """Those that are given, be it one or several."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return [names]
+    return list(names)
 
 
 def contract(*arrays: Operand, over: str, keys: KeySet | None = None) -> Array:
@@ -113,9 +127,9 @@ def reduce(
     if how == "logsumexp":
         return Array(infer.jointly(how, _parts(how, x, over, keys)))
     if how not in _REDUCE:
-        known = meant(how) if how in SPELLED else did_you_mean(how, [*_REDUCE, "logsumexp"])
+        known = meant(how) if how in SPELLED else did_you_mean(str(how), [*_REDUCE, "logsumexp"])
         raise InputError(f"reduce {how!r} is not a reduction; {known}")
-    if isinstance(x, Sequence) or isinstance(keys, Sequence):
+    if isinstance(x, Sequence) or (isinstance(keys, Sequence) and not isinstance(keys, str)):
         raise InputError(
             f"reduce {how!r} goes over one array; logsumexp alone goes over several. Join the "
             "results of two with arithmetic"
@@ -123,7 +137,7 @@ def reduce(
     axes, body = _over(over), lifted(x)
     if keys is None:
         return Array(_REDUCE[how](body, axes))
-    seen = attached(keys, body, axes)
+    seen = attached(cast("KeySet", keys), body, axes)
     if how == "mean":
         total = infer.along("sum", _seen(seen, body), axes)
         return Array(pointwise("div", (total, infer.along("sum", seen, axes))))
@@ -182,7 +196,7 @@ def _parts(
         arrays, axes, sets = [x], [_over(over)], [keys]
     else:
         arrays = list(x)
-        each = [over] * len(arrays) if isinstance(over, str) else list(over)
+        each = [over] * len(arrays) if isinstance(over, str) else _each(over)
         axes = [_over(text) for text in each]
         sets = [None] * len(arrays) if keys is None else keys
     if not arrays:
@@ -198,7 +212,10 @@ def _parts(
         infer.along(op, body, gone)  # says which axis is missing before `keys` does
         if seen is not None:
             if not isinstance(seen, KeySet):
-                raise InputError(f"{op}: keys={seen!r} is no key set of one array")
+                raise InputError(
+                    f"{op}: keys={seen!r} is no key set of one array; write one such as "
+                    "nk.causal('q', 'x')"
+                )
             body = pointwise("where", (attached(seen, body, gone), body, number(-math.inf)))
         out.append((body, gone))
     return out
@@ -206,9 +223,9 @@ def _parts(
 
 def cumsum(x: Operand, along: str) -> Array:
     """Running sums of `x` along one axis, which the result keeps."""
-    return Array(infer.along("cumsum", lifted(x), _over(along)))
+    return Array(infer.along("cumsum", lifted(x), _over(along, "along")))
 
 
 def sort(x: Operand, along: str) -> Array:
     """`x` sorted upwards along one axis, which the result keeps."""
-    return Array(infer.along("sort", lifted(x), _over(along)))
+    return Array(infer.along("sort", lifted(x), _over(along, "along")))

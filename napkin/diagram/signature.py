@@ -5,6 +5,7 @@ After a colon stands what an array holds, `n:int`, or how an input is stored, `x
 
 from __future__ import annotations
 
+import keyword
 import re
 from dataclasses import dataclass
 
@@ -14,45 +15,8 @@ from napkin.errors import InputError, did_you_mean
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _RESERVED = re.compile(r"[gs]_")
-_PYTHON = frozenset(
-    [
-        "and",
-        "as",
-        "assert",
-        "async",
-        "await",
-        "break",
-        "class",
-        "continue",
-        "def",
-        "del",
-        "elif",
-        "else",
-        "except",
-        "finally",
-        "for",
-        "from",
-        "global",
-        "if",
-        "import",
-        "in",
-        "is",
-        "lambda",
-        "nonlocal",
-        "not",
-        "or",
-        "pass",
-        "raise",
-        "return",
-        "try",
-        "while",
-        "with",
-        "yield",
-        "tl",
-        "triton",
-        "range",
-    ]
-)
+_KERNELS = frozenset(["tl", "triton", "range"])
+"""Names that every kernel uses."""
 _KINDS: dict[str, Kind] = {"real": "real", "int": "int", "bool": "bool"}
 
 
@@ -88,13 +52,18 @@ def axis_names(text: str, where: str) -> tuple[str, ...]:
     Raises:
         InputError: a name is not an axis name, or stands twice.
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"{where}: axes are named; write a name, such as 'q' or 'x0'")
     names = tuple(text.split())
     for name in names:
-        if not _NAME.match(name) or name in _PYTHON:
+        if not _NAME.match(name):
             raise InputError(
                 f"{where}: {name!r} is not an axis name; "
                 "write lower-case letters and digits, a letter first, such as 'q' or 'x0'"
             )
+        if keyword.iskeyword(name) or name in _KERNELS:
+            whose = "a name of kernels" if name in _KERNELS else "a reserved word of Python"
+            raise InputError(f"{where}: {name!r} is {whose}; choose another name, such as {name}_")
         if _RESERVED.match(name):
             raise InputError(
                 f"{where}: {name!r} is reserved, since g_a and s_a are the group and stream sizes "
@@ -128,6 +97,10 @@ def parse(text: str) -> Signature:
     Raises:
         InputError: there is no single "->", or a name is not an axis name.
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"signature {text!r} is no text; write inputs -> outputs, as in 'q d, x d -> q x'"
+        )
     sides = text.split("->")
     if len(sides) != 2:
         raise InputError(f"signature '{text}': write inputs -> outputs, as in 'q d, x d -> q x'")

@@ -19,6 +19,19 @@ MAX_SIZE = 2**40
 """No axis is longer: it is a slip of the keyboard, not a size."""
 
 
+def by_axis(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes that a user gave.
+
+    Raises:
+        InputError: they are no dictionary.
+    """
+    if not isinstance(sizes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"sizes={sizes!r} is no dictionary from axes to sizes; write sizes={{'q': 1024}}"
+        )
+    return dict(sizes)
+
+
 def check_sizes(
     diagram: Diagram, sizes: Mapping[str, int], *, empty: bool = False, partial: bool = False
 ) -> dict[str, int]:
@@ -32,13 +45,16 @@ def check_sizes(
         InputError: an axis is unknown or missing, or a size is not a whole number in range.
     """
     same, out = diagram.same_size, dict[str, int]()
+    sizes = by_axis(sizes)
     for axis, value in sizes.items():
         if axis not in diagram.axes:
-            raise InputError(
-                f"sizes: {diagram.name} has no axis {axis!r}; {did_you_mean(axis, diagram.axes)}"
-            )
+            known = did_you_mean(str(axis), diagram.axes)
+            raise InputError(f"sizes: {diagram.name} has no axis {axis!r}; {known}")
         if isinstance(value, bool) or not isinstance(value, int):  # pyright: ignore
-            raise InputError(f"sizes: {axis}={value!r} is not a whole number")
+            raise InputError(
+                f"sizes: {axis}={value!r} is not a whole number; write one from 1, as in "
+                f"{axis}=1024"
+            )
         if value < (0 if empty else 1) or value > MAX_SIZE:
             low = 0 if empty else 1
             raise InputError(f"sizes: {axis}={value} is not between {low} and 2**40")
@@ -127,12 +143,17 @@ def check_scalars(diagram: Diagram, scalars: Mapping[str, float]) -> dict[str, f
     """Values for every user scalar.
 
     Raises:
-        InputError: a scalar is unknown, or has no value.
+        InputError: a scalar is unknown, has no value, or one that is no number.
     """
-    for name in scalars:
+    for name, value in scalars.items():
         if name not in diagram.scalars:
             raise InputError(
                 f"{diagram.name} has no scalar {name!r}; {did_you_mean(name, diagram.scalars)}"
+            )
+        if value is None or isinstance(value, str):  # pyright: ignore
+            raise InputError(
+                f"{diagram.name}: the scalar {name}={value!r} is no number; write one, as in "
+                f"{name}=1.0"
             )
     out = {**diagram.scalars, **scalars}
     missing = [name for name, value in out.items() if value != value]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import keyword
 import sys
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from types import FrameType
 from typing import Any, cast
 
 from napkin.diagram.columns import validate
-from napkin.diagram.diagram import INNER_NAMES, Diagram, Output
+from napkin.diagram.diagram import INNER_NAMES, Diagram, Output, function_name
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.language import Array
+from napkin.diagram.miscalled import miscalled
 from napkin.diagram.node import MOVES, Node, node, over, postorder
 from napkin.diagram.signature import Signature, parse
+from napkin.diagram.sizes import by_axis
 from napkin.diagram.storage import leaf
 from napkin.diagram.windows import windowed
 from napkin.errors import InputError, did_you_mean
@@ -32,10 +37,17 @@ def diagram(
     Raises:
         InputError: the signature does not parse, or does not fit the function.
     """
-    shapes = parse(signature)
+    if callable(signature):
+        raise InputError(
+            "@nk.diagram stands without a signature; write @nk.diagram('q d, x d -> q x'), with "
+            "your own, above the function"
+        )
+    shapes, given = parse(signature), {} if sizes is None else by_axis(sizes)
 
     def trace(function: Callable[..., Any]) -> Diagram:
-        return _trace(function, shapes, signature, dict(sizes or {}), name)
+        if not callable(function):  # pyright: ignore[reportUnnecessaryComparison]
+            raise InputError(f"@nk.diagram stands above {function!r}, which is no function")
+        return _trace(function, shapes, signature, given, name)
 
     return trace
 
@@ -47,27 +59,13 @@ def _trace(
     sizes: dict[str, int],
     name: str | None,
 ) -> Diagram:
-    title = name or function.__name__
-    if not title.isidentifier():  # a lambda, whose name would be no name for a kernel
-        title = "diagram"
-    params = list(inspect.signature(function).parameters.values())
-    spread = [p for p in params if p.kind is p.VAR_POSITIONAL]
-    fixed = [p for p in params if p.kind is not p.VAR_POSITIONAL]
-    count = len(shapes.inputs)
-    if len(fixed) < count and not spread:
-        raise InputError(
-            f"{title}: signature '{signature}' has {count} arrays but the function takes "
-            f"{len(fixed)}"
-        )
-    array_names = [p.name for p in fixed[:count]]
-    array_names += [f"{spread[0].name}{i}" for i in range(count - len(array_names))]
-    extra = [] if spread else fixed[count:]
-    scalars = {p.name: float("nan") if p.default is p.empty else float(p.default) for p in extra}
+    title = _title(function, name)
+    array_names, extra = _parameters(function, len(shapes.inputs), signature, title)
+    scalars = {p.name: _default(p, title) for p in extra}
     inputs = tuple(
         leaf(n, s.axes, s.kind, s.storage) for n, s in zip(array_names, shapes.inputs, strict=True)
     )
-    by_name = {k: Array(node("scalar", params=(k,))) for k in scalars}
-    result, own, inner = _call(function, [Array(n) for n in inputs], by_name)
+    result, own, inner = _call(function, [Array(n) for n in inputs], extra)
     results = cast("tuple[Any, ...]", result if isinstance(result, tuple | list) else (result,))
     if len(results) != len(shapes.outputs):
         raise InputError(
@@ -104,6 +102,53 @@ def _trace(
     _check_axes(made, signature)
     validate(made)
     return made
+
+
+def _title(function: Callable[..., Any], name: str | None) -> str:
+    """What the diagram is called, and its kernel's function."""
+    own = str(getattr(function, "__name__", ""))
+    if not name:
+        # That of a lambda would be no name for a kernel.
+        return own if own.isidentifier() and not keyword.iskeyword(own) else "diagram"
+    return function_name(name)
+
+
+def _parameters(
+    function: Callable[..., Any], count: int, signature: str, title: str
+) -> tuple[list[str], list[inspect.Parameter]]:
+    """The names of `count` arrays, and the parameters beyond them, which are scalars."""
+    params = list(inspect.signature(function).parameters.values())
+    spread = [p.name for p in params if p.kind is p.VAR_POSITIONAL]
+    named = [p for p in params if p.kind is p.KEYWORD_ONLY]
+    fixed = [p for p in params if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    for p in params:
+        if p.kind is p.VAR_KEYWORD:
+            raise InputError(
+                f"{title}: **{p.name} does not say which scalars there are; write each as a "
+                "parameter of its own, as in scale=1.0"
+            )
+    if len(fixed) < count and not spread:
+        behind = f"; {named[0].name} stands behind *, where scalars stand" if named else ""
+        raise InputError(
+            f"{title}: signature '{signature}' has {count} arrays but the function takes "
+            f"{len(fixed)}{behind}"
+        )
+    arrays = [p.name for p in fixed[:count]]
+    arrays += [f"{spread[0]}{i}" for i in range(count - len(arrays))]
+    return arrays, [*fixed[count:], *named]
+
+
+def _default(p: inspect.Parameter, title: str) -> float:
+    """The value of a scalar that is not given, NaN where it has to be."""
+    if p.default is p.empty:
+        return float("nan")
+    if not isinstance(p.default, str):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            return float(p.default)
+    raise InputError(
+        f"{title}: the parameter {p.name}={p.default!r} is a scalar, since the signature has no "
+        f"array for it, and its default is no number; write one, as in {p.name}=1.0"
+    )
 
 
 def _sized(shapes: Signature, results: list[Node]) -> set[str]:
@@ -149,15 +194,22 @@ def _check_axes(made: Diagram, signature: str) -> None:
     for axis, value in made.sizes.items():
         if axis not in known:
             raise InputError(f"{made.name}: sizes names axis {axis!r}, which no array has")
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise InputError(
+                f"{made.name}: sizes gives {axis}={value!r}, which is no whole number; write one "
+                f"from 1, as in {axis}=1024"
+            )
         if value < 1:
             raise InputError(f"{made.name}: sizes gives {axis}={value}; sizes start at 1")
 
 
 def _call(
-    function: Callable[..., Any], arrays: list[Array], scalars: Mapping[str, Array]
+    function: Callable[..., Any], arrays: list[Array], scalars: list[inspect.Parameter]
 ) -> tuple[Any, dict[Node, str], dict[Node, str]]:
     """The result of `function`, what its local variables call arrays, and what the diagrams that it
     calls do."""
+    values = {p.name: Array(node("scalar", params=(p.name,))) for p in scalars}
+    placed = [values.pop(p.name) for p in scalars if p.kind is p.POSITIONAL_ONLY]
     seen: dict[str, Array] = {}
     code = getattr(function, "__code__", None)
 
@@ -169,7 +221,12 @@ def _call(
     token, before = INNER_NAMES.set(inner), sys.getprofile()
     sys.setprofile(watch)
     try:
-        result = function(*arrays, **scalars)
+        result = function(*arrays, *placed, **values)
+    except TypeError as error:
+        said = miscalled(error)
+        if not said:
+            raise
+        raise InputError(said).with_traceback(error.__traceback__) from None
     finally:
         if before is None or callable(before):
             sys.setprofile(before)

@@ -26,6 +26,20 @@ _TAKEN = {
     "width", "turn", "WIDE", "INDEX", *HELPERS,
 }  # fmt: skip
 
+_LAUNCH = {
+    "self", "grid", "warmup", "device", "device_type", "stream",
+    "num_warps", "num_ctas", "num_stages", "warp_size", "maxnreg", "ptx_version", "ptx_options",
+    "ir_override", "enable_fp_fusion", "sched4reg", "enable_reflect_ftz",
+    "launch_cooperative_grid", "launch_pdl", "clc", "supported_fp8_dtypes",
+    "deprecated_fp8_dot_operand_dtypes", "default_dot_input_precision",
+    "allowed_dot_input_precisions", "max_num_imprecise_acc_default", "extern_libs", "debug",
+    "backend_name", "sanitize_overflow", "arch", "instrumentation_mode", "fpsan_homomorphic_casts",
+    "min_shared_mem",
+    "params", "specialization", "options", "backend", "specialize_impl", "JITCallable",
+}  # fmt: skip
+"""What a launch by Triton takes beside a kernel's own arguments, its options among them, and the
+names in the function that it writes to read them."""
+
 _NAMES = {
     "exp": "p",
     "exp2": "p",
@@ -54,7 +68,7 @@ class Scope:
     @staticmethod
     def taken(program: Program) -> set[str]:
         """Names that mean something else in a kernel."""
-        return set(_TAKEN)
+        return _TAKEN | _LAUNCH
 
     def seen_as(self, program: Program) -> Scope:
         """The same names for a program seen in another way."""

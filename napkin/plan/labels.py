@@ -10,7 +10,7 @@ from napkin.derive.kernel import Kernel, label, weaved
 from napkin.derive.residues import sized
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import Node, inside_sums, over, postorder
+from napkin.diagram.node import REDUCTIONS, Node, inside_sums, over, postorder
 from napkin.diagram.taking import slides
 from napkin.errors import Refusal
 from napkin.plan.tiles import MAX_TILE, power_of_two
@@ -44,6 +44,7 @@ def _labellings(
         alone = [a for a in every if a not in legal]
         together = [" ".join(keys) for keys in _key_axes(terms) if len(keys) > 1]
         together += _with_taps(terms)
+        together += _summed_together(terms)
         for axis in dict.fromkeys(("", *alone, *together)):
             whole = [a for a in every if a not in legal and a not in axis.split()]
             if not _may_fit(terms, whole, known):
@@ -60,6 +61,14 @@ def _key_axes(outputs: Sequence[Output]) -> list[tuple[str, ...]]:
     """The axes of every key set: a chunk of them is a box."""
     found = [spec_of(n).keys for n in postorder(o.node for o in outputs) if n.op == "keys"]
     return list(dict.fromkeys(found))
+
+
+def _summed_together(outputs: Sequence[Output]) -> Iterator[str]:
+    """Axes that one reduction works along: held whole, one of them may be too long beside the
+    other's chunks."""
+    for n in postorder(o.node for o in outputs):
+        if n.op in REDUCTIONS and len(over(n)) > 1:
+            yield " ".join(over(n))
 
 
 def _with_taps(outputs: Sequence[Output]) -> Iterator[str]:

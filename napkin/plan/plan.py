@@ -394,14 +394,14 @@ class Plan:
         """Check every prediction against the kernels; see `napkin.check.verdict.check`."""
         return import_module("napkin.check.verdict").check(self, **settings)
 
-    def __call__(self, *arrays: Any, **scalars: float) -> Any:
+    def __call__(self, /, *arrays: Any, **scalars: float) -> Any:
         """Run the kernels: torch tensors on a GPU, else through Triton's interpreter.
 
         numpy arrays give numpy arrays, torch tensors give torch tensors.
         """
         return import_module("napkin.check.running").run(self, arrays, scalars)
 
-    def bound_call(self, *arrays: Any, **scalars: float) -> Any:
+    def bound_call(self, /, *arrays: Any, **scalars: float) -> Any:
         """A function without arguments that runs the kernels on these CUDA tensors again and
         again into the same outputs: what to time."""
         return import_module("napkin.torch.run").bound_call(self, arrays, scalars)

@@ -14,7 +14,7 @@ from napkin.cost.traffic import transfers
 from napkin.cost.visited import visiting
 from napkin.derive.kernel import Kernel
 from napkin.diagram.keys.slots import slots_of
-from napkin.diagram.keys.terms import query_axes
+from napkin.diagram.keys.terms import query_axes, spec_of
 from napkin.diagram.node import over, postorder
 from napkin.lower.operands import MIN_DOT, NARROW_DEPTH
 from napkin.lower.program import packed_axes
@@ -75,10 +75,18 @@ class Tiles:
         self.packed = packed_axes(kernel)
         self.in_product = {a for p in held.products for role in p for a in role}
         self.ends = _ends(kernel)
+        self.summed = _only_summed(kernel)
 
     def settings(self) -> Iterator[dict[str, int]]:
         """Every setting whose products and arrays have a size that can be computed with."""
-        return (t for t in self._settings() if self._shaped(t) and self._asked(t))
+        return (
+            t for t in self._settings() if self._shaped(t) and self._asked(t) and self._cut(t)
+        )
+
+    def _cut(self, tiles: Mapping[str, int]) -> bool:
+        """Whether two of the axes that are only summed over together are cut: to stream one is a
+        labelling of its own."""
+        return not self.summed or sum(tiles[a] < self.sizes[a] for a in self.summed) > 1
 
     def _asked(self, tiles: Mapping[str, int]) -> bool:
         """Whether groups and chunks have as many values as is asked for."""
@@ -177,6 +185,13 @@ class Tiles:
             math.prod(power_of_two(self.sizes[a]) for a in axes) >= least for axes in rest
         )
 
+    def _deep_with_others(self, axis: str) -> bool:
+        """Whether axes that are streamed jointly are depth of one product: a chunk of one or the
+        other is enough."""
+        stream = set(self.kernel.stream.axes)
+        roles = [role for p in self.held.products for role in p if axis in role]
+        return bool(roles) and all(len(stream & set(role)) > 1 for role in roles)
+
     def _lacking(self, axis: str, least: int) -> int:
         """Positions that a product needs along an axis, padded ones among them: where several make
         up its rows, columns or depth and are held whole, only the last of them is padded."""
@@ -198,7 +213,8 @@ class Tiles:
         if axis in {*self.kernel.alone, *self.kernel.taps, self.kernel.merges}:
             return [1]
         least = NARROW_DEPTH if any(axis in gone for gone in self.held.narrow) else MIN_DOT
-        top = max(power_of_two(self.sizes[axis]), self._lacking(axis, least))
+        own = power_of_two(self.sizes[axis])
+        top = max(own, self._lacking(axis, least))
         if axis in self.kernel.slots:
             last = {slots_of(e.node).slots[-1] for e in self.kernel.fills}
             return [min(top, FILL) if axis in last else 1]
@@ -208,6 +224,8 @@ class Tiles:
             low = least if axis in self.in_product else min(top, 32)
             if self._deep_without(axis):
                 return [1]
+            if self._deep_with_others(axis):
+                return _powers(1, min(own, 256))
             high = min(top, 256 if axis in self.in_product else 4096)
             return _powers(low, max(low, high))
         lacking = {a for x in self.kernel.reads for a in self.kernel.lacking(x.leaf.axes)}
@@ -235,6 +253,14 @@ class Tiles:
             if extent(roles[2], tiles) < depth:
                 return False
         return True
+
+
+def _only_summed(kernel: Kernel) -> tuple[str, ...]:
+    """The axes that are streamed jointly, where neither a key set nor a window joins them."""
+    axes = kernel.stream.axes
+    sets = [set(spec_of(n).keys) for n in postorder(kernel.terms) if n.op == "keys"]
+    joined = kernel.taps or set(axes) in sets
+    return axes if len(axes) > 1 and not joined else ()
 
 
 def _ends(kernel: Kernel) -> set[str]:

@@ -26,7 +26,7 @@ class Compiled:
         self._scalars = tuple(diagram.scalars.items())
         self._defaults = tuple(diagram.scalars.values())
 
-    def __call__(self, *arrays: torch.Tensor, **scalars: float) -> Any:
+    def __call__(self, /, *arrays: torch.Tensor, **scalars: float) -> Any:
         """The outputs, one or a tuple, in the storage type of the inputs.
 
         Args:

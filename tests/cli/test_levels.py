@@ -75,6 +75,7 @@ def test_several_gpus_share_the_queries(napkin: Callable[..., Any]) -> None:
     ("through", "message"),
     [
         ("dram", "a chain of levels has two or more, as in dram,l2,shared"),
+        ("foo", "--through 'foo': a chain of levels has two or more, as in dram,l2,shared"),
         ("dram,,shared", "a level is empty; write --through dram,l2,shared"),
         ("dram,smem", "machine 'h100' has no level 'smem'"),
         ("shared,dram", "from 'shared' to 'dram'; levels go from the outermost inwards"),

@@ -23,6 +23,18 @@ import napkin as nk
 def repeated(Q, K):
     return nk.contract(Q, K, over="d d")
 """,
+    "numbered.py": """
+import napkin as nk
+@nk.diagram("q d, x d -> q x")
+def numbered(Q, K):
+    return nk.contract(Q, K, over=1)
+""",
+    "half.py": """
+import napkin as nk
+@nk.diagram("q -> q", sizes={"q": 1.5})
+def f(Q):
+    return Q
+""",
     "scores.py": """
 import napkin as nk
 @nk.diagram("q d, x d -> q x")
@@ -45,6 +57,9 @@ CASES: list[tuple[list[str], str]] = [
     (["derive", "attenton"], "there is no diagram 'attenton'; did you mean 'attention'?"),
     (["derive", "nothing.py:f"], "there is no file nothing.py"),
     (["derive", "broken.py:f"], "broken.py, line 2: the file raised ZeroDivisionError"),
+    (["derive", ":scores"], ":scores: nothing stands before the colon; write path/to/file.py"),
+    (["derive", "numbered.py"], "numbered.py, line 5: over=1 is no name of an axis: axes are"),
+    (["derive", "half.py"], "half.py, line 3: f: sizes gives q=1.5, which is no whole number"),
     (["derive", "scores.py:score"], "scores.py has no diagram 'score'; did you mean 'scores'?"),
     (["derive", "twice.py"], "twice.py, line 6: "),
     (["derive", "repeated.py"], "repeated.py, line 5: over='d d': axis 'd' stands twice"),

@@ -22,6 +22,11 @@ def product(X: nk.Array, W: nk.Array) -> nk.Array:
     return nk.contract(X, W, over="d")
 
 
+NUMBERED = (
+    "is no name of an axis: axes are named, not numbered; write over='d', or over='h d' for several"
+)
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [
@@ -41,12 +46,58 @@ def product(X: nk.Array, W: nk.Array) -> nk.Array:
             "not a reduction; write nk.reduce(nk.where",
         ),
         (lambda X, W: nk.contract(X, W, over="d", keys="causal"), "'causal' is no key set"),
+        (
+            lambda X, W: nk.reduce(X, "max", over="d", keys="causal"),
+            "keys='causal' is no key set; write one such as nk.causal('q', 'x')",
+        ),
+        (
+            lambda X, W: nk.softmax(X, over="d", keys="causal"),
+            "softmax: keys='causal' is no key set of one array; write one such as nk.causal(",
+        ),
+        # axes by number, or under another library's name
+        (lambda X, W: nk.softmax(X, over=-1), f"over=-1 {NUMBERED}"),
+        (lambda X, W: nk.reduce(X, "sum", over=None), f"over=None {NUMBERED}"),
+        (lambda X, W: nk.contract(X, W, over=1), f"over=1 {NUMBERED}"),
+        (lambda X, W: nk.softmax([X, W], over=1), f"over=1 {NUMBERED}"),
+        (lambda X, W: nk.softmax([X, W], over=["d", 1]), f"over=1 {NUMBERED}"),
+        (lambda X, W: nk.sort(X, along=1), "along=1 is no name of an axis: axes are named"),
+        (lambda X, W: X * nk.size(1), "size(1): axes are named; write a name, such as 'q' or 'x0'"),
+        (lambda X, W: nk.slide(X, over=1, into="p w"), "slide over=1: axes are named; write a"),
+        (lambda X, W: nk.reduce(X, "sum", axis="d"), "nk.reduce has no argument 'axis'; axes are"),
+        (lambda X, W: nk.softmax(X, dim="d"), "argument 'dim'; axes are named, so write over='d'"),
+        (lambda X, W: nk.sort(X, dim="d"), "argument 'dim'; axes are named, so write along='d'"),
+        # arguments that are too few, too many, or unknown
+        (lambda X, W: nk.contract(X, W), "nk.contract needs 'over'; axes are named, so write over"),
+        (
+            lambda X, W: nk.reduce(X),
+            "nk.reduce needs 'how' and 'over'; its arguments are x, how, over, keys",
+        ),
+        (lambda X, W: nk.softmax(X, ovr="d"), "no argument 'ovr'; did you mean 'over'?"),
+        (lambda X, W: nk.exp(X, 2), "nk.exp takes 1 positional argument but 2 were given; its arg"),
+        (lambda X, W: nk.reduce(X, None, over="d"), "reduce None is not a reduction; known: sum"),
+        (lambda X, W: nk.cast(X, np.float32), "no such dtype; known: fp64, fp32"),
     ],
 )
 def test_what_is_said_of_other_ways_to_write_it(made: Any, message: str) -> None:
     with pytest.raises(nk.InputError) as found:
         traced(made)
     assert message in str(found.value)
+
+
+def test_what_other_functions_raise_is_theirs() -> None:
+    def softmax(X: Any) -> Any:
+        return X
+
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'dim'"):
+        traced(lambda X, W: softmax(X, dim="d"))  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="can only concatenate"):
+        traced(lambda X, W: "a" + 1)  # type: ignore[operator]
+
+
+def test_an_axis_called_like_an_argument() -> None:
+    made = nk.diagram("x d -> y d")(lambda X: nk.rename(X, x="y"))
+    assert made.outputs[0].axes == ("y", "d")
+    assert nk.diagram("self -> y")(lambda X: X.rename(self="y")).axes == ("self", "y")
 
 
 def test_names_that_other_libraries_have() -> None:

@@ -158,6 +158,9 @@ def test_a_bad_name_after_the_colon(here: Path) -> None:
     assert refusal("mine.py:") == (
         "mine.py:: nothing stands after the colon; write path/to/file.py:diagram"
     )
+    assert refusal(":scores") == (
+        ":scores: nothing stands before the colon; write path/to/file.py:diagram"
+    )
     assert refusal("mine.py:a.b") == (
         "mine.py:a.b: 'a.b' is not a Python name; write path/to/file.py:diagram"
     )
@@ -193,6 +196,34 @@ def test_a_diagram_that_does_not_trace(here: Path) -> None:
     assert refusal("bad.py").endswith("has no attribute 'contrakt'; did you mean 'contract'?")
     (here / "bad.py").write_text(PAGE.replace("nk.contract(", "int.contract("))
     assert "line 6: the file raised AttributeError" in refusal("bad.py")
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (
+            PAGE.replace("over=", "axis="),
+            "bad.py, line 6: nk.contract has no argument 'axis'; axes are named, so write over='d'",
+        ),
+        (
+            PAGE.replace('over="d"', "over=-1"),
+            "bad.py, line 6: over=-1 is no name of an axis: axes are named, not numbered; "
+            "write over='d', or over='h d' for several",
+        ),
+        (
+            "import napkin as nk\n@nk.diagram('q -> q', size={'q': 4})\ndef f(Q):\n    return Q\n",
+            "bad.py, line 2: nk.diagram has no argument 'size'; did you mean 'sizes'?",
+        ),
+        (
+            "import napkin as nk\n@nk.diagram()\ndef f(Q):\n    return Q\n",
+            "bad.py, line 2: nk.diagram needs 'signature'; its arguments are signature, sizes, "
+            "name",
+        ),
+    ],
+)
+def test_a_call_that_does_not_fit(here: Path, page: str, said: str) -> None:
+    (here / "bad.py").write_text(page)
+    assert refusal("bad.py") == said
 
 
 def test_a_file_that_is_not_python(here: Path) -> None:

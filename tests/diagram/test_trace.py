@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import pytest
 
 import napkin as nk
 from napkin.derive.law import assert_law
 from napkin.diagram.library import load
 from napkin.diagram.listing import LONGEST
+from napkin.diagram.storage import own_type
 from napkin.errors import InputError
 
 
@@ -72,3 +77,127 @@ def test_a_choice_by_a_running_result_streams() -> None:
         return nk.reduce(nk.where(m > 0, S, m) ** 2, "sum", over="x")
 
     assert_law(f.stream("x").kernel)
+
+
+def over_d(Q):
+    return nk.reduce(Q, "sum", over="d")
+
+
+def scaled(Q, scale):
+    return Q * scale
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        # the decorator
+        (
+            lambda: nk.diagram(over_d),
+            "@nk.diagram stands without a signature; write @nk.diagram('q d, x d -> q x'), with "
+            "your own, above the function",
+        ),
+        (
+            lambda: nk.diagram(None),
+            "signature None is no text; write inputs -> outputs, as in 'q d, x d -> q x'",
+        ),
+        (lambda: nk.diagram("q -> q")(3), "@nk.diagram stands above 3, which is no function"),
+        # names
+        (
+            lambda: nk.diagram("q d -> q", name="class")(over_d),
+            "name='class' is a reserved word of Python, and the kernel is a function of that name; "
+            "write another, such as name='class_'",
+        ),
+        (
+            lambda: nk.diagram("q d -> q")(over_d).named("lambda"),
+            "name='lambda' is a reserved word of Python, and the kernel is a function of that "
+            "name; write another, such as name='lambda_'",
+        ),
+        (
+            lambda: nk.diagram("q d -> q", name="two words")(over_d),
+            "name='two words' is no name for the kernel's function; write letters, digits and _, "
+            "as in name='my_kernel'",
+        ),
+        (
+            lambda: nk.diagram("lambda d -> lambda")(over_d),
+            "signature 'lambda d -> lambda': 'lambda' is a reserved word of Python; choose another "
+            "name, such as lambda_",
+        ),
+        (
+            lambda: nk.diagram("tl d -> tl")(over_d),
+            "signature 'tl d -> tl': 'tl' is a name of kernels; choose another name, such as tl_",
+        ),
+        # sizes
+        (
+            lambda: nk.diagram("q d -> q", sizes={"q": 1.5})(over_d),
+            "over_d: sizes gives q=1.5, which is no whole number; write one from 1, as in q=1024",
+        ),
+        (
+            lambda: nk.diagram("q d -> q", sizes={"q": "8"})(over_d),
+            "over_d: sizes gives q='8', which is no whole number; write one from 1, as in q=1024",
+        ),
+        (
+            lambda: nk.diagram("q d -> q", sizes={"q": True})(over_d),
+            "over_d: sizes gives q=True, which is no whole number; write one from 1, as in q=1024",
+        ),
+        (
+            lambda: nk.diagram("q d -> q", sizes=[4, 5])(over_d),
+            "sizes=[4, 5] is no dictionary from axes to sizes; write sizes={'q': 1024}",
+        ),
+        (
+            lambda: nk.derive(nk.diagram("q d -> q")(over_d), sizes=[4, 5]),
+            "sizes=[4, 5] is no dictionary from axes to sizes; write sizes={'q': 1024}",
+        ),
+        (
+            lambda: nk.derive(nk.diagram("q d -> q")(over_d), sizes={"q": 1.5}),
+            "sizes: q=1.5 is not a whole number; write one from 1, as in q=1024",
+        ),
+        # parameters
+        (
+            lambda: nk.diagram("q -> q")(lambda Q, k="a": Q),
+            "diagram: the parameter k='a' is a scalar, since the signature has no array for it, "
+            "and its default is no number; write one, as in k=1.0",
+        ),
+        (
+            lambda: nk.diagram("q, q -> q")(lambda Q, *, R: Q * R),
+            "diagram: signature 'q, q -> q' has 2 arrays but the function takes 1; R stands behind "
+            "*, where scalars stand",
+        ),
+        (
+            lambda: nk.diagram("q -> q")(lambda Q, **kw: Q),
+            "diagram: **kw does not say which scalars there are; write each as a parameter of its "
+            "own, as in scale=1.0",
+        ),
+        (
+            lambda: nk.diagram("q -> q")(scaled).evaluate(np.ones(3), scale="a"),
+            "scaled: the scalar scale='a' is no number; write one, as in scale=1.0",
+        ),
+    ],
+)
+def test_wrong_input(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make()
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda Q, scale: Q * scale,
+        lambda Q, scale, /: Q * scale,
+        lambda Q, *, scale: Q * scale,
+        lambda *Q, scale: Q[0] * scale,
+    ],
+)
+def test_scalars_by_place_and_by_name(function: Callable[..., Any]) -> None:
+    made = nk.diagram("q -> q")(function)
+    assert made.evaluate(np.ones(2), scale=3.0).tolist() == [3.0, 3.0]
+
+
+def test_inputs_and_scalars_may_be_called_self() -> None:
+    @nk.diagram("q -> q")
+    def weighted(self, weight=2.0):
+        return self * weight
+
+    assert own_type(weighted.stored(self="fp8").inputs[0]) == "fp8"
+    made = nk.diagram("q -> q")(lambda Q, self=2.0: Q * self)
+    assert made.evaluate(np.ones(2), self=3.0).tolist() == [3.0, 3.0]

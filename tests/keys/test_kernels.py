@@ -381,3 +381,17 @@ def test_a_sum_without_a_softmax_is_a_matrix_product_over_the_keys_seen(spelled:
     assert np.allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
     exact = retention.evaluate(Q, K, V, gamma)
     assert np.allclose(exact, wanted)
+
+
+@pytest.mark.parametrize("keys", [nk.causal("q", "x"), nk.sliding(5, 2, "q", "x")])
+def test_means_over_the_keys_seen(keys: nk.KeySet) -> None:
+    """How many there are is counted in the same loop, where all lanes are seen, too."""
+
+    @nk.diagram("x d, q d -> q d", sizes=LONG)
+    def averaged(X, Y):
+        return nk.reduce((X - Y) ** 2, "mean", over="x", keys=keys)
+
+    X, Y = numbers(0, 300, 32), numbers(1, 300, 32)
+    (found,) = run(averaged, X, Y, axes=("x",))
+    exact = averaged.evaluate(X, Y)
+    assert np.allclose(found, exact, rtol=1e-4, atol=1e-4 * np.abs(exact).max())

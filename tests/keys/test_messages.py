@@ -166,12 +166,17 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: softmax("q x -> q x", "x", nk.causal("z", "x")),
         "keys=causal: query axis 'z' is not an axis that the result keeps; the array has 'q x' and "
-        "over='x'",
+        "over='x'; name one that it has, or add this one with X + 0 * nk.index('z')",
+    ),
+    (
+        lambda: softmax("q x -> q x", "q x", nk.causal("q", "x")),
+        "keys=causal: query axis 'q' is not an axis that the result keeps; the array has 'q x' and "
+        "over='q x'; name an axis that is not reduced",
     ),
     (
         lambda: softmax("q x -> q x", "x", nk.sinks(2, "z", "x")),
         "keys=sinks(2): query axis 'z' is not an axis that the result keeps; the array has 'q x' "
-        "and over='x'",
+        "and over='x'; name one that it has, or add this one with X + 0 * nk.index('z')",
     ),
     (
         lambda: softmax("q x -> q x", "x", nk.causal("x", "q")),

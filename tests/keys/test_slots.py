@@ -232,7 +232,7 @@ MESSAGES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: made("x -> w", lambda S: nk.compress(S, named, into="w")),
         "keys=neighborhood(3): query axis 'q' is not an axis that the result keeps; the array has "
-        "'x' and over='x'",
+        "'x' and over='x'; name one that it has, or add this one with X + 0 * nk.index('q')",
     ),
     (
         lambda: made("q w -> q x", lambda S: nk.spread(S, named, over="u")),

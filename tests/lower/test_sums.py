@@ -244,3 +244,16 @@ def test_shared_memory_is_as_compiled(diagram: Diagram) -> None:
     assert plan.launched is not plan
     (row,) = compiled_bands(plan)
     assert row.ok, row
+
+
+@nk.diagram("a b, b c -> a c", sizes={"a": 4096, "b": 4096, "c": 4096})
+def eighth(A: Any, B: Any) -> Any:
+    return nk.cast(nk.contract(A, B, over="b"), "fp8")
+
+
+def test_results_of_8_bits() -> None:
+    plan = nk.derive(eighth, on="h100")
+    assert plan.launched is not plan
+    verdict = plan.check(sizes={"a": 300, "b": 136, "c": 264}, resources=False)
+    verdict.raise_if_wrong()
+    assert "eighth, warpgroups" in str(verdict)

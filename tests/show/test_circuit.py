@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -144,7 +145,7 @@ def test_colours_are_levels() -> None:
 
 
 def test_text_is_escaped() -> None:
-    svg = draw(load("attention").named("a<b>&'\"\0\x1b"), {"q": "<g&q>"})
+    svg = draw(replace(load("attention"), name="a<b>&'\"\0\x1b"), {"q": "<g&q>"})
     ET.fromstring(svg)
     assert "<g&q>" in words(svg)
     assert "a&lt;b&gt;&amp;&#x27;&quot;??" in svg

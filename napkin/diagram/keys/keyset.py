@@ -335,6 +335,13 @@ def _both(i: Interval, j: Interval, a: KeySet, b: KeySet) -> Interval:
     return Interval(first, end, i.step)
 
 
+def _instead(axis: str, over: tuple[str, ...]) -> str:
+    """What to write where the result does not keep a query axis."""
+    if axis in over:
+        return "name an axis that is not reduced"
+    return f"name one that it has, or add this one with X + 0 * nk.index({axis!r})"
+
+
 def attached(keys: KeySet, x: Node, over: tuple[str, ...]) -> Node:
     """The node of `keys` on a reduction of `x` over the axes `over`.
 
@@ -376,6 +383,7 @@ def attached(keys: KeySet, x: Node, over: tuple[str, ...]) -> Node:
         if axis not in x.axes or axis in over:
             raise InputError(
                 f"keys={keys.text}: query axis {axis!r} is not an axis that the result keeps; the "
-                f"array has '{' '.join(x.axes)}' and over='{' '.join(over)}'"
+                f"array has '{' '.join(x.axes)}' and over='{' '.join(over)}'; "
+                + _instead(axis, over)
             )
     return made

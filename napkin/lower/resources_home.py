@@ -207,6 +207,10 @@ class Tensors:
         values = tuple(count if i in order[:1] else 1 for i in range(len(shape)))
         return blocked(shape, values, tuple(order), warps).of(shape)
 
+    def order(self, leaf: Node) -> list[int]:
+        """The dimensions of a reading's tile from the contiguous one."""
+        return self._alone(tensor_of(leaf), self.axes(leaf))[1]
+
     def width(self, leaf: Node, warps: int) -> int:
         """Bits that one thread copies at once."""
         dims = self.program.shape(leaf)
@@ -335,6 +339,13 @@ class Homes:
         """The instruction that computes it."""
         return unit(self.capability, self.bits(dot), self.program.span(dot.rows), self.warps)
 
+    def folded(self, dot: Dot, leaf: Node) -> bool:
+        """Whether a box is a left operand that wgmma takes from registers: more than a matrix of
+        values, which a reshape makes one."""
+        long = [a for a in leaf.axes if self.program.tiles[a] > 1]
+        left = leaf in dot.sides[0] and leaf in self.boxes
+        return left and self.unit(dot) == "wgmma" and len(long) > 2
+
     def result(self, dot: Dot) -> Layout:
         """The accumulator's layout."""
         rows, columns = self.program.span(dot.rows), self.program.span(dot.columns)
@@ -359,6 +370,10 @@ class Homes:
         return self._widest(dot.sides[side], dot.spans[side]).layout
 
     # --- terms ------------------------------------------------------------------------------
+
+    def fast(self, leaf: Node) -> int:
+        """The tile dimension of a reading that is contiguous in memory."""
+        return self.shape(leaf)[self.tensors.order(leaf)[0]]
 
     def home(self, n: Node) -> Layout | None:
         """The layout of a term's tile; None for scalars and for what fits any layout."""
@@ -444,12 +459,13 @@ class Homes:
 
     def _over(self, args: Sequence[Node], dims: Sequence[int]) -> Home:
         """The layout of arithmetic over `dims`: of an argument that has all of them; else that of
-        a store, or none in particular."""
+        a store, or none in particular. Rows of a product are spread over a tile of its layout, a
+        product over one of more dimensions is not."""
         found = self._widest(args, dims)
         below = [a for a in args if self.home(a) is not None]
         if found.layout is not None or len(dims) < 2 or len(below) < 2:
             return found
-        if any(self.from_product(a) for a in below):
+        if any(self.from_product(a) and len(self.shape(a)) < 2 for a in below):
             return found
         same = [o for o in self.program.kernel.outputs if self.program.shape_of(o.axes) == dims]
         if same:

@@ -55,6 +55,7 @@ class Model:
         self.leaving: set[tuple[int, ...]] = set()  # shapes and bits of the boxes that were stored
         self.coming: list[tuple[Node, Layout | None, Sequence[int]]] = []  # to a product's layout
         self.inside, self.begun, self.laned = False, 0, False
+        self.ahead = 0  # what is brought to another layout before the loop, by its place
         self.steps: Mapping[str, Node] = {}  # of the loop that the walk is in
 
     def peak(self) -> int:
@@ -92,8 +93,9 @@ class Model:
         self.here = moving_terms(self.program, loop)
         for n in invariants(roots, self.here):  # what earlier loops have made final
             self._visit(n)
-        before, start = dict(self.done), self._tick()
-        self.begun = start
+        before, self.ahead = dict(self.done), len(self.buffers)
+        self._take(0)
+        start = self.begun = self._tick()
         self.inside, self.steps, self.laned = True, loop.steps, bool(loop.joins)
         self.rings = rings(self.homes, roots, loop.steps, self.stages)
         for root in loop.steps.values():
@@ -126,43 +128,36 @@ class Model:
                 continue
             for p in (*dot.sides[0], *dot.sides[1]):
                 readers = sum(p in set(within(x, self.homes.steps)) for x in loops)
-                if p in self.standing and (self.homes.unit(dot) == "wgmma" or readers == 1):
+                there = self.homes.unit(dot) == "wgmma" and not self.homes.folded(dot, p)
+                if p in self.standing and (there or readers == 1):
                     yield p
 
     def _barriers(self, roots: Sequence[Node]) -> Iterator[int]:
-        """Slots of each ring of barriers: boxes that one product reads arrive together, and those
-        of a product that it is added to, which starts when both are asked for; but a left operand
-        that mma.sync takes transposed is waited for before the right one is asked for."""
-        seen: set[Node] = set()
-        for n in self._within(roots):
-            if self.homes.dot(n) is None or n in seen:
-                continue
-            together = [n, *self._added_to(n, roots)]
-            seen.update(together)
-            found: set[int] = set()
-            for m in together:
-                dot = self.homes.dot(m)
-                assert dot is not None
-                fresh = [
-                    [p for p in parts if p in self.homes.boxes and p not in seen]
-                    for parts in dot.sides
-                ]
-                left, right = ({self.rings[p] for p in x if p in self.rings} for x in fresh)
-                if self.homes.unit(dot) != "wgmma" and dot.turned(0):
-                    yield from left
-                    yield from right
-                else:
-                    found |= left | right
-                seen.update(fresh[0], fresh[1])
-            yield from found
+        """Slots of each ring of barriers: boxes that are asked for one after another, with as many
+        slots, arrive together, until one of them is used."""
+        boxes = [x for x in self.rings if x in self.homes.boxes]
+        slots, until = 0, 0
+        for leaf in sorted(boxes, key=lambda x: self.done[x]):
+            if self.rings[leaf] != slots or self.done[leaf] >= until:
+                slots, until = self.rings[leaf], self.now
+                yield slots
+            until = min(until, self._used(leaf, roots))
 
-    def _added_to(self, product: Node, roots: Sequence[Node]) -> Iterator[Node]:
-        """The products that a product is added to, or that are added to it, in one accumulator."""
+    def _used(self, leaf: Node, roots: Sequence[Node]) -> int:
+        """When a box is first used: by its product; but as it comes where it is brought to
+        registers, for arithmetic beside the product or as a left operand that mma.sync takes
+        transposed or that is folded."""
+        first = self.now
         for n in self._within(roots):
-            if n.op == "add" and product in n.args:
-                for a in n.args:
-                    if a is not product and self.homes.dot(a) is not None:
-                        yield a
+            if leaf not in arguments(n):
+                continue
+            dot = self.homes.dot(n)
+            if dot is None or leaf not in dot.parts or self.homes.folded(dot, leaf):
+                return self.done[leaf]
+            if leaf in dot.sides[0] and self.homes.unit(dot) != "wgmma" and dot.turned(0):
+                return self.done[leaf]
+            first = min(first, self.done[n])
+        return first
 
     def _alignment(self, leaf: Node, roots: Sequence[Node]) -> int:
         """Alignment of a chunk's ring."""
@@ -242,17 +237,17 @@ class Model:
     def _moved_bits(self, a: Node, n: Node) -> int:
         """Bits of a value that is brought to the layout of `n`: of a register; or, where it is
         computed from one load of narrower values, of those, which Triton 3.6 moves instead. 3.9
-        does where no thread then widens more values than before, and to what follows a product."""
+        does where no thread then widens more values than before, and to what mma.sync starts
+        from. Truth values are bytes."""
         want, dims, mine = self.homes.work(n), self.homes.work_dims(n), self.homes.shape(a)
         if not mine:
             return 32
-        if is_read(a) and a.kind == "bool":
+        if a.kind == "bool":
             return 8
         if self.tensors.triton > (3, 6):
             have = self.homes.home(a)
             more = want and have and len(narrowed(want, dims, mine).held) > len(have.held)
-            after = self.homes.from_product(n) and not self.program.persistent
-            if more and (self.homes.dot(n) is not None or not after):
+            if more and not self._starts(n):
                 return 32
         read: set[Node] = set()
         stack = [a]
@@ -266,6 +261,12 @@ class Model:
                 return 32
         return min((self.tensors.bits(x) for x in read), default=32) if len(read) == 1 else 32
 
+    def _starts(self, n: Node) -> bool:
+        """Whether what `n` adds to a product is where the accumulator of mma.sync starts."""
+        sums = [n, *(n.args if n.op == "add" else ())]
+        dots = [dot for x in sums if (dot := self.homes.dot(x)) is not None]
+        return any(self.homes.unit(dot) == "mma" for dot in dots)
+
     def _move(self, a: Node, want: Layout | None, dims: Sequence[int], bits: int) -> None:
         """Bring `a` to its part of a layout over `dims`."""
         have, mine = self.homes.home(a), self.homes.shape(a)
@@ -273,7 +274,12 @@ class Model:
             return  # read from shared memory in any layout
         if self._again_cheaply(a):
             return
-        self._take(convert_bytes(have, narrowed(want, dims, mine), bits, self.capability))
+        size = convert_bytes(have, narrowed(want, dims, mine), bits, self.capability)
+        if self.inside and a not in self.here:  # done once, before the loop
+            before = self.buffers[self.ahead]
+            self.buffers[self.ahead] = before._replace(size=max(before.size, size))
+        else:
+            self._take(size)
 
     def _again_cheaply(self, a: Node) -> bool:
         """Whether a tile is loaded and computed again in the layout that is wanted: fewer values
@@ -384,9 +390,9 @@ class Model:
         """Boxes without a ring stay until the product where it reads them from shared memory:
         wgmma does, and mma.sync loads a right operand that is a matrix in memory `after` the left
         one."""
-        wgmma = self.homes.unit(dot) == "wgmma"
         for side in (0, 1):
             for p in dot.sides[side]:
+                wgmma = self.homes.unit(dot) == "wgmma" and not self.homes.folded(dot, p)
                 *outer, rows, columns = [1, 1, *(self.program.tiles[a] for a in p.axes)]
                 flat = max(outer) == 1 < min(rows, columns)
                 if p in self.boxes and (wgmma or (side == 1 and after and flat)):

@@ -65,7 +65,8 @@ def rings(
     found: dict[Node, None] = {}
     straight: set[Node] = set()
     indirect: set[Node] = set()
-    turned: set[Node] = set()  # mma.sync takes no transposed left operand from a ring
+    # mma.sync takes no transposed left operand from a ring, and wgmma reads bytes along the depth.
+    turned: set[Node] = set()
     for n in within(roots, steps):
         dot = homes.dot(n)
         if dot is None:
@@ -76,9 +77,12 @@ def rings(
             found.update((x, None) for x in within(parts, steps) if is_read(x))
             alone = len(parts) == 1 and unit == "wgmma" and dot.flat
             for p in filter(is_read, parts):
-                (straight if alone and is_operand(p, dot.parts) else indirect).add(p)
+                whole = alone and is_operand(p, dot.parts) and not homes.folded(dot, p)
+                (straight if whole else indirect).add(p)
             if side == 0 and unit == "mma" and dot.turned(0):
                 turned.update(p for p in parts if is_operand(p, dot.parts))
+            if unit == "wgmma" and homes.bits(dot) == 8:
+                turned.update(p for p in parts if homes.fast(p) not in dot.gone)
 
     dots = [dot for n in within(roots, steps) if (dot := homes.dot(n)) is not None]
 

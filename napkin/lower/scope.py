@@ -144,6 +144,12 @@ class Scope:
             return self._name(("base", tensor, key.params, key.axes), f"{tensor}_base")
         return self._name(("base", key), f"{tensor}_base")
 
+    @property
+    def bases(self) -> set[str]:
+        """The names that `base` has given."""
+        own = ((k, name) for k, name in self._names.items() if isinstance(k, tuple))
+        return {name for k, name in own if k[0] == "base"}
+
     def place(self, tensor: str, axis: str) -> str:
         """Where a tensor is read along one of its axes, where that is computed."""
         return self._name(("place", tensor, axis), f"{tensor}_{axis}")

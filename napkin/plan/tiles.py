@@ -79,9 +79,7 @@ class Tiles:
 
     def settings(self) -> Iterator[dict[str, int]]:
         """Every setting whose products and arrays have a size that can be computed with."""
-        return (
-            t for t in self._settings() if self._shaped(t) and self._asked(t) and self._cut(t)
-        )
+        return (t for t in self._settings() if self._shaped(t) and self._asked(t) and self._cut(t))
 
     def _cut(self, tiles: Mapping[str, int]) -> bool:
         """Whether two of the axes that are only summed over together are cut: to stream one is a

@@ -123,6 +123,15 @@ def trimmed(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     return _Without(idle).visit(tree).body
 
 
+class _Untyped(ast.NodeTransformer):
+    """Takes the tensors out of which only a type is asked, which passes nothing."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        asked = isinstance(node.value, ast.Name) and node.attr == "dtype"
+        return ast.Constant(None) if asked else node
+
+
 def _loaded(tree: ast.AST) -> Iterator[str]:
     """The names that are read in a tree, as often as they are."""
     for n in ast.walk(tree):
@@ -145,7 +154,8 @@ def captured(bodies: Sequence[Sequence[ast.stmt]], known: Collection[str]) -> se
     compile-time constants in `known` hold."""
     used: set[str] = set()
     for body in bodies:
-        used |= free(trimmed([_Known(known).visit(copy.deepcopy(s)) for s in body]))
+        here = [_Untyped().visit(_Known(known).visit(copy.deepcopy(s))) for s in body]
+        used |= free(trimmed(here))
     return used
 
 

@@ -55,6 +55,7 @@ def passed(band: Band, even: Collection[str], sizes: Mapping[str, int]) -> list[
         names -= {scope.stride(t, a) for a in ones}
     boxed = {tensor_of(n): axes for n, axes in program.boxes.items()} | dict(program.stores)
     kinds = {scope.tensor(t): "descriptor" for t in scope.tensors}
+    kinds |= dict.fromkeys(scope.bases, "descriptor")  # which takes as much as a pointer
     for t, axes in boxed.items():
         kinds[scope.ring(t)] = f"ring {len(axes) + 1}"
     for t in (*boxed, ""):

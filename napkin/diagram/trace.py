@@ -122,7 +122,7 @@ def _parameters(
     named = [p for p in params if p.kind is p.KEYWORD_ONLY]
     fixed = [p for p in params if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
     for p in params:
-        if p.kind is p.VAR_KEYWORD:
+        if p.kind is p.VAR_KEYWORD and not spread:  # a diagram takes *arrays and **scalars
             raise InputError(
                 f"{title}: **{p.name} does not say which scalars there are; write each as a "
                 "parameter of its own, as in scale=1.0"

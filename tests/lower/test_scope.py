@@ -19,8 +19,14 @@ SIZES = {"a": 64, "b": 64, "c": 64}
 
 def product(first: str, second: str) -> nk.Diagram:
     """A product whose arrays have these names, and a scalar called like an option."""
-    body = f"nk.contract({first}, {second}, over='b') * debug + B"
-    made = eval(f"lambda {first}, {second}, B, debug=2.0: {body}", {"nk": nk})
+
+    def made(X: Any, W: Any, B: Any, debug: Any = 2.0) -> Any:
+        return nk.contract(X, W, over="b") * debug + B
+
+    own = inspect.signature(made)
+    names = {"X": first, "W": second}
+    params = [p.replace(name=names.get(p.name, p.name)) for p in own.parameters.values()]
+    made.__signature__ = own.replace(parameters=params)  # type: ignore[attr-defined]
     return nk.diagram("a b, b c, c -> a c", sizes=SIZES, name="product")(made)
 
 

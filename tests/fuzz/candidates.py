@@ -109,7 +109,7 @@ def runs(term: Term, sizes: Mapping[str, int], alike: Alike) -> Iterator[Run]:
         pieces = Pieces("drawn", term.outputs, term.names, frontier, alike)
         for i in range(len(frontier.heavy)):
             for j in range(i, max(-1, i - LONGEST), -1):
-                segment = _segment(pieces, j, i)
+                segment = segment_of(pieces, j, i)
                 if segment is not None:
                     yield Run(j, i, segment, pieces)
         light = dict.fromkeys(o.node for o in term.outputs if frontier.level[o.node] < 0)
@@ -119,7 +119,7 @@ def runs(term: Term, sizes: Mapping[str, int], alike: Alike) -> Iterator[Run]:
                 yield Run(-1, -1, segment, pieces)
 
 
-def _segment(pieces: Pieces, j: int, i: int) -> Segment | None:
+def segment_of(pieces: Pieces, j: int, i: int) -> Segment | None:
     """Kernels for heavy terms j to i, as the planner cuts them."""
     frontier = pieces.frontier
     wanted, heavy = frontier.wanted(j, i), frontier.heavy[i]
@@ -173,11 +173,14 @@ class Values:
 
 
 def tiling(kernel: Kernel, sizes: Mapping[str, int], rng: random.Random) -> dict[str, int]:
-    """Tiles of a kernel, mostly so small that axes are cut in uneven chunks."""
+    """Tiles of a kernel: streamed axes in two or three uneven chunks, and one grouped axis or two in
+    groups, so that a run is short."""
     known = kernel.sized(sizes)
-    return {
-        a: known[a] if a in kernel.whole else rng.randint(1, max(1, known[a])) for a in kernel.axes
-    }
+    tiles = {a: max(1, known[a]) for a in kernel.axes}
+    cut = [*kernel.stream.axes, *rng.sample(kernel.group, min(len(kernel.group), 2))]
+    for a in cut[:3]:
+        tiles[a] = max(1, -(-known[a] // rng.choice((1, 2, 2, 3))))
+    return {**tiles, **dict.fromkeys(kernel.residues, 1)}
 
 
 def read_by(kernel: Kernel, arrays: Mapping[str, np.ndarray]) -> dict[Node, np.ndarray]:

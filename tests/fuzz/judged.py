@@ -27,17 +27,26 @@ class Failure:
 class Found(Exception):
     """A failure, on its way up."""
 
-    def __init__(self, category: str, cause: str, detail: str = "") -> None:
+    def __init__(self, category: str | Failure, cause: str = "", detail: str = "") -> None:
         super().__init__(category, cause, detail)
-        self.failure = Failure(category, cause, detail)
+        own = isinstance(category, Failure)
+        self.failure = category if own else Failure(category, cause, detail)
+
+
+WORST = ("wrong value", "crash", "timeout", "does not compile", "wrong bytes", "imprecise", "refused")
+"""Categories, the worst first."""
+
+
+def worst(failures: list[Failure]) -> Failure:
+    """The worst of several failures."""
+    return min(failures, key=lambda f: WORST.index(f.category))
 
 
 def error(found: np.ndarray, wanted: np.ndarray) -> float:
     """How far values are off, by norm, beside their size and 1; infinite where what is no number
     differs."""
-    found, wanted = np.asarray(found, float), np.asarray(wanted, float)
-    if found.shape != wanted.shape:
-        return np.inf
+    found = np.asarray(found, float)
+    wanted = np.broadcast_to(np.asarray(wanted, float), found.shape)
     good = np.isfinite(wanted)
     if not np.array_equal(found[~good], wanted[~good], equal_nan=True):
         return np.inf

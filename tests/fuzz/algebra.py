@@ -14,12 +14,11 @@ from values import results
 from written import diagram as written_diagram
 
 from napkin.cost.traffic import Traffic
-from napkin.derive.kernel import Kernel, leaves, tensor_of
-from napkin.derive.law import breach
+from napkin.derive.kernel import Kernel
+from napkin.derive.law import advance, chunk_of, finished, merged, start
 from napkin.derive.parts import why_not_parted
 from napkin.diagram.evaluate import aligned, evaluate
 from napkin.diagram.keys.slots import guard
-from napkin.diagram.taking import table_of
 from napkin.lower.execute import execute
 from napkin.plan.alike import Alike
 
@@ -123,7 +122,7 @@ class _Candidate:
         if ran.total != predicted and not placed:
             said = f"{self.about}, tiles {tiles}: {predicted} predicted, {ran.total} moved"
             raise Found("wrong bytes", f"kernel {how(self.kernel)}", said)
-        self._merged(rng)
+        self._merged(wanted, rng)
 
     def _moves(self, tiles: Mapping[str, int], name: str, found: np.ndarray) -> float:
         """How far moving what the kernel reads moves what it computes."""
@@ -136,19 +135,34 @@ class _Candidate:
         off = error(moved, found)
         return off if np.isfinite(off) else 0.0
 
-    def _merged(self, rng: random.Random) -> None:
-        """Parts that are folded apart merge to the whole."""
-        if why_not_parted(self.kernel) or any(guard(a.leaf) for a in self.kernel.reads):
+    def _merged(self, wanted: Mapping[str, np.ndarray], rng: random.Random) -> None:
+        """Parts that are folded apart merge to the whole; the last may be short, or empty."""
+        kernel, sizes, scalars = self.kernel, self.sizes, self.scalars
+        if why_not_parted(kernel) or any(guard(a.leaf) for a in kernel.reads):
             return
-        length = self.kernel.sized(self.sizes)[self.kernel.stream.axes[0]]
-        cut = sorted(rng.randint(0, length) for _ in range(2))
-        lengths = [cut[0], cut[1] - cut[0], length - cut[1]]
-        read = leaves([o.node for o in self.kernel.outputs])
-        tables = {table_of(n): self.arrays[tensor_of(n)] for n in read}
-        given = dict(zip(read, evaluate(read, tables, self.sizes, self.scalars), strict=True))
-        bad = breach(self.kernel, given, self.sizes, lengths, self.scalars, 1e-7)
-        if bad is not None and length:
-            raise Found("wrong value", f"merge {how(self.kernel)}", f"{self.about}: {bad}")
+        stream, (step,) = kernel.stream, kernel.stream.passes
+        known = kernel.sized(sizes)
+        length = known[stream.axes[0]]
+        share = max(1, -(-length // rng.choice((2, 3))))
+        parts = [range(min(k * share, length), min((k + 1) * share, length)) for k in range(3)]
+        read = [a.leaf for a in kernel.reads]
+        tables = candidates.read_by(kernel, self.arrays)
+        bind = dict(zip(read, evaluate(read, tables, sizes, scalars), strict=True))
+        joined = start(stream, step, known)
+        for part in parts:
+            chunk = {stream.axes[0]: part}
+            own = start(stream, step, known)
+            own, _ = advance(stream, step, own, chunk_of(bind, chunk), chunk, sizes, scalars)
+            joined = merged(step, joined, own, sizes, scalars, bind)
+        found = finished(stream, joined, bind, sizes, scalars)
+        for o in kernel.outputs:
+            (tail,) = [e.node for e in stream.tails if e.output == o.name]
+            shape = wanted[o.name].shape
+            value = np.broadcast_to(aligned(found[o.name], tail.axes, o.axes), shape)
+            if error(value, wanted[o.name]) > 1e-7:
+                lengths = [len(p) for p in parts]
+                said = f"{self.about}, parts {lengths}: {o.name} {value.ravel()[:6]} for "
+                raise Found("wrong value", f"merge {how(kernel)}", said + f"{wanted[o.name].ravel()[:6]}")
 
 
 def labels(kernel: Kernel) -> str:

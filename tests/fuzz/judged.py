@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,4 +67,12 @@ def crash(problem: BaseException) -> Failure:
     kind = type(problem).__name__
     category = "refused" if kind in {"Refusal", "InputError"} else "crash"
     said = str(problem).splitlines() or [""]
-    return Failure(category, f"{kind} at {place}: {said[0][:90]}", str(problem)[:2000])
+    return Failure(category, f"{kind} at {place}: {_plain(said[0])[:110]}", str(problem)[:2000])
+
+
+def _plain(said: str) -> str:
+    """What was said without the names and numbers of one program."""
+    said = re.sub(r"^kernel \w+, program \([\d, ]*\): ", "", said)
+    said = re.sub(r", at line \d+: .*", "", said)
+    said = re.sub(r"'[^']*'", "'..'", said)
+    return re.sub(r"\d+", "N", said)

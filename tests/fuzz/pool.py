@@ -22,7 +22,7 @@ class Worker:
 
     process: Any
     line: Connection
-    seed: int = -1
+    seed: Any = None
     begun: float = 0.0
     tried: int = 0
 
@@ -31,13 +31,13 @@ class Worker:
 class Result:
     """What came of a seed: a failure, or what the program gave."""
 
-    seed: int
+    seed: Any
     failure: Failure | None
     seconds: float
     data: Any = None
 
 
-def _serve(line: Connection, work: Callable[[int], Any], memory: int) -> None:
+def _serve(line: Connection, work: Callable[[Any], Any], memory: int) -> None:
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     while True:
@@ -57,7 +57,7 @@ class Pool:
     """
 
     def __init__(
-        self, work: Callable[[int], Any], jobs: int, limit: float, memory: int = 6 << 30
+        self, work: Callable[[Any], Any], jobs: int, limit: float, memory: int = 6 << 30
     ) -> None:
         self.work, self.limit, self.memory = work, limit, memory
         self.context = multiprocessing.get_context("fork")
@@ -77,7 +77,7 @@ class Pool:
         w.process.join()
         w.line.close()
 
-    def run(self, seeds: Iterable[int], seconds: float) -> Iterator[Result]:
+    def run(self, seeds: Iterable[Any], seconds: float) -> Iterator[Result]:
         """What comes of each seed, in the order in which they are done, for some time."""
         todo, deadline = iter(seeds), time.monotonic() + seconds
         busy: list[Worker] = []
@@ -98,8 +98,12 @@ class Pool:
                 if found is not None:
                     busy.remove(w)
                     yield found
+
+    def close(self) -> None:
+        """End the processes."""
         for w in self.workers:
             self._end(w)
+        self.workers = []
 
     def _found(self, w: Worker, ready: bool) -> Result | None:
         taken = time.monotonic() - w.begun

@@ -72,6 +72,7 @@ def main() -> int:
         if result.failure is not None:
             failed.append(result)
             print(f"seed {result.seed}: {result.failure.category}: {result.failure.cause}", flush=True)
+    pool.close()
     causes = collections.Counter((r.failure.category, r.failure.cause) for r in failed)
     taken = time.monotonic() - begun
     print(f"\n{done} programs in {taken:.0f} s, {len(failed)} failed")
@@ -87,7 +88,9 @@ def main() -> int:
 
         for category, cause in causes:
             seed = next(r.seed for r in failed if r.failure.cause == cause)
-            print(f"\n# {category}: {cause} (seed {seed})\n{shrunk(asked.mode, seed, limit)}")
+            small = shrunk(asked.mode, draw(seed), seed, limit)
+            said = f"# {category}: {cause} (seed {seed}, sizes {small.sizes})"
+            print(f"\n{said}\n{text(small)}", flush=True)
     if asked.json:
         asked.json.write_text(json.dumps(record(failed, done, taken, drawn), indent=1))
     return 1 if failed else 0

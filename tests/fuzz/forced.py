@@ -143,7 +143,8 @@ class Forcing:
         """Tiles of the planner's own list, as if the axes that are cut were long."""
         known = kernel.sized(sizes)
         fixed = {*kernel.whole, *kernel.slots, *kernel.residues, kernel.part, kernel.merges}
-        grown = {a: n if a in fixed else max(n, LARGE) for a, n in known.items()}
+        own = {a: n if a in fixed else max(n, LARGE) for a, n in sizes.items()}
+        grown = {**kernel.sized(own), **{a: known[a] for a in fixed if a in known}}
         listed = itertools.islice(Tiles(kernel, grown, held(kernel)).settings(), SETTINGS)
         found = [t for t in listed if self._small(kernel, t, known)]
         cut = [t for t in found if any(t[a] < known[a] for a in kernel.stream.axes)]

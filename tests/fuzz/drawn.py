@@ -1,27 +1,32 @@
 """What was drawn, and what never: operators, key sets, and branches of the rooms that derive and
-write kernels."""
+write kernels.
+
+Branches are counted by statements that are put into these rooms as they are imported, so `install`
+has to come before that.
+"""
 
 from __future__ import annotations
 
 import ast
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
+from types import ModuleType
 from typing import Any
 
 import programs
 from programs import Program
 
-import napkin
-
 ROOMS = ("derive", "lower", "plan/exact.py", "plan/pieces.py", "plan/frontier.py", "plan/alike.py")
-ROOT = Path(napkin.__file__).parent
 ENOUGH = 100
 """How often each should be drawn."""
+
+HITS: set[str] = set()
+"""The branches that were taken since it was last emptied."""
 
 PATTERNS = (
     "causal", "sliding", "dilated", "strided", "fixed", "blocked", "sinks", "global_tokens",
@@ -33,52 +38,86 @@ OTHERS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Branch:
-    """A statement that goes one of two ways.
-
-    Attributes:
-        first, last: the lines of its test.
-        body: the first line of where it goes if that holds.
-    """
-
-    file: str
-    first: int
-    last: int
-    body: int
-
-    @property
-    def name(self) -> str:
-        """Its place."""
-        return f"{self.file}:{self.first}"
-
-
 @cache
-def branches() -> dict[str, tuple[Branch, ...]]:
-    """The branches of each file of the rooms."""
-    out: dict[str, tuple[Branch, ...]] = {}
-    for path in _files():
-        name = str(path.relative_to(ROOT))
-        out[str(path)] = tuple(_branches(name, ast.parse(path.read_text())))
-    return out
+def root() -> Path:
+    """Where napkin lies."""
+    found = find_spec("napkin")
+    assert found is not None and found.origin is not None
+    return Path(found.origin).parent
 
 
 def _files() -> Iterator[Path]:
     for room in ROOMS:
-        path = ROOT / room
+        path = root() / room
         yield from [path] if path.suffix else sorted(path.rglob("*.py"))
 
 
-def _branches(name: str, tree: ast.AST) -> Iterator[Branch]:
-    for n in ast.walk(tree):
-        if isinstance(n, ast.If | ast.While):
-            last = n.test.end_lineno or n.lineno
-            if n.body[0].lineno > last:
-                yield Branch(name, n.lineno, last, n.body[0].lineno)
-        elif isinstance(n, ast.For):
-            last = n.iter.end_lineno or n.lineno
-            if n.body[0].lineno > last:
-                yield Branch(name, n.lineno, last, n.body[0].lineno)
+class _Counted(ast.NodeTransformer):
+    """Puts a note at the start of each way that an `if` may go, and of each loop's body."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ways: list[str] = []
+
+    def _note(self, way: str) -> ast.stmt:
+        self.ways.append(way)
+        return ast.parse(f"__drawn__.add({way!r})").body[0]
+
+    def visit_If(self, n: ast.If) -> ast.AST:
+        """Both ways of a choice."""
+        self.generic_visit(n)
+        n.body.insert(0, self._note(f"{self.name}:{n.lineno} holds"))
+        n.orelse.insert(0, self._note(f"{self.name}:{n.lineno} fails"))
+        return n
+
+    def visit_For(self, n: ast.For) -> ast.AST:
+        """A loop that turns at all."""
+        self.generic_visit(n)
+        n.body.insert(0, self._note(f"{self.name}:{n.lineno} turns"))
+        return n
+
+    def visit_FunctionDef(self, n: ast.FunctionDef) -> ast.AST:
+        """A function that is called; its docstring stays first."""
+        self.generic_visit(n)
+        first = int(ast.get_docstring(n, clean=False) is not None)
+        n.body.insert(first, self._note(f"{self.name}:{n.lineno} {n.name} is called"))
+        return n
+
+
+def counted(path: Path) -> tuple[ast.Module, list[str]]:
+    """A file with notes in it, and the ways that they note."""
+    found = _Counted(str(path.relative_to(root())))
+    tree = found.visit(ast.parse(path.read_text()))
+    return ast.fix_missing_locations(tree), found.ways
+
+
+class _Loader(SourceFileLoader):
+    def get_code(self, fullname: str) -> Any:
+        """The code with notes in it."""
+        return compile(counted(Path(self.path))[0], self.path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run it where it finds what it adds to."""
+        module.__dict__["__drawn__"] = HITS
+        super().exec_module(module)
+
+
+class _Finder(PathFinder):
+    @classmethod
+    def find_spec(cls, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+        """The module with notes in it, if it is of the rooms."""
+        if not fullname.startswith("napkin."):
+            return None
+        found = super().find_spec(fullname, path, target)
+        if found is None or found.origin is None or Path(found.origin) not in set(_files()):
+            return None
+        found.loader = _Loader(fullname, found.origin)
+        return found
+
+
+def install() -> None:
+    """Count branches from now on."""
+    sys.meta_path.insert(0, _Finder)
 
 
 def of_program(program: Program) -> set[str]:
@@ -110,43 +149,9 @@ def all_names() -> list[str]:
 
 def watched(work: Callable[[], Any], program: Program) -> tuple[Any, list[str]]:
     """What `work` gives, and the names of what was drawn while it ran."""
-    arcs: dict[str, set[tuple[int, int]]] = {f: set() for f in branches()}
-
-    def local(frame: FrameType, event: str, arg: object):
-        own = arcs[frame.f_code.co_filename]
-        last = -1
-
-        def line(frame: FrameType, event: str, arg: object):
-            nonlocal last
-            if event in {"line", "return"}:
-                now = frame.f_lineno if event == "line" else 0
-                own.add((last, now))
-                last = now
-            return line
-
-        return line(frame, event, arg) or line
-
-    def begin(frame: FrameType, event: str, arg: object):
-        return local(frame, event, arg) if frame.f_code.co_filename in arcs else None
-
-    before = sys.gettrace()
-    sys.settrace(begin)
-    try:
-        found = work()
-    finally:
-        sys.settrace(before)
-    return found, sorted(of_program(program) | set(_taken(arcs)))
-
-
-def _taken(arcs: dict[str, set[tuple[int, int]]]) -> Iterator[str]:
-    for file, own in branches().items():
-        seen = arcs[file]
-        for b in own:
-            ends = {y for x, y in seen if b.first <= x <= b.last and not b.first <= y <= b.last}
-            if b.body in ends:
-                yield f"{b.name} holds"
-            if ends - {b.body}:
-                yield f"{b.name} fails"
+    HITS.clear()
+    found = work()
+    return found, sorted(of_program(program) | HITS)
 
 
 def report(drawn: Counter[str]) -> str:
@@ -154,12 +159,15 @@ def report(drawn: Counter[str]) -> str:
     lines: list[str] = []
     for name in sorted({*all_names(), *(k for k in drawn if ".py:" not in k)}):
         lines.append(f"{drawn[name]:7} {name}")
-    for file, own in branches().items():
-        ways = [f"{b.name} {w}" for b in own for w in ("holds", "fails")]
-        never = [w for w in ways if not drawn[w]]
+    every = never = 0
+    for path in _files():
+        ways = counted(path)[1]
+        missed = [w for w in ways if not drawn[w]]
         few = sum(0 < drawn[w] < ENOUGH for w in ways)
-        place = Path(file).relative_to(ROOT)
-        lines.append(f"{place}: {len(ways)} ways, {few} under {ENOUGH} times, {len(never)} never")
-        lines += [f"        never: {w}" for w in never]
+        every, never = every + len(ways), never + len(missed)
+        place = path.relative_to(root())
+        lines.append(f"{place}: {len(ways)} ways, {few} under {ENOUGH} times, {len(missed)} never")
+        lines += [f"        never: {w}" for w in missed]
+    lines.append(f"{every} ways in all, {never} never")
     lines += [f"never: {name}" for name in all_names() if not drawn[name]]
     return "\n".join(lines)

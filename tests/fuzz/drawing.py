@@ -21,7 +21,7 @@ NAMES = ("X", "Y", "Z", "W", "Q", "K", "V", "B", "T", "m", "s", "old", "acc", "o
 MOST_AXES = 5
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
-HARD = ("mean", "repeated", "zeros", "normal")
+HARD = ("mean", "repeated", "zeros", "normal", "large")
 
 
 class Rejected(Exception):

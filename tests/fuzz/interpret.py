@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from filled import arrays as fill
 from forced import plans
-from judged import Found, error
+from judged import Found, differing, error
 from programs import Program
 from sized import fit
 from values import results
@@ -118,7 +118,7 @@ class Case:
             return
         category = "wrong value" if off > 100 * limit and off > 1e4 * moves else "imprecise"
         said = f"{self.about()}: {name} off by {off:.2g}, inputs move it by {moves:.2g}: "
-        said += f"{found.ravel()[:6]} for {wanted.ravel()[:6]}"
+        said += differing(found, wanted)
         raise Found(category, f"kernels {self.how()}", said)
 
     def _moves(self, i: int, step: float) -> float:

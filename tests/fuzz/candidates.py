@@ -177,7 +177,7 @@ class Values:
 
 
 def tiling(kernel: Kernel, sizes: Mapping[str, int], rng: random.Random) -> dict[str, int]:
-    """Tiles of a kernel: streamed axes in two or three uneven chunks, and one grouped axis or two in
+    """Tiles of a kernel: streamed axes in two or three uneven chunks, and a grouped axis or two in
     groups, so that a run is short."""
     known = kernel.sized(sizes)
     tiles = {a: max(1, known[a]) for a in kernel.axes}

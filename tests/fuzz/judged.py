@@ -34,7 +34,15 @@ class Found(Exception):
         self.failure = category if own else Failure(category, cause, detail)
 
 
-WORST = ("wrong value", "crash", "timeout", "does not compile", "wrong bytes", "imprecise", "refused")
+WORST = (
+    "wrong value",
+    "crash",
+    "timeout",
+    "does not compile",
+    "wrong bytes",
+    "imprecise",
+    "refused",
+)
 """Categories, the worst first."""
 
 

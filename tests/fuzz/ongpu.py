@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from filled import arrays as fill
 from forced import Forcing
-from judged import Found, differing, error
+from judged import Found, crash, differing, error
 from programs import Program, Ref, shapes, union
 from sized import fit
 from values import results
@@ -113,8 +113,6 @@ class _Case:
         except Refusal:
             raise
         except Exception as problem:
-            from judged import crash
-
             raise Found(crash(problem)) from problem
         for i, (o, t) in enumerate(zip(plan.diagram.outputs, out, strict=True)):
             self._value(i, o.name, t.to(torch.float64).cpu().numpy())

@@ -90,7 +90,7 @@ def _nested(n: Node, taps: Collection[str]) -> tuple[Node, dict[str, str]] | Non
 
 def _turned(n: Node, inner: Node, taken: set[str]) -> tuple[Node, dict[str, str]] | None:
     parts, gone = factors(n.args[0]), over(n)
-    outer = [p for p in parts if p is not inner]
+    outer = _without(parts, inner)
     if not any(set(gone) & set(p.axes) for p in outer):
         return None
     sides = factors(inner.args[0])
@@ -110,6 +110,12 @@ def _turned(n: Node, inner: Node, taken: set[str]) -> tuple[Node, dict[str, str]
     first = along("sum", _product([*bound, *outer]), gone)
     again = tuple(table.get(a, a) for a in over(inner))
     return along("sum", _product([*free, first]), again), {new: old for old, new in table.items()}
+
+
+def _without(parts: Sequence[Node], one: Node) -> list[Node]:
+    """The factors beside one occurrence of a factor; equal factors are one object."""
+    at = parts.index(one)
+    return [*parts[:at], *parts[at + 1 :]]
 
 
 def _fresh(axis: str, taken: set[str]) -> str:

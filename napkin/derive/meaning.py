@@ -167,7 +167,11 @@ class Meaning:
 
     def _inner(self, n: Node) -> Any:
         # A reduction over another axis: what does not carry that axis comes out.
+        from napkin.derive.separate import running_symbols
+
         body = self.of(n.args[0])
+        if running_symbols(body) and n.op == "sum":
+            raise NotSeparable("sum", f"it multiplies out a difference under {' '.join(over(n))}")
         if n.op == "sum":
             return self._total(self._apart(body, over(n))[0], n)
         if n.op in {"max", "min"}:
@@ -260,7 +264,10 @@ class Meaning:
         """The term that a symbol stands for, or the condition that it is the indicator of."""
         return self.nodes[symbol] if symbol in self.nodes else self._indicators[symbol][0]
 
-    # --- which side -------------------------------------------------------------------------
+    def condition(self, symbol: Any) -> Node | None:
+        """The condition that a symbol is 1 under, and 0 elsewhere."""
+        test, positive = self._indicators.get(symbol, (None, False))
+        return test if positive else None
 
     # --- back to nodes ----------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ by groups of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from napkin.derive.terms import is_count
@@ -86,6 +86,20 @@ def _nested(n: Node, taps: Collection[str]) -> tuple[Node, dict[str, str]] | Non
         return None
     inner = along(n.op, n.args[0], tuple(others), n.params[1:])
     return along(n.op, inner, (first,), n.params[1:]), {}
+
+
+def joined_with_inner(n: Node, chosen: Callable[[Node], bool]) -> Node | None:
+    """The inverse of a nesting: sum_x y sum_a g = sum_{x a} y g, where y does not carry a; of max,
+    min and prod, without y. None where no inner reduction is `chosen`."""
+    parts = factors(n.args[0]) if n.op == "sum" else (n.args[0],)
+    inner = next((p for p in parts if p.op == n.op and chosen(p)), None)
+    if inner is None or inner.params[1:] != n.params[1:] or set(over(n)) & set(over(inner)):
+        return None
+    others = _without(parts, inner)
+    if any(set(over(inner)) & set(p.axes) for p in others):
+        return None
+    body = _product([inner.args[0], *others])
+    return along(n.op, body, (*over(n), *over(inner)), n.params[1:])
 
 
 def _turned(n: Node, inner: Node, taken: set[str]) -> tuple[Node, dict[str, str]] | None:

@@ -144,23 +144,28 @@ def additive(parts: Parts, split: Split, op: str) -> tuple[Any, Any]:
 
 
 def running_symbols(expression: Any) -> set[Any]:
-    """The r symbols that must be held running: those inside an exponential or a square that mixes
-    them with the chunk, where the separated factors alone would overflow or cancel."""
+    """The r symbols that must be held running: those inside an exponential, or a square or another
+    product of differences, that mixes them with the chunk. Multiplied out, such a term has parts
+    that overflow, or that cancel: of data whose mean is c deviations, a square loses c**2 of its
+    precision so, and only c where it is held."""
     found = set[Any]()
-    degree = 0
-    sums: set[Any] = set()
     part: Any
     for part in sympy.preorder_traversal(expression):
-        xs, rs = by_side(part)
-        if not (xs and rs):
-            continue
-        base, exponent = part.as_base_exp()
-        if base == sympy.E or (exponent.is_Integer and exponent >= 2 and base.is_Add):
-            found |= rs
-    for factor in sympy.Mul.make_args(expression):
-        base, _ = factor.as_base_exp()
-        xs, rs = by_side(base)
-        if base.is_Add and xs and rs:
-            degree += 1
-            sums |= rs
-    return found | (sums if degree >= 2 else set())
+        base, _ = part.as_base_exp()
+        if base == sympy.E and all(by_side(part)):
+            found |= by_side(part)[1]
+        sums = [f for f in sympy.Mul.make_args(part) if _differs(f)]
+        if len(sums) > 1 or any(_exponent(f) > 1 for f in sums):
+            found |= set[Any]().union(*(by_side(f)[1] for f in sums))
+    return found
+
+
+def _differs(factor: Any) -> bool:
+    """Whether a factor is a power of a sum of the chunk and a running result."""
+    base, _ = factor.as_base_exp()
+    return bool(base.is_Add and all(by_side(base)))
+
+
+def _exponent(factor: Any) -> Any:
+    _, exponent = factor.as_base_exp()
+    return exponent if exponent.is_Integer else 1

@@ -20,13 +20,15 @@ from napkin.derive.cancel import without_what_cancels
 from napkin.derive.fold import Emit, Pass, Separation, Stream
 from napkin.derive.folding import Folding
 from napkin.derive.meaning import Meaning, NotSeparable, Side, by_side
+from napkin.derive.refactor import joined_with_inner
 from napkin.derive.repair import repaired
 from napkin.derive.running import hold as hold_running
 from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.derive.terms import added, extent, is_count, scaled
-from napkin.diagram.infer import pointwise
+from napkin.diagram.infer import along, pointwise
 from napkin.diagram.listing import text
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, substitute
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder, substitute
+from napkin.diagram.operators import POINTWISE
 from napkin.errors import Refusal
 
 _ONE = sympy.Integer(1)
@@ -173,28 +175,62 @@ class _Streaming:
         raise self._refuse(f, f"it needs an earlier pass over {self.axis} to finish", self._again)
 
     def _found(self, f: Node, p: int, same: set[Node]) -> Node:
-        """A reduction over what its body separates into, as it is written or with the results
-        that were separated before it opened: in max_x (r + a) = r + max_x a an r may cancel."""
+        """A reduction over what its body separates into: as it is written; with the results that
+        were separated before it opened, as in max_x (r + a) = r + max_x a an r may cancel; or as
+        another order of reductions."""
+        noted = len(self.separations)
         try:
             return self._separated(f, p, f.args[0], same)
         except NotSeparable as why:
-            known = self.folding.separated(p)
-            term = substitute([f.args[0]], known)[f.args[0]]
-            if term is f.args[0]:
-                raise
-            uses = {g for g in self.folding.uses(term) if self.folding.pass_of[g] == p}
-            try:
-                return self._separated(f, p, term, uses, frozenset(known.values()))
-            except NotSeparable:
-                raise why from None
+            for way in (self._opened, self._joined, self._nested):
+                del self.separations[noted:]
+                with suppress(NotSeparable):
+                    return way(f, p, same)
+            raise why
+
+    def _opened(self, f: Node, p: int, same: set[Node]) -> Node:
+        known = self.folding.separated(p)
+        term = substitute([f.args[0]], known)[f.args[0]]
+        if term is f.args[0]:
+            raise NotSeparable(f.op, "no result in it was separated")
+        return self._separated(f, p, term, self._used(term, p), frozenset(known.values()))
+
+    def _joined(self, f: Node, p: int, same: set[Node]) -> Node:
+        """sum_x sum_a g = sum_{x a} g, which has g as it is, where sum_a g would be opened."""
+        joined = joined_with_inner(f, lambda n: bool(self.folding.uses(n) & same))
+        if joined is None:
+            raise NotSeparable(f.op, "it is of no other reduction")
+        return self._found(joined, p, same)
+
+    def _nested(self, f: Node, p: int, same: set[Node]) -> Node:
+        """sum_{c x} g = sum_c sum_x g, where results in g carry c."""
+        below = postorder([f.args[0]], {n for n in self.folding.uses(f.args[0])})
+        results = [n for n in below if self._side(n, same, ()) == "r" and self._used(n, p)]
+        outer = tuple(a for a in over(f) if any(a in n.axes for n in results))
+        if not outer:
+            raise NotSeparable(f.op, "no result in it carries an axis that it removes")
+        axes, start = tuple(a for a in over(f) if a not in outer), f.params[1:]
+        found = self._found(along(f.op, f.args[0], axes, start), p, same)
+        return along(f.op, Meaning.carrying(found, outer), outer, start)
+
+    def _used(self, n: Node, p: int) -> set[Node]:
+        """The results of a pass that a term is computed from."""
+        return {g for g in self.folding.uses(n) if self.folding.pass_of.get(g) == p}
 
     def _separated(
         self, f: Node, p: int, term: Node, same: set[Node], opened: Container[Node] = ()
     ) -> Node:
         """A reduction of `term`, its body, which uses results of its pass, over reductions whose
         bodies do not; what is `opened` is looked into."""
-        meaning = Meaning(lambda n: "mixed" if n in opened else self._side(n, same))
-        body = meaning.of(term)
+        meaning, body = self._read(f, term, same, opened, ())
+        plain = {meaning.nodes[s] for s in running_symbols(body) if s in meaning.nodes}
+        plain = {n for n in plain if not self.folding.uses(n)}
+        if plain:  # no result, and in a square or an exponential no factor of the tail either
+            meaning, body = self._read(f, term, same, opened, plain)
+        for s in by_side(body)[1]:
+            here = [a for a in over(f) if a in meaning.stands_for(s).axes]
+            if here:
+                raise NotSeparable(f.op, f"a result carries {' '.join(here)}, which it removes")
         if f.op in {"max", "min"}:
             return self._extremum(f, p, body, meaning)
         parts = separate(body)
@@ -202,12 +238,32 @@ class _Streaming:
             return self._powered(f, p, parts, meaning)
         return self._summed(f, p, body, parts, meaning)
 
-    def _side(self, n: Node, results: Container[Node]) -> Side:
-        # What neither carries the axis nor depends on a fold may stand on either side; left with
-        # the running results it is applied once, in the tail.
-        if not self.carried(n.axes):
-            return "r"
-        return "mixed" if any(f in results for f in self.folding.uses(n)) else "x"
+    def _read(
+        self,
+        f: Node,
+        term: Node,
+        same: Container[Node],
+        opened: Container[Node],
+        chunk: Container[Node],
+    ) -> tuple[Meaning, Any]:
+        """What a body means, with the terms of `chunk` on the side of the chunk."""
+
+        def side(n: Node) -> Side:
+            if n in chunk:
+                return "x"
+            return "mixed" if n in opened else self._side(n, same, over(f))
+
+        meaning = Meaning(side)
+        return meaning, meaning.of(term)
+
+    def _side(self, n: Node, results: Container[Node], gone: Collection[str]) -> Side:
+        uses = any(f in results for f in self.folding.uses(n))
+        removed = not set(gone).isdisjoint(n.axes)
+        if self.carried(n.axes) or (removed and n.op in POINTWISE):
+            return "mixed" if uses else "x"
+        # What neither carries an axis that is removed nor depends on a fold may stand on either
+        # side; left with the running results it is applied once, in the tail.
+        return "r" if uses or not removed else "x"
 
     def _extremum(self, f: Node, p: int, body: Any, meaning: Meaning) -> Node:
         try:
@@ -263,17 +319,20 @@ class _Streaming:
         return pointwise("mul", (inner, power))
 
     def _summed(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
-        running = running_symbols(body) | self._asked(meaning)
-        running = {s for s in running if s in meaning.nodes and self.folding.uses(meaning.nodes[s])}
-        if running:
-            try:
-                return self._held(f, p, body, meaning, running)
-            except NotSeparable:
-                # Without exponentials the separated factors stay in range: deferring is right,
-                # if less exact.
-                if body.has(sympy.exp):
-                    raise
-        return self._deferred(f, p, parts, meaning)
+        must = self._folded_symbols(running_symbols(body), meaning)
+        running = must | self._asked(meaning)
+        if not running:
+            return self._deferred(f, p, parts, meaning)
+        try:
+            return self._held(f, p, body, meaning, running)
+        except NotSeparable:
+            if must:  # deferred, it would cancel or overflow: the next pass knows the results
+                raise
+            return self._deferred(f, p, parts, meaning)
+
+    def _folded_symbols(self, symbols: Iterable[Any], meaning: Meaning) -> set[Any]:
+        """The symbols of what is computed from reductions over the axis."""
+        return {s for s in symbols if s in meaning.nodes and self.folding.uses(meaning.nodes[s])}
 
     def _asked(self, meaning: Meaning) -> set[Any]:
         """The results that the caller wants held running."""
@@ -283,7 +342,7 @@ class _Streaming:
             uses = {n} if n in self.folding.folds else self.folding.uses(n)
             if meaning.side_of(n) == "r" and self.hold & {names.get(u, "") for u in uses}:
                 found.add(s)
-        return found
+        return self._folded_symbols(found, meaning)
 
     def _deferred(self, f: Node, p: int, parts: Parts, meaning: Meaning) -> Node:
         """sum_k b_k(r) sum_x a_k(x), the factors b_k applied in the tail."""

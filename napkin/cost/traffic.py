@@ -325,13 +325,20 @@ class Traffic:
         dtypes: Mapping[str, str],
         bind: Bind | None = None,
         boxed: Collection[str] = (),
+        band: tuple[str, int] = ("", 0),
     ) -> dict[tuple[str, Direction], int]:
-        """Bytes in total for each tensor and direction, exact for any sizes; `boxed` names tensors
-        whose chunks cross in whole boxes."""
+        """Bytes in total for each tensor and direction, exact for any sizes.
+
+        Args:
+            boxed: tensors whose chunks cross in whole boxes.
+            band: an axis along which groups lie side by side, and how many do: each reads for
+                itself what they share, but boxes.
+        """
         out: dict[tuple[str, Direction], int] = {}
         sizes = self.kernel.sized(sizes)
         for t in self.parts:
             key = (t.tensor, t.direction)
             count = t.values(sizes, tiles, bind, t.tensor in boxed)
+            count *= band[1] if band[0] in t.repeated and t.tensor not in boxed else 1
             out[key] = out.get(key, 0) + stored_bytes(count, dtypes[t.tensor])
         return out

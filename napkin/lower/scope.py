@@ -150,9 +150,10 @@ class Scope:
         own = ((k, name) for k, name in self._names.items() if isinstance(k, tuple))
         return {name for k, name in own if k[0] == "base"}
 
-    def place(self, tensor: str, axis: str) -> str:
-        """Where a tensor is read along one of its axes, where that is computed."""
-        return self._name(("place", tensor, axis), f"{tensor}_{axis}")
+    def place(self, leaf: Node, tensor: str, axis: str) -> str:
+        """Where a reading of a tensor reads along one of its axes, where that is computed; another
+        reading may do so elsewhere, in another loop."""
+        return self._name(("place", leaf, axis), f"{tensor}_{axis}")
 
     def start(self, axis: str) -> str:
         """The first position of a chunk."""

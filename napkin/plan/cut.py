@@ -15,7 +15,7 @@ from napkin.diagram.node import Node
 from napkin.errors import Refusal
 from napkin.plan.alike import Alike
 from napkin.plan.frontier import Frontier, orders
-from napkin.plan.pieces import Piece, Pieces, Segment
+from napkin.plan.pieces import Piece, Pieces, Segment, named_apart
 
 LONGEST = 12
 """Most reductions that one kernel fuses; a normalisation and a product take about five."""
@@ -171,7 +171,7 @@ class _Cutting:
                 raise self._refusal(min(e for e, w in self._ways.items() if w is None) - 1)
             made = [*way.pieces, *made]
             i = way.begin
-        made = self._light() + made
+        made = named_apart(self._light() + made)
         return Cut(tuple(made), self._materialised(made))
 
     def _way(self, end: int) -> _Way | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -31,6 +32,29 @@ class Piece:
 
     choice: Choice
     binding: Mapping[str, str]
+
+
+def named_apart(pieces: Sequence[Piece]) -> list[Piece]:
+    """Pieces in which no two kernels have one name, and none that of a function that kernels call.
+
+    A kernel that is known already brings the name that it had in another cut, where its tensors had
+    other names.
+    """
+    made: dict[int, Choice] = {}
+    taken = set[str]()
+    for choice in (p.choice for p in pieces):
+        if id(choice) not in made:
+            made[id(choice)] = _renamed(choice, taken)
+    return [replace(p, choice=made[id(p.choice)]) for p in pieces]
+
+
+def _renamed(choice: Choice, taken: set[str]) -> Choice:
+    """A choice whose kernel has a name that is not taken; it then is."""
+    own = choice.kernel.name
+    tries = (own if i == 1 else f"{own}_{i}" for i in itertools.count(1))
+    name = next(t for t in map(function_name, tries) if t not in taken)
+    taken.add(name)
+    return choice if name == own else replace(choice, kernel=replace(choice.kernel, name=name))
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,11 +121,8 @@ class PlannedKernel:
             boxed = self._describable(sizes)
         boxes = self.program.boxes if boxed else {}
         whole = {tensor_of(leaf) for leaf in boxes}
-        found = self.H.bytes(sizes, self.tiles, self.dtypes, self._bind(arrays), whole)
-        axis, groups = self.choice.band
-        # What comes in no box, each group of a band reads for itself.
-        apart = {t.tensor for t in self.H.parts if axis in t.repeated} - whole
-        return {(t, way): n * (groups if t in apart else 1) for (t, way), n in found.items()}
+        bind, band = self._bind(arrays), self.choice.band
+        return self.H.bytes(sizes, self.tiles, self.dtypes, bind, whole, band)
 
     def crossing_at(
         self,

@@ -83,6 +83,8 @@ def _with_factors(body: Node, by: Mapping[Node, Node]) -> Node:
 
 def _using(table: Mapping[Node, Node], roots: Iterable[Node]) -> dict[Node, Node]:
     """The terms under `roots` with each masked node of `table` in place of its plain form."""
+    if not table:
+        return {n: n for n in roots}
     kept = set(table.values())
     return rewrite(roots, lambda old, _: old if old in kept else table.get(old))
 

@@ -274,6 +274,7 @@ class Homes:
         self._dots: dict[Node, Dot | None] = {}
         self._home: dict[Node, Home] = {}
         self._finding: set[Node] = set()
+        self._waits: set[Node] = set()  # states whose own steps read what is being found
         self._shape: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._result: dict[Node, Mma] = {}
         self._regions()
@@ -424,12 +425,16 @@ class Homes:
         if n in self._home:
             return self._home[n]
         if n in self._finding:
+            self._waits.add(n)
             return NOWHERE  # a state that its own step reads: another argument decides
+        outside, self._waits = self._waits, set[Node]()
         self._finding.add(n)
         found = self._find(n)
         self._finding.remove(n)
-        if found.layout is not None or not self._finding:
+        self._waits.discard(n)
+        if found.layout is not None or not self._waits:
             self._home[n] = found
+        self._waits |= outside
         return found
 
     def _find(self, n: Node) -> Home:

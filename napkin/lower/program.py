@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
 from napkin.derive.visits import Visits
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, inside_sums, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import packed_axis
 from napkin.diagram.taking import read_axes
@@ -144,6 +144,15 @@ class Program:
             if factor and (own or n in stored):
                 found.add(n)
         return frozenset(found)
+
+    def alone(self, n: Node) -> bool:
+        """Whether a term may be computed by itself, before what it is part of: arithmetic that a
+        tile holds."""
+        return n.op in POINTWISE and not n.constant and n not in self._inside
+
+    @cached_property
+    def _inside(self) -> set[Node]:
+        return inside_sums(self.roots)
 
     @cached_property
     def roots(self) -> tuple[Node, ...]:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.derive.terms import is_read, narrow_type
-from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
+from napkin.diagram.node import REDUCTIONS, Node, factors, landings, over, postorder
 from napkin.diagram.taking import read_axes
 from napkin.diagram.types import PACKED, STORAGE
 from napkin.lower.compiler import NEWEST, Version
@@ -278,6 +278,8 @@ class Homes:
         self._shape: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._result: dict[Node, Mma] = {}
         self._regions()
+        for n in landings(program.roots):
+            self._found(n)
 
     def shape(self, n: Node) -> tuple[int, ...]:
         """The tile dimensions of a term."""

@@ -15,7 +15,7 @@ import numpy as np
 from napkin.derive.meaning import sign
 from napkin.derive.terms import identity, is_read
 from napkin.diagram.keys.slots import guard
-from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
+from napkin.diagram.node import REDUCTIONS, Node, factors, landings, over, postorder
 from napkin.diagram.operators import POINTWISE
 
 Where: TypeAlias = "str | Node"
@@ -29,6 +29,12 @@ ANY = math.nan
 
 def value_at(n: Node, where: Where, known: Known) -> float | None:
     """The value of `n` there, `ANY` if it is some finite value, or None if nothing is known."""
+    for deep in landings([n]):
+        _found_at(deep, where, known)
+    return _found_at(n, where, known)
+
+
+def _found_at(n: Node, where: Where, known: Known) -> float | None:
     key = (n, where)
     if key not in known:
         known[key] = _value(n, where, known)
@@ -54,12 +60,12 @@ def _value(n: Node, where: Where, known: Known) -> float | None:
     if n.op == "mask" and n.params[0] == where:
         return float(str(n.params[1]))
     if n.op in REDUCTIONS:  # over another axis
-        inner = value_at(n.args[0], where, known)
+        inner = _found_at(n.args[0], where, known)
         if n.op in {"max", "min"}:
             return inner
         return inner if inner == identity(n) else None
     if n.op == "mask":  # of another axis: its own padded lanes hold the fill
-        inner = value_at(n.args[0], where, known)
+        inner = _found_at(n.args[0], where, known)
         return inner if inner == n.params[1] else None
     if n.op not in POINTWISE:
         return None
@@ -68,7 +74,7 @@ def _value(n: Node, where: Where, known: Known) -> float | None:
 
 def _pointwise(n: Node, where: Where, known: Known) -> float | None:
     def at(a: Node) -> float | None:
-        return value_at(a, where, known) if depends(a, where) or a.op == "number" else ANY
+        return _found_at(a, where, known) if depends(a, where) or a.op == "number" else ANY
 
     if n.op == "mul":
         within = [at(p) for p in factors(n) if depends(p, where) or p.op == "number"]

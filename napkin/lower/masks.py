@@ -71,12 +71,12 @@ def _zeroed(body: Node, axis: str, known: Known) -> Node:
     loose = {p for p in parts if (at := value_at(p, axis, known)) is None or not math.isfinite(at)}
     if not loose and all(value_at(p, axis, known) != 0.0 for p in parts):
         loose = {min(parts, key=lambda p: len(p.axes))}
-    return _with_factors(body, {p: mask(p, axis, 0.0) for p in loose})
+    return _with_factors(body, {p: mask(p, axis, 0.0) if p in loose else p for p in factors(body)})
 
 
 def _with_factors(body: Node, by: Mapping[Node, Node]) -> Node:
-    if body.op != "mul":
-        return by.get(body, body)
+    if body in by:
+        return by[body]
     args = tuple(_with_factors(a, by) for a in body.args)
     return node("mul", args, body.params, body.axes, body.kind)
 

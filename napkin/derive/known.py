@@ -16,7 +16,16 @@ import numpy as np
 from napkin.derive.meaning import sign
 from napkin.derive.terms import identity, is_read
 from napkin.diagram.keys.slots import guard
-from napkin.diagram.node import INT32, REDUCTIONS, Node, factors, in_kind, over, postorder
+from napkin.diagram.node import (
+    INT32,
+    REDUCTIONS,
+    Node,
+    factors,
+    in_kind,
+    landings,
+    over,
+    postorder,
+)
 from napkin.diagram.operators import POINTWISE
 
 Where: TypeAlias = "str | Node"
@@ -30,6 +39,12 @@ ANY = math.nan
 
 def value_at(n: Node, where: Where, known: Known) -> float | None:
     """The value of `n` there, `ANY` if it is some finite value, or None if nothing is known."""
+    for deep in landings([n]):
+        _found_at(deep, where, known)
+    return _found_at(n, where, known)
+
+
+def _found_at(n: Node, where: Where, known: Known) -> float | None:
     key = (n, where)
     if key not in known:
         known[key] = _value(n, where, known)
@@ -55,9 +70,9 @@ def _value(n: Node, where: Where, known: Known) -> float | None:
     if n.op == "mask" and n.params[0] == where:
         return in_kind(float(str(n.params[1])), n.kind)
     if n.op in REDUCTIONS:  # over another axis
-        return _reduced(n, value_at(n.args[0], where, known))
+        return _reduced(n, _found_at(n.args[0], where, known))
     if n.op == "mask":  # of another axis: its own padded lanes hold the fill
-        inner = value_at(n.args[0], where, known)
+        inner = _found_at(n.args[0], where, known)
         return inner if inner == in_kind(float(str(n.params[1])), n.kind) else None
     if n.op not in POINTWISE:
         return None
@@ -86,7 +101,7 @@ def _held(n: Node, found: float | None) -> float | None:
 
 def _pointwise(n: Node, where: Where, known: Known) -> float | None:
     def at(a: Node) -> float | None:
-        return value_at(a, where, known) if depends(a, where) or a.op == "number" else ANY
+        return _found_at(a, where, known) if depends(a, where) or a.op == "number" else ANY
 
     if n.op == "mul":
         within = [at(p) for p in factors(n) if depends(p, where) or p.op == "number"]

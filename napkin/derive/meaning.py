@@ -8,18 +8,22 @@ sides are translated operator by operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from typing import TYPE_CHECKING, Any, Literal, cast
+from weakref import WeakKeyDictionary
 
 import sympy
 
 from napkin.derive.terms import extent, identity, starting, worst
 from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import INT32, REDUCTIONS, Node, in_kind, node, number, over
+from napkin.diagram.node import INT32, REDUCTIONS, Node, in_kind, landings, node, number, over
 from napkin.diagram.operators import POINTWISE
 
 if TYPE_CHECKING:
     from napkin.derive.separate import Parts, Split
+
+LARGEST, DEEPEST = 150, 20
+"""Operations in an expression that is separated, and how deep they are nested, at most."""
 
 Side = Literal["x", "r", "mixed"]
 Sign = Literal["positive", "nonnegative", ""]
@@ -33,8 +37,19 @@ class NotSeparable(Exception):
         self.place, self.reason = place, reason
 
 
+_SIGNS: WeakKeyDictionary[Node, Sign] = WeakKeyDictionary()
+
+
 def sign(n: Node) -> Sign:
     """What is known of the sign of every finite value of `n`."""
+    for deep in landings([n], _SIGNS):
+        _SIGNS[deep] = _sign(deep)
+    if n not in _SIGNS:
+        _SIGNS[n] = _sign(n)
+    return _SIGNS[n]
+
+
+def _sign(n: Node) -> Sign:
     if n.op in {"exp", "exp2", "size", "ones", "sigmoid", "rsqrt"}:
         return "positive"
     if n.op == "index":
@@ -91,6 +106,7 @@ class Meaning:
         self._known: dict[Any, Node] = {}
         self._indicators: dict[sympy.Symbol, tuple[Node, bool]] = {}
         self._cancelled: set[Node] = set()
+        self._measured: dict[Any, tuple[int, int]] = {}
 
     # --- to sympy ---------------------------------------------------------------------------
 
@@ -98,11 +114,25 @@ class Meaning:
         """The sympy expression of `n`.
 
         Raises:
-            NotSeparable: `n` mixes the sides in an operator without algebra.
+            NotSeparable: `n` mixes the sides in an operator without algebra, or is too large.
         """
+        for deep in landings([n], _Ends(self)):
+            self._expressions[deep] = self._read(deep)
         if n not in self._expressions:
             self._expressions[n] = self._read(n)
         return self._expressions[n]
+
+    def ends(self, n: Node) -> bool:
+        """Whether nothing below `n` is read, or nothing more."""
+        return n in self._expressions or self.side_of(n) != "mixed"
+
+    def _measure(self, expression: Any) -> tuple[int, int]:
+        """Operations of an expression, and how deep they are nested."""
+        if expression not in self._measured:
+            each = [self._measure(a) for a in expression.args]
+            size = sum(s for s, _ in each) + max(len(each) - 1, 1 if each else 0)
+            self._measured[expression] = size, max((d for _, d in each), default=-1) + 1
+        return self._measured[expression]
 
     def _read(self, n: Node) -> Any:
         if n.op == "number" and not isinstance(n.params[0], bool):
@@ -110,6 +140,9 @@ class Meaning:
         if self.side_of(n) != "mixed":
             return self.symbol(n)
         expression = self._mixed(n)
+        size, depth = self._measure(expression)
+        if size > LARGEST or depth > DEEPEST:
+            raise NotSeparable(n.op, f"it has more than {LARGEST} operations, or is deeply nested")
         if self._lost(n, expression):
             self._cancelled.add(n)
         elif all(by_side(expression)):  # it may have simplified to one side, and other axes
@@ -364,6 +397,16 @@ class Meaning:
             return a
         ones = node("ones", params=(lacking,), axes=lacking, kind="int")
         return ones if a in (number(1), number(1.0)) else pointwise("mul", (a, ones))
+
+
+class _Ends(Container[Node]):
+    """The terms at which a translation goes no deeper."""
+
+    def __init__(self, of: Meaning) -> None:
+        self.of = of
+
+    def __contains__(self, n: object) -> bool:
+        return isinstance(n, Node) and self.of.ends(n)
 
 
 def _truncates(n: Node) -> bool:

@@ -22,6 +22,9 @@ Split = Callable[[Any], tuple[set[Any], set[Any]]]
 
 _ONE = sympy.Integer(1)
 
+MOST = 128
+"""Products of a chunk and a result that an expression is separated into, at most."""
+
 
 def separate(expression: Any) -> Parts:
     """Pairs (a, b), a over x symbols only and b over r symbols only, whose products sum to
@@ -51,8 +54,7 @@ def _separate(e: Any, split: Split) -> Parts:
     if e.is_Mul:
         out: Parts = [(_ONE, _ONE)]
         for factor in e.args:
-            parts = _merged(_separate(factor, split))
-            out = [(a * c, b * d) for (a, b), (c, d) in itertools.product(out, parts)]
+            out = _times(out, _merged(_separate(factor, split)))
         return out
     if e.is_Pow or isinstance(e, sympy.exp):
         return _power(e, split)
@@ -90,9 +92,15 @@ def _power(e: Any, split: Split) -> Parts:
     if exponent.is_Integer and 2 <= exponent <= 6:
         out = parts
         for _ in range(int(exponent) - 1):
-            out = [(a * c, b * d) for (a, b), (c, d) in itertools.product(out, parts)]
+            out = _times(out, parts)
         return out
     raise NotSeparable("pow", f"a sum of the chunk and a running result, to the power {exponent}")
+
+
+def _times(left: Parts, right: Parts) -> Parts:
+    if len(left) * len(right) > MOST:
+        raise NotSeparable("mul", f"multiplied out it has more than {MOST} terms")
+    return [(a * c, b * d) for (a, b), (c, d) in itertools.product(left, right)]
 
 
 def _single(e: Any, parts: Parts) -> tuple[Any, Any]:

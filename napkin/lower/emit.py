@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from napkin.derive.terms import is_read
 from napkin.diagram.keys.terms import member
-from napkin.diagram.node import REDUCTIONS, Node, in_kind, over
+from napkin.diagram.node import REDUCTIONS, Node, in_kind, landings, over
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import own_type, widens
 from napkin.errors import Refusal
@@ -52,6 +52,10 @@ class Emitter(Reductions):
             return self._pointwise(n, ())
         if n.constant:
             return sx.name(self.scope.constant(n))
+        for deep in landings([n], self.have, self.program.alone):
+            self.define(deep)
+        if n in self.have:
+            return self.value(n)
         made = self._define(n)
         if isinstance(made, ast.Name) and n in self.program.boxes:
             self.have[n] = made

@@ -67,12 +67,12 @@ def _zeroed(body: Node, axis: str, known: Known) -> Node:
     loose = {p for p in parts if (at := value_at(p, axis, known)) is None or not math.isfinite(at)}
     if not loose and all(value_at(p, axis, known) != 0.0 for p in parts):
         loose = {min(parts, key=lambda p: len(p.axes))}
-    return _with_factors(body, {p: mask(p, axis, 0.0) for p in loose})
+    return _with_factors(body, {p: mask(p, axis, 0.0) if p in loose else p for p in factors(body)})
 
 
 def _with_factors(body: Node, by: Mapping[Node, Node]) -> Node:
-    if body.op != "mul":
-        return by.get(body, body)
+    if body in by:
+        return by[body]
     args = tuple(_with_factors(a, by) for a in body.args)
     return node("mul", args, body.params, body.axes, body.kind)
 
@@ -82,6 +82,8 @@ def _using(
 ) -> dict[Node, Node]:
     """The terms under `roots` with each masked node of `table` in place of its plain form; the
     nodes of `but` stay as they are."""
+    if not table:
+        return {n: n for n in roots}
     kept = set(table.values())
     given = {n: n for n in but}
     return rewrite(roots, lambda old, _: old if old in kept else table.get(old), given)

@@ -15,6 +15,7 @@ from napkin.cost.visited import longest, share
 from napkin.cost.work import Count
 from napkin.diagram.types import stored_bytes
 from napkin.lower.lanes import along_memory, laned
+from napkin.lower.program import build
 from napkin.lower.resources_layout import LANES
 from napkin.plan.labelled import Labelled, Moved, has_rows
 
@@ -143,7 +144,7 @@ class Tiled:
         """Whether lanes keep the folds."""
         if self.of.held.products or not along_memory(self.of.kernel, self.tiles):
             return False
-        return laned(self.of.program(self.tiles), warps)
+        return laned(build(self.of.kernel, self.tiles), warps)
 
     # --- what its groups do ---------------------------------------------------------------------
 

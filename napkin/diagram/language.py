@@ -177,9 +177,9 @@ def lifted(value: object) -> Node:
     """
     if isinstance(value, Array):
         return value.node
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool):
         return number(value)
-    if isinstance(value, Real):  # one of numpy's
+    if isinstance(value, Real):  # numpy's, too
         return number(int(value) if isinstance(value, Integral) else float(value))
     raise InputError(
         f"{type(value).__name__} {value!r} is not an array of the diagram or a number; "

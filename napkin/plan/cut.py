@@ -251,10 +251,12 @@ class _Cutting:
     def _segment(self, j: int, i: int) -> Segment | None:
         """Kernels for heavy terms j to i: one, or where their results differ in shape, one for
         each shape when there is a single heavy term."""
-        wanted, heavy = self.frontier.wanted(j, i), self.heavy[i]
-        if not wanted:
-            return Segment((), self.pieces)
-        alone = self.pieces.segment(wanted, j - 1)
+        wanted = self.frontier.wanted(j, i)
+        return self._kernels(wanted, j, i) if wanted else Segment((), self.pieces)
+
+    def _kernels(self, wanted: Sequence[Node], j: int, i: int) -> Segment | None:
+        """Kernels of heavy terms j to i that store `wanted`."""
+        heavy, alone = self.heavy[i], self.pieces.segment(wanted, j - 1)
         if wanted == [heavy] or (j < i and i not in self.frontier.moved):
             return alone
         if alone is not None and alone.fits:
@@ -266,7 +268,9 @@ class _Cutting:
         needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
         before = {n for n in (*wanted, *needed) if j <= self.level[n] <= i} - set(later)
         first = [n for n in self.frontier.order if n in before]
-        found = [self.pieces.segment(first, j - 1), *(self.pieces.segment([n], i) for n in later)]
+        if first == wanted:
+            return alone
+        found = [self._kernels(first, j, i), *(self.pieces.segment([n], i) for n in later)]
         known = [x for x in found if x is not None]
         if len(known) < len(found):
             return None

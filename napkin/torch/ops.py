@@ -51,23 +51,28 @@ def called(key: str) -> Function:
     Raises:
         InputError: it is neither.
     """
-    if key not in _FUNCTIONS and key.startswith(_MAPPED):
-        _FUNCTIONS[key] = _mapped(key)
     if key not in _FUNCTIONS:
-        family, bracket, rest = key.partition("(")
-        if family not in BUILDERS or not bracket:
-            raise InputError(
-                f"the graph calls the diagram {key}, which this process has not seen; pass it to "
-                "napkin.torch.compile before the graph runs"
-            )
         try:
-            built(family, *ast.literal_eval(bracket + rest))
-        except (SyntaxError, TypeError, ValueError):
+            _FUNCTIONS[key] = _mapped(key) if key.startswith(_MAPPED) else _anew(key)
+        except (SyntaxError, TypeError, ValueError, IndexError, RecursionError, MemoryError) as why:
+            if isinstance(why, InputError):
+                raise
             raise InputError(
-                f"the graph calls {key}, which is no call of {family}; capture it anew with this "
-                "version of napkin"
+                f"the graph calls {key[:60]!r}, which is no call of this version of napkin; "
+                "capture it anew"
             ) from None
     return _FUNCTIONS[key]
+
+
+def _anew(key: str) -> Function:
+    """The function of a family that a key names."""
+    family, bracket, rest = key.partition("(")
+    if family not in BUILDERS or not bracket:
+        raise InputError(
+            f"the graph calls the diagram {key[:60]!r}, which this process has not seen; pass it "
+            "to napkin.torch.compile before the graph runs"
+        )
+    return built(family, *ast.literal_eval(bracket + rest))
 
 
 _MAPPED = "mapped "
@@ -113,7 +118,7 @@ def _below_autograd(
 ) -> list[torch.Tensor]:
     """The outputs, where no derivative is asked for: without a kernel for autograd, torch would
     give none and say nothing."""
-    check_gradients(key.partition("(")[0].partition(":")[0], arrays)
+    check_gradients(called(key).diagram.name, arrays)
     with torch._C._AutoDispatchBelowAutograd():  # pyright: ignore
         return run(arrays, key, scalars)
 

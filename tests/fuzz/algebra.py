@@ -1,0 +1,186 @@
+"""Every candidate plan of a program, in float64 by numpy alone: no Triton, no prices."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import candidates
+import numpy as np
+from filled import arrays as fill
+from judged import Failure, Found, error, worst
+from programs import Program
+from values import results
+from written import diagram as written_diagram
+
+from napkin.cost.traffic import Traffic
+from napkin.derive.kernel import Kernel
+from napkin.derive.law import advance, chunk_of, finished, merged, start
+from napkin.derive.parts import why_not_parted
+from napkin.diagram.evaluate import aligned, evaluate
+from napkin.diagram.keys.slots import guard
+from napkin.lower.execute import execute
+from napkin.plan.alike import Alike
+
+TOLERANCE = 1e-9
+"""Of float64, by norm."""
+
+NUDGE = 1e-12
+"""How far inputs are moved to see how sensitive a result is."""
+
+SLACK = 10.0
+"""How much further than by that nudge a result may be off: rounding is ten thousand times less."""
+
+
+def algebra(program: Program, seed: int) -> None:
+    """Raises `Found` where a candidate plan of a program has not its independent value."""
+    _Algebra(program, seed).check()
+
+
+class _Algebra:
+    def __init__(self, program: Program, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.diagram = written_diagram(program)
+        self.sizes = dict(program.sizes)
+        data = fill(program, self.sizes, seed)
+        self.arrays = {i.name: a for i, a in zip(program.inputs, data, strict=True)}
+        self.wanted = results(program, data, self.sizes)
+        self.scalars = self.diagram.check_scalars({})
+        self.failed: list[Failure] = []
+        self.seen: set[object] = set()
+
+    def check(self) -> None:
+        """Tries everything, and raises the worst."""
+        self._evaluated()
+        alike = Alike("fp32", candidates.H100)
+        for term in candidates.terms(self.diagram):
+            sizes = term.sizes(self.sizes)
+            values = candidates.Values(self.arrays, sizes, self.scalars)
+            for o, wanted in zip(term.outputs, self.wanted, strict=True):
+                found = values.output(o)
+                if error(found, wanted) > TOLERANCE:
+                    said = f"{term.law}: {found.ravel()[:6]} for {wanted.ravel()[:6]}"
+                    raise Found("wrong value", f"rewriting: {_rule(term.law)}", said)
+            for run in candidates.runs(term, sizes, alike):
+                self._run(run, term, values, sizes)
+        if self.failed:
+            raise Found(worst(self.failed))
+
+    def _evaluated(self) -> None:
+        found = self.diagram.evaluate(*self.arrays.values())
+        found = found if isinstance(found, tuple) else (found,)
+        for o, f, w in zip(self.diagram.outputs, found, self.wanted, strict=True):
+            if error(f, w) > TOLERANCE:
+                said = f"{o.name}: {f.ravel()[:6]} for {w.ravel()[:6]}"
+                raise Found("wrong value", "evaluate", said)
+
+    def _run(self, run, term, values, sizes: Mapping[str, int]) -> None:
+        node_of = {t: n for n, t in run.pieces.tensors.items()}
+        for known, form in run.segment.runs:
+            if (known, form.tensors) in self.seen:
+                continue
+            self.seen.add((known, form.tensors))
+            ours = dict(zip(known.first.tensors, form.tensors, strict=True))
+            for kernel in known.search.kernels:
+                arrays = {
+                    t: values.of(node_of[ours[t]]) if ours[t] in node_of else self.arrays[ours[t]]
+                    for t in {a.tensor for a in kernel.reads}
+                }
+                wanted = {
+                    o.name: aligned(values.of(n), n.axes, o.axes)
+                    for o in kernel.origin
+                    for n in [node_of[ours[o.name]]]
+                }
+                about = f"{term.law}; terms {run.first}..{run.last}; {labels(kernel)}"
+                try:
+                    _Candidate(kernel, arrays, sizes, self.scalars, about).check(wanted, self.rng)
+                except Found as found:
+                    self.failed.append(found.failure)
+
+
+class _Candidate:
+    """One labelled kernel, and what it reads."""
+
+    def __init__(self, kernel: Kernel, arrays, sizes, scalars, about: str) -> None:
+        self.kernel, self.arrays, self.sizes = kernel, arrays, sizes
+        self.scalars, self.about = scalars, about
+
+    def check(self, wanted: Mapping[str, np.ndarray], rng: random.Random) -> None:
+        """Run at some tiles."""
+        tiles = candidates.tiling(self.kernel, self.sizes, rng)
+        ran = execute(self.kernel, self.arrays, self.sizes, tiles, self.scalars)
+        for name, want in wanted.items():
+            off = error(ran.outputs[name], want)
+            if off > TOLERANCE and off > SLACK * self._moves(tiles, name, ran.outputs[name]):
+                found = ran.outputs[name].ravel()[:6]
+                said = f"{self.about}, tiles {tiles}: {name} {found} for {want.ravel()[:6]}"
+                raise Found("wrong value", f"kernel {how(self.kernel)}", said)
+        bind = candidates.read_by(self.kernel, self.arrays)
+        predicted = Traffic(self.kernel).values(self.sizes, tiles, bind)
+        # What is read or stored at computed addresses is counted in the interpreter.
+        placed = any(a.leaf.args for a in self.kernel.reads) or self.kernel.fills
+        if ran.total != predicted and not placed:
+            said = f"{self.about}, tiles {tiles}: {predicted} predicted, {ran.total} moved"
+            raise Found("wrong bytes", f"kernel {how(self.kernel)}", said)
+        self._merged(wanted, rng)
+
+    def _moves(self, tiles: Mapping[str, int], name: str, found: np.ndarray) -> float:
+        """How far moving what the kernel reads moves what it computes."""
+        rng = np.random.default_rng(0)
+        near = {
+            t: x * (1 + NUDGE * rng.uniform(-1, 1, x.shape)) if x.dtype.kind == "f" else x
+            for t, x in self.arrays.items()
+        }
+        moved = execute(self.kernel, near, self.sizes, tiles, self.scalars).outputs[name]
+        off = error(moved, found)
+        return off if np.isfinite(off) else 0.0
+
+    def _merged(self, wanted: Mapping[str, np.ndarray], rng: random.Random) -> None:
+        """Parts that are folded apart merge to the whole; the last may be short, or empty."""
+        kernel, sizes, scalars = self.kernel, self.sizes, self.scalars
+        if why_not_parted(kernel) or any(guard(a.leaf) for a in kernel.reads):
+            return
+        stream, (step,) = kernel.stream, kernel.stream.passes
+        known = kernel.sized(sizes)
+        length = known[stream.axes[0]]
+        share = max(1, -(-length // rng.choice((2, 3))))
+        parts = [range(min(k * share, length), min((k + 1) * share, length)) for k in range(3)]
+        read = [a.leaf for a in kernel.reads]
+        tables = candidates.read_by(kernel, self.arrays)
+        bind = dict(zip(read, evaluate(read, tables, sizes, scalars), strict=True))
+        joined = start(stream, step, known)
+        for part in parts:
+            chunk = {stream.axes[0]: part}
+            own = start(stream, step, known)
+            own, _ = advance(stream, step, own, chunk_of(bind, chunk), chunk, sizes, scalars)
+            joined = merged(step, joined, own, sizes, scalars, bind)
+        found = finished(stream, joined, bind, sizes, scalars)
+        for o in kernel.outputs:
+            (tail,) = [e.node for e in stream.tails if e.output == o.name]
+            shape = wanted[o.name].shape
+            value = np.broadcast_to(aligned(found[o.name], tail.axes, o.axes), shape)
+            if error(value, wanted[o.name]) > 1e-7:
+                lengths = [len(p) for p in parts]
+                said = f"{self.about}, parts {lengths}: {o.name} {value.ravel()[:6]} for "
+                raise Found("wrong value", f"merge {how(kernel)}", said + f"{wanted[o.name].ravel()[:6]}")
+
+
+def labels(kernel: Kernel) -> str:
+    """The labels of a kernel, in words."""
+    split = f", split {' '.join(s.axis for s in kernel.splits)}" if kernel.splits else ""
+    return f"stream {kernel.stream.axis or 'nothing'} in {len(kernel.stream.passes)}{split}"
+
+
+def how(kernel: Kernel) -> str:
+    """What kind of kernel it is."""
+    n = len(kernel.stream.axes)
+    held = sorted({s.held for p in kernel.stream.passes for s in p.states})
+    said = f"streams {n} in {len(kernel.stream.passes)}" if n else "streams nothing"
+    visits = " visits" if kernel.visits is not None else ""
+    return f"{said} {'/'.join(held)}{visits}{' split' if kernel.splits else ''}".strip()
+
+
+def _rule(law: str) -> str:
+    if law in {"as it is", "exact"}:
+        return law
+    return "sum of a sum turned" if "*" in law else "nested"

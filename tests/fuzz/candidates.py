@@ -1,0 +1,188 @@
+"""Every plan that the planner could take of a diagram, whatever it would cost.
+
+Each rewriting, and rewritings of rewritings; of each every run of its heavy terms that one kernel
+may compute, and every labelling of that; whole, and in parts that are merged.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from napkin.cost.machines import machine
+from napkin.derive.kernel import Kernel, leaves, tensor_of
+from napkin.derive.prepare import prepare
+from napkin.derive.refactor import Refactored, refactorings
+from napkin.diagram.diagram import Diagram, Output
+from napkin.diagram.evaluate import aligned, evaluate
+from napkin.diagram.node import Node, postorder
+from napkin.diagram.taking import table_of
+from napkin.plan.alike import Alike
+from napkin.plan.exact import exact
+from napkin.plan.frontier import Frontier, orders
+from napkin.plan.pieces import Pieces, Segment
+
+H100 = machine("h100")
+LONGEST = 12
+"""Most heavy terms that one kernel fuses, as the planner has it."""
+
+DEEPEST = 2
+"""Rewritings one after another."""
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """The outputs of a diagram in some form, and how it came about.
+
+    Attributes:
+        law: the rewritings, in words.
+        same_size: axes that they named, to the axes whose sizes they have.
+    """
+
+    outputs: Sequence[Output]
+    names: Mapping[Node, str]
+    law: str
+    same_size: Mapping[str, str]
+
+    def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
+        """Sizes of all its axes."""
+        out = dict(known)
+        for new, old in self.same_size.items():
+            out[new] = out[old]
+        return out
+
+
+def terms(diagram: Diagram, most: int = 12) -> Iterator[Term]:
+    """The forms of a diagram: as it is prepared, made exact, and after rewritings."""
+    ready = prepare(diagram)
+    found = [Term(ready.outputs, ready.names, "as it is", {})]
+    if any(n.op == "exp" for n in postorder(o.node for o in ready.outputs)):
+        other = exact(ready)
+        found.append(Term(other.outputs, other.names, "exact", {}))
+    level = list(found)
+    for _ in range(DEEPEST):
+        level = [t for before in level for t in _rewritten(before)]
+        found += level
+    seen: set[tuple[Node, ...]] = set()
+    for t in found:
+        key = tuple(o.node for o in t.outputs)
+        if key not in seen and len(seen) < most:
+            seen.add(key)
+            yield t
+
+
+def _rewritten(before: Term) -> Iterator[Term]:
+    for r in refactorings(before.outputs, before.names):
+        yield _after(before, r)
+
+
+def _after(before: Term, r: Refactored) -> Term:
+    law = r.law if before.law == "as it is" else f"{before.law}; {r.law}"
+    return Term(r.outputs, r.names, law, {**before.same_size, **r.same_size})
+
+
+# --- what one kernel may compute ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run of heavy terms as one kernel or several.
+
+    Attributes:
+        first, last: the heavy terms, by their place.
+        pieces: names the arrays between kernels.
+    """
+
+    first: int
+    last: int
+    segment: Segment
+    pieces: Pieces
+
+
+def runs(term: Term, sizes: Mapping[str, int], alike: Alike) -> Iterator[Run]:
+    """Every run of heavy terms of a term that can be kernels, in each order of these."""
+    for order in orders(term.outputs):
+        frontier = Frontier(term.outputs, sizes, order)
+        pieces = Pieces("drawn", term.outputs, term.names, frontier, alike)
+        for i in range(len(frontier.heavy)):
+            for j in range(i, max(-1, i - LONGEST), -1):
+                segment = segment_of(pieces, j, i)
+                if segment is not None:
+                    yield Run(j, i, segment, pieces)
+        light = dict.fromkeys(o.node for o in term.outputs if frontier.level[o.node] < 0)
+        for n in light:
+            segment = pieces.segment([n], -1)
+            if segment is not None:
+                yield Run(-1, -1, segment, pieces)
+
+
+def segment_of(pieces: Pieces, j: int, i: int) -> Segment | None:
+    """Kernels for heavy terms j to i, as the planner cuts them."""
+    frontier = pieces.frontier
+    wanted, heavy = frontier.wanted(j, i), frontier.heavy[i]
+    if not wanted:
+        return None
+    alone = pieces.segment(wanted, j - 1)
+    if wanted == [heavy] or (j < i and i not in frontier.moved):
+        return alone
+    if alone is not None and any(known.search.kernels for known, _ in alone.runs):
+        return alone
+    later = [n for n in wanted if n is not heavy and frontier.level[n] == i]
+    needed = {m for n in later for m in frontier.stored([n], i) or ()}
+    before = {n for n in (*wanted, *needed) if j <= frontier.level[n] <= i} - set(later)
+    first = [n for n in frontier.order if n in before]
+    found = [pieces.segment(first, j - 1), *(pieces.segment([n], i) for n in later)]
+    known = [x for x in found if x is not None]
+    if len(known) < len(found):
+        return None
+    return Segment(tuple(run for x in known for run in x.runs), pieces)
+
+
+# --- their values -------------------------------------------------------------------------------
+
+
+class Values:
+    """The values of the terms of a term, each worked out once.
+
+    Args:
+        arrays: the inputs by name.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int], scalars) -> None:
+        self.arrays, self.sizes, self.scalars = arrays, sizes, scalars
+        self.known: dict[Node, np.ndarray] = {}
+
+    def of(self, n: Node) -> np.ndarray:
+        """The value of a term with all of its axes."""
+        if n not in self.known:
+            for t in (m for m in postorder([n]) if m.op == "input"):
+                table = table_of(t)
+                if not table.args:
+                    self.known[table] = self.arrays[str(table.params[0])]
+            (found,) = evaluate([n], self.known, self.sizes, self.scalars)
+            self.known[n] = np.broadcast_to(found, [self.sizes[a] for a in n.axes])
+        return self.known[n]
+
+    def output(self, o: Output) -> np.ndarray:
+        """The value of an output, its axes in order."""
+        found = aligned(self.of(o.node), o.node.axes, o.axes)
+        return np.broadcast_to(found, [self.sizes[a] for a in o.axes])
+
+
+def tiling(kernel: Kernel, sizes: Mapping[str, int], rng: random.Random) -> dict[str, int]:
+    """Tiles of a kernel: streamed axes in two or three uneven chunks, and one grouped axis or two in
+    groups, so that a run is short."""
+    known = kernel.sized(sizes)
+    tiles = {a: max(1, known[a]) for a in kernel.axes}
+    cut = [*kernel.stream.axes, *rng.sample(kernel.group, min(len(kernel.group), 2))]
+    for a in cut[:3]:
+        tiles[a] = max(1, -(-known[a] // rng.choice((1, 2, 2, 3))))
+    return {**tiles, **dict.fromkeys(kernel.residues, 1)}
+
+
+def read_by(kernel: Kernel, arrays: Mapping[str, np.ndarray]) -> dict[Node, np.ndarray]:
+    """The tensors of a kernel by their leaves."""
+    return {table_of(n): arrays[tensor_of(n)] for n in leaves(kernel.terms)}

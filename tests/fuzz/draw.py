@@ -1,0 +1,34 @@
+"""The program of a seed."""
+
+from __future__ import annotations
+
+import compounds
+import moves
+import readings
+from drawing import Drawing, Rejected
+from programs import Program
+
+WEIGHTS = {
+    moves.unary: 9, moves.power: 5, moves.arithmetic: 12, moves.chain: 1, moves.contraction: 14,
+    moves.multilinear: 4, moves.reduction: 9, moves.softmax: 5, moves.about: 7, moves.factored: 5,
+    moves.compared: 5, moves.signed_zero: 1, moves.whole: 4, moves.truths: 3, moves.cast: 3,
+    moves.scan: 5, moves.scalar: 2,
+    compounds.attention: 12, compounds.by_hand: 3, compounds.beside: 3, compounds.normalised: 6,
+    compounds.variance: 6, compounds.joined: 2, compounds.quantised: 3, compounds.slots: 3,
+    compounds.turned: 6, compounds.layouts: 1,
+    readings.take: 5, readings.slide: 5, readings.rename: 6, readings.lookup_mask: 2,
+}  # fmt: skip
+
+
+def draw(seed: int) -> Program:
+    """The program of a seed."""
+    for attempt in range(100):
+        d = Drawing(seed if not attempt else seed + attempt * 1_000_003)
+        ways, weights = list(WEIGHTS), list(WEIGHTS.values())
+        for _ in range(d.rng.choice((1, 2, 2, 3, 4, 5, 6))):
+            d.moving(d.rng.choices(ways, weights)[0])
+        try:
+            return d.program()
+        except Rejected:
+            continue
+    raise AssertionError(f"seed {seed} draws no program")

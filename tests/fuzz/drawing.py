@@ -1,0 +1,226 @@
+"""Draws a program from a seed.
+
+Every step is evaluated as it is drawn, on the numbers of the seed, and taken back where its values
+are not finite or grow: so what is compared later is well conditioned, mostly.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from filled import array, source
+from programs import Arg, Axes, Input, Keys, Kind, Program, Ref, Shape, Step, shape, union
+from sized import fit
+from values import Value, value
+
+SIZES = (1, 2, 3, 5, 7)
+AXES = ("a", "b", "c", "d", "e", "n", "h", "q", "x", "k", "i0", "long_axis")
+NAMES = ("X", "Y", "Z", "W", "Q", "K", "V", "B", "T", "m", "s", "old", "acc", "out", "S", "x_", "N")
+MOST_AXES = 5
+LARGEST = 1e4
+FILLS = ("normal", "normal", "normal", "positive")
+HARD = ("mean", "repeated", "zeros", "normal")
+
+
+class Rejected(Exception):
+    """A step that is not taken."""
+
+
+class Drawing:
+    """A program that grows.
+
+    Attributes:
+        pool: the values that later steps may read.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.rng = seed, random.Random(seed)
+        self.hard = self.rng.random() < 0.15
+        self.sizes: dict[str, int] = {}
+        self.fresh_axes = list(self.rng.sample(AXES, len(AXES)))
+        self.fresh_names = list(self.rng.sample(NAMES, len(NAMES)))
+        self.inputs: list[Input] = []
+        self.made: list[tuple[Step, int]] = []  # a step, and the place of its value
+        self.values: list[Value] = []
+        self.shapes: list[Shape] = []
+        self.pool: list[Ref] = []
+        self.outputs: list[Ref] = []
+        self.axes = [self.axis() for _ in range(self.rng.choice((2, 3, 3, 4, 5)))]
+        for _ in range(self.rng.choice((1, 2, 2, 3, 4))):
+            self.input(self.some(self.axes, 1, 3))
+
+    # --- names and sizes ------------------------------------------------------------------------
+
+    def axis(self, size: int | None = None) -> str:
+        """A new axis."""
+        name = self.fresh_axes.pop() if self.fresh_axes else f"z{len(self.sizes)}"
+        self.sizes[name] = self.rng.choice(SIZES) if size is None else size
+        return name
+
+    def some(self, things: Sequence[str], least: int, most: int) -> Axes:
+        """Some of several, in any order."""
+        k = self.rng.randint(min(least, len(things)), min(most, len(things)))
+        return tuple(self.rng.sample(list(things), k))
+
+    def chance(self, p: float) -> bool:
+        """True with probability p."""
+        return self.rng.random() < p
+
+    # --- values ---------------------------------------------------------------------------------
+
+    def input(
+        self, axes: Axes, kind: Kind = "real", fill: str = "", storage: str = "", public: bool = True
+    ) -> Ref:
+        """A new input."""
+        fill = fill or self.rng.choice(HARD if self.hard else FILLS)
+        name = self.fresh_names.pop() if self.fresh_names else f"A{len(self.inputs)}"
+        made = Input(name, axes, kind, storage, fill)
+        self.inputs.append(made)
+        data = array(made, self.sizes, source(made, self.seed))
+        return self._add(Value(axes, data), Shape(axes, kind), public and kind == "real")
+
+    def _add(self, v: Value, s: Shape, public: bool) -> Ref:
+        ref = Ref(len(self.values))
+        self.values.append(v)
+        self.shapes.append(s)
+        if public:
+            self.pool.append(ref)
+        return ref
+
+    def step(
+        self,
+        op: str,
+        *args: Arg,
+        over: Axes | str = (),
+        each: tuple[Axes, ...] = (),
+        keys: Keys | tuple[Keys | None, ...] | None = None,
+        public: bool = True,
+        infinite: bool = False,
+        **options: object,
+    ) -> Ref:
+        """The value of a new step.
+
+        Args:
+            each: the axes of each array, where there are several.
+            public: whether other steps may read it.
+            infinite: whether it may hold infinities; then nothing else reads it.
+
+        Raises:
+            Rejected: its values are not what may be computed with.
+        """
+        over = (over,) if isinstance(over, str) else over
+        sets = keys if isinstance(keys, tuple) else (keys,) if keys is not None else ()
+        made = Step(op, args, each or ((over,) if over else ()), tuple(options.items()), sets)
+        s = shape(made, self.shapes)
+        if len(s.axes) > MOST_AXES or any(a not in self.sizes for a in s.axes):
+            raise Rejected
+        v = value(made, self.values, self.sizes)
+        if v.data.dtype.kind == "f" and not infinite and v.data.size:
+            if not np.isfinite(v.data).all() or np.abs(v.data).max() > LARGEST:
+                raise Rejected
+        self.made.append((made, len(self.values)))
+        return self._add(v, s, public and not infinite)
+
+    def axes_of(self, ref: Ref) -> Axes:
+        """The axes of a value."""
+        return self.shapes[ref.at].axes
+
+    def kind(self, ref: Ref) -> Kind:
+        """The item type of a value."""
+        return self.shapes[ref.at].kind
+
+    def pick(self, with_axes: int = 0, kind: Kind | None = "real", wide: Axes = ()) -> Ref:
+        """A value that may be read, a late one rather, with some axes at least."""
+        good = [
+            r for r in self.pool
+            if len(self.axes_of(r)) >= with_axes and set(wide) <= set(self.axes_of(r))
+            and (kind is None or self.kind(r) == kind)
+        ]  # fmt: skip
+        if not good:
+            raise Rejected
+        return self.rng.choice(good[-4:] if self.chance(0.7) else good)
+
+    def moving(self, move: Callable[[Drawing], object]) -> None:
+        """Take a move whole, or not at all."""
+        kept = (len(self.inputs), len(self.made), len(self.values), list(self.pool),
+                dict(self.sizes), list(self.fresh_axes), list(self.fresh_names), list(self.outputs))  # fmt: skip
+        try:
+            move(self)
+        except Rejected:
+            i, m, v, self.pool, self.sizes, self.fresh_axes, self.fresh_names, self.outputs = kept
+            del self.inputs[i:], self.made[m:], self.values[v:], self.shapes[v:]
+
+    # --- the whole ------------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        """What was drawn, with its results.
+
+        Raises:
+            Rejected: nothing was.
+        """
+        steps = [r for r in self.pool if any(at == r.at for _, at in self.made)]
+        if not steps and not self.outputs:
+            raise Rejected
+        chosen = list(self.outputs) or [steps[-1]]
+        if steps and self.chance(0.25):
+            chosen.append(self.rng.choice(steps))
+        if steps and self.chance(0.1):
+            chosen.append(self.rng.choice(steps))
+        outputs = tuple((r, self.some(self.axes_of(r), 9, 9)) for r in dict.fromkeys(chosen))
+        if self.chance(0.02):  # one array under two layouts
+            outputs = (*outputs, (outputs[0][0], tuple(reversed(outputs[0][1]))))
+        # Inputs first, then steps, as programs have them.
+        places = {at for _, at in self.made}
+        first = [i for i in range(len(self.values)) if i not in places]
+        table = {old: new for new, old in enumerate([*first, *(at for _, at in self.made)])}
+        from programs import moved
+
+        made = Program(
+            tuple(self.inputs),
+            tuple(moved(s, table) for s, _ in self.made),
+            tuple((Ref(table[r.at]), axes) for r, axes in outputs),
+            dict(self.sizes),
+            self.hard,
+        ).used()
+        return self._woven(_sized(made))
+
+    def _woven(self, made: Program) -> Program:
+        if not self.chance(0.06) or not made.inputs:
+            return made
+        new, n = (f"w{self.rng.randint(0, 9)}",), self.rng.choice(SIZES)
+        into = {i.name for i in made.inputs if self.chance(0.7)} or {made.inputs[0].name}
+        packed = {i.name for i in made.inputs if i.storage in {"int4", "uint4"} and not i.axes}
+        into = tuple(i.name for i in made.inputs if i.name in into - packed)
+        if not into:
+            return made
+        from dataclasses import replace
+
+        grown = tuple(replace(i, axes=new + i.axes) if i.name in into else i for i in made.inputs)
+        outputs = tuple((r, new + axes) for r, axes in made.outputs)
+        sizes = {**made.sizes, new[0]: n}
+        return replace(made, inputs=grown, outputs=outputs, weave=(new, into), sizes=sizes)
+
+
+def _sized(made: Program) -> Program:
+    from dataclasses import replace
+
+    sizes = fit(made, made.sizes)
+    if sizes is None or not made.inputs or not _known(made, sizes):
+        raise Rejected
+    return replace(made, sizes=sizes)
+
+
+def _known(made: Program, sizes: dict[str, int]) -> bool:
+    """Whether every axis has a size that the inputs, or windows, say."""
+    said = set(union(*(i.axes for i in made.inputs)))
+    for s in made.steps:
+        if s.op == "rename":
+            said |= {str(new) for _, new in s.options}
+        if s.op in {"compress", "spread"}:
+            said |= {*s.option["into"], *s.over[0]}
+        if s.op == "slide":
+            out, tap = s.option["into"]
+            said |= {out, tap} if "window" in s.option else {out}
+    return all(a in said for a in sizes)

@@ -1,0 +1,167 @@
+"""Plans that are taken at random, and not by their price: cuts, labels, tiles as for large sizes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+
+import candidates
+from candidates import H100, Term
+
+from napkin.cost.levels import held
+from napkin.derive.kernel import Kernel
+from napkin.derive.parts import part_axis, parted, why_not_parted
+from napkin.derive.trail import Trail
+from napkin.diagram.diagram import Diagram
+from napkin.lower.descriptors import described
+from napkin.lower.program import build
+from napkin.plan.alike import Alike, Form, Known
+from napkin.plan.frontier import Frontier, orders
+from napkin.plan.labelled import described_bytes
+from napkin.plan.pieces import Pieces
+from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.pricing import Choice
+from napkin.plan.tiles import Tiles
+
+SETTINGS = 400
+"""Tiles of a kernel among which one is drawn."""
+
+LANES = 2**13
+"""Values of the largest array of a group: more take an interpreter long."""
+
+LARGE = 64
+"""What the tiles of an axis that is cut are chosen for, at least."""
+
+
+class Forcing:
+    """Draws plans of a diagram.
+
+    Args:
+        sizes: what the plans will run at.
+    """
+
+    def __init__(
+        self, diagram: Diagram, sizes: Mapping[str, int], dtype: str, rng: random.Random
+    ) -> None:
+        self.diagram, self.sizes, self.dtype, self.rng = diagram, dict(sizes), dtype, rng
+        self.alike = Alike(dtype, H100)
+        self.terms = list(candidates.terms(diagram))
+        if dtype != "fp32":
+            self.terms = [t for t in self.terms if t.law != "as it is"] or self.terms
+
+    def plan(self) -> Plan | None:
+        """A plan; None where what was drawn is none."""
+        term = self.rng.choice(self.terms)
+        sizes = term.sizes({a: max(1, n) for a, n in self.sizes.items()})
+        order = self.rng.choice(list(orders(term.outputs)))
+        frontier = Frontier(term.outputs, sizes, order)
+        pieces = Pieces(self.diagram.name, term.outputs, term.names, frontier, self.alike)
+        found = self._cut(pieces, term, sizes)
+        if found is None:
+            return None
+        kernels = tuple(k for known, form in found for k in self._kernels(known, form, pieces, sizes))
+        if any(k is None for k in kernels):
+            return None
+        node_of = {t: n for n, t in pieces.tensors.items()}
+        stored = {k.binding[o.name] for k in kernels for o in k.choice.origin}
+        between = {t: node_of[t].axes for t in stored if t in node_of}
+        parts = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
+        number = {axis: own[axis] for axis, own in parts.items()}
+        known_sizes = {a: sizes[a] for a in self.diagram.axes}
+        return Plan(self.diagram, H100, self.dtype, known_sizes, kernels, between, Trail(()),
+                    _same(term), number, bands=False)  # fmt: skip
+
+    def _cut(self, pieces: Pieces, term: Term, sizes) -> list[tuple[Known, Form]] | None:
+        """Runs of heavy terms, drawn from the last."""
+        frontier = pieces.frontier
+        found: list[tuple[Known, Form]] = []
+        i = len(frontier.heavy) - 1
+        while i >= 0:
+            begins = list(range(max(0, i - candidates.LONGEST + 1), i + 1))
+            self.rng.shuffle(begins)
+            if self.rng.random() < 0.5:
+                begins.sort()
+            for j in begins:
+                if not frontier.wanted(j, i):
+                    break
+                segment = candidates.segment_of(pieces, j, i)
+                if segment is not None and all(k.search.kernels for k, _ in segment.runs):
+                    found = [*segment.runs, *found]
+                    break
+            else:
+                return None
+            i = j - 1
+        light = dict.fromkeys(o.node for o in term.outputs if frontier.level[o.node] < 0)
+        for n in light:
+            segment = pieces.segment([n], -1)
+            if segment is None:
+                return None
+            found = [*segment.runs, *found]
+        return found
+
+    def _kernels(self, known: Known, form: Form, pieces: Pieces, sizes):
+        """One kernel for a run, or two that pass the states of parts."""
+        ours = dict(zip(known.first.tensors, form.tensors, strict=True))
+        for _ in range(4):
+            kernel = self.rng.choice(known.search.kernels)
+            if self.rng.random() < 0.15 and not why_not_parted(kernel):
+                made = self._in_parts(kernel, ours, sizes)
+            else:
+                made = [self._planned(kernel, ours, sizes)]
+            if all(made):
+                return made
+        return [None]
+
+    def _in_parts(self, kernel: Kernel, ours: Mapping[str, str], sizes):
+        number = self.rng.choice((2, 3, 4))
+        first, second = parted(kernel, number)
+        sizes = {**sizes, part_axis(kernel.stream.axis, number): number}
+        result = ours[kernel.origin[0].name]
+        ours = {**ours, **{o.name: f"{result}_{o.name}" for o in first.origin}}
+        return [self._planned(first, ours, sizes), self._planned(second, ours, sizes)]
+
+    def _planned(self, kernel: Kernel, ours: Mapping[str, str], sizes) -> PlannedKernel | None:
+        tiles = self._tiles(kernel, sizes)
+        if tiles is None:
+            return None
+        item = described_bytes(self.dtype, H100) if self.rng.random() < 0.3 else 0
+        if item and not described(build(kernel, tiles), item).boxes:
+            item = 0
+        rows = 4 if len(kernel.group) > 1 and self.rng.random() < 0.1 else 0
+        warps = self.rng.choice((1, 2, 4, 4, 8))
+        choice = Choice(kernel, tiles, sizes, warps, 2, 0, None, 0, None, described=item, rows=rows)
+        names = {*kernel.tensors, *(o.name for o in kernel.origin)}
+        return PlannedKernel(choice, {t: ours[t] for t in names}, self.dtype, H100)
+
+    def _tiles(self, kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int] | None:
+        """Tiles of the planner's own list, as if the axes that are cut were long."""
+        known = kernel.sized(sizes)
+        fixed = {*kernel.whole, *kernel.slots, *kernel.residues, kernel.part, kernel.merges}
+        grown = {a: n if a in fixed else max(n, LARGE) for a, n in known.items()}
+        listed = itertools.islice(Tiles(kernel, grown, held(kernel)).settings(), SETTINGS)
+        found = [t for t in listed if self._small(kernel, t)]
+        cut = [t for t in found if any(t[a] < known[a] for a in kernel.stream.axes)]
+        return dict(self.rng.choice(cut if cut and self.rng.random() < 0.6 else found)) if found else None
+
+    def _small(self, kernel: Kernel, tiles: Mapping[str, int]) -> bool:
+        lanes = 1
+        for a in kernel.axes:
+            lanes *= tiles[a]
+        return lanes <= LANES * 8
+
+
+def _same(term: Term) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for new, old in term.same_size.items():
+        out[new] = out.get(old, old)
+    return out
+
+
+def plans(
+    diagram: Diagram, sizes: Mapping[str, int], dtype: str, rng: random.Random, most: int
+) -> Sequence[Plan]:
+    """Some plans of a diagram."""
+    forcing = Forcing(diagram, sizes, dtype, rng)
+    found = (forcing.plan() for _ in range(2 * most))
+    return list(itertools.islice((p for p in found if p is not None), most))

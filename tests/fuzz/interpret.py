@@ -1,0 +1,168 @@
+"""Kernels in Triton's interpreter, in this very process: values and bytes of plans.
+
+Of each program plans that are drawn at random (`forced`), and every few programs the planner's own
+for large sizes, run at small ragged ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import numpy as np
+from filled import arrays as fill
+from forced import plans
+from judged import Found, error
+from programs import Program
+from sized import fit
+from values import results
+from written import diagram as written_diagram
+
+import napkin.check.interpret as interpreting
+from napkin.check import _interpreter
+from napkin.check.arrays import to_device
+from napkin.check.rounding import roundings
+from napkin.check.running import SPELLING, Ran, run_kernels
+from napkin.check.verdict import HALF_STEP, TOLERANCE
+from napkin.diagram.storage import storage_type
+from napkin.plan.derive import derive
+from napkin.plan.plan import Plan
+
+PLANS = 2
+"""Plans that are drawn for each program."""
+
+SENSITIVE = 50.0
+"""How much further than by rounding its inputs once a result may be off."""
+
+
+class _Here:
+    """The interpreter in this process, in the place of a child."""
+
+    def call(self, launch, timeout: float | None = None):
+        """Run a launch."""
+        return _interpreter.handle(launch)
+
+
+interpreting.start = _Here
+
+
+def interpret(program: Program, seed: int) -> None:
+    """Raises `Found` where a plan of a program is wrong in the interpreter."""
+    rng = random.Random(seed)
+    diagram = written_diagram(program)
+    for sizes in (dict(program.sizes), ragged(program, rng)):
+        if sizes is None:
+            continue
+        for plan in plans(diagram, sizes, "fp32", rng, PLANS):
+            Case(program, plan, sizes, seed).check()
+    if seed % 4 == 0:
+        planned(program, diagram, seed)
+
+
+def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:
+    """Sizes about the tiles that kernels have: one less and more than 16, primes, 1."""
+    choices = (1, 2, 3, 5, 7, 15, 16, 17, 13, 11)
+    root = {a: rng.choice(choices) for a in program.sizes}
+    sizes = fit(program, root)
+    while sizes and np.prod([float(n) for n in sizes.values()]) > 2e6:
+        largest = max(root, key=root.__getitem__)
+        root[largest] = max(1, root[largest] // 2)
+        sizes = fit(program, root)
+    return sizes
+
+
+def planned(program: Program, diagram, seed: int) -> None:
+    """The planner's own plan for large sizes, at small ones."""
+    large = fit(program, dict.fromkeys(program.sizes, 2048))
+    plan = derive(diagram, "h100", large, "fp32")
+    sizes = dict(program.sizes)
+    for k in plan.kernels:
+        sizes_of = plan.full(sizes)
+        if any(sizes_of.get(a, 0) > k.tiles[a] for a in k.choice.kernel.whole if a in k.tiles):
+            return
+    Case(program, plan, sizes, seed).check()
+
+
+class Case:
+    """A plan at some sizes."""
+
+    def __init__(self, program: Program, plan: Plan, sizes: Mapping[str, int], seed: int) -> None:
+        self.program, self.plan, self.sizes, self.seed = program, plan, sizes, seed
+        data = fill(program, sizes, seed)
+        self.inputs = {
+            str(n.params[0]): to_device(x, SPELLING[storage_type(n, plan.dtype)])
+            for n, x in zip(plan.diagram.inputs, data, strict=True)
+        }
+        self.data = [a.to_float64() for a in self.inputs.values()]
+        self.wanted = results(program, self.data, sizes)
+
+    def check(self) -> None:
+        """Run it, and compare values and bytes."""
+        scalars = self.plan.diagram.check_scalars({})
+        ran = run_kernels(self.plan, self.inputs, self.sizes, scalars)
+        for i, o in enumerate(self.plan.diagram.outputs):
+            self._value(i, o.name, ran)
+        self._bytes(ran)
+
+    def _value(self, i: int, name: str, ran: Ran) -> None:
+        found, wanted = ran.tensors[self.plan.tensor_of[name]].to_float64(), self.wanted[i]
+        types = roundings(self.plan, self.plan.tensor_of[name])
+        limit = max(TOLERANCE[t] for t in types)
+        if wanted.size and np.isfinite(wanted).any() and np.abs(wanted[np.isfinite(wanted)]).max(initial=0) > 1e30:
+            return
+        off = error(found, wanted)
+        if off <= limit:
+            return
+        moves = self._moves(i, max(HALF_STEP[t] for t in types))
+        if off <= SENSITIVE * moves:
+            return
+        category = "wrong value" if off > 100 * limit and off > 1e4 * moves else "imprecise"
+        said = f"{self.about()}: {name} off by {off:.2g}, inputs move it by {moves:.2g}: "
+        said += f"{found.ravel()[:6]} for {wanted.ravel()[:6]}"
+        raise Found(category, f"kernels {self.how()}", said)
+
+    def _moves(self, i: int, step: float) -> float:
+        rng = np.random.default_rng(0)
+        worst = 0.0
+        for _ in range(3):
+            near = [
+                x * (1 + step * rng.uniform(-1, 1, x.shape)) if n.kind == "real" else x
+                for n, x in zip(self.program.inputs, self.data, strict=True)
+            ]
+            off = error(results(self.program, near, self.sizes)[i], self.wanted[i])
+            worst = max(worst, off) if np.isfinite(off) else np.inf
+        return worst
+
+    def _bytes(self, ran: Ran) -> None:
+        given = {
+            t: a.data for t, a in ran.tensors.items() if a.data.dtype.kind in "iu" and a.dtype != "bf16"
+        }
+        full = self.plan.full(self.sizes)
+        for k, counted, boxed in zip(self.plan.kernels, ran.moved, ran.described, strict=True):
+            wanted = k.bytes_at(full, given, boxed)
+            predicted: dict[tuple[str, str], int] = {}
+            for (t, way), n in wanted.items():
+                key = (k.binding[t], str(way))
+                predicted[key] = predicted.get(key, 0) + n
+            for key in dict.fromkeys([*predicted, *counted]):
+                both = predicted.get(key, 0), counted.get(key, 0)
+                if both[0] != both[1]:
+                    said = f"{self.about()}: {key[1]} {key[0]}: {both[0]} predicted, {both[1]} counted"
+                    raise Found("wrong bytes", f"kernel {kind(k)}", said)
+
+    def how(self) -> str:
+        """What kinds of kernels there are."""
+        return "; ".join(dict.fromkeys(kind(k) for k in self.plan.kernels))
+
+    def about(self) -> str:
+        """The plan in words."""
+        each = [f"{k.name}: {kind(k)} {dict(k.tiles)}" for k in self.plan.kernels]
+        return f"sizes {dict(self.sizes)}; {'; '.join(each)}"
+
+
+def kind(k) -> str:
+    """What kind of kernel it is."""
+    from algebra import how
+
+    more = " part" if k.choice.kernel.part else " merge" if k.choice.kernel.merges else ""
+    return how(k.choice.kernel) + more + (" boxes" if k.choice.described else "")

@@ -1,0 +1,78 @@
+"""Whether what was found is what is wanted, to rounding."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is wrong with a program.
+
+    Attributes:
+        category: wrong value, wrong bytes, imprecise, crash, refused, timeout, does not compile.
+        cause: equal for failures that seem to have one cause.
+        detail: what was tried and found.
+    """
+
+    category: str
+    cause: str
+    detail: str = ""
+
+
+class Found(Exception):
+    """A failure, on its way up."""
+
+    def __init__(self, category: str | Failure, cause: str = "", detail: str = "") -> None:
+        super().__init__(category, cause, detail)
+        own = isinstance(category, Failure)
+        self.failure = category if own else Failure(category, cause, detail)
+
+
+WORST = ("wrong value", "crash", "timeout", "does not compile", "wrong bytes", "imprecise", "refused")
+"""Categories, the worst first."""
+
+
+def worst(failures: list[Failure]) -> Failure:
+    """The worst of several failures."""
+    return min(failures, key=lambda f: WORST.index(f.category))
+
+
+def error(found: np.ndarray, wanted: np.ndarray) -> float:
+    """How far values are off, by norm, beside their size and 1; infinite where what is no number
+    differs."""
+    found = np.asarray(found, float)
+    wanted = np.broadcast_to(np.asarray(wanted, float), found.shape)
+    good = np.isfinite(wanted)
+    if not np.array_equal(found[~good], wanted[~good], equal_nan=True):
+        return np.inf
+    if not np.isfinite(found[good]).all():
+        return np.inf
+    with np.errstate(all="ignore"):
+        gap, size = np.linalg.norm((found - wanted)[good]), np.linalg.norm(wanted[good])
+    return float(gap / (1 + size))
+
+
+def crash(problem: BaseException) -> Failure:
+    """What was raised, and where in napkin."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    inside = [f for f in frames if "/napkin/" in f.filename]
+    last = inside[-1] if inside else frames[-1]
+    place = f"{Path(last.filename).parent.name}/{Path(last.filename).name}:{last.name}"
+    kind = type(problem).__name__
+    category = "refused" if kind in {"Refusal", "InputError"} else "crash"
+    said = str(problem).splitlines() or [""]
+    return Failure(category, f"{kind} at {place}: {_plain(said[0])[:110]}", str(problem)[:2000])
+
+
+def _plain(said: str) -> str:
+    """What was said without the names and numbers of one program."""
+    said = re.sub(r"^kernel \w+, program \([\d, ]*\): ", "", said)
+    said = re.sub(r", at line \d+: .*", "", said)
+    said = re.sub(r"'[^']*'", "'..'", said)
+    return re.sub(r"\d+", "N", said)

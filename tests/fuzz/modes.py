@@ -1,0 +1,49 @@
+"""The modes of the harness: each tries one program and gives what is wrong with it, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from draw import draw
+from judged import Failure, Found, crash
+from programs import Program
+
+LIMITS = {"algebra": 20.0, "interpret": 20.0, "compile": 120.0, "gpu": 60.0}
+"""Seconds for each program."""
+
+Mode = Callable[[Program, int], None]
+
+
+def prepared(name: str) -> Mode:
+    """A mode; its rooms are imported before processes are forked."""
+    return getattr(import_module({"compile": "compiling", "gpu": "ongpu"}.get(name, name)), name)
+
+
+def tried(mode: Mode, program: Program, seed: int) -> Failure | None:
+    """What is wrong with a program in a mode."""
+    try:
+        mode(program, seed)
+    except Found as found:
+        return found.failure
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as problem:  # whatever is raised is the finding
+        return crash(problem)
+    return None
+
+
+def worker(name: str, coverage: bool = False) -> Callable[[int], tuple[Failure | None, Any]]:
+    """What a process does with a seed."""
+    mode = prepared(name)
+
+    def work(seed: int) -> tuple[Failure | None, Any]:
+        program = draw(seed)
+        if not coverage:
+            return tried(mode, program, seed), None
+        from drawn import watched
+
+        return watched(lambda: tried(mode, program, seed), program)
+
+    return work

@@ -1,0 +1,251 @@
+"""Programs on named-axis arrays, as plain data: what is drawn, evaluated, written and shrunk.
+
+A program is a list of inputs and a list of steps, each one operator on earlier values. Nothing here
+knows of napkin: the axes and item types of values are inferred by the rules of the language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+Kind = Literal["real", "int", "bool"]
+Axes = tuple[str, ...]
+
+UNARY = frozenset({
+    "neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "erf", "ndtr", "sigmoid",
+    "silu", "gelu", "not",
+})  # fmt: skip
+BINARY = frozenset({
+    "add", "sub", "mul", "div", "floordiv", "mod", "pow", "maximum", "minimum", "less",
+    "less_equal", "greater", "greater_equal", "equal", "not_equal", "and", "or",
+})  # fmt: skip
+BOOLEAN = frozenset({
+    "less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "and", "or", "not",
+})  # fmt: skip
+REAL = frozenset({
+    "div", "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "erf", "ndtr", "sigmoid", "silu",
+    "gelu", "pow", "softmax", "logsumexp", "mean",
+})  # fmt: skip
+REDUCE = ("sum", "max", "min", "prod", "mean", "logsumexp", "any", "all")
+SCANS = frozenset({"cumsum", "sort"})
+WIDTH: dict[Kind, int] = {"bool": 0, "int": 1, "real": 2}
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The value of a program at a place: its inputs first, then its steps."""
+
+    at: int
+
+
+Arg = Ref | float | int | bool
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A key set: a pattern with its numbers, or two joined by `&` or `|`.
+
+    Attributes:
+        options: further numbers by name, as the pattern's function takes them.
+        queries, knows: its axes.
+        at: what is added to a query's position to have its place among the keys; None where queries
+            and keys share one layout.
+        tables: the values that it reads: lengths of documents, numbers of blocks.
+    """
+
+    pattern: str
+    numbers: tuple[object, ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
+    queries: Axes = ()
+    keys: Axes = ()
+    at: int | None = None
+    tables: tuple[Ref, ...] = ()
+    parts: tuple[Keys, ...] = ()
+
+    def each(self) -> Iterator[Keys]:
+        """It and its parts."""
+        yield self
+        for part in self.parts:
+            yield from part.each()
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input: its name, axes and item type, how it is stored, and what numbers it holds.
+
+    Attributes:
+        fill: what its values are drawn from (see `filled`).
+    """
+
+    name: str
+    axes: Axes
+    kind: Kind = "real"
+    storage: str = ""
+    fill: str = "normal"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator.
+
+    Attributes:
+        over: the axes that it works along; of several arrays, those of each.
+        options: what else it takes, by name.
+        keys: the key set of each array; () where there is none.
+    """
+
+    op: str
+    args: tuple[Arg, ...] = ()
+    over: tuple[Axes, ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
+    keys: tuple[Keys | None, ...] = ()
+
+    @property
+    def option(self) -> dict[str, object]:
+        """Its options by name."""
+        return dict(self.options)
+
+    @property
+    def refs(self) -> tuple[Ref, ...]:
+        """The values that it reads."""
+        own = [a for a in self.args if isinstance(a, Ref)]
+        sets = [k for keys in self.keys if keys is not None for k in keys.each()]
+        return (*own, *(r for k in sets for r in k.tables))
+
+
+@dataclass(frozen=True)
+class Program:
+    """Inputs, steps, and the results with their axes in order.
+
+    Attributes:
+        sizes: of every axis.
+        hard: whether its inputs are drawn to be hard (large means, repeated values, infinities).
+        weave: axes that the whole program is mapped over, and the inputs that gain them.
+    """
+
+    inputs: tuple[Input, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[tuple[Ref, Axes], ...]
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    hard: bool = False
+    weave: tuple[Axes, tuple[str, ...]] = ((), ())
+    name: str = "drawn"
+
+    def used(self) -> Program:
+        """The program without what no result depends on."""
+        need = {r.at for r, _ in self.outputs}
+        for i in range(len(self.steps) - 1, -1, -1):
+            if i + len(self.inputs) in need:
+                need |= {r.at for r in self.steps[i].refs}
+        kept = sorted(need)
+        table = {old: new for new, old in enumerate(kept)}
+        n = len(self.inputs)
+        return replace(
+            self,
+            inputs=tuple(self.inputs[i] for i in kept if i < n),
+            steps=tuple(moved(self.steps[i - n], table) for i in kept if i >= n),
+            outputs=tuple((Ref(table[r.at]), axes) for r, axes in self.outputs),
+        )
+
+
+def moved(step: Step, table: Mapping[int, int]) -> Step:
+    """A step that reads its values at other places."""
+
+    def keys(k: Keys) -> Keys:
+        tables = tuple(Ref(table[r.at]) for r in k.tables)
+        return replace(k, tables=tables, parts=tuple(map(keys, k.parts)))
+
+    args = tuple(Ref(table[a.at]) if isinstance(a, Ref) else a for a in step.args)
+    return replace(step, args=args, keys=tuple(None if k is None else keys(k) for k in step.keys))
+
+
+# --- axes and item types ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Axes and item type of a value."""
+
+    axes: Axes
+    kind: Kind
+
+
+def union(*each: Axes) -> Axes:
+    """The axes of all, each once, in order of first appearance."""
+    return tuple(dict.fromkeys(a for axes in each for a in axes))
+
+
+def shapes(program: Program) -> list[Shape]:
+    """The shape of every value of a program."""
+    found = [Shape(i.axes, i.kind) for i in program.inputs]
+    for step in program.steps:
+        found.append(shape(step, found))
+    return found
+
+
+def shape(step: Step, known: list[Shape]) -> Shape:
+    """The shape of a step's value."""
+    args = [known[a.at] if isinstance(a, Ref) else Shape((), kind_of(a)) for a in step.args]
+    return Shape(_axes(step, args), _kind(step, args))
+
+
+def kind_of(value: float | int | bool) -> Kind:
+    """The item type of a Python number."""
+    return "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "real"
+
+
+def _axes(step: Step, args: list[Shape]) -> Axes:
+    op, option = step.op, step.option
+    first = args[0].axes if args else ()
+    gone = step.over[0] if step.over else ()
+    if op == "index":
+        return gone
+    if op in {"size", "scalar"}:
+        return ()
+    if op == "rename":
+        table = dict(option)
+        return tuple(str(table.get(a, a)) for a in first)
+    if op == "take":
+        places = dict(zip(gone, args[1:], strict=True))
+        return union(*((places[a].axes if a in places else (a,)) for a in first))
+    if op == "slide":
+        into = option["into"]
+        return tuple(b for a in first for b in (into if a == gone[0] else (a,)))
+    if op in {"compress", "spread"}:
+        table = dict(zip(gone, option["into"], strict=True))
+        return tuple(str(table.get(a, a)) for a in first)
+    if op == "softmax":
+        kept = [tuple(a for a in x.axes if a not in o) for x, o in zip(args, step.over, strict=True)]
+        if len(args) == 1:
+            return first
+        return union(args[int(option["which"])].axes, *kept)
+    if op in SCANS:
+        return first
+    every = union(*(x.axes for x in args))
+    if op == "logsumexp" and len(args) > 1:
+        return union(*(tuple(a for a in x.axes if a not in o)
+                       for x, o in zip(args, step.over, strict=True)))  # fmt: skip
+    return tuple(a for a in every if a not in gone)
+
+
+def _kind(step: Step, args: list[Shape]) -> Kind:
+    op = step.op
+    if op in {"index", "size", "floordiv", "mod"}:
+        return "int"
+    if op in BOOLEAN or op in {"any", "all"}:
+        return "bool"
+    if op == "pow" and args[0].axes and step.args[1] in (2, 3):  # products, in the type they have
+        return "int" if args[0].kind == "bool" else args[0].kind
+    if op in REAL or op == "scalar":
+        return "real"
+    if op == "cast":
+        return step.option["kind"]
+    if op in {"rename", "take", "slide", "compress", "spread", "sort", "max", "min"}:
+        return args[0].kind
+    chosen = args[1:] if op == "where" else args
+    widest = max((x.kind for x in chosen), key=WIDTH.__getitem__)
+    if op == "where":
+        return widest
+    return "int" if widest == "bool" else widest

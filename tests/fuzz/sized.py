@@ -1,0 +1,104 @@
+"""Sizes that fit a program: axes of one size, windows, slots, and the least that key sets need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from programs import Keys, Program, Step, shapes, union
+
+
+def fit(program: Program, wanted: Mapping[str, int]) -> dict[str, int] | None:
+    """Sizes near those that are wanted, of every axis of the program; None where none are found."""
+    axes = union(*(s.axes for s in shapes(program)), *(a for _, a in program.outputs))
+    root = _roots(program, axes)
+    out: dict[str, int] = {}
+    for a in axes:
+        out[root[a]] = max(out.get(root[a], 0), wanted.get(a, 1))
+    for _ in range(4):  # windows may follow from windows
+        before = dict(out)
+        for step in program.steps:
+            _settle(step, root, out)
+        for given in program.inputs:
+            if given.storage in {"int4", "uint4"} and given.axes:
+                out[root[given.axes[-1]]] += out[root[given.axes[-1]]] % 2
+        if out == before:
+            return {a: out[root[a]] for a in axes}
+    return None
+
+
+def _roots(program: Program, axes: tuple[str, ...]) -> dict[str, str]:
+    """For each axis the one that stands for all of its size."""
+    root = {a: a for a in axes}
+
+    def tie(a: str, b: str) -> None:
+        old, new = root.get(b, b), root.get(a, a)
+        for x in [x for x, r in root.items() if r == old]:
+            root[x] = new
+
+    for step in program.steps:
+        if step.op == "rename":
+            for old, new in step.options:
+                tie(old, str(new))
+        for keys in step.keys:
+            for k in keys.each() if keys is not None else ():
+                if k.pattern not in {"&", "|"} and k.at is None:
+                    for q, x in zip(k.queries, k.keys, strict=True):
+                        tie(q, x)
+    return root
+
+
+def _settle(step: Step, root: Mapping[str, str], out: dict[str, int]) -> None:
+    option = step.option
+    for keys in step.keys:
+        for k in keys.each() if keys is not None else ():
+            for x, n in zip(k.keys, needs(k), strict=True):
+                out[root[x]] = max(out[root[x]], n)
+    if step.op == "slide":
+        (over,) = step.over[0]
+        p, w = option["into"]
+        if "window" in option:
+            out[root[w]] = option["window"]
+        out[root[w]] = max(1, out[root[w]])
+        reach = option.get("dilation", 1) * (out[root[w]] - 1) + 1
+        padding = option.get("padding", 0)
+        padded = sum(padding) if isinstance(padding, tuple) else 2 * padding
+        out[root[over]] = max(out[root[over]], reach - padded, 1)
+        out[root[p]] = (out[root[over]] + padded - reach) // option.get("stride", 1) + 1
+    if step.op in {"compress", "spread"}:
+        slots = option["into"] if step.op == "compress" else step.over[0]
+        for a, n in zip(slots, counts(step.keys[0]), strict=True):
+            out[root[a]] = n
+    if step.op == "take":
+        for a in step.over[0]:
+            out[root[a]] = max(1, out[root[a]])
+
+
+def needs(keys: Keys) -> tuple[int, ...]:
+    """The least size of each key axis."""
+    if keys.pattern != "neighborhood" or dict(keys.options).get("clip"):
+        return (0,) * len(keys.keys)
+    return tuple(k * d for k, d in zip(_per(keys, keys.numbers[0]),
+                                       _per(keys, dict(keys.options).get("dilation", 1)),
+                                       strict=True))  # fmt: skip
+
+
+def counts(keys: Keys) -> tuple[int | None, ...]:
+    """The most keys that a query sees along each key axis; None where no number bounds them."""
+    p, given = keys.numbers, dict(keys.options)
+    if keys.pattern == "&":
+        left, right = (counts(k) for k in keys.parts)
+        return tuple(a if b is None else b if a is None else min(a, b)
+                     for a, b in zip(left, right, strict=True))  # fmt: skip
+    if keys.pattern in {"sliding", "dilated"}:
+        return (p[0] + p[1] + 1,)
+    if keys.pattern == "blocked":
+        return ((p[1] + p[2] + 1) * p[0],)
+    if keys.pattern == "sinks":
+        return (p[0],)
+    if keys.pattern == "neighborhood" and not given.get("clip"):
+        return _per(keys, p[0])
+    return (None,) * len(keys.keys)
+
+
+def _per(keys: Keys, value: object) -> tuple[int, ...]:
+    return value if isinstance(value, tuple) else (value,) * len(keys.keys)

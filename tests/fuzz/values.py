@@ -1,0 +1,296 @@
+"""The value of a program in numpy, straight from its steps: it shares nothing with napkin.
+
+Reals are float64, whole numbers int64. Composite operators are computed by their definitions, a
+position at a time where that is clearest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from masks import seen
+from programs import Axes, Keys, Kind, Program, Ref, Step, union
+
+DTYPE: dict[Kind, type] = {"real": np.float64, "int": np.int64, "bool": np.bool_}
+INT32 = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True)
+class Value:
+    """An array and the names of its axes."""
+
+    axes: Axes
+    data: np.ndarray
+
+    def on(self, target: Axes) -> np.ndarray:
+        """The data with an axis for each of `target`, of length 1 where it has none."""
+        order = sorted(range(len(self.axes)), key=lambda i: target.index(self.axes[i]))
+        shape = [self.data.shape[self.axes.index(a)] if a in self.axes else 1 for a in target]
+        return self.data.transpose(order).reshape(shape)
+
+    def filled(self, target: Axes, sizes: Mapping[str, int]) -> np.ndarray:
+        """The data with every axis of `target` at its whole length."""
+        return np.broadcast_to(self.on(target), [sizes[a] for a in target])
+
+
+def run(program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[Value]:
+    """The value of every input and step of a program."""
+    found: list[Value] = []
+    for given, array in zip(program.inputs, arrays, strict=True):
+        found.append(Value(given.axes, np.asarray(array).astype(DTYPE[given.kind])))
+    for step in program.steps:
+        found.append(value(step, found, sizes))
+    return found
+
+
+def results(program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]):
+    """The outputs of a program, each with its axes in order."""
+    found = run(program, arrays, sizes)
+    return [np.array(found[r.at].filled(axes, sizes)) for r, axes in program.outputs]
+
+
+def value(step: Step, known: Sequence[Value], sizes: Mapping[str, int]) -> Value:
+    """The value of one step."""
+    args = [known[a.at] if isinstance(a, Ref) else Value((), np.asarray(a)) for a in step.args]
+    with np.errstate(all="ignore"):
+        return _value(step, args, known, sizes)
+
+
+def _value(
+    step: Step, args: list[Value], known: Sequence[Value], sizes: Mapping[str, int]
+) -> Value:
+    op, option = step.op, step.option
+    gone = step.over[0] if step.over else ()
+    if op == "size":
+        return Value((), np.asarray(sizes[gone[0]]))
+    if op == "scalar":
+        return Value((), np.asarray(float(option["value"])))
+    if op == "index":
+        return Value(gone, np.arange(sizes[gone[0]]))
+    if op in POINTWISE:
+        axes = union(*(x.axes for x in args))
+        return Value(axes, np.asarray(POINTWISE[op](*(_plain(x.on(axes), op) for x in args))))
+    if op == "cast":
+        return Value(args[0].axes, args[0].data.astype(DTYPE[option["kind"]]))
+    if op == "rename":
+        return Value(tuple(str(option.get(a, a)) for a in args[0].axes), args[0].data)
+    if op == "take":
+        return _take(args[0], dict(zip(gone, args[1:], strict=True)))
+    if op == "slide":
+        return _slide(args[0], gone[0], option, sizes)
+    if op in {"cumsum", "sort"}:
+        at = args[0].axes.index(gone[0])
+        return Value(args[0].axes, (np.cumsum if op == "cumsum" else np.sort)(_whole(args[0]), at))
+    masks = [_mask(k, known, sizes) for k in step.keys] or [None] * len(args)
+    if op in {"compress", "spread"}:
+        return (_compress if op == "compress" else _spread)(args[0], gone, masks[0], option, sizes)
+    if op in {"softmax", "logsumexp"}:
+        return _jointly(step, args, masks, sizes)
+    return _reduced(op, args, gone, masks[0], sizes)
+
+
+def _plain(data: np.ndarray, op: str) -> np.ndarray:
+    """Truth values count as whole numbers in arithmetic."""
+    logical = op in {"and", "or", "not", "where", "equal", "not_equal"}
+    return data.astype(np.int64) if data.dtype == bool and not logical else data
+
+
+def _whole(x: Value) -> np.ndarray:
+    return x.data.astype(np.int64) if x.data.dtype == bool else x.data
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=[float])(x)
+
+
+def _ndtr(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(lambda t: math.erfc(-t / math.sqrt(2)) / 2, otypes=[float])(x)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0.0, -np.asarray(x, float)))
+
+
+def _power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if np.ndim(y) == 0 and y in (2, 3):
+        return x**y
+    return np.power(np.asarray(x, float), y)
+
+
+POINTWISE: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide,
+    "floordiv": np.floor_divide, "mod": np.mod, "pow": _power, "maximum": np.maximum,
+    "minimum": np.minimum, "less": np.less, "less_equal": np.less_equal, "greater": np.greater,
+    "greater_equal": np.greater_equal, "equal": np.equal, "not_equal": np.not_equal,
+    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "where": np.where,
+    "neg": np.negative, "abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "tanh": np.tanh, "sin": np.sin, "cos": np.cos,
+    "erf": _erf, "ndtr": _ndtr, "sigmoid": _sigmoid, "silu": lambda x: x * _sigmoid(x),
+    "gelu": lambda x: x * _ndtr(x),
+}  # fmt: skip
+
+
+# --- reading at other positions -----------------------------------------------------------------
+
+
+def _take(table: Value, places: Mapping[str, Value]) -> Value:
+    axes = union(*((places[a].axes if a in places else (a,)) for a in table.axes))
+    lengths = {a: n for v in (*places.values(), table)
+               for a, n in zip(v.axes, v.data.shape, strict=True)
+               if v is not table or a not in places}  # fmt: skip
+    where = []
+    for a, n in zip(table.axes, table.data.shape, strict=True):
+        at = places[a] if a in places else Value((a,), np.arange(n))
+        where.append(np.clip(at.on(axes), 0, n - 1))
+    shape = [lengths[a] for a in axes]
+    return Value(axes, np.broadcast_to(table.data[tuple(where)], shape))
+
+
+def _slide(x: Value, over: str, option: Mapping[str, object], sizes: Mapping[str, int]) -> Value:
+    p, w = option["into"]
+    stride, dilation = option.get("stride", 1), option.get("dilation", 1)
+    padding = option.get("padding", 0)
+    before = padding[0] if isinstance(padding, tuple) else padding
+    at = x.axes.index(over)
+    n = x.data.shape[at]
+    out = np.zeros((sizes[p], sizes[w], *np.delete(x.data.shape, at)), x.data.dtype)
+    rows = np.moveaxis(x.data, at, 0)
+    for i in range(sizes[p]):
+        for j in range(sizes[w]):
+            k = stride * i + dilation * j - before
+            if 0 <= k < n:
+                out[i, j] = rows[k]
+    rest = tuple(a for a in x.axes if a != over)
+    axes = tuple(b for a in x.axes for b in ((p, w) if a == over else (a,)))
+    return Value(axes, Value((p, w, *rest), out).on(axes))
+
+
+# --- key sets -----------------------------------------------------------------------------------
+
+
+def _mask(keys: Keys | None, known: Sequence[Value], sizes: Mapping[str, int]) -> Value | None:
+    """A key set as an array; with a batch axis in front for each axis of its tables beyond the
+    last."""
+    if keys is None:
+        return None
+    tables = [known[r.at] for k in keys.each() for r in k.tables]
+    batch = union(*(t.axes[:-1] for t in tables))
+    queries, lengths = ([sizes[a] for a in axes] for axes in (keys.queries, keys.keys))
+    shape = [sizes[a] for a in batch]
+    out = np.zeros([*shape, *queries, *lengths], dtype=bool)
+    for at in np.ndindex(*shape):
+        own = [t.filled((*batch, t.axes[-1]), sizes)[at] for t in tables]
+        out[at] = seen(keys, queries, lengths, own)
+    return Value((*batch, *keys.queries, *keys.keys), out)
+
+
+def _keys_along(mask: Value, gone: Axes, at: Mapping[str, int]) -> list[np.ndarray]:
+    """The keys along each key axis that one query sees, in order."""
+    own = mask.data[tuple(at[a] if a in at else slice(None) for a in mask.axes)]
+    axes = [a for a in mask.axes if a not in at]
+    each = [tuple(i for i, b in enumerate(axes) if b != a) for a in gone]
+    return [np.flatnonzero(own.any(axis=others)) for others in each]
+
+
+def _compress(
+    x: Value, gone: Axes, mask: Value, option: Mapping[str, object], sizes: Mapping[str, int]
+) -> Value:
+    slots = option["into"]
+    rest = tuple(a for a in x.axes if a not in gone)
+    fill = option.get("fill")
+    least = {"f": -math.inf, "i": INT32.min, "b": False}[x.data.dtype.kind]
+    out = np.full([sizes[a] for a in (*rest, *slots)], least if fill is None else fill, x.data.dtype)
+    full = x.filled((*rest, *gone), sizes)
+    for at in np.ndindex(*(sizes[a] for a in rest)):
+        along = _keys_along(mask, gone, dict(zip(rest, at, strict=True)))
+        cut = tuple(slice(0, len(k)) for k in along)
+        out[(*at, *cut)] = full[at][np.ix_(*along)]
+    table = dict(zip(gone, slots, strict=True))
+    axes = tuple(table.get(a, a) for a in x.axes)
+    return Value(axes, Value((*rest, *slots), out).on(axes))
+
+
+def _spread(
+    x: Value, slots: Axes, mask: Value, option: Mapping[str, object], sizes: Mapping[str, int]
+) -> Value:
+    gone = option["into"]
+    rest = tuple(a for a in x.axes if a not in slots)
+    out = np.zeros([sizes[a] for a in (*rest, *gone)], x.data.dtype)
+    full = x.filled((*rest, *slots), sizes)
+    for at in np.ndindex(*(sizes[a] for a in rest)):
+        along = _keys_along(mask, gone, dict(zip(rest, at, strict=True)))
+        cut = tuple(slice(0, len(k)) for k in along)
+        out[at][np.ix_(*along)] = full[at][cut]
+    table = dict(zip(slots, gone, strict=True))
+    axes = tuple(table.get(a, a) for a in x.axes)
+    return Value(axes, Value((*rest, *gone), out).on(axes))
+
+
+# --- reductions ---------------------------------------------------------------------------------
+
+
+def _inside(x: np.ndarray, axes: Axes, mask: Value | None, outside: object) -> np.ndarray:
+    return x if mask is None else np.where(mask.on(axes), x, outside)
+
+
+def _reduced(
+    op: str, args: list[Value], gone: Axes, mask: Value | None, sizes: Mapping[str, int]
+) -> Value:
+    axes = union(*(x.axes for x in args))
+    where = tuple(axes.index(a) for a in gone)
+    kept = tuple(a for a in axes if a not in gone)
+    body = _product([_plain(x.filled(axes, sizes), op) for x in args])
+    if op in {"any", "all"}:
+        truth = _inside(args[0].filled(axes, sizes) != 0, axes, mask, op == "all")
+        return Value(kept, (np.any if op == "any" else np.all)(truth, axis=where))
+    if op in {"sum", "contract", "mean"}:
+        total = _inside(body, axes, mask, 0).sum(axis=where)
+        if op != "mean":
+            return Value(kept, total)
+        counted = np.ones(body.shape, bool) if mask is None else np.broadcast_to(mask.on(axes), body.shape)
+        return Value(kept, np.asarray(total / counted.sum(axis=where)))
+    if op == "prod":
+        return Value(kept, _inside(body, axes, mask, 1).prod(axis=where))
+    whole = body.dtype.kind == "i"
+    least, most = (INT32.min, INT32.max) if whole else (-math.inf, math.inf)
+    start = least if op == "max" else most
+    pick = np.max if op == "max" else np.min
+    found = pick(_inside(body, axes, mask, start), axis=where, initial=start)
+    return Value(kept, np.asarray(found))
+
+
+def _product(parts: Sequence[np.ndarray]) -> np.ndarray:
+    out = parts[0]
+    for p in parts[1:]:
+        out = out * p
+    return out
+
+
+def _jointly(
+    step: Step, args: list[Value], masks: Sequence[Value | None], sizes: Mapping[str, int]
+) -> Value:
+    """Softmax or logsumexp, of one array or several side by side."""
+    kept = union(*(tuple(a for a in x.axes if a not in o)
+                   for x, o in zip(args, step.over, strict=True)))  # fmt: skip
+    rows = int(np.prod([sizes[a] for a in kept]))
+    flat: list[np.ndarray] = []
+    for x, o, mask in zip(args, step.over, masks, strict=True):
+        axes = (*kept, *o)
+        body = _inside(x.filled(axes, sizes).astype(float), axes, mask, -math.inf)
+        flat.append(body.reshape(rows, int(np.prod([sizes[a] for a in o]))))
+    side = np.concatenate(flat, axis=1)
+    top = side.max(axis=1, initial=-math.inf)
+    top = np.where(np.isneginf(top), 0.0, top)
+    weights = np.exp(side - top[:, None])
+    total = weights.sum(axis=1)
+    if step.op == "logsumexp":
+        return Value(kept, (np.log(total) + top).reshape([sizes[a] for a in kept]))
+    shares = weights / np.where(total == 0, 1.0, total)[:, None]
+    which = int(step.option.get("which", 0))
+    begin = sum(f.shape[1] for f in flat[:which])
+    axes = (*kept, *step.over[which])
+    own = shares[:, begin : begin + flat[which].shape[1]]
+    return Value(axes, own.reshape([sizes[a] for a in axes]))

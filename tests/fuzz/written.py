@@ -1,0 +1,183 @@
+"""A program as a napkin diagram, and as the Python that a person would write for it.
+
+The diagram is made by running that very text, so what is printed is what was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from programs import Keys, Program, Ref, Step, shapes, union
+
+INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "pow": "**",
+    "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==",
+    "not_equal": "!=", "and": "&", "or": "|",
+}  # fmt: skip
+PREFIX = {"neg": "-", "not": "~"}
+
+
+def text(program: Program) -> str:
+    """The Python of a program."""
+    names = value_names(program)
+    scalars = [s for s in program.steps if s.op == "scalar"]
+    given = names[: len(program.inputs)]
+    given += [f"{s.option['name']}={s.option['value']!r}" for s in scalars]
+    lines = [f"@nk.diagram({signature(program)!r}, sizes={base_sizes(program)!r})"]
+    lines.append(f"def {program.name}({', '.join(given)}):")
+    for i, step in enumerate(program.steps, len(program.inputs)):
+        if step.op != "scalar":
+            lines.append(f"    {names[i]} = {expression(step, names)}")
+    lines.append(f"    return {', '.join(names[r.at] for r, _ in program.outputs)}")
+    new, into = program.weave
+    if new:
+        sizes = {a: max(1, program.sizes[a]) for a in new}
+        woven = f"weave({' '.join(new)!r}, into={' '.join(into)!r}).with_sizes(**{sizes!r})"
+        lines += ["", f"{program.name} = {program.name}.{woven}"]
+    return "\n".join(lines) + "\n"
+
+
+def diagram(program: Program):
+    """The diagram of a program."""
+    import napkin as nk
+
+    space = {"nk": nk, "inf": float("inf")}
+    exec(compile(text(program), f"<{program.name}>", "exec"), space)
+    return space[program.name]
+
+
+def value_names(program: Program) -> list[str]:
+    """What the text calls each value."""
+    own = [s.option["name"] if s.op == "scalar" else "" for s in program.steps]
+    return [*(i.name for i in program.inputs), *(n or f"t{k}" for k, n in enumerate(own))]
+
+
+def signature(program: Program) -> str:
+    """The signature of the diagram, before it is weaved."""
+    found, (new, into) = shapes(program), program.weave
+    left = [
+        _shape(tuple(a for a in i.axes if not (new and i.name in into and a in new)),
+               i.storage or ("" if i.kind == "real" else i.kind))
+        for i in program.inputs
+    ]  # fmt: skip
+    right = [_shape(tuple(a for a in axes if a not in new), "") for _, axes in program.outputs]
+    assert all(set(found[r.at].axes) | set(new) == set(axes) for r, axes in program.outputs)
+    return f"{', '.join(left)} -> {', '.join(right)}"
+
+
+def _shape(axes: Sequence[str], what: str) -> str:
+    return (" ".join(axes) or "()") + (f":{what}" if what else "")
+
+
+def base_sizes(program: Program) -> dict[str, int]:
+    """The sizes of the axes before it is weaved, none below 1."""
+    return {a: max(1, n) for a, n in program.sizes.items() if a not in program.weave[0]}
+
+
+def expression(step: Step, names: Sequence[str]) -> str:
+    """The text of a step."""
+    args = [names[a.at] if isinstance(a, Ref) else _number(a) for a in step.args]
+    op, option = step.op, step.option
+    gone = " ".join(step.over[0]) if step.over else ""
+    if op in INFIX:
+        return f"{args[0]} {INFIX[op]} {args[1]}"
+    if op in PREFIX:
+        return f"{PREFIX[op]}{args[0]}"
+    if op in {"size", "index"}:
+        return f"nk.{op}({gone!r})"
+    if op in _CALLS:
+        return _CALLS[op](args, gone, option, step, names)
+    return f"nk.{op}({', '.join(args)})"
+
+
+def _number(value: float | int | bool) -> str:
+    return repr(value) if value == value else 'float("nan")'
+
+
+def _keys(step: Step, names: Sequence[str]) -> str:
+    return f", keys={key_set(step.keys[0], names)}" if step.keys and step.keys[0] else ""
+
+
+def _named(option: dict[str, object], leave: Sequence[str] = ()) -> str:
+    return "".join(f", {k}={v!r}" for k, v in option.items() if k not in leave)
+
+
+def _joint(args: list[str], gone: str, option: dict[str, object], step: Step, names) -> str:
+    over = [" ".join(o) for o in step.over]
+    sets = f", keys={_list(key_set(k, names) if k else 'None' for k in step.keys)}"
+    sets = sets if any(step.keys) else ""
+    if step.op == "softmax":
+        return f"nk.softmax([{', '.join(args)}], over={over!r}{sets})[{option['which']}]"
+    return f"nk.reduce([{', '.join(args)}], 'logsumexp', over={over!r}{sets})"
+
+
+def _list(parts) -> str:
+    return f"[{', '.join(parts)}]"
+
+
+def _softmax(args, gone, option, step, names) -> str:
+    if len(args) > 1:
+        return _joint(args, gone, option, step, names)
+    return f"nk.softmax({args[0]}, over={gone!r}{_keys(step, names)})"
+
+
+def _reduce(args, gone, option, step, names) -> str:
+    if len(args) > 1:
+        return _joint(args, gone, option, step, names)
+    return f"nk.reduce({args[0]}, {step.op!r}, over={gone!r}{_keys(step, names)})"
+
+
+def _take(args, gone, option, step, names) -> str:
+    places = ", ".join(f"{a}={p}" for a, p in zip(step.over[0], args[1:], strict=True))
+    return f"nk.take({args[0]}, {places})"
+
+
+def _slide(args, gone, option, step, names) -> str:
+    into = " ".join(option["into"])
+    return f"nk.slide({args[0]}, over={gone!r}, into={into!r}{_named(option, ['into'])})"
+
+
+def _compress(args, gone, option, step, names) -> str:
+    keys, into = key_set(step.keys[0], names), " ".join(option["into"])
+    return f"nk.compress({args[0]}, {keys}, into={into!r}{_named(option, ['into'])})"
+
+
+def _spread(args, gone, option, step, names) -> str:
+    return f"nk.spread({args[0]}, {key_set(step.keys[0], names)}, over={gone!r})"
+
+
+_CALLS: dict[str, Callable[..., str]] = {
+    "softmax": _softmax,
+    "contract": lambda args, gone, option, step, names: (
+        f"nk.contract({', '.join(args)}, over={gone!r}{_keys(step, names)})"
+    ),
+    "take": _take,
+    "slide": _slide,
+    "compress": _compress,
+    "spread": _spread,
+    "cast": lambda args, gone, option, step, names: f"nk.cast({args[0]}, {option['dtype']!r})",
+    "rename": lambda args, gone, option, step, names: f"nk.rename({args[0]}{_named(option)})",
+    "cumsum": lambda args, gone, option, step, names: f"nk.cumsum({args[0]}, along={gone!r})",
+    "sort": lambda args, gone, option, step, names: f"nk.sort({args[0]}, along={gone!r})",
+} | dict.fromkeys(("sum", "max", "min", "prod", "mean", "logsumexp", "any", "all"), _reduce)
+
+
+def key_set(keys: Keys, names: Sequence[str]) -> str:
+    """The text of a key set."""
+    if keys.pattern in {"&", "|"}:
+        left, right = (key_set(k, names) for k in keys.parts)
+        return f"({left} {keys.pattern} {right})"
+    numbers = [repr(n) for n in keys.numbers]
+    if keys.pattern in {"documents", "bigbird"}:
+        tables = [names[r.at] for r in keys.tables]
+        numbers += tables if keys.pattern == "documents" else [_list(tables)]
+    numbers += [f"{k}={v!r}" for k, v in keys.options]
+    numbers += [f"queries={' '.join(keys.queries)!r}", f"keys={' '.join(keys.keys)!r}"]
+    if keys.at is not None:
+        numbers.append(f"at=nk.index({keys.queries[0]!r}) + {keys.at}")
+    return f"nk.{keys.pattern}({', '.join(numbers)})"
+
+
+def axes_of(program: Program) -> tuple[str, ...]:
+    """Every axis that a value of a program has."""
+    return union(*(s.axes for s in shapes(program)))

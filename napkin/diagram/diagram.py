@@ -133,18 +133,21 @@ class Diagram:
     def same_size(self) -> dict[str, str]:
         """Axes whose size is another axis's, because an array is read under both names."""
         table: dict[str, str] = {}
+
+        def root(axis: str) -> str:
+            while axis in table:
+                axis = table[axis]
+            return axis
+
         for n in postorder(self.roots):
             if n.op == "rename":
-                for old, new in cast("tuple[tuple[str, str], ...]", n.params[0]):
-                    root = table.get(old, old)
-                    if table.get(new, new) != root:
-                        table[new] = root
-            if n.op == "keys":
-                for old, new in spec_of(n).tied:
-                    root = table.get(old, old)
-                    if table.get(new, new) != root:
-                        table[new] = root
-        return table
+                pairs = cast("tuple[tuple[str, str], ...]", n.params[0])
+            else:
+                pairs = spec_of(n).tied if n.op == "keys" else ()
+            for old, new in pairs:
+                if root(old) != root(new):
+                    table[root(new)] = root(old)
+        return {axis: root(axis) for axis in table}
 
     def __repr__(self) -> str:
         left = ", ".join(f"{n.params[0]}[{' '.join(n.axes)}]" for n in self.inputs)

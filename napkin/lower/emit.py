@@ -10,7 +10,6 @@ from napkin.diagram.keys.terms import member
 from napkin.diagram.node import REDUCTIONS, Node, in_kind, landings, over
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import own_type, widens
-from napkin.errors import Refusal
 from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, pointwise
 from napkin.lower.emit_reductions import Reductions
@@ -162,11 +161,10 @@ class Emitter(Reductions):
         return next(i for i, d in enumerate(dims) if axis in self.program.dims[d])
 
     def _sort(self, n: Node) -> Expr:
-        if self._place(n, over(n)[0]) != len(self.program.shape(n)) - 1:
-            raise Refusal(
-                f"lower sort along {over(n)[0]}",
-                "sort",
-                "Triton sorts only the last dimension of a tile",
-                f"put {over(n)[0]} last in the signature",
-            )
-        return sx.call("tl.sort", self.value(n.args[0]))
+        """Triton sorts along the last dimension: another one is brought there, and back."""
+        value, have = self.value(n.args[0]), list(self.program.shape(n))
+        at = self._place(n, over(n)[0])
+        last = [*have[:at], *have[at + 1 :], have[at]]
+        if last == have:
+            return sx.call("tl.sort", value)
+        return self._permuted(sx.call("tl.sort", self._permuted(value, have, last)), last, have)

@@ -20,7 +20,7 @@ from napkin.lower.resources_convert import (
 )
 from napkin.lower.resources_dot import Dot
 from napkin.lower.resources_home import WIDEST, Homes, Tensors, narrowed
-from napkin.lower.resources_layout import Layout, blocked, sliced, transposed
+from napkin.lower.resources_layout import Layout, blocked, ended_by, sliced, transposed
 from napkin.lower.resources_place import (
     PLAIN,
     SCRATCH,
@@ -225,7 +225,8 @@ class Model:
             if n.op in SCANS and (home := self.homes.home(n)) is not None:
                 at = next(i for i, d in enumerate(self.homes.shape(n)) if self._goes(n, d))
                 sort = n.op == "sort"
-                self._take(sort_bytes(home, self.tensors.triton) if sort else scan_bytes(home, at))
+                whole = ended_by(home, at)
+                self._take(sort_bytes(whole, self.tensors.triton) if sort else scan_bytes(home, at))
         self.done[n] = self._tick()
         if n in self.homes.boxes and n not in self.rings:
             self.boxes[n] = len(self.buffers)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from napkin.derive.rules.rule import Rule, verified
 from napkin.derive.terms import is_count
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import sunk
@@ -21,6 +22,21 @@ from napkin.diagram.listing import text
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder, substitute
 from napkin.diagram.taking import slides
 
+TURNED = Rule(
+    "swap sums",
+    "sum_x (sum_d A B) C = sum_d A (sum_x B C)",
+    (
+        "A does not carry x",
+        "one occurrence of the inner sum is opened, and others stay among C",
+        "d is renamed where C or the result carries an axis of its name",
+    ),
+)
+NESTED = Rule(
+    "nest reductions",
+    "sum_{n d} A = sum_n sum_d A, and so of max, min and prod",
+    ("every reduction starts from the same value", "axes are no taps of windows"),
+    infinite=True,
+)
 MOST = 4
 """Contractions of one diagram that are tried the other way round."""
 
@@ -60,6 +76,7 @@ def refactorings(outputs: Sequence[Output], names: Mapping[Node, str]) -> Iterat
         if found > MOST:
             return
         new, same_size = turned
+        verified(TURNED if inner else NESTED, [n], [new], same_size)
         done = substitute([o.node for o in outputs], {n: new})
         results = tuple(replace(o, node=done[o.node]) for o in outputs)
         known = {done.get(m, m): t for m, t in names.items()}

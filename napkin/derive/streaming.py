@@ -22,6 +22,7 @@ from napkin.derive.folding import Folding
 from napkin.derive.meaning import Meaning, NotSeparable, Side, by_side
 from napkin.derive.refactor import joined_with_inner
 from napkin.derive.repair import repaired
+from napkin.derive.rules.rule import Rule, verified
 from napkin.derive.running import hold as hold_running
 from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.derive.terms import added, extent, is_count, scaled
@@ -31,6 +32,18 @@ from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder, substi
 from napkin.diagram.operators import POINTWISE
 from napkin.errors import Refusal
 
+SEPARATED = Rule(
+    "separate",
+    "sum_x sum_k a_k(x) b_k(r) = sum_k b_k(r) sum_x a_k(x), and so of max, min and prod",
+    (
+        "no b_k carries an axis that the sum removes",
+        "no square and no exponential of a difference is multiplied out",
+        "a b_k that scales a maximum is not negative",
+        "x is not empty: of nothing the left side is 0, and b_k may be a mean of nothing",
+    ),
+    empty=False,
+)
+CANCELLED = Rule("leave out what cancels", "t + r - r = t", ("values are finite",))
 _ONE = sympy.Integer(1)
 
 
@@ -65,6 +78,7 @@ def stream(
         for done in without_what_cancels([n for _, n in outputs], axes):
             simpler = [(name, done[n]) for name, n in outputs]
             if simpler not in tried:
+                verified(CANCELLED, [n for _, n in outputs], [n for _, n in simpler])
                 tried.append(simpler)
                 with suppress(Refusal):
                     return attempt(simpler, {done[n]: t for n, t in names.items() if n in done})
@@ -161,7 +175,10 @@ class _Streaming:
                 self.folding.fold(f, p)
                 return
             try:
-                self.folding.define(f, p, self._found(f, p, same))
+                found = self._found(f, p, same)
+                if not any(n.op == "state" for n in postorder([found])):
+                    verified(SEPARATED, [f], [found])
+                self.folding.define(f, p, found)
                 return
             except NotSeparable as why:
                 reason = why
@@ -235,7 +252,7 @@ class _Streaming:
             return self._extremum(f, p, body, meaning)
         parts = separate(body)
         if f.op == "prod":
-            return self._powered(f, p, parts, meaning)
+            return self._powered(f, p, body, parts, meaning)
         return self._summed(f, p, body, parts, meaning)
 
     def _read(
@@ -266,6 +283,8 @@ class _Streaming:
         return "r" if uses or not removed else "x"
 
     def _extremum(self, f: Node, p: int, body: Any, meaning: Meaning) -> Node:
+        if running_symbols(body):  # max exp(x - r) = exp(max x - r), where exp(x) may overflow
+            return self._distributed(f, p, body, meaning)
         try:
             return self._shifted(f, p, separate(body), meaning)
         except NotSeparable as reason:
@@ -308,10 +327,12 @@ class _Streaming:
         inner = self.folding.folded(f.op, meaning.node(a), f, p)
         return pointwise(op, (inner, meaning.node(b)))
 
-    def _powered(self, f: Node, p: int, parts: Parts, meaning: Meaning) -> Node:
+    def _powered(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
         """prod_x a(x) b = b**n prod_x a(x)."""
         if len(parts) != 1:
             raise NotSeparable("prod", "its body adds the chunk and a running result")
+        if running_symbols(body):
+            raise NotSeparable("prod", "factors of an exponential of a difference overflow")
         a, b = parts[0]
         self._note(f, meaning, parts, deferred=by_side(b)[1])
         inner = self.folding.folded("prod", meaning.node(a), f, p)

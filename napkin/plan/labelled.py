@@ -22,9 +22,11 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE
 from napkin.lower.descriptors import boxable
+from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
 from napkin.lower.order import Launching
 from napkin.lower.program import Program, build, memory_order
+from napkin.plan.tiles import MAX_TILE
 
 FLATTENED = 9
 """The generation of GPUs (compute capability over 10) for which a flattened loop over groups was
@@ -114,6 +116,7 @@ class Labelled:
         self.finishes = last and not self.chained
         self.lasting = self._lasting()
         self._programs: dict[frozenset[str], Program] = {}  # by the axes that have tiles
+        self._tensors: dict[frozenset[str], Tensors] = {}  # likewise
         place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
         # As in the emitter: the rows are those of the side that comes first in memory.
         self.rows = [
@@ -124,10 +127,26 @@ class Labelled:
     def program(self, tiles: Mapping[str, int]) -> Program:
         """The loop program at given tiles, where no key set says which chunks are visited: the same
         but for these wherever the same axes have more than one value in a tile."""
-        wide = frozenset(a for a in self.kernel.axes if tiles[a] > 1)
+        wide = self._wide(tiles)
         if wide not in self._programs:
             self._programs[wide] = build(self.kernel, tiles)
         return replace(self._programs[wide], tiles=tiles)
+
+    def _wide(self, tiles: Mapping[str, int]) -> frozenset[str]:
+        """The axes that have more than one value in a tile."""
+        return frozenset(a for a in self.kernel.axes if tiles[a] > 1)
+
+    def formed(self, tiles: Mapping[str, int]) -> bool:
+        """Whether the compiler takes every tensor that the kernel's statements form at given tiles,
+        and registers hold what is multiplied out to be summed."""
+        if math.prod(tiles[a] for a in self.kernel.axes) <= MAX_TILE:
+            return True
+        program, wide = self.program(tiles), self._wide(tiles)
+        if wide not in self._tensors:
+            self._tensors[wide] = tensors_of(program)
+        found = self._tensors[wide]
+        small = found.multiplied_out(program) <= MAX_TILE
+        return small and found.largest(program) <= MAX_TENSOR
 
     def _slower(self, dtype: str) -> float:
         """How long a product of operands of 8 bits takes, in products of the plan's type; they take

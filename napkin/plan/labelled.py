@@ -22,9 +22,11 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE
 from napkin.lower.descriptors import boxable
+from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
 from napkin.lower.order import Launching
-from napkin.lower.program import memory_order
+from napkin.lower.program import Loop, build, memory_order
+from napkin.plan.tiles import MAX_TILE
 
 FLATTENED = 9
 """The generation of GPUs (compute capability over 10) for which a flattened loop over groups was
@@ -113,12 +115,25 @@ class Labelled:
         last = any(c.tail and c.pipe != "product" for c in kinds)
         self.finishes = last and not self.chained
         self.lasting = self._lasting()
+        self._tensors: dict[tuple[Loop, ...], Tensors] = {}
         place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
         # As in the emitter: the rows are those of the side that comes first in memory.
         self.rows = [
             min(sides, key=lambda role: min(place[a] for a in role))
             for *sides, _ in self.held.products
         ]
+
+    def formed(self, tiles: Mapping[str, int]) -> bool:
+        """Whether the compiler takes every tensor that the kernel's statements form at given tiles,
+        and registers hold what is multiplied out to be summed."""
+        if math.prod(tiles[a] for a in self.kernel.axes) <= MAX_TILE:
+            return True
+        program = build(self.kernel, tiles)
+        if program.loops not in self._tensors:
+            self._tensors[program.loops] = tensors_of(program)
+        found = self._tensors[program.loops]
+        small = found.multiplied_out(program) <= MAX_TILE
+        return small and found.largest(program) <= MAX_TENSOR
 
     def _slower(self, dtype: str) -> float:
         """How long a product of operands of 8 bits takes, in products of the plan's type; they take

@@ -20,6 +20,9 @@ from napkin.plan.pieces import Piece, Pieces, Segment
 LONGEST = 12
 """Most reductions that one kernel fuses; a normalisation and a product take about five."""
 
+SHORT = 3
+"""Reductions of a segment that is searched for however many were (`napkin.plan.alike.IN_FULL`)."""
+
 ALIKE = 1.15
 """Times that are the same for all that the prediction can tell: cuts into more kernels, which take
 memory between them, have to be faster by more."""
@@ -254,7 +257,7 @@ class _Cutting:
         wanted, heavy = self.frontier.wanted(j, i), self.heavy[i]
         if not wanted:
             return Segment((), self.pieces)
-        alone = self.pieces.segment(wanted, j - 1)
+        alone = self.pieces.segment(wanted, j - 1, i - j < SHORT)
         if wanted == [heavy] or (j < i and i not in self.frontier.moved):
             return alone
         if alone is not None and alone.fits:
@@ -266,7 +269,8 @@ class _Cutting:
         needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
         before = {n for n in (*wanted, *needed) if j <= self.level[n] <= i} - set(later)
         first = [n for n in self.frontier.order if n in before]
-        found = [self.pieces.segment(first, j - 1), *(self.pieces.segment([n], i) for n in later)]
+        found = [self.pieces.segment(first, j - 1, i - j < SHORT)]
+        found += [self.pieces.segment([n], i) for n in later]
         known = [x for x in found if x is not None]
         if len(known) < len(found):
             return None

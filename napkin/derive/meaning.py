@@ -22,8 +22,9 @@ from napkin.diagram.operators import POINTWISE
 if TYPE_CHECKING:
     from napkin.derive.separate import Parts, Split
 
-LARGEST, DEEPEST = 150, 20
-"""Operations in an expression that is separated, and how deep they are nested, at most."""
+LARGEST, DEEPEST, POWERS = 150, 20, 2
+"""Operations in an expression that is separated, how deep they are nested, and how deep
+exponentials are, at most."""
 
 Side = Literal["x", "r", "mixed"]
 Sign = Literal["positive", "nonnegative", ""]
@@ -106,7 +107,7 @@ class Meaning:
         self._known: dict[Any, Node] = {}
         self._indicators: dict[sympy.Symbol, tuple[Node, bool]] = {}
         self._cancelled: set[Node] = set()
-        self._measured: dict[Any, tuple[int, int]] = {}
+        self._measured: dict[Any, tuple[int, int, int]] = {}
 
     # --- to sympy ---------------------------------------------------------------------------
 
@@ -126,12 +127,14 @@ class Meaning:
         """Whether nothing below `n` is read, or nothing more."""
         return n in self._expressions or self.side_of(n) != "mixed"
 
-    def _measure(self, expression: Any) -> tuple[int, int]:
-        """Operations of an expression, and how deep they are nested."""
+    def _measure(self, expression: Any) -> tuple[int, int, int]:
+        """Operations of an expression, and how deep they and the exponentials are nested."""
         if expression not in self._measured:
             each = [self._measure(a) for a in expression.args]
-            size = sum(s for s, _ in each) + max(len(each) - 1, 1 if each else 0)
-            self._measured[expression] = size, max((d for _, d in each), default=-1) + 1
+            size = sum(s for s, _, _ in each) + max(len(each) - 1, 1 if each else 0)
+            deep, powers = (max((x[i] for x in each), default=0) for i in (1, 2))
+            powers += isinstance(expression, sympy.exp)
+            self._measured[expression] = size, deep + bool(each), powers
         return self._measured[expression]
 
     def _read(self, n: Node) -> Any:
@@ -140,8 +143,8 @@ class Meaning:
         if self.side_of(n) != "mixed":
             return self.symbol(n)
         expression = self._mixed(n)
-        size, depth = self._measure(expression)
-        if size > LARGEST or depth > DEEPEST:
+        size, depth, powers = self._measure(expression)
+        if size > LARGEST or depth > DEEPEST or powers > POWERS:
             raise NotSeparable(n.op, f"it has more than {LARGEST} operations, or is deeply nested")
         if self._lost(n, expression):
             self._cancelled.add(n)

@@ -20,6 +20,9 @@ from napkin.plan.pieces import Piece, Pieces, Segment, named_apart
 LONGEST = 12
 """Most reductions that one kernel fuses; a normalisation and a product take about five."""
 
+SHORT = 3
+"""Reductions of a segment that is searched for however many were (`napkin.plan.alike.IN_FULL`)."""
+
 ALIKE = 1.15
 """Times that are the same for all that the prediction can tell: cuts into more kernels, which take
 memory between them, have to be faster by more."""
@@ -256,7 +259,7 @@ class _Cutting:
 
     def _kernels(self, wanted: Sequence[Node], j: int, i: int) -> Segment | None:
         """Kernels of heavy terms j to i that store `wanted`."""
-        heavy, alone = self.heavy[i], self.pieces.segment(wanted, j - 1)
+        heavy, alone = self.heavy[i], self.pieces.segment(wanted, j - 1, i - j < SHORT)
         if wanted == [heavy] or (j < i and i not in self.frontier.moved):
             return alone
         if alone is not None and alone.fits:

@@ -20,8 +20,8 @@ from napkin.diagram.node import Node, postorder
 from napkin.diagram.storage import own_type, packed_axis, unstorable
 from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORAGE, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
-from napkin.plan.alike import Alike
-from napkin.plan.cut import Cut, cut
+from napkin.plan.alike import IN_FULL, Alike
+from napkin.plan.cut import SHORT, Cut, cut
 from napkin.plan.exact import exact
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
@@ -82,7 +82,7 @@ def derive(
         known = {**known, **{new: known[old] for new, old in best[0].same_size.items()}}
     kernels = tuple(PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces)
     stored = {name: n.axes for name, n in found.materialised.items()}
-    trail = _trail(diagram, ready, found, turned)
+    trail = _trail(diagram, ready, found, turned, alike.bounded)
     same_size = _same_size(turned)
     sizes = {a: n for a, n in known.items() if a not in same_size}
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
@@ -207,8 +207,13 @@ def _in_type(n: Node) -> str:
     return f" in {own_type(n)}" if own_type(n) else ""
 
 
-def _trail(diagram: Diagram, ready: Prepared, found: Cut, turned: Sequence[Refactored]) -> Trail:
+def _trail(
+    diagram: Diagram, ready: Prepared, found: Cut, turned: Sequence[Refactored], bounded: bool
+) -> Trail:
     moves = [Move("expand", diagram.name, what) for what in ready.expansions]
+    if bounded:
+        what = f"after {IN_FULL} kernels, only those of {SHORT} reductions or fewer were tried"
+        moves.append(Move("bound", diagram.name, "the search", note=what))
     moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in turned]
     moves += [
         Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]{_in_type(n)}")

@@ -112,9 +112,10 @@ class Pieces:
         self._taken = {str(m.params[0]) for m in frontier.order if m.op == "input"}
         self._results = {o.name for o in outputs}
 
-    def segment(self, wanted: Sequence[Node], boundary: int) -> Segment | None:
+    def segment(self, wanted: Sequence[Node], boundary: int, short: bool = True) -> Segment | None:
         """The kernel for `wanted`, reading what came with heavy terms up to `boundary`, or the two
-        that fold parts and merge them; None where it reads what one kernel cannot."""
+        that fold parts and merge them; None where it reads what one kernel cannot, or is left out
+        as it is not `short`."""
         found = self.frontier.stored(wanted, boundary)
         if found is None:
             return None
@@ -122,6 +123,8 @@ class Pieces:
         stored = {n: t for n, t in tensors.items() if n not in wanted}
         results = [(self._tensor(n), n, self._axes_of(n)) for n in wanted]
         form = self.alike.form(results, stored, self.frontier.sizes)
+        if self.alike.left_out(form, short):
+            return None
         if form.key not in self.alike.known:
             self.alike.known[form.key] = Known(self._search(results, stored), form)
         return Segment(((self.alike.known[form.key], form),), self)

@@ -45,6 +45,7 @@ class Tiled:
     def __init__(self, of: Labelled, tiles: dict[str, int]) -> None:
         self.of, self.tiles = of, tiles
         self.cuts = {a: -(-of.sizes[a] // n) for a, n in tiles.items()}
+        self._laned: dict[int, bool] = {}  # by warps
 
     @cached_property
     def groups(self) -> int:
@@ -144,7 +145,9 @@ class Tiled:
         """Whether lanes keep the folds."""
         if self.of.held.products or not along_memory(self.of.kernel, self.tiles):
             return False
-        return laned(build(self.of.kernel, self.tiles), warps)
+        if warps not in self._laned:
+            self._laned[warps] = laned(build(self.of.kernel, self.tiles), warps)
+        return self._laned[warps]
 
     # --- what its groups do ---------------------------------------------------------------------
 

@@ -129,6 +129,7 @@ class Emitter(Reductions):
         if widens(n):
             return value
         if target in {"fp16", "bf16", "fp8"}:
+            value = as_kind("real", n.args[0], value)
             value = sx.method(value, "to", sx.name(TRITON_DTYPES[target]))
         return sx.method(
             value, "to", sx.name(TRITON_DTYPES["fp32" if n.kind == "real" else target])

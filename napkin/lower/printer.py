@@ -94,7 +94,7 @@ HELPERS = {
         "power",
         "a to a whole power b, where exp2(b * log2(a)) is NaN for a < 0",
         "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
-        "return tl.where((a < 0) & (b % 2 != 0), -size, size)",
+        "return tl.where(b % 2 != 0, tl.where(a < 0, -size, size), size)",
     ),
     "signed_halves": _helper(
         "signed_halves",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from typing import Literal
 
@@ -23,7 +24,7 @@ from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import IN_FULL, Alike
 from napkin.plan.cut import SHORT, Cut, cut
 from napkin.plan.exact import exact
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan, PlannedKernel, holders
 from napkin.plan.pricing import Choice
 
 
@@ -64,6 +65,8 @@ def derive(
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
     known = diagram.check_sizes(sizes or {})
     ready, alike = prepare(diagram), Alike(dtype, place, parts)
+    held = holders(diagram.outputs)
+    ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
     ready = ready if dtype == "fp32" else exact(ready)
     _check_parts(diagram, parts or {}, known)
     _check_stored(ready, place)

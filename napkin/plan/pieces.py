@@ -109,6 +109,9 @@ class Pieces:
         self.tensors: dict[Node, str] = {}
         self._states: dict[tuple[str, str], str] = {}
         self._named = {o.node: o for o in reversed(outputs)}
+        self._again: dict[Node, list[Output]] = {}
+        for o in outputs:
+            self._again.setdefault(o.node, []).append(o)
         self._taken = {str(m.params[0]) for m in frontier.order if m.op == "input"}
         self._results = {o.name for o in outputs}
 
@@ -122,6 +125,7 @@ class Pieces:
         tensors = {n: self._tensor(n) for n in found}
         stored = {n: t for n, t in tensors.items() if n not in wanted}
         results = [(self._tensor(n), n, self._axes_of(n)) for n in wanted]
+        results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])[1:]]
         form = self.alike.form(results, stored, self.frontier.sizes)
         if self.alike.left_out(form, short):
             return None

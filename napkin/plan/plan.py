@@ -20,7 +20,8 @@ from napkin.cost.traffic import ITEM_BYTES, Direction, Traffic
 from napkin.cost.visited import Bind
 from napkin.derive.kernel import leaves, tensor_of
 from napkin.derive.trail import Trail
-from napkin.diagram.diagram import Diagram
+from napkin.diagram.diagram import Diagram, Output
+from napkin.diagram.node import Node
 from napkin.diagram.taking import table_of
 from napkin.lower.descriptors import described
 from napkin.lower.lanes import in_lanes
@@ -251,8 +252,7 @@ class Plan:
     @cached_property
     def tensor_of(self) -> dict[str, str]:
         """The tensor that holds each output: its own, or that of an equal output before it."""
-        first: dict[Any, str] = {}
-        return {o.name: first.setdefault((o.node, o.axes), o.name) for o in self.diagram.outputs}
+        return holders(self.diagram.outputs)
 
     @property
     def name(self) -> str:
@@ -440,6 +440,12 @@ def _kernel_json(k: PlannedKernel) -> dict[str, Any]:
         "time_us": round(k.choice.time.seconds * 1e6, 3),
         "limited_by": k.choice.time.limited_by,
     }
+
+
+def holders(outputs: Sequence[Output]) -> dict[str, str]:
+    """The tensor that holds each output: its own, or that of an equal output before it."""
+    first: dict[tuple[Node, tuple[str, ...]], str] = {}
+    return {o.name: first.setdefault((o.node, o.axes), o.name) for o in outputs}
 
 
 def distinct(kernels: Sequence[PlannedKernel]) -> list[PlannedKernel]:

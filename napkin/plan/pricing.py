@@ -171,7 +171,7 @@ class Pricing:
         if not warps or not self.of.formed(tiled.tiles):
             return
         if not held.products:
-            values = max(extent(a, tiled.tiles) for a in held.chunk)
+            values = max((extent(a, tiled.tiles) for a in held.chunk), default=1)
             if values < FEWEST and self._may_grow(tiled):
                 return
             warps = 4 if values <= 4096 else 8

@@ -240,7 +240,7 @@ class Tiled:
     def _values(self, m: Moved) -> int:
         if m.of.kernel is not None:
             return m.of.values(self.of.sizes, self.tiles)
-        return m.once * math.prod([self.cuts[a] for a in m.of.repeated])
+        return m.once * math.prod([self.cuts[a] for a in m.of.again])
 
     def asked(self, stages: int) -> Asked:
         """What groups ask for, and which of it is loaded ahead."""

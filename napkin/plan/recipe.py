@@ -236,8 +236,8 @@ def _entry(data: Mapping[str, Any]) -> Entry:
 
 
 def _split(data: Mapping[str, Any]) -> Split:
-    names = (_text(data[k]) for k in ("axis", "place", "residue"))
-    return Split(*names, _whole(data["step"]))
+    axis, place, residue = (_text(data[k]) for k in ("axis", "place", "residue"))
+    return Split(axis, place, residue, _whole(data["step"]))
 
 
 def _argument(name: str, kind: ArgKind, of: Any) -> Argument:

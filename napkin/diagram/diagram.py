@@ -7,6 +7,7 @@ need the other rooms are looked up in `napkin.diagram.moves`.
 from __future__ import annotations
 
 import keyword
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -32,18 +33,28 @@ INNER_NAMES: ContextVar[dict[Node, str]] = ContextVar("INNER_NAMES")
 """What the diagrams that a traced function calls say their arrays are called; set while tracing."""
 
 
+LONGEST = 128
+"""Characters of a diagram's name, which files and kernels have, too."""
+
+
 def function_name(name: str) -> str:
-    """A name that a user gave to a diagram, whose kernel is a function of that name.
+    """A name that a user gave to a diagram, whose kernel is a function of that name, as Python
+    reads it: of letters that look like others, the plain ones.
 
     Raises:
         InputError: no function can have it.
     """
+    name = unicodedata.normalize("NFKC", str(name))
+    if len(name) > LONGEST:
+        raise InputError(
+            f"name={name[:20]!r}... has {len(name)} characters; write at most {LONGEST}"
+        )
     if keyword.iskeyword(name):
         raise InputError(
             f"name={name!r} is a reserved word of Python, and the kernel is a function of that "
             f"name; write another, such as name='{name}_'"
         )
-    if not str(name).isidentifier():
+    if not name.isidentifier():
         raise InputError(
             f"name={name!r} is no name for the kernel's function; write letters, digits and _, as "
             "in name='my_kernel'"

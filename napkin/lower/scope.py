@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import keyword
+import unicodedata
 
 from napkin.diagram.node import LEAVES, Node, postorder
 from napkin.lower import syntax as sx
@@ -83,6 +84,7 @@ class Scope:
 
     def _name(self, key: object, wanted: str) -> str:
         if key not in self._names:
+            wanted = unicodedata.normalize("NFKC", wanted)  # as Python reads it
             base = wanted if wanted.isidentifier() and not keyword.iskeyword(wanted) else "value"
             name, i = base, 1
             while name in self._used:

@@ -24,6 +24,7 @@ from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import IN_FULL, Alike
 from napkin.plan.cut import SHORT, Cut, cut
 from napkin.plan.exact import exact
+from napkin.plan.frontier import Frontier
 from napkin.plan.plan import Plan, PlannedKernel, holders
 from napkin.plan.pricing import Choice
 
@@ -71,9 +72,10 @@ def derive(
     _check_parts(diagram, parts or {}, known)
     _check_stored(ready, place)
     apart = materialise == "every"
-    at = None if materialise is None or apart else [_named(ready, name) for name in materialise]
+    at = None if materialise is None or apart else _asked(ready, materialise)
     found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
     assert found is not None
+    _check_materialised(ready, found, at or (), known)
     turned: list[Refactored] = []
     while materialise is None:
         now = turned[-1] if turned else ready
@@ -198,12 +200,46 @@ def _check_packed(n: Node, order: Sequence[Node]) -> None:
         )
 
 
+def _asked(ready: Prepared, names: Sequence[str]) -> list[Node]:
+    if isinstance(names, str):
+        raise InputError(f"materialise={names!r} is one text; write a list, [{names!r}]")
+    return [_named(ready, name) for name in names]
+
+
 def _named(ready: Prepared, name: str) -> Node:
     order = postorder(o.node for o in ready.outputs)
     arrays = {ready.names[n]: n for n in order if n in ready.names}
     if name not in arrays:
         raise InputError(f"materialise {name!r}: no such array; {did_you_mean(name, arrays)}")
     return arrays[name]
+
+
+def _check_materialised(
+    ready: Prepared, found: Cut, at: Sequence[Node], sizes: Mapping[str, int]
+) -> None:
+    """Refuse arrays for which no kernel stores anything: they would else be passed over without a
+    word. What is computed of the same reductions may be stored in an array's place."""
+    heavy = Frontier(ready.outputs, sizes).heavy
+    results = {o.node for o in ready.outputs}
+    stored = {*found.materialised.values(), *results}
+    cuts = [_under(n, heavy) for n in stored]
+    for n in at:
+        if n not in stored and _under(n, heavy) not in cuts:
+            others = [x for m, x in ready.names.items() if m not in results and _under(m, heavy)]
+            raise Refusal(
+                "materialise",
+                ready.names[n],
+                "kernels hand on what reductions compute, and compute this array again where it is "
+                "read",
+                f"name one that comes of a reduction ({', '.join(others)})"
+                if others
+                else "leave it out",
+            )
+
+
+def _under(n: Node, heavy: Sequence[Node]) -> frozenset[Node]:
+    """The reductions that an array is computed of."""
+    return frozenset(postorder([n])) & frozenset(heavy)
 
 
 def _in_type(n: Node) -> str:

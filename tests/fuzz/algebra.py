@@ -138,7 +138,7 @@ class _Candidate:
     def _merged(self, wanted: Mapping[str, np.ndarray], rng: random.Random) -> None:
         """Parts that are folded apart merge to the whole; the last may be short, or empty."""
         kernel, sizes, scalars = self.kernel, self.sizes, self.scalars
-        if why_not_parted(kernel) or any(guard(a.leaf) for a in kernel.reads):
+        if why_not_parted(kernel) or kernel.fills or any(guard(a.leaf) for a in kernel.reads):
             return
         stream, (step,) = kernel.stream, kernel.stream.passes
         known = kernel.sized(sizes)

@@ -90,7 +90,7 @@ def beside(d: Drawing) -> Ref:
     a = d.rng.choice(d.axes_of(x))
     gate = d.step("sigmoid", d.step(d.rng.choice(("sum", "mean", "max")), x, over=a))
     weights = d.step("softmax", x, over=a)
-    V = d.input(d.some((a, *d.axes), 1, 2))
+    V = d.input(d.some(tuple(dict.fromkeys((a, *d.axes))), 1, 2))
     V = V if a in d.axes_of(V) else d.input((a,))
     return d.step("contract", gate, weights, V, over=a)
 

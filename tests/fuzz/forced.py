@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Mapping, Sequence
 
@@ -27,8 +28,11 @@ from napkin.plan.tiles import Tiles
 SETTINGS = 400
 """Tiles of a kernel among which one is drawn."""
 
-LANES = 2**13
-"""Values of the largest array of a group: more take an interpreter long."""
+LANES = 2**17
+"""Values along all axes of a tile, at most: more take an interpreter long."""
+
+TURNS = 48
+"""Groups and chunks, at most: an interpreter takes milliseconds for each."""
 
 LARGE = 64
 """What the tiles of an axis that is cut are chosen for, at least."""
@@ -128,7 +132,8 @@ class Forcing:
         item = described_bytes(self.dtype, H100) if self.rng.random() < 0.3 else 0
         if item and not described(build(kernel, tiles), item).boxes:
             item = 0
-        rows = 4 if len(kernel.group) > 1 and self.rng.random() < 0.1 else 0
+        wide = sum(tiles[a] > 1 for a in kernel.group) == len(kernel.group) > 1
+        rows = 4 if wide and self.rng.random() < 0.1 else 0
         warps = self.rng.choice((1, 2, 4, 4, 8))
         choice = Choice(kernel, tiles, sizes, warps, 2, 0, None, 0, None, described=item, rows=rows)
         names = {*kernel.tensors, *(o.name for o in kernel.origin)}
@@ -138,17 +143,20 @@ class Forcing:
         """Tiles of the planner's own list, as if the axes that are cut were long."""
         known = kernel.sized(sizes)
         fixed = {*kernel.whole, *kernel.slots, *kernel.residues, kernel.part, kernel.merges}
-        grown = {a: n if a in fixed else max(n, LARGE) for a, n in known.items()}
+        own = {a: n if a in fixed else max(n, LARGE) for a, n in sizes.items()}
+        grown = {**kernel.sized(own), **{a: known[a] for a in fixed if a in known}}
         listed = itertools.islice(Tiles(kernel, grown, held(kernel)).settings(), SETTINGS)
-        found = [t for t in listed if self._small(kernel, t)]
+        found = [t for t in listed if self._small(kernel, t, known)]
         cut = [t for t in found if any(t[a] < known[a] for a in kernel.stream.axes)]
         return dict(self.rng.choice(cut if cut and self.rng.random() < 0.6 else found)) if found else None
 
-    def _small(self, kernel: Kernel, tiles: Mapping[str, int]) -> bool:
-        lanes = 1
-        for a in kernel.axes:
-            lanes *= tiles[a]
-        return lanes <= LANES * 8
+    def _small(
+        self, kernel: Kernel, tiles: Mapping[str, int], sizes: Mapping[str, int]
+    ) -> bool:
+        """Whether an interpreter runs it in moments: few lanes, few groups, few chunks."""
+        lanes = math.prod(tiles[a] for a in kernel.axes)
+        turns = math.prod(-(-sizes[a] // tiles[a]) for a in kernel.axes)
+        return lanes <= LANES and turns <= TURNS
 
 
 def _same(term: Term) -> dict[str, str]:

@@ -67,10 +67,10 @@ def crash(problem: BaseException) -> Failure:
     kind = type(problem).__name__
     category = "refused" if kind in {"Refusal", "InputError"} else "crash"
     said = str(problem).splitlines() or [""]
-    return Failure(category, f"{kind} at {place}: {_plain(said[0])[:110]}", str(problem)[:2000])
+    return Failure(category, f"{kind} at {place}: {plain(said[0])[:110]}", str(problem)[:2000])
 
 
-def _plain(said: str) -> str:
+def plain(said: str) -> str:
     """What was said without the names and numbers of one program."""
     said = re.sub(r"^kernel \w+, program \([\d, ]*\): ", "", said)
     said = re.sub(r", at line \d+: .*", "", said)

@@ -234,7 +234,10 @@ def cast(d: Drawing) -> Ref:
     if d.chance(0.1):
         b = d.step("cast", x, public=False, dtype="bool", kind="bool")
         return d.step("where", b, x, 1.0)
-    return d.step("cast", x, dtype=d.rng.choice(("fp32", "fp32", "fp64")), kind="real")
+    if d.chance(0.2):  # no output is stored so
+        wide = d.step("cast", x, public=False, dtype="fp64", kind="real")
+        return d.step("add", wide, 0.5)
+    return d.step("cast", x, dtype="fp32", kind="real")
 
 
 def scan(d: Drawing) -> Ref:

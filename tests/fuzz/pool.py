@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from judged import Failure
 
 LIFE = 200
 """Seeds that one process tries: what it has traced before should rarely matter."""
+
+IDLE = 6
+"""How much longer than its limit a process may take where it waits for a processor."""
+
+
+def _cpu(pid: int) -> float:
+    """Seconds of processors that a process and the children that it waited for have had."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -24,6 +38,7 @@ class Worker:
     line: Connection
     seed: Any = None
     begun: float = 0.0
+    cpu: float = 0.0
     tried: int = 0
 
 
@@ -88,6 +103,7 @@ class Pool:
                     break
                 w = self.workers.pop()
                 w.seed, w.begun, w.tried = seed, time.monotonic(), w.tried + 1
+                w.cpu = _cpu(w.process.pid)
                 w.line.send(seed)
                 busy.append(w)
             if not busy:
@@ -106,7 +122,7 @@ class Pool:
         self.workers = []
 
     def _found(self, w: Worker, ready: bool) -> Result | None:
-        taken = time.monotonic() - w.begun
+        taken = _cpu(w.process.pid) - w.cpu
         if ready:
             try:
                 failure, data = w.line.recv()
@@ -117,7 +133,7 @@ class Pool:
             else:
                 self._again(w, fresh=failure is not None or w.tried >= LIFE)
             return Result(w.seed, failure, taken, data)
-        if taken > self.limit:
+        if taken > self.limit or time.monotonic() - w.begun > IDLE * self.limit:
             self._again(w)
             return Result(w.seed, Failure("timeout", f"over {self.limit:g} s"), taken)
         return None

@@ -49,6 +49,10 @@ def main() -> int:
     asked = arguments()
     if asked.mode == "interpret":
         os.environ["TRITON_INTERPRET"] = "1"
+    if asked.coverage:
+        from drawn import install
+
+        install()
     from draw import draw
     from written import text
 

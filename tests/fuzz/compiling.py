@@ -1,0 +1,64 @@
+"""The planner's own plans at large sizes, compiled ahead of time for three architectures."""
+
+from __future__ import annotations
+
+import random
+
+from judged import Found
+from programs import Program
+from sized import fit
+from written import diagram as written_diagram
+
+from napkin.check.verdict import ARCHITECTURES, EXACT, compiled
+from napkin.cost.machines import machine
+from napkin.plan.derive import derive
+
+SIZES = (64, 256, 1000, 1024, 2048, 4096)
+"""Sizes of axes, of which windows and key sets may want others."""
+
+VALUES = 2**34
+"""Of all axes together, at most: planning time does not grow with it, but nobody has more."""
+
+MOST_SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}
+"""Bytes of shared memory of a block."""
+
+
+def large(program: Program, rng: random.Random) -> dict[str, int] | None:
+    """Large sizes that fit a program."""
+    wanted = {a: rng.choice(SIZES) for a in program.sizes}
+    sizes = fit(program, wanted)
+    while sizes is not None:
+        total = 1
+        for n in sizes.values():
+            total *= n
+        if total <= VALUES or max(wanted.values()) <= 16:
+            return sizes
+        longest = max(wanted, key=wanted.__getitem__)
+        wanted[longest] //= 4
+        sizes = fit(program, wanted)
+    return None
+
+
+def compile(program: Program, seed: int) -> None:
+    """Raises `Found` where a plan of a program does not compile."""
+    rng = random.Random(seed)
+    diagram = written_diagram(program)
+    dtype = rng.choice(("bf16", "fp32", "fp16"))
+    sizes = large(program, rng)
+    plan = derive(diagram, machine(rng.choice(("h100", "a100", "b200"))), sizes, dtype)
+    for row in compiled(plan):
+        about = f"{row.kernel} for {row.arch}, {dtype}, sizes {sizes}"
+        if row.shared_compiled is None:
+            said = (row.note or "").strip().splitlines() or ["no reason given"]
+            from judged import plain
+
+            raise Found("does not compile", plain(said[-1])[:110], f"{about}: {row.note[:1500]}")
+        if row.arch == plan.machine.arch and row.shared_compiled > MOST_SHARED[row.arch]:
+            said = f"{about}: {row.shared_compiled} bytes, {row.shared_predicted} predicted"
+            raise Found("does not compile", f"too much shared memory on {row.arch}", said)
+        if row.arch in EXACT and not row.ok:
+            said = f"{about}: {row.shared_predicted} bytes predicted, {row.shared_compiled} taken"
+            raise Found("wrong bytes", f"shared memory on {row.arch}", said)
+
+
+__all__ = ["ARCHITECTURES", "compile"]

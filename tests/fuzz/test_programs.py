@@ -1,0 +1,178 @@
+"""Random programs against an evaluator of their own, and that evaluator against numbers by hand.
+
+`NAPKIN_EXAMPLES=10000 pytest tests/fuzz` tries more; `python tests/fuzz/run.py` many more.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from draw import draw
+from drawn import PATTERNS, all_names, of_program
+from filled import arrays
+from masks import seen
+from modes import prepared, tried
+from programs import Input, Keys, Program, Ref, Step
+from shrinking import steps
+from sized import fit
+from values import results
+from written import diagram, text
+
+EXAMPLES = int(os.environ.get("NAPKIN_EXAMPLES", "300"))
+HERE = Path(__file__).parent
+
+
+def program(inputs, step, axes, sizes):
+    """A program of one step."""
+    return Program(tuple(inputs), (step,), ((Ref(len(inputs)), axes),), sizes)
+
+
+def value(inputs, step, axes, sizes, *given):
+    """The value of a program of one step."""
+    made = program(inputs, step, axes, sizes)
+    return results(made, [np.asarray(x) for x in given], sizes)[0].tolist()
+
+
+def keys_of(pattern, n, *numbers, **options):
+    """The keys of each query, as text."""
+    keys = Keys(pattern, numbers, tuple(options.items()), ("q",), ("x",))
+    mask = seen(keys, [n], [n], [])
+    return " ".join("".join(str(j) for j in np.flatnonzero(row)) for row in mask)
+
+
+# --- the evaluator ------------------------------------------------------------------------------
+
+
+def test_neighborhoods_are_those_that_were_worked_out_by_hand():
+    one = "neighborhood"
+    assert keys_of(one, 8, 3) == "012 012 123 234 345 456 567 567"
+    assert keys_of(one, 8, 4) == "0123 0123 0123 1234 2345 3456 4567 4567"
+    assert keys_of(one, 10, 4, stride=4) == " ".join(["0123"] * 4 + ["4567"] * 4 + ["6789"] * 2)
+    assert keys_of(one, 8, 3, is_causal=True) == "0 01 012 123 234 345 456 567"
+    wanted = "0 1 02 13 024 135 246 357 468 579"
+    assert keys_of(one, 10, 3, dilation=2, is_causal=True) == wanted
+
+
+def test_patterns_are_those_of_their_papers():
+    assert keys_of("sliding", 5, 1, 1) == "01 012 123 234 34"
+    assert keys_of("dilated", 5, 1, 1, 2) == "02 13 024 13 24"
+    assert keys_of("strided", 6, 3) == "0 01 012 0123 1234 2345"
+    assert keys_of("strided", 6, 3, local=False) == "0 1 2 03 14 25"
+    assert keys_of("fixed", 6, 3, 1) == "0 01 012 23 234 2345"
+    assert keys_of("blocked", 5, 2, 1, 0) == "01 01 0123 0123 234"
+    assert keys_of("global_tokens", 4, 1) == "0123 0 0 0"
+    documents = Keys("documents", (), (), ("q",), ("x",), None, (Ref(0),))
+    mask = seen(documents, [5], [5], [np.array([2, 0, 2])])
+    assert ["".join(map(str, np.flatnonzero(r))) for r in mask] == ["01", "01", "23", "23", "4"]
+
+
+def test_a_take_is_clipped_and_a_window_is_padded_with_zeros():
+    table, at = Input("T", ("a",)), Input("I", ("b",), "int")
+    take = Step("take", (Ref(0), Ref(1)), (("a",),))
+    assert value([table, at], take, ("b",), {"a": 3, "b": 3}, [1.0, 2.0, 3.0], [-1, 1, 9]) == [1, 2, 3]
+    options = (("into", ("p", "w")), ("stride", 2), ("padding", (1, 0)), ("window", 2))
+    slide = Step("slide", (Ref(0),), (("a",),), options)
+    sizes = {"a": 3, "p": 2, "w": 2}
+    assert value([table], slide, ("p", "w"), sizes, [1.0, 2.0, 3.0]) == [[0, 1], [2, 3]]
+
+
+def test_reductions_of_nothing_and_of_masked_rows():
+    x = Input("X", ("a",))
+    for op, wanted in (("sum", 0), ("prod", 1), ("max", -np.inf), ("logsumexp", -np.inf)):
+        assert value([x], Step(op, (Ref(0),), (("a",),)), (), {"a": 0}, []) == wanted
+    softmax = Step("softmax", (Ref(0),), (("a",),))
+    assert value([x], softmax, ("a",), {"a": 2}, [-np.inf, -np.inf]) == [0, 0]
+    weights = value([x], softmax, ("a",), {"a": 2}, [0.0, np.log(3.0)])
+    assert np.allclose(weights, [0.25, 0.75])
+
+
+def test_a_contraction_keeps_copies_of_a_factor():
+    x = Input("X", ("a", "b"))
+    cube = Step("contract", (Ref(0), Ref(0), Ref(0)), (("a",),))
+    assert value([x], cube, ("b",), {"a": 2, "b": 1}, [[2.0], [3.0]]) == [35]
+
+
+# --- the generator ------------------------------------------------------------------------------
+
+
+def test_a_seed_draws_the_same_program_every_time():
+    assert all(draw(s) == draw(s) for s in range(50))
+
+
+def test_every_operator_and_key_set_is_drawn():
+    found = set().union(*(of_program(draw(s)) for s in range(900)))
+    assert not set(all_names()) - found
+    assert all(f"key set {p}" in found for p in PATTERNS)
+
+
+def test_sizes_fit_the_diagram():
+    for seed in range(40):
+        made = draw(seed)
+        for n in (1, 4, 9):
+            sizes = fit(made, dict.fromkeys(made.sizes, n))
+            data = arrays(made, sizes, seed)
+            assert all(x.shape == tuple(sizes[a] for a in i.axes)
+                       for x, i in zip(data, made.inputs, strict=True))  # fmt: skip
+
+
+def test_smaller_programs_are_programs():
+    for seed in (2, 19, 61):
+        for smaller in list(steps(draw(seed)))[:30]:
+            assert text(smaller).startswith("@nk.diagram(")
+            results(smaller, arrays(smaller, smaller.sizes, 0), smaller.sizes)
+
+
+# --- what is tried ------------------------------------------------------------------------------
+
+OPEN: dict[str, dict[int, str]] = {"algebra": {}, "interpret": {}, "compile": {}}
+"""Seeds that are known to fail, and why."""
+
+
+def cases(mode: str, share: int):
+    """The seeds of a mode."""
+    for seed in range(max(1, EXAMPLES // share)):
+        why = OPEN[mode].get(seed)
+        marks = [pytest.mark.xfail(reason=why, strict=True)] if why else []
+        yield pytest.param(seed, marks=marks)
+
+
+@pytest.mark.parametrize("seed", cases("algebra", 5))
+def test_every_candidate_plan_has_the_value_of_the_program(seed):
+    assert tried(prepared("algebra"), draw(seed), seed) is None
+
+
+def command(mode: str, share: int, *more: str):
+    """What the command says of the seeds of a mode that are not known to fail."""
+    each = [s for s in range(max(1, EXAMPLES // share)) if s not in OPEN[mode]]
+    asked = ["--mode", mode, "--seeds", ",".join(map(str, each)), *more]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, str(HERE / "run.py"), *asked], capture_output=True, text=True, env=environment
+    )
+
+
+def test_kernels_compute_and_move_what_is_predicted():
+    ran = command("interpret", 20)
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_plans_for_large_sizes_compile():
+    ran = command("compile", 150)
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_values_are_those_of_the_diagram():
+    for seed in range(max(1, EXAMPLES // 3)):
+        made = draw(seed)
+        if seed in OPEN["algebra"]:
+            continue
+        data = arrays(made, made.sizes, seed)
+        found = diagram(made).evaluate(*data)
+        found = found if isinstance(found, tuple) else (found,)
+        for f, w in zip(found, results(made, data, made.sizes), strict=True):
+            np.testing.assert_allclose(f, w, rtol=1e-9, atol=1e-9)

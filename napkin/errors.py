@@ -15,7 +15,7 @@ class NapkinError(Exception):
     """Base of every error that napkin raises on purpose; `str(error)` is the whole message."""
 
 
-class InputError(NapkinError):
+class InputError(NapkinError, ValueError):
     """The input was wrong; the message names what, where, and what to write instead."""
 
 
@@ -23,7 +23,7 @@ class NoSuchName(InputError, AttributeError):
     """A name that napkin, or an array in a diagram, does not have."""
 
 
-class Refusal(NapkinError):
+class Refusal(NapkinError, RuntimeError):
     """A derivation move that is not legal here.
 
     Attributes:

@@ -24,7 +24,7 @@ def load(text: str, path: str | None) -> ModuleType:
         # Triton reads a function's source again from disk, so this very text must be there.
         copy = Path(_scratch.name) / digest / Path(path or "kernel.py").name
         copy.parent.mkdir(exist_ok=True)
-        copy.write_text(text)
+        copy.write_text(text, encoding="utf-8")
         spec = importlib.util.spec_from_file_location(f"napkin_kernel_{digest}", copy)
         if spec is None or spec.loader is None:
             raise InputError(f"a kernel's file must end in .py, not be {copy.name!r}")

@@ -1,8 +1,11 @@
-"""Random whole numbers for inputs, such as what reads them can make sense of."""
+"""The inputs of a check: those that are given, and random ones, such as what reads them can make
+sense of."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,9 +14,100 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.keys.typical import asked, drawn
 from napkin.diagram.node import Node
+from napkin.diagram.reading import numbers
 from napkin.diagram.storage import storage_type
 from napkin.diagram.taking import taken_axes
 from napkin.diagram.types import RANGES
+from napkin.errors import InputError, did_you_mean
+
+Numbers = np.ndarray[Any, Any]
+Range = tuple[float, float]
+"""The least and the largest number that is drawn."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a user says of inputs: the numbers of some, the ranges of others; made by `given`.
+
+    Attributes:
+        sizes: of the axes of the arrays.
+    """
+
+    arrays: Mapping[str, Numbers] = field(default_factory=dict[str, Numbers])
+    ranges: Mapping[str, Range] = field(default_factory=dict[str, Range])
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def values(
+        self, diagram: Diagram, n: Node, sizes: Mapping[str, int], rng: np.random.Generator
+    ) -> Numbers:
+        """The numbers of an input: as given, or drawn."""
+        name, shape = str(n.params[0]), [sizes[a] for a in n.axes]
+        if name in self.arrays:
+            return self.arrays[name]
+        if name in self.ranges:
+            low, high = self.ranges[name]
+            whole = n.kind != "real"
+            return rng.integers(int(low), int(high) + 1, shape) if whole else rng.uniform(
+                low, high, shape
+            )  # fmt: skip
+        if n.kind == "int":
+            return whole_numbers(diagram, n, shape, sizes, rng)
+        return rng.normal(size=shape) if n.kind == "real" else rng.integers(0, 2, size=shape)
+
+
+def given(
+    diagram: Diagram,
+    inputs: Mapping[str, Any] | None,
+    ranges: Mapping[str, Any] | None,
+    sizes: Mapping[str, int] | None = None,
+) -> Given:
+    """What is said of inputs, beside sizes that are asked for, checked.
+
+    Raises:
+        InputError: there is no such input, an array does not fit it, or a range is none.
+    """
+    leaves = {str(n.params[0]): n for n in diagram.inputs}
+    for name in (*(inputs or {}), *(ranges or {})):
+        if name not in leaves:
+            raise InputError(f"{diagram.name} has no input {name!r}; {did_you_mean(name, leaves)}")
+        if name in (inputs or {}) and name in (ranges or {}):
+            raise InputError(f"{diagram.name}: {name} is given, so it has no range; leave one out")
+    spans = {k: _range(diagram, leaves[k], r) for k, r in (ranges or {}).items()}
+    arrays = {k: numbers(a, leaves[k], diagram.name) for k, a in (inputs or {}).items()}
+    found: dict[str, int] = {}
+    for name, array in arrays.items():
+        axes = leaves[name].axes
+        if array.ndim != len(axes):
+            raise InputError(
+                f"{diagram.name}: {name} has axes '{' '.join(axes)}' but an array of shape "
+                f"{array.shape} was given"
+            )
+        found = {**dict(zip(axes, array.shape, strict=True)), **found}
+        for axis, size in zip(axes, array.shape, strict=True):
+            other = (sizes or {}).get(axis, found[axis])
+            if size != other:
+                raise InputError(
+                    f"{diagram.name}: axis {axis} is {size} in {name} but {other} elsewhere"
+                )
+    return Given(arrays, spans, found)
+
+
+def _range(diagram: Diagram, n: Node, given: Any) -> Range:
+    """A range, as numbers that the input holds."""
+    where = f"{diagram.name}: the range of {n.params[0]}"
+    try:
+        low, high = map(float, given)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{where} is {given!r}; write two numbers, as in (0.9, 1.0)") from None
+    if not (math.isfinite(low) and math.isfinite(high) and math.isfinite(high - low)):
+        raise InputError(f"{where} is {low:g} to {high:g}; both ends must be finite")
+    if low > high:
+        raise InputError(f"{where} runs backwards; write {high:g} to {low:g}")
+    holds = range(2) if n.kind == "bool" else RANGES.get(storage_type(n, ""))
+    if holds is not None and not (holds[0] <= low == int(low) and holds[-1] >= high == int(high)):
+        raise InputError(f"{where} is {low:g} to {high:g}; write whole numbers from {holds[0]} to "
+                         f"{holds[-1]}")  # fmt: skip
+    return low, high
 
 
 def whole_numbers(

@@ -113,9 +113,11 @@ def read_source(source: str | Path) -> tuple[str, str | None]:
     """The text of a kernel's file, and its path when `source` is one."""
     if isinstance(source, Path):
         try:
-            return source.read_text(), str(source)
+            return source.read_text(encoding="utf-8"), str(source)
         except OSError as error:
             raise InputError(f"cannot read the kernel {source}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise InputError(f"cannot read the kernel {source}: it is no text in UTF-8") from None
     if "\n" not in source:
         raise InputError(f"{source!r} is no kernel's text; give a file as a pathlib.Path")
     return source, None

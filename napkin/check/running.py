@@ -158,6 +158,8 @@ def plan_for(plan: Plan, sizes: Mapping[str, int]) -> Plan:
 def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
     """`plan(Q, K, V)`: CUDA tensors on their GPU; numpy arrays and CPU tensors through the
     interpreter."""
+    if any(hasattr(a, "detach") for a in (*arrays, *scalars.values())):
+        scalars = import_module("napkin.torch.given").check_run(plan.name, arrays, scalars)
     if any(getattr(getattr(a, "device", None), "type", "cpu") == "cuda" for a in arrays):
         return import_module("napkin.torch.run").run(plan, arrays, scalars)
     diagram = plan.diagram

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.check.compile import Job, resources_many, specialise
-from napkin.check.inputs import whole_numbers
+from napkin.check.inputs import Given, given
+from napkin.check.overflow import overflow
 from napkin.check.rounding import roundings
+from napkin.check.rows import EXACT, CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.check.running import SPELLING, launch_of, outputs_of, run_kernels
 from napkin.check.worker import KernelError
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import close_to
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import FP8_CAPABILITY, PACKED
-from napkin.errors import NapkinError
 from napkin.lower.launch import MIN_CAPABILITY, WARPS
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan, PlannedKernel, distinct
@@ -36,8 +37,6 @@ HALF_STEP = {"fp32": 2**-24, "fp16": 2**-11, "bf16": 2**-8, "fp8": 2**-4}
 """Largest relative error of one rounding to each type."""
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
-EXACT = ("sm_80", "sm_90")
-"""Architectures whose shared memory is modelled; on the others it is only reported."""
 
 WARPGROUPS = "warpgroups"
 """What rows are marked with that are of kernels of warpgroups."""
@@ -45,142 +44,12 @@ WARPGROUPS = "warpgroups"
 Progress = Callable[[str, int, int], None]
 
 
-class CheckFailed(NapkinError):
-    """A check found a prediction that does not hold."""
-
-
-@dataclass(frozen=True)
-class ValueRow:
-    """The error of one output in one case.
-
-    Attributes:
-        moves: how far rounding the inputs once more moves it, by norm, where the error passes the
-            tolerance: it tells a diagram that no kernel computes more exactly from a wrong kernel,
-            and changes no verdict.
-    """
-
-    case: str
-    output: str
-    relative_error: float
-    tolerance: float
-    moves: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        """Whether the error is within the tolerance; NaN is not."""
-        return self.relative_error <= self.tolerance
-
-    @property
-    def mark(self) -> str:
-        """That in words, and where it is not, how sensitive the output is."""
-        said = f"; rounding its inputs alone moves it by {self.moves:.1e}" if self.moves else ""
-        return ("ok" if self.ok else "WRONG") + said
-
-
-@dataclass(frozen=True)
-class TrafficRow:
-    """Bytes of one tensor in one direction, in one kernel and one case."""
-
-    case: str
-    kernel: str
-    tensor: str
-    direction: str
-    predicted: int
-    counted: int
-
-    @property
-    def ok(self) -> bool:
-        """Whether they are equal."""
-        return self.predicted == self.counted
-
-
-@dataclass(frozen=True)
-class ResourceRow:
-    """What one kernel takes on one architecture; shared memory in bytes."""
-
-    kernel: str
-    arch: str
-    shared_predicted: int
-    shared_compiled: int | None
-    registers: int | None
-    spills: int | None
-    note: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether predicted and compiled shared memory are equal, where that is modelled."""
-        return self.arch not in EXACT or self.shared_predicted == self.shared_compiled
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Every row of a check."""
-
-    name: str
-    values: tuple[ValueRow, ...]
-    traffic: tuple[TrafficRow, ...]
-    resources: tuple[ResourceRow, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether every row holds."""
-        return all(r.ok for r in (*self.values, *self.traffic, *self.resources))
-
-    @property
-    def relative_error(self) -> float:
-        """The largest error of any output."""
-        return max((r.relative_error for r in self.values), default=0.0)
-
-    def raise_if_wrong(self) -> None:
-        """Raise with the rows that failed.
-
-        Raises:
-            CheckFailed: some row does not hold.
-        """
-        bad = [r for r in (*self.values, *self.traffic, *self.resources) if not r.ok]
-        if bad:
-            lines = "; ".join(str(r) for r in bad[:5])
-            raise CheckFailed(f"{self.name}: {len(bad)} predictions do not hold: {lines}")
-
-    def to_json(self) -> dict[str, Any]:
-        """The verdict as plain data."""
-        return {
-            "ok": self.ok,
-            "values": {
-                "relative_error": self.relative_error,
-                "tolerance": max((r.tolerance for r in self.values), default=0.0),
-                "ok": all(r.ok for r in self.values),
-                "rows": [asdict(r) for r in self.values],
-            },
-            "traffic": [asdict(r) for r in self.traffic],
-            "resources": [asdict(r) for r in self.resources],
-            "notes": list(self.notes),
-        }
-
-    def __str__(self) -> str:
-        good = "holds" if self.ok else "DOES NOT HOLD"
-        lines = [f"{self.name}: the prediction {good}"]
-        for v in self.values:
-            lines.append(f"  {v.case}: {v.output} error {v.relative_error:.2e} {v.mark}")
-        for t in self.traffic:
-            mark = "=" if t.ok else "!="
-            lines.append(
-                f"  {t.case}: {t.kernel} {t.direction} {t.tensor} {t.predicted} {mark} {t.counted}"
-            )
-        for r in self.resources:
-            mark = "=" if r.shared_predicted == r.shared_compiled else "!="
-            lines.append(
-                f"  {r.kernel} {r.arch} shared {r.shared_predicted} {mark} {r.shared_compiled}, "
-                f"{r.registers} registers, {r.spills} bytes spilled"
-            )
-        return "\n".join(lines)
-
-
 def check(
     plan: Plan,
     *,
     sizes: Mapping[str, int] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
     seed: int = 0,
     resources: bool = True,
     progress: Progress | None = None,
@@ -191,12 +60,20 @@ def check(
         sizes: run at these sizes only; by default at sizes that divide the tiles, at primes, with
             an input transposed in memory, with a batch axis weaved in, and with boxes that reach
             past the end of a tensor
+        inputs: the numbers of some inputs, by name; their axes have the sizes of these arrays.
+        ranges: from where to where inputs are drawn, by name; reals are else normal, and whole
+            numbers such as what reads them makes sense of.
         seed: of the random inputs.
         resources: whether to compile for each architecture as well.
         progress: called with a text, and how many steps of how many are done.
+
+    Raises:
+        InputError: a size, an input or a range does not fit the diagram.
+        CheckFailed: a kernel does not run.
     """
     tell = progress or (lambda text, done, total: None)
-    todo = cases(plan, sizes)
+    said = given(plan.diagram, inputs, ranges, sizes)
+    todo = cases(plan, {**(sizes or {}), **said.sizes} if said.sizes else sizes)
     total = len(todo) + (1 if resources else 0)
     values: list[ValueRow] = []
     traffic: list[TrafficRow] = []
@@ -210,7 +87,7 @@ def check(
         for bands in (False, True):
             if bands and chosen.launched is chosen:
                 continue
-            v, t = run_case(chosen, case, np.random.default_rng(seed + i), bands)
+            v, t = run_case(chosen, case, np.random.default_rng(seed + i), bands, said)
             values += v
             traffic += t
     found: list[ResourceRow] = []
@@ -222,34 +99,37 @@ def check(
 
 
 def draw(
-    diagram: Diagram, sizes: Mapping[str, int], dtype: str, rng: np.random.Generator, flip: bool
+    diagram: Diagram,
+    sizes: Mapping[str, int],
+    dtype: str,
+    rng: np.random.Generator,
+    flip: bool,
+    said: Given,
 ) -> dict[str, DeviceArray]:
-    """Random inputs in storage types; `flip` transposes the first input with two axes."""
+    """Inputs in storage types; `flip` transposes the first input with two axes."""
     out: dict[str, DeviceArray] = {}
     for n in diagram.inputs:
-        shape = [sizes[a] for a in n.axes]
-        if n.kind == "real":
-            value = rng.normal(size=shape)
-        elif n.kind == "int":
-            value = whole_numbers(diagram, n, shape, sizes, rng)
-        else:
-            value = rng.integers(0, 2, size=shape)
-        order = None
-        if flip and len(shape) > 1:
-            order, flip = tuple(reversed(range(len(shape)))), False
+        value, order = said.values(diagram, n, sizes, rng), None
+        if flip and len(n.axes) > 1:
+            order, flip = tuple(reversed(range(len(n.axes)))), False
         out[str(n.params[0])] = to_device(value, SPELLING[storage_type(n, dtype)], order=order)
     return out
 
 
 def run_case(
-    plan: Plan, case: Case, rng: np.random.Generator, bands: bool = False
+    plan: Plan,
+    case: Case,
+    rng: np.random.Generator,
+    bands: bool = False,
+    said: Given = Given(),  # noqa: B008
 ) -> tuple[list[ValueRow], list[TrafficRow]]:
     """Run one case: the errors of the outputs, and bytes predicted and counted; with `bands`, of
     the kernels of warpgroups that take the place of others, and nothing where none can."""
     diagram, sizes = plan.diagram, case.sizes
-    inputs = draw(diagram, sizes, plan.dtype, rng, case.transposed)
+    inputs = draw(diagram, sizes, plan.dtype, rng, case.transposed, said)
     scalars = diagram.check_scalars({})
-    wanted = diagram.evaluate(*(a.to_float64() for a in inputs.values()), **scalars)
+    exact = [a.to_float64() for a in inputs.values()]
+    wanted = diagram.evaluate(*exact, **scalars)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     try:
         ran = run_kernels(plan, inputs, sizes, scalars, bands)
@@ -272,7 +152,8 @@ def run_case(
             step = max(HALF_STEP[t] for t in types)
             moves = _moves(diagram, o.name, inputs, scalars, step)
         name = f"{case.name}, {WARPGROUPS}" if bands else case.name
-        values.append(ValueRow(name, o.name, error, limit, moves))
+        past = "" if math.isfinite(error) else overflow(diagram, exact, sizes, scalars)
+        values.append(ValueRow(name, o.name, error, limit, moves, past))
     traffic: list[TrafficRow] = []
     kernels = [
         fast if banded else plain

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from napkin.cli.asked import asked, require_device
 from napkin.cli.ending import FAILED
-from napkin.cli.options import Dtype, Json, Name, On, Parts, Seed, Sizes, Storage, Tuned
+from napkin.cli.options import (
+    Dtype,
+    Inputs,
+    Json,
+    Name,
+    On,
+    Parts,
+    Ranges,
+    Seed,
+    Sizes,
+    Storage,
+    Tuned,
+)
+from napkin.cli.parse import parse_ranges, read_inputs
+from napkin.errors import InputError
 
 if TYPE_CHECKING:
     from napkin.plan.plan import Plan
@@ -30,6 +45,8 @@ def check_diagram(
     tuned: Tuned = False,
     parts: Parts = None,
     seed: Seed = None,
+    ranges: Ranges = None,
+    inputs: Inputs = None,
     json: Json = False,
 ) -> None:
     """Check every prediction against the kernels.
@@ -37,15 +54,28 @@ def check_diagram(
     The kernels are those for --sizes. They run in Triton's interpreter at just these sizes if that
     is a matter of seconds, and otherwise at smaller ones: whole tiles, primes, a transposed input
     and a batch. With --gpu they run on the device at just these sizes.
+
+    Inputs are drawn, reals from the normal distribution: where the diagram overflows on such, as
+    with a positive exponent, --range says from where to where they are drawn, and --inputs gives
+    them.
     """
-    wanted = asked(name, on, sizes, dtype, parts, storage)
+    spans, arrays = parse_ranges(ranges or ()), read_inputs(inputs)
+    wanted = asked(name, on, sizes, dtype, parts, storage, sized=not arrays)
+    if gpu and (spans or arrays):
+        raise InputError("--gpu draws inputs of its own; leave --range and --inputs out beside it")
+    if spans or arrays:
+        from napkin.check.inputs import given
+
+        said = given(wanted.diagram, arrays, spans, wanted.sizes)
+        wanted = replace(wanted, sizes={**said.sizes, **wanted.sizes})
     if gpu:
         require_device("check --gpu")
     plan = wanted.plan(tuned)
     from napkin.show import console, verdicts
 
     with console.progress() as tell:
-        verdict = plan.check(sizes=verdicts.asked_sizes(plan) if sizes else None, progress=tell)
+        asked_for = verdicts.asked_sizes(plan) if sizes else None
+        verdict = plan.check(sizes=asked_for, inputs=arrays, ranges=spans, progress=tell)
         data: dict[str, Any] = verdict.to_json()
         if gpu:
             tell("on the device", 0, 1)

@@ -58,4 +58,22 @@ Seed = Annotated[
         "--seed", help="Of the inputs on the device; fresh if none.", show_default=False, min=0
     ),
 ]
+Ranges = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--range",
+        metavar="INPUT=LOW..HIGH,...",
+        help="From where to where inputs are drawn, as in decay=0.9..1,S=-2..2.",
+        show_default=False,
+    ),
+]
+Inputs = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="FILE.npz",
+        help="The numbers of inputs, arrays of numpy by name; their sizes are those checked at.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import zipfile
+import zlib
 from collections.abc import Sequence
+from typing import Any
 
 from napkin.diagram.sizes import MAX_SIZE
 from napkin.errors import InputError
 from napkin.show.sizes import Range
 
 _AXIS = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.ASCII | re.I)
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _POINTS = 256
 """Sizes of one sweep, at most."""
@@ -71,6 +75,52 @@ def parse_types(texts: Sequence[str], option: str = "--storage") -> dict[str, st
                 raise InputError(f"{option}: {name} is given twice; write {name}={value} once")
             out[name] = value
     return out
+
+
+def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Ranges of inputs from every ``--range``, such as ``["decay=0.9..1,S=-2..2"]``.
+
+    Raises:
+        InputError: an entry is not INPUT=LOW..HIGH, or an input has two.
+    """
+    out: dict[str, tuple[float, float]] = {}
+    example = "--range decay=0.9..1"
+    for text in texts:
+        for entry in text.split(","):
+            name, value = _pair(entry.strip(), text, "--range", example)
+            ends = [_NUMBER.fullmatch(end.strip()) for end in value.split("..")]
+            if len(ends) != 2 or not all(ends):
+                raise InputError(f"--range: {name}={_short(value)} is no range; write {example}")
+            if name in out:
+                raise InputError(f"--range: {name} is given twice; write it once")
+            low, high = (float(end[0]) for end in ends if end)
+            out[name] = low, high
+    return out
+
+
+def read_inputs(path: str | None) -> dict[str, Any]:
+    """The arrays of an ``.npz`` file, by name; pickled objects are never loaded.
+
+    Raises:
+        InputError: it cannot be read as one.
+    """
+    if path is None:
+        return {}
+    import numpy as np
+
+    try:
+        found = np.load(path, allow_pickle=False)
+        if not isinstance(found, np.lib.npyio.NpzFile):
+            raise InputError(f"--inputs {path}: one array has no name; save it with np.savez")
+        with found:
+            return {name: found[name] for name in found.files}
+    except InputError:
+        raise
+    except OSError as error:
+        why = error.strerror or "it is no .npz file"
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
+        why = "it is no .npz file of numbers, as np.savez writes it"
+    raise InputError(f"--inputs {path} cannot be read: {why}")
 
 
 def parse_share(text: str, option: str) -> float:

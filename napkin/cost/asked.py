@@ -49,7 +49,7 @@ class Asked:
     @cached_property
     def _along(self) -> list[int]:
         """Groups along each of the grouped axes."""
-        return [-(-self.sizes[a] // self.tiles[a]) for a in self.group]
+        return [self._cuts([a]) for a in self.group]
 
     # --- between L2 and the multiprocessors -----------------------------------------------------
 
@@ -79,8 +79,19 @@ class Asked:
     @cached_property
     def own_bytes(self) -> float:
         """Bytes that a group brings into L1."""
-        found = sum(asked / t.times for t, asked in self.through_l1)
+        found = sum(asked / self.times(t) for t, asked in self.through_l1)
         return max(1.0, found / max(self.groups, 1))
+
+    def times(self, t: Transfer) -> int:
+        """How often a group reads the same values of a tensor."""
+        return t.times * self._cuts(a for a, _ in t.chunked)
+
+    def rounds(self, t: Transfer) -> int:
+        """How often a group comes back to a tensor after it has read other values of it."""
+        return t.times * self._cuts(t.left)
+
+    def _cuts(self, axes: Iterable[str]) -> int:
+        return math.prod([-(-self.sizes[a] // self.tiles[a]) for a in axes])
 
     def sector(self, t: Transfer) -> float:
         """Bytes that cross for each value of a tensor: whole sectors, of which a tile takes the
@@ -143,7 +154,7 @@ class Asked:
             carried, size = self.carried(t), _whole(t, self.sizes, self.dtypes)
             tiles = math.prod([self._along[i] for i in carried])
             item = STORAGE[self.dtypes[t.tensor]].bits / 8
-            each = values * item / (t.times * max(self.groups, 1))
+            each = values * item / (self.times(t) * max(self.groups, 1))
             tile = size / max(tiles, 1)
             out[t.tensor] = Read(t, carried, tiles, size, tile, min(tile, each))
         return tuple(out.values())

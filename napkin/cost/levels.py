@@ -4,6 +4,7 @@ rest. In values or bytes of one group, for given tiles.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -126,18 +127,27 @@ def held(kernel: Kernel) -> Held:
 
 def product_shape(n: Node, parts: list[Node]) -> tuple[Axes, Axes, Axes] | None:
     """Rows, columns and reduced axes, if a sum is a matrix product of its factors."""
+    sides = _sides(n, parts)
+    if sides is None:
+        return None
+    first, second = sides
+    rows = [a for a in first.axes if a not in second.axes and a not in over(n)]
+    columns = [a for a in second.axes if a not in first.axes and a not in over(n)]
+    return tuple(rows), tuple(columns), over(n)
+
+
+def _sides(n: Node, parts: list[Node]) -> tuple[Node, Node] | None:
+    """The factors that have the rows and the columns, if a sum is a matrix product."""
     gone = set(over(n))
     parts = [p for p in parts if gone & set(p.axes)]
     if not multiplies(n, parts):
         return None
-    for i, first in enumerate(parts):
-        for second in parts[i + 1 :]:
-            rows = [a for a in first.axes if a not in second.axes and a not in gone]
-            columns = [a for a in second.axes if a not in first.axes and a not in gone]
-            rest = {a for p in parts if p not in (first, second) for a in p.axes}
-            mixed = rest & (set(rows) | set(columns))
-            if rows and columns and not (mixed & set(rows) and mixed & set(columns)):
-                return tuple(rows), tuple(columns), over(n)
+    for first, second in itertools.combinations(parts, 2):
+        rows, columns = set(first.axes) - set(second.axes), set(second.axes) - set(first.axes)
+        rows, columns = rows - gone, columns - gone
+        rest = {a for p in parts if p not in (first, second) for a in p.axes}
+        if rows and columns and not (rest & rows and rest & columns):
+            return first, second
     return None
 
 
@@ -147,9 +157,9 @@ def batched(kernel: Kernel) -> frozenset[str]:
     out = set[str]()
     for n in postorder(kernel.terms):
         parts = [p for p in factors(n.args[0]) if p.axes] if n.op == "sum" else []
-        if parts and product_shape(n, parts) is not None:
-            inner = [set(p.axes) for p in parts if set(over(n)) & set(p.axes)]
-            out |= set.intersection(*inner) - set(over(n))
+        sides = _sides(n, parts) if parts else None
+        if sides is not None:
+            out |= set(sides[0].axes) & set(sides[1].axes) - set(over(n))
     return frozenset(out)
 
 

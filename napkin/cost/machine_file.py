@@ -27,8 +27,8 @@ pipes, App. A.2):
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -70,7 +70,9 @@ def parse(
     try:
         text = content.decode()
         root = _Table(file, "", tomllib.loads(text), _lines(text))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise InputError(f"{file}: not a machine file: its tables are too deep") from None
+    except ValueError as error:  # of TOML, of UTF-8, or of numbers that are too long
         raise InputError(f"{file}: not a TOML file: {error}") from error
     tables = ("chip", "compute", "granules", "levels", "pipes", "calibration")
     root.only("title", "arch", "price", *tables)
@@ -342,7 +344,7 @@ class _Table:
         value = table.values.get("value")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise table.wrong("value", "a positive number", value)
-        if not math.isfinite(value) or value <= 0:
+        if not 0 < value <= sys.float_info.max:
             raise table.wrong("value", "a positive number", value)
         if unit and table.text("unit") != unit:
             raise table.wrong("unit", f'"{unit}"', table.text("unit"))

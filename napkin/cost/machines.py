@@ -33,8 +33,9 @@ def machine(name_or_path: str | Path) -> Machine:
     if path.suffix == ".toml":
         try:
             content = path.read_bytes()
-        except OSError as error:
-            raise InputError(f"{path}: cannot read the machine file: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise InputError(f"{path}: cannot read the machine file: {why}") from error
         return parse(content, name=path.stem, file=str(path), constants=_constants())
     name = ALIASES.get(str(name_or_path), str(name_or_path))
     if name not in machines():

@@ -65,7 +65,7 @@ class Moving:
         own = self.asked.own_bytes
         if not self.asked.cached(t) or own * self.running > self.l1:
             return 1.0
-        share = 1 / t.times
+        share = 1 / self.asked.times(t)
         if t.kernel is None and int(self.l1 // own) > self.running:
             # Groups in a row are dealt out to all multiprocessors, each of which fetches once.
             row = self.order.together(self.asked.carried(t))
@@ -97,11 +97,11 @@ class Moving:
         return total
 
     def _fetched(self, r: Read) -> int:
-        if r.of.times == 1 and len(r.carried) == len(self.asked.group):
+        rounds, times = self.asked.rounds(r.of), 1
+        if rounds == 1 and len(r.carried) == len(self.asked.group):
             return r.size
-        times = 1
-        if r.of.times > 1 and self.kept < 1 and self._missed(r.of) > 1 / r.of.times:
-            times = r.of.times
+        if rounds > 1 and self.kept < 1 and self._missed(r.of) > 1 / rounds:
+            times = rounds
         again = fetched(self.order, r.carried, self.wave, self.kept) - r.tiles
         return times * (r.size + round(max(again, 0) * r.each))
 

@@ -2,8 +2,9 @@
 
 A reading of a tensor costs its whole size once for every group along the grouped axes that it does
 not carry (arXiv 2412.03317, section 2; with ceil(a/g) for a/g the count is exact for ragged
-sizes). A result is written once, by every
-group that has it.
+sizes). Where several axes are streamed together, a loop goes over boxes of them and loads in each
+all that carries one: once more for every chunk of those that it does not carry. A result is written
+once, by every group that has it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ class Transfer:
         slides: the axes of the tensor that are read in windows.
         held: for each of these, how many windows and taps a group holds at once; nothing where
             every tap is loaded by itself.
+        chunked: the streamed axes that it does not carry, though it is streamed along others, and
+            how much of each a chunk holds: it crosses once per chunk of each.
+        left: of these, the axes within whose chunks other values of it cross.
     """
 
     tensor: str
@@ -75,6 +79,13 @@ class Transfer:
     part: str = ""
     slides: tuple[Slide, ...] = ()
     held: tuple[tuple[Any, Any], ...] = ()
+    chunked: tuple[tuple[str, Any], ...] = ()
+    left: tuple[str, ...] = ()
+
+    @property
+    def again(self) -> tuple[str, ...]:
+        """The axes of which every group and chunk has it again."""
+        return (*self.repeated, *(a for a, _ in self.chunked))
 
     @property
     def size(self) -> Any:
@@ -96,6 +107,7 @@ class Transfer:
         if self.kernel is not None:
             return self.times * self._visited(self.kernel)
         groups = [size_symbol(a) / group_symbol(a) for a in self.repeated]
+        groups += [size_symbol(a) / tile for a, tile in self.chunked]
         crossing = sympy.prod([size_symbol(a) for a in self.axes])
         size = crossing if self.leaf is None else self._members(self.leaf)
         return self.times * size * sympy.prod(groups)
@@ -149,11 +161,11 @@ class Transfer:
             sizes = {**sizes, **{a: -(-sizes[a] // tiles[a]) * tiles[a] for a in held}}
         if self.kernel is not None:
             return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed, past)
-        return self.once(sizes) * math.prod([-(-sizes[a] // tiles[a]) for a in self.repeated])
+        return self.once(sizes) * math.prod([-(-sizes[a] // tiles[a]) for a in self.again])
 
     def once(self, sizes: Mapping[str, int]) -> int:
-        """Values that cross where no key set says which do, for one group of each axis that the
-        tensor does not carry."""
+        """Values that cross where no key set says which do, for one group and chunk of each axis
+        that the tensor does not carry."""
         windows = {a for s in self.slides for a in (s.out, s.tap)}
         size = positions([a for a in self.axes if a not in windows], sizes, self.splits)
         size *= inside(self.slides, sizes)
@@ -215,6 +227,8 @@ def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
                 kernel.part,
                 slides(leaf),
                 () if apart else windows_held(kernel, slides(leaf)),
+                tuple((a, tile_symbol(kernel, a)) for a in _chunked(kernel, axes)),
+                tuple(a for a in _chunked(kernel, axes) if _within(kernel, a, axes)),
             )
         )
     for o in kernel.outputs:
@@ -234,6 +248,19 @@ def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
             )
         )
     return tuple(out)
+
+
+def _chunked(kernel: Kernel, axes: Collection[str]) -> list[str]:
+    """The streamed axes that a streamed reading does not carry; none where a key set says which
+    chunks are visited, which counts them itself."""
+    streamed = kernel.stream.carried(axes) and kernel.visits is None
+    return [a for a in kernel.stream.axes if streamed and a not in axes]
+
+
+def _within(kernel: Kernel, axis: str, axes: Collection[str]) -> bool:
+    """Whether some of `axes` is streamed faster than `axis`."""
+    order = kernel.stream.axes
+    return any(a in axes for a in order[order.index(axis) + 1 :])
 
 
 @dataclass(frozen=True)
@@ -325,13 +352,20 @@ class Traffic:
         dtypes: Mapping[str, str],
         bind: Bind | None = None,
         boxed: Collection[str] = (),
+        band: tuple[str, int] = ("", 0),
     ) -> dict[tuple[str, Direction], int]:
-        """Bytes in total for each tensor and direction, exact for any sizes; `boxed` names tensors
-        whose chunks cross in whole boxes."""
+        """Bytes in total for each tensor and direction, exact for any sizes.
+
+        Args:
+            boxed: tensors whose chunks cross in whole boxes.
+            band: an axis along which groups lie side by side, and how many do: each reads for
+                itself what they share, but boxes.
+        """
         out: dict[tuple[str, Direction], int] = {}
         sizes = self.kernel.sized(sizes)
         for t in self.parts:
             key = (t.tensor, t.direction)
             count = t.values(sizes, tiles, bind, t.tensor in boxed)
+            count *= band[1] if band[0] in t.repeated and t.tensor not in boxed else 1
             out[key] = out.get(key, 0) + stored_bytes(count, dtypes[t.tensor])
         return out

@@ -12,6 +12,7 @@ import sympy
 
 from napkin.cost.interior import read_sum, seen_sum
 from napkin.cost.places import plain
+from napkin.cost.traffic import tile_symbol
 from napkin.cost.visited import share
 from napkin.derive.kernel import Kernel
 from napkin.derive.residues import Split
@@ -31,7 +32,8 @@ class Count:
         per_value: operations per value.
         axes: the array's axes.
         repeated: grouped axes that it does not carry: each of their groups computes it again.
-        chunked: the streamed axes, if it is computed once for each chunk of them; else ().
+        chunked: the streamed axes that it does not carry, and how much of each a chunk holds, if
+            it is computed once for each chunk; else ().
         kernel: the kernel, where a key set says which of its values there are; else None.
         splits: the axes that are split by residue.
         part: the grouped axis of parts of the streamed axis, if there is one.
@@ -44,7 +46,7 @@ class Count:
     per_value: int
     axes: tuple[str, ...]
     repeated: tuple[str, ...]
-    chunked: tuple[str, ...] = ()
+    chunked: tuple[tuple[str, Any], ...] = ()
     kernel: Kernel | None = None
     splits: tuple[Split, ...] = ()
     part: str = ""
@@ -63,7 +65,7 @@ class Count:
             return self.per_value * self._seen(self.kernel)
         sizes = [size_symbol(a) for a in self.axes]
         again = [size_symbol(a) / group_symbol(a) for a in self.repeated]
-        again += [size_symbol(a) / stream_symbol(a) for a in self.chunked]
+        again += [size_symbol(a) / tile for a, tile in self.chunked]
         return self.per_value * sympy.prod(sizes) * sympy.prod(again)
 
     def _seen(self, kernel: Kernel) -> Any:
@@ -88,7 +90,7 @@ class Count:
     @cached_property
     def again(self) -> tuple[str, ...]:
         """The axes of which every group and chunk computes it again."""
-        return (*self.repeated, *self.chunked)
+        return (*self.repeated, *(a for a, _ in self.chunked))
 
     def number(self, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> float:
         """Operations in total."""
@@ -134,8 +136,8 @@ def _moving(roots: Iterable[Node], kernel: Kernel) -> set[Node]:
 
 def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Count]:
     def made(pipe: str, per_value: int, axes: tuple[str, ...], dtype: str = "") -> Count:
-        chunked = () if kernel.stream.carried(axes) else streamed
-        repeated = kernel.lacking((*axes, *chunked))
+        chunked = tuple((a, tile_symbol(kernel, a)) for a in streamed if a not in axes)
+        repeated = kernel.lacking((*axes, *(a for a, _ in chunked)))
         moves = kernel.stream.carried(axes) or bool(chunked)
         seen = kernel if moves and kernel.visits is not None else None
         return Count(
@@ -181,7 +183,8 @@ def flops(kernel: Kernel) -> Any:
     product, its arithmetic."""
     every = counts(kernel)
     products = [c.total for c in every if c.pipe == "product"]
-    chosen = products or [c.total for c in every if not c.chunked]
+    moving = len(kernel.stream.axes)
+    chosen = products or [c.total for c in every if not moving or len(c.chunked) < moving]
     return sympy.expand(sympy.Add(*chosen))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from napkin.derive.fold import state_leaf
 from napkin.derive.known import Known, vanishes
 from napkin.derive.residues import Split
+from napkin.derive.rules.rule import Rule, verified
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import own_axes
 from napkin.diagram.infer import along
@@ -39,6 +40,17 @@ from napkin.diagram.node import (
     union_axes,
 )
 from napkin.diagram.taking import slides, taken_of
+
+SPLIT = Rule(
+    "split by residue",
+    "t(d q + r) = t'(q, r), over keys d x + r",
+    (
+        "no query sees a key of another residue",
+        "every reduction over keys is over those that are seen",
+        "axes have whole numbers of places here; kernels mask what is ragged",
+    ),
+    empty=False,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +89,10 @@ def apart(
         pairs = [p for p in pairs if _only_together(keys, outputs, p)]
         splitting = _Splitting(keys, pairs)
         if pairs and splitting.one_view(order):
-            yield splitting.of(outputs, names)
+            made = splitting.of(outputs, names)
+            roots = [o.node for o in made.outputs]
+            verified(SPLIT, [o.node for o in outputs], roots, splits=made.splits)
+            yield made
 
 
 def why_not_apart(outputs: Sequence[Output], axes: Sequence[str]) -> str:

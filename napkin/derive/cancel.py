@@ -20,6 +20,9 @@ from napkin.diagram.expand import count
 from napkin.diagram.infer import pointwise, rebuilt
 from napkin.diagram.node import REDUCTIONS, Node, number, over, postorder, rewrite
 
+MOST = 4
+"""Reductions over the axes among which one that cancels is looked for."""
+
 LARGEST = 60
 """Operations in an expression that is looked through; a longer one is a symbol."""
 
@@ -35,8 +38,10 @@ def without_what_cancels(
 ) -> Iterator[Mapping[Node, Node]]:
     """Maps from every node under `roots` to a form that depends on no reduction over `axes` which
     is seen to cancel. The second looks through every term: what multiplies such a reduction may
-    be 0, and another one may not depend on what it seems to."""
-    for through in (False, True):
+    be 0, and another one may not depend on what it seems to. None where there are more than
+    `MOST` reductions."""
+    folds = [n for n in postorder(roots) if n.op in REDUCTIONS and set(axes) & set(over(n))]
+    for through in (False, True) if len(folds) <= MOST else ():
         yield _simplified(tuple(roots), frozenset(axes), through)
 
 

@@ -11,6 +11,7 @@ from napkin.derive.apart import Apart, apart, why_not_apart
 from napkin.derive.kernel import Kernel, label, reduced, weaved
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.residues import Split
+from napkin.derive.rules.folds import verified_fold
 from napkin.derive.trail import RULES, Labels, Move, Trail
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
@@ -62,7 +63,7 @@ class Derivation:
         return self._kernel(self.labels)
 
     def _kernel(self, labels: Labels) -> Kernel:
-        return label(
+        kernel = label(
             self.diagram.name,
             self.prepared.outputs,
             self.prepared.names,
@@ -72,6 +73,8 @@ class Derivation:
             hold=labels.hold,
             split=self._split(labels),
         )
+        verified_fold(kernel)
+        return kernel
 
     # --- what it costs ----------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from napkin.derive.fold import State, state_leaf
+from napkin.derive.fold import State, Tag, state_leaf
 from napkin.derive.meaning import Meaning
 from napkin.derive.terms import COMBINE, extent, identity, is_count
 from napkin.diagram.infer import along, pointwise, rebuilt
@@ -27,6 +27,7 @@ class Folding:
         states: the states of each pass, in the order of their steps.
         carried: the states that only carry a result from step to step, by result and pass.
         pass_of: the pass in which each reduction is known.
+        running: the leaves of sums that are held running, by what they sum.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Folding:
         self.states: list[list[State]] = [[] for _ in range(passes)]
         self.carried: dict[tuple[Node, int], State] = {}
         self.pass_of: dict[Node, int] = {}
+        self.running: dict[object, Mapping[Tag, Node]] = {}
         self._defined: dict[Node, Node] = {}
         self._plain: dict[tuple[Node, int], State] = {}
         self._now: dict[Node, Node] = {}

@@ -12,6 +12,7 @@ from functools import cached_property
 from napkin.derive.apart import Apart
 from napkin.derive.fold import Emit, Stream
 from napkin.derive.residues import Split, sized
+from napkin.derive.rules.rule import Rule, verified
 from napkin.derive.streaming import stream
 from napkin.derive.terms import extent, is_count, is_read
 from napkin.derive.visits import Visits, visits
@@ -21,6 +22,8 @@ from napkin.diagram.node import MOVES, Node, over, postorder, rewrite
 from napkin.diagram.storage import unstored
 from napkin.diagram.taking import slides
 from napkin.errors import Refusal
+
+COUNTED = Rule("know counts", "sum_x 1 = size of x", infinite=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,7 +317,9 @@ def _known_counts(outputs: Sequence[Output], streamed: Sequence[str]) -> list[Ou
     def change(old: Node, _: tuple[Node, ...]) -> Node | None:
         return extent(over(old)) if is_count(old) and not set(streamed) & set(over(old)) else None
 
-    done = rewrite([o.node for o in outputs], change)
+    roots = [o.node for o in outputs]
+    done = rewrite(roots, change)
+    verified(COUNTED, roots, [done[n] for n in roots])
     return [replace(o, node=done[o.node]) for o in outputs]
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import sympy
@@ -137,12 +138,26 @@ def _mixes(op: str) -> NotSeparable:
 
 
 def _try(op: str, body: Any, found: Any, folds: Folds, kind: Kind) -> None:
-    """Run both sides on exact numbers, as sympy has no normal form in which they would be equal."""
-    rng = random.Random(0)
     free = body.free_symbols.union(*(a.free_symbols for _, a in folds.values()))
+    moving = frozenset(s for s in free | found.free_symbols if kind(s))
+    why = _fails(op, body, found, tuple(folds.items()), moving)
+    if why:
+        raise NotSeparable(op, why)
+
+
+@lru_cache(maxsize=4096)  # the same equation comes with every segment that holds its terms
+def _fails(
+    op: str, body: Any, found: Any, pairs: Sequence[tuple[Any, tuple[str, Any]]], moving: Any
+) -> str:
+    """Why both sides are not equal on exact numbers, as sympy has no normal form in which they
+    would be; "" where they are."""
+    rng, folds = random.Random(0), dict(pairs)
+    free = body.free_symbols.union(*(a.free_symbols for _, a in folds.values()))
+    named = sorted(free | found.free_symbols, key=lambda s: s.name)
     for _ in range(_TRIALS):
-        still = {s: _drawn(s, rng) for s in free | found.free_symbols if not kind(s)}
-        places = [still | {s: _drawn(s, rng) for s in free if kind(s)} for _ in range(_POSITIONS)]
+        still = {s: _drawn(s, rng) for s in named if s not in moving}
+        moved = [s for s in named if s in free & moving]
+        places = [still | {s: _drawn(s, rng) for s in moved} for _ in range(_POSITIONS)]
         try:
             known = {
                 s: _JOIN[inner](*(a.xreplace(place) for place in places))
@@ -150,10 +165,11 @@ def _try(op: str, body: Any, found: Any, folds: Folds, kind: Kind) -> None:
             }
             whole = _JOIN[op](*(body.xreplace({**place, **known}) for place in places))
             gap = sympy.N(found.xreplace({**still, **known}) - whole)
-        except (TypeError, ValueError) as why:  # of a root or a logarithm that is no real number
-            raise NotSeparable(op, "the separated form has no value on numbers") from why
+        except (TypeError, ValueError):  # of a root or a logarithm that is no real number
+            return "the separated form has no value on numbers"
         if not (gap.is_real and abs(gap) < 1e-9):
-            raise NotSeparable(op, "the separated form fails on numbers")
+            return "the separated form fails on numbers"
+    return ""
 
 
 def _drawn(symbol: Any, rng: random.Random) -> Any:

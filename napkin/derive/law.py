@@ -16,8 +16,10 @@ import numpy as np
 
 from napkin.derive.fold import Pass, State, Stream
 from napkin.derive.kernel import Kernel, leaves, tensor_of, tile_axes
+from napkin.derive.terms import added
 from napkin.diagram.evaluate import Array, aligned, close_to, evaluate
-from napkin.diagram.node import Node, in_kind
+from napkin.diagram.infer import along, pointwise
+from napkin.diagram.node import Node, in_kind, over, postorder
 from napkin.errors import Refusal
 
 States = dict[str, Array]
@@ -200,8 +202,10 @@ def breach(
     parts = ranges(lengths)
     whole = [range(sizes[s.axes[0]])]
 
-    def differs(what: str, found: Array, wanted: Array) -> Breach | None:
+    def differs(what: str, found: Array, wanted: Array, size: float = 0.0) -> Breach | None:
         error = close_to(np.broadcast_to(found, np.shape(wanted)), wanted)
+        norm = float(np.linalg.norm(wanted)) if size else 0.0
+        error *= (norm or 1.0) / size if size > norm else 1.0
         return Breach(what, tuple(lengths), error) if error > tolerance else None
 
     found = folded(s, bind, sizes, parts, scalars)[1]
@@ -228,13 +232,28 @@ def breach(
         ]
         grown = reduce(join, alone, nothing)
         nested = reduce(lambda right, left: join(left, right), reversed(alone), nothing)
+        known |= {x.leaf("new"): finals[x.name] for x in step.states}
+        sizes_of = _added_up(s, step)
         for x in step.states:
+            (size,) = evaluate([sizes_of[x]], known, sizes, scalars)
             for joined in (grown, nested):
-                bad = differs(f"merged state {x.name}", joined[x.name], finals[x.name])
+                what = f"merged state {x.name}"
+                bad = differs(what, joined[x.name], finals[x.name], float(np.linalg.norm(size)))
                 if bad:
                     return bad
-        known |= {x.leaf("new"): finals[x.name] for x in step.states}
     return None
+
+
+def _added_up(stream: Stream, step: Pass) -> dict[State, Node]:
+    """For each state, the sum of the absolute values of what its sums over the stream add up, which
+    says how exact a sum of deviations can be that is 0."""
+    out: dict[State, Node] = {}
+    for x in step.states:
+        sums = [n for n in postorder([x.step]) if n.op == "sum" and stream.carried(over(n))]
+        sizes = [along("sum", pointwise("abs", (n.args[0],)), over(n)) for n in sums]
+        whole = [along("sum", n, n.axes) if n.axes else n for n in sizes]
+        out[x] = added(whole)
+    return out
 
 
 def assert_law(

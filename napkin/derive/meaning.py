@@ -8,18 +8,23 @@ sides are translated operator by operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from typing import TYPE_CHECKING, Any, Literal, cast
+from weakref import WeakKeyDictionary
 
 import sympy
 
 from napkin.derive.terms import extent, identity, starting, worst
 from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import INT32, REDUCTIONS, Node, in_kind, node, number, over
+from napkin.diagram.node import INT32, REDUCTIONS, Node, in_kind, landings, node, number, over
 from napkin.diagram.operators import POINTWISE
 
 if TYPE_CHECKING:
     from napkin.derive.separate import Parts, Split
+
+LARGEST, DEEPEST, POWERS = 150, 20, 2
+"""Operations in an expression that is separated, how deep they are nested, and how deep
+exponentials are, at most."""
 
 Side = Literal["x", "r", "mixed"]
 Sign = Literal["positive", "nonnegative", ""]
@@ -33,8 +38,19 @@ class NotSeparable(Exception):
         self.place, self.reason = place, reason
 
 
+_SIGNS: WeakKeyDictionary[Node, Sign] = WeakKeyDictionary()
+
+
 def sign(n: Node) -> Sign:
     """What is known of the sign of every finite value of `n`."""
+    for deep in landings([n], _SIGNS):
+        _SIGNS[deep] = _sign(deep)
+    if n not in _SIGNS:
+        _SIGNS[n] = _sign(n)
+    return _SIGNS[n]
+
+
+def _sign(n: Node) -> Sign:
     if n.op in {"exp", "exp2", "size", "ones", "sigmoid", "rsqrt"}:
         return "positive"
     if n.op == "index":
@@ -91,6 +107,7 @@ class Meaning:
         self._known: dict[Any, Node] = {}
         self._indicators: dict[sympy.Symbol, tuple[Node, bool]] = {}
         self._cancelled: set[Node] = set()
+        self._measured: dict[Any, tuple[int, int, int]] = {}
 
     # --- to sympy ---------------------------------------------------------------------------
 
@@ -98,11 +115,27 @@ class Meaning:
         """The sympy expression of `n`.
 
         Raises:
-            NotSeparable: `n` mixes the sides in an operator without algebra.
+            NotSeparable: `n` mixes the sides in an operator without algebra, or is too large.
         """
+        for deep in landings([n], _Ends(self)):
+            self._expressions[deep] = self._read(deep)
         if n not in self._expressions:
             self._expressions[n] = self._read(n)
         return self._expressions[n]
+
+    def ends(self, n: Node) -> bool:
+        """Whether nothing below `n` is read, or nothing more."""
+        return n in self._expressions or self.side_of(n) != "mixed"
+
+    def _measure(self, expression: Any) -> tuple[int, int, int]:
+        """Operations of an expression, and how deep they and the exponentials are nested."""
+        if expression not in self._measured:
+            each = [self._measure(a) for a in expression.args]
+            size = sum(s for s, _, _ in each) + max(len(each) - 1, 1 if each else 0)
+            deep, powers = (max((x[i] for x in each), default=0) for i in (1, 2))
+            powers += isinstance(expression, sympy.exp)
+            self._measured[expression] = size, deep + bool(each), powers
+        return self._measured[expression]
 
     def _read(self, n: Node) -> Any:
         if n.op == "number" and not isinstance(n.params[0], bool):
@@ -110,6 +143,9 @@ class Meaning:
         if self.side_of(n) != "mixed":
             return self.symbol(n)
         expression = self._mixed(n)
+        size, depth, powers = self._measure(expression)
+        if size > LARGEST or depth > DEEPEST or powers > POWERS:
+            raise NotSeparable(n.op, f"it has more than {LARGEST} operations, or is deeply nested")
         if self._lost(n, expression):
             self._cancelled.add(n)
         elif all(by_side(expression)):  # it may have simplified to one side, and other axes
@@ -167,7 +203,11 @@ class Meaning:
 
     def _inner(self, n: Node) -> Any:
         # A reduction over another axis: what does not carry that axis comes out.
+        from napkin.derive.separate import running_symbols
+
         body = self.of(n.args[0])
+        if running_symbols(body) and n.op == "sum":
+            raise NotSeparable("sum", f"it multiplies out a difference under {' '.join(over(n))}")
         if n.op == "sum":
             return self._total(self._apart(body, over(n))[0], n)
         if n.op in {"max", "min"}:
@@ -260,7 +300,10 @@ class Meaning:
         """The term that a symbol stands for, or the condition that it is the indicator of."""
         return self.nodes[symbol] if symbol in self.nodes else self._indicators[symbol][0]
 
-    # --- which side -------------------------------------------------------------------------
+    def condition(self, symbol: Any) -> Node | None:
+        """The condition that a symbol is 1 under, and 0 elsewhere."""
+        test, positive = self._indicators.get(symbol, (None, False))
+        return test if positive else None
 
     # --- back to nodes ----------------------------------------------------------------------
 
@@ -357,6 +400,16 @@ class Meaning:
             return a
         ones = node("ones", params=(lacking,), axes=lacking, kind="int")
         return ones if a in (number(1), number(1.0)) else pointwise("mul", (a, ones))
+
+
+class _Ends(Container[Node]):
+    """The terms at which a translation goes no deeper."""
+
+    def __init__(self, of: Meaning) -> None:
+        self.of = of
+
+    def __contains__(self, n: object) -> bool:
+        return isinstance(n, Node) and self.of.ends(n)
 
 
 def _truncates(n: Node) -> bool:

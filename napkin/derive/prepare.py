@@ -3,11 +3,12 @@ named."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from napkin.derive.kernel import tensor_of
+from napkin.derive.rules.rule import Rule, verified
 from napkin.derive.terms import is_read, narrow_type, scaled
 from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.expand import expanded, result_names
@@ -16,6 +17,30 @@ from napkin.diagram.keys.slots import read_inputs
 from napkin.diagram.listing import assign_names
 from napkin.diagram.node import COMPOSITES, Node, factors, over, postorder, rewrite
 from napkin.diagram.taking import read_table
+
+EXPANDED = Rule(
+    "expand composites",
+    "softmax, logsumexp, mean, renames and takes = what they stand for",
+    ("a maximum starts at the lowest finite number", "a sum of 0 divides as 1"),
+    infinite=True,
+)
+READ = Rule(
+    "read where values lie",
+    "take(T, p) = T at p, spread(T, keys) = T at its slots",
+    ("T is read from memory",),
+    infinite=True,
+)
+SCALED = Rule(
+    "scale sums",
+    "sum_b S x = S sum_b x",
+    ("S carries no axis of b", "every occurrence of S comes out"),
+)
+RENAMED = Rule(
+    "compute under result names",
+    "rename(sum_b x) = sum_b rename(x)",
+    ("nothing else reads the sum", "x carries none of the new names"),
+    infinite=True,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +54,17 @@ class Prepared:
 
 def prepare(diagram: Diagram) -> Prepared:
     """Open the composites of a diagram and name its arrays."""
+    roots = [o.node for o in diagram.outputs]
     done = expanded(diagram.roots)
+    verified(EXPANDED, roots, _all(roots, done))
     read = rewrite(done.values(), lambda old, args: read_table(old, args) or read_inputs(old, args))
+    verified(READ, _all(roots, done), _all(_all(roots, done), read))
     done = {old: read[new] for old, new in done.items()}
     apart = rewrite(done.values(), _scaled_sum)
+    verified(SCALED, _all(roots, done), _all(_all(roots, done), apart))
     done = {old: apart[new] for old, new in done.items()}
-    called = result_names([done[o.node] for o in diagram.outputs])
+    called = result_names(_all(roots, done))
+    verified(RENAMED, _all(roots, done), _all(_all(roots, done), called))
     done = {old: called[new] for old, new in done.items() if new in called}
     outputs = tuple(replace(o, node=done[o.node]) for o in diagram.outputs)
     hints = {done[n]: text for n, text in diagram.names.items() if n in done}
@@ -56,6 +86,10 @@ def prepare(diagram: Diagram) -> Prepared:
         for n in sums
     ]
     return Prepared(outputs, names, tuple(dict.fromkeys(texts)))
+
+
+def _all(nodes: Iterable[Node], by: Mapping[Node, Node]) -> list[Node]:
+    return [by[n] for n in nodes]
 
 
 def _scales(n: Node) -> list[Node]:

@@ -10,9 +10,10 @@ by groups of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from napkin.derive.rules.rule import Rule, verified
 from napkin.derive.terms import is_count
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import sunk
@@ -21,6 +22,21 @@ from napkin.diagram.listing import text
 from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder, substitute
 from napkin.diagram.taking import slides
 
+TURNED = Rule(
+    "swap sums",
+    "sum_x (sum_d A B) C = sum_d A (sum_x B C)",
+    (
+        "A does not carry x",
+        "one occurrence of the inner sum is opened, and others stay among C",
+        "d is renamed where C or the result carries an axis of its name",
+    ),
+)
+NESTED = Rule(
+    "nest reductions",
+    "sum_{n d} A = sum_n sum_d A, and so of max, min and prod",
+    ("every reduction starts from the same value", "axes are no taps of windows"),
+    infinite=True,
+)
 MOST = 4
 """Contractions of one diagram that are tried the other way round."""
 
@@ -60,6 +76,7 @@ def refactorings(outputs: Sequence[Output], names: Mapping[Node, str]) -> Iterat
         if found > MOST:
             return
         new, same_size = turned
+        verified(TURNED if inner else NESTED, [n], [new], same_size)
         done = substitute([o.node for o in outputs], {n: new})
         results = tuple(replace(o, node=done[o.node]) for o in outputs)
         known = {done.get(m, m): t for m, t in names.items()}
@@ -88,9 +105,23 @@ def _nested(n: Node, taps: Collection[str]) -> tuple[Node, dict[str, str]] | Non
     return along(n.op, inner, (first,), n.params[1:]), {}
 
 
+def joined_with_inner(n: Node, chosen: Callable[[Node], bool]) -> Node | None:
+    """The inverse of a nesting: sum_x y sum_a g = sum_{x a} y g, where y does not carry a; of max,
+    min and prod, without y. None where no inner reduction is `chosen`."""
+    parts = factors(n.args[0]) if n.op == "sum" else (n.args[0],)
+    inner = next((p for p in parts if p.op == n.op and chosen(p)), None)
+    if inner is None or inner.params[1:] != n.params[1:] or set(over(n)) & set(over(inner)):
+        return None
+    others = _without(parts, inner)
+    if any(set(over(inner)) & set(p.axes) for p in others):
+        return None
+    body = _product([inner.args[0], *others])
+    return along(n.op, body, (*over(n), *over(inner)), n.params[1:])
+
+
 def _turned(n: Node, inner: Node, taken: set[str]) -> tuple[Node, dict[str, str]] | None:
     parts, gone = factors(n.args[0]), over(n)
-    outer = [p for p in parts if p is not inner]
+    outer = _without(parts, inner)
     if not any(set(gone) & set(p.axes) for p in outer):
         return None
     sides = factors(inner.args[0])
@@ -110,6 +141,12 @@ def _turned(n: Node, inner: Node, taken: set[str]) -> tuple[Node, dict[str, str]
     first = along("sum", _product([*bound, *outer]), gone)
     again = tuple(table.get(a, a) for a in over(inner))
     return along("sum", _product([*free, first]), again), {new: old for old, new in table.items()}
+
+
+def _without(parts: Sequence[Node], one: Node) -> list[Node]:
+    """The factors beside one occurrence of a factor; equal factors are one object."""
+    at = parts.index(one)
+    return [*parts[:at], *parts[at + 1 :]]
 
 
 def _fresh(axis: str, taken: set[str]) -> str:

@@ -163,8 +163,8 @@ def _derivatives(
     while queue and len(found) < DERIVATIVES:
         current = queue.pop(0)
         for r in results:
-            further = sympy.factor_terms(sympy.diff(current, r)).as_coeff_Mul()[1]
-            if further != 0 and all(further != e for e, _ in found):
+            scale, further = sympy.factor_terms(sympy.diff(current, r)).as_coeff_Mul()
+            if scale != 0 and all(further != e for e, _ in found):
                 found.append((further, coefficients(further)))
                 queue.append(further)
     return found
@@ -184,8 +184,10 @@ def tidy(e: Any) -> Any:
     """A repair's entry in the form that it is computed in: exponentials joined, the rest factored,
     so that (mu_old - mu_new)**2 does not cancel as its expansion would."""
     e = sympy.powsimp(sympy.expand(e))
-    if e.is_rational_function(*e.free_symbols):
-        return sympy.factor(sympy.cancel(e))
+    held = {power: sympy.Dummy() for power in e.atoms(sympy.exp)}
+    plain = e.xreplace(held)
+    if plain.is_rational_function(*plain.free_symbols):
+        return sympy.factor(sympy.cancel(plain)).xreplace({d: power for power, d in held.items()})
     return sympy.factor_terms(e)
 
 

@@ -34,6 +34,8 @@ from napkin.diagram.node import (
 BEFORE: tuple[Tag, ...] = ("old", "left", "right")
 """The sides that a repair starts from: one step, or the two halves of a merge."""
 
+TAGS: tuple[Tag, ...] = (*BEFORE, "new")
+
 Sums = Mapping[Tag, Node]
 """The sum of one function of a basis on each side; nothing where it is 0."""
 
@@ -54,19 +56,32 @@ def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
     names = [folding.name(f, f"{stem}_{i}" if i else stem) for i in range(len(repair.basis))]
     sums: list[Sums] = []
     own: list[int] = []
+    found: dict[object, Sums] = {}
     for i, name in enumerate(names):
+        what = _summed(repair, i, f, p, results)
         known = _read_off(repair, i, f, p, folding, results) if i else None
+        known = folding.running.get(what) if known is None else known
         if known is None:
             own.append(i)
-            sums.append({tag: state_leaf(name, tag, f.axes, f.kind) for tag in BEFORE})
-        else:
-            sums.append(known)
+            known = found[what] = {tag: state_leaf(name, tag, f.axes, f.kind) for tag in TAGS}
+        sums.append(known)
     for i in own:
         old, left, right = (_moved(repair, i, tag, sums, results) for tag in BEFORE)
         step = pointwise("add", (old, _chunk(repair, i, f, p, folding, results)))
         merge = pointwise("add", (left, right))
         folding.states[p].append(State(names[i], f.axes, f.kind, 0.0, step, merge, "running"))
-    return state_leaf(names[0], "new", f.axes, f.kind)
+    folding.running.update(found)
+    return sums[0]["new"]
+
+
+def _summed(
+    repair: Repair, i: int, f: Node, p: int, results: Mapping[Any, State]
+) -> tuple[object, ...]:
+    """What the sum of a basis function is: equal for sums that are equal at every step."""
+    basis = repair.basis[i]
+    body = Meaning.carrying(repair.meaning.node(basis), over(f))
+    by = [(repair.meaning.nodes[s], x.name) for s, x in results.items() if basis.has(s)]
+    return (p, along("sum", body, over(f)), tuple(by))
 
 
 def _choices(r: Node, p: int, folding: Folding, exponential: bool) -> list[float]:
@@ -217,8 +232,7 @@ def _read_off(
     for b, a in zip(repair.rows[i], repair.columns, strict=True):
         if b == 0:
             continue
-        fold = along("sum", Meaning.carrying(repair.meaning.node(a), over(f)), over(f))
-        state = folding.plain(fold, p) if is_count(fold) else folding.found(fold, p)
+        state = _column(repair.meaning, a, f, p, folding)
         if state is None:
             return None
         symbol = sympy.Symbol(f"fold_{state.name}", positive=True)
@@ -233,6 +247,17 @@ def _read_off(
         tag: filled(total, {s: state.leaf(tag) for s, state in states.items()}, repair.meaning)
         for tag in BEFORE
     }
+
+
+def _column(meaning: Meaning, a: Any, f: Node, p: int, folding: Folding) -> State | None:
+    """The fold that sums a function of x alone; of a condition, also the one that counts it."""
+    fold = along("sum", Meaning.carrying(meaning.node(a), over(f)), over(f))
+    if is_count(fold):
+        return folding.plain(fold, p)
+    state, test = folding.found(fold, p), meaning.condition(a)
+    if state is not None or test is None or not set(over(f)) <= set(test.axes):
+        return state
+    return folding.found(along("sum", test, over(f)), p)
 
 
 def _over_folds(r: Node, by_state: Mapping[str, Any], p: int, folding: Folding) -> Any:

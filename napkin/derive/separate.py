@@ -22,6 +22,9 @@ Split = Callable[[Any], tuple[set[Any], set[Any]]]
 
 _ONE = sympy.Integer(1)
 
+MOST = 128
+"""Products of a chunk and a result that an expression is separated into, at most."""
+
 
 def separate(expression: Any) -> Parts:
     """Pairs (a, b), a over x symbols only and b over r symbols only, whose products sum to
@@ -51,8 +54,7 @@ def _separate(e: Any, split: Split) -> Parts:
     if e.is_Mul:
         out: Parts = [(_ONE, _ONE)]
         for factor in e.args:
-            parts = _merged(_separate(factor, split))
-            out = [(a * c, b * d) for (a, b), (c, d) in itertools.product(out, parts)]
+            out = _times(out, _merged(_separate(factor, split)))
         return out
     if e.is_Pow or isinstance(e, sympy.exp):
         return _power(e, split)
@@ -90,9 +92,15 @@ def _power(e: Any, split: Split) -> Parts:
     if exponent.is_Integer and 2 <= exponent <= 6:
         out = parts
         for _ in range(int(exponent) - 1):
-            out = [(a * c, b * d) for (a, b), (c, d) in itertools.product(out, parts)]
+            out = _times(out, parts)
         return out
     raise NotSeparable("pow", f"a sum of the chunk and a running result, to the power {exponent}")
+
+
+def _times(left: Parts, right: Parts) -> Parts:
+    if len(left) * len(right) > MOST:
+        raise NotSeparable("mul", f"multiplied out it has more than {MOST} terms")
+    return [(a * c, b * d) for (a, b), (c, d) in itertools.product(left, right)]
 
 
 def _single(e: Any, parts: Parts) -> tuple[Any, Any]:
@@ -144,23 +152,28 @@ def additive(parts: Parts, split: Split, op: str) -> tuple[Any, Any]:
 
 
 def running_symbols(expression: Any) -> set[Any]:
-    """The r symbols that must be held running: those inside an exponential or a square that mixes
-    them with the chunk, where the separated factors alone would overflow or cancel."""
+    """The r symbols that must be held running: those inside an exponential, or a square or another
+    product of differences, that mixes them with the chunk. Multiplied out, such a term has parts
+    that overflow, or that cancel: of data whose mean is c deviations, a square loses c**2 of its
+    precision so, and only c where it is held."""
     found = set[Any]()
-    degree = 0
-    sums: set[Any] = set()
     part: Any
     for part in sympy.preorder_traversal(expression):
-        xs, rs = by_side(part)
-        if not (xs and rs):
-            continue
-        base, exponent = part.as_base_exp()
-        if base == sympy.E or (exponent.is_Integer and exponent >= 2 and base.is_Add):
-            found |= rs
-    for factor in sympy.Mul.make_args(expression):
-        base, _ = factor.as_base_exp()
-        xs, rs = by_side(base)
-        if base.is_Add and xs and rs:
-            degree += 1
-            sums |= rs
-    return found | (sums if degree >= 2 else set())
+        base, _ = part.as_base_exp()
+        if base == sympy.E and all(by_side(part)):
+            found |= by_side(part)[1]
+        sums = [f for f in sympy.Mul.make_args(part) if _differs(f)]
+        if len(sums) > 1 or any(_exponent(f) > 1 for f in sums):
+            found |= set[Any]().union(*(by_side(f)[1] for f in sums))
+    return found
+
+
+def _differs(factor: Any) -> bool:
+    """Whether a factor is a power of a sum of the chunk and a running result."""
+    base, _ = factor.as_base_exp()
+    return bool(base.is_Add and all(by_side(base)))
+
+
+def _exponent(factor: Any) -> Any:
+    _, exponent = factor.as_base_exp()
+    return exponent if exponent.is_Integer else 1

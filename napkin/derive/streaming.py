@@ -20,15 +20,30 @@ from napkin.derive.cancel import without_what_cancels
 from napkin.derive.fold import Emit, Pass, Separation, Stream
 from napkin.derive.folding import Folding
 from napkin.derive.meaning import Meaning, NotSeparable, Side, by_side
+from napkin.derive.refactor import joined_with_inner
 from napkin.derive.repair import repaired
+from napkin.derive.rules.rule import Rule, verified
 from napkin.derive.running import hold as hold_running
 from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.derive.terms import added, extent, is_count, scaled
-from napkin.diagram.infer import pointwise
+from napkin.diagram.infer import along, pointwise
 from napkin.diagram.listing import text
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, substitute
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder, substitute
+from napkin.diagram.operators import POINTWISE
 from napkin.errors import Refusal
 
+SEPARATED = Rule(
+    "separate",
+    "sum_x sum_k a_k(x) b_k(r) = sum_k b_k(r) sum_x a_k(x), and so of max, min and prod",
+    (
+        "no b_k carries an axis that the sum removes",
+        "no square and no exponential of a difference is multiplied out",
+        "a b_k that scales a maximum is not negative",
+        "x is not empty: of nothing the left side is 0, and b_k may be a mean of nothing",
+    ),
+    empty=False,
+)
+CANCELLED = Rule("leave out what cancels", "t + r - r = t", ("values are finite",))
 _ONE = sympy.Integer(1)
 
 
@@ -63,6 +78,7 @@ def stream(
         for done in without_what_cancels([n for _, n in outputs], axes):
             simpler = [(name, done[n]) for name, n in outputs]
             if simpler not in tried:
+                verified(CANCELLED, [n for _, n in outputs], [n for _, n in simpler])
                 tried.append(simpler)
                 with suppress(Refusal):
                     return attempt(simpler, {done[n]: t for n, t in names.items() if n in done})
@@ -159,7 +175,10 @@ class _Streaming:
                 self.folding.fold(f, p)
                 return
             try:
-                self.folding.define(f, p, self._found(f, p, same))
+                found = self._found(f, p, same)
+                if not any(n.op == "state" for n in postorder([found])):
+                    verified(SEPARATED, [f], [found])
+                self.folding.define(f, p, found)
                 return
             except NotSeparable as why:
                 reason = why
@@ -173,43 +192,99 @@ class _Streaming:
         raise self._refuse(f, f"it needs an earlier pass over {self.axis} to finish", self._again)
 
     def _found(self, f: Node, p: int, same: set[Node]) -> Node:
-        """A reduction over what its body separates into, as it is written or with the results
-        that were separated before it opened: in max_x (r + a) = r + max_x a an r may cancel."""
+        """A reduction over what its body separates into: as it is written; with the results that
+        were separated before it opened, as in max_x (r + a) = r + max_x a an r may cancel; or as
+        another order of reductions."""
+        noted = len(self.separations)
         try:
             return self._separated(f, p, f.args[0], same)
         except NotSeparable as why:
-            known = self.folding.separated(p)
-            term = substitute([f.args[0]], known)[f.args[0]]
-            if term is f.args[0]:
-                raise
-            uses = {g for g in self.folding.uses(term) if self.folding.pass_of[g] == p}
-            try:
-                return self._separated(f, p, term, uses, frozenset(known.values()))
-            except NotSeparable:
-                raise why from None
+            for way in (self._opened, self._joined, self._nested):
+                del self.separations[noted:]
+                with suppress(NotSeparable):
+                    return way(f, p, same)
+            raise why
+
+    def _opened(self, f: Node, p: int, same: set[Node]) -> Node:
+        known = self.folding.separated(p)
+        term = substitute([f.args[0]], known)[f.args[0]]
+        if term is f.args[0]:
+            raise NotSeparable(f.op, "no result in it was separated")
+        return self._separated(f, p, term, self._used(term, p), frozenset(known.values()))
+
+    def _joined(self, f: Node, p: int, same: set[Node]) -> Node:
+        """sum_x sum_a g = sum_{x a} g, which has g as it is, where sum_a g would be opened."""
+        joined = joined_with_inner(f, lambda n: bool(self.folding.uses(n) & same))
+        if joined is None:
+            raise NotSeparable(f.op, "it is of no other reduction")
+        return self._found(joined, p, same)
+
+    def _nested(self, f: Node, p: int, same: set[Node]) -> Node:
+        """sum_{c x} g = sum_c sum_x g, where results in g carry c."""
+        below = postorder([f.args[0]], {n for n in self.folding.uses(f.args[0])})
+        results = [n for n in below if self._side(n, same, ()) == "r" and self._used(n, p)]
+        outer = tuple(a for a in over(f) if any(a in n.axes for n in results))
+        if not outer:
+            raise NotSeparable(f.op, "no result in it carries an axis that it removes")
+        axes, start = tuple(a for a in over(f) if a not in outer), f.params[1:]
+        found = self._found(along(f.op, f.args[0], axes, start), p, same)
+        return along(f.op, Meaning.carrying(found, outer), outer, start)
+
+    def _used(self, n: Node, p: int) -> set[Node]:
+        """The results of a pass that a term is computed from."""
+        return {g for g in self.folding.uses(n) if self.folding.pass_of.get(g) == p}
 
     def _separated(
         self, f: Node, p: int, term: Node, same: set[Node], opened: Container[Node] = ()
     ) -> Node:
         """A reduction of `term`, its body, which uses results of its pass, over reductions whose
         bodies do not; what is `opened` is looked into."""
-        meaning = Meaning(lambda n: "mixed" if n in opened else self._side(n, same))
-        body = meaning.of(term)
+        meaning, body = self._read(f, term, same, opened, ())
+        plain = {meaning.nodes[s] for s in running_symbols(body) if s in meaning.nodes}
+        plain = {n for n in plain if not self.folding.uses(n)}
+        if plain:  # no result, and in a square or an exponential no factor of the tail either
+            meaning, body = self._read(f, term, same, opened, plain)
+        for s in by_side(body)[1]:
+            here = [a for a in over(f) if a in meaning.stands_for(s).axes]
+            if here:
+                raise NotSeparable(f.op, f"a result carries {' '.join(here)}, which it removes")
         if f.op in {"max", "min"}:
             return self._extremum(f, p, body, meaning)
         parts = separate(body)
         if f.op == "prod":
-            return self._powered(f, p, parts, meaning)
+            return self._powered(f, p, body, parts, meaning)
         return self._summed(f, p, body, parts, meaning)
 
-    def _side(self, n: Node, results: Container[Node]) -> Side:
-        # What neither carries the axis nor depends on a fold may stand on either side; left with
-        # the running results it is applied once, in the tail.
-        if not self.carried(n.axes):
-            return "r"
-        return "mixed" if any(f in results for f in self.folding.uses(n)) else "x"
+    def _read(
+        self,
+        f: Node,
+        term: Node,
+        same: Container[Node],
+        opened: Container[Node],
+        chunk: Container[Node],
+    ) -> tuple[Meaning, Any]:
+        """What a body means, with the terms of `chunk` on the side of the chunk."""
+
+        def side(n: Node) -> Side:
+            if n in chunk:
+                return "x"
+            return "mixed" if n in opened else self._side(n, same, over(f))
+
+        meaning = Meaning(side)
+        return meaning, meaning.of(term)
+
+    def _side(self, n: Node, results: Container[Node], gone: Collection[str]) -> Side:
+        uses = any(f in results for f in self.folding.uses(n))
+        removed = not set(gone).isdisjoint(n.axes)
+        if self.carried(n.axes) or (removed and n.op in POINTWISE):
+            return "mixed" if uses else "x"
+        # What neither carries an axis that is removed nor depends on a fold may stand on either
+        # side; left with the running results it is applied once, in the tail.
+        return "r" if uses or not removed else "x"
 
     def _extremum(self, f: Node, p: int, body: Any, meaning: Meaning) -> Node:
+        if running_symbols(body):  # max exp(x - r) = exp(max x - r), where exp(x) may overflow
+            return self._distributed(f, p, body, meaning)
         try:
             return self._shifted(f, p, separate(body), meaning)
         except NotSeparable as reason:
@@ -252,10 +327,12 @@ class _Streaming:
         inner = self.folding.folded(f.op, meaning.node(a), f, p)
         return pointwise(op, (inner, meaning.node(b)))
 
-    def _powered(self, f: Node, p: int, parts: Parts, meaning: Meaning) -> Node:
+    def _powered(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
         """prod_x a(x) b = b**n prod_x a(x)."""
         if len(parts) != 1:
             raise NotSeparable("prod", "its body adds the chunk and a running result")
+        if running_symbols(body):
+            raise NotSeparable("prod", "factors of an exponential of a difference overflow")
         a, b = parts[0]
         self._note(f, meaning, parts, deferred=by_side(b)[1])
         inner = self.folding.folded("prod", meaning.node(a), f, p)
@@ -263,17 +340,20 @@ class _Streaming:
         return pointwise("mul", (inner, power))
 
     def _summed(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
-        running = running_symbols(body) | self._asked(meaning)
-        running = {s for s in running if s in meaning.nodes and self.folding.uses(meaning.nodes[s])}
-        if running:
-            try:
-                return self._held(f, p, body, meaning, running)
-            except NotSeparable:
-                # Without exponentials the separated factors stay in range: deferring is right,
-                # if less exact.
-                if body.has(sympy.exp):
-                    raise
-        return self._deferred(f, p, parts, meaning)
+        must = self._folded_symbols(running_symbols(body), meaning)
+        running = must | self._asked(meaning)
+        if not running:
+            return self._deferred(f, p, parts, meaning)
+        try:
+            return self._held(f, p, body, meaning, running)
+        except NotSeparable:
+            if must:  # deferred, it would cancel or overflow: the next pass knows the results
+                raise
+            return self._deferred(f, p, parts, meaning)
+
+    def _folded_symbols(self, symbols: Iterable[Any], meaning: Meaning) -> set[Any]:
+        """The symbols of what is computed from reductions over the axis."""
+        return {s for s in symbols if s in meaning.nodes and self.folding.uses(meaning.nodes[s])}
 
     def _asked(self, meaning: Meaning) -> set[Any]:
         """The results that the caller wants held running."""
@@ -283,7 +363,7 @@ class _Streaming:
             uses = {n} if n in self.folding.folds else self.folding.uses(n)
             if meaning.side_of(n) == "r" and self.hold & {names.get(u, "") for u in uses}:
                 found.add(s)
-        return found
+        return self._folded_symbols(found, meaning)
 
     def _deferred(self, f: Node, p: int, parts: Parts, meaning: Meaning) -> Node:
         """sum_k b_k(r) sum_x a_k(x), the factors b_k applied in the tail."""

@@ -133,6 +133,7 @@ class Rule:
 RULES: dict[str, Rule] = {
     "expand": Rule(_expand, _unexpand, "open a composite operator into reductions by a monoid"),
     "refactor": Rule(_same, _same, "sum_x (sum_d A B) C = sum_d A (sum_x B C)"),
+    "bound": Rule(_same, _same, "leave kernels of many reductions out of a search that is long"),
     "materialise": Rule(_same, _same, "store an array in the outer level between two kernels"),
     "split": Rule(_split, _unsplit, "an axis as places within residues, each a problem of its own"),
     "hold": Rule(_hold, _unhold, "keep a result running instead of applying it in the tail"),

@@ -7,6 +7,7 @@ need the other rooms are looked up in `napkin.diagram.moves`.
 from __future__ import annotations
 
 import keyword
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -32,18 +33,28 @@ INNER_NAMES: ContextVar[dict[Node, str]] = ContextVar("INNER_NAMES")
 """What the diagrams that a traced function calls say their arrays are called; set while tracing."""
 
 
+LONGEST = 128
+"""Characters of a diagram's name, which files and kernels have, too."""
+
+
 def function_name(name: str) -> str:
-    """A name that a user gave to a diagram, whose kernel is a function of that name.
+    """A name that a user gave to a diagram, whose kernel is a function of that name, as Python
+    reads it: of letters that look like others, the plain ones.
 
     Raises:
         InputError: no function can have it.
     """
+    name = unicodedata.normalize("NFKC", str(name))
+    if len(name) > LONGEST:
+        raise InputError(
+            f"name={name[:20]!r}... has {len(name)} characters; write at most {LONGEST}"
+        )
     if keyword.iskeyword(name):
         raise InputError(
             f"name={name!r} is a reserved word of Python, and the kernel is a function of that "
             f"name; write another, such as name='{name}_'"
         )
-    if not str(name).isidentifier():
+    if not name.isidentifier():
         raise InputError(
             f"name={name!r} is no name for the kernel's function; write letters, digits and _, as "
             "in name='my_kernel'"
@@ -133,18 +144,21 @@ class Diagram:
     def same_size(self) -> dict[str, str]:
         """Axes whose size is another axis's, because an array is read under both names."""
         table: dict[str, str] = {}
+
+        def root(axis: str) -> str:
+            while axis in table:
+                axis = table[axis]
+            return axis
+
         for n in postorder(self.roots):
             if n.op == "rename":
-                for old, new in cast("tuple[tuple[str, str], ...]", n.params[0]):
-                    root = table.get(old, old)
-                    if table.get(new, new) != root:
-                        table[new] = root
-            if n.op == "keys":
-                for old, new in spec_of(n).tied:
-                    root = table.get(old, old)
-                    if table.get(new, new) != root:
-                        table[new] = root
-        return table
+                pairs = cast("tuple[tuple[str, str], ...]", n.params[0])
+            else:
+                pairs = spec_of(n).tied if n.op == "keys" else ()
+            for old, new in pairs:
+                if root(old) != root(new):
+                    table[root(new)] = root(old)
+        return {axis: root(axis) for axis in table}
 
     def __repr__(self) -> str:
         left = ", ".join(f"{n.params[0]}[{' '.join(n.axes)}]" for n in self.inputs)

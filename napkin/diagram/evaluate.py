@@ -158,7 +158,8 @@ def _contraction(
         return np.asarray(np.sum(operands[0], axis=axes))
     out = [letters[a] for a in kept]
     # An axis that was made longer than 52 names would not fit einsum's alphabet.
-    return np.asarray(np.einsum(*operands, out, optimize=len(parts) > 1))
+    numbers = all(values[p].dtype != object for p in parts)  # and no rational numbers
+    return np.asarray(np.einsum(*operands, out, optimize=len(parts) > 1 and numbers))
 
 
 def close_to(found: Array, wanted: Array, dtype: str = "") -> float:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import cast
 
+from napkin.diagram.behind import behind, places_of
 from napkin.diagram.infer import Parts, along, part_of, parts_of, pointwise, renamed
 from napkin.diagram.keys.slots import Slots, read_slots, slots_of, spread
 from napkin.diagram.keys.terms import from_arguments, spec_of
@@ -25,7 +26,7 @@ from napkin.diagram.node import (
 )
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import beside_memory, own_type
-from napkin.diagram.taking import TABLES, behind, spans_of, take, taken_axes
+from napkin.diagram.taking import TABLES, spans_of, take, taken_axes
 from napkin.errors import InputError
 
 
@@ -85,7 +86,7 @@ def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
         if old.op == "rename":
             return sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
         if old.op == "take":
-            return behind(args[0], args[1:], old)
+            return behind(args[0], places_of(old, args[1:]))
         if old.op == "spread":
             return dispersed(args[0], args[1], slots_of(old))
         return beside_memory(old, args)

@@ -13,7 +13,8 @@ from typing import Any, NoReturn, TypeAlias
 
 from napkin.diagram import taking
 from napkin.diagram.infer import DTYPES, pointwise, renamed
-from napkin.diagram.node import Node, node, number
+from napkin.diagram.node import INT32, Node, node, number
+from napkin.diagram.operators import POINTWISE
 from napkin.diagram.signature import axis_names
 from napkin.errors import InputError, NoSuchName, did_you_mean, meant
 
@@ -177,9 +178,9 @@ def lifted(value: object) -> Node:
     """
     if isinstance(value, Array):
         return value.node
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool):
         return number(value)
-    if isinstance(value, Real):  # one of numpy's
+    if isinstance(value, Real):  # numpy's, too
         return number(int(value) if isinstance(value, Integral) else float(value))
     raise InputError(
         f"{type(value).__name__} {value!r} is not an array of the diagram or a number; "
@@ -188,7 +189,46 @@ def lifted(value: object) -> Node:
 
 
 def _apply(op: str, *args: object) -> Array:
-    return Array(pointwise(op, [lifted(a) for a in args]))
+    nodes = [lifted(a) for a in args]
+    kinds = {n.kind for n in nodes}
+    if op in _WHOLE and "real" in kinds:
+        raise InputError(
+            f"{_WHOLE[op]} is of whole numbers, and an operand is real; write "
+            "nk.cast(X, 'int32'), which rounds towards zero, on what is whole"
+        )
+    if op in _LOGICAL and kinds != {"bool"}:
+        raise InputError(
+            f"{_LOGICAL[op]} joins tests, as in (X > 0) & (Y > 0), and has no bits of numbers; "
+            "write X != 0 for a test of each number, and // and % for bits"
+        )
+    if "real" in kinds or POINTWISE[op].kind == "real":
+        nodes = [_exact(n) for n in nodes]
+    return Array(pointwise(op, [_held(n) for n in nodes]))
+
+
+_WHOLE = {"floordiv": "//", "mod": "%"}
+_LOGICAL = {"and": "&", "or": "|", "not": "~"}
+
+
+def _is_wide(n: Node) -> bool:
+    return n.op == "number" and n.kind == "int" and n.params[0] not in INT32
+
+
+def _held(n: Node) -> Node:
+    """A term that kernels hold.
+
+    Raises:
+        InputError: it is a whole number beyond int32.
+    """
+    if _is_wide(n):
+        value = n.params[0]
+        raise InputError(f"{value} is beyond int32, which whole numbers are; write {value}.0")
+    return n
+
+
+def _exact(n: Node) -> Node:
+    """A number that int32 does not hold as a real one, beside which it is."""
+    return number(float(str(n.params[0]))) if _is_wide(n) else n
 
 
 def _power(base: object, exponent: object) -> Array:
@@ -264,7 +304,7 @@ def take(table: Array, /, **positions: Operand) -> Array:
                 f"take {axis}=...: the array has axes '{' '.join(n.axes)}'; "
                 + did_you_mean(axis, n.axes)
             )
-    return Array(taking.take(n, [lifted(p) for p in positions.values()], tuple(positions)))
+    return Array(taking.take(n, [_held(lifted(p)) for p in positions.values()], tuple(positions)))
 
 
 def slide(
@@ -404,4 +444,6 @@ def cast(x: Operand, dtype: str) -> Array:
     """
     if dtype not in DTYPES:
         raise InputError(f"cast to {dtype!r}: no such dtype; {did_you_mean(str(dtype), DTYPES)}")
-    return Array(pointwise("cast", (lifted(x),), (dtype,)))
+    n = lifted(x)
+    n = _exact(n) if DTYPES[dtype] == "real" else _held(n)
+    return Array(pointwise("cast", (n,), (dtype,)))

@@ -140,6 +140,8 @@ def _source(path: Path) -> bytes:
         if path.exists() and not path.is_file():
             raise InputError(f"{path} is not a regular file; a diagram stands in a .py file")
         return path.read_bytes()
+    except InputError:
+        raise
     except FileNotFoundError:
         shipped = f" ({path.stem} is shipped: write {path.stem})" if path.stem in names() else ""
         raise InputError(f"there is no file {path}{shipped}; check the path") from None

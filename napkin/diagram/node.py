@@ -58,6 +58,13 @@ _ALONG_AXES = (
 """Operators with arguments that are not pointwise."""
 
 
+FLIGHT = 32
+"""Levels of terms that are walked, and written as one expression, by recursion."""
+
+MOST_FACTORS = 64
+"""Factors that a product is taken apart into, at most."""
+
+
 class Node:
     """One array: `op` applied to `args`; `params` hold what is not an array.
 
@@ -70,9 +77,10 @@ class Node:
         axes: the axis names, in order.
         kind: the item type: "real", "int" or "bool".
         constant: whether it is known before any array is read: made of numbers, sizes and scalars.
+        depth: nodes on the longest way down to a leaf, beside itself.
     """
 
-    __slots__ = ("__weakref__", "args", "axes", "constant", "kind", "op", "params")
+    __slots__ = ("__weakref__", "args", "axes", "constant", "depth", "kind", "op", "params")
 
     op: str
     args: tuple[Node, ...]
@@ -80,6 +88,7 @@ class Node:
     axes: tuple[str, ...]
     kind: Kind
     constant: bool
+    depth: int
 
     def __repr__(self) -> str:
         inner = ", ".join([a.op for a in self.args] + [str(p) for p in self.params])
@@ -87,6 +96,16 @@ class Node:
 
 
 _interned: weakref.WeakValueDictionary[tuple[object, ...], Node] = weakref.WeakValueDictionary()
+
+
+def _key(param: Param) -> Param:
+    """A parameter as it is told apart: 1, 1.0 and True are equal, and so are 0.0 and -0.0, but they
+    are not the same constant."""
+    if isinstance(param, tuple):
+        return tuple(map(_key, cast("tuple[Param, ...]", param)))
+    if isinstance(param, str):
+        return param
+    return type(param), repr(param) if isinstance(param, float) else param
 
 
 def node(
@@ -98,8 +117,7 @@ def node(
 ) -> Node:
     """The interned node with these parts."""
     args, params, axes = tuple(args), tuple(params), tuple(axes)
-    # 1, 1.0 and True are equal keys but not the same constant.
-    key = (op, args, params, tuple(map(type, params)), axes, kind)
+    key = (op, args, tuple(map(_key, params)), axes, kind)
     found = _interned.get(key)
     if found is None:
         found = Node()
@@ -107,6 +125,7 @@ def node(
         found.constant = op in CONSTANTS or (
             bool(args) and op not in _ALONG_AXES and all(a.constant for a in args)
         )
+        found.depth = 1 + max((a.depth for a in args), default=-1)
         _interned[key] = found
     return found
 
@@ -156,6 +175,27 @@ def postorder(roots: Iterable[Node], stop: Container[Node] = ()) -> Iterator[Nod
                     stack.extend((a, False) for a in reversed(current.args) if a not in seen)
 
 
+def landings(
+    roots: Iterable[Node], stop: Container[Node] = (), may: Callable[[Node], bool] = bool
+) -> Iterator[Node]:
+    """Nodes under `roots`, arguments first, so that no way down from one to the next has more than
+    `FLIGHT` levels: a recursion that has been at these, and keeps what it finds, goes no deeper.
+
+    Args:
+        stop: nodes at which a way down ends.
+        may: which nodes there may be among them.
+    """
+    roots = tuple(roots)
+    if all(n.depth < FLIGHT for n in roots):
+        return
+    levels: dict[Node, int] = {}
+    for n in postorder(roots, stop):
+        levels[n] = 0 if n in stop else 1 + max((levels[a] for a in n.args), default=-1)
+        if levels[n] >= FLIGHT and may(n):
+            yield n
+            levels[n] = 0
+
+
 def rewrite(
     roots: Iterable[Node],
     change: Callable[[Node, tuple[Node, ...]], Node | None],
@@ -187,16 +227,15 @@ def substitute(roots: Iterable[Node], by: Mapping[Node, Node]) -> dict[Node, Nod
 
 
 def factors(body: Node, whole: Container[Node] = ()) -> tuple[Node, ...]:
-    """The factors of a product, however it is nested; products in `whole` are factors."""
-    out: list[Node] = []
-    stack = [body]
-    while stack:
-        n = stack.pop()
-        if n.op == "mul" and n not in whole:
-            stack.extend(reversed(n.args))
-        else:
-            out.append(n)
-    return tuple(out)
+    """The factors of a product, however it is nested; products in `whole` are factors, and where
+    there are more than `MOST_FACTORS`, so are those deepest inside."""
+    parts, opened = (), (body,)
+    while opened != parts and len(opened) <= MOST_FACTORS:
+        parts = opened
+        opened = tuple(
+            x for p in parts for x in (p.args if p.op == "mul" and p not in whole else (p,))
+        )
+    return parts
 
 
 def inside_sums(roots: Iterable[Node]) -> set[Node]:
@@ -205,9 +244,10 @@ def inside_sums(roots: Iterable[Node]) -> set[Node]:
     order = list(postorder(roots))
     inside: set[Node] = set()
     held = set(roots)
+    whole = {p for n in order if n.op == "sum" for p in factors(n.args[0]) if p.op == "mul"}
     for n in reversed(order):  # readers before what they read
         for a in n.args:
-            if a.op == "mul" and (n.op == "sum" or n in inside):
+            if a.op == "mul" and a not in whole and (n.op == "sum" or n in inside):
                 inside.add(a)
             else:
                 held.add(a)

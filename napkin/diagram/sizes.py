@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sized
 from typing import TYPE_CHECKING
 
@@ -145,18 +146,28 @@ def check_scalars(diagram: Diagram, scalars: Mapping[str, float]) -> dict[str, f
     Raises:
         InputError: a scalar is unknown, has no value, or one that is no number.
     """
-    for name, value in scalars.items():
+    for name in scalars:
         if name not in diagram.scalars:
             raise InputError(
                 f"{diagram.name} has no scalar {name!r}; {did_you_mean(name, diagram.scalars)}"
             )
-        if value is None or isinstance(value, str):  # pyright: ignore
-            raise InputError(
-                f"{diagram.name}: the scalar {name}={value!r} is no number; write one, as in "
-                f"{name}=1.0"
-            )
-    out = {**diagram.scalars, **scalars}
+    given = {name: _number(diagram, name, value) for name, value in scalars.items()}
+    out = {**diagram.scalars, **given}
     missing = [name for name, value in out.items() if value != value]
     if missing:
         raise InputError(f"{diagram.name} needs a value for the scalar {', '.join(missing)}")
     return out
+
+
+def _number(diagram: Diagram, name: str, value: object) -> float:
+    """The value of a scalar.
+
+    Raises:
+        InputError: it is no number.
+    """
+    if not isinstance(value, str | bytes):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            return float(value)  # pyright: ignore[reportArgumentType]
+    raise InputError(
+        f"{diagram.name}: the scalar {name}={value!r} is no number; write one, as in {name}=1.0"
+    )

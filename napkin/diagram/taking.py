@@ -2,9 +2,10 @@
 
 `take` is an operator whose first argument is the table and whose others are the positions. In a
 kernel it is a reading as any other, at addresses of its own: a leaf whose arguments are the
-positions, or where the table is computed, of what an earlier kernel stored. Positions are clamped
-into the axis, as numpy's take with mode="clip"; those of a window (`napkin.diagram.windows`) lie
-within it by the sizes, or hold 0 where it is padded.
+positions, or where the table is computed, of what an earlier kernel stored. Arithmetic and other
+readings are moved out of the table first (`napkin.diagram.behind`). Positions are clamped into the
+axis, as numpy's take with mode="clip"; those of a window (`napkin.diagram.windows`) lie within it
+by the sizes, or hold 0 where it is padded.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from napkin.diagram.node import Node, in_kind, node, number, over, postorder
-from napkin.diagram.operators import POINTWISE
-from napkin.diagram.windows import Slide, Span, slide_of, within
+from napkin.diagram.node import Node, node, union_axes
+from napkin.diagram.windows import Slide, Span, slide_of
 from napkin.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,66 +81,20 @@ def spans_of(n: Node) -> Spans:
     return cast("Spans", n.params[1])
 
 
+def still(n: Node) -> tuple[str, ...]:
+    """The axes of the table that a take leaves as they are: its positions do not go along them."""
+    inner, *positions = n.args
+    moved = {*taken_axes(n), *union_axes(positions)}
+    return tuple(a for a in inner.axes if a not in moved)
+
+
 def slid(table: Node, axis: str, at: Node, span: Span) -> Node:
-    """`table` read along `axis` at the positions of a window; of a table that slides along other
-    axes already, one reading."""
-    if table.op == "take" and axis not in taken_axes(table):
+    """`table` read along `axis` at the positions of a window; of a table that is read along other
+    axes already, and not at positions that go along this one, one reading."""
+    if table.op == "take" and axis in still(table):
         axes, spans = (*taken_axes(table), axis), (*spans_of(table), span)
         return take(table.args[0], (*table.args[1:], at), axes, spans)
     return take(table, (at,), (axis,), (span,))
-
-
-def behind(table: Node, positions: Sequence[Node], old: Node) -> Node:
-    """The take `old` of a table; arithmetic on inputs alone is done behind it, since no kernel
-    stores it."""
-    from napkin.diagram.infer import pointwise
-
-    axes, spans = taken_axes(old), spans_of(old)
-    if table.op == "index":
-        return _inside(positions[0], axes[0], spans[0])
-    if table.op not in POINTWISE or any(over(n) for n in postorder([table])):
-        return take(table, positions, axes, spans)
-    inner: list[Node] = []
-    for a in table.args:
-        here = [i for i, axis in enumerate(axes) if axis in a.axes]
-        if not here:
-            inner.append(a)
-            continue
-        at = [positions[i] for i in here]
-        part = take(a, at, tuple(axes[i] for i in here), tuple(spans[i] for i in here))
-        inner.append(behind(a, at, part))
-    made = pointwise(table.op, inner, table.params)
-    if _keeps_zero(table):
-        return made
-    for axis, at, span in zip(axes, positions, spans, strict=True):
-        for test in within(slide_of(axis, at, span), at) if span is not None else ():
-            made = pointwise("where", (test, made, number(in_kind(0.0, made.kind))))
-    return made
-
-
-def _inside(at: Node, axis: str, span: Span | None) -> Node:
-    """Positions along an axis as what is taken of `nk.index`."""
-    from napkin.diagram.infer import pointwise
-
-    if span is None:
-        last = pointwise("sub", (node("size", params=(axis,), kind="int"), number(1)))
-        return pointwise("minimum", (pointwise("maximum", (at, number(0))), last))
-    for test in within(slide_of(axis, at, span), at):
-        at = pointwise("where", (test, at, number(0)))
-    return at
-
-
-def _keeps_zero(x: Node) -> bool:
-    """Whether arithmetic on inputs is 0 where they are, so that padding may stand before it."""
-    import numpy as np
-
-    from napkin.diagram.evaluate import evaluate
-
-    leaves = [n for n in postorder([x]) if not n.args and n.op != "number"]
-    if any(n.op != "input" or set(n.axes) != set(x.axes) for n in leaves):
-        return False
-    zeros = {n: np.zeros([1] * len(n.axes)) for n in leaves}
-    return not evaluate([x], zeros, dict.fromkeys(x.axes, 1))[0].any()
 
 
 def take_text(inner: Sequence[str], n: Node) -> str:
@@ -155,7 +109,7 @@ def take_text(inner: Sequence[str], n: Node) -> str:
 
 def read_table(old: Node, args: tuple[Node, ...]) -> Node | None:
     """For `rewrite`: a take as a reading of its table, where that lies in memory."""
-    if old.op != "take" or args[0].op not in TABLES:
+    if old.op != "take" or args[0].op not in TABLES or args[0].args:
         return None
     from napkin.diagram.expand import own_axes
 

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import keyword
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping
 from numbers import Integral
 from types import FrameType
@@ -109,7 +110,8 @@ def _title(function: Callable[..., Any], name: str | None) -> str:
     own = str(getattr(function, "__name__", ""))
     if not name:
         # That of a lambda would be no name for a kernel.
-        return own if own.isidentifier() and not keyword.iskeyword(own) else "diagram"
+        good = own.isidentifier() and not keyword.iskeyword(unicodedata.normalize("NFKC", own))
+        return function_name(own) if good else "diagram"
     return function_name(name)
 
 

@@ -149,8 +149,15 @@ def settle(
     """
     same = diagram.same_size
     base = {same.get(a, a): n for a, n in defaults.items()}
-    for s in diagram.slides:
-        axis, out, tap = (same.get(a, a) for a in (s.axis, s.out, s.tap))
+    named = [[same.get(a, a) for a in (s.axis, s.out, s.tap)] for s in diagram.slides]
+    shortest, made = dict(given), {out for _, out, _ in named}
+    # Of windows of windows, the last may be what is given.
+    for s, (axis, out, tap) in reversed(list(zip(diagram.slides, named, strict=True))):
+        taps = given.get(tap, base.get(tap, s.span.window))
+        if out in shortest and axis not in given and taps:
+            shortest[axis] = max(shortest.get(axis, 1), s.least(shortest[out], taps))
+    given.update((a, n) for a, n in shortest.items() if a not in made)
+    for s, (axis, out, tap) in zip(diagram.slides, named, strict=True):
         if s.span.window and given.setdefault(tap, s.span.window) != s.span.window:
             raise InputError(
                 f"sizes: {s.tap}={given[tap]}, but {diagram.name} slides a window of "
@@ -160,8 +167,6 @@ def settle(
         if taps is None:
             continue
         asked = given.get(out)
-        if asked is not None and axis not in given:
-            given[axis] = s.least(asked, taps)
         length = given.get(axis, base.get(axis))
         if length is None:
             continue

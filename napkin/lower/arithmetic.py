@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Sequence
+from typing import cast
 
 from napkin.derive.terms import identity
 from napkin.diagram.node import FLOOR, Kind, Node, number
@@ -48,8 +49,12 @@ def pointwise(n: Node, values: Sequence[Expr], near: bool = False) -> tuple[Expr
 
 def as_kind(kind: Kind, a: Node, value: Expr) -> Expr:
     """The value of `a` as a tile of a wider item type, where it is of a narrower one."""
-    if a.kind == kind or kind == "bool" or a.constant or (a.kind, kind) == ("real", "int"):
+    if a.kind == kind or kind == "bool" or (a.kind, kind) == ("real", "int"):
         return value
+    if a.op == "number" and kind == "real":
+        return sx.const(float(cast("int", a.params[0])))
+    if a.constant:
+        return sx.binary(value, "+", sx.const(0.0)) if kind == "real" else value
     return sx.method(value, "to", sx.name(_TYPES[kind]))
 
 
@@ -65,7 +70,8 @@ def _typed(n: Node, a: Node, value: Expr) -> Expr:
     row = POINTWISE[n.op]
     if row.kind == "real" and n.op != "div":  # Triton divides whole numbers as floats
         # A whole exponent stays one: `power` asks whether it is odd.
-        return value if n.op == "pow" and a is n.args[1] else as_kind("real", a, value)
+        whole = n.op == "pow" and a is n.args[1] and a.kind != "real"
+        return as_kind("int" if whole else "real", a, value)
     arithmetic = row.kind in {None, "int"} or n.op == "div"
     if a.kind == "bool" and arithmetic and n.op not in {"where", "cast"}:
         return as_kind("int", a, value)

@@ -22,6 +22,6 @@ def installed() -> Version:
     spec = None if loaded else importlib.util.find_spec("triton")
     text = f'__version__ = "{loaded}"' if loaded else ""
     if spec is not None and spec.origin:
-        text = Path(spec.origin).read_text()
+        text = Path(spec.origin).read_text(encoding="utf-8")
     found = re.search(r"__version__ = ['\"](\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2])) if found else NEWEST

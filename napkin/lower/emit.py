@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from napkin.derive.terms import is_read
 from napkin.diagram.keys.terms import member
-from napkin.diagram.node import REDUCTIONS, Node, in_kind, over
+from napkin.diagram.node import REDUCTIONS, Node, in_kind, landings, over
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import own_type, widens
-from napkin.errors import Refusal
 from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, pointwise
 from napkin.lower.emit_reductions import Reductions
@@ -52,6 +51,10 @@ class Emitter(Reductions):
             return self._pointwise(n, ())
         if n.constant:
             return sx.name(self.scope.constant(n))
+        for deep in landings([n], self.have, self.program.alone):
+            self.define(deep)
+        if n in self.have:
+            return self.value(n)
         made = self._define(n)
         if isinstance(made, ast.Name) and n in self.program.boxes:
             self.have[n] = made
@@ -126,6 +129,7 @@ class Emitter(Reductions):
         if widens(n):
             return value
         if target in {"fp16", "bf16", "fp8"}:
+            value = as_kind("real", n.args[0], value)
             value = sx.method(value, "to", sx.name(TRITON_DTYPES[target]))
         return sx.method(
             value, "to", sx.name(TRITON_DTYPES["fp32" if n.kind == "real" else target])
@@ -158,11 +162,10 @@ class Emitter(Reductions):
         return next(i for i, d in enumerate(dims) if axis in self.program.dims[d])
 
     def _sort(self, n: Node) -> Expr:
-        if self._place(n, over(n)[0]) != len(self.program.shape(n)) - 1:
-            raise Refusal(
-                f"lower sort along {over(n)[0]}",
-                "sort",
-                "Triton sorts only the last dimension of a tile",
-                f"put {over(n)[0]} last in the signature",
-            )
-        return sx.call("tl.sort", self.value(n.args[0]))
+        """Triton sorts along the last dimension: another one is brought there, and back."""
+        value, have = self.value(n.args[0]), list(self.program.shape(n))
+        at = self._place(n, over(n)[0])
+        last = [*have[:at], *have[at + 1 :], have[at]]
+        if last == have:
+            return sx.call("tl.sort", value)
+        return self._permuted(sx.call("tl.sort", self._permuted(value, have, last)), last, have)

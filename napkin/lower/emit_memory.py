@@ -28,7 +28,7 @@ class Memory(Block):
         own = self.strides_of(leaf)
         for s, at in windows(leaf):
             if any(s.beyond) and at not in self.have:
-                target = self.scope.place(tensor_of(leaf), s.axis)
+                target = self.scope.place(leaf, tensor_of(leaf), s.axis)
                 self.statements.append(sx.assign(target, self._define(at)))
                 self.have[at] = sx.name(target)
         where = self.address(tensor_of(leaf), leaf, read_axes(leaf), own, dims, leaf)
@@ -110,7 +110,8 @@ class Memory(Block):
             slot = place_of(placed, axis) if placed else None
             if slot is not None:
                 at = self.fit(slot, dims)
-                at = self._clamped(at, tensor, stride) if placed and clamped(placed, axis) else at
+                if placed and clamped(placed, axis):
+                    at = self._clamped(at, placed, tensor, stride)
             else:
                 paired = placed is not None and axis == packed_axis(placed)
                 at = sx.name(self.scope.pair(axis) if paired else self.scope.position(axis))
@@ -119,11 +120,11 @@ class Memory(Block):
             parts.append(sx.binary(at, "*", sx.name(self.scope.stride(tensor, stride))))
         return sx.chain("+", parts)
 
-    def _clamped(self, at: Expr, tensor: str, axis: str) -> Expr:
-        """Positions clamped into an axis of a tensor, of the type of addresses."""
+    def _clamped(self, at: Expr, placed: Node, tensor: str, axis: str) -> Expr:
+        """Positions of a reading clamped into an axis of its tensor, of the type of addresses."""
         last = sx.binary(sx.name(self.scope.size(axis)), "-", sx.const(1))
         inside = sx.call("tl.minimum", sx.call("tl.maximum", at, sx.const(0)), last)
-        target = self.scope.place(tensor, axis)
+        target = self.scope.place(placed, tensor, axis)
         self.statements.append(sx.assign(target, sx.method(inside, "to", sx.name("INDEX"))))
         return sx.name(target)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Sequence
 
 from napkin.derive.terms import (
@@ -19,7 +18,7 @@ from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, stabilises
 from napkin.lower.emit_block import TILES
 from napkin.lower.emit_memory import Memory
-from napkin.lower.operands import EXACT_SUM, MIN_DOT, NARROW_DEPTH, multiplied_as
+from napkin.lower.operands import EXACT_SUM, MIN_DOT, NARROW_DEPTH, multiplied_as, splits
 from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
 
@@ -120,14 +119,12 @@ class Reductions(Memory):
         if narrow_type(parts) and self.program.span(gone) < NARROW_DEPTH:
             return None
         best: tuple[int, list[Node], list[Node]] | None = None
-        for chosen in itertools.product((0, 1), repeat=len(parts) - 1):
-            sides = (
-                [parts[0], *(p for p, c in zip(parts[1:], chosen, strict=True) if not c)],
-                [p for p, c in zip(parts[1:], chosen, strict=True) if c],
-            )
-            spans = [{d for p in side for d in self.program.shape(p)} for side in sides]
+        for chosen in splits([self.program.shape(p) for p in parts], gone):
+            left = [p for p, c in zip(parts, chosen, strict=True) if not c]
+            right = [p for p, c in zip(parts, chosen, strict=True) if c]
+            spans = [{d for p in side for d in self.program.shape(p)} for side in (left, right)]
             rows, columns = spans[0] - gone, spans[1] - gone
-            if not sides[1] or rows & columns or not rows or not columns:
+            if not right or rows & columns or not rows or not columns:
                 continue
             if not (gone <= spans[0] and gone <= spans[1]):
                 continue
@@ -135,7 +132,7 @@ class Reductions(Memory):
                 continue
             work = sum(self.program.span(s) for s in spans)
             if best is None or work < best[0]:
-                best = (work, *sides)
+                best = (work, left, right)
         if best is None:
             return None
         left, right = best[1:]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from napkin.derive.fold import State
@@ -109,16 +110,24 @@ def _joined(program: Program, loop: Loop, warps: int) -> Loop:
         return loop
     if s.axes not in program.dims or not _by_rows(program, loop, warps):
         return loop
-    emits = [e.node for p in s.passes for e in p.emits]
-    terms = [*emits, *(e.node for e in s.tails), *(x.merge for x in s.states)]
-    two = in_base_two(s.passes, terms)
-    found = {x.name: _join(x, states, two, loop.steps[x.name]) for x in states}
-    joins = {name: j for name, j in found.items() if j is not None}
+    joins = _joins(program.kernel, loop)
     if len(joins) < len(states):
         return loop
     # A lane past the end of short rows has folded nothing: as a merge has it, a mean of it is 0.
     steps = {x: joins[x].of if not joins[x].op else n for x, n in loop.steps.items()}
     return replace(loop, steps=steps, joins=joins)
+
+
+@lru_cache(maxsize=256)  # the same at any tiles
+def _joins(kernel: Kernel, loop: Loop) -> Mapping[str, Join]:
+    """How the lanes of a loop join, by the name of each state for which there is a way."""
+    s = kernel.stream
+    states = s.passes[loop.part].states
+    emits = [e.node for p in s.passes for e in p.emits]
+    terms = [*emits, *(e.node for e in s.tails), *(x.merge for x in s.states)]
+    two = in_base_two(s.passes, terms)
+    found = {x.name: _join(x, states, two, loop.steps[x.name]) for x in states}
+    return {name: j for name, j in found.items() if j is not None}
 
 
 def along_memory(kernel: Kernel, tiles: Mapping[str, int]) -> bool:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from napkin.derive.known import Known, value_at
-from napkin.derive.terms import identity
+from napkin.derive.known import Known, left_out, value_at
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, node, over, postorder, rewrite
 
 
@@ -29,7 +28,7 @@ def masked(roots: Sequence[Node], axes: Iterable[str]) -> dict[Node, Node]:
     def guard(body: Node, axis: str, fill: float) -> Node:
         if value_at(body, axis, known) == fill:
             return body
-        reused = _using(made[axis], [body])[body]
+        reused = _reused(made[axis], body, axis)
         if value_at(reused, axis, known) == fill:
             return reused
         if fill == 0.0 and body.op == "mul":
@@ -45,12 +44,9 @@ def masked(roots: Sequence[Node], axes: Iterable[str]) -> dict[Node, Node]:
         if old.op not in REDUCTIONS and old.op not in SCANS:
             return None
         body = args[0]
-        fill = math.inf if old.op == "sort" else 0.0
-        if old.op in REDUCTIONS:
-            fill = identity(old) if old.op not in {"max", "min"} else _worst(old.op)
         for axis in over(old):
             if axis in made and axis in body.axes:
-                body = guard(body, axis, fill)
+                body = guard(body, axis, left_out(old))
         return None if body is old.args[0] else _on(old, body)
 
     done = rewrite(roots, change)
@@ -71,34 +67,39 @@ def _zeroed(body: Node, axis: str, known: Known) -> Node:
     loose = {p for p in parts if (at := value_at(p, axis, known)) is None or not math.isfinite(at)}
     if not loose and all(value_at(p, axis, known) != 0.0 for p in parts):
         loose = {min(parts, key=lambda p: len(p.axes))}
-    return _with_factors(body, {p: mask(p, axis, 0.0) for p in loose})
+    return _with_factors(body, {p: mask(p, axis, 0.0) if p in loose else p for p in factors(body)})
 
 
 def _with_factors(body: Node, by: Mapping[Node, Node]) -> Node:
-    if body.op != "mul":
-        return by.get(body, body)
+    if body in by:
+        return by[body]
     args = tuple(_with_factors(a, by) for a in body.args)
     return node("mul", args, body.params, body.axes, body.kind)
 
 
-def _using(table: Mapping[Node, Node], roots: Iterable[Node]) -> dict[Node, Node]:
-    """The terms under `roots` with each masked node of `table` in place of its plain form."""
+def _using(
+    table: Mapping[Node, Node], roots: Iterable[Node], but: Iterable[Node] = ()
+) -> dict[Node, Node]:
+    """The terms under `roots` with each masked node of `table` in place of its plain form; the
+    nodes of `but` stay as they are."""
+    if not table:
+        return {n: n for n in roots}
     kept = set(table.values())
-    return rewrite(roots, lambda old, _: old if old in kept else table.get(old))
+    given = {n: n for n in but}
+    return rewrite(roots, lambda old, _: old if old in kept else table.get(old), given)
+
+
+def _reused(table: Mapping[Node, Node], body: Node, axis: str) -> Node:
+    """`body` with what is masked already, but within reductions along the axis: each of these has
+    its own masks, and another may be wrong for it."""
+    return _using(table, [body], [n for n in postorder([body]) if axis in over(n)])[body]
 
 
 def _sound(roots: Iterable[Node], axis: str, known: Known) -> bool:
-    """Whether padded lanes hold what every reduction over `axis` under `roots` starts from."""
-    return all(
-        value_at(n.args[0], axis, known)
-        == (_worst(n.op) if n.op in {"max", "min"} else identity(n))
-        for n in postorder(roots)
-        if n.op in REDUCTIONS and axis in over(n)
-    )
-
-
-def _worst(op: str) -> float:
-    return -math.inf if op == "max" else math.inf
+    """Whether padded lanes hold what every reduction and scan over `axis` under `roots` leaves
+    out."""
+    along = (n for n in postorder(roots) if axis in over(n))
+    return all(value_at(n.args[0], axis, known) == left_out(n) for n in along)
 
 
 def _on(old: Node, body: Node) -> Node:

@@ -6,12 +6,16 @@ Products of two tensors of 8 bits take these as they are (`napkin.derive.terms.n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.terms import is_operand
 from napkin.diagram.node import Node
 from napkin.diagram.storage import own_type
+
+MOST_SPLIT = 12
+"""Factors of a product of which every split into two operands is tried."""
 
 MIN_DOT = 16
 """Smallest dimension of a tile that Triton's `tl.dot` takes on every target."""
@@ -48,3 +52,25 @@ def multiplied_as(kernel: Kernel, parts: Sequence[Node], boxes: Collection[Node 
     )
     known = real and not (plain and real[0][0])
     return real[0][1] if known else ""
+
+
+def splits(spans: Sequence[Collection[int]], gone: Collection[int]) -> Iterator[tuple[int, ...]]:
+    """Ways to split factors with these dimensions into two operands: 0 or 1 for each of them, 0 for
+    the first. Of more than `MOST_SPLIT` factors, those stay together that share a dimension
+    which is not reduced, or have the same ones, and the first 2^`MOST_SPLIT` ways are all."""
+    groups = list(range(len(spans))) if len(spans) <= MOST_SPLIT else _together(spans, gone)
+    first = [g for g in dict.fromkeys(groups) if g != groups[0]]
+    every = itertools.product((0, 1), repeat=len(first))
+    for chosen in itertools.islice(every, 2**MOST_SPLIT):
+        side = {groups[0]: 0, **dict(zip(first, chosen, strict=True))}
+        yield tuple(side[g] for g in groups)
+
+
+def _together(spans: Sequence[Collection[int]], gone: Collection[int]) -> list[int]:
+    """A number for each factor, the same for those on one side of any product."""
+    groups = list(range(len(spans)))
+    for i, mine in enumerate(spans):
+        for j, other in enumerate(spans[:i]):
+            if set(mine) & set(other) - set(gone) or set(mine) == set(other):
+                groups = [groups[j] if g == groups[i] else g for g in groups]
+    return groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import textwrap
 from collections.abc import Sequence
 
@@ -94,7 +95,7 @@ HELPERS = {
         "power",
         "a to a whole power b, where exp2(b * log2(a)) is NaN for a < 0",
         "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
-        "return tl.where((a < 0) & (b % 2 != 0), -size, size)",
+        "return tl.where(b % 2 != 0, tl.where(a < 0, -size, size), size)",
     ),
     "signed_halves": _helper(
         "signed_halves",
@@ -133,8 +134,10 @@ LENT = {
 
 
 def function_name(name: str) -> str:
-    """What the function of a kernel is called: no name of a module or a function of its file."""
-    return f"{name}_kernel" if name in {"tl", "triton", *GLUON, *HELPERS, *LENT} else name
+    """What the function of a kernel is called: no name of a module or a function of its file, nor
+    one that Python gives to a function or to what a module is."""
+    taken = name in {"tl", "triton", *GLUON, *HELPERS, *LENT} or hasattr(builtins, name)
+    return f"{name}_kernel" if taken or name.startswith("__") else name
 
 
 def comment(text: str) -> ast.stmt:

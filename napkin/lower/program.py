@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
 from napkin.derive.visits import Visits
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, inside_sums, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import packed_axis
 from napkin.diagram.taking import read_axes
 from napkin.lower.base2 import in_base_two
 from napkin.lower.masks import masked
-from napkin.lower.words import OUTSIDE, in_words
+from napkin.lower.words import OUTSIDE, fits_words, in_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +145,15 @@ class Program:
                 found.add(n)
         return frozenset(found)
 
+    def alone(self, n: Node) -> bool:
+        """Whether a term may be computed by itself, before what it is part of: arithmetic that a
+        tile holds."""
+        return n.op in POINTWISE and not n.constant and n not in self._inside
+
+    @cached_property
+    def _inside(self) -> set[Node]:
+        return inside_sums(self.roots)
+
     @cached_property
     def roots(self) -> tuple[Node, ...]:
         """Every term that the program computes."""
@@ -154,7 +163,15 @@ class Program:
 
 def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
     """The loop program of a kernel for given tile sizes."""
-    tiled = [a for a in kernel.axes if tiles[a] > 1]
+    tiled = tuple(a for a in kernel.axes if tiles[a] > 1)
+    worded = kernel.visits is not None and fits_words(kernel.visits, tiles)
+    return replace(_built(kernel, tiled, worded), tiles=dict(tiles))
+
+
+@lru_cache(maxsize=256)
+def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
+    """The loop program of a kernel, which is the same at all tiles of which `tiled` names those
+    with more than one value; `worded` where words of bits hold a chunk."""
     s, seen = kernel.stream, kernel.visits
     # Lanes past the keys of a visit lie outside the key set, whose test tells them apart.
     padded = [a for a in tiled if seen is None or a not in s.axes]
@@ -173,7 +190,8 @@ def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
         for box, whole in visited(seen):
             emits = {e.output: two[e.node] for e in p.emits}
             both = [*steps.values(), *emits.values()]
-            test = None if whole else in_words(seen.test(box), seen, tiles)
+            test = None if whole else seen.test(box)
+            test = in_words(test, seen) if test is not None and worded else test
             inside = seen.inside(both, test)
             # A prefix ends before keys that other boxes of the set hold.
             ends = seen.prefix and box == 0 and not whole
@@ -188,7 +206,7 @@ def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
     roots += [*ends.values(), *fills.values()]
     constants = tuple(_constants(roots))
     dims = _classes(kernel, tiled, list(postorder(roots)))
-    return Program(kernel, dict(tiles), dims, loops, ends, constants, fills=fills)
+    return Program(kernel, {}, dims, loops, ends, constants, fills=fills)
 
 
 def packed_axes(kernel: Kernel) -> frozenset[str]:
@@ -243,7 +261,9 @@ def counted(n: Node) -> bool:
     return all(map(counted, n.args))
 
 
-def _classes(kernel: Kernel, tiled: list[str], order: list[Node]) -> tuple[tuple[str, ...], ...]:
+def _classes(
+    kernel: Kernel, tiled: Sequence[str], order: list[Node]
+) -> tuple[tuple[str, ...], ...]:
     places = _places(kernel, order)
     carried = [frozenset(n.axes) for n in order if n.axes and n not in places]
     carried += [frozenset(over(n)) for n in order if n.op in REDUCTIONS or n.op in SCANS]

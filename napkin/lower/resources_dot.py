@@ -7,13 +7,12 @@ single values for float32, which no matrix instruction multiplies exactly.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Literal
 
 from napkin.derive.terms import multiplies, narrow_type
 from napkin.diagram.node import Node, factors, over
-from napkin.lower.operands import MIN_DOT, NARROW_DEPTH
+from napkin.lower.operands import MIN_DOT, NARROW_DEPTH, splits
 from napkin.lower.program import Program
 from napkin.lower.resources_layout import LANES, Layout, Mma, blocked
 
@@ -69,9 +68,9 @@ def dot_of(program: Program, n: Node) -> Dot | None:
     if len(parts) < 2 or not gone or program.span(gone) < depth or not multiplies(n, inner):
         return None
     best: tuple[int, list[Node], list[Node], frozenset[int], frozenset[int]] | None = None
-    for chosen in itertools.product((0, 1), repeat=len(parts) - 1):
-        left = [parts[0], *(x for x, c in zip(parts[1:], chosen, strict=True) if not c)]
-        right = [x for x, c in zip(parts[1:], chosen, strict=True) if c]
+    for chosen in splits([dims for _, dims in parts], gone):
+        left = [x for x, c in zip(parts, chosen, strict=True) if not c]
+        right = [x for x, c in zip(parts, chosen, strict=True) if c]
         a = frozenset[int]().union(*(dims for _, dims in left))
         b = frozenset[int]().union(*(dims for _, dims in right))
         rows, columns = a - gone, b - gone

@@ -14,7 +14,7 @@ from typing import Literal
 
 from napkin.derive.kernel import tensor_of, tile_axes
 from napkin.derive.terms import is_read, narrow_type
-from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
+from napkin.diagram.node import REDUCTIONS, Node, factors, landings, over, postorder
 from napkin.diagram.taking import read_axes
 from napkin.diagram.types import PACKED, STORAGE
 from napkin.lower.compiler import NEWEST, Version
@@ -274,9 +274,12 @@ class Homes:
         self._dots: dict[Node, Dot | None] = {}
         self._home: dict[Node, Home] = {}
         self._finding: set[Node] = set()
+        self._waits: set[Node] = set()  # states whose own steps read what is being found
         self._shape: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._result: dict[Node, Mma] = {}
         self._regions()
+        for n in landings(program.roots):
+            self._found(n)
 
     def shape(self, n: Node) -> tuple[int, ...]:
         """The tile dimensions of a term."""
@@ -424,12 +427,16 @@ class Homes:
         if n in self._home:
             return self._home[n]
         if n in self._finding:
+            self._waits.add(n)
             return NOWHERE  # a state that its own step reads: another argument decides
+        outside, self._waits = self._waits, set[Node]()
         self._finding.add(n)
         found = self._find(n)
         self._finding.remove(n)
-        if found.layout is not None or not self._finding:
+        self._waits.discard(n)
+        if found.layout is not None or not self._waits:
             self._home[n] = found
+        self._waits |= outside
         return found
 
     def _find(self, n: Node) -> Home:

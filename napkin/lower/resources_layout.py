@@ -167,3 +167,16 @@ def transposed(a: Layout) -> Layout:
         return tuple((b % columns) * rows + b // columns for b in bits)
 
     return Layout((columns, rows), turn(a.register), turn(a.lane), turn(a.warp))
+
+
+def ended_by(whole: Layout, dim: int) -> Layout:
+    """The layout of the tile with dimension `dim` moved to the end."""
+    shape = whole.shape[:dim] + whole.shape[dim + 1 :] + (whole.shape[dim],)
+    below, extent = math.prod(whole.shape[dim + 1 :]), whole.shape[dim]
+
+    def turn(bits: Bits) -> Bits:
+        return tuple(
+            (b // (below * extent) * below + b % below) * extent + b // below % extent for b in bits
+        )
+
+    return Layout(shape, turn(whole.register), turn(whole.lane), turn(whole.warp))

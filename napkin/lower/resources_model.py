@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.derive.kernel import tile_axes
 from napkin.derive.terms import is_operand, is_read
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, over, postorder
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, landings, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import packed_axis
 from napkin.lower.lanes import EACH
@@ -20,7 +20,7 @@ from napkin.lower.resources_convert import (
 )
 from napkin.lower.resources_dot import Dot
 from napkin.lower.resources_home import WIDEST, Homes, Tensors, narrowed
-from napkin.lower.resources_layout import Layout, blocked, sliced, transposed
+from napkin.lower.resources_layout import Layout, blocked, ended_by, sliced, transposed
 from napkin.lower.resources_place import (
     PLAIN,
     SCRATCH,
@@ -54,6 +54,8 @@ class Model:
         self.held: dict[tuple[tuple[Node, ...], Buffer], int] = {}
         self.leaving: set[tuple[int, ...]] = set()  # shapes and bits of the boxes that were stored
         self.coming: list[tuple[Node, Layout | None, Sequence[int]]] = []  # to a product's layout
+        self.loads: dict[Node, tuple[Node, ...] | None] = {}  # what terms are computed from
+        self.again: dict[Node, bool] = {}  # whether they are loaded and computed again
         self.inside, self.begun, self.laned = False, 0, False
         self.ahead = 0  # what is brought to another layout before the loop, by its place
         self.steps: Mapping[str, Node] = {}  # of the loop that the walk is in
@@ -191,6 +193,11 @@ class Model:
     # --- operations -------------------------------------------------------------------------
 
     def _visit(self, n: Node) -> None:
+        for deep in landings([n], self.done, self.program.alone):
+            self._visit_one(deep)
+        self._visit_one(n)
+
+    def _visit_one(self, n: Node) -> None:
         if n in self.done or n.constant or n.op in {"state", "index", "ones"}:
             return
         if n.op == "add":
@@ -218,7 +225,8 @@ class Model:
             if n.op in SCANS and (home := self.homes.home(n)) is not None:
                 at = next(i for i, d in enumerate(self.homes.shape(n)) if self._goes(n, d))
                 sort = n.op == "sort"
-                self._take(sort_bytes(home, self.tensors.triton) if sort else scan_bytes(home, at))
+                whole = ended_by(home, at)
+                self._take(sort_bytes(whole, self.tensors.triton) if sort else scan_bytes(home, at))
         self.done[n] = self._tick()
         if n in self.homes.boxes and n not in self.rings:
             self.boxes[n] = len(self.buffers)
@@ -249,17 +257,23 @@ class Model:
             more = want and have and len(narrowed(want, dims, mine).held) > len(have.held)
             if more and not self._starts(n):
                 return 32
-        read: set[Node] = set()
-        stack = [a]
-        while stack:
-            x = stack.pop()
+        read = self._read_by(a)
+        return self.tensors.bits(read[0]) if read is not None and len(read) == 1 else 32
+
+    def _read_by(self, a: Node) -> tuple[Node, ...] | None:
+        """The loads that a tile is computed from, two at most; None where it takes more than loads,
+        positions and arithmetic."""
+        for x in postorder([a], self.loads):
+            if x in self.loads:
+                continue
+            below = [self.loads[y] for y in x.args if self.homes.shape(y)]
             if is_read(x):
-                read.add(x)
-            elif x.op in POINTWISE:
-                stack.extend(y for y in x.args if self.homes.shape(y))
-            elif x.op != "index":
-                return 32
-        return min((self.tensors.bits(x) for x in read), default=32) if len(read) == 1 else 32
+                self.loads[x] = (x,)
+            elif x.op in {"index", *POINTWISE} and None not in below:
+                self.loads[x] = tuple(dict.fromkeys(y for b in below for y in b or ()))[:2]
+            else:
+                self.loads[x] = None
+        return self.loads[a]
 
     def _starts(self, n: Node) -> bool:
         """Whether what `n` adds to a product is where the accumulator of mma.sync starts."""
@@ -284,17 +298,16 @@ class Model:
     def _again_cheaply(self, a: Node) -> bool:
         """Whether a tile is loaded and computed again in the layout that is wanted: fewer values
         than there are threads, of loads and arithmetic alone."""
-        stack = [a]
-        while stack:
-            n = stack.pop()
+        for n in postorder([a], self.again):
+            if n in self.again:
+                continue
             if is_read(n):
-                if not self.homes.few(n):
-                    return False
+                self.again[n] = self.homes.few(n)
             elif n.op in POINTWISE:
-                stack.extend(x for x in n.args if self.homes.shape(x))
-            elif n.op not in {"index", "ones"}:
-                return False
-        return True
+                self.again[n] = all(self.again[x] for x in n.args if self.homes.shape(x))
+            else:
+                self.again[n] = n.op in {"index", "ones"}
+        return self.again[a]
 
     def _reduce(self, n: Node) -> None:
         for size in self._reductions(n):

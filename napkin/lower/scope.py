@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import keyword
+import unicodedata
 
 from napkin.diagram.node import LEAVES, Node, postorder
 from napkin.lower import syntax as sx
@@ -83,6 +84,7 @@ class Scope:
 
     def _name(self, key: object, wanted: str) -> str:
         if key not in self._names:
+            wanted = unicodedata.normalize("NFKC", wanted)  # as Python reads it
             base = wanted if wanted.isidentifier() and not keyword.iskeyword(wanted) else "value"
             name, i = base, 1
             while name in self._used:
@@ -150,9 +152,10 @@ class Scope:
         own = ((k, name) for k, name in self._names.items() if isinstance(k, tuple))
         return {name for k, name in own if k[0] == "base"}
 
-    def place(self, tensor: str, axis: str) -> str:
-        """Where a tensor is read along one of its axes, where that is computed."""
-        return self._name(("place", tensor, axis), f"{tensor}_{axis}")
+    def place(self, leaf: Node, tensor: str, axis: str) -> str:
+        """Where a reading of a tensor reads along one of its axes, where that is computed; another
+        reading may do so elsewhere, in another loop."""
+        return self._name(("place", leaf, axis), f"{tensor}_{axis}")
 
     def start(self, axis: str) -> str:
         """The first position of a chunk."""

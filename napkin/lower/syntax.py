@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 from collections.abc import Iterable, Sequence
 
 Expr = ast.expr
@@ -19,9 +20,9 @@ def name(text: str) -> Expr:
 
 
 def const(value: object) -> Expr:
-    """A literal; infinities are written as `float("inf")`."""
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return call("float", ast.Constant("inf" if value > 0 else "-inf"))
+    """A literal; what is no finite number is written as `float("inf")`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return call("float", ast.Constant(str(value)))
     if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
         return ast.UnaryOp(ast.USub(), ast.Constant(-value))
     return ast.Constant(value)  # type: ignore[arg-type]

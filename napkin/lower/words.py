@@ -32,11 +32,14 @@ BITS = 30
 """Bits of a word: with one more for the end of an interval, an int32 stays positive."""
 
 
-def in_words(test: Node, seen: Visits, tiles: Mapping[str, int]) -> Node:
-    """`test` with words for every box of `seen` that they fit."""
+def fits_words(seen: Visits, tiles: Mapping[str, int]) -> bool:
+    """Whether a word has a bit for every position of a chunk."""
+    return len(seen.axes) > 1 and sum(tiles[a] for a in seen.axes) <= BITS
+
+
+def in_words(test: Node, seen: Visits) -> Node:
+    """`test` with words for every box of `seen` that may have them."""
     axes = seen.axes
-    if len(axes) < 2 or sum(tiles[a] for a in axes) > BITS:
-        return test
     worded = {box_member(b, axes): _apart(b, axes) for b in seen.boxes if _plain(b)}
     return rewrite([test], lambda old, _: worded.get(old))[test]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from napkin.check.verdict import TOLERANCE, ValueRow
+from napkin.check.rows import ValueRow
+from napkin.check.verdict import TOLERANCE
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.types import LARGEST, NEAR
 from napkin.measure.inputs import drawn, poison

@@ -12,6 +12,9 @@ from napkin.diagram.storage import own_type
 from napkin.plan.choose import Search
 from napkin.plan.pricing import Choice
 
+IN_FULL = 96
+"""Segments of one diagram that are searched for whatever they fuse; then only short ones are."""
+
 
 @dataclass(frozen=True, eq=False)
 class Form:
@@ -64,6 +67,7 @@ class Alike:
 
     Attributes:
         known: by the key of its form, how to run a segment.
+        bounded: whether some segment was left out, as `IN_FULL` were known.
     """
 
     def __init__(
@@ -71,8 +75,16 @@ class Alike:
     ) -> None:
         self.dtype, self.machine, self.parts = dtype, machine, parts
         self.known: dict[object, Known] = {}
+        self.bounded = False
         self._operators: dict[Node, int] = {}
         self._interned: dict[object, int] = {}
+
+    def left_out(self, form: Form, short: bool) -> bool:
+        """Whether a segment is not searched for: an unknown one that is not short, once `IN_FULL`
+        are known."""
+        out = not short and len(self.known) >= IN_FULL and form.key not in self.known
+        self.bounded = self.bounded or out
+        return out
 
     def form(
         self,

@@ -201,15 +201,18 @@ def _ranked(found: Iterable[Choice], dtype: str, machine: Machine) -> Iterator[C
     folded: list[Choice] = []
     for choice in sorted(found, key=lambda c: c.rank):
         program = build(choice.kernel, choice.tiles)
-        fitting = fitted(choice, program, dtype, machine)
-        if fitting is not None and flat(program):
+        if not flat(program):
+            folded.append(choice)
+        elif (fitting := fitted(choice, program, dtype, machine)) is not None:
             refused = 0
             yield fitting
             continue
-        folded += [fitting] if fitting else []
         if (refused := refused + 1) == TRIED:
             break
-    yield from folded
+    for choice in folded:
+        fitting = fitted(choice, build(choice.kernel, choice.tiles), dtype, machine)
+        if fitting is not None:
+            yield fitting
 
 
 def choices(

@@ -15,10 +15,13 @@ from napkin.diagram.node import Node
 from napkin.errors import Refusal
 from napkin.plan.alike import Alike
 from napkin.plan.frontier import Frontier, orders
-from napkin.plan.pieces import Piece, Pieces, Segment
+from napkin.plan.pieces import Piece, Pieces, Segment, named_apart
 
 LONGEST = 12
 """Most reductions that one kernel fuses; a normalisation and a product take about five."""
+
+SHORT = 3
+"""Reductions of a segment that is searched for however many were (`napkin.plan.alike.IN_FULL`)."""
 
 ALIKE = 1.15
 """Times that are the same for all that the prediction can tell: cuts into more kernels, which take
@@ -171,7 +174,7 @@ class _Cutting:
                 raise self._refusal(min(e for e, w in self._ways.items() if w is None) - 1)
             made = [*way.pieces, *made]
             i = way.begin
-        made = self._light() + made
+        made = named_apart(self._light() + made)
         return Cut(tuple(made), self._materialised(made))
 
     def _way(self, end: int) -> _Way | None:
@@ -251,10 +254,12 @@ class _Cutting:
     def _segment(self, j: int, i: int) -> Segment | None:
         """Kernels for heavy terms j to i: one, or where their results differ in shape, one for
         each shape when there is a single heavy term."""
-        wanted, heavy = self.frontier.wanted(j, i), self.heavy[i]
-        if not wanted:
-            return Segment((), self.pieces)
-        alone = self.pieces.segment(wanted, j - 1)
+        wanted = self.frontier.wanted(j, i)
+        return self._kernels(wanted, j, i) if wanted else Segment((), self.pieces)
+
+    def _kernels(self, wanted: Sequence[Node], j: int, i: int) -> Segment | None:
+        """Kernels of heavy terms j to i that store `wanted`."""
+        heavy, alone = self.heavy[i], self.pieces.segment(wanted, j - 1, i - j < SHORT)
         if wanted == [heavy] or (j < i and i not in self.frontier.moved):
             return alone
         if alone is not None and alone.fits:
@@ -266,7 +271,9 @@ class _Cutting:
         needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
         before = {n for n in (*wanted, *needed) if j <= self.level[n] <= i} - set(later)
         first = [n for n in self.frontier.order if n in before]
-        found = [self.pieces.segment(first, j - 1), *(self.pieces.segment([n], i) for n in later)]
+        if first == wanted:
+            return alone
+        found = [self._kernels(first, j, i), *(self.pieces.segment([n], i) for n in later)]
         known = [x for x in found if x is not None]
         if len(known) < len(found):
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from typing import Literal
 
@@ -20,10 +21,11 @@ from napkin.diagram.node import Node, postorder
 from napkin.diagram.storage import own_type, packed_axis, unstorable
 from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORAGE, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
-from napkin.plan.alike import Alike
-from napkin.plan.cut import Cut, cut
+from napkin.plan.alike import IN_FULL, Alike
+from napkin.plan.cut import SHORT, Cut, cut
 from napkin.plan.exact import exact
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.frontier import Frontier
+from napkin.plan.plan import Plan, PlannedKernel, holders
 from napkin.plan.pricing import Choice
 
 
@@ -64,13 +66,16 @@ def derive(
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
     known = diagram.check_sizes(sizes or {})
     ready, alike = prepare(diagram), Alike(dtype, place, parts)
+    held = holders(diagram.outputs)
+    ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
     ready = ready if dtype == "fp32" else exact(ready)
     _check_parts(diagram, parts or {}, known)
     _check_stored(ready, place)
     apart = materialise == "every"
-    at = None if materialise is None or apart else [_named(ready, name) for name in materialise]
+    at = None if materialise is None or apart else _asked(ready, materialise)
     found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
     assert found is not None
+    _check_materialised(ready, found, at or (), known)
     turned: list[Refactored] = []
     while materialise is None:
         now = turned[-1] if turned else ready
@@ -82,7 +87,7 @@ def derive(
         known = {**known, **{new: known[old] for new, old in best[0].same_size.items()}}
     kernels = tuple(PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces)
     stored = {name: n.axes for name, n in found.materialised.items()}
-    trail = _trail(diagram, ready, found, turned)
+    trail = _trail(diagram, ready, found, turned, alike.bounded)
     same_size = _same_size(turned)
     sizes = {a: n for a, n in known.items() if a not in same_size}
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
@@ -195,6 +200,12 @@ def _check_packed(n: Node, order: Sequence[Node]) -> None:
         )
 
 
+def _asked(ready: Prepared, names: Sequence[str]) -> list[Node]:
+    if isinstance(names, str):
+        raise InputError(f"materialise={names!r} is one text; write a list, [{names!r}]")
+    return [_named(ready, name) for name in names]
+
+
 def _named(ready: Prepared, name: str) -> Node:
     order = postorder(o.node for o in ready.outputs)
     arrays = {ready.names[n]: n for n in order if n in ready.names}
@@ -203,12 +214,45 @@ def _named(ready: Prepared, name: str) -> Node:
     return arrays[name]
 
 
+def _check_materialised(
+    ready: Prepared, found: Cut, at: Sequence[Node], sizes: Mapping[str, int]
+) -> None:
+    """Refuse arrays for which no kernel stores anything: they would else be passed over without a
+    word. What is computed of the same reductions may be stored in an array's place."""
+    heavy = Frontier(ready.outputs, sizes).heavy
+    results = {o.node for o in ready.outputs}
+    stored = {*found.materialised.values(), *results}
+    cuts = [_under(n, heavy) for n in stored]
+    for n in at:
+        if n not in stored and _under(n, heavy) not in cuts:
+            others = [x for m, x in ready.names.items() if m not in results and _under(m, heavy)]
+            raise Refusal(
+                "materialise",
+                ready.names[n],
+                "kernels hand on what reductions compute, and compute this array again where it is "
+                "read",
+                f"name one that comes of a reduction ({', '.join(others)})"
+                if others
+                else "leave it out",
+            )
+
+
+def _under(n: Node, heavy: Sequence[Node]) -> frozenset[Node]:
+    """The reductions that an array is computed of."""
+    return frozenset(postorder([n])) & frozenset(heavy)
+
+
 def _in_type(n: Node) -> str:
     return f" in {own_type(n)}" if own_type(n) else ""
 
 
-def _trail(diagram: Diagram, ready: Prepared, found: Cut, turned: Sequence[Refactored]) -> Trail:
+def _trail(
+    diagram: Diagram, ready: Prepared, found: Cut, turned: Sequence[Refactored], bounded: bool
+) -> Trail:
     moves = [Move("expand", diagram.name, what) for what in ready.expansions]
+    if bounded:
+        what = f"after {IN_FULL} kernels, only those of {SHORT} reductions or fewer were tried"
+        moves.append(Move("bound", diagram.name, "the search", note=what))
     moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in turned]
     moves += [
         Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]{_in_type(n)}")

@@ -12,11 +12,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from napkin.derive.prepare import Prepared
+from napkin.derive.rules.rule import Rule, verified
 from napkin.derive.terms import is_read
 from napkin.diagram.infer import pointwise, rebuilt
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder, rewrite
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import unstored
+
+EXACT = Rule("keep scores exact", "cast(x, fp32) = x", ("x is real",), infinite=True)
 
 STEEP = frozenset({"exp", "exp2", "sin", "cos"})
 """Operators by which an error relative to what they read grows without bound."""
@@ -39,6 +42,7 @@ def exact(ready: Prepared) -> Prepared:
         return pointwise("cast", (old if args == old.args else rebuilt(old, args),), ("fp32",))
 
     done = rewrite(roots, change)
+    verified(EXACT, roots, [done[n] for n in roots])
     own = {n: unstored(done[n]) if n in found else done[n] for n in roots}
     outputs = tuple(replace(o, node=own[o.node]) for o in ready.outputs)
     names = {done[n]: name for n, name in ready.names.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from napkin.lower.warpgroups.gluon import imports
@@ -59,12 +60,19 @@ def _bands(kernels: list[PlannedKernel]) -> list[str]:
 
 def _functions(kernels: list[PlannedKernel]) -> str:
     """The functions of kernels, each once."""
-    functions: list[str] = []
-    for k in kernels:
-        for part in k.written.source.split("\n\n\n"):
-            if part.rstrip() + "\n" not in functions:
-                functions.append(part.rstrip() + "\n")
-    return "".join(f"\n\n{f}" for f in functions)
+    parts = (part.rstrip() + "\n" for k in kernels for part in k.written.source.split("\n\n\n"))
+    text = "".join(f"\n\n{part}" for part in dict.fromkeys(parts))
+    _check_names(text)
+    return text
+
+
+def _check_names(text: str) -> None:
+    """Asserts that no two functions have one name: the later would take the place of the other."""
+    known: dict[str, str] = {}
+    for function in re.split(r"^@\w+\.jit\n", text, flags=re.MULTILINE)[1:]:
+        name = function.removeprefix("def ").partition("(")[0]
+        same = known.setdefault(name, function.strip()) == function.strip()
+        assert same, f"two functions of a kernel file are called {name}"
 
 
 def _derivation(plan: Plan, kernels: list[PlannedKernel]) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from napkin.derive.terms import is_count, is_read
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import own_axes
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, landings, over, postorder
 from napkin.diagram.storage import own_type
 
 READ_AGAIN = frozenset({"rename", "spread", "take"})
@@ -111,6 +111,8 @@ class Frontier:
     def _sources(self, n: Node) -> frozenset[Node]:
         """What is read to have an array, once the heavy term that it comes with is done: the array
         itself, or what it is computed from."""
+        for deep in landings([n], self._known):
+            self._known[deep] = self._find_sources(deep)
         if n not in self._known:
             self._known[n] = self._find_sources(n)
         return self._known[n]
@@ -195,13 +197,4 @@ def _arguments(n: Node) -> tuple[Node, ...]:
 
 
 def _leaves_of(n: Node, stop: frozenset[Node]) -> set[Node]:
-    out: set[Node] = set()
-    stack = list(n.args)
-    while stack:
-        m = stack.pop()
-        if m in stop:
-            continue
-        if is_read(m):
-            out.add(m)
-        stack.extend(m.args)
-    return out
+    return {m for m in postorder(n.args, stop) if m not in stop and is_read(m)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from napkin.cost.asked import whole_bytes
@@ -22,9 +22,11 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE
 from napkin.lower.descriptors import boxable
+from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
 from napkin.lower.order import Launching
-from napkin.lower.program import Program, build, memory_order
+from napkin.lower.program import Loop, build, memory_order
+from napkin.plan.tiles import MAX_TILE
 
 FLATTENED = 9
 """The generation of GPUs (compute capability over 10) for which a flattened loop over groups was
@@ -113,7 +115,7 @@ class Labelled:
         last = any(c.tail and c.pipe != "product" for c in kinds)
         self.finishes = last and not self.chained
         self.lasting = self._lasting()
-        self._programs: dict[frozenset[str], Program] = {}  # by the axes that have tiles
+        self._tensors: dict[tuple[Loop, ...], Tensors] = {}
         place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
         # As in the emitter: the rows are those of the side that comes first in memory.
         self.rows = [
@@ -121,13 +123,17 @@ class Labelled:
             for *sides, _ in self.held.products
         ]
 
-    def program(self, tiles: Mapping[str, int]) -> Program:
-        """The loop program at given tiles, where no key set says which chunks are visited: the same
-        but for these wherever the same axes have more than one value in a tile."""
-        wide = frozenset(a for a in self.kernel.axes if tiles[a] > 1)
-        if wide not in self._programs:
-            self._programs[wide] = build(self.kernel, tiles)
-        return replace(self._programs[wide], tiles=tiles)
+    def formed(self, tiles: Mapping[str, int]) -> bool:
+        """Whether the compiler takes every tensor that the kernel's statements form at given tiles,
+        and registers hold what is multiplied out to be summed."""
+        if math.prod(tiles[a] for a in self.kernel.axes) <= MAX_TILE:
+            return True
+        program = build(self.kernel, tiles)
+        if program.loops not in self._tensors:
+            self._tensors[program.loops] = tensors_of(program)
+        found = self._tensors[program.loops]
+        small = found.multiplied_out(program) <= MAX_TILE
+        return small and found.largest(program) <= MAX_TENSOR
 
     def _slower(self, dtype: str) -> float:
         """How long a product of operands of 8 bits takes, in products of the plan's type; they take

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from napkin.derive.apart import apart
 from napkin.derive.kernel import Kernel, label, weaved
 from napkin.derive.residues import sized
+from napkin.derive.rules.folds import verified_fold
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import REDUCTIONS, Node, inside_sums, over, postorder
@@ -51,9 +52,11 @@ def _labellings(
                 continue
             for passes in (1, 2, 3) if axis else (1,):
                 try:
-                    yield label(name, outputs, names, streamed=axis, passes=passes, split=split)
+                    kernel = label(name, outputs, names, streamed=axis, passes=passes, split=split)
                 except Refusal:
                     continue
+                verified_fold(kernel)
+                yield kernel
                 break
 
 

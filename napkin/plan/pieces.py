@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -31,6 +32,29 @@ class Piece:
 
     choice: Choice
     binding: Mapping[str, str]
+
+
+def named_apart(pieces: Sequence[Piece]) -> list[Piece]:
+    """Pieces in which no two kernels have one name, and none that of a function that kernels call.
+
+    A kernel that is known already brings the name that it had in another cut, where its tensors had
+    other names.
+    """
+    made: dict[int, Choice] = {}
+    taken = set[str]()
+    for choice in (p.choice for p in pieces):
+        if id(choice) not in made:
+            made[id(choice)] = _renamed(choice, taken)
+    return [replace(p, choice=made[id(p.choice)]) for p in pieces]
+
+
+def _renamed(choice: Choice, taken: set[str]) -> Choice:
+    """A choice whose kernel has a name that is not taken; it then is."""
+    own = choice.kernel.name
+    tries = (own if i == 1 else f"{own}_{i}" for i in itertools.count(1))
+    name = next(t for t in map(function_name, tries) if t not in taken)
+    taken.add(name)
+    return choice if name == own else replace(choice, kernel=replace(choice.kernel, name=name))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,19 +109,26 @@ class Pieces:
         self.tensors: dict[Node, str] = {}
         self._states: dict[tuple[str, str], str] = {}
         self._named = {o.node: o for o in reversed(outputs)}
+        self._again: dict[Node, list[Output]] = {}
+        for o in outputs:
+            self._again.setdefault(o.node, []).append(o)
         self._taken = {str(m.params[0]) for m in frontier.order if m.op == "input"}
         self._results = {o.name for o in outputs}
 
-    def segment(self, wanted: Sequence[Node], boundary: int) -> Segment | None:
+    def segment(self, wanted: Sequence[Node], boundary: int, short: bool = True) -> Segment | None:
         """The kernel for `wanted`, reading what came with heavy terms up to `boundary`, or the two
-        that fold parts and merge them; None where it reads what one kernel cannot."""
+        that fold parts and merge them; None where it reads what one kernel cannot, or is left out
+        as it is not `short`."""
         found = self.frontier.stored(wanted, boundary)
         if found is None:
             return None
         tensors = {n: self._tensor(n) for n in found}
         stored = {n: t for n, t in tensors.items() if n not in wanted}
         results = [(self._tensor(n), n, self._axes_of(n)) for n in wanted]
+        results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])[1:]]
         form = self.alike.form(results, stored, self.frontier.sizes)
+        if self.alike.left_out(form, short):
+            return None
         if form.key not in self.alike.known:
             self.alike.known[form.key] = Known(self._search(results, stored), form)
         return Segment(((self.alike.known[form.key], form),), self)

@@ -20,7 +20,8 @@ from napkin.cost.traffic import ITEM_BYTES, Direction, Traffic
 from napkin.cost.visited import Bind
 from napkin.derive.kernel import leaves, tensor_of
 from napkin.derive.trail import Trail
-from napkin.diagram.diagram import Diagram
+from napkin.diagram.diagram import Diagram, Output
+from napkin.diagram.node import Node
 from napkin.diagram.taking import table_of
 from napkin.lower.descriptors import described
 from napkin.lower.lanes import in_lanes
@@ -121,11 +122,8 @@ class PlannedKernel:
             boxed = self._describable(sizes)
         boxes = self.program.boxes if boxed else {}
         whole = {tensor_of(leaf) for leaf in boxes}
-        found = self.H.bytes(sizes, self.tiles, self.dtypes, self._bind(arrays), whole)
-        axis, groups = self.choice.band
-        # What comes in no box, each group of a band reads for itself.
-        apart = {t.tensor for t in self.H.parts if axis in t.repeated} - whole
-        return {(t, way): n * (groups if t in apart else 1) for (t, way), n in found.items()}
+        bind, band = self._bind(arrays), self.choice.band
+        return self.H.bytes(sizes, self.tiles, self.dtypes, bind, whole, band)
 
     def crossing_at(
         self,
@@ -254,8 +252,7 @@ class Plan:
     @cached_property
     def tensor_of(self) -> dict[str, str]:
         """The tensor that holds each output: its own, or that of an equal output before it."""
-        first: dict[Any, str] = {}
-        return {o.name: first.setdefault((o.node, o.axes), o.name) for o in self.diagram.outputs}
+        return holders(self.diagram.outputs)
 
     @property
     def name(self) -> str:
@@ -443,6 +440,12 @@ def _kernel_json(k: PlannedKernel) -> dict[str, Any]:
         "time_us": round(k.choice.time.seconds * 1e6, 3),
         "limited_by": k.choice.time.limited_by,
     }
+
+
+def holders(outputs: Sequence[Output]) -> dict[str, str]:
+    """The tensor that holds each output: its own, or that of an equal output before it."""
+    first: dict[tuple[Node, tuple[str, ...]], str] = {}
+    return {o.name: first.setdefault((o.node, o.axes), o.name) for o in outputs}
 
 
 def distinct(kernels: Sequence[PlannedKernel]) -> list[PlannedKernel]:

@@ -135,8 +135,9 @@ class Pricing:
         self.machine = machine
 
     def choices(self, settings: Iterable[dict[str, int]]) -> Iterator[Choice]:
-        """The best choice for each setting that fits registers, and by its operands memory; and the
-        best one of persistent program instances, where there may be some."""
+        """The best choice for each setting that fits registers, by its operands memory, and what
+        the compiler takes for a tensor; and the best one of persistent program instances, where
+        there may be some."""
         for tiles in settings:
             yield from self._settle(Tiled(self.of, tiles))
 
@@ -167,10 +168,10 @@ class Pricing:
         room = most * 9 // 10 if tiled.bare else most * 3 // 4
         room = min(room, most // 2) if self.of.computes else room
         warps = next((w for w in (4, 8) if tiled.registers <= w * room), 0)
-        if not warps:
+        if not warps or not self.of.formed(tiled.tiles):
             return
         if not held.products:
-            values = max(extent(a, tiled.tiles) for a in held.chunk)
+            values = max((extent(a, tiled.tiles) for a in held.chunk), default=1)
             if values < FEWEST and self._may_grow(tiled):
                 return
             warps = 4 if values <= 4096 else 8

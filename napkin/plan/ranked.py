@@ -109,7 +109,7 @@ def with_choices(plan: Plan, choices: Sequence[Choice]) -> Plan:
     return replace(plan, kernels=kernels, trail=trail, bands=False, given=given)
 
 
-_OF_THE_WHOLE = frozenset({"expand", "refactor", "materialise"})
+_OF_THE_WHOLE = frozenset({"expand", "bound", "refactor", "materialise"})
 """Moves on the diagram: a kernel that is the whole diagram has its name."""
 
 

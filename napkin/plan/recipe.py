@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast, get_args
 
 from napkin.derive.residues import Split
-from napkin.diagram.node import Node, node
+from napkin.diagram.node import Kind, Node, node
+from napkin.diagram.operators import POINTWISE
+from napkin.diagram.types import STORAGE
 from napkin.lower.launch import ArgKind, Argument, Entry, Launch, launch
 
 
@@ -128,27 +130,69 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
     """The recipe that `Recipe.to_json` wrote.
 
     Raises:
-        KeyError, TypeError, ValueError: the data is no recipe.
+        KeyError, TypeError, ValueError, IndexError, RecursionError: the data is no recipe.
     """
     entries = [_entry(e) for e in data["entries"]]
-    return Recipe(
-        str(data["source"]),
+    found = Recipe(
+        _text(data["source"]),
+        tuple(_step(s, entries) for s in data["steps"]),
         tuple(
-            Step(
-                entries[s["entry"]],
-                dict(s["binding"]),
-                int(s["warps"]),
-                int(s["stages"]),
-                None if s["band"] is None else entries[s["band"]],
-            )
-            for s in data["steps"]
+            Stored(_text(t["name"]), _texts(t["axes"]), _text(t["dtype"])) for t in data["stored"]
         ),
-        tuple(Stored(t["name"], tuple(t["axes"]), t["dtype"]) for t in data["stored"]),
-        tuple(data["results"]),
-        dict(data["same_size"]),
-        {axis: int(number) for axis, number in data["parts"].items()},
-        str(data["warpgroups"]),
+        _texts(data["results"]),
+        {_text(new): _text(old) for new, old in data["same_size"].items()},
+        {_text(axis): _whole(number) for axis, number in data["parts"].items()},
+        _text(data["warpgroups"]),
     )
+    _check(found)
+    return found
+
+
+def _step(data: Mapping[str, Any], entries: Sequence[Entry]) -> Step:
+    return Step(
+        entries[_whole(data["entry"])],
+        {_text(theirs): _text(ours) for theirs, ours in data["binding"].items()},
+        _whole(data["warps"]),
+        _whole(data["stages"]),
+        None if data["band"] is None else entries[_whole(data["band"])],
+    )
+
+
+def _check(recipe: Recipe) -> None:
+    """Check that every result is written by some kernel of the source: nobody else would say that
+    it was not.
+
+    Raises:
+        ValueError: one is not.
+    """
+    stored = {t.name for t in recipe.stored}
+    written = {ours for s in recipe.steps for ours in s.binding.values()}
+    if not recipe.results or not {*recipe.results} <= stored <= written:
+        raise ValueError("some result is written by no kernel")
+    if any(t.dtype not in STORAGE for t in recipe.stored):
+        raise ValueError("some result is of no storage type")
+    for s in recipe.steps:
+        for entry, source in ((s.entry, recipe.source), (s.band, recipe.warpgroups)):
+            if entry is not None and f"\ndef {entry.name}(" not in source:
+                raise ValueError(f"there is no kernel {entry.name}")
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is no number")
+    return value
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple):
+        raise TypeError(f"{values!r} is no list")
+    return tuple(_text(v) for v in cast("Sequence[Any]", values))
 
 
 def _entry_json(e: Entry) -> dict[str, Any]:
@@ -172,28 +216,34 @@ def _entry_json(e: Entry) -> dict[str, Any]:
 
 
 def _entry(data: Mapping[str, Any]) -> Entry:
-    splits = tuple(Split(**s) for s in data["splits"])
+    splits = tuple(_split(s) for s in data["splits"])
     by_place = {s.place: s for s in splits}
+    axis, groups = data["band"]
     return Entry(
-        data["name"],
+        _text(data["name"]),
         tuple(_argument(*a) for a in data["arguments"]),
-        dict(data["tiles"]),
-        tuple(data["group"]),
-        tuple(data["whole"]),
+        {_text(axis): _whole(n) for axis, n in data["tiles"].items()},
+        _texts(data["group"]),
+        _texts(data["whole"]),
         splits,
         {place: by_place[place] for place in data["ragged"]},
-        {tensor: tuple(axes) for tensor, axes in data["boxes"].items()},
-        int(data["described"]),
-        tuple(tuple(axes) for axes in data["streamed"]),
-        int(data["persistent"]),
-        (str(data["band"][0]), int(data["band"][1])),
+        {_text(tensor): _texts(axes) for tensor, axes in data["boxes"].items()},
+        _whole(data["described"]),
+        tuple(_texts(axes) for axes in data["streamed"]),
+        _whole(data["persistent"]),
+        (_text(axis), _whole(groups)),
     )
+
+
+def _split(data: Mapping[str, Any]) -> Split:
+    axis, place, residue = (_text(data[k]) for k in ("axis", "place", "residue"))
+    return Split(axis, place, residue, _whole(data["step"]))
 
 
 def _argument(name: str, kind: ArgKind, of: Any) -> Argument:
     if kind not in get_args(ArgKind):
         raise ValueError(f"{kind!r} is no kind of argument")
-    return Argument(name, kind, _term(of) if isinstance(of, dict) else tuple(of))
+    return Argument(_text(name), kind, _term(of) if isinstance(of, dict) else _texts(of))
 
 
 def _term_json(n: Node) -> dict[str, Any]:
@@ -203,5 +253,12 @@ def _term_json(n: Node) -> dict[str, Any]:
 
 def _term(data: Any) -> Node:
     found = cast("Mapping[str, Any]", data)
-    args = [_term(a) for a in found["args"]]
-    return node(found["op"], args, found["params"], (), found["kind"])
+    op, args = found["op"], [_term(a) for a in found["args"]]
+    if op in POINTWISE:
+        if len(args) != POINTWISE[op].arity:
+            raise ValueError(f"{op} of {len(args)} arguments")
+    elif args or op not in {"number", "size", "scalar"}:
+        raise ValueError(f"{op!r} is no operator of sizes and scalars")
+    if found["kind"] not in get_args(Kind):
+        raise ValueError(f"{found['kind']!r} is no kind of number")
+    return node(op, args, found["params"], (), found["kind"])

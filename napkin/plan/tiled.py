@@ -15,6 +15,7 @@ from napkin.cost.visited import longest, share
 from napkin.cost.work import Count
 from napkin.diagram.types import stored_bytes
 from napkin.lower.lanes import along_memory, laned
+from napkin.lower.program import build
 from napkin.lower.resources_layout import LANES
 from napkin.plan.labelled import Labelled, Moved, has_rows
 
@@ -44,6 +45,7 @@ class Tiled:
     def __init__(self, of: Labelled, tiles: dict[str, int]) -> None:
         self.of, self.tiles = of, tiles
         self.cuts = {a: -(-of.sizes[a] // n) for a, n in tiles.items()}
+        self._laned: dict[int, bool] = {}  # by warps
 
     @cached_property
     def groups(self) -> int:
@@ -143,7 +145,9 @@ class Tiled:
         """Whether lanes keep the folds."""
         if self.of.held.products or not along_memory(self.of.kernel, self.tiles):
             return False
-        return laned(self.of.program(self.tiles), warps)
+        if warps not in self._laned:
+            self._laned[warps] = laned(build(self.of.kernel, self.tiles), warps)
+        return self._laned[warps]
 
     # --- what its groups do ---------------------------------------------------------------------
 
@@ -236,7 +240,7 @@ class Tiled:
     def _values(self, m: Moved) -> int:
         if m.of.kernel is not None:
             return m.of.values(self.of.sizes, self.tiles)
-        return m.once * math.prod([self.cuts[a] for a in m.of.repeated])
+        return m.once * math.prod([self.cuts[a] for a in m.of.again])
 
     def asked(self, stages: int) -> Asked:
         """What groups ask for, and which of it is loaded ahead."""

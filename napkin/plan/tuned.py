@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from napkin.errors import InputError
 from napkin.plan.choose import TRIED
-from napkin.plan.kept import folder
+from napkin.plan.kept import folder, read, write
 from napkin.plan.plan import Plan, distinct
 from napkin.plan.pricing import Choice
 from napkin.plan.ranked import ranked, same_setting, setting_json, with_choices
@@ -56,13 +54,9 @@ def remember(plan: Plan, choices: Sequence[Choice], about: Mapping[str, Any] | N
         **(about or {}),
     }
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         # What other processes wrote by now stays; of two at once the last one wins, whole.
         data = {"format": FORMAT, "plans": {**_entries(path), key_of(plan): entry}}
-        text = json.dumps(data, indent=1) + "\n"
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as part:
-            part.write(text)
-        os.replace(part.name, path)
+        write(path, json.dumps(data, indent=1) + "\n")
     except OSError as error:
         raise InputError(
             f"{path} cannot be written: {error.strerror}; set NAPKIN_CACHE to a folder of yours"
@@ -71,9 +65,10 @@ def remember(plan: Plan, choices: Sequence[Choice], about: Mapping[str, Any] | N
 
 
 def _entries(path: Path) -> dict[str, Any]:
+    text = read(path)
     try:
-        data: Any = json.loads(path.read_text())
-    except (OSError, ValueError):
+        data: Any = json.loads(text or "")
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(data, dict):
         return {}
@@ -85,7 +80,11 @@ def _entries(path: Path) -> dict[str, Any]:
 def entry_of(plan: Plan) -> dict[str, Any] | None:
     """What is remembered of a plan that the planner made, or None."""
     found = _entries(file_of(plan)).get(key_of(plan))
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    kernels = cast("dict[str, Any]", found).get("kernels")
+    good = isinstance(kernels, list) and all(isinstance(k, dict) for k in cast("Any", kernels))
+    return cast("dict[str, Any]", found) if good else None
 
 
 def remembered(plan: Plan) -> Plan:
@@ -93,7 +92,7 @@ def remembered(plan: Plan) -> Plan:
     or where one of them is no longer among those that the planner has to offer."""
     entry = entry_of(plan)
     kinds = distinct(plan.kernels)
-    if entry is None or len(entry.get("kernels", ())) != len(kinds):
+    if entry is None or len(entry["kernels"]) != len(kinds):
         return plan
     chosen: list[Choice] = []
     for k, data in zip(kinds, entry["kernels"], strict=True):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from napkin.check.rows import mark
 from napkin.plan.plan import Plan
 from napkin.show.console import table
 from napkin.show.measured import device_view
@@ -49,11 +50,7 @@ def _values(values: Mapping[str, Any]) -> Table:
     whole = {"case": "all", "output": "all", **values}
     for row in values.get("rows") or [whole]:
         error, most = row["relative_error"], row["tolerance"]
-        good = error is not None and error <= most
-        moves = row.get("moves", 0.0)
-        said = f"; rounding its inputs alone moves it by {moves:.1e}" if moves else ""
-        verdict = ("ok" if good else "WRONG") + said
-        made.add_row(row["case"], row["output"], f"{error:.2e}", f"{most:.0e}", verdict)
+        made.add_row(row["case"], row["output"], f"{error:.2e}", f"{most:.0e}", mark(row))
     return made
 
 

@@ -1,26 +1,24 @@
 """What is kept on disk between processes: launch recipes, and kernel files that Triton reads.
 
-Every file is written beside its place (`napkin.plan.kept`) and then moved there, so that a reader
-sees all of it or nothing, and the last of two writers wins with the same content. Where the folder
-cannot be written, nothing is kept.
+Files are read and written by `napkin.plan.kept`: a reader sees all of one or nothing, the last of
+two writers wins with the same content, and where others can write, nothing is kept. A recipe that
+is not as it was written is none.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
-import os
 import sys
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import napkin
 from napkin.lower.compiler import installed
-from napkin.plan.kept import folder, temporary
+from napkin.plan.kept import folder, read, temporary, write
 from napkin.plan.recipe import Recipe, recipe_of
 
 
@@ -33,51 +31,51 @@ def digest(*parts: str) -> str:
 
 
 def load(name: str) -> Recipe | None:
-    """The recipe of that name; None where there is none that can be read."""
-    try:
-        return recipe_of(json.loads((folder() / "recipes" / f"{name}.json").read_text()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+    """The recipe of that name; None where there is none, or it is not as it was written."""
+    text = read(_place(name))
+    if text is None:
         return None
+    try:
+        data = json.loads(text)
+        if data["sha256"] == _seal(name, data["recipe"]):
+            return recipe_of(data["recipe"])
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        pass
+    return None
 
 
 def save(name: str, recipe: Recipe) -> None:
     """Keep a recipe, where the folder can be written."""
+    data = recipe.to_json()
     with contextlib.suppress(OSError):
-        _put(folder() / "recipes" / f"{name}.json", json.dumps(recipe.to_json()))
+        write(_place(name), json.dumps({"sha256": _seal(name, data), "recipe": data}))
+
+
+def _place(name: str) -> Path:
+    return folder() / "recipes" / f"{name}.json"
+
+
+def _seal(name: str, data: Any) -> str:
+    """What tells a recipe from another, and from itself with a byte changed."""
+    return hashlib.sha256(f"{name}\0{json.dumps(data)}".encode()).hexdigest()
 
 
 @lru_cache(maxsize=1024)
 def module_of(source: str) -> ModuleType:
-    """The kernel file imported as a module; Triton reads a kernel's text from its file."""
+    """The kernel file as a module: the given text is what runs, and Triton reads it from a file."""
     name = f"kernel_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    path = folder() / "kernels" / f"{name}.py"
     try:
-        path = _put(folder() / "kernels" / f"{name}.py", source)
+        if read(path) != source:
+            write(path, source)
     except OSError:
-        path = _put(temporary() / f"{name}.py", source)
-    spec = importlib.util.spec_from_file_location(f"napkin_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
+        path = temporary() / f"{name}.py"
+        write(path, source)
+    made = ModuleType(f"napkin_{name}")
+    made.__file__ = str(path)
+    sys.modules[made.__name__] = made
+    exec(compile(source, str(path), "exec", dont_inherit=True), vars(made))
     return made
-
-
-def _put(path: Path, text: str) -> Path:
-    """`path` with this text, written if it is not there."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        if path.read_text() == text:
-            return path
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False) as part:
-        try:
-            part.write(text)
-            part.close()
-            os.replace(part.name, path)
-        except BaseException:
-            os.unlink(part.name)
-            raise
-    return path
 
 
 @lru_cache(maxsize=1)

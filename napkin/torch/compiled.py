@@ -9,7 +9,8 @@ import torch
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.torch.function import Function
-from napkin.torch.ops import captured, registered, run, warm
+from napkin.torch.given import captured, scalar
+from napkin.torch.ops import registered, run, warm
 
 
 class Compiled:
@@ -49,7 +50,8 @@ class Compiled:
         for name in scalars:
             if name not in known:
                 self.diagram.check_scalars(scalars)  # says what it is called
-        return tuple(float(scalars.get(name, default)) for name, default in self._scalars)
+        name = self.diagram.name
+        return tuple(scalar(name, k, scalars.get(k, default)) for k, default in self._scalars)
 
     def __repr__(self) -> str:
         return f"napkin.torch.compile({self.diagram!r})"

@@ -14,17 +14,16 @@ Parameters = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[bool
 """kernel_size, stride, dilation and is_causal, each for every axis of tokens."""
 
 
-def attention_diagram(
-    signature: str, masked: bool, causal: bool, cross: bool, scaled: bool
-) -> Diagram:
+def attention_diagram(signature: str, masked: bool, causal: str, scaled: bool) -> Diagram:
     """Attention of arrays with these axes.
 
     Args:
         signature: of queries [.. q d], keys [.. x d], values [.. x e], a mask or a bias if there is
             one, and the output; axes that an array is broadcast over are left out of it.
         masked: whether there is a mask of booleans, rather than a bias or nothing.
-        causal: query i sees keys 0..i.
-        cross: whether queries and keys may differ in number.
+        causal: where query i is among the keys, of which it sees none that come later: at "self",
+            where there are as many, counted from the "first" key, or from the "last", where the
+            last query is; "" where it sees all.
         scaled: whether the scale is given at the call, rather than d ** -0.5.
     """
 
@@ -34,7 +33,8 @@ def attention_diagram(
             scores = nk.where(arrays[3], scores, -math.inf)
         elif len(arrays) > 3:
             scores = scores + arrays[3]
-        at = nk.index("q") if cross else None
+        later = nk.size("x") - nk.size("q") if causal == "last" else 0
+        at = None if causal == "self" else nk.index("q") + later
         keys = nk.causal("q", "x", at=at) if causal else None
         return nk.contract(nk.softmax(scores, over="x", keys=keys), arrays[2], over="x")
 

@@ -12,6 +12,7 @@ from napkin.cost.machines import Machine
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.fingerprint import fingerprint
 from napkin.diagram.keys.terms import query_axes, spec_of
+from napkin.diagram.sizes import check_count
 from napkin.diagram.storage import own_type
 from napkin.diagram.types import PACKED
 from napkin.errors import InputError
@@ -19,7 +20,7 @@ from napkin.plan.recipe import Recipe
 from napkin.torch import cache
 from napkin.torch.launching import loading
 from napkin.torch.machines import machine_of
-from napkin.torch.prepared import Prepared, prepare
+from napkin.torch.prepared import Layout, Prepared, prepare
 from napkin.torch.storage import logical_shapes, output_type, plan_type
 
 _DERIVING = threading.Lock()
@@ -43,7 +44,7 @@ class Function:
         self,
         arrays: Sequence[torch.Tensor],
         scalars: Mapping[str, float],
-        shapes: Sequence[Sequence[int]] | None = None,
+        layouts: Sequence[Layout] | None = None,
     ) -> Prepared:
         """What runs the diagram on tensors like these; see `napkin.torch.prepared.prepare`.
 
@@ -57,8 +58,11 @@ class Function:
         values = diagram.check_scalars(scalars)
         if not arrays:
             raise InputError(f"{diagram.name} takes no tensor, so there is no device to run it on")
+        if arrays[0].is_meta:
+            raise InputError(f"{diagram.name}: {diagram.inputs[0].params[0]} is on meta, which has "
+                             "no numbers; kernels run on CUDA devices")  # fmt: skip
         recipe = self.recipe(sizes, dtype, machine_of(arrays[0].device))
-        return prepare(diagram, recipe, arrays, sizes, values, dtype, shapes)
+        return prepare(diagram, recipe, arrays, sizes, values, dtype, layouts)
 
     def recipe(self, sizes: Mapping[str, int], dtype: str, machine: Machine) -> Recipe:
         """The recipe for the class of these sizes: from this process, from disk, or derived."""
@@ -78,9 +82,17 @@ class Function:
         return self._recipes[key]
 
     def results(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Empty tensors like the outputs, for a graph that is being captured."""
+        """Empty tensors like the outputs, for a graph that is being captured, or on "meta".
+
+        Raises:
+            InputError: the tensors do not fit the diagram; sizes that are symbols are not looked
+                at.
+        """
         sizes: dict[str, Any] = {}
+        check_count(self.diagram, arrays)
         shapes = logical_shapes(self.diagram, arrays)
+        if all(type(n) is int for shape in shapes for n in shape):
+            sizes |= self.diagram.sizes_of(shapes)
         for shape, n in zip(shapes, self.diagram.inputs, strict=True):
             sizes |= zip(n.axes, shape, strict=True)
         sizes |= {axis: count for axis, (count, _) in self.diagram.slots.items()}

@@ -19,7 +19,7 @@ def machine_of(device: torch.device) -> Machine:
     """The machine of a device: `$NAPKIN_MACHINE`, or the shipped one of its name, or the nearest by
     compute capability whose groups have no more shared memory than the device gives one."""
     if chosen := os.environ.get("NAPKIN_MACHINE"):
-        return machine(chosen)
+        return machine(os.path.expanduser(chosen))
     if device.type == "cpu":
         return machine(ON_CPU)
     facts = torch.cuda.get_device_properties(device)

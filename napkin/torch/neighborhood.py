@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from napkin.diagram.keys.neighbors import PerAxis, PerAxisFlag, windows
 from napkin.errors import InputError
 from napkin.torch.diagrams import Parameters
-from napkin.torch.ops import built, captured, graph_call, remember
-from napkin.torch.prepared import Prepared, facts
+from napkin.torch.given import captured, in_autocast, scalar, told_apart
+from napkin.torch.ops import built, graph_call, remember
+from napkin.torch.prepared import Prepared, facts, row_major
 
 RANK = 5
 """Axes of a tensor that descriptors serve; a batch of one is left out to stay within."""
@@ -157,28 +160,38 @@ def _attend(
     tensors = [query, key, value] if keys is None or values is None else [
         query, key, value, keys, values,
     ]  # fmt: skip
-    if captured(name, tensors):
+    scalars = () if scale is None else (scalar(name, "scale", scale),)
+    graph = captured(name, tensors)
+    tensors = in_autocast(tensors)
+    if graph:
         parameters = checked(dims, kernel_size, stride, dilation, is_causal or False)
-        arguments, views, shapes = _arranged(name, tensors, parameters, scale is not None, lse)
-        scalars = [] if scale is None else [scale]
+        arguments, views, shapes = _arranged(name, tensors, parameters, bool(scalars), lse)
         found = graph_call("neighborhood", arguments, views, scalars)
         out = [t.reshape(shape) for t, shape in zip(found, shapes, strict=True)]
         return tuple(out) if lse else out[0]
     known = (dims, _plain(kernel_size), _plain(stride), _plain(dilation), _plain(is_causal))
-    known = (known, scale, lse, *map(facts, tensors))
+    known = (known, told_apart(scalars), lse, *map(facts, tensors))
     found = _WARM.get(known)
     if found is None:
         parameters = checked(dims, kernel_size, stride, dilation, is_causal or False)
-        arguments, views, shapes = _arranged(name, tensors, parameters, scale is not None, lse)
-        scalars = {} if scale is None else {"scale": scale}
+        arguments, views, shapes = _arranged(name, tensors, parameters, bool(scalars), lse)
         made = built("neighborhood", *arguments)
-        found = remember(_WARM, known, made.prepare(views, scalars, shapes))
+        layouts = [row_major(shape) for shape in shapes]
+        named = dict(zip(["scale"], scalars, strict=False))
+        found = remember(_WARM, known, made.prepare(views, named, layouts))
     out = found(tensors)
     return tuple(out) if lse else out[0]
 
 
 def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    """A parameter as a key: the whole numbers that it holds at this call."""
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, cast("Sequence[Any]", value)))
+    with contextlib.suppress(TypeError):
+        return operator.index(value)
+    return object()  # like no other, so that it is looked at
 
 
 Arranged = tuple[tuple[Any, ...], list[torch.Tensor], list[list[int]]]

@@ -6,6 +6,7 @@ Eager calls do not go through it, because torch's dispatcher costs more than a l
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.torch.diagrams import attention_diagram, neighborhood_diagram
 from napkin.torch.function import Function
+from napkin.torch.given import check_gradients, told_apart
 from napkin.torch.prepared import Prepared, facts
 
 BUILDERS: dict[str, Callable[..., Diagram]] = {
@@ -24,9 +26,6 @@ BUILDERS: dict[str, Callable[..., Diagram]] = {
 """What builds the diagrams of a family from plain arguments, which then are in the key."""
 
 _FUNCTIONS: dict[str, Function] = {}
-
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-"""Types of tensors that hold numbers: others stand for tensors, as in a graph."""
 
 MOST = 4096
 """Launches that are remembered for one kind of call; then it starts again."""
@@ -53,20 +52,41 @@ def called(key: str) -> Function:
         InputError: it is neither.
     """
     if key not in _FUNCTIONS:
-        family, bracket, rest = key.partition("(")
-        if family not in BUILDERS or not bracket:
-            raise InputError(
-                f"the graph calls the diagram {key}, which this process has not seen; pass it to "
-                "napkin.torch.compile before the graph runs"
-            )
         try:
-            built(family, *ast.literal_eval(bracket + rest))
-        except (SyntaxError, TypeError, ValueError):
+            _FUNCTIONS[key] = _mapped(key) if key.startswith(_MAPPED) else _anew(key)
+        except (SyntaxError, TypeError, ValueError, IndexError, RecursionError, MemoryError) as why:
+            if isinstance(why, InputError):
+                raise
             raise InputError(
-                f"the graph calls {key}, which is no call of {family}; capture it anew with this "
-                "version of napkin"
+                f"the graph calls {key[:60]!r}, which is no call of this version of napkin; "
+                "capture it anew"
             ) from None
     return _FUNCTIONS[key]
+
+
+def _anew(key: str) -> Function:
+    """The function of a family that a key names."""
+    family, bracket, rest = key.partition("(")
+    if family not in BUILDERS or not bracket:
+        raise InputError(
+            f"the graph calls the diagram {key[:60]!r}, which this process has not seen; pass it "
+            "to napkin.torch.compile before the graph runs"
+        )
+    return built(family, *ast.literal_eval(bracket + rest))
+
+
+_MAPPED = "mapped "
+"""How the key of a function begins that `torch.vmap` maps: the inputs that it maps over follow, and
+then the key of the function."""
+
+
+def _mapped(key: str) -> Function:
+    """The function of a key, mapped over some of its inputs: weaved, in the words of diagrams."""
+    places, _, inner = key.removeprefix(_MAPPED).partition(" ")
+    diagram = called(inner).diagram
+    names = [str(n.params[0]) for n in diagram.inputs]
+    axis = next(a for a in map("v{}".format, itertools.count()) if a not in diagram.axes)
+    return Function(diagram.weave(axis, " ".join(names[int(i)] for i in places.split(","))), key)
 
 
 _LIBRARY = torch.library.Library("napkin", "FRAGMENT")
@@ -93,8 +113,32 @@ def _results(
     return called(key).results(arrays)
 
 
+def _below_autograd(
+    arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]
+) -> list[torch.Tensor]:
+    """The outputs, where no derivative is asked for: without a kernel for autograd, torch would
+    give none and say nothing."""
+    check_gradients(called(key).diagram.name, arrays)
+    with torch._C._AutoDispatchBelowAutograd():  # pyright: ignore
+        return run(arrays, key, scalars)
+
+
+def _each(
+    info: Any, dims: Any, arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]
+) -> tuple[list[torch.Tensor], list[int]]:
+    """The outputs for each position of what `torch.vmap` maps over."""
+    over = [(i, at) for i, at in enumerate(dims[0]) if at is not None]
+    moved = list(arrays)
+    for i, at in over:
+        moved[i] = arrays[i].movedim(at, 0)
+    out = run(moved, f"{_MAPPED}{','.join(str(i) for i, _ in over)} {key}", scalars)
+    return out, [0] * len(out)
+
+
 _LIBRARY.impl("run", _run, "CompositeExplicitAutograd")
+_LIBRARY.impl("run", _below_autograd, "Autograd")
 torch.library.register_fake("napkin::run", _results, lib=_LIBRARY)
+torch.library.register_vmap("napkin::run", _each, lib=_LIBRARY)
 run: Callable[..., list[torch.Tensor]] = torch.ops.napkin.run.default
 
 
@@ -115,7 +159,7 @@ def warm(
     function: Function, arrays: Sequence[torch.Tensor], scalars: tuple[float, ...]
 ) -> Prepared:
     """What runs a function on tensors like these; worked out once for each kind of them."""
-    key = (function, scalars, *map(facts, arrays))
+    key = (function, told_apart(scalars), *map(facts, arrays))
     found = _WARM.get(key)
     if found is None:
         named = dict(zip(function.diagram.scalars, scalars, strict=True))
@@ -129,23 +173,3 @@ def remember(table: dict[Any, Prepared], key: Any, prepared: Prepared) -> Prepar
         table.clear()
     table[key] = prepared
     return prepared
-
-
-def captured(name: str, arrays: Sequence[Any]) -> bool:
-    """Whether a call on these tensors is captured in a graph, rather than run.
-
-    Raises:
-        InputError: one is no tensor, or requires gradients while these are being recorded.
-    """
-    recorded, plain = torch.is_grad_enabled(), True
-    for t in arrays:
-        if type(t) not in _PLAIN:
-            plain = False
-            if not isinstance(t, torch.Tensor):
-                raise InputError(f"{name} takes torch tensors, not a {type(t).__name__}")
-        if recorded and t.requires_grad:
-            raise InputError(
-                f"{name}: a tensor requires gradients, and there is no backward pass yet; call it "
-                "under torch.no_grad(), or on tensors that are detached with .detach()"
-            )
-    return not plain or torch.compiler.is_compiling()

@@ -23,6 +23,10 @@ Prepared = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 """Computes the outputs from tensors of which `facts` are those that it was prepared for."""
 
 
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
+"""The shape and the strides of a tensor."""
+
+
 def facts(t: torch.Tensor) -> tuple[Any, ...]:
     """All of a tensor that its launches depend on."""
     if t.layout is not torch.strided:
@@ -37,7 +41,7 @@ def prepare(
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
     dtype: str,
-    shapes: Sequence[Sequence[int]] | None = None,
+    layouts: Sequence[Layout] | None = None,
 ) -> Prepared:
     """What runs a recipe on tensors like `arrays`: on their GPU, or through the interpreter.
 
@@ -46,14 +50,14 @@ def prepare(
 
     Args:
         sizes: of the diagram's axes.
-        shapes: those of the outputs, where they are not the diagram's; as many values each.
+        layouts: those of the outputs, where they are not the diagram's; of the same memory.
     """
     views = [_View(a, t) for a, t in zip(arrays, input_types(diagram, dtype), strict=True)]
     sizes = recipe.full(sizes)
     made = {t.name: tuple(sizes[a] for a in t.axes) for t in recipe.stored}
-    shown = dict(made)
-    if shapes is not None:
-        shown |= {t: tuple(s) for t, s in zip(recipe.results, shapes, strict=True)}
+    shown = {name: row_major(shape) for name, shape in made.items()}
+    if layouts is not None:
+        shown |= zip(recipe.results, layouts, strict=True)
     if interpreted(arrays[0].device):
         return _Interpreted(
             diagram, recipe, views, sizes, scalars, [shown[t] for t in recipe.results], dtype
@@ -61,7 +65,7 @@ def prepare(
     names = [str(n.params[0]) for n in diagram.inputs]
     seen = [v.of(a) for v, a in zip(views, arrays, strict=True)]
     own = {t: (list(a.shape), list(a.stride())) for t, a in zip(names, seen, strict=True)}
-    own |= {t: (list(shape), _row_major(shape)) for t, shape in made.items()}
+    own |= {t: (list(shape), list(row_major(shape)[1])) for t, shape in made.items()}
     device = arrays[0].device
     aligned = all(a.data_ptr() % ROW_BYTES == 0 for a in seen)
     capability = torch.cuda.get_device_capability(device)[0] * 10
@@ -72,7 +76,7 @@ def prepare(
     return OnCuda(
         device,
         [(i, v) for i, v in enumerate(views) if v.converts],
-        [(*_laid_out(shown[t.name]), DTYPES[t.dtype]) for t in recipe.stored],
+        [(*shown[t.name], DTYPES[t.dtype]) for t in recipe.stored],
         [x for x in found if x is not None],
         [place[t] for t in recipe.results],
         any(x.banded for x in found if x is not None),
@@ -216,7 +220,7 @@ class _Interpreted:
     views: Sequence[_View]
     sizes: Mapping[str, int]
     scalars: Mapping[str, float]
-    shapes: Sequence[Sequence[int]]
+    layouts: Sequence[Layout]
     dtype: str
 
     def __call__(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -235,8 +239,8 @@ class _Interpreted:
         ran = run_recipe(self.recipe, inputs, self.sizes, self.scalars)
         dtype = {t.name: DTYPES[t.dtype] for t in self.recipe.stored}
         return [
-            torch.from_numpy(ran.tensors[t].to_float64()).to(dtype[t]).reshape(tuple(shape))
-            for t, shape in zip(self.recipe.results, self.shapes, strict=True)
+            torch.from_numpy(ran.tensors[t].to_float64()).to(dtype[t]).as_strided(*layout)
+            for t, layout in zip(self.recipe.results, self.layouts, strict=True)
         ]
 
 
@@ -255,14 +259,18 @@ def _warn_once() -> None:
         )
 
 
-def _laid_out(shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return tuple(shape), tuple(_row_major(shape))
-
-
-def _row_major(shape: Sequence[int]) -> list[int]:
+def row_major(shape: Sequence[int]) -> Layout:
+    """The layout of a tensor whose last axis is contiguous, and so on."""
     out: list[int] = []
     step = 1
     for n in reversed(shape):
         out.insert(0, step)
         step *= max(n, 1)
-    return out
+    return tuple(shape), tuple(out)
+
+
+def permuted(shape: Sequence[int], order: Sequence[int]) -> Layout:
+    """The layout of a tensor of this shape whose axes lie in memory in that order."""
+    steps = row_major([shape[i] for i in order])[1]
+    by_axis = dict(zip(order, steps, strict=True))
+    return tuple(shape), tuple(by_axis[i] for i in range(len(shape)))

@@ -10,6 +10,7 @@ from napkin.check.running import plan_for
 from napkin.diagram.storage import own_type
 from napkin.errors import InputError
 from napkin.plan.plan import Plan
+from napkin.torch.given import told_apart
 from napkin.torch.prepared import OnCuda, Prepared, facts, prepare
 from napkin.torch.storage import logical_shapes, plan_type
 
@@ -26,7 +27,11 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
         InputError: tensors on several devices, or of another storage type than the plan's.
     """
     table = _WARM.setdefault(plan, {})
-    key = (tuple(scalars.items()), *(facts(a) for a in arrays if hasattr(a, "data_ptr")))
+    key = (
+        tuple(scalars),
+        told_apart(tuple(scalars.values())),
+        *(facts(a) for a in arrays if hasattr(a, "data_ptr")),
+    )
     found = table.get(key)
     if found is None:
         found = table[key] = prepared(plan, arrays, scalars)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import torch
 
 from napkin.errors import InputError
-from napkin.torch.ops import built, captured, graph_call, remember
-from napkin.torch.prepared import Prepared, facts
+from napkin.torch.given import captured, causal_bias, in_autocast, same, scalar, told_apart
+from napkin.torch.ops import built, graph_call, remember
+from napkin.torch.prepared import Prepared, facts, permuted
 
 _WARM: dict[Any, Prepared] = {}
 
@@ -35,91 +37,147 @@ def attention(
         key: [..., heads of keys, S, d].
         value: [..., heads of keys, S, e].
         attn_mask: broadcast to [..., heads, L, S]: booleans, true where a query sees a key, or
-            numbers of the query's type, added to the scores.
+            numbers of the query's type or of float32, added to the scores. Of a `CausalBias` of
+            torch, its variant is what is computed.
         dropout_p: 0.
         is_causal: query i sees keys 0..i, counted from the first also where L and S differ.
-        scale: of the scores; d ** -0.5 by default.
+        scale: of the scores; d ** -0.5 by default. A tensor of one number is read at each call.
         enable_gqa: query head h reads the head h // (heads / heads of keys) of keys and values.
 
     Returns:
-        [..., heads, L, e], of the query's type.
+        [..., heads, L, e], of the query's type, or of autocast's, whose axes lie in memory in the
+        order of the query's.
 
     Raises:
-        InputError: the arguments do not fit together, ask for dropout, or require gradients.
+        InputError: the arguments do not fit together, or ask for dropout or for derivatives.
     """
-    tensors = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
-    if captured("attention", tensors):
-        return _in_graph(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    known = (is_causal, enable_gqa, scale, dropout_p, *map(facts, tensors))
+    if dropout_p:
+        raise InputError(f"attention: dropout_p={dropout_p}; kernels drop nothing, so it must be 0")
+    causal = "first" if is_causal else ""
+    if variant := causal_bias(attn_mask):
+        _check_bias(attn_mask, query, key, causal)
+        causal, attn_mask = variant, None
+    tensors = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
+    graph = captured("attention", tensors)
+    tensors = in_autocast(tensors)
+    scalars = () if scale is None else (scalar("attention", "scale", scale),)
+    if graph:
+        made = _arranged(tensors, causal, bool(scalars), enable_gqa)
+        (out,) = graph_call("attention", made.arguments, made.views, scalars)
+        return made.shown(out)
+    known = (causal, bool(enable_gqa), told_apart(scalars), *map(facts, tensors))
     found = _WARM.get(known)
     if found is None:
-        how = _arranged(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-        arguments, views, scalars, shape = how
-        made = built("attention", *arguments)
-        found = remember(_WARM, known, made.prepare(views, scalars, [shape]))
+        made = _arranged(tensors, causal, bool(scalars), enable_gqa)
+        function = built("attention", *made.arguments)
+        named = dict(zip(["scale"], scalars, strict=False))
+        layout = permuted(made.shape, made.order)
+        found = remember(_WARM, known, function.prepare(made.views, named, [layout]))
     return found(tensors)[0]
 
 
-def _in_graph(query: torch.Tensor, *rest: Any) -> torch.Tensor:
-    arguments, views, scalars, shape = _arranged(query, *rest)
-    return graph_call("attention", arguments, views, list(scalars.values()))[0].reshape(shape)
+Seen = tuple[torch.Tensor, list[str]]
+"""A tensor and its axes."""
 
 
-Arranged = tuple[tuple[Any, ...], list[torch.Tensor], dict[str, float], list[int]]
-"""Arguments of a builder, tensors as its diagram takes them, scalars, the shape of the output."""
+@dataclass(frozen=True)
+class Arranged:
+    """How a call is computed.
+
+    Attributes:
+        arguments: those of the diagram's builder.
+        views: the tensors as the diagram takes them.
+        shape: of the output.
+        order: its axes, as they lie in memory.
+    """
+
+    arguments: tuple[Any, ...]
+    views: list[torch.Tensor]
+    shape: list[int]
+    order: list[int]
+
+    def shown(self, out: torch.Tensor) -> torch.Tensor:
+        """The output of the diagram in the shape of the call's."""
+        stored = out.reshape([self.shape[i] for i in self.order])
+        return stored.permute([self.order.index(i) for i in range(len(self.order))])
 
 
 def _arranged(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
+    tensors: Sequence[torch.Tensor], causal: str, scaled: bool, grouped: bool
 ) -> Arranged:
-    if dropout_p != 0.0:
-        raise InputError(f"attention: dropout_p={dropout_p}; kernels drop nothing, so it must be 0")
-    if is_causal and mask is not None:
+    _check(tensors, causal)
+    lead, arrays = _heads(tensors, grouped)
+    seen, sizes = _sized(arrays, lead)
+    own = [["g", "r"] if a == "g" else [a] for a in [*lead, "q", "e"] if a != "r"]
+    each = sizes.get("r", 1)
+    shape = [sizes[axes[0]] * each if len(axes) > 1 else sizes[axes[0]] for axes in own]
+    order = memory_order(tensors[0], shape)
+    out = [a for i in order for a in own[i]]
+    seen, out = _joined(lead, seen, out)
+    # Where values are as wide as keys, the two axes are one.
+    if same(sizes["e"], sizes["d"]):
+        seen = [(t, ["d" if a == "e" else a for a in own]) for t, own in seen]
+        out = ["d" if a == "e" else a for a in out]
+    parts = [" ".join(own) or "()" for _, own in seen]
+    masked = len(tensors) > 3 and tensors[3].dtype == torch.bool
+    if len(tensors) > 3:
+        parts[-1] += _kind(tensors[3], tensors[0])
+    signature = f"{', '.join(parts)} -> {' '.join(out)}"
+    causal = "self" if causal and same(sizes["q"], sizes["x"]) else causal
+    return Arranged((signature, masked, causal, scaled), [t for t, _ in seen], shape, order)
+
+
+def _check(tensors: Sequence[torch.Tensor], causal: str) -> None:
+    if causal and len(tensors) > 3:
         raise InputError(
             "attention: is_causal and attn_mask are both given; join the causal mask to attn_mask"
         )
-    for name, t in (("query", query), ("key", key), ("value", value)):
+    for name, t in zip(("query", "key", "value"), tensors, strict=False):
         if t.dim() < 2:
             raise InputError(f"attention: {name} has shape {tuple(t.shape)}; it needs [..., L, d]")
-    _agree(query, key, value)
-    lead, query, key, value, mask = _heads(query, key, value, mask, enable_gqa)
+    _agree(*tensors[:3])
+
+
+def _sized(arrays: Sequence[torch.Tensor], lead: list[str]) -> tuple[list[Seen], dict[str, int]]:
+    """The tensors without the axes that they are broadcast over, and the sizes of all axes."""
+    query, _, value = arrays[:3]
     sizes = dict(zip(["q", "d"], query.shape[-2:], strict=True))
     sizes |= dict(zip(["x", "e"], value.shape[-2:], strict=True))
     axes = [[*lead, "q", "d"], [*lead, "x", "d"], [*lead, "x", "e"], [*lead, "q", "x"]]
-    arrays = [query, key, value] if mask is None else [query, key, value, mask]
     names = ["query", "key", "value", "attn_mask"]
     for t, own, name in zip(arrays, axes, names, strict=False):
         _measure(t, own[-t.dim() :], sizes, name)
-    seen = [_seen(t, own[-t.dim() :], sizes) for t, own in zip(arrays, axes, strict=False)]
-    shape = [sizes[a] for a in lead]
-    if "r" in lead:
-        shape[-2:] = [sizes["g"] * sizes["r"]]
-    lead, seen = _joined(lead, seen)
-    # Where values are as wide as keys, the two axes are one.
-    if sizes["e"] == sizes["d"]:
-        seen = [(t, ["d" if a == "e" else a for a in own]) for t, own in seen]
-    last = "d" if sizes["e"] == sizes["d"] else "e"
-    masked = mask is not None and mask.dtype == torch.bool
-    parts = [" ".join(own) or "()" for _, own in seen]
-    if masked:
-        parts[-1] += ":bool"
-    elif mask is not None and mask.dtype != query.dtype:
+    return [_seen(t, own[-t.dim() :], sizes) for t, own in zip(arrays, axes, strict=False)], sizes
+
+
+def _check_bias(bias: Any, query: torch.Tensor, key: torch.Tensor, causal: str) -> None:
+    """Check a `CausalBias` of torch.
+
+    Raises:
+        InputError: it is for other lengths than those of query and key, or beside is_causal.
+    """
+    if causal:
+        raise InputError("attention: is_causal and a CausalBias are both given; give one of them")
+    wanted, given = (bias.seq_len_q, bias.seq_len_kv), (query.shape[-2], key.shape[-2])
+    if wanted != given:
         raise InputError(
-            f"attention: attn_mask is {mask.dtype}; give booleans, or a bias of the query's type "
-            f"with .to({query.dtype})"
+            f"attention: attn_mask is a CausalBias for {wanted[0]} queries and {wanted[1]} keys, "
+            f"but there are {given[0]} and {given[1]}"
         )
-    signature = f"{', '.join(parts)} -> {' '.join([*lead, 'q', last])}"
-    cross = bool(is_causal) if sizes["q"] != sizes["x"] else False
-    arguments = (signature, masked, bool(is_causal), cross, scale is not None)
-    scalars = {} if scale is None else {"scale": scale}
-    return arguments, [t for t, _ in seen], scalars, [*shape, sizes["q"], sizes["e"]]
+
+
+def _kind(mask: torch.Tensor, query: torch.Tensor) -> str:
+    """What a signature says of a mask's type."""
+    if mask.dtype == torch.bool:
+        return ":bool"
+    if mask.dtype == query.dtype:
+        return ""
+    if mask.dtype == torch.float32:
+        return ":fp32"
+    raise InputError(
+        f"attention: attn_mask is {mask.dtype}; give booleans, or a bias of torch.float32 or of "
+        f"the query's type with .to({query.dtype})"
+    )
 
 
 def _agree(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -134,41 +192,37 @@ def _agree(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         )
 
 
-def _heads(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    grouped: bool,
-) -> tuple[list[str], torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+def _heads(tensors: Sequence[torch.Tensor], grouped: bool) -> tuple[list[str], list[torch.Tensor]]:
     """The names of the axes before the last two, and the tensors under them. Where query heads
     share heads of keys, heads are two axes: g, and r in each."""
+    query, key, value, *mask = tensors
     rank = max(t.dim() for t in (query, key, value)) - 2
     lead = [f"b{i}" for i in range(rank - 1)] + ["h"] * (rank > 0)
     if rank == 0:
-        return lead, query, key, value, mask
-    heads = {t.shape[-3] if t.dim() > 2 else 1 for t in (key, value)}
-    ours, theirs = query.shape[-3] if query.dim() > 2 else 1, max(heads)
+        return lead, list(tensors)
+    ours, *heads = (t.shape[-3] if t.dim() > 2 else 1 for t in (query, key, value))
+    theirs = max(heads)
     if not grouped:
-        if ours != 1 and not heads <= {1, ours}:
+        if ours != 1 and any(n not in (1, ours) for n in heads):
             raise InputError(
-                f"attention: {ours} heads of queries, but {sorted(heads)} of keys and values; for "
-                "query heads that share heads of keys write enable_gqa=True"
+                f"attention: {ours} heads of queries, but {sorted({*map(int, heads)})} of keys and "
+                "values; for query heads that share heads of keys write enable_gqa=True"
             )
-        return lead, query, key, value, mask
-    if len(heads) > 1 or theirs == 0 or ours % theirs:
+        return lead, list(tensors)
+    if heads[0] != heads[1] or theirs == 0 or ours % theirs:
         raise InputError(
-            f"attention: enable_gqa with {ours} heads of queries and {sorted(heads)} of keys and "
-            "values; these must be one number, which divides the first"
+            f"attention: enable_gqa with {ours} heads of queries and {sorted({*map(int, heads)})} "
+            "of keys and values; these must be one number, which divides the first"
         )
     if theirs in (1, ours):
-        return lead, query, key, value, mask
+        return lead, list(tensors)
     each = ours // theirs
-    if mask is not None and mask.dim() > 2:
-        whole = mask.shape[-3] == ours
-        mask = mask.unflatten(-3, (theirs, each)) if whole else mask.unsqueeze(-3)
+    if mask and mask[0].dim() > 2:
+        whole = mask[0].shape[-3] == ours
+        mask = [mask[0].unflatten(-3, (theirs, each)) if whole else mask[0].unsqueeze(-3)]
     query = query.unflatten(-3, (theirs, each))
-    return [*lead[:-1], "g", "r"], query, key.unsqueeze(-3), value.unsqueeze(-3), mask
+    views = [query, key.unsqueeze(-3), value.unsqueeze(-3), *mask]
+    return [*lead[:-1], "g", "r"], views
 
 
 def _measure(t: torch.Tensor, axes: Sequence[str], sizes: dict[str, int], name: str) -> None:
@@ -191,9 +245,7 @@ def _measure(t: torch.Tensor, axes: Sequence[str], sizes: dict[str, int], name: 
         sizes.setdefault(axis, n)
 
 
-def _seen(
-    t: torch.Tensor, axes: Sequence[str], sizes: Mapping[str, int]
-) -> tuple[torch.Tensor, list[str]]:
+def _seen(t: torch.Tensor, axes: Sequence[str], sizes: Mapping[str, int]) -> Seen:
     """A tensor without the axes that it is broadcast over, and the names of the others."""
     kept: list[str] = []
     for axis, n in zip(axes, list(t.shape), strict=True):
@@ -204,21 +256,20 @@ def _seen(
     return t, kept
 
 
-def _joined(
-    lead: list[str], seen: list[tuple[torch.Tensor, list[str]]]
-) -> tuple[list[str], list[tuple[torch.Tensor, list[str]]]]:
+def _joined(lead: list[str], seen: list[Seen], out: list[str]) -> tuple[list[Seen], list[str]]:
     """Batches and heads as one axis, where they lie so in every tensor: boxes of three axes arrive
     sooner than of four (971 us for 1,023: 4 x 16 x 4096 x 128, bf16, H100)."""
     for a, b in list(pairwise(lead)):
-        if all(_as_one(t, own, a, b) for t, own in seen):
-            lead = [x for x in lead if x != a]
+        beside = out.index(b) == out.index(a) + 1
+        if beside and all(_as_one(t, own, a, b) for t, own in seen):
+            out = [x for x in out if x != a]
             seen = [
                 (t.flatten(own.index(a), own.index(b)), [x for x in own if x != a])
                 if a in own
                 else (t, own)
                 for t, own in seen
             ]
-    return lead, seen
+    return seen, out
 
 
 def _as_one(t: torch.Tensor, own: list[str], a: str, b: str) -> bool:
@@ -227,3 +278,30 @@ def _as_one(t: torch.Tensor, own: list[str], a: str, b: str) -> bool:
         return a not in own and b not in own
     i, j = own.index(a), own.index(b)
     return j == i + 1 and (t.shape[i] == 1 or t.stride(i) == t.shape[j] * t.stride(j))
+
+
+def memory_order(query: torch.Tensor, shape: Sequence[int]) -> list[int]:
+    """The axes of an output as they lie in memory: as those of the query do, where its rows are
+    contiguous and it has all of them; else in order.
+
+    An axis of one position lies before the axis that follows it.
+    """
+    last = len(shape) - 1
+    plain = list(range(last + 1))
+    if query.dim() != last + 1 or query.stride(-1) != 1:
+        return plain
+    order: list[int] = []
+    for i in plain[:-1]:
+        if shape[i] == 1:
+            continue
+        if query.shape[i] == 1 or query.stride(i) == 0:
+            return plain
+        at = len(order)
+        while at and query.stride(order[at - 1]) < query.stride(i):
+            at -= 1
+        order.insert(at, i)
+    order.append(last)
+    for i in reversed(plain[:-1]):
+        if shape[i] == 1:
+            order.insert(order.index(i + 1), i)
+    return order

@@ -43,8 +43,7 @@ def plan_type(diagram: Diagram, arrays: Sequence[Any]) -> str:
     """The storage type of the plan for these inputs: that of the real ones.
 
     Raises:
-        InputError: they are no dense tensors on one device that runs kernels, or of types that no
-            plan stores.
+        InputError: they are no dense tensors on one device, or of types that no plan stores.
     """
     check_count(diagram, arrays)
     found: dict[torch.dtype, str] = {}
@@ -57,7 +56,7 @@ def plan_type(diagram: Diagram, arrays: Sequence[Any]) -> str:
             raise InputError(f"{where} is {t.layout}; give it as .to_dense()")
         if t.is_neg():
             raise InputError(f"{where} is negated when it is read; give it as .resolve_neg()")
-        if t.device.type not in {"cuda", "cpu"}:
+        if t.device.type not in {"cuda", "cpu", "meta"}:
             raise InputError(f"{where} is on {t.device}; kernels run on CUDA devices")
         devices.setdefault(t.device, str(n.params[0]))
         own = own_type(n)

@@ -207,3 +207,16 @@ def test_a_dilated_key_set_over_windows_stays_whole() -> None:
         return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
 
     nk.derive(attention).check(sizes={"i": 66, "x": 64}, resources=False).raise_if_wrong()
+
+
+def test_two_axes_renamed_to_one_name_have_one_size() -> None:
+    """Windows u and taps v are both read as s, so there are as many windows as taps."""
+
+    @nk.diagram("a -> u s, s v")
+    def both(X):
+        Y = nk.slide(X, over="a", into="u v", window=2, padding=1)
+        return Y.rename(v="s"), Y.rename(u="s")
+
+    assert both.check_sizes({"a": 1}) == {"a": 1, "u": 2, "v": 2, "s": 2}
+    with pytest.raises(nk.InputError, match="u=2, but with a=7 and v=2 both has 8 windows"):
+        both.check_sizes({"a": 7})

@@ -69,6 +69,58 @@ def test_memory_that_is_not_row_major() -> None:
     agrees(q, odd, v)
 
 
+@pytest.mark.parametrize("shape", [(2, 500, 8, 64), (1, 500, 8, 64), (2, 1, 8, 64)])
+def test_results_lie_in_memory_as_those_of_torch(shape: tuple[int, ...]) -> None:
+    flat = draw(shape[0], shape[2], shape[1], shape[3])
+    late = draw(*shape).transpose(1, 2)
+    packed = draw(shape[0], shape[1], 3, *shape[2:]).select(2, 0).transpose(1, 2)
+    for q in (flat, late, packed):
+        agrees(q, flat, flat)
+        found, wanted = nkt.attention(q, flat, flat), scaled_dot_product_attention(q, flat, flat)
+        steps = [
+            [t.stride(i) for i in range(4) if t.shape[i] > 1] for t in (found, wanted)
+        ]  # that of an axis of one position means nothing
+        assert steps[0] == steps[1]
+
+
+def test_autocast() -> None:
+    q, k = draw(1, 4, 300, 64, dtype="float32"), draw(1, 4, 400, 64, dtype="float16")
+    bias = draw(300, 400, dtype="float32")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        found = nkt.attention(q, k, k, attn_mask=bias)
+        wanted = scaled_dot_product_attention(q, k, k, attn_mask=bias)
+    assert found.dtype == wanted.dtype == torch.bfloat16
+    close(found, wanted.double())
+
+
+def test_a_bias_of_float32_beside_half_inputs() -> None:
+    q, k = draw(1, 4, 300, 64, dtype="float16"), draw(1, 4, 400, 64, dtype="float16")
+    agrees(q, k, k, attn_mask=draw(300, 400, dtype="float32") * 1e3)
+
+
+@pytest.mark.parametrize("lengths", [(300, 300), (200, 333), (1, 500)])
+def test_causal_biases(lengths: tuple[int, int]) -> None:
+    from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
+    q, k = (draw(2, 4, n, 64) for n in lengths)
+    for made in (causal_upper_left, causal_lower_right):
+        bias = made(*lengths)
+        wanted = scaled_dot_product_attention(
+            q.double(), k.double(), k.double(), bias._materialize(q.device)
+        )
+        close(nkt.attention(q, k, k, bias), wanted)
+
+
+def test_a_map_and_a_scale_on_the_device() -> None:
+    q = draw(3, 2, 4, 128, 64)
+    found = torch.vmap(nkt.attention)(q, q, q)
+    assert torch.equal(found, torch.stack([nkt.attention(x, x, x) for x in q]))
+    scale = torch.tensor(0.1, device="cuda")
+    for value in (0.1, 0.3):
+        found = nkt.attention(q[0], q[0], q[0], scale=scale.fill_(value))
+        assert torch.equal(found, nkt.attention(q[0], q[0], q[0], scale=float(scale)))
+
+
 def test_empty_axes() -> None:
     q, none = draw(1, 2, 64, 64), draw(1, 2, 0, 64)
     assert not nkt.attention(q, none, none).any()

@@ -1,21 +1,32 @@
-"""What tests of kernels of warpgroups share: one run of a band on the CPU."""
+"""What tests share: one run of a band on the CPU, and plans with labels and tiles as asked."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.check.warpgroups import run_band
+from napkin.cost.machines import machine
+from napkin.derive.kernel import label
+from napkin.derive.prepare import prepare
+from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.lower.launch import launch
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import imports
 from napkin.lower.warpgroups.write import write_band
-from napkin.plan.plan import PlannedKernel
+from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.pricing import Choice
+from napkin.plan.tiles import power_of_two
 
 Ran = tuple[list[np.ndarray], list[np.ndarray], dict[tuple[str, str], int]]
+
+
+@pytest.fixture
+def forced() -> Callable[..., Plan]:
+    return _forced
 
 
 @pytest.fixture
@@ -57,3 +68,26 @@ def _ran(
     found = [tensors[o.name].to_float64() for o in diagram.outputs]
     names = {(k.binding[call.tensors[a]], way): n for (a, way), n in moved.bytes.items()}
     return found, wanted, names
+
+
+UNPRICED = cast(Any, None)
+"""What nobody asks of a setting that no search has found."""
+
+
+def _forced(
+    diagram: Diagram,
+    sizes: Mapping[str, int],
+    streamed: str = "",
+    tiles: Mapping[str, int] | None = None,
+    passes: int = 3,
+) -> Plan:
+    """The plan of one kernel that streams what is asked, in chunks of 4 where `tiles` says nothing
+    else, with groups of 2."""
+    ready, place = prepare(diagram), machine("h100")
+    kernel = label(diagram.name, ready.outputs, ready.names, streamed=streamed, passes=passes)
+    own = {a: power_of_two(sizes[a]) for a in kernel.axes}
+    own |= dict.fromkeys(kernel.stream.axes, 4) | dict.fromkeys(kernel.group, 2)
+    own |= tiles or {}
+    choice = Choice(kernel, own, dict(sizes), 4, 1, 0, UNPRICED, 0, UNPRICED)
+    planned = PlannedKernel(choice, {t: t for t in kernel.tensors}, "fp32", place)
+    return Plan(diagram, place, "fp32", sizes, (planned,), {}, Trail(()), bands=False)

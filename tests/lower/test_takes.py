@@ -203,3 +203,30 @@ def test_the_source_says_where_it_reads() -> None:
     assert "B_p = tl.minimum(" in k.written.source
     assert "B_base + B_p * B_stride_p" in k.written.source
     assert "size_p" in [a.name for a in k.written.arguments]
+
+
+@nk.diagram("h q d, h x d, h x d, c:int -> h q d")
+def same_document(Q: Any, K: Any, V: Any, C: Any) -> Any:
+    S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
+    seen = nk.take(C, c=nk.index("q")) == nk.take(C, c=nk.index("x"))
+    return nk.contract(nk.softmax(nk.where(seen, S, -np.inf), over="x"), V, over="x")
+
+
+def test_one_table_read_before_the_loop_and_in_it() -> None:
+    """Two readings have two places; one name for both would change its shape in the loop."""
+    sizes = {"h": 4, "q": 1024, "x": 1024, "c": 1024, "d": 64}
+    plan = nk.derive(same_document, sizes=sizes, dtype="fp32")
+    verdict = plan.check(sizes={"h": 2, "q": 40, "x": 37, "c": 39, "d": 24})
+    verdict.raise_if_wrong()
+    assert all(r.shared_compiled for r in verdict.resources)
+
+
+def test_warpgroups_that_read_one_table_along_their_rows_and_along_keys() -> None:
+    """Each warpgroup reads the keys' places for itself, and the queries' once."""
+    sizes = {"h": 16, "q": 4096, "x": 4096, "c": 4096, "d": 128}
+    plan = nk.derive(same_document, sizes=sizes)
+    assert plan.warpgroups
+    verdict = plan.check(sizes={"h": 2, "q": 264, "x": 160, "c": 160, "d": 128}, resources=False)
+    verdict.raise_if_wrong()
+    assert "same_document, warpgroups" in str(verdict)
+    assert not [r.note for r in compiled(plan) if r.arch == "sm_90" and not r.shared_compiled]

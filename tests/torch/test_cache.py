@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import napkin as nk
 from napkin.cost.machines import machine
 from napkin.diagram.fingerprint import fingerprint
 from napkin.diagram.library import load, names
+from napkin.plan.kept import read, write
 from napkin.plan.tiles import power_of_two
 from napkin.torch import cache
 from napkin.torch.function import Function, size_class
@@ -111,6 +113,114 @@ def test_a_broken_file_is_no_recipe(
     assert cache.load(name) is not None  # and the file is whole again
 
 
+def kept(folder: Path, change: Any) -> None:
+    """A recipe as it is kept, sealed again after a change to its data."""
+    function = Function(total)
+    recipe = function.recipe({"n": 3, "x": 20}, "fp32", machine("h100"))
+    cache.save("one", recipe)
+    file = folder / "recipes" / "one.json"
+    data = json.loads(file.read_text(encoding="utf-8"))["recipe"]
+    change(data)
+    sealed = {"sha256": cache._seal("one", data), "recipe": data}
+    file.write_text(json.dumps(sealed), encoding="utf-8")
+
+
+SHAPES = {
+    "no steps": lambda d: d.update(steps=[]),
+    "no results": lambda d: d.update(results=[]),
+    "another result": lambda d: d.update(results=["P"]),
+    "a result that nothing writes": lambda d: d["steps"][0].update(binding={}),
+    "a name that is a number": lambda d: d["entries"][0].update(name=3),
+    "a kernel that is not there": lambda d: d["entries"][0].update(name="other"),
+    "an entry from the end": lambda d: d["steps"][0].update(entry=-1),
+    "warps in words": lambda d: d["steps"][0].update(warps="4"),
+    "half a stage": lambda d: d["steps"][0].update(stages=1.5),
+    "axes in one text": lambda d: d["stored"][0].update(axes="n"),
+    "another type": lambda d: d["stored"][0].update(dtype="fp7"),
+    "source that is null": lambda d: d.update(source=None),
+    "an argument of another kind": lambda d: d["entries"][0]["arguments"][0].__setitem__(1, "x"),
+    "a list in place of a table": lambda d: d.update(parts=[1]),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_shape_of_a_recipe_is_not_trusted(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path))
+    kept(tmp_path, lambda data: None)
+    assert cache.load("one") is not None
+    kept(tmp_path, SHAPES[name])
+    assert cache.load("one") is None
+
+
+def test_a_recipe_that_was_changed_or_moved_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path))
+    kept(tmp_path, lambda data: None)
+    file = tmp_path / "recipes" / "one.json"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("triton.jit", "triton.jot"), encoding="utf-8")
+    assert cache.load("one") is None
+    (tmp_path / "recipes" / "two.json").write_text(text, encoding="utf-8")
+    assert cache.load("two") is None
+    file.write_text("[" * 100000, encoding="utf-8")  # deeper than Python reads
+    assert cache.load("one") is None
+    file.write_bytes(b"\xff\xfe")
+    assert cache.load("one") is None
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+@pytest.mark.filterwarnings("always")
+def test_what_others_can_write_is_not_run(
+    what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path))
+    source = f"def number(): return 1\n# {what}\n"
+    own = Path(cache.module_of(source).__file__ or "")
+    assert own.parent == tmp_path / "kernels"
+    kept(tmp_path, lambda data: None)
+    for path in (own, tmp_path / "recipes" / "one.json"):
+        (path if what == "file" else path.parent).chmod(0o777)
+    with pytest.warns(RuntimeWarning, match="since others can write it: make it yours"):
+        assert cache.load("one") is None
+    own.write_text("raise SystemExit", encoding="utf-8")
+    cache.module_of.cache_clear()
+    with pytest.warns(RuntimeWarning, match="since others can write it: make it yours"):
+        again = cache.module_of(source)
+    assert again.number() == 1
+    assert Path(again.__file__ or "").read_text(encoding="utf-8") == source
+    assert (Path(again.__file__ or "") == own) == (what == "file")  # written anew, or elsewhere
+
+
+def test_folders_and_files_are_the_users_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = os.umask(0o002)
+    try:
+        monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path / "a" / "b"))
+        write(tmp_path / "a" / "b" / "c" / "text", "naïve\n")
+    finally:
+        os.umask(before)
+    modes = [p.stat().st_mode & 0o777 for p in sorted((tmp_path / "a").rglob("*"))]
+    assert modes == [0o700, 0o700, 0o600]
+    assert read(tmp_path / "a" / "b" / "c" / "text") == "naïve\n"
+    assert (tmp_path / "a" / "b" / "c" / "text").read_bytes() == "naïve\n".encode()
+
+
+def test_what_was_begun_and_left_is_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old, new = tmp_path / "x" / "old.part", tmp_path / "x" / "new.part"
+    old.parent.mkdir(mode=0o700)
+    for part in (old, new):
+        part.write_text("", encoding="utf-8")
+    os.utime(old, (0, 0))
+    write(tmp_path / "x" / "text", "")
+    assert sorted(p.name for p in old.parent.iterdir()) == ["new.part", "text"]
+
+
 def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path / "file"))
@@ -128,6 +238,10 @@ def test_where_the_folder_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/user")
     assert cache.folder() == Path("/home/user/.cache/napkin")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which its specification says to ignore
+    assert cache.folder() == Path("/home/user/.cache/napkin")
+    monkeypatch.setenv("NAPKIN_CACHE", "~/mine")
+    assert cache.folder() == Path("/home/user/mine")
 
 
 def test_names_tell_everything_apart() -> None:

@@ -130,7 +130,7 @@ def test_a_key_says_what_to_build_in_another_process() -> None:
     assert isinstance(again, Function)
     assert again is not known
     assert again.print == known.print
-    with pytest.raises(nk.InputError, match="calls the diagram nobody:0, which this process"):
+    with pytest.raises(nk.InputError, match="calls the diagram 'nobody:0', which this process"):
         called("nobody:0")
 
 
@@ -141,7 +141,12 @@ def test_gradients_are_refused_in_graphs_too() -> None:
         torch.compile(nkt.attention, backend="eager")(q, q, q)
 
 
-@pytest.mark.parametrize("key", ["attention(1, 2", "attention(x)", "attention(1, 2, 3)"])
+KEYS = ["attention(1, 2", "attention(x)", "attention(1, 2, 3)", f"attention({'(' * 9999}",
+        "mapped x attention('q d, x d, x d -> q d', False, '', False)", "mapped 9 " * 9999,
+        "mapped 9 attention('q d, x d, x d -> q d', False, '', False)"]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda k: k[:20])
 def test_a_key_that_calls_nothing(key: str) -> None:
-    with pytest.raises(nk.InputError, match="is no call of attention; capture it anew"):
+    with pytest.raises(nk.InputError, match="is no call of this version of napkin; capture it"):
         called(key)

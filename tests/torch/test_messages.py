@@ -41,9 +41,9 @@ CALLS = {
         "query is torch.float32, key is torch.float16; convert them to one type with .to(...)",
     ),
     "a bias of another type": (
-        lambda: nkt.attention(Q.half(), Q.half(), Q.half(), torch.zeros(8, 8)),
-        "attn_mask is torch.float32; give booleans, or a bias of the query's type with "
-        ".to(torch.float16)",
+        lambda: nkt.attention(Q.half(), Q.half(), Q.half(), torch.zeros(8, 8).bfloat16()),
+        "attn_mask is torch.bfloat16; give booleans, or a bias of torch.float32 or of the query's "
+        "type with .to(torch.float16)",
     ),
     "widths": (
         lambda: nkt.attention(Q, Q[..., :8], Q),
@@ -78,7 +78,7 @@ CALLS = {
     ),
     "a device": (
         lambda: nkt.compile(shifted)(torch.zeros(3, 4, device="meta"), torch.zeros(3).int()),
-        "shifted: X is on meta; kernels run on CUDA devices",
+        "shifted: X is on meta, N is on cpu; move them to one device",
     ),
     "a layout": (
         lambda: nkt.compile(shifted)(torch.zeros(3, 4).to_sparse(), torch.zeros(3).int()),

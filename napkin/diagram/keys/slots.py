@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from napkin.diagram.infer import pointwise
@@ -30,12 +30,17 @@ class Slots:
         slots: the axis of slots for each of them.
         counts: slots along each.
         fill: what slots past a query's last key hold.
+        sign: of the fill: 0.0 and -0.0 are equal, but not the same.
     """
 
     keys: tuple[str, ...]
     slots: tuple[str, ...]
     counts: tuple[int, ...]
     fill: float = 0.0
+    sign: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sign", math.copysign(1.0, self.fill))
 
     def renamed(self, table: Mapping[str, str]) -> Slots:
         """The same under other axis names."""

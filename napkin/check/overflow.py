@@ -1,0 +1,67 @@
+"""Numbers that pass what kernels compute in: no kernel can be right about them, or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.evaluate import evaluate, needs
+from napkin.diagram.expand import expanded
+from napkin.diagram.listing import text
+from napkin.diagram.node import Node, postorder
+
+_LARGEST = float(np.finfo(np.float32).max)
+"""The largest number of float32, in which kernels compute."""
+
+_POLES = frozenset({"div", "log", "log2", "rsqrt", "sqrt", "max", "min", "number", "input"})
+"""Operators that give infinities or NaN of small numbers, too."""
+
+
+def overflow(
+    diagram: Diagram,
+    arrays: Sequence[np.ndarray[Any, Any]],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+) -> str:
+    """The first array of the reference that passes float32, and how far, in words; "" where none
+    does."""
+    opened = expanded(diagram.roots)
+    roots = [opened[n] for n in diagram.roots]
+    leaves = {str(n.params[0]): x for n, x in zip(diagram.inputs, arrays, strict=True)}
+    bind = {n: leaves[str(n.params[0])] for n in postorder(roots) if n.op == "input"}
+    order = _computed(roots)
+    values = dict(zip(order, evaluate(order, bind, sizes, scalars), strict=True))
+    names = {opened[n]: name for n, name in diagram.names.items() if n in opened}
+    names |= {n: o.name for n, o in zip(roots, diagram.outputs, strict=True)}
+    for n in order:
+        if _passes(n, values):
+            largest = np.nanmax(np.abs(values[n]), initial=0.0)
+            return f"{names.get(n) or text(n, names)} reaches {largest:.1e}"
+    return ""
+
+
+def _computed(roots: Sequence[Node]) -> list[Node]:
+    """The terms that are computed, each after what it needs."""
+    found: dict[Node, None] = {}
+    stack = [(r, False) for r in reversed(roots)]
+    while stack:
+        n, ready = stack.pop()
+        if ready:
+            found[n] = None
+        elif n not in found:
+            stack.append((n, True))
+            stack += [(a, False) for a in needs(n)]
+    return list(found)
+
+
+def _passes(n: Node, values: Mapping[Node, np.ndarray[Any, Any]]) -> bool:
+    """Whether real numbers of a term pass float32, though those that it is computed from do not."""
+    if n.kind != "real" or n.op in _POLES:
+        return False
+    finite = np.isfinite(values[n])
+    if (np.abs(values[n][finite]) > _LARGEST).any():
+        return True
+    return not finite.all() and all(np.isfinite(values[a]).all() for a in needs(n))

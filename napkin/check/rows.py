@@ -1,0 +1,160 @@
+"""The rows of a verdict: every prediction beside what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from napkin.errors import NapkinError
+
+EXACT = ("sm_80", "sm_90")
+"""Architectures whose shared memory is modelled; on the others it is only reported."""
+
+
+class CheckFailed(NapkinError):
+    """A check found a prediction that does not hold."""
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """The error of one output in one case.
+
+    Attributes:
+        moves: how far rounding the inputs once more moves it, by norm, where the error passes the
+            tolerance: it tells a diagram that no kernel computes more exactly from a wrong kernel,
+            and changes no verdict.
+        overflow: the array of the reference that passes what kernels compute in, where that makes
+            the error infinite: it is neither right nor wrong then, and the row does not hold.
+    """
+
+    case: str
+    output: str
+    relative_error: float
+    tolerance: float
+    moves: float = 0.0
+    overflow: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the error is within the tolerance; NaN is not."""
+        return self.relative_error <= self.tolerance
+
+    @property
+    def mark(self) -> str:
+        """That in words, and where it is not, how sensitive the output is."""
+        return mark(asdict(self))
+
+
+def mark(row: Mapping[str, Any]) -> str:
+    """A row of values, as plain data, in words."""
+    if row.get("overflow"):
+        return f"OVERFLOW: {row['overflow']}, past float32; give inputs or ranges"
+    said = f"; rounding its inputs alone moves it by {row['moves']:.1e}" if row.get("moves") else ""
+    error = row["relative_error"]
+    return ("ok" if error is not None and error <= row["tolerance"] else "WRONG") + said
+
+
+@dataclass(frozen=True)
+class TrafficRow:
+    """Bytes of one tensor in one direction, in one kernel and one case."""
+
+    case: str
+    kernel: str
+    tensor: str
+    direction: str
+    predicted: int
+    counted: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether they are equal."""
+        return self.predicted == self.counted
+
+
+@dataclass(frozen=True)
+class ResourceRow:
+    """What one kernel takes on one architecture; shared memory in bytes."""
+
+    kernel: str
+    arch: str
+    shared_predicted: int
+    shared_compiled: int | None
+    registers: int | None
+    spills: int | None
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether predicted and compiled shared memory are equal, where that is modelled."""
+        return self.arch not in EXACT or self.shared_predicted == self.shared_compiled
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Every row of a check."""
+
+    name: str
+    values: tuple[ValueRow, ...]
+    traffic: tuple[TrafficRow, ...]
+    resources: tuple[ResourceRow, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every row holds."""
+        return all(r.ok for r in (*self.values, *self.traffic, *self.resources))
+
+    @property
+    def relative_error(self) -> float:
+        """The largest error of any output."""
+        return max((r.relative_error for r in self.values), default=0.0)
+
+    def raise_if_wrong(self) -> None:
+        """Raise with the rows that failed.
+
+        Raises:
+            CheckFailed: some row does not hold.
+        """
+        bad = [r for r in (*self.values, *self.traffic, *self.resources) if not r.ok]
+        if bad:
+            lines = "; ".join(str(r) for r in bad[:5])
+            raise CheckFailed(f"{self.name}: {len(bad)} predictions do not hold: {lines}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as plain data."""
+        return {
+            "ok": self.ok,
+            "values": {
+                "relative_error": self.relative_error,
+                "tolerance": max((r.tolerance for r in self.values), default=0.0),
+                "ok": all(r.ok for r in self.values),
+                "rows": [_plain(r) for r in self.values],
+            },
+            "traffic": [asdict(r) for r in self.traffic],
+            "resources": [asdict(r) for r in self.resources],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        good = "holds" if self.ok else "DOES NOT HOLD"
+        lines = [f"{self.name}: the prediction {good}"]
+        for v in self.values:
+            lines.append(f"  {v.case}: {v.output} error {v.relative_error:.2e} {v.mark}")
+        for t in self.traffic:
+            mark = "=" if t.ok else "!="
+            lines.append(
+                f"  {t.case}: {t.kernel} {t.direction} {t.tensor} {t.predicted} {mark} {t.counted}"
+            )
+        for r in self.resources:
+            mark = "=" if r.shared_predicted == r.shared_compiled else "!="
+            lines.append(
+                f"  {r.kernel} {r.arch} shared {r.shared_predicted} {mark} {r.shared_compiled}, "
+                f"{r.registers} registers, {r.spills} bytes spilled"
+            )
+        return "\n".join(lines)
+
+
+def _plain(row: ValueRow) -> dict[str, Any]:
+    data = asdict(row)
+    return data if row.overflow else {k: v for k, v in data.items() if k != "overflow"}

@@ -1,0 +1,84 @@
+"""The law of streams, for every application: folded over chunks, and over parts that are merged, a
+term has the value that it has on the whole (arXiv 2505.09326, Def. 1)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+from napkin.derive.kernel import Kernel, leaves
+from napkin.derive.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
+from napkin.derive.rules.points import Point, points, scalars_of
+from napkin.derive.rules.rule import VERIFYING, LawError, Rule, agree
+from napkin.diagram.evaluate import Array, aligned
+from napkin.diagram.node import Node
+
+STREAMED = Rule(
+    "stream",
+    "fold(x (+) y) = step(fold(x), y) = merge(fold(x), fold(y))",
+    (
+        "no factor of the tail carries an axis that its sum removes",
+        "no square and no exponential of a difference is multiplied out",
+        "the axis is not empty as a whole",
+    ),
+    empty=False,
+)
+
+
+def verified_fold(kernel: Kernel) -> None:
+    """Run the stream of a kernel on chunks where that is asked for.
+
+    Raises:
+        LawError: an output differs from its value on the whole.
+    """
+    if not VERIFYING or not kernel.stream.axes or kernel.merges:
+        return
+    roots = [o.node.args[0] if o.node.op == "compress" else o.node for o in kernel.outputs]
+    for point in points(roots, {}, (), False, False):
+        if point.exact:  # states begin in floats
+            continue
+        wanted = point.values(roots)
+        for way, found in _ways(kernel, roots, point).items():
+            for i, o in enumerate(kernel.outputs):
+                value = aligned(*found[o.name], roots[i].axes)
+                if not agree(value, wanted[i], point, roots[i]):
+                    raise LawError(
+                        f"rule 'stream' broke its law, {STREAMED.law}: output {o.name} of "
+                        f"{kernel.name}, {kernel.stream.axis} {way} at {point}:\n"
+                        f"{wanted[i]} is\n{value}"
+                    )
+
+
+Found = Mapping[str, tuple[Array, Sequence[str]]]
+
+
+def _ways(kernel: Kernel, roots: Sequence[Node], point: Point) -> dict[str, Found]:
+    """The outputs of a kernel, chunk by chunk and of merged parts, each with its axes."""
+    s, scalars = kernel.stream, scalars_of(roots)
+    sizes = {a: 1 for a in kernel.axes} | dict(point.sizes)
+    read = leaves(roots)
+    bind = dict(zip(read, point.values(read), strict=True))
+    axes = {e.output: e.node.axes for e in (*s.tails, *(e for p in s.passes for e in p.emits))}
+    lengths = _cut(sizes[s.axes[0]], random.Random(point.seed))
+    out: dict[str, Found] = {}
+    _, found = folded(s, bind, sizes, ranges(lengths), scalars)
+    out[f"in chunks of {lengths}"] = {name: (v, axes[name]) for name, v in found.items()}
+    step = s.passes[0]
+    if len(s.passes) > 1 or step.emits or kernel.visits is not None:
+        return out
+    nothing = start(s, step, sizes)
+    parts = [
+        advance(s, step, nothing, chunk_of(bind, c), c, sizes, scalars)[0]
+        for c in chunks(s, ranges(lengths), sizes)
+    ]
+    states = reduce(lambda a, b: merged(step, a, b, sizes, scalars, bind), parts, nothing)
+    found = finished(s, states, bind, sizes, scalars)
+    out[f"in parts of {lengths}"] = {name: (v, axes[name]) for name, v in found.items()}
+    return out
+
+
+def _cut(size: int, rng: random.Random) -> list[int]:
+    """A cut of an axis in consecutive lengths, of which some may be 0."""
+    cuts = sorted(rng.randint(0, size) for _ in range(3))
+    return [b - a for a, b in zip([0, *cuts], [*cuts, size], strict=True)]

@@ -1,0 +1,309 @@
+"""Points at which both sides of a law are evaluated: sizes of axes, and values of inputs."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
+
+from napkin.derive.residues import Split, sized
+from napkin.diagram.evaluate import Array, evaluate
+from napkin.diagram.expand import own_axes
+from napkin.diagram.infer import parts_of
+from napkin.diagram.keys.slots import guard, read_slots, slots_of, spread
+from napkin.diagram.keys.terms import spec_of
+from napkin.diagram.node import COMPOSITES, MOVES, Kind, Node, node, over, postorder
+from napkin.diagram.taking import reading_of, table_of, taken_of
+from napkin.diagram.windows import Slide, slide_of
+
+RATIONAL = frozenset({
+    "input", "number", "size", "ones", "index", "add", "sub", "mul", "div", "neg", "abs", "sum",
+    "prod", "max", "min", "maximum", "minimum", "where", "mean", "rename", "keys", "less", "equal",
+    "less_equal", "greater", "greater_equal", "not_equal", "and", "or", "not",
+})  # fmt: skip
+"""Operators that take rational numbers to rational numbers."""
+
+LARGEST = 20_000
+"""Values of the largest array with which more than one point is tried."""
+
+STEP = 2.0**-40
+"""How far inputs are moved, relative to themselves, to see what rounding does to a term."""
+
+
+def is_rational(roots: Iterable[Node]) -> bool:
+    """Whether the terms have exact values on rational inputs."""
+    return all(n.op in RATIONAL and not _rounds(n) for n in postorder(roots))
+
+
+def _rounds(n: Node) -> bool:
+    """Whether a node is a quotient of whole numbers, which numpy rounds."""
+    return n.op == "div" and all(a.kind != "real" for a in n.args)
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Sizes and values.
+
+    Attributes:
+        what: how the values of reals are drawn.
+        sizes: of every axis.
+        own: the axes of each tensor.
+        seed: of the values.
+        shift: how many times inputs are moved, for another point close by.
+    """
+
+    what: str
+    sizes: Mapping[str, int]
+    own: Mapping[str, tuple[str, ...]]
+    seed: int = 0
+    shift: int = 0
+    splits: Sequence[Split] = ()
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{a}={n}" for a, n in self.sizes.items())
+        return f"{self.what} values (seed {self.seed}), sizes {sizes}"
+
+    @property
+    def exact(self) -> bool:
+        """Whether values are rational numbers."""
+        return self.what == "rational"
+
+    def moved(self) -> list[Point]:
+        """Points close by; none of an exact one."""
+        return [] if self.exact else [replace(self, shift=i) for i in (1, 2)]
+
+    def split(self, splits: Sequence[Split]) -> Point:
+        """The same point for terms that have positions of some axes as places and residues."""
+        return replace(self, sizes=sized(self.sizes, splits), splits=splits) if splits else self
+
+    def values(self, roots: Sequence[Node]) -> list[Array]:
+        """The values of terms, composites included."""
+        bind: dict[Node, Array] = {}
+        scalars = scalars_of(roots)
+        for n in postorder(self._tables(roots)):
+            if n.op == "input" and taken_of(n) is None:
+                bind[n] = self._reading(n, bind)
+            elif n.op in COMPOSITES:
+                parts = evaluate(n.args, bind, self.sizes, scalars)
+                bind[n] = _composite(n, parts)
+            elif n.op == "number" and n.kind == "real" and self.exact:
+                value = cast("float", n.params[0])
+                bind[n] = np.asarray(Fraction(value) if math.isfinite(value) else value, object)
+        return evaluate(roots, bind, self.sizes, scalars)
+
+    def _tables(self, roots: Sequence[Node]) -> list[Node]:
+        """The terms, after the tensors that they read at computed positions."""
+        order = list(postorder(roots))
+        return [*(table_of(n) for n in order if taken_of(n) is not None), *order]
+
+    def _reading(self, leaf: Node, bind: Mapping[Node, Array]) -> Array:
+        keys = guard(leaf)
+        if keys is None:
+            return self._tensor(leaf)
+        slots = read_slots(leaf)
+        table = dict(zip(slots.keys, slots.slots, strict=True))
+        axes = tuple(table.get(a, a) for a in leaf.axes)
+        inner = node("input", params=(leaf.params[0], own_axes(leaf)), axes=axes, kind=leaf.kind)
+        term = spread(inner, keys, slots)
+        known = {**bind, inner: self._tensor(inner)}
+        return evaluate([term], known, self.sizes, {})[0]
+
+    def _tensor(self, leaf: Node) -> Array:
+        """The values of a tensor as a leaf reads it."""
+        name, own = str(leaf.params[0]), own_axes(leaf)
+        axes = self.own.get(name, own)
+        sizes = tuple(self.sizes[a] for a in axes)
+        value = _drawn(self.what, self.seed, self.shift, name, sizes, leaf.kind)
+        if axes == own or len(axes) == len(own):
+            return value
+        of = {s.axis: s for s in self.splits if s.place in own}
+        shape = [d for a in axes for d in _lengths(of.get(a), self.sizes[a])]
+        names = [b for a in axes for b in ((of[a].place, of[a].residue) if a in of else (a,))]
+        every = list(dict.fromkeys(names))
+        at = [every.index(b) for b in names]
+        return np.einsum(value.reshape(shape), at, [every.index(a) for a in own])
+
+
+@lru_cache(maxsize=1024)
+def _drawn(
+    what: str, seed: int, shift: int, name: str, shape: tuple[int, ...], kind: Kind
+) -> Array:
+    """The values of a tensor."""
+    key = zlib.crc32(name.encode())
+    rng = np.random.default_rng([seed, key])
+    if kind != "real":
+        drawn = rng.integers(0, 2 if kind == "bool" else 4, size=shape)
+        return drawn.astype(bool) if kind == "bool" else drawn
+    values = _DRAW[what](rng, shape)
+    if shift:
+        rng = np.random.default_rng([seed, shift, key])
+        values = values * (1 + STEP * rng.choice([-1.0, 1.0], size=shape))
+    return values
+
+
+def scalars_of(roots: Iterable[Node]) -> dict[str, float]:
+    """Values of the scalars under `roots`: between 0 and 1, by name."""
+    names = [str(n.params[0]) for n in postorder(roots) if n.op == "scalar"]
+    return {name: (1 + zlib.crc32(name.encode()) % 97) / 98 for name in names}
+
+
+def _lengths(s: Split | None, size: int) -> tuple[int, ...]:
+    return (size,) if s is None else (size // s.step, s.step)
+
+
+def _rational(rng: np.random.Generator, shape: Sequence[int]) -> Array:
+    above, below = rng.integers(-9, 10, size=shape), rng.integers(1, 8, size=shape)
+    made = np.frompyfunc(lambda a, b: Fraction(int(a), int(b)), 2, 1)(above, below)
+    return np.asarray(made, object)
+
+
+def _with_infinities(rng: np.random.Generator, shape: Sequence[int]) -> Array:
+    special = rng.choice([-np.inf, np.inf, 0.0, -0.0], p=[0.6, 0.1, 0.2, 0.1], size=shape)
+    return np.where(rng.random(shape) < 0.25, special, rng.normal(size=shape))
+
+
+_DRAW = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "far": lambda rng, shape: 1e6 + rng.normal(size=shape),
+    "repeated": lambda rng, shape: rng.choice([-2.0, -1.0, -0.0, 0.0, 1.0, 2.0], size=shape),
+    "rational": _rational,
+    "infinite": _with_infinities,
+}  # fmt: skip
+
+
+def points(
+    roots: Sequence[Node],
+    same_size: Mapping[str, str],
+    splits: Sequence[Split],
+    empty: bool,
+    infinite: bool,
+) -> Iterator[Point]:
+    """Points for terms: of every kind of values, and with axes of 1, 2, 3 and no positions."""
+    room = Room(roots, same_size, splits)
+    wanted = [("normal", (3, 2)), ("far", (2, 3)), ("repeated", (3, 2)), ("normal", (1,))]
+    wanted += [("rational", (2, 3)), *([("infinite", (3, 2))] if infinite else [])]
+    wanted += [("normal", (0,))] if empty and not splits else []
+    for seed, (what, lengths) in enumerate(wanted):
+        sizes = room.sizes(lengths)
+        if sizes is not None and (seed == 0 or _largest(roots, sizes) <= LARGEST):
+            yield Point(what, sizes, room.own, seed)
+
+
+def _largest(roots: Iterable[Node], sizes: Mapping[str, int]) -> int:
+    return max(math.prod(sizes.get(a, 1) for a in n.axes) for n in postorder(roots))
+
+
+class Room:
+    """The axes of terms, and what their sizes depend on.
+
+    Attributes:
+        own: the axes of each tensor, as it calls them.
+    """
+
+    def __init__(
+        self, roots: Sequence[Node], same_size: Mapping[str, str], splits: Sequence[Split]
+    ) -> None:
+        order = list(postorder(roots))
+        self._root: dict[str, str] = {}
+        self.own: dict[str, tuple[str, ...]] = {}
+        self._fixed: dict[str, int] = {}
+        self._least: dict[str, int] = {}
+        self._slides: list[Slide] = []
+        self._splits = splits
+        parts = {a for s in splits for a in (s.place, s.residue)}
+        for new, old in same_size.items():
+            self._tie(new, old)
+        for n in order:
+            if not parts & {*n.axes, *(own_axes(n) if n.op == "input" else ())}:
+                self._note(n)
+        self.axes = tuple(dict.fromkeys(self._root))
+
+    def _find(self, axis: str) -> str:
+        up = self._root.setdefault(axis, axis)
+        return axis if up == axis else self._find(up)
+
+    def _tie(self, a: str, b: str) -> None:
+        self._root[self._find(a)] = self._find(b)
+
+    def _note(self, n: Node) -> None:
+        for a in (*n.axes, *over(n)):
+            self._find(a)
+        if n.op == "input":
+            self._read(n)
+        if n.op == "take":
+            self._positions(n)
+        if n.op == "rename":
+            for old, new in cast("tuple[tuple[str, str], ...]", n.params[0]):
+                self._tie(old, new)
+        if n.op == "size":
+            self._find(str(n.params[0]))
+        if n.op == "keys":
+            for q, x in spec_of(n).tied:
+                self._tie(q, x)
+            for need in spec_of(n).needs:
+                self._least[need.axis] = max(self._least.get(need.axis, 0), need.least)
+        if n.op in MOVES:
+            self._fixed |= dict(zip(slots_of(n).slots, slots_of(n).counts, strict=True))
+
+    def _read(self, n: Node) -> None:
+        own = own_axes(n)
+        self.own.setdefault(str(n.params[0]), own)
+        if taken_of(n) is not None:
+            self._positions(n)
+            return
+        under = n.axes
+        if guard(n) is not None:
+            slots = read_slots(n)
+            table = dict(zip(slots.keys, slots.slots, strict=True))
+            under = tuple(table.get(a, a) for a in n.axes)
+            self._fixed |= dict(zip(slots.slots, slots.counts, strict=True))
+        for a, b in zip(own, under, strict=True):
+            self._tie(a, b)
+
+    def _positions(self, n: Node) -> None:
+        table, positions, taken = reading_of(n)
+        for own, under in zip(table.axes, taken.under, strict=True):
+            if isinstance(under, str):
+                self._tie(own, under)
+                continue
+            span, at = taken.spans[under], positions[under]
+            if span is not None:
+                self._slides.append(slide_of(own, at, span))
+            self._find(own)
+
+    def sizes(self, lengths: Sequence[int]) -> dict[str, int] | None:
+        """Sizes that are `lengths` in turn where nothing else says what they are; None where that
+        cannot be."""
+        roots = list(dict.fromkeys(map(self._find, list(self._root))))
+        found = {a: lengths[i % len(lengths)] for i, a in enumerate(roots)}
+        for a, n in self._least.items():
+            found[self._find(a)] = max(found[self._find(a)], n)
+        for a, n in self._fixed.items():
+            found[self._find(a)] = n
+        for s in self._splits:
+            if s.axis in self._root:
+                found[self._find(s.axis)] = s.step * max(1, found[self._find(s.axis)])
+        for s in self._slides:
+            axis, out, tap = map(self._find, (s.axis, s.out, s.tap))
+            found[tap] = s.span.window or found[tap]
+            if axis != out:
+                found[axis] = s.least(found[out], found[tap])
+            found[out] = max(s.count(found[axis], found[tap]), 0)
+        for s in self._slides:
+            axis, out, tap = (found[self._find(a)] for a in (s.axis, s.out, s.tap))
+            if s.count(axis, tap) != out or (s.span.window and s.span.window != tap):
+                return None
+        return {a: found[self._find(a)] for a in self._root}
+
+
+def _composite(n: Node, values: Sequence[Array]) -> Array:
+    """The value of a composite by its definition (docs/semantics.md)."""
+    from napkin.derive.rules.composites import value
+
+    return value(n, parts_of(n), values)

@@ -1,0 +1,157 @@
+"""Rules: rewrites that state their laws, and the check that an application keeps its law.
+
+A law is an equation between two terms. With `NAPKIN_VERIFY=1` in the environment every application
+of a rule evaluates both sides: in float64 at random points, near zero, far from it and where values
+repeat, along axes of 1 and more positions and of none; and where both sides are rational, in
+rational numbers. Rounding is told from error by moving the inputs a little: sides may differ by as
+much as that moves the left one. Without the variable nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from napkin.derive.residues import Split
+from napkin.derive.rules.points import Point, is_rational, points
+from napkin.diagram.evaluate import Array, aligned
+from napkin.diagram.listing import text
+from napkin.diagram.node import Node
+
+VERIFYING = os.environ.get("NAPKIN_VERIFY", "") not in {"", "0"}
+
+TOLERANCE = 1e-11
+"""Relative error by norm, beside what rounding explains."""
+
+ROUNDING = 16.0
+"""How much farther apart sides may be than the left one moves with its inputs."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rewrite.
+
+    Attributes:
+        name: its name, as refusals and errors have it.
+        law: the equation, left side first.
+        provided: its side conditions; the code that applies the rule checks them.
+        infinite: whether it holds where values are infinite or NaN. Others hold where the left side
+            is finite.
+        empty: whether it holds along axes without positions.
+    """
+
+    name: str
+    law: str
+    provided: tuple[str, ...] = ()
+    infinite: bool = False
+    empty: bool = True
+
+
+class LawError(AssertionError):
+    """An application of a rule that changed a value."""
+
+
+_HELD = set[object]()
+
+
+def verified(
+    rule: Rule,
+    before: Sequence[Node],
+    after: Sequence[Node],
+    same_size: Mapping[str, str] | None = None,
+    splits: Sequence[Split] = (),
+) -> None:
+    """Evaluate both sides of an application where that is asked for.
+
+    Args:
+        before, after: the terms, in the same order. Axes go by name.
+        same_size: axes that have a new name, to those whose size they have.
+        splits: axes of `before` that `after` has as places and residues.
+
+    Raises:
+        LawError: the sides differ at a point.
+    """
+    if not VERIFYING:
+        return
+    pairs = tuple((b, a) for b, a in zip(before, after, strict=True) if b is not a)
+    if not pairs or (rule, pairs) in _HELD:
+        return
+    both = [n for pair in pairs for n in pair]
+    for point in points(both, same_size or {}, splits, rule.empty, rule.infinite):
+        exact = [pair for pair in pairs if is_rational(pair)] if point.exact else pairs
+        _hold(rule, point, exact, splits)
+    _HELD.add((rule, pairs))
+
+
+def _hold(
+    rule: Rule, point: Point, pairs: Sequence[tuple[Node, Node]], splits: Sequence[Split]
+) -> None:
+    wanted = point.values([b for b, _ in pairs])
+    found = point.split(splits).values([a for _, a in pairs])
+    for (b, a), old, new in zip(pairs, wanted, found, strict=True):
+        value = joined(new, a.axes, b.axes, splits)
+        if not agree(value, old, point, b, infinite=rule.infinite):
+            raise LawError(_message(rule, b, a, point, old, value))
+
+
+def joined(
+    value: Array, axes: Sequence[str], target: Sequence[str], splits: Sequence[Split]
+) -> Any:
+    """A value with places and residues as positions again, with axes in the order of `target`."""
+    of = {s.axis: s for s in splits}
+    inner = [a for t in target for a in _parts(of.get(t), t, axes)]
+    value = aligned(value, axes, list(dict.fromkeys(inner)))
+    here = list(dict.fromkeys(inner))
+    for t in target:
+        s = of.get(t)
+        if s is not None and s.place in here:
+            at = here.index(s.place)
+            value = np.moveaxis(value, here.index(s.residue), at + 1)
+            here = [a for a in here if a != s.residue]
+            here[here.index(s.place)] = t
+            value = value.reshape((*value.shape[:at], -1, *value.shape[at + 2 :]))
+    return value
+
+
+def _parts(s: Split | None, axis: str, axes: Sequence[str]) -> tuple[str, ...]:
+    return (axis,) if s is None or s.place not in axes else (s.place, s.residue)
+
+
+def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bool = False) -> bool:
+    """Whether a value is that of a term at a point, exactly or but for rounding."""
+    if point.exact:
+        return bool(np.all(found == wanted))
+    found = np.broadcast_to(np.asarray(found, float), np.shape(wanted))
+    wanted = np.asarray(wanted, float)
+    finite = np.isfinite(wanted)
+    if infinite and not np.array_equal(found[~finite], wanted[~finite], equal_nan=True):
+        return False
+    if _gap(found, wanted, finite) <= TOLERANCE * _norm(wanted[finite]):
+        return True
+    moved = [np.asarray(p.values([term])[0], float) for p in point.moved()]
+    for other in moved:  # what overflows when it is moved is no number to compare with
+        finite = finite & np.isfinite(other)
+    noise = max((_gap(other, wanted, finite) for other in moved), default=0.0)
+    allowed = TOLERANCE * _norm(wanted[finite]) + ROUNDING * noise
+    return _gap(found, wanted, finite) <= allowed
+
+
+def _gap(found: Array, wanted: Array, where: Array) -> float:
+    with np.errstate(all="ignore"):
+        return _norm((found - wanted)[where])
+
+
+def _norm(x: Array) -> float:
+    return float(np.linalg.norm(x))
+
+
+def _message(rule: Rule, old: Node, new: Node, point: Point, wanted: Array, found: Array) -> str:
+    return (
+        f"rule {rule.name!r} broke its law, {rule.law}:\n"
+        f"  {text(old, {})} = {np.ravel(wanted)[:4]}\n  {text(new, {})} = {np.ravel(found)[:4]}\n"
+        f"at {point}"
+    )

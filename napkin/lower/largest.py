@@ -1,0 +1,57 @@
+"""The largest tensor that a kernel's statements form.
+
+Triton's tensors have at most `MAX_TENSOR` values, those included that exist only between two
+operators: factors that are multiplied out before a sum, above all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from napkin.derive.kernel import tile_axes
+from napkin.diagram.node import Node, factors, inside_sums, over, postorder
+from napkin.lower.program import Program
+from napkin.lower.resources_dot import dot_of
+
+MAX_TENSOR = 2**20
+"""Values of a tensor, at most (`triton.language.core.TRITON_MAX_TENSOR_NUMEL`)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tensors:
+    """The tensors of a program, whatever the lengths of its tiles.
+
+    Attributes:
+        shapes: tile dimensions of what it computes, reads and stores.
+        sums: its sums of products.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    sums: tuple[Node, ...]
+
+    def largest(self, program: Program) -> int:
+        """The values of the largest one at the tiles of `program`, but for `multiplied_out`."""
+        dots = [dot for n in self.sums if (dot := dot_of(program, n))]
+        sides = [dims for d in dots for dims in (*d.spans, (*d.rows, *d.columns))]
+        return max((program.span(dims) for dims in (*self.shapes, *sides)), default=1)
+
+    def multiplied_out(self, program: Program) -> int:
+        """The values of the largest product that is summed, where no matrix product does that."""
+        plain = [n for n in self.sums if dot_of(program, n) is None]
+        return max((program.span(_inside(program, n)) for n in plain), default=1)
+
+
+def tensors_of(program: Program) -> Tensors:
+    """The tensors that the statements of a program form."""
+    order = [n for n in postorder(program.roots) if not n.constant]
+    inside = inside_sums(program.roots)
+    shapes = {program.shape(n): None for n in order if n not in inside}
+    shapes |= {program.shape_of(tile_axes(o)): None for o in program.kernel.outputs}
+    return Tensors(tuple(shapes), tuple(n for n in order if n.op == "sum"))
+
+
+def _inside(program: Program, n: Node) -> set[int]:
+    """The dimensions of what a sum adds up; a factor that has none of those reduced comes after."""
+    parts = [set(program.shape(p)) for p in factors(n.args[0])]
+    gone = {d for dims in parts for d in dims if program.dims[d][0] in over(n)}
+    return set[int]().union(*(dims for dims in parts if dims & gone or not gone))

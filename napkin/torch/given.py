@@ -1,0 +1,203 @@
+"""What a call is given, held against what kernels can take: gradients, subclasses of tensors, what
+records or maps over a call, autocast, and scalars.
+
+Kernels see numbers in memory alone. What a tensor carries beside them would be lost without a word,
+so it is refused, or the call goes through the operator of `napkin.torch.ops`, which knows of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from napkin.errors import InputError
+
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+"""Types of tensors that hold numbers."""
+
+_SYMBOLIC = frozenset({"FakeTensor", "FunctionalTensor"})
+"""Types of tensors that stand for others while torch captures a graph."""
+
+_C: Any = torch._C  # pyright: ignore[reportPrivateUsage]
+_modes, _transforms = _C._len_torch_dispatch_stack, _C._functorch.peek_interpreter_stack
+_any_autocast, _traced = _C._is_any_autocast_enabled, _C._get_tracing_state
+
+
+def captured(name: str, arrays: Sequence[Any]) -> bool:
+    """Whether a call on these tensors goes through the operator: it is captured in a graph, mapped
+    by `torch.vmap`, seen by a dispatch mode, or on the device "meta".
+
+    Raises:
+        InputError: one is no tensor, is one that kernels cannot read, or asks for derivatives.
+    """
+    recorded, plain = torch.is_grad_enabled(), True
+    for t in arrays:
+        if type(t) not in _PLAIN:
+            plain = False
+            _check_type(name, t)
+        if recorded and t.requires_grad:
+            raise no_backward(name)
+        if t.is_nested or t.is_meta:
+            plain = False
+            _check_nested(name, t)
+    if torch.compiler.is_compiling():
+        return True
+    if forward_ad._current_level >= 0:  # pyright: ignore[reportPrivateUsage]
+        check_tangents(name, arrays)
+    if _traced() is not None:  # by torch.jit
+        raise InputError(
+            f"{name}: torch.jit.trace would keep this call's result for every other input; use "
+            "torch.export or torch.compile"
+        )
+    return not plain or _modes() > 0 or _transforms() is not None
+
+
+def check_run(name: str, arrays: Sequence[Any], scalars: Mapping[str, Any]) -> dict[str, float]:
+    """The scalars of a plan that runs at once, as numbers.
+
+    Raises:
+        InputError: derivatives are asked for, or the call is recorded or mapped.
+    """
+    seen = captured(name, [a for a in arrays if isinstance(a, torch.Tensor)])
+    if seen and not torch.compiler.is_compiling():  # which breaks its graph before the run
+        raise InputError(
+            f"{name}: a plan runs at once, on numbers, so nothing can record or map its call; "
+            "call napkin.torch.compile(diagram) in its place"
+        )
+    return {k: scalar(name, k, v) for k, v in scalars.items()}
+
+
+def no_backward(name: str) -> InputError:
+    """What is said of a tensor whose gradients would be lost."""
+    return InputError(
+        f"{name}: a tensor requires gradients, and there is no backward pass yet; call it "
+        "under torch.no_grad(), or on tensors that are detached with .detach()"
+    )
+
+
+def check_gradients(name: str, arrays: Sequence[Any]) -> None:
+    """Check that no derivative is asked for.
+
+    Raises:
+        InputError: a tensor requires gradients while these are recorded, or carries a tangent.
+    """
+    if torch.is_grad_enabled() and any(t.requires_grad for t in arrays):
+        raise no_backward(name)
+    if forward_ad._current_level >= 0:  # pyright: ignore[reportPrivateUsage]
+        check_tangents(name, arrays)
+
+
+def check_tangents(name: str, arrays: Sequence[torch.Tensor]) -> None:
+    """Check that no tensor carries a tangent of forward-mode differentiation.
+
+    Raises:
+        InputError: one does.
+    """
+    for t in arrays:
+        if t.is_floating_point() and forward_ad.unpack_dual(t).tangent is not None:
+            raise InputError(
+                f"{name}: a tensor carries a forward-mode tangent, and there are no derivatives "
+                "yet; give its primal, torch.autograd.forward_ad.unpack_dual(t).primal"
+            )
+
+
+def _check_type(name: str, t: Any) -> None:
+    if not isinstance(t, torch.Tensor):
+        raise InputError(f"{name} takes torch tensors, not a {type(t).__name__}")
+    _check_nested(name, t)
+    module = type(t).__module__
+    if not (type(t).__name__ in _SYMBOLIC and module.startswith("torch._subclasses.")):
+        raise InputError(
+            f"{name} takes plain tensors, not a {type(t).__name__}, of which kernels would read "
+            "the memory alone; give the numbers, as with t.as_subclass(torch.Tensor) where it "
+            "holds them itself"
+        )
+
+
+def _check_nested(name: str, t: torch.Tensor) -> None:
+    if t.is_nested:
+        raise InputError(
+            f"{name} takes no nested tensors; pad with torch.nested.to_padded_tensor(t, 0.0) and "
+            "mask what is padded, or lay sequences end to end and compile a diagram with the key "
+            "set nk.documents"
+        )
+
+
+def in_autocast(arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """The tensors as `torch.autocast` casts them for `scaled_dot_product_attention`: those of real
+    numbers to its type; as they are where it is off."""
+    if not torch.compiler.is_compiling() and not _any_autocast():
+        return arrays
+    device = arrays[0].device.type
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return arrays
+    dtype = torch.get_autocast_dtype(device)
+    return [t.to(dtype) if _cast(t, device) else t for t in arrays]
+
+
+def _cast(t: torch.Tensor, device: str) -> bool:
+    return t.is_floating_point() and t.dtype != torch.float64 and t.device.type == device
+
+
+def scalar(name: str, what: str, value: Any) -> float:
+    """A scalar as a number. Of a tensor it is the number that it holds at this call.
+
+    Raises:
+        InputError: it is no number, asks for derivatives, or is not known while a graph is
+            captured.
+    """
+    if isinstance(value, torch.Tensor):
+        _check_scalar(name, what, value)
+    elif isinstance(value, str | bytes):
+        raise InputError(f"{name}: {what}={value!r} is no number")
+    try:
+        return float(value.detach() if isinstance(value, torch.Tensor) else value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name}: {what}={value!r} is no number") from None
+
+
+def _check_scalar(name: str, what: str, value: torch.Tensor) -> None:
+    if value.numel() != 1 or value.is_complex():
+        raise InputError(
+            f"{name}: {what} is a tensor of shape {tuple(value.shape)} and {value.dtype}; it must "
+            "be one real number"
+        )
+    if torch.is_grad_enabled() and value.requires_grad:
+        raise InputError(
+            f"{name}: {what} requires gradients, and there is no backward pass yet; give a number, "
+            f"as with {what}.item(), or call it under torch.no_grad()"
+        )
+    if captured(name, [value]):
+        raise InputError(
+            f"{name}: {what} is a tensor, whose number is not known while a graph is captured or "
+            f"a call is mapped; give a number, or multiply a tensor by it before the call"
+        )
+
+
+def told_apart(scalars: tuple[float, ...]) -> tuple[Any, ...]:
+    """Scalars as a key: -0.0 is another number than 0.0, though the two are equal."""
+    return (*scalars, *map(str, scalars)) if 0.0 in scalars else scalars
+
+
+def causal_bias(mask: Any) -> str:
+    """Where queries are among the keys by a `CausalBias` of torch, whose memory holds nothing:
+    counted from the "first" key or from the "last"; "" where the mask is something else."""
+    if mask is None or type(mask) in _PLAIN or type(mask).__name__ != "CausalBias":
+        return ""
+    # Whoever made one has imported its module, which is slow to import.
+    variants = sys.modules["torch.nn.attention.bias"].CausalVariant
+    return "first" if mask.variant == variants.UPPER_LEFT else "last"
+
+
+def same(a: int, b: int) -> bool:
+    """Whether two sizes are equal; of symbols, whether that is known of any sizes, so that a graph
+    is not held to those that it is captured with."""
+    if type(a) is int and type(b) is int and not torch.compiler.is_compiling():
+        return a == b
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(a == b)

@@ -1,0 +1,79 @@
+"""`napkin check` on ranges, and on a file of inputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PAGE = """
+import napkin as nk
+
+@nk.diagram("n x, n -> n", sizes={"n": 8, "x": 24})
+def grown(X, rate):
+    return nk.reduce(X * nk.exp(rate * nk.index("x")), "sum", over="x")
+"""
+
+
+@pytest.fixture
+def page(here: Path) -> Path:
+    (here / "grown.py").write_text(PAGE)
+    return here
+
+
+def checked(napkin: Callable[..., Any], *how: str) -> Any:
+    return napkin("check", "grown.py", "--sizes", "n=8,x=24", "--dtype", "fp32", *how)
+
+
+def test_an_overflow_and_a_range(page: Path, napkin: Callable[..., Any]) -> None:
+    found = checked(napkin, "--range", "rate=30..40", "--json")
+    rows = json.loads(found.out)["values"]["rows"]
+    assert found.status == 1
+    assert {r["overflow"] for r in rows} != {""}
+    assert "OVERFLOW" in checked(napkin, "--range", "rate=30..40").out
+    good = checked(napkin, "--range", "rate=-0.5..0", "--json")
+    assert (good.status, json.loads(good.out)["ok"]) == (0, True)
+
+
+def test_a_file_of_inputs(page: Path, napkin: Callable[..., Any]) -> None:
+    np.savez(page / "in.npz", X=np.ones((5, 24)), rate=np.zeros(5))
+    found = napkin("check", "grown.py", "--dtype", "fp32", "--inputs", "in.npz", "--json")
+    data = json.loads(found.out)
+    assert (found.status, data["values"]["relative_error"]) == (0, 0.0)
+    assert {r["counted"] for r in data["traffic"] if r["tensor"] == "X"} == {5 * 24 * 4}
+
+
+CASES = [
+    (["--range", "rate=1"], "rate='1' is no range; write --range decay=0.9..1"),
+    (["--range", "rate=a..b"], "rate='a..b' is no range"),
+    (["--range", "rate=nan..1"], "is no range"),
+    (["--range", "rate=0..1e999"], "both ends must be finite"),
+    (["--range", "rate=1..0"], "runs backwards"),
+    (["--range", "rate=0..1", "--range", "rate=0..1"], "rate is given twice"),
+    (["--range", "rat=0..1"], "grown has no input 'rat'; did you mean 'rate'?"),
+    (["--range", "rate"], "'rate' has no '='"),
+    (["--inputs", "none.npz"], "--inputs none.npz cannot be read: No such file"),
+    (["--inputs", "grown.py"], "it is no .npz file of numbers"),
+    (["--inputs", "empty.npz"], "it is no .npz file of numbers"),
+    (["--inputs", "."], "--inputs . cannot be read: Is a directory"),
+    (["--inputs", "one.npy"], "one array has no name; save it with np.savez"),
+    (["--inputs", "pickled.npz"], "it is no .npz file of numbers"),
+    (["--inputs", "other.npz"], "axis n is 5 in X but 8 elsewhere"),
+    (["--range", "rate=0..1", "--gpu"], "--gpu draws inputs of its own"),
+]
+
+
+@pytest.mark.parametrize(("how", "said"), CASES, ids=lambda x: " ".join(x)[:40])
+def test_wrong_input(page: Path, napkin: Callable[..., Any], how: list[str], said: str) -> None:
+    np.save(page / "one.npy", np.ones(3))
+    (page / "empty.npz").write_bytes(b"")
+    np.savez(page / "pickled.npz", X=np.array([{}], dtype=object))
+    np.savez(page / "other.npz", X=np.ones((5, 24)))
+    found = checked(napkin, *how)
+    assert (found.status, found.out) == (2, "")
+    assert said in found.err
+    assert found.err.count("\n") == 1

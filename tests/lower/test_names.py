@@ -1,0 +1,74 @@
+"""Names of users' diagrams and arrays that mean something else in a kernel's file."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import napkin as nk
+
+SIZES = {"n": 5, "x": 70}
+
+
+def most(name: str, array: str = "X") -> nk.Diagram:
+    """The largest value of each row, whose kernel has a loop and an infinity."""
+
+    def body(*arrays: Any) -> Any:
+        return nk.reduce(arrays[0] * 2.0, "max", over="x")
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    body.__signature__ = inspect.Signature([inspect.Parameter(array, kind)])  # type: ignore
+    return nk.diagram("n x -> n", name=name, sizes=SIZES)(body)
+
+
+NAMES = [
+    "float", "int", "range", "max", "print", "tl", "triton", "erf", "largest", "gl", "X", "n",
+    "_", "__init__", "__name__", "__builtins__", "self", "\ufb01", "\u2160", "é", "a" * 128,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda n: ascii(n[:20]))
+def test_a_diagram_of_any_name_runs(name: str) -> None:
+    plan = nk.derive(most(name), dtype="fp32")
+    X = np.arange(350.0).reshape(5, 70)
+    np.testing.assert_allclose(plan(X), 2 * X.max(1))
+
+
+def test_names_that_python_reads_alike_are_one() -> None:
+    assert most("\ufb01").name == "fi"
+    assert most("f").named("\ufb01x").name == "fix"
+    assert "\ufb01" not in nk.derive(most("f", "\ufb01")).source
+    X = np.arange(350.0).reshape(5, 70)
+    np.testing.assert_allclose(nk.derive(most("f", "\ufb01"), dtype="fp32")(X), 2 * X.max(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("lambda", "is a reserved word of Python"),
+        ("\uff4cambda", "name='lambda' is a reserved word of Python"),
+        ("a b", "is no name for the kernel's function"),
+        ('a"""', "is no name for the kernel's function"),
+        ("a\nb", "is no name for the kernel's function"),
+        ("{a}", "is no name for the kernel's function"),
+        ("a" * 129, r"name='aaaaaaaaaaaaaaaaaaaa'\.\.\. has 129 characters; write at most 128"),
+    ],
+    ids=lambda x: ascii(x[:12]),
+)
+def test_names_that_no_kernel_can_have(name: str, said: str) -> None:
+    with pytest.raises(nk.InputError, match=said):
+        most(name)
+    with pytest.raises(nk.InputError, match=said):
+        most("f").named(name)
+
+
+def test_a_function_whose_name_is_none() -> None:
+    def body(X: Any) -> Any:
+        return X * 2.0
+
+    for given, wanted in (("a b", "diagram"), ("\uff4cambda", "diagram"), ("\ufb01", "fi")):
+        body.__name__ = given
+        assert nk.diagram("n -> n")(body).name == wanted

@@ -79,7 +79,7 @@ class _Algebra:
                 raise Found("wrong value", "evaluate", said)
 
     def _run(self, run, term, values, sizes: Mapping[str, int]) -> None:
-        node_of = {t: n for n, t in run.pieces.tensors.items()}
+        node_of = candidates.node_of(run.pieces)
         for known, form in run.segment.runs:
             if (known, form.tensors) in self.seen:
                 continue

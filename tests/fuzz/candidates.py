@@ -145,6 +145,11 @@ def segment_of(pieces: Pieces, j: int, i: int) -> Segment | None:
     return Segment(tuple(run for x in known for run in x.runs), pieces)
 
 
+def node_of(pieces: Pieces) -> dict[str, Node]:
+    """The term that each tensor of a cut holds."""
+    return {o.name: o.node for o in pieces.outputs} | {t: n for n, t in pieces.tensors.items()}
+
+
 # --- their values -------------------------------------------------------------------------------
 
 

@@ -230,4 +230,5 @@ def _known(made: Program, sizes: dict[str, int]) -> bool:
         if s.op == "slide":
             out, tap = s.option["into"]
             said |= {out, tap} if "window" in s.option else {out}
-    return all(a in said for a in sizes)
+    named = {s.over[0][0] for s in made.steps if s.op in {"size", "index"}}
+    return all(a in said for a in (*sizes, *named))

@@ -15,12 +15,13 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.parts import part_axis, parted, why_not_parted
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.node import postorder
 from napkin.lower.descriptors import described
 from napkin.lower.program import build
 from napkin.plan.alike import Alike, Form, Known
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.labelled import described_bytes
-from napkin.plan.pieces import Pieces
+from napkin.plan.pieces import Piece, Pieces, named_apart
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
 from napkin.plan.tiles import Tiles
@@ -30,6 +31,9 @@ SETTINGS = 400
 
 LANES = 2**17
 """Values along all axes of a tile, at most: more take an interpreter long."""
+
+SORTED = 2**9
+"""The same where they are sorted, by one value after another."""
 
 TURNS = 48
 """Groups and chunks, at most: an interpreter takes milliseconds for each."""
@@ -69,7 +73,9 @@ class Forcing:
         )
         if any(k is None for k in kernels):
             return None
-        node_of = {t: n for n, t in pieces.tensors.items()}
+        apart = named_apart([Piece(k.choice, k.binding) for k in kernels])
+        kernels = tuple(PlannedKernel(p.choice, p.binding, self.dtype, H100) for p in apart)
+        node_of = candidates.node_of(pieces)
         stored = {k.binding[o.name] for k in kernels for o in k.choice.origin}
         between = {t: node_of[t].axes for t in stored if t in node_of}
         parts = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
@@ -160,7 +166,8 @@ class Forcing:
         """Whether an interpreter runs it in moments: few lanes, few groups, few chunks."""
         lanes = math.prod(tiles[a] for a in kernel.axes)
         turns = math.prod(-(-sizes[a] // tiles[a]) for a in kernel.axes)
-        return lanes <= LANES and turns <= TURNS
+        sorts = any(n.op == "sort" for n in postorder(o.node for o in kernel.outputs))
+        return lanes <= (SORTED if sorts else LANES) and turns <= TURNS
 
 
 def _same(term: Term) -> dict[str, str]:

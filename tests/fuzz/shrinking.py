@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from filled import arrays
 from judged import Failure
 from modes import prepared, tried
 from pool import Pool
 from programs import Input, Keys, Program, Ref, Step, moved, shapes
 from sized import fit
+from values import results
 from written import text
 
 
@@ -51,6 +53,7 @@ def steps(program: Program) -> Iterator[Program]:
                 outputs = tuple((r, _kept(axes, made, r)) for r, axes in made.outputs)
                 made = replace(made, outputs=outputs)
                 text(made)
+                results(made, arrays(made, sizes, 0), sizes)
                 yield made
         except (AssertionError, ValueError, KeyError, IndexError, TypeError):
             continue  # it would be no program
@@ -148,6 +151,7 @@ def _simpler(step: Step) -> Iterator[Step]:
 
 def _without(p: Program, axis: str) -> Program:
     """The program without an axis: what works along it alone is left out."""
+    before = p
     inputs = tuple(replace(i, axes=tuple(a for a in i.axes if a != axis)) for i in p.inputs)
     p = replace(p, inputs=inputs, sizes={a: n for a, n in p.sizes.items() if a != axis})
     for i, step in enumerate(p.steps):
@@ -155,8 +159,10 @@ def _without(p: Program, axis: str) -> Program:
         if over == step.over:
             continue
         if not all(over) or step.op in {"take", "slide", "rename"}:
-            (ref,) = [a for a in step.args if isinstance(a, Ref)][:1]
-            p = _instead(p, len(p.inputs) + i, ref)
+            refs = [a for a in step.args if isinstance(a, Ref)]
+            if not refs:  # a size, or positions: there is no other value for it
+                return before
+            p = _instead(p, len(p.inputs) + i, refs[0])
         else:
             p = replace(p, steps=(*p.steps[:i], replace(step, over=over), *p.steps[i + 1 :]))
     outputs = tuple((r, tuple(a for a in axes if a != axis)) for r, axes in p.outputs)

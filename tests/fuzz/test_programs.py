@@ -139,10 +139,12 @@ OPEN: dict[str, dict[int, str]] = {"algebra": {}, "interpret": {}, "compile": {}
 
 def cases(mode: str, share: int):
     """The seeds of a mode."""
+    found: list[object] = []
     for seed in range(max(1, EXAMPLES // share)):
         why = OPEN[mode].get(seed)
         marks = [pytest.mark.xfail(reason=why, strict=True)] if why else []
-        yield pytest.param(seed, marks=marks)
+        found.append(pytest.param(seed, marks=marks))
+    return found
 
 
 @pytest.mark.parametrize("seed", cases("algebra", 5))

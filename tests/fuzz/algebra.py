@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import candidates
 import numpy as np
 from filled import arrays as fill
-from judged import Failure, Found, error, worst
+from judged import Failure, Found, differing, error, worst
 from programs import Program
 from values import results
 from written import diagram as written_diagram
@@ -27,6 +27,9 @@ TOLERANCE = 1e-9
 
 NUDGE = 1e-12
 """How far inputs are moved to see how sensitive a result is."""
+
+RUNS = 60
+"""Runs of heavy terms that are tried of a program, about: a few have thousands."""
 
 SLACK = 10.0
 """How much further than by that nudge a result may be off: rounding is ten thousand times less."""
@@ -53,15 +56,16 @@ class _Algebra:
         """Tries everything, and raises the worst."""
         self._evaluated()
         alike = Alike("fp32", candidates.H100)
-        for term in candidates.terms(self.diagram):
+        every = list(candidates.terms(self.diagram))
+        for term in every:
             sizes = term.sizes(self.sizes)
             values = candidates.Values(self.arrays, sizes, self.scalars)
             for o, wanted in zip(term.outputs, self.wanted, strict=True):
                 found = values.output(o)
                 if error(found, wanted) > TOLERANCE:
-                    said = f"{term.law}: {found.ravel()[:6]} for {wanted.ravel()[:6]}"
+                    said = f"{term.law}: {differing(found, wanted)}"
                     raise Found("wrong value", f"rewriting: {_rule(term.law)}", said)
-            for run in candidates.runs(term, sizes, alike):
+            for run in candidates.runs(term, sizes, alike, self.rng, max(8, RUNS // len(every))):
                 self._run(run, term, values, sizes)
         if self.failed:
             raise Found(worst(self.failed))
@@ -71,7 +75,7 @@ class _Algebra:
         found = found if isinstance(found, tuple) else (found,)
         for o, f, w in zip(self.diagram.outputs, found, self.wanted, strict=True):
             if error(f, w) > TOLERANCE:
-                said = f"{o.name}: {f.ravel()[:6]} for {w.ravel()[:6]}"
+                said = f"{o.name}: {differing(f, w)}"
                 raise Found("wrong value", "evaluate", said)
 
     def _run(self, run, term, values, sizes: Mapping[str, int]) -> None:
@@ -112,13 +116,14 @@ class _Candidate:
         for name, want in wanted.items():
             off = error(ran.outputs[name], want)
             if off > TOLERANCE and off > SLACK * self._moves(tiles, name, ran.outputs[name]):
-                found = ran.outputs[name].ravel()[:6]
-                said = f"{self.about}, tiles {tiles}: {name} {found} for {want.ravel()[:6]}"
+                said = f"{self.about}, tiles {tiles}: {name} {differing(ran.outputs[name], want)}"
                 raise Found("wrong value", f"kernel {how(self.kernel)}", said)
         bind = candidates.read_by(self.kernel, self.arrays)
         predicted = Traffic(self.kernel).values(self.sizes, tiles, bind)
         # What is read or stored at computed addresses is counted in the interpreter.
-        placed = any(a.leaf.args for a in self.kernel.reads) or self.kernel.fills
+        placed = any(a.leaf.args for a in self.kernel.reads) or any(
+            o.node.op == "compress" for o in self.kernel.outputs
+        )
         if ran.total != predicted and not placed:
             said = f"{self.about}, tiles {tiles}: {predicted} predicted, {ran.total} moved"
             raise Found("wrong bytes", f"kernel {how(self.kernel)}", said)
@@ -138,7 +143,8 @@ class _Candidate:
     def _merged(self, wanted: Mapping[str, np.ndarray], rng: random.Random) -> None:
         """Parts that are folded apart merge to the whole; the last may be short, or empty."""
         kernel, sizes, scalars = self.kernel, self.sizes, self.scalars
-        if why_not_parted(kernel) or kernel.fills or any(guard(a.leaf) for a in kernel.reads):
+        moved = any(o.node.op == "compress" for o in kernel.outputs)
+        if why_not_parted(kernel) or moved or any(guard(a.leaf) for a in kernel.reads):
             return
         stream, (step,) = kernel.stream, kernel.stream.passes
         known = kernel.sized(sizes)
@@ -161,8 +167,8 @@ class _Candidate:
             value = np.broadcast_to(aligned(found[o.name], tail.axes, o.axes), shape)
             if error(value, wanted[o.name]) > 1e-7:
                 lengths = [len(p) for p in parts]
-                said = f"{self.about}, parts {lengths}: {o.name} {value.ravel()[:6]} for "
-                raise Found("wrong value", f"merge {how(kernel)}", said + f"{wanted[o.name].ravel()[:6]}")
+                said = f"{self.about}, parts {lengths}: {o.name} {differing(value, wanted[o.name])}"
+                raise Found("wrong value", f"merge {how(kernel)}", said)
 
 
 def labels(kernel: Kernel) -> str:

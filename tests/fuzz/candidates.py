@@ -102,21 +102,25 @@ class Run:
     pieces: Pieces
 
 
-def runs(term: Term, sizes: Mapping[str, int], alike: Alike) -> Iterator[Run]:
-    """Every run of heavy terms of a term that can be kernels, in each order of these."""
+def runs(
+    term: Term, sizes: Mapping[str, int], alike: Alike, rng: random.Random, most: int
+) -> Iterator[Run]:
+    """The runs of heavy terms of a term that can be kernels, in each order of these; of more than
+    `most` some that are drawn."""
+    places: list[tuple[Pieces, int, int]] = []
     for order in orders(term.outputs):
         frontier = Frontier(term.outputs, sizes, order)
         pieces = Pieces("drawn", term.outputs, term.names, frontier, alike)
         for i in range(len(frontier.heavy)):
-            for j in range(i, max(-1, i - LONGEST), -1):
-                segment = segment_of(pieces, j, i)
-                if segment is not None:
-                    yield Run(j, i, segment, pieces)
-        light = dict.fromkeys(o.node for o in term.outputs if frontier.level[o.node] < 0)
-        for n in light:
+            places += [(pieces, j, i) for j in range(i, max(-1, i - LONGEST), -1)]
+        for n in dict.fromkeys(o.node for o in term.outputs if frontier.level[o.node] < 0):
             segment = pieces.segment([n], -1)
             if segment is not None:
                 yield Run(-1, -1, segment, pieces)
+    for pieces, j, i in places if len(places) <= most else rng.sample(places, most):
+        segment = segment_of(pieces, j, i)
+        if segment is not None:
+            yield Run(j, i, segment, pieces)
 
 
 def segment_of(pieces: Pieces, j: int, i: int) -> Segment | None:
@@ -173,7 +177,7 @@ class Values:
 
 
 def tiling(kernel: Kernel, sizes: Mapping[str, int], rng: random.Random) -> dict[str, int]:
-    """Tiles of a kernel: streamed axes in two or three uneven chunks, and one grouped axis or two in
+    """Tiles of a kernel: streamed axes in two or three uneven chunks, and a grouped axis or two in
     groups, so that a run is short."""
     known = kernel.sized(sizes)
     tiles = {a: max(1, known[a]) for a in kernel.axes}

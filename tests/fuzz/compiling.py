@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from judged import Found
+from judged import Found, plain
 from programs import Program
 from sized import fit
 from written import diagram as written_diagram
 
-from napkin.check.verdict import ARCHITECTURES, EXACT, compiled
+from napkin.check.verdict import EXACT, compiled
 from napkin.cost.machines import machine
 from napkin.plan.derive import derive
 
@@ -50,8 +50,6 @@ def compile(program: Program, seed: int) -> None:
         about = f"{row.kernel} for {row.arch}, {dtype}, sizes {sizes}"
         if row.shared_compiled is None:
             said = (row.note or "").strip().splitlines() or ["no reason given"]
-            from judged import plain
-
             raise Found("does not compile", plain(said[-1])[:110], f"{about}: {row.note[:1500]}")
         if row.arch == plan.machine.arch and row.shared_compiled > MOST_SHARED[row.arch]:
             said = f"{about}: {row.shared_compiled} bytes, {row.shared_predicted} predicted"
@@ -59,6 +57,3 @@ def compile(program: Program, seed: int) -> None:
         if row.arch in EXACT and not row.ok:
             said = f"{about}: {row.shared_predicted} bytes predicted, {row.shared_compiled} taken"
             raise Found("wrong bytes", f"shared memory on {row.arch}", said)
-
-
-__all__ = ["ARCHITECTURES", "compile"]

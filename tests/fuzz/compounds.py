@@ -33,7 +33,10 @@ def attention(d: Drawing) -> Ref:
     """Weights of keys, by a softmax or without, and values summed under them."""
     several = d.rng.choice((1, 1, 1, 1, 2, 3))
     at = d.chance(0.12) and several == 1
-    n = [d.rng.choice((2, 3, 4, 5)) if several > 1 else d.rng.choice((3, 5, 7, 8)) for _ in range(several)]
+    n = [
+        d.rng.choice((2, 3, 4, 5)) if several > 1 else d.rng.choice((3, 5, 7, 8))
+        for _ in range(several)
+    ]
     q = tuple(d.axis(s) for s in n)
     x = tuple(d.axis(d.rng.choice((3, 5, 7)) if at else s) for s in n)
     S = scores(d, q, x)

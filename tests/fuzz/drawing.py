@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from filled import array, source
-from programs import Arg, Axes, Input, Keys, Kind, Program, Ref, Shape, Step, shape, union
+from programs import Arg, Axes, Input, Keys, Kind, Program, Ref, Shape, Step, moved, shape, union
 from sized import fit
 from values import Value, value
 
@@ -21,7 +22,7 @@ NAMES = ("X", "Y", "Z", "W", "Q", "K", "V", "B", "T", "m", "s", "old", "acc", "o
 MOST_AXES = 5
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
-HARD = ("mean", "repeated", "zeros", "normal")
+HARD = ("mean", "repeated", "zeros", "normal", "large")
 
 
 class Rejected(Exception):
@@ -71,7 +72,12 @@ class Drawing:
     # --- values ---------------------------------------------------------------------------------
 
     def input(
-        self, axes: Axes, kind: Kind = "real", fill: str = "", storage: str = "", public: bool = True
+        self,
+        axes: Axes,
+        kind: Kind = "real",
+        fill: str = "",
+        storage: str = "",
+        public: bool = True,
     ) -> Ref:
         """A new input."""
         fill = fill or self.rng.choice(HARD if self.hard else FILLS)
@@ -117,9 +123,8 @@ class Drawing:
         if len(s.axes) > MOST_AXES or any(a not in self.sizes for a in s.axes):
             raise Rejected
         v = value(made, self.values, self.sizes)
-        if v.data.dtype.kind == "f" and not infinite and v.data.size:
-            if not np.isfinite(v.data).all() or np.abs(v.data).max() > LARGEST:
-                raise Rejected
+        if v.data.dtype.kind == "f" and not infinite and not _moderate(v.data):
+            raise Rejected
         self.made.append((made, len(self.values)))
         return self._add(v, s, public and not infinite)
 
@@ -144,12 +149,15 @@ class Drawing:
 
     def moving(self, move: Callable[[Drawing], object]) -> None:
         """Take a move whole, or not at all."""
-        kept = (len(self.inputs), len(self.made), len(self.values), list(self.pool),
-                dict(self.sizes), list(self.fresh_axes), list(self.fresh_names), list(self.outputs))  # fmt: skip
+        lengths = len(self.inputs), len(self.made), len(self.values)
+        pool, sizes, outputs = list(self.pool), dict(self.sizes), list(self.outputs)
+        axes, names = list(self.fresh_axes), list(self.fresh_names)
         try:
             move(self)
         except Rejected:
-            i, m, v, self.pool, self.sizes, self.fresh_axes, self.fresh_names, self.outputs = kept
+            self.pool, self.sizes, self.outputs = pool, sizes, outputs
+            self.fresh_axes, self.fresh_names = axes, names
+            i, m, v = lengths
             del self.inputs[i:], self.made[m:], self.values[v:], self.shapes[v:]
 
     # --- the whole ------------------------------------------------------------------------------
@@ -175,8 +183,6 @@ class Drawing:
         places = {at for _, at in self.made}
         first = [i for i in range(len(self.values)) if i not in places]
         table = {old: new for new, old in enumerate([*first, *(at for _, at in self.made)])}
-        from programs import moved
-
         made = Program(
             tuple(self.inputs),
             tuple(moved(s, table) for s, _ in self.made),
@@ -195,17 +201,18 @@ class Drawing:
         into = tuple(i.name for i in made.inputs if i.name in into - packed)
         if not into:
             return made
-        from dataclasses import replace
-
         grown = tuple(replace(i, axes=new + i.axes) if i.name in into else i for i in made.inputs)
         outputs = tuple((r, new + axes) for r, axes in made.outputs)
         sizes = {**made.sizes, new[0]: n}
         return replace(made, inputs=grown, outputs=outputs, weave=(new, into), sizes=sizes)
 
 
-def _sized(made: Program) -> Program:
-    from dataclasses import replace
+def _moderate(data: np.ndarray) -> bool:
+    """Whether values are finite, and none is large."""
+    return bool(np.isfinite(data).all()) and np.abs(data).max(initial=0.0) <= LARGEST
 
+
+def _sized(made: Program) -> Program:
     sizes = fit(made, made.sizes)
     if sizes is None or not made.inputs or not _known(made, sizes):
         raise Rejected

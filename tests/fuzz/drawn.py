@@ -42,7 +42,8 @@ OTHERS = (
 def root() -> Path:
     """Where napkin lies."""
     found = find_spec("napkin")
-    assert found is not None and found.origin is not None
+    assert found is not None
+    assert found.origin is not None
     return Path(found.origin).parent
 
 
@@ -104,7 +105,9 @@ class _Loader(SourceFileLoader):
 
 class _Finder(PathFinder):
     @classmethod
-    def find_spec(cls, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: Any = None
+    ) -> ModuleSpec | None:
         """The module with notes in it, if it is of the rooms."""
         if not fullname.startswith("napkin."):
             return None
@@ -143,7 +146,9 @@ def of_program(program: Program) -> set[str]:
 
 def all_names() -> list[str]:
     """What programs should have."""
-    operators = sorted(programs.UNARY | programs.BINARY | programs.SCANS | {*programs.REDUCE, *OTHERS})
+    operators = sorted(
+        programs.UNARY | programs.BINARY | programs.SCANS | {*programs.REDUCE, *OTHERS}
+    )
     return [*(f"operator {op}" for op in operators), *(f"key set {p}" for p in PATTERNS)]
 
 

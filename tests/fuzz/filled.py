@@ -55,6 +55,8 @@ def _reals(how: str, shape: list[int], rng: np.random.Generator) -> np.ndarray:
         return np.abs(x) + 0.2
     if how == "mean":  # many deviations from zero
         return x + 1000.0 * rng.choice([-1, 1])
+    if how == "large":  # beyond what an exponential holds, but of a difference
+        return x * 300.0
     if how == "repeated":
         return rng.choice([-1.0, 0.0, 0.5, 2.0], size=shape)
     if how == "zeros":

@@ -1,4 +1,4 @@
-"""Plans that are taken at random, and not by their price: cuts, labels, tiles as for large sizes."""
+"""Plans that are drawn, and not taken by their price: cuts, labels, tiles as for large sizes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ class Forcing:
         found = self._cut(pieces, term, sizes)
         if found is None:
             return None
-        kernels = tuple(k for known, form in found for k in self._kernels(known, form, pieces, sizes))
+        kernels = tuple(
+            k for known, form in found for k in self._kernels(known, form, pieces, sizes)
+        )
         if any(k is None for k in kernels):
             return None
         node_of = {t: n for n, t in pieces.tensors.items()}
@@ -148,11 +150,13 @@ class Forcing:
         listed = itertools.islice(Tiles(kernel, grown, held(kernel)).settings(), SETTINGS)
         found = [t for t in listed if self._small(kernel, t, known)]
         cut = [t for t in found if any(t[a] < known[a] for a in kernel.stream.axes)]
-        return dict(self.rng.choice(cut if cut and self.rng.random() < 0.6 else found)) if found else None
+        return (
+            dict(self.rng.choice(cut if cut and self.rng.random() < 0.6 else found))
+            if found
+            else None
+        )
 
-    def _small(
-        self, kernel: Kernel, tiles: Mapping[str, int], sizes: Mapping[str, int]
-    ) -> bool:
+    def _small(self, kernel: Kernel, tiles: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
         """Whether an interpreter runs it in moments: few lanes, few groups, few chunks."""
         lanes = math.prod(tiles[a] for a in kernel.axes)
         turns = math.prod(-(-sizes[a] // tiles[a]) for a in kernel.axes)

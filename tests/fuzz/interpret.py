@@ -10,9 +10,10 @@ import random
 from collections.abc import Mapping
 
 import numpy as np
+from algebra import how
 from filled import arrays as fill
 from forced import plans
-from judged import Found, error
+from judged import Found, differing, error
 from programs import Program
 from sized import fit
 from values import results
@@ -108,7 +109,11 @@ class Case:
         found, wanted = ran.tensors[self.plan.tensor_of[name]].to_float64(), self.wanted[i]
         types = roundings(self.plan, self.plan.tensor_of[name])
         limit = max(TOLERANCE[t] for t in types)
-        if wanted.size and np.isfinite(wanted).any() and np.abs(wanted[np.isfinite(wanted)]).max(initial=0) > 1e30:
+        if (
+            wanted.size
+            and np.isfinite(wanted).any()
+            and np.abs(wanted[np.isfinite(wanted)]).max(initial=0) > 1e30
+        ):
             return
         off = error(found, wanted)
         if off <= limit:
@@ -118,7 +123,7 @@ class Case:
             return
         category = "wrong value" if off > 100 * limit and off > 1e4 * moves else "imprecise"
         said = f"{self.about()}: {name} off by {off:.2g}, inputs move it by {moves:.2g}: "
-        said += f"{found.ravel()[:6]} for {wanted.ravel()[:6]}"
+        said += differing(found, wanted)
         raise Found(category, f"kernels {self.how()}", said)
 
     def _moves(self, i: int, step: float) -> float:
@@ -135,7 +140,9 @@ class Case:
 
     def _bytes(self, ran: Ran) -> None:
         given = {
-            t: a.data for t, a in ran.tensors.items() if a.data.dtype.kind in "iu" and a.dtype != "bf16"
+            t: a.data
+            for t, a in ran.tensors.items()
+            if a.data.dtype.kind in "iu" and a.dtype != "bf16"
         }
         full = self.plan.full(self.sizes)
         for k, counted, boxed in zip(self.plan.kernels, ran.moved, ran.described, strict=True):
@@ -147,7 +154,9 @@ class Case:
             for key in dict.fromkeys([*predicted, *counted]):
                 both = predicted.get(key, 0), counted.get(key, 0)
                 if both[0] != both[1]:
-                    said = f"{self.about()}: {key[1]} {key[0]}: {both[0]} predicted, {both[1]} counted"
+                    said = (
+                        f"{self.about()}: {key[1]} {key[0]}: {both[0]} predicted, {both[1]} counted"
+                    )
                     raise Found("wrong bytes", f"kernel {kind(k)}", said)
 
     def how(self) -> str:
@@ -162,7 +171,5 @@ class Case:
 
 def kind(k) -> str:
     """What kind of kernel it is."""
-    from algebra import how
-
     more = " part" if k.choice.kernel.part else " merge" if k.choice.kernel.merges else ""
     return how(k.choice.kernel) + more + (" boxes" if k.choice.described else "")

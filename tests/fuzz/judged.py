@@ -34,7 +34,15 @@ class Found(Exception):
         self.failure = category if own else Failure(category, cause, detail)
 
 
-WORST = ("wrong value", "crash", "timeout", "does not compile", "wrong bytes", "imprecise", "refused")
+WORST = (
+    "wrong value",
+    "crash",
+    "timeout",
+    "does not compile",
+    "wrong bytes",
+    "imprecise",
+    "refused",
+)
 """Categories, the worst first."""
 
 
@@ -56,6 +64,17 @@ def error(found: np.ndarray, wanted: np.ndarray) -> float:
     with np.errstate(all="ignore"):
         gap, size = np.linalg.norm((found - wanted)[good]), np.linalg.norm(wanted[good])
     return float(gap / (1 + size))
+
+
+def differing(found: np.ndarray, wanted: np.ndarray) -> str:
+    """The first values that differ most, and what they should be."""
+    found = np.asarray(found, float)
+    wanted = np.broadcast_to(np.asarray(wanted, float), found.shape)
+    with np.errstate(all="ignore"):
+        gap = np.nan_to_num(np.abs(found - wanted), nan=np.inf)
+    at = np.argsort(-gap, axis=None, kind="stable")[:3]
+    places = [tuple(map(int, np.unravel_index(i, found.shape))) for i in at]
+    return "; ".join(f"{found[p]:.6g} for {wanted[p]:.6g} at {p}" for p in places)
 
 
 def crash(problem: BaseException) -> Failure:

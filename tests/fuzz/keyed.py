@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from drawing import Drawing
 from programs import Axes, Keys
-from sized import counts, fit, needs
-from programs import Program
+from sized import counts
 
 __all__ = ["box_set", "key_set"]
 
@@ -63,8 +62,13 @@ def pattern(d: Drawing, q: Axes, x: Axes, at: int | None) -> Keys:
     if name == "bigbird":
         block = rng.choice((1, 2, 3))
         blocks = d.axis(max(1, -(-d.sizes[q[0]] // block)))
-        tables = [d.input((blocks,), "int", f"blocks:{x[0]}:{block}") for _ in range(rng.choice((0, 1, 2)))]
-        return Keys(name, (block, rng.choice((0, 1)), rng.choice((0, 1))), (), q, x, None, tuple(tables))
+        tables = [
+            d.input((blocks,), "int", f"blocks:{x[0]}:{block}")
+            for _ in range(rng.choice((0, 1, 2)))
+        ]
+        return Keys(
+            name, (block, rng.choice((0, 1)), rng.choice((0, 1))), (), q, x, None, tuple(tables)
+        )
     options = (("local", False),) if name == "strided" and d.chance(0.3) else ()
     return Keys(name, numbers[name], options, q, x, at)
 
@@ -99,10 +103,11 @@ def box_set(d: Drawing, q: Axes, x: Axes) -> tuple[Keys, tuple[int, ...]]:
             made = neighborhood(d, q, x)
         return made, tuple(int(n or 1) for n in counts(made))
     n = (d.rng.choice((0, 1, 2)), d.rng.choice((0, 1)))
+    both = Keys("causal", (), (), q, x), Keys("sliding", n, (), q, x)
     made = d.rng.choice((
         Keys("sliding", n, (), q, x),
         Keys("dilated", (*n, 2), (), q, x),
         Keys("blocked", (2, n[1], 0), (), q, x),
-        Keys("&", (), (), q, x, parts=(Keys("causal", (), (), q, x), Keys("sliding", (*n,), (), q, x))),
+        Keys("&", (), (), q, x, parts=both),
     ))  # fmt: skip
     return made, tuple(int(m or 1) for m in counts(made))

@@ -120,4 +120,3 @@ def _neighborhood(n: int, k: int, s: int, d: int, causal: bool, clip: bool) -> T
 
     known = [window(i) for i in range(n)]
     return lambda i, j: j in known[i]
-

@@ -170,7 +170,9 @@ def compared(d: Drawing) -> Ref:
     if axes and d.chance(0.3):
         how = d.rng.choice(("any", "all", "sum", "mean", "max"))
         found = d.step(how, test, over=d.some(axes, 1, 2), public=False)
-        return d.step("add", x, found) if d.kind(found) != "bool" else d.step("where", found, x, 0.0)
+        return (
+            d.step("add", x, found) if d.kind(found) != "bool" else d.step("where", found, x, 0.0)
+        )
     return d.step("where", test, x, d.rng.choice((y, 0.0, -0.0, 1.0, -1)))
 
 
@@ -186,10 +188,8 @@ def signed_zero(d: Drawing) -> Ref:
 def whole(d: Drawing) -> Ref:
     """Arithmetic on whole numbers, whose result meets reals."""
     axes = d.some(tuple(d.sizes), 1, 2)
-    if d.chance(0.5):
-        n = d.input(axes, "int")
-    else:
-        n = d.step("index", over=axes[0], public=False)
+    given = d.chance(0.5)
+    n = d.input(axes, "int") if given else d.step("index", over=axes[0], public=False)
     for _ in range(d.rng.choice((1, 2, 3))):
         op = d.rng.choice(("add", "mul", "sub", "floordiv", "mod", "maximum", "minimum", "abs",
                            "neg", "pow"))  # fmt: skip
@@ -221,7 +221,9 @@ def truths(d: Drawing) -> Ref:
         return d.step("softmax", masked, over=gone)
     if d.chance(0.5):
         return d.step("mul", x, m)
-    found = d.step(d.rng.choice(("any", "all", "sum", "mean")), m, over=d.axes_of(m)[0], public=False)
+    found = d.step(
+        d.rng.choice(("any", "all", "sum", "mean")), m, over=d.axes_of(m)[0], public=False
+    )
     return d.step("mul", x, d.step("cast", found, public=False, dtype="fp32", kind="real"))
 
 
@@ -251,7 +253,9 @@ def scan(d: Drawing) -> Ref:
     if way == "argmax":
         places = d.step("index", over=along, public=False)
         hit = d.step("equal", x, top, public=False)
-        return d.step("min", d.step("where", hit, places, 99, public=False), over=along, public=False)
+        return d.step(
+            "min", d.step("where", hit, places, 99, public=False), over=along, public=False
+        )
     if way == "topk":
         order = d.step("sort", x, over=along, public=False)
         k = d.step("index", over=along, public=False)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from filled import arrays as fill
 from forced import Forcing
-from judged import Found, error
+from judged import Found, crash, differing, error
 from programs import Program, Ref, shapes, union
 from sized import fit
 from values import results
@@ -113,8 +113,6 @@ class _Case:
         except Refusal:
             raise
         except Exception as problem:
-            from judged import crash
-
             raise Found(crash(problem)) from problem
         for i, (o, t) in enumerate(zip(plan.diagram.outputs, out, strict=True)):
             self._value(i, o.name, t.to(torch.float64).cpu().numpy())
@@ -136,7 +134,8 @@ class _Case:
         category = "wrong value" if off > 30 * limit and off > 1000 * moves else "imprecise"
         about = f"{self.plan.dtype}, sizes {self.sizes}, {[k.name for k in self.plan.kernels]}"
         said = f"{about}: {name} off by {off:.2g}, inputs move it by {moves:.2g}: "
-        raise Found(category, f"on the device, {self.plan.dtype}", said + f"{found.ravel()[:6]} for {wanted.ravel()[:6]}")
+        said += differing(found.reshape(wanted.shape), wanted)
+        raise Found(category, f"on the device, {self.plan.dtype}", said)
 
     def _moves(self, i: int, step: float) -> float:
         rng = np.random.default_rng(0)

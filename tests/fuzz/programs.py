@@ -217,7 +217,9 @@ def _axes(step: Step, args: list[Shape]) -> Axes:
         table = dict(zip(gone, option["into"], strict=True))
         return tuple(str(table.get(a, a)) for a in first)
     if op == "softmax":
-        kept = [tuple(a for a in x.axes if a not in o) for x, o in zip(args, step.over, strict=True)]
+        kept = [
+            tuple(a for a in x.axes if a not in o) for x, o in zip(args, step.over, strict=True)
+        ]
         if len(args) == 1:
             return first
         return union(args[int(option["which"])].axes, *kept)

@@ -75,7 +75,9 @@ def main() -> int:
         drawn.update(result.data or ())
         if result.failure is not None:
             failed.append(result)
-            print(f"seed {result.seed}: {result.failure.category}: {result.failure.cause}", flush=True)
+            print(
+                f"seed {result.seed}: {result.failure.category}: {result.failure.cause}", flush=True
+            )
     pool.close()
     causes = collections.Counter((r.failure.category, r.failure.cause) for r in failed)
     taken = time.monotonic() - begun

@@ -9,7 +9,7 @@ from dataclasses import replace
 from judged import Failure
 from modes import prepared, tried
 from pool import Pool
-from programs import Input, Keys, Program, Ref, Step, shapes
+from programs import Input, Keys, Program, Ref, Step, moved, shapes
 from sized import fit
 from written import text
 
@@ -96,9 +96,10 @@ def _cut(p: Program, i: int) -> Iterator[Program]:
     if step.op in {"size", "scalar", "index"} or p.weave[0]:
         return
     made = Input(f"in{i}", found.axes, found.kind)
-    table = {k: k if k < n else k + 1 if k < n + i else n if k == n + i else k for k in range(n + len(p.steps))}
-    from programs import moved
-
+    table = {
+        k: k if k < n else k + 1 if k < n + i else n if k == n + i else k
+        for k in range(n + len(p.steps))
+    }
     kept = [s for j, s in enumerate(p.steps) if j != i]
     yield replace(
         p,
@@ -111,11 +112,11 @@ def _cut(p: Program, i: int) -> Iterator[Program]:
 def _instead(p: Program, at: int, other: Ref) -> Program:
     """The program with another value in the place of one."""
     table = {k: k for k in range(len(p.inputs) + len(p.steps))} | {at: other.at}
-    from programs import moved
-
     return replace(
         p,
-        steps=tuple(s if j + len(p.inputs) == at else moved(s, table) for j, s in enumerate(p.steps)),
+        steps=tuple(
+            s if j + len(p.inputs) == at else moved(s, table) for j, s in enumerate(p.steps)
+        ),
         outputs=tuple((Ref(table[r.at]), axes) for r, axes in p.outputs),
     )
 
@@ -135,7 +136,12 @@ def _simpler(step: Step) -> Iterator[Step]:
     if step.op == "slide":
         for name in ("stride", "dilation", "padding"):
             yield replace(step, options=tuple(o for o in step.options if o[0] != name))
-    if step.over and len(step.over) == 1 and len(step.over[0]) > 1 and step.op in {"contract", "sum", "max"}:
+    if (
+        step.over
+        and len(step.over) == 1
+        and len(step.over[0]) > 1
+        and step.op in {"contract", "sum", "max"}
+    ):
         for axis in step.over[0]:
             yield replace(step, over=(tuple(a for a in step.over[0] if a != axis),))
 

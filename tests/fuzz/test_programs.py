@@ -74,7 +74,11 @@ def test_patterns_are_those_of_their_papers():
 def test_a_take_is_clipped_and_a_window_is_padded_with_zeros():
     table, at = Input("T", ("a",)), Input("I", ("b",), "int")
     take = Step("take", (Ref(0), Ref(1)), (("a",),))
-    assert value([table, at], take, ("b",), {"a": 3, "b": 3}, [1.0, 2.0, 3.0], [-1, 1, 9]) == [1, 2, 3]
+    assert value([table, at], take, ("b",), {"a": 3, "b": 3}, [1.0, 2.0, 3.0], [-1, 1, 9]) == [
+        1,
+        2,
+        3,
+    ]
     options = (("into", ("p", "w")), ("stride", 2), ("padding", (1, 0)), ("window", 2))
     slide = Step("slide", (Ref(0),), (("a",),), options)
     sizes = {"a": 3, "p": 2, "w": 2}
@@ -152,7 +156,10 @@ def command(mode: str, share: int, *more: str):
     asked = ["--mode", mode, "--seeds", ",".join(map(str, each)), *more]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(
-        [sys.executable, str(HERE / "run.py"), *asked], capture_output=True, text=True, env=environment
+        [sys.executable, str(HERE / "run.py"), *asked],
+        capture_output=True,
+        text=True,
+        env=environment,
     )
 
 

@@ -202,7 +202,9 @@ def _compress(
     rest = tuple(a for a in x.axes if a not in gone)
     fill = option.get("fill")
     least = {"f": -math.inf, "i": INT32.min, "b": False}[x.data.dtype.kind]
-    out = np.full([sizes[a] for a in (*rest, *slots)], least if fill is None else fill, x.data.dtype)
+    out = np.full(
+        [sizes[a] for a in (*rest, *slots)], least if fill is None else fill, x.data.dtype
+    )
     full = x.filled((*rest, *gone), sizes)
     for at in np.ndindex(*(sizes[a] for a in rest)):
         along = _keys_along(mask, gone, dict(zip(rest, at, strict=True)))
@@ -250,7 +252,11 @@ def _reduced(
         total = _inside(body, axes, mask, 0).sum(axis=where)
         if op != "mean":
             return Value(kept, total)
-        counted = np.ones(body.shape, bool) if mask is None else np.broadcast_to(mask.on(axes), body.shape)
+        counted = (
+            np.ones(body.shape, bool)
+            if mask is None
+            else np.broadcast_to(mask.on(axes), body.shape)
+        )
         return Value(kept, np.asarray(total / counted.sum(axis=where)))
     if op == "prod":
         return Value(kept, _inside(body, axes, mask, 1).prod(axis=where))

@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 
 from napkin.derive.meaning import Meaning, NotSeparable
-from napkin.derive.separate import Parts, Split, separate_by
+from napkin.derive.separate import Parts, Split, running_symbols, separate_by
 from napkin.diagram.expand import count
 from napkin.diagram.infer import pointwise, rebuilt
 from napkin.diagram.node import REDUCTIONS, Node, number, over, postorder, rewrite
@@ -133,6 +133,8 @@ class _Cancelling(Meaning):
             moving = {s for s in e.free_symbols if self.carries(s, gone)}
             return moving, e.free_symbols - moving
 
+        if running_symbols(body, split):
+            raise NotSeparable("sum", "it would multiply out a difference")
         return separate_by(_expanded(body), split), split
 
     def _how(self, e: Any, gone: tuple[str, ...]) -> str:
@@ -145,7 +147,16 @@ class _Cancelling(Meaning):
 
 
 def _expanded(e: Any) -> Any:
-    """`e` multiplied out, but for exponentials, which would overflow, and high powers."""
-    if any(power.exp.is_Integer and power.exp > 6 for power in e.atoms(sympy.Pow)):
-        return e
-    return sympy.expand(e, power_exp=False, power_base=False, log=False)
+    """`e` multiplied out, but for exponentials, which would overflow, and products of sums, of
+    which differences would lose their precision."""
+    held = {p: sympy.Dummy() for p in sympy.preorder_traversal(e) if _of_sums(p)}
+    outer = e.xreplace(held)
+    done = sympy.expand(outer, power_exp=False, power_base=False, log=False)
+    return done.xreplace({d: p for p, d in held.items()})
+
+
+def _of_sums(e: Any) -> bool:
+    """Whether an expression is a product of two sums or more."""
+    powers = [f.as_base_exp() for f in sympy.Mul.make_args(e)]
+    sums = [exponent for base, exponent in powers if base.is_Add]
+    return len(sums) > 1 or any(n.is_Integer and n > 1 for n in sums)

@@ -268,9 +268,27 @@ def label(
         if cut
         else Stream((), (), tuple(Emit(n, t) for n, t in pairs), ())
     )
+    _check_states(made, streamed)
     splits = split.splits if split else ()
     kernel = Kernel(name, tuple(outputs), names, chosen, whole, made, origin, splits)
     return replace(kernel, group=_grid_order(kernel))
+
+
+def _check_states(made: Stream, streamed: str) -> None:
+    """Check that what a step makes of a state has the state's axes, and no others.
+
+    Raises:
+        Refusal: a factor of a sum carries an axis that is summed over.
+    """
+    for state in made.states:
+        more = [a for a in state.step.axes if a not in state.axes]
+        if more:
+            raise Refusal(
+                f"stream {streamed}",
+                state.name,
+                f"a factor that carries {' '.join(more)} would be applied after the sum over it",
+                "stream another axis, or hold this one whole",
+            )
 
 
 def _grid_order(kernel: Kernel) -> tuple[str, ...]:

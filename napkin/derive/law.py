@@ -112,8 +112,11 @@ def folded(
             known[s.leaf("new")] = states[s.name]
         finals |= states
         for i, e in enumerate(step.emits):
-            at = e.node.axes.index(stream.axes[0])
-            outputs[e.output] = np.concatenate([p[i] for p in pieces], axis=at)
+            whole = [p[i] for p in pieces]
+            if stream.axes[0] in e.node.axes:
+                at = e.node.axes.index(stream.axes[0])
+                whole = [np.concatenate(whole, axis=at)]
+            outputs[e.output] = whole[-1]
     return finals, outputs | finished(stream, finals, known, sizes, scalars)
 
 

@@ -121,7 +121,7 @@ def _result(r: Node, p: int, folding: Folding, first: float) -> State:
         # A maximum over scores that are all -inf so far must not be subtracted from -inf.
         first, op = (FLOOR, "maximum") if first < 0 else (-FLOOR, "minimum")
         step = merge = pointwise(op, (step, number(first)))
-    elif nothing is not None and not math.isfinite(nothing):
+    elif not math.isfinite(value_at(step, folding.starts())):  # whatever inputs are
         over_carried = _over_carried(r, p, folding)
         merge = over_carried or _once_known(merge, first, folding)
         counted = any(is_count(f) for f in folding.uses(r))  # and a step counts something

@@ -151,7 +151,7 @@ def additive(parts: Parts, split: Split, op: str) -> tuple[Any, Any]:
     return a, b
 
 
-def running_symbols(expression: Any) -> set[Any]:
+def running_symbols(expression: Any, split: Split = by_side) -> set[Any]:
     """The r symbols that must be held running: those inside an exponential, or a square or another
     product of differences, that mixes them with the chunk. Multiplied out, such a term has parts
     that overflow, or that cancel: of data whose mean is c deviations, a square loses c**2 of its
@@ -160,18 +160,18 @@ def running_symbols(expression: Any) -> set[Any]:
     part: Any
     for part in sympy.preorder_traversal(expression):
         base, _ = part.as_base_exp()
-        if base == sympy.E and all(by_side(part)):
-            found |= by_side(part)[1]
-        sums = [f for f in sympy.Mul.make_args(part) if _differs(f)]
+        if base == sympy.E and all(split(part)):
+            found |= split(part)[1]
+        sums = [f for f in sympy.Mul.make_args(part) if _differs(f, split)]
         if len(sums) > 1 or any(_exponent(f) > 1 for f in sums):
-            found |= set[Any]().union(*(by_side(f)[1] for f in sums))
+            found |= set[Any]().union(*(split(f)[1] for f in sums))
     return found
 
 
-def _differs(factor: Any) -> bool:
+def _differs(factor: Any, split: Split) -> bool:
     """Whether a factor is a power of a sum of the chunk and a running result."""
     base, _ = factor.as_base_exp()
-    return bool(base.is_Add and all(by_side(base)))
+    return bool(base.is_Add and all(split(base)))
 
 
 def _exponent(factor: Any) -> Any:

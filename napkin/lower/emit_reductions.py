@@ -106,8 +106,9 @@ class Reductions(Memory):
         if len(dims) > 2:
             parts = sorted(parts, key=lambda p: dims[0] in self.program.shape(p))
         values = [self.fit(p, dims) for p in parts]
-        if all(p.kind == "bool" for p in parts):
-            values[0] = as_kind("int", parts[0], values[0])
+        loose = [i for i, p in enumerate(parts) if not p.constant]
+        if loose and all(parts[i].kind == "bool" for i in loose):
+            values[loose[0]] = as_kind("int", parts[loose[0]], values[loose[0]])
         return sx.chain("*", values)
 
     def _split(self, n: Node) -> tuple[list[Node], list[Node]] | None:

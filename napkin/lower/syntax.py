@@ -53,8 +53,10 @@ _OPS: dict[str, ast.operator] = {
 
 
 def binary(left: Expr, op: str, right: Expr) -> Expr:
-    """`left op right`; times 1 and over 1 it is `left`."""
-    if op in {"*", "//"} and isinstance(right, ast.Constant) and right.value == 1:
+    """`left op right`; times 1 and over 1 it is `left`. Times 1.0 it is a float, whatever `left`
+    is."""
+    one = isinstance(right, ast.Constant) and type(right.value) is int and right.value == 1
+    if op in {"*", "//"} and one:
         return left
     return ast.BinOp(left, _OPS[op], right)
 

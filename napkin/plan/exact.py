@@ -2,8 +2,9 @@
 
 Rounding x to bf16 moves it by up to x / 256, and exp(x) by as much of itself: scores of 60 lose all
 of their last digit before the point, which no later kernel brings back. A kernel that computes
-both keeps the scores in float32, so one that reads them from memory is to find them so. Other
-operators move by no more than what they read was rounded to.
+both keeps the scores in float32, so one that reads them from memory is to find them so. The least
+error turns a comparison, as of logits with their maximum. Other operators move by no more than what
+they read was rounded to.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from napkin.derive.prepare import Prepared
 from napkin.derive.rules.rule import Rule, verified
 from napkin.derive.terms import is_read
 from napkin.diagram.infer import pointwise, rebuilt
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder, rewrite
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, number, postorder, rewrite
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import unstored
 
@@ -24,17 +25,21 @@ EXACT = Rule("keep scores exact", "cast(x, fp32) = x", ("x is real",), infinite=
 STEEP = frozenset({"exp", "exp2", "sin", "cos"})
 """Operators by which an error relative to what they read grows without bound."""
 
+RELATIONS = frozenset({"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"})
+"""Operators whose value the least error may turn, but where they compare with 0."""
+
+_ZEROS = (number(0), number(0.0), number(-0.0))
 
 _MOVED = frozenset({"rename", "compress", "spread", "take"})
 """Operators that say where values lie."""
 
 
 def exact(ready: Prepared) -> Prepared:
-    """The same terms, with a cast to fp32 on each reduction that a steep operator is computed from,
-    scaled as it comes, which says how it is stored, where it is; a kernel that computes it has no
-    use for the cast."""
+    """The same terms, with a cast to fp32 on each reduction that a steep operator or a comparison
+    is computed from, scaled as it comes, and on what is computed of it on the way. That says how it
+    is stored, where it is; a kernel that computes it has no use for the cast."""
     roots = [o.node for o in ready.outputs]
-    found = _below(a for n in postorder(roots) if n.op in STEEP for a in n.args)
+    found = _below(roots)
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old not in found:
@@ -50,10 +55,14 @@ def exact(ready: Prepared) -> Prepared:
     return replace(ready, outputs=outputs, names=names)
 
 
-def _below(nodes: Iterable[Node]) -> set[Node]:
-    """The reductions and scans of reals that are reached through operators on single values; each
-    with the constants it is scaled by, as an array that somebody has named may be."""
-    found, seen, waiting = set[Node](), set[Node](), list(nodes)
+def _below(roots: Iterable[Node]) -> set[Node]:
+    """The reductions and scans of reals that steep operators read through operators on single
+    values, each with the constants it is scaled by; and what is computed of them on the way, such
+    as scores with a mask, for that may be what is stored."""
+    order = list(postorder(roots))
+    computed = _computed(order)
+    waiting = [a for n in order if n.op in STEEP or _parts(n) for a in n.args]
+    found, seen = set[Node](), set[Node]()
     while waiting:
         n = waiting.pop()
         if n in seen or n.kind != "real" or is_read(n):
@@ -64,8 +73,23 @@ def _below(nodes: Iterable[Node]) -> set[Node]:
         elif n.op in _MOVED:
             waiting.append(n.args[0])
         elif n.op in POINTWISE and n.op != "cast":  # whose type somebody chose
+            found.update({n} & computed)
             waiting.extend(n.args)
     return found
+
+
+def _parts(n: Node) -> bool:
+    """Whether the least error of what an operator reads may turn its value."""
+    return n.op in RELATIONS and not any(a in _ZEROS for a in n.args)
+
+
+def _computed(order: Iterable[Node]) -> set[Node]:
+    """The terms, in dataflow order, that some reduction or scan is read for."""
+    out = set[Node]()
+    for n in order:
+        if n.op in REDUCTIONS or n.op in SCANS or any(a in out for a in n.args):
+            out.add(n)
+    return out
 
 
 def _reduced(n: Node) -> bool:

@@ -21,11 +21,6 @@ from napkin.plan.exact import exact
 from napkin.plan.labels import labellings
 
 
-@pytest.fixture(autouse=True)
-def verifying(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "VERIFYING", True)
-
-
 def leaf(name: str, axes: str, kind: Any = "real") -> Node:
     return node("input", params=(name,), axes=axes.split(), kind=kind)
 

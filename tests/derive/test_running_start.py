@@ -87,7 +87,14 @@ def weighted_squares(X, W):
     return over_x((nk.reduce(t, "sum", over="a") + 1) ** 2, "sum")
 
 
-ALL = [shifted, variance, weighted, beside, products, weighted_products]
+@nk.diagram("a x, x, a -> ()")
+def weighted_beside_an_input(X, W, C):
+    """The mean has no value on nothing, and an input that is not streamed has a say in it."""
+    m = nk.reduce(nk.contract(X, W, over="x") * C, "sum", over="a") / over_x(W, "sum")
+    return over_x(W * (nk.reduce(X * C, "sum", over="a") - m) ** 2, "sum")
+
+
+ALL = [weighted_beside_an_input, shifted, variance, weighted, beside, products, weighted_products]
 ALL += [squares, weighted_squares]
 
 

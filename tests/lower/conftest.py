@@ -85,7 +85,7 @@ def _forced(
     else, with groups of 2."""
     ready, place = prepare(diagram), machine("h100")
     kernel = label(diagram.name, ready.outputs, ready.names, streamed=streamed, passes=passes)
-    own = {a: power_of_two(sizes[a]) for a in kernel.axes}
+    own = {a: max(2, power_of_two(sizes[a])) for a in kernel.axes}
     own |= dict.fromkeys(kernel.stream.axes, 4) | dict.fromkeys(kernel.group, 2)
     own |= tiles or {}
     choice = Choice(kernel, own, dict(sizes), 4, 1, 0, UNPRICED, 0, UNPRICED)

@@ -85,3 +85,45 @@ def test_one_kernel_has_no_use_for_the_cast(name: str) -> None:
     assert len(plan.kernels) == 1
     assert "cast" not in plan.recipe.source
     assert "fp32" not in str(plan.trail)
+
+
+def test_scores_with_a_softcap_and_a_length_are_exact_from_memory() -> None:
+    """What is stored is the masked score, and no scaled sum."""
+
+    @nk.diagram("q d, x d, x d, ():int -> q d", sizes=SIZES)
+    def capped(Q, K, V, N, cap=30.0):
+        S = nk.contract(Q, K, over="d") * 2.0
+        C = nk.where(nk.index("x") < N, cap * nk.tanh(S / cap), float("-inf"))
+        return nk.contract(nk.softmax(C, over="x"), V, over="x")
+
+    plan = nk.derive(capped, on="h100", sizes=SIZES, dtype="bf16", materialise=["C"])
+    assert types(plan) == ["fp32"]
+    rng = np.random.default_rng(0)
+    shapes = [[SIZES[a] for a in n.axes] for n in capped.inputs[:3]]
+    arrays = [to_device(rng.normal(size=s), "bf16").to_float64() for s in shapes]
+    wanted = capped.evaluate(*arrays, 7)
+    assert np.abs(plan(*arrays, 7) - wanted).max() < 4e-3 * np.abs(wanted).max()
+
+
+def test_the_position_of_the_largest_logit_is_that_of_the_logits() -> None:
+    """Rounded logits are equal to a maximum of others, or to none."""
+
+    @nk.diagram("n d, v d -> n", sizes={"n": 64, "d": 4096, "v": 1000})
+    def largest(X, W):
+        L = nk.contract(X, W, over="d")
+        found = nk.reduce(L, "max", over="v") == L
+        return nk.reduce(nk.where(found, nk.index("v"), 2**30), "min", over="v")
+
+    plan = nk.derive(largest, on="h100", dtype="bf16")
+    assert types(plan) == ["fp32"]
+    plan.check(sizes={"n": 20, "d": 48, "v": 300}, resources=False).raise_if_wrong()
+
+
+def test_the_sign_of_what_is_stored_survives_its_rounding() -> None:
+    @nk.diagram("q d, x d -> q", sizes=SIZES)
+    def positive(Q, K):
+        S = nk.contract(Q, K, over="d")
+        return nk.reduce(nk.where(S > 0, S, -0.5), "max", over="x")
+
+    plan = nk.derive(positive, on="h100", dtype="bf16", materialise=["S"])
+    assert types(plan) == ["bf16"]

@@ -10,7 +10,7 @@ from functools import reduce
 from napkin.derive.kernel import Kernel, leaves
 from napkin.derive.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
 from napkin.derive.rules.points import Point, points, scalars_of
-from napkin.derive.rules.rule import VERIFYING, LawError, Rule, agree
+from napkin.derive.rules.rule import LawError, Rule, agree, verifying
 from napkin.diagram.evaluate import Array, aligned
 from napkin.diagram.node import Node
 
@@ -32,7 +32,7 @@ def verified_fold(kernel: Kernel) -> None:
     Raises:
         LawError: an output differs from its value on the whole.
     """
-    if not VERIFYING or not kernel.stream.axes or kernel.merges:
+    if not verifying() or not kernel.stream.axes or kernel.merges:
         return
     roots = [o.node.args[0] if o.node.op == "compress" else o.node for o in kernel.outputs]
     for point in points(roots, {}, (), False, False):

@@ -18,7 +18,7 @@ from napkin.diagram.expand import own_axes
 from napkin.diagram.infer import parts_of
 from napkin.diagram.keys.slots import guard, read_slots, slots_of, spread
 from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import COMPOSITES, MOVES, Kind, Node, node, over, postorder
+from napkin.diagram.node import COMPOSITES, MOVES, REDUCTIONS, Kind, Node, node, over, postorder
 from napkin.diagram.taking import reading_of, table_of, taken_of
 from napkin.diagram.windows import Slide, slide_of
 
@@ -32,8 +32,8 @@ RATIONAL = frozenset({
 LARGEST = 20_000
 """Values of the largest array with which more than one point is tried."""
 
-STEP = 2.0**-40
-"""How far inputs are moved, relative to themselves, to see what rounding does to a term."""
+STEP = 2.0**-46
+"""How far inputs and reductions are moved, relative to themselves, to see what rounding does."""
 
 
 def is_rational(roots: Iterable[Node]) -> bool:
@@ -76,7 +76,7 @@ class Point:
 
     def moved(self) -> list[Point]:
         """Points close by; none of an exact one."""
-        return [] if self.exact else [replace(self, shift=i) for i in (1, 2)]
+        return [] if self.exact else [replace(self, shift=i) for i in (1, 2, 3)]
 
     def split(self, splits: Sequence[Split]) -> Point:
         """The same point for terms that have positions of some axes as places and residues."""
@@ -95,6 +95,9 @@ class Point:
             elif n.op == "number" and n.kind == "real" and self.exact:
                 value = cast("float", n.params[0])
                 bind[n] = np.asarray(Fraction(value) if math.isfinite(value) else value, object)
+            elif n.op in REDUCTIONS and n.kind == "real" and self.shift:
+                (value,) = evaluate([n], bind, self.sizes, scalars)
+                bind[n] = _moved(value, [self.seed, self.shift, len(bind)])
         return evaluate(roots, bind, self.sizes, scalars)
 
     def _tables(self, roots: Sequence[Node]) -> list[Node]:
@@ -142,9 +145,13 @@ def _drawn(
         return drawn.astype(bool) if kind == "bool" else drawn
     values = _DRAW[what](rng, shape)
     if shift:
-        rng = np.random.default_rng([seed, shift, key])
-        values = values * (1 + STEP * rng.choice([-1.0, 1.0], size=shape))
+        return _moved(values, [seed, shift, key])
     return values
+
+
+def _moved(value: Array, seed: Sequence[int]) -> Array:
+    rng = np.random.default_rng(seed)
+    return value * (1 + STEP * rng.uniform(-1.0, 1.0, size=np.shape(value)))
 
 
 def scalars_of(roots: Iterable[Node]) -> dict[str, float]:

@@ -1,0 +1,54 @@
+"""Bodies that are too large to be separated wait for another pass; no walk visits a term twice."""
+
+import pytest
+import sympy
+
+import napkin as nk
+from napkin.derive.meaning import DEEPEST, NotSeparable, sign
+from napkin.derive.separate import MOST, separate
+
+
+def test_a_product_of_many_sums_is_not_multiplied_out() -> None:
+    pairs = [sympy.symbols(f"x{i} r{i}") for i in range(40)]
+    with pytest.raises(NotSeparable, match=f"more than {MOST}"):
+        separate(sympy.Mul(*(x + r for x, r in pairs)))
+
+
+def test_the_sign_of_a_term_that_is_shared_many_ways() -> None:
+    @nk.diagram("a -> a")
+    def shared(X):
+        Y = nk.exp(X)
+        for _ in range(400):
+            Y = Y + Y * Y
+        return Y
+
+    (root,) = shared.roots
+    assert sign(root) == "positive"
+
+
+@pytest.mark.parametrize("times", [25, 200])
+def test_a_result_that_is_shared_many_ways_is_reduced_again(times: int) -> None:
+    @nk.diagram("a b -> a")
+    def shared(X):
+        Y = nk.reduce(X, "max", over="b")
+        Z = X
+        for _ in range(times):
+            Z = nk.tanh(Z * Z + Y)
+        return nk.reduce(Z, "sum", over="b")
+
+    with pytest.raises(nk.Refusal, match="separate"):
+        shared.stream("b")
+    assert shared.stream("b", passes=2)
+
+
+def test_what_is_nested_deeply_is_not_separated() -> None:
+    @nk.diagram("a b -> a")
+    def nested(X):
+        Y = nk.reduce(X, "max", over="b")
+        Z = X
+        for _ in range(DEEPEST):
+            Z = nk.exp((Z + Y) * 0.5)
+        return nk.reduce(Z, "sum", over="b")
+
+    with pytest.raises(nk.Refusal, match="does not separate"):
+        nested.stream("b")

@@ -134,7 +134,7 @@ class Places:
         """Blocks of so many groups along one axis, the last with what is left, times all along the
         next: a wave of groups reads fewer different tiles."""
         *outer, row, column = self.kernel.group
-        scope, out = self.scope, list[ast.stmt]()
+        out = list[ast.stmt]()
         many, columns = self._groups(row), self._groups(column)
         pid, section, width, turn = map(sx.name, ("pid", "section", "width", "turn"))
         number: sx.Expr = pid
@@ -148,8 +148,8 @@ class Places:
             sx.assign("section", first),
             sx.assign("width", sx.call("tl.minimum", left, sx.const(rows))),
             sx.assign("turn", sx.binary(number, "%", block)),
-            sx.assign(scope.group_id(row), sx.binary(section, "+", sx.binary(turn, "%", width))),
-            sx.assign(scope.group_id(column), sx.binary(turn, "//", width)),
+            sx.assign(self._placed(row), sx.binary(section, "+", sx.binary(turn, "%", width))),
+            sx.assign(self._placed(column), sx.binary(turn, "//", width)),
         ]
         if outer:
             both = sx.chain("*", [many, columns])
@@ -157,13 +157,16 @@ class Places:
             out += self._places(outer, "pid", backwards=False)
         return out
 
+    def _placed(self, axis: str) -> str:
+        """What holds the place of a group along an axis: of one position, the position itself."""
+        alone = self.program.tiles[axis] == 1
+        return self.scope.position(axis) if alone else self.scope.group_id(axis)
+
     def _places(self, axes: Sequence[str], number: str, backwards: bool) -> list[ast.stmt]:
         """The place of a group along each of `axes`, from its number, the last axis fastest."""
-        scope, out = self.scope, list[ast.stmt]()
+        out = list[ast.stmt]()
         for i, axis in reversed(list(enumerate(axes))):
-            target = scope.group_id(axis)
-            if self.program.tiles[axis] == 1:
-                target = scope.position(axis)
+            target = self._placed(axis)
             count = self._groups(axis)
             place: sx.Expr = sx.name(number)
             if i > 0:

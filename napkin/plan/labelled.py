@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +25,7 @@ from napkin.lower.descriptors import boxable
 from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
 from napkin.lower.order import Launching
-from napkin.lower.program import Loop, build, memory_order
+from napkin.lower.program import build, memory_order
 from napkin.plan.tiles import MAX_TILE
 
 FLATTENED = 9
@@ -115,7 +115,7 @@ class Labelled:
         last = any(c.tail and c.pipe != "product" for c in kinds)
         self.finishes = last and not self.chained
         self.lasting = self._lasting()
-        self._tensors: dict[tuple[Loop, ...], Tensors] = {}
+        self._tensors: dict[Hashable, Tensors] = {}  # of each program, whatever its tiles
         place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
         # As in the emitter: the rows are those of the side that comes first in memory.
         self.rows = [
@@ -129,9 +129,10 @@ class Labelled:
         if math.prod(tiles[a] for a in self.kernel.axes) <= MAX_TILE:
             return True
         program = build(self.kernel, tiles)
-        if program.loops not in self._tensors:
-            self._tensors[program.loops] = tensors_of(program)
-        found = self._tensors[program.loops]
+        form = program.dims, program.loops
+        if form not in self._tensors:
+            self._tensors[form] = tensors_of(program)
+        found = self._tensors[form]
         small = found.multiplied_out(program) <= MAX_TILE
         return small and found.largest(program) <= MAX_TENSOR
 

@@ -22,6 +22,10 @@ _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 _SYMBOLIC = frozenset({"FakeTensor", "FunctionalTensor"})
 """Types of tensors that stand for others while torch captures a graph."""
 
+_DEVICES = ("cpu", "cuda")
+"""Types of devices that kernels run on. Both have autocast; others, as "meta", may have none, which
+cannot be asked while torch 2.11 captures a graph."""
+
 _C: Any = torch._C  # pyright: ignore[reportPrivateUsage]
 _modes, _transforms = _C._len_torch_dispatch_stack, _C._functorch.peek_interpreter_stack
 _any_autocast, _traced = _C._is_any_autocast_enabled, _C._get_tracing_state
@@ -133,7 +137,7 @@ def in_autocast(arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     if not torch.compiler.is_compiling() and not _any_autocast():
         return arrays
     device = arrays[0].device.type
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+    if device not in _DEVICES or not torch.is_autocast_enabled(device):
         return arrays
     dtype = torch.get_autocast_dtype(device)
     return [t.to(dtype) if _cast(t, device) else t for t in arrays]

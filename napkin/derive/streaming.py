@@ -210,7 +210,8 @@ class _Streaming:
         term = substitute([f.args[0]], known)[f.args[0]]
         if term is f.args[0]:
             raise NotSeparable(f.op, "no result in it was separated")
-        return self._separated(f, p, term, self._used(term, p), frozenset(known.values()))
+        opened = {n for n in known.values() if n.op in POINTWISE}  # a reduction stays a result
+        return self._separated(f, p, term, self._used(term, p), opened)
 
     def _joined(self, f: Node, p: int, same: set[Node]) -> Node:
         """sum_x sum_a g = sum_{x a} g, which has g as it is, where sum_a g would be opened."""
@@ -271,7 +272,10 @@ class _Streaming:
             return "mixed" if n in opened else self._side(n, same, over(f))
 
         meaning = Meaning(side)
-        return meaning, meaning.of(term)
+        body = meaning.of(term)
+        if any(side(n) == "mixed" for n in meaning.nodes.values()):  # its symbol hides a result
+            raise NotSeparable(f.op, "it mixes the chunk with a running result")
+        return meaning, body
 
     def _side(self, n: Node, results: Container[Node], gone: Collection[str]) -> Side:
         uses = any(f in results for f in self.folding.uses(n))

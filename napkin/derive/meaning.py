@@ -198,7 +198,8 @@ class Meaning:
             sides = [by_side(v) for v in values]
             xs, rs = any(x for x, _ in sides), any(r for _, r in sides)
             if not (xs and rs):
-                return pointwise(test.op, [self.node(v) for v in values]), "r" if rs else "x"
+                sided = pointwise(test.op, [self.node(v) for v in values], test.params)
+                return sided, "r" if rs else "x"
         raise NotSeparable("where", "its condition mixes the chunk with a running result")
 
     def _inner(self, n: Node) -> Any:

@@ -108,10 +108,11 @@ class Pieces:
         self.frontier, self.alike = frontier, alike
         self.tensors: dict[Node, str] = {}
         self._states: dict[tuple[str, str], str] = {}
-        self._named = {o.node: o for o in reversed(outputs)}
+        self._named = {o.node: o for o in reversed(outputs) if self._readable(o)}
         self._again: dict[Node, list[Output]] = {}
         for o in outputs:
-            self._again.setdefault(o.node, []).append(o)
+            if self._named.get(o.node) is not o:
+                self._again.setdefault(o.node, []).append(o)
         self._taken = {str(m.params[0]) for m in frontier.order if m.op == "input"}
         self._results = {o.name for o in outputs}
 
@@ -123,9 +124,9 @@ class Pieces:
         if found is None:
             return None
         tensors = {n: self._tensor(n) for n in found}
-        stored = {n: t for n, t in tensors.items() if n not in wanted}
+        stored = {n: self._leaf(n, t) for n, t in tensors.items() if n not in wanted}
         results = [(self._tensor(n), n, self._axes_of(n)) for n in wanted]
-        results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])[1:]]
+        results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])]
         form = self.alike.form(results, stored, self.frontier.sizes)
         if self.alike.left_out(form, short):
             return None
@@ -150,7 +151,7 @@ class Pieces:
         return self._states[key]
 
     def _search(
-        self, results: Sequence[tuple[str, Node, tuple[str, ...]]], stored: Mapping[Node, str]
+        self, results: Sequence[tuple[str, Node, tuple[str, ...]]], stored: Mapping[Node, Node]
     ) -> Search:
         """The search for the kernels for `results`, in which what is stored is an input."""
         typed = {n.args[0] if n.op == "compress" else n for _, n, _ in results}
@@ -166,8 +167,7 @@ class Pieces:
                 )
             return read_table(old, args) or read_inputs(old, args)
 
-        leaves = {n: self._leaf(n, tensor) for n, tensor in stored.items()}
-        done = rewrite([n for _, n, _ in results], change, leaves)
+        done = rewrite([n for _, n, _ in results], change, stored)
         outputs = [Output(name, self._own(done[n]), axes) for name, n, axes in results]
         names = {done[n]: self.names[n] for n in done if n in self.names and n.op != "input"}
         names |= {o.node: o.name for o in outputs}
@@ -181,10 +181,15 @@ class Pieces:
         return unstored(n) if own_type(n) == self.alike.dtype else n
 
     def _leaf(self, n: Node, name: str) -> Node:
-        """The reading of what an earlier kernel stored."""
+        """The reading of what an earlier kernel stored, its axes as they lie in memory."""
         own = own_type(n)
         tensor = Tensor(name, own) if own not in {"", self.alike.dtype} else name
-        return node("input", params=(tensor,), axes=n.axes, kind=n.kind)
+        return node("input", params=(tensor,), axes=self._axes_of(n), kind=n.kind)
+
+    def _readable(self, o: Output) -> bool:
+        """Whether kernels may read an array where an output is stored: not where that is repeated
+        along axes which the array lacks."""
+        return set(o.axes) == set(o.node.axes) or not self.frontier.handed_on(o.node)
 
     def _axes_of(self, n: Node) -> tuple[str, ...]:
         return self._named[n].axes if n in self._named else n.axes

@@ -131,3 +131,11 @@ def test_a_cast_to_whole_numbers_has_no_algebra() -> None:
 
     with pytest.raises(nk.Refusal, match="does not separate from m"):
         drawn("x -> ():int", body).stream("x")
+
+
+def test_a_condition_that_is_a_cast_keeps_its_type() -> None:
+    def body(X: Any) -> Any:
+        where = nk.cast(X * over_x(X, "max") - X * over_x(X, "max"), "bool")
+        return nk.reduce(nk.where(where, X, 1.0), "sum", over="x")
+
+    assert_law(drawn("x -> ()", body).stream("x").kernel)

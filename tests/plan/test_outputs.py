@@ -54,6 +54,32 @@ def test_one_array_under_two_layouts_that_a_later_kernel_reads() -> None:
     holds(read, (Z.T, Z, Z.max(1)), X, W)
 
 
+def test_a_later_kernel_reads_a_result_as_it_lies_in_memory() -> None:
+    @nk.diagram("n m -> m n, n")
+    def read(X):
+        Z = X - nk.reduce(X, "sum", over="n m")
+        return Z, nk.reduce(Z, "max", over="m") + nk.reduce(Z, "max", over="n m")
+
+    plan = nk.derive(read, sizes=dict(n=3000, m=3000), dtype="fp32")
+    assert len(plan.kernels) > 1
+    plan.check(sizes=dict(n=7, m=2), resources=False).raise_if_wrong()
+
+
+def test_a_result_that_is_repeated_and_read_by_a_later_kernel() -> None:
+    @nk.diagram("n m, m k -> n, m")
+    def woven(X, W):
+        total = nk.reduce(W, "sum", over="k")
+        return nk.contract(X, total, over="m"), total
+
+    woven = woven.weave("b", into="X")
+    Xs = np.stack([X, 2 * X])
+    plan = nk.derive(woven, sizes=dict(b=2, n=3000, m=3000, k=3000), dtype="fp32")
+    assert len(plan.kernels) > 1
+    total = W.sum(1)
+    for found, wanted in zip(plan(Xs, W), (Xs @ total, np.stack([total] * 2)), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_the_same_layout_twice_is_stored_once() -> None:
     plan = holds(nk.diagram("n m -> n m, n m")(lambda X: both(X * 2)), (X * 2, X * 2), X)
     assert len(plan.kernels[0].choice.kernel.outputs) == 1

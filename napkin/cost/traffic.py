@@ -128,7 +128,7 @@ class Transfer:
         queries = query_axes(seen.keys)
         groups = [size_symbol(a) / group_symbol(a) for a in self.repeated if a not in queries]
         held = [size_symbol(a) for a in self.axes if a not in kernel.stream.axes]
-        shared = [group_symbol(a) / size_symbol(a) for a in self.axes if a in queries]
+        shared = [tile_symbol(kernel, a) / size_symbol(a) for a in self.axes if a in queries]
         lacking = [stream_symbol(a) for a in kernel.stream.axes if a not in self.axes]
         parts = [*groups, *held, *shared, *(1 / s for s in lacking)]
         return read_sum(kernel, seen) * sympy.prod(parts)
@@ -245,6 +245,8 @@ def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
                 tile=tile,
                 splits=kernel.splits,
                 part=kernel.part,
+                chunked=tuple((a, tile_symbol(kernel, a)) for a in _chunked(kernel, tile)),
+                left=tuple(a for a in _chunked(kernel, tile) if _within(kernel, a, tile)),
             )
         )
     return tuple(out)

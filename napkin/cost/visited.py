@@ -203,7 +203,7 @@ def total(
     for a in kernel.group:
         if a not in over:
             out *= sizes[a] if a in carried else -(-sizes[a] // tiles[a])
-    for a in carried - {*kernel.group, *kernel.stream.axes}:
+    for a in carried - {*over, *kernel.group, *kernel.stream.axes}:
         out *= sizes[a]
     return out
 

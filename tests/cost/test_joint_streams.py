@@ -61,6 +61,20 @@ def in_boxes(Q, K, N, V):
     return nk.contract(nk.softmax(S, over="k l", keys=seen), V, over="k l")
 
 
+@nk.diagram("e b, e q -> e, e b", sizes={"b": 7, "e": 5, "q": 3})
+def stored_again(V, A):
+    """A result that carries one streamed axis, in the loop over both."""
+    P = nk.exp(V - nk.reduce(V, "max", over="e b"))
+    return nk.contract(A, over="q"), P / nk.reduce(P, "sum", over="e b")
+
+
+@nk.diagram("q k, k d -> d", sizes={"q": 11, "k": 11, "d": 3})
+def queries_folded(S, V):
+    """A group holds all queries, each of which sees other keys."""
+    seen = nk.neighborhood(3, queries="q", keys="k")
+    return nk.reduce(nk.contract(S, V, over="k", keys=seen), "max", over="q")
+
+
 CASES = [
     (bilinear, "c e", 1),
     (bilinear, "e c", 1),
@@ -72,6 +86,9 @@ CASES = [
     (twice, "c e", 2),
     (in_boxes, "k l", 1),
     (in_boxes, "l k", 1),
+    (stored_again, "e b", 2),
+    (stored_again, "b e", 2),
+    (queries_folded, "k", 1),
 ]
 
 
@@ -87,7 +104,9 @@ def ran(
     arrays = {str(n.params[0]): rng.normal(size=[sizes[a] for a in n.axes]) for n in diagram.inputs}
     out = execute(kernel, arrays, sizes, tiles)
     wanted = diagram.evaluate(*arrays.values())
-    np.testing.assert_allclose(out.outputs[diagram.outputs[0].name], wanted, rtol=1e-8, atol=1e-11)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    for o, value in zip(diagram.outputs, wanted, strict=True):
+        np.testing.assert_allclose(out.outputs[o.name], value, rtol=1e-8, atol=1e-11)
     return out
 
 
@@ -113,7 +132,9 @@ def some(diagram: nk.Diagram, rng: np.random.Generator) -> dict[str, int]:
     return {a: int(rng.integers(1, 12)) for a in diagram.axes}
 
 
-@pytest.mark.parametrize(("diagram", "axes", "passes"), [c for c in CASES if c[0] is not in_boxes])
+@pytest.mark.parametrize(
+    ("diagram", "axes", "passes"), [c for c in CASES if c[0] not in (in_boxes, queries_folded)]
+)
 def test_formulas_at_tiles_that_divide_the_sizes(
     diagram: nk.Diagram, axes: str, passes: int
 ) -> None:
@@ -170,3 +191,13 @@ def test_a_group_comes_back_to_what_it_reads_within_chunks_of_another_axis() -> 
     assert by_tensor["A"].left == ()
     assert by_tensor["B"].left == ("c",)
     assert by_tensor["W"].chunked == ()
+
+
+def test_formulas_of_queries_that_a_group_holds_whole_name_no_group_of_them() -> None:
+    (read,) = [
+        t
+        for t in Traffic(streamed(queries_folded, "k", 1)).parts
+        if (t.tensor, t.times) == ("S", 1)
+    ]
+    assert size_symbol("q") in read.total.free_symbols
+    assert group_symbol("q") not in read.total.free_symbols

@@ -134,7 +134,7 @@ def test_smaller_programs_are_programs():
 # --- what is tried ------------------------------------------------------------------------------
 
 OPEN: dict[str, dict[int, str]] = {
-    "algebra": {34: "of two axes streamed together an output carries one: it is stored again"},
+    "algebra": {},
     "interpret": {},
     "compile": {
         0: "an operand of X ** 0 is loaded in the prediction of shared memory, and nowhere"

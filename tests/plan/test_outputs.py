@@ -161,3 +161,18 @@ def test_what_kernels_do_not_compute_is_refused_when_it_is_written(
 
 def test_a_number_beyond_int32_is_real_beside_reals() -> None:
     holds(nk.diagram("n m -> n m")(lambda X: X * 2**40 + 1), X * 2.0**40 + 1, X)
+
+
+@nk.diagram("h x k, b c i -> c h k b, k h")
+def read_again(X, K):
+    """A result lies in memory under another order of axes than its term has."""
+    t = nk.reduce(X, "sum", over="x")
+    return nk.contract(K, t, over="h i") * t, t
+
+
+def test_a_result_in_another_order_is_read_as_it_lies_in_memory() -> None:
+    sizes = {"h": 64, "x": 512, "k": 64, "b": 64, "c": 64, "i": 64}
+    plan = nk.derive(read_again, "h100", sizes, "fp32")
+    assert len(plan.kernels) == 2
+    small = {"h": 3, "x": 5, "k": 7, "b": 3, "c": 5, "i": 7}
+    plan.check(sizes=small, resources=False).raise_if_wrong()

@@ -89,14 +89,14 @@ class Alike:
     def form(
         self,
         results: Sequence[tuple[str, Node, tuple[str, ...]]],
-        stored: Mapping[Node, str],
+        stored: Mapping[Node, Node],
         sizes: Mapping[str, int],
     ) -> Form:
         """The form of a segment.
 
         Args:
             results: the name of each result, its term, and its axes as they lie in memory.
-            stored: the terms that it reads from memory, and their names.
+            stored: the terms that it reads from memory, each with the input that stands for it.
         """
         place: dict[Node, int] = {}
         read: dict[str, int] = {}
@@ -106,8 +106,8 @@ class Alike:
             place[n] = len(place)
             axes.update(n.axes)
             if n in stored:  # no other than an input of the segment
-                leaf = self._number("input", (own_type(n),), n)
-                rows.append((leaf, read.setdefault(stored[n], len(read))))
+                leaf = self._number("input", (own_type(n),), stored[n])
+                rows.append((leaf, read.setdefault(str(stored[n].params[0]), len(read))))
                 continue
             operator = self._operators.get(n) or self._operator(n)
             args = [place[a] for a in n.args]

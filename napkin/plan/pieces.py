@@ -123,7 +123,7 @@ class Pieces:
         if found is None:
             return None
         tensors = {n: self._tensor(n) for n in found}
-        stored = {n: t for n, t in tensors.items() if n not in wanted}
+        stored = {n: self._leaf(n, t) for n, t in tensors.items() if n not in wanted}
         results = [(self._tensor(n), n, self._axes_of(n)) for n in wanted]
         results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])[1:]]
         form = self.alike.form(results, stored, self.frontier.sizes)
@@ -150,7 +150,7 @@ class Pieces:
         return self._states[key]
 
     def _search(
-        self, results: Sequence[tuple[str, Node, tuple[str, ...]]], stored: Mapping[Node, str]
+        self, results: Sequence[tuple[str, Node, tuple[str, ...]]], stored: Mapping[Node, Node]
     ) -> Search:
         """The search for the kernels for `results`, in which what is stored is an input."""
         typed = {n.args[0] if n.op == "compress" else n for _, n, _ in results}
@@ -166,8 +166,7 @@ class Pieces:
                 )
             return read_table(old, args) or read_inputs(old, args)
 
-        leaves = {n: self._leaf(n, tensor) for n, tensor in stored.items()}
-        done = rewrite([n for _, n, _ in results], change, leaves)
+        done = rewrite([n for _, n, _ in results], change, stored)
         outputs = [Output(name, self._own(done[n]), axes) for name, n, axes in results]
         names = {done[n]: self.names[n] for n in done if n in self.names and n.op != "input"}
         names |= {o.node: o.name for o in outputs}
@@ -181,10 +180,10 @@ class Pieces:
         return unstored(n) if own_type(n) == self.alike.dtype else n
 
     def _leaf(self, n: Node, name: str) -> Node:
-        """The reading of what an earlier kernel stored."""
+        """The reading of what an earlier kernel stored: a result lies as its signature says."""
         own = own_type(n)
         tensor = Tensor(name, own) if own not in {"", self.alike.dtype} else name
-        return node("input", params=(tensor,), axes=n.axes, kind=n.kind)
+        return node("input", params=(tensor,), axes=self._axes_of(n), kind=n.kind)
 
     def _axes_of(self, n: Node) -> tuple[str, ...]:
         return self._named[n].axes if n in self._named else n.axes

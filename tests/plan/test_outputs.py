@@ -135,3 +135,19 @@ def test_what_kernels_do_not_compute_is_refused_when_it_is_written(
 
 def test_a_number_beyond_int32_is_real_beside_reals() -> None:
     holds(nk.diagram("n m -> n m")(lambda X: X * 2**40 + 1), X * 2.0**40 + 1, X)
+
+
+@nk.diagram("q d, k d, k v -> q v, k q")
+def _scores_turned(Q: Any, K: Any, V: Any) -> Any:
+    S = nk.contract(Q, K, over="d")
+    return nk.contract(nk.softmax(S, over="k"), V, over="k"), S
+
+
+def test_a_result_that_later_kernels_read_is_read_as_its_signature_lays_it_out() -> None:
+    sizes = {"q": 8, "k": 8, "d": 16, "v": 16}
+    plan = nk.derive(_scores_turned, "h100", sizes, "fp32", materialise=["S"])
+    assert len(plan.kernels) > 1
+    rng = np.random.default_rng(0)
+    data = [rng.standard_normal((8, 16)) for _ in range(3)]
+    for found, wanted in zip(plan(*data), _scores_turned.evaluate(*data), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

@@ -20,9 +20,12 @@ def name(text: str) -> Expr:
 
 
 def const(value: object) -> Expr:
-    """A literal; what is no finite number is written as `float("inf")`."""
+    """A literal; what is no finite number is written as `float("inf")`, and -0.0 by its bits, since
+    Triton 3.6 takes any zero that is written out for 0.0."""
     if isinstance(value, float) and not math.isfinite(value):
         return call("float", ast.Constant(str(value)))
+    if isinstance(value, float) and value == 0.0 and math.copysign(1.0, value) < 0:
+        return call("tl.cast", const(-(2**31)), name("tl.float32"), bitcast=ast.Constant(True))
     if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
         return ast.UnaryOp(ast.USub(), ast.Constant(-value))
     return ast.Constant(value)  # type: ignore[arg-type]

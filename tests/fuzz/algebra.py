@@ -80,6 +80,7 @@ class _Algebra:
 
     def _run(self, run, term, values, sizes: Mapping[str, int]) -> None:
         node_of = candidates.node_of(run.pieces)
+        laid = {o.name: o.axes for o in run.pieces.outputs}
         for known, form in run.segment.runs:
             if (known, form.tensors) in self.seen:
                 continue
@@ -87,7 +88,9 @@ class _Algebra:
             ours = dict(zip(known.first.tensors, form.tensors, strict=True))
             for kernel in known.search.kernels:
                 arrays = {
-                    t: values.of(node_of[ours[t]]) if ours[t] in node_of else self.arrays[ours[t]]
+                    t: aligned(values.of(n), n.axes, laid.get(ours[t], n.axes))
+                    if (n := node_of.get(ours[t]))
+                    else self.arrays[ours[t]]
                     for t in {a.tensor for a in kernel.reads}
                 }
                 wanted = {

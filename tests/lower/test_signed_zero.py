@@ -1,0 +1,23 @@
+"""Zeros that are written out keep their sign, in every version of Triton."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import napkin as nk
+from napkin.plan.file import kernel_file
+
+
+@nk.diagram("n -> n")
+def _signs(X: Any) -> Any:
+    zero = nk.where(X > 0, 0.0, -0.0)
+    return nk.where(1.0 / zero > 0, X, 1.0)
+
+
+def test_a_negative_zero_is_written_by_its_bits() -> None:
+    plan = nk.derive(_signs, "h100", {"n": 4}, "fp32")
+    assert "tl.cast(-2147483648, tl.float32, bitcast=True)" in kernel_file(plan)
+    x = np.array([-2.0, 3.0, -1.0, 0.5])
+    np.testing.assert_array_equal(plan(x), [1.0, 3.0, 1.0, 0.5])

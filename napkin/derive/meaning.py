@@ -51,9 +51,9 @@ def sign(n: Node) -> Sign:
 
 
 def _sign(n: Node) -> Sign:
-    if n.op in {"exp", "exp2", "size", "ones", "sigmoid", "rsqrt"}:
+    if n.op in {"size", "ones", "sigmoid", "rsqrt"}:
         return "positive"
-    if n.op == "index":
+    if n.op in {"exp", "exp2", "index"}:  # exp(-inf) = 0, of a masked score
         return "nonnegative"
     if n.op == "number":
         value = float(str(n.params[0])) if not isinstance(n.params[0], bool) else 0.0

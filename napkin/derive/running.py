@@ -243,6 +243,10 @@ def _read_off(
     if all(e is not None for e in known.values()) and tidy(total.subs(known)) == 0:
         return {}
     states |= results
+    table = {s: state.leaf("old") for s, state in states.items()}
+    begun = {state.leaf("old"): state.init for state in states.values()}
+    if not math.isfinite(value_at(filled(total, table, repair.meaning), begun)):
+        return None  # before the first chunk, as 0/0: a state of its own begins at 0
     return {
         tag: filled(total, {s: state.leaf(tag) for s, state in states.items()}, repair.meaning)
         for tag in BEFORE

@@ -345,6 +345,7 @@ class _Streaming:
 
     def _summed(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
         must = self._folded_symbols(running_symbols(body), meaning)
+        self._refuse_unbounded(body, must, meaning)
         running = must | self._asked(meaning)
         if not running:
             return self._deferred(f, p, parts, meaning)
@@ -354,6 +355,14 @@ class _Streaming:
             if must:  # deferred, it would cancel or overflow: the next pass knows the results
                 raise
             return self._deferred(f, p, parts, meaning)
+
+    def _refuse_unbounded(self, body: Any, results: set[Any], meaning: Meaning) -> None:
+        """Refuse exp(a - r) where `a` is whole at every chunk: r so far does not bound it."""
+        for power in body.atoms(sympy.exp):
+            if not results.isdisjoint(power.free_symbols):
+                beside = by_side(power)[0]
+                if not all(self.carried(meaning.stands_for(s).axes) for s in beside):
+                    raise NotSeparable("sum", "a result so far is no bound of other positions")
 
     def _folded_symbols(self, symbols: Iterable[Any], meaning: Meaning) -> set[Any]:
         """The symbols of what is computed from reductions over the axis."""

@@ -12,7 +12,7 @@ from napkin.diagram.storage import own_type
 from napkin.plan.choose import Search
 from napkin.plan.pricing import Choice
 
-IN_FULL = 96
+IN_FULL = 160
 """Segments of one diagram that are searched for whatever they fuse; then only short ones are."""
 
 

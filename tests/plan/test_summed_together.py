@@ -28,12 +28,16 @@ def squared_error(X: Any, Y: Any) -> Any:
     return nk.reduce((X - Y) ** 2, "mean", over="n d")
 
 
-@pytest.mark.parametrize("on", ["h100", "a100"])
-def test_contracted_axes_are_streamed_together(on: str) -> None:
-    plan = nk.derive(weight_gradient, on=on)
+def test_contracted_axes_are_streamed_together() -> None:
+    plan = nk.derive(weight_gradient, on="h100")
     (k,) = plan.kernels
     assert k.choice.kernel.stream.axes == ("b", "t")
     assert k.tiles["b"] == 1
+
+
+@pytest.mark.parametrize("on", ["h100", "a100"])
+def test_a_sum_over_two_axes_takes_as_long_as_over_one(on: str) -> None:
+    plan = nk.derive(weight_gradient, on=on)
     flat = nk.derive(load("matmul"), on=on, sizes={"a": 2048, "b": 8 * 2048, "c": 1024})
     assert plan.seconds < 1.2 * flat.seconds
 

@@ -146,8 +146,8 @@ def _adapt() -> None:
       `create_masked_store` of the builder; atomics in two methods of their own.
     * A masked load with no `other` is undefined on a GPU where it is masked off, zero in the
       interpreter; here it is NaN, so a kernel that leans on the zero shows.
-    * A comparison of scalars that is spread over a tile holds whole numbers in the interpreter; a
-      mask is made of truth values.
+    * A comparison has the type of what it compares in the interpreter, and so numbers where it is
+      spread over a tile; here it holds truth values.
     * `_patch_lang` rewrites `triton.language` for each call of each jitted function. This process
       does nothing but interpret, so once is enough, and a launch is many times faster.
     """
@@ -178,6 +178,9 @@ def _adapt() -> None:
         _memory.touch(ptr.data, np.ones(ptr.data.shape, np.bool_), _width(ptr), ("read", "write"))
         return cas(self, ptr, *rest)
 
+    for name in dir(builder):
+        if name.startswith(("create_icmp", "create_fcmp")):
+            setattr(builder, name, _test(getattr(builder, name)))
     builder.create_masked_load, builder.create_masked_store = masked_load, masked_store
     builder.create_atomic_rmw, builder.create_atomic_cas = atomic_rmw, atomic_cas
     teach_formats(interpreter, tl)
@@ -192,6 +195,11 @@ def _adapt() -> None:
     # Triton 3.6 converts a one-element array straight to int, which newer numpy refuses.
     tensor.__index__ = lambda self: int(self.handle.data.item())
     interpreter._patch_lang = lambda fn: interpreter._LangPatchScope()
+
+
+def _test(compare: Any) -> Any:
+    """A comparison whose result is of truth values."""
+    return lambda self, lhs, rhs: _mask(compare(self, lhs, rhs))
 
 
 def _mask(mask: Any) -> Any:

@@ -6,6 +6,7 @@ Without them more than half of a launch goes into the types of intermediate resu
 from __future__ import annotations
 
 import dis
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +40,8 @@ def shorten(interpreter: Any) -> None:
         return broadcast(self, lhs, rhs)
 
     def sanitize_overflow(self: Any, lhs: Any, rhs: Any, operator: Any) -> None:
-        """Overflow of 32-bit integers, checked with three numpy calls, not sixteen tensors."""
+        """Overflow of 32-bit integers, checked with three numpy calls, not sixteen tensors: noted,
+        since values wrap as on a GPU."""
         kind = lhs.type.scalar
         exact = _EXACT.get(operator.__name__)
         if exact is None or kind.int_bitwidth > 32:
@@ -48,22 +50,40 @@ def shorten(interpreter: Any) -> None:
         found = exact(lhs.handle.data, rhs.handle.data, dtype=np.int64, casting="unsafe")
         low, high = kind.get_int_min_value(), kind.get_int_max_value()
         if found.min() < low or found.max() > high:
-            raise OverflowError(f"{kind} overflows in {operator.__name__}: use tl.int64 here")
+            self.past = f"{kind} overflows in {operator.__name__}: use tl.int64 here"
+
+    def watched(operator: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(operator)
+        def run(self: Any, lhs: Any, rhs: Any, *rest: Any) -> Any:
+            """An address that is formed of a product or a sum that overflowed is an error."""
+            for side, other in ((lhs, rhs), (rhs, lhs)):
+                wrapped = getattr(getattr(side, "handle", None), "past", "")
+                if wrapped and isinstance(other, type(side)) and other.dtype.is_ptr():
+                    raise OverflowError(wrapped)
+            self.past = ""
+            made = operator(self, lhs, rhs, *rest)
+            made.handle.past = self.past
+            return made
+
+        return run
 
     reduce_each = interpreter.ReduceOps.generic_reduce
 
     def generic_reduce(self: Any, input: Any) -> Any:
         """A function of the kernel's own, on halves of the block and not value by value."""
-        if len(input) != 1 or self.axis is None or self.keep_dims or _branches(self.combine_fn.fn):
+        if len(input) != 1 or self.axis is None or _branches(self.combine_fn.fn):
             return reduce_each(self, input)
         kind, rest = input[0].dtype, np.moveaxis(input[0].handle.data, self.axis, 0)
         while len(rest) > 1:
             half, odd = len(rest) // 2, rest[len(rest) // 2 * 2 :]
             sides = (self.to_tensor(rest[i * half : (i + 1) * half], kind) for i in (0, 1))
             rest = np.concatenate([self.combine_fn.fn(*sides).handle.data, odd])
-        return [self.to_tensor(rest[0], kind)]
+        found = np.expand_dims(rest[0], self.axis) if self.keep_dims else rest[0]
+        return [self.to_tensor(found, kind)]
 
     interpreter.ReduceOps.generic_reduce = generic_reduce
     semantic.broadcast_impl_value = broadcast_impl_value
     semantic.binary_op_sanitize_overflow_impl = sanitize_overflow
+    for name in _EXACT:
+        setattr(semantic, name, watched(getattr(semantic, name)))
     interpreter._get_np_dtype = np_dtype

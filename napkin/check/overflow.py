@@ -25,9 +25,14 @@ def overflow(
     arrays: Sequence[np.ndarray[Any, Any]],
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
+    whole: bool = False,
 ) -> str:
-    """The first array of the reference that passes float32, and how far, in words; "" where none
-    does."""
+    """The first array of the reference that passes float32 or int32, and how far, in words; ""
+    where none does.
+
+    Args:
+        whole: whether only whole numbers are asked about, which wrap to finite values.
+    """
     opened = expanded(diagram.roots)
     roots = [opened[n] for n in diagram.roots]
     leaves = {str(n.params[0]): x for n, x in zip(diagram.inputs, arrays, strict=True)}
@@ -37,9 +42,11 @@ def overflow(
     names = {opened[n]: name for n, name in diagram.names.items() if n in opened}
     names |= {n: o.name for n, o in zip(roots, diagram.outputs, strict=True)}
     for n in order:
-        if _passes(n, values):
-            largest = np.nanmax(np.abs(values[n]), initial=0.0)
-            return f"{names.get(n) or text(n, names)} reaches {largest:.1e}"
+        if n.kind == "int" if whole else n.kind != "bool":
+            type_ = _passed(n, values)
+            largest = np.nanmax(np.abs(values[n].astype(float)), initial=0.0)
+            if type_:
+                return f"{names.get(n) or text(n, names)} reaches {largest:.1e}, past {type_}"
     return ""
 
 
@@ -57,9 +64,16 @@ def _computed(roots: Sequence[Node]) -> list[Node]:
     return list(found)
 
 
+def _passed(n: Node, values: Mapping[Node, np.ndarray[Any, Any]]) -> str:
+    """The type whose largest number a term passes; "" where it passes none."""
+    if n.kind == "int":
+        return "int32" if ((values[n] < -(2**31)) | (values[n] >= 2**31)).any() else ""
+    return "float32" if _passes(n, values) else ""
+
+
 def _passes(n: Node, values: Mapping[Node, np.ndarray[Any, Any]]) -> bool:
     """Whether real numbers of a term pass float32, though those that it is computed from do not."""
-    if n.kind != "real" or n.op in _POLES:
+    if n.op in _POLES:
         return False
     finite = np.isfinite(values[n])
     if (np.abs(values[n][finite]) > _LARGEST).any():

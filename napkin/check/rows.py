@@ -24,8 +24,8 @@ class ValueRow:
         moves: how far rounding the inputs once more moves it, by norm, where the error passes the
             tolerance: it tells a diagram that no kernel computes more exactly from a wrong kernel,
             and changes no verdict.
-        overflow: the array of the reference that passes what kernels compute in, where that makes
-            the error infinite: it is neither right nor wrong then, and the row does not hold.
+        overflow: the array of the reference that passes what kernels compute in, where the error
+            passes the tolerance: it is neither right nor wrong then, and the row does not hold.
     """
 
     case: str
@@ -49,7 +49,7 @@ class ValueRow:
 def mark(row: Mapping[str, Any]) -> str:
     """A row of values, as plain data, in words."""
     if row.get("overflow"):
-        return f"OVERFLOW: {row['overflow']}, past float32; give inputs or ranges"
+        return f"OVERFLOW: {row['overflow']}; give inputs or ranges"
     said = f"; rounding its inputs alone moves it by {row['moves']:.1e}" if row.get("moves") else ""
     error = row["relative_error"]
     return ("ok" if error is not None and error <= row["tolerance"] else "WRONG") + said

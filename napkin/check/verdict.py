@@ -152,7 +152,9 @@ def run_case(
             step = max(HALF_STEP[t] for t in types)
             moves = _moves(diagram, o.name, inputs, scalars, step)
         name = f"{case.name}, {WARPGROUPS}" if bands else case.name
-        past = "" if math.isfinite(error) else overflow(diagram, exact, sizes, scalars)
+        past = ""
+        if not error <= limit:
+            past = overflow(diagram, exact, sizes, scalars, whole=math.isfinite(error))
         values.append(ValueRow(name, o.name, error, limit, moves, past))
     traffic: list[TrafficRow] = []
     kernels = [

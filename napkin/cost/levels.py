@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_operand, is_read, multiplies, narrow_type
+from napkin.derive.terms import is_operand, is_read, multiplies, narrow_type, reads_bytes
 from napkin.diagram.node import LEAVES, Node, factors, inside_sums, over, postorder
 from napkin.diagram.storage import own_type
 from napkin.diagram.taking import slides
@@ -38,7 +38,7 @@ class Held:
         converted: operands that are read in a type of their own, in the product's (registers and
             shared memory), beside how they lie in memory (a streamed operand).
         partial: accumulators of products of fp8, which Hopper sums up in parts (registers).
-        narrow: the reduced axes of products of operands of 8 bits.
+        narrow: the reduced axes of products of operands that are read in 8 bits.
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -94,7 +94,7 @@ def held(kernel: Kernel) -> Held:
         rounded.update((p.axes, None) for p in computed)
         converted.update((p, None) for p in computed if is_read(p) and own_type(p))
         quantised.update((x, None) for p in computed for x in postorder([p]) if is_read(x))
-        narrow |= {over(n)} if narrow_type(inside) else set()
+        narrow |= {over(n)} if reads_bytes(inside) else set()
         if narrow_type(inside) == "fp8":
             partial[n.axes] = None
     read = [*operands, *(p for p in quantised if own_type(p))]

@@ -7,6 +7,7 @@ largest column of the diagram counts, since a value is dropped once its last rea
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -103,14 +104,20 @@ def alive(kernel: Kernel) -> list[list[Node]]:
     for i, n in enumerate(order):
         for a in _arguments(n, inside):
             last[a] = i
-    out = [[n for n in order if is_read(n)]]
+    later = deque(n for n in order if is_read(n))
+    out, held = [list(later)], dict[Node, None]()
     for i, n in enumerate(order):
         if is_read(n):
+            later.popleft()
+            held |= {n: None} if n in last else {}
             continue
-        held = [m for m in order[: i + 1] if not is_read(m) or m in last]
-        held = [m for m in held if last.get(m, -1) > i or m in results or m is n]
-        later = [m for m in order[i + 1 :] if is_read(m)]
+        held[n] = None
+        over = [a for a in _arguments(n, inside) if last[a] == i and a not in results]
+        for a in over:
+            held.pop(a, None)
         out.append([*held, *later])
+        if n not in last and n not in results:
+            del held[n]
     return out
 
 

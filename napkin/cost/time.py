@@ -110,11 +110,13 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
     return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, pipes)
 
 
-def at_least(place: Machine, moved: int) -> float:
-    """Seconds that no kernel undercuts that moves so many bytes from and to the outermost memory:
-    whatever else it does, `predict` hides none of that."""
+def at_least(place: Machine, moved: int, multiplied: float = 0.0, dtype: str = "") -> float:
+    """Seconds that no kernel undercuts that moves so many bytes from and to the outermost memory,
+    and does so many operations of products of `dtype`: whatever else it does, `predict` hides none
+    of either."""
     c = Constants.of(place)
-    return moved / (c.dram_share * place.dram_rate) + c.launch
+    product = multiplied / (c.tensor_share * place.peak(dtype)) if multiplied else 0.0
+    return max(moved / (c.dram_share * place.dram_rate), product) + c.launch
 
 
 def _moving(place: Machine, run: Execution, c: Constants, idle: float = 1.0) -> dict[str, float]:

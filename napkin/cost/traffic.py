@@ -245,8 +245,6 @@ def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
                 tile=tile,
                 splits=kernel.splits,
                 part=kernel.part,
-                chunked=tuple((a, tile_symbol(kernel, a)) for a in _chunked(kernel, tile)),
-                left=tuple(a for a in _chunked(kernel, tile) if _within(kernel, a, tile)),
             )
         )
     return tuple(out)

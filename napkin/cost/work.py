@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import sympy
@@ -99,6 +99,7 @@ class Count:
         return found if self.kernel is None else found * share(self.kernel, sizes, tiles)[0]
 
 
+@lru_cache(maxsize=256)
 def counts(kernel: Kernel) -> tuple[Count, ...]:
     """Every operation of a kernel; a second pass over the stream computes again, but what neither
     carries the streamed axes nor reads a state is computed before the loops, once."""

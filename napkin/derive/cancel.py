@@ -14,7 +14,7 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.meaning import Meaning, NotSeparable
+from napkin.derive.meaning import Meaning, NotSeparable, like
 from napkin.derive.separate import Parts, Split, running_symbols, separate_by
 from napkin.diagram.expand import count
 from napkin.diagram.infer import pointwise, rebuilt
@@ -103,8 +103,7 @@ class _Cancelling(Meaning):
 
     def _like(self, n: Node, expression: Any) -> Node:
         """The node of an expression, with the axes and the item type of `n`."""
-        found = self.carrying(self.node(expression), n.axes)
-        return pointwise("mul", (found, number(1.0))) if found.kind != n.kind == "real" else found
+        return like(self.node(expression), n)
 
     def _used(self, expression: Any) -> frozenset[Node]:
         held = [self.stands_for(s) for s in expression.free_symbols]

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from napkin.derive.fold import State, Tag, state_leaf
 from napkin.derive.meaning import Meaning
-from napkin.derive.terms import COMBINE, extent, identity, is_count
+from napkin.derive.terms import COMBINE, extent, identity, is_count, quotients
 from napkin.diagram.infer import along, pointwise, rebuilt
 from napkin.diagram.node import REDUCTIONS, Node, over, postorder, substitute
 
@@ -107,7 +107,8 @@ class Folding:
     def define(self, f: Node, p: int, value: Node) -> None:
         """Say that pass `p` knows the reduction `f` as `value`, a term over known reductions."""
         self.pass_of[f], self._defined[f] = p, value
-        self._now[f] = self.current(value, p)
+        # So far a divisor may be as small as one chunk has it, and its reciprocal no number.
+        self._now[f] = self.current(quotients(value), p)
         self._final[f] = self.last(value)
 
     def separated(self, p: int) -> dict[Node, Node]:

@@ -261,8 +261,10 @@ def label(
     refuse_moves(outputs, names, streamed)
     computed = [(o.name, unstored(o.node)) for o in outputs]
     pairs = [(name, scattered(n) if n.op == "compress" else n) for name, n in computed]
-    every = tuple(dict.fromkeys(a for n in postorder(n for _, n in pairs) for a in n.axes))
+    every = dict.fromkeys(a for n in postorder(n for _, n in pairs) for a in n.axes)
+    every |= dict.fromkeys(a for o in outputs if o.node.op != "compress" for a in o.axes)
     whole = tuple(a for a in every if a not in chosen and a not in cut)
+    _check_stored(outputs, streamed)
     made = (
         stream(pairs, cut, names, passes=passes, hold=hold)
         if cut
@@ -272,6 +274,24 @@ def label(
     splits = split.splits if split else ()
     kernel = Kernel(name, tuple(outputs), names, chosen, whole, made, origin, splits)
     return replace(kernel, group=_grid_order(kernel))
+
+
+def _check_stored(outputs: Sequence[Output], streamed: str) -> None:
+    """Check that what is stored along a streamed axis is computed along it: else it is stored after
+    the loop, for the last chunk.
+
+    Raises:
+        Refusal: a result is the same along a streamed axis that it is stored with.
+    """
+    for o in outputs:
+        more = [a for a in streamed.split() if a in tile_axes(o) and a not in o.node.axes]
+        if more and o.node.op != "compress":
+            raise Refusal(
+                f"stream {streamed}",
+                o.name,
+                f"it is stored along {' '.join(more)} and is the same everywhere along it",
+                "stream another axis, or hold this one whole",
+            )
 
 
 def _check_states(made: Stream, streamed: str) -> None:

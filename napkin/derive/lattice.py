@@ -60,7 +60,11 @@ def distributed(op: str, body: Any, kind: Kind, folded: Folded) -> Any:
 def bounded_on_nothing(op: str, found: Any, folds: Folds) -> bool:
     """Whether a term that `distributed` found is not surely -inf (inf for min) over no position."""
     nothing = {s: -sympy.oo if inner == "max" else sympy.oo for s, (inner, _) in folds.items()}
-    return bool(found.subs(nothing) != (-sympy.oo if op == "max" else sympy.oo))
+    try:
+        left = found.xreplace(nothing)  # all at once: top + oo would be oo of any top
+    except ValueError:  # where inf meets -inf, a join of what is left has no value
+        return True
+    return bool(left != (-sympy.oo if op == "max" else sympy.oo))
 
 
 class _Rules:

@@ -17,7 +17,7 @@ import numpy as np
 from napkin.derive.fold import Pass, State, Stream
 from napkin.derive.kernel import Kernel, leaves, tensor_of, tile_axes
 from napkin.derive.terms import added
-from napkin.diagram.evaluate import Array, aligned, close_to, evaluate
+from napkin.diagram.evaluate import Array, aligned, close_to, evaluate, evaluate_more
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.node import Node, in_kind, over, postorder
 from napkin.errors import Refusal
@@ -76,10 +76,10 @@ def advance(
         return states, evaluate([e.node for e in step.emits], bind, sizes, scalars, box)
     out: States = {}
     for s in step.states:
-        (value,) = evaluate([s.step], bind, sizes, scalars, box)
+        (value,) = evaluate_more([s.step], bind, sizes, scalars, box)
         out[s.name] = _as_state(value, s.step, states[s.name], s)
         bind[s.leaf("new")] = out[s.name]
-    emitted = evaluate([e.node for e in step.emits], bind, sizes, scalars, box)
+    emitted = evaluate_more([e.node for e in step.emits], bind, sizes, scalars, box)
     return out, emitted
 
 
@@ -137,7 +137,7 @@ def merged(
         bind[s.leaf("left")], bind[s.leaf("right")] = left[s.name], right[s.name]
     out: States = {}
     for s in step.states:
-        (value,) = evaluate([s.merge], bind, sizes, scalars)
+        (value,) = evaluate_more([s.merge], bind, sizes, scalars)
         out[s.name] = _as_state(value, s.merge, left[s.name], s)
         bind[s.leaf("new")] = out[s.name]
     return out

@@ -8,6 +8,7 @@ sides are translated operator by operator.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Container
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakKeyDictionary
@@ -326,7 +327,9 @@ class Meaning:
             return self._product(expression)
         if expression.is_Pow:
             return self._power(expression)
-        name = {"exp": "exp", "log": "log", "Abs": "abs", "tanh": "tanh", "erf": "erf"}.get(
+        if isinstance(expression, sympy.exp):
+            return pointwise("exp", (self._exponent(expression.args[0]),))
+        name = {"log": "log", "Abs": "abs", "tanh": "tanh", "erf": "erf"}.get(
             type(expression).__name__
         )
         if name:
@@ -382,7 +385,7 @@ class Meaning:
     def _power(self, expression: Any) -> Node:
         base, exponent = expression.as_base_exp()
         if base == sympy.E:
-            return pointwise("exp", (self.node(exponent),))
+            return pointwise("exp", (self._exponent(exponent),))
         if exponent == sympy.Rational(1, 2):
             return pointwise("sqrt", (self.node(base),))
         if exponent == sympy.Rational(-1, 2):
@@ -393,6 +396,22 @@ class Meaning:
             return self._times([base] * int(exponent))
         return pointwise("pow", (self.node(base), self.node(exponent)))
 
+    def _exponent(self, exponent: Any) -> Node:
+        """The node of an exponent, with c (t - m) for c t - c m: where a maximum is the lowest
+        float so far, c m is beyond all of them and c t - c m is no number."""
+        alike: dict[Any, list[Any]] = {}
+        for term in sympy.Add.make_args(exponent):
+            coefficient, rest = term.as_coeff_Mul()
+            alike.setdefault(abs(coefficient), []).append(rest if coefficient > 0 else -rest)
+        if set(alike) == {sympy.Integer(1)}:
+            return self.node(exponent)
+        parts = [
+            inner if scale == 1 else pointwise("mul", (self.node(scale), inner))
+            for scale, terms in alike.items()
+            for inner in [self.node(sympy.Add(*terms))]
+        ]
+        return functools.reduce(lambda a, b: pointwise("add", (a, b)), parts)
+
     @staticmethod
     def carrying(a: Node, axes: tuple[str, ...]) -> Node:
         """`a`, made to carry every axis of `axes` (multiplied by ones where it does not)."""
@@ -401,6 +420,15 @@ class Meaning:
             return a
         ones = node("ones", params=(lacking,), axes=lacking, kind="int")
         return ones if a in (number(1), number(1.0)) else pointwise("mul", (a, ones))
+
+
+def like(found: Node, n: Node) -> Node:
+    """What a term was found equal to, with the axes and the item type of the term.
+
+    What cancels takes its axes along: max_b exp(s - max_b s) is 1 at each position of s.
+    """
+    found = Meaning.carrying(found, n.axes)
+    return pointwise("mul", (found, number(1.0))) if found.kind != n.kind == "real" else found
 
 
 class _Ends(Container[Node]):

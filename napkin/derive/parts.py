@@ -64,18 +64,20 @@ def parted(kernel: Kernel, number: int) -> tuple[Kernel, Kernel]:
     stored = {x.name: _stored(x, axis, taken) for x in states}
     outputs = tuple(Output(str(n.params[0]), n, n.axes) for n in stored.values())
     tails = tuple(Emit(str(stored[x.name].params[0]), x.leaf("new")) for x in states)
+    folded = {a for n in postorder(x.step for x in states) for a in n.axes}
     first = replace(
         kernel,
         name=f"{kernel.name}_parts",
         outputs=outputs,
         origin=outputs,
-        group=(axis, *kernel.group),
+        group=(axis, *(a for a in kernel.group if a in folded)),
         stream=replace(s, passes=(Pass(states, ()),), tails=tails),
         part=axis,
     )
     joined = tuple(_joined(x, states, stored) for x in states)
     terms = [*(x.step for x in joined), *(e.node for e in s.tails)]
     used = {a for n in postorder(terms) for a in n.axes}
+    used |= {a for o in kernel.outputs for a in o.axes}  # repeated along some, perhaps
     second = replace(
         kernel,
         name=f"{kernel.name}_merge",

@@ -12,7 +12,7 @@ Everything here is algebra on the expressions of a `Meaning`; nothing knows of f
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -132,7 +132,7 @@ def _solved(body: Any) -> tuple[Any, ...]:
     for chosen in itertools.combinations(spanned[1:], len(columns) - 1):
         functions, rows = zip(spanned[0], *chosen, strict=True)
         # The repair divides by this determinant, so it must not vanish for any running result.
-        if sympy.factor(sympy.Matrix(rows).det()).is_nonzero:
+        if sympy.factor(_determinant(rows, results)).is_nonzero:
             new = tuple(sympy.Symbol(s.name + "_new", **s.assumptions0) for s in results)
             matrix = _between(rows, dict(zip(results, new, strict=True)))
             return tuple(results), new, functions, columns, rows, matrix.as_immutable()
@@ -170,11 +170,33 @@ def _derivatives(
     return found
 
 
+def _determinant(rows: Sequence[Sequence[Any]], results: Iterable[Any]) -> Any:
+    """The determinant of B(r)."""
+    exact = _polynomials(rows, results)
+    return sympy.Matrix(rows).det() if exact is None else exact.domain.to_sympy(exact.det())
+
+
+def _polynomials(rows: Sequence[Sequence[Any]], results: Iterable[Any]) -> Any:
+    """A matrix of polynomials in the results, of exact coefficients; None where it is no such.
+
+    Its determinant and inverse take moments: those of expressions are simplified at every step,
+    and a minute was not enough for five rows with a decimal constant.
+    """
+    over = tuple(results)
+    if not all(e.is_polynomial(*over) and e.free_symbols <= {*over} for row in rows for e in row):
+        return None
+    matrix = sympy.Matrix(rows)
+    exact = {c: sympy.Rational(c) for c in matrix.atoms(sympy.Float)}
+    return matrix.xreplace(exact).to_DM().to_field()
+
+
 def _between(rows: Sequence[Sequence[Any]], renamed: Mapping[Any, Any]) -> Any:
     """B(new) B(old)^-1, proved to take B(old) to B(new)."""
-    old = sympy.Matrix(rows)
+    exact = _polynomials(rows, renamed)
+    old = sympy.Matrix(rows) if exact is None else exact.to_Matrix()
     new = old.subs(renamed, simultaneous=True)
-    matrix = (new * old.inv()).applyfunc(tidy)
+    inverse = old.inv() if exact is None else exact.inv().to_Matrix()
+    matrix = (new * inverse).applyfunc(tidy)
     if not (matrix * old - new).applyfunc(tidy).is_zero_matrix:
         raise NotSeparable("sum", "sympy cannot prove the repair")
     return matrix

@@ -54,6 +54,7 @@ def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
     start = repair.start(choices)
     results = {s: _result(repair.meaning.nodes[s], p, folding, start[s]) for s in repair.old}
     names = [folding.name(f, f"{stem}_{i}" if i else stem) for i in range(len(repair.basis))]
+    axes = _axes(repair, f)
     sums: list[Sums] = []
     own: list[int] = []
     found: dict[object, Sums] = {}
@@ -63,15 +64,25 @@ def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
         known = folding.running.get(what) if known is None else known
         if known is None:
             own.append(i)
-            known = found[what] = {tag: state_leaf(name, tag, f.axes, f.kind) for tag in TAGS}
+            known = found[what] = {tag: state_leaf(name, tag, axes, f.kind) for tag in TAGS}
         sums.append(known)
     for i in own:
         old, left, right = (_moved(repair, i, tag, sums, results) for tag in BEFORE)
         step = pointwise("add", (old, _chunk(repair, i, f, p, folding, results)))
         merge = pointwise("add", (left, right))
-        folding.states[p].append(State(names[i], f.axes, f.kind, 0.0, step, merge, "running"))
+        folding.states[p].append(State(names[i], axes, f.kind, 0.0, step, merge, "running"))
     folding.running.update(found)
     return sums[0]["new"]
+
+
+def _axes(repair: Repair, f: Node) -> tuple[str, ...]:
+    """The axes of the sums of a repair: those of `f` that only a factor of the tail has are none.
+
+    So a sum that is shared by several reductions has the same axes in each.
+    """
+    used = set[Any]().union(*(basis.free_symbols for basis in repair.basis))
+    held = {a for s in used for a in repair.meaning.stands_for(s).axes}
+    return tuple(a for a in f.axes if a in held)
 
 
 def _summed(

@@ -19,7 +19,7 @@ import sympy
 from napkin.derive.cancel import without_what_cancels
 from napkin.derive.fold import Emit, Pass, Separation, Stream
 from napkin.derive.folding import Folding
-from napkin.derive.meaning import Meaning, NotSeparable, Side, by_side
+from napkin.derive.meaning import Meaning, NotSeparable, Side, by_side, like
 from napkin.derive.refactor import joined_with_inner
 from napkin.derive.repair import repaired
 from napkin.derive.rules.rule import Rule, verified
@@ -29,7 +29,7 @@ from napkin.derive.terms import added, extent, is_count, scaled
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.listing import text
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder, substitute
-from napkin.diagram.operators import POINTWISE
+from napkin.diagram.operators import POINTWISE, RELATIONS
 from napkin.errors import Refusal
 
 SEPARATED = Rule(
@@ -91,6 +91,7 @@ class _Streaming:
         self.axes, self.carried = folding.axes, folding.streamed
         self.axis = " ".join(folding.axes)
         self.separations: list[Separation] = []
+        self.compared = self._compared()
 
     def run(self, outputs: Sequence[tuple[str, Node]]) -> Stream:
         self._refuse_mixing()
@@ -102,8 +103,15 @@ class _Streaming:
             if not self.carried(n.axes):
                 tails.append(Emit(name, self.folding.last(n)))
                 continue
+            lacks = [a for a in self.axes if a not in n.axes]
+            if lacks:  # it would be stored again for each chunk, and never where there is none
+                raise self._refuse(n, f"output {name} has no {' '.join(lacks)}")
             emits[self._pass_after(name, n)].append(Emit(name, self.folding.last(n)))
-        live = self.folding.live(e.node for es in (*emits, tails) for e in es)
+        stored = [e.node for es in (*emits, tails) for e in es]
+        left = [n for n in postorder(stored) if n.op in REDUCTIONS and self.carried(over(n))]
+        if left:
+            raise self._refuse(left[0], f"no pass over {self.axis} folds it")
+        live = self.folding.live(stored)
         loops = [Pass(tuple(s), tuple(e)) for s, e in zip(live, emits, strict=True)]
         loops = [p for p in loops if p.states or p.emits]
         if not loops:
@@ -165,6 +173,12 @@ class _Streaming:
 
     # --- one reduction ----------------------------------------------------------------------
 
+    def _compared(self) -> frozenset[Node]:
+        """The reductions that positions of the stream are compared with: x == max_x x holds where
+        both are computed alike, and b max_x a is not rounded as max_x (a b)."""
+        tests = (n for n in self.folding.order if n.op in RELATIONS and self.carried(n.axes))
+        return frozenset[Node]().union(*map(self.folding.uses, tests))
+
     def _place(self, f: Node) -> None:
         """Find the first pass that can know a reduction, and its states there."""
         names, pass_of = self.folding.names, self.folding.pass_of
@@ -174,14 +188,18 @@ class _Streaming:
             if not same:
                 self.folding.fold(f, p)
                 return
+            noted = len(self.separations)
             try:
                 found = self._found(f, p, same)
                 if not any(n.op == "state" for n in postorder([found])):
+                    if f in self.compared:
+                        raise NotSeparable(f.op, "positions are compared with it as it is rounded")
                     verified(SEPARATED, [f], [found])
                 self.folding.define(f, p, found)
                 return
             except NotSeparable as why:
                 reason = why
+                del self.separations[noted:]
             if p + 1 == self.allowed:
                 others = ", ".join(sorted(names.get(g, g.op) for g in same))
                 raise self._refuse(
@@ -197,17 +215,18 @@ class _Streaming:
         another order of reductions."""
         noted = len(self.separations)
         try:
-            return self._separated(f, p, f.args[0], same)
+            return like(self._separated(f, p, f.args[0], same), f)
         except NotSeparable as why:
             for way in (self._opened, self._joined, self._nested):
                 del self.separations[noted:]
                 with suppress(NotSeparable):
-                    return way(f, p, same)
+                    return like(way(f, p, same), f)
             raise why
 
     def _opened(self, f: Node, p: int, same: set[Node]) -> Node:
         known = self.folding.separated(p)
-        term = substitute([f.args[0]], known)[f.args[0]]
+        folded = {g: g for g in self.folding.pass_of}  # a reduction that folds is not rewritten
+        term = substitute([f.args[0]], folded | known)[f.args[0]]
         if term is f.args[0]:
             raise NotSeparable(f.op, "no result in it was separated")
         opened = {n for n in known.values() if n.op in POINTWISE}  # a reduction stays a result
@@ -345,7 +364,7 @@ class _Streaming:
 
     def _summed(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
         must = self._folded_symbols(running_symbols(body), meaning)
-        self._refuse_unbounded(body, must, meaning)
+        self._refuse_unbounded(body, must, meaning, p)
         running = must | self._asked(meaning)
         if not running:
             return self._deferred(f, p, parts, meaning)
@@ -356,13 +375,36 @@ class _Streaming:
                 raise
             return self._deferred(f, p, parts, meaning)
 
-    def _refuse_unbounded(self, body: Any, results: set[Any], meaning: Meaning) -> None:
-        """Refuse exp(a - r) where `a` is whole at every chunk: r so far does not bound it."""
+    def _refuse_unbounded(self, body: Any, results: set[Any], meaning: Meaning, p: int) -> None:
+        """Refuse exp(a - r) where `a` is whole at every chunk, which r so far does not bound; and
+        where r so far may pass its final value: what has vanished beside it never comes back."""
         for power in body.atoms(sympy.exp):
             if not results.isdisjoint(power.free_symbols):
                 beside = by_side(power)[0]
                 if not all(self.carried(meaning.stands_for(s).axes) for s in beside):
                     raise NotSeparable("sum", "a result so far is no bound of other positions")
+                for s in results & power.free_symbols:
+                    if self._wanders(meaning.nodes[s], p):
+                        raise NotSeparable("sum", "an extremum with results in it may turn back")
+
+    def _wanders(self, n: Node, p: int) -> bool:
+        """Whether a term has an extremum of several terms with results of its pass: for a while one
+        may leave the others far behind."""
+        below = postorder([n], {m for m in postorder([n]) if not self._used(m, p)})
+        return any(self._joins_results(e, p) for e in below)
+
+    def _joins_results(self, e: Node, p: int) -> bool:
+        if e.op in {"max", "min"}:  # with a result for each position
+            return any(set(over(e)) & set(f.axes) for f in self._used(e.args[0], p))
+        return e.op in {"maximum", "minimum"} and not all(self._grows(a, p) for a in e.args)
+
+    def _grows(self, n: Node, p: int) -> bool:
+        """Whether a term so far moves one way alone: an extremum over the chunks, or of such."""
+        if n.op in {"maximum", "minimum"}:
+            return all(self._grows(a, p) for a in n.args)
+        return not any(self._used(a, p) for a in n.args) and (
+            n.op in {"max", "min"} or not self._used(n, p)
+        )
 
     def _folded_symbols(self, symbols: Iterable[Any], meaning: Meaning) -> set[Any]:
         """The symbols of what is computed from reductions over the axis."""

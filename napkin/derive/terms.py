@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
 
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.infer import pointwise
-from napkin.diagram.node import Node, node, number, postorder
+from napkin.diagram.node import Node, node, number, over, postorder
 from napkin.diagram.storage import own_type
-from napkin.diagram.types import PACKED
+from napkin.diagram.taking import slides
+from napkin.diagram.types import PACKED, STORAGE
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 """The pointwise operator that joins two results of a reduction."""
 
 _ONES = (number(1), number(1.0))
+_WIDE = STORAGE["fp32"]
 
 
 def identity(n: Node) -> float:
@@ -41,10 +43,30 @@ def narrow_type(parts: Iterable[Node]) -> str:
     return "int8" if own and own <= {"int8", *PACKED} else ""
 
 
+def reads_bytes(parts: Iterable[Node]) -> bool:
+    """Whether factors of a product are computed of values that lie in memory in 8 bits or fewer."""
+    reads = [n for n in postorder(parts) if is_read(n)]
+    return any(n.kind == "bool" or STORAGE.get(own_type(n), _WIDE).bits <= 8 for n in reads)
+
+
 def multiplies(n: Node, parts: Iterable[Node]) -> bool:
     """Whether matrix instructions may compute a sum of products: of reals, and of whole numbers in
-    8 bits."""
-    return n.kind == "real" or (n.kind == "int" and narrow_type(parts) == "int8")
+    8 bits; not over the taps of windows alone, which are added up one by one."""
+    parts = list(parts)
+    fits = n.kind == "real" or (n.kind == "int" and narrow_type(parts) == "int8")
+    return fits and not set(over(n)) <= _taps(parts, set(over(n)))
+
+
+def _taps(parts: Iterable[Node], among: Set[str]) -> set[str]:
+    """The axes among some that are taps of windows which `parts` read."""
+    found, seen, stack = set[str](), set[Node](), list(parts)
+    while stack:
+        n = stack.pop()
+        if n not in seen and among & set(n.axes):
+            seen.add(n)
+            found |= {s.tap for s in slides(n)} if is_read(n) else set()
+            stack.extend(n.args)
+    return found
 
 
 def is_operand(n: Node, parts: Iterable[Node] = ()) -> bool:
@@ -95,6 +117,15 @@ def scaled(n: Node, factor: Node) -> Node:
     if factor.op == "div" and factor.args[0] in _ONES:
         return pointwise("div", (n, factor.args[1]))
     return pointwise("mul", (n, factor))
+
+
+def quotients(n: Node) -> Node:
+    """A sum with the products by a reciprocal in it written as divisions."""
+    if n.op == "add":
+        return pointwise("add", tuple(map(quotients, n.args)))
+    if n.op == "mul" and n.args[0].op == "div":
+        return scaled(n.args[1], n.args[0])
+    return n
 
 
 def value_at(term: Node, start: Mapping[Node, float]) -> float:

@@ -2,7 +2,8 @@
 
 Where every reduction over the streamed axes has its identity outside one key set, only chunks with
 a key of some query in them change a result: the loops visit the hull of each box of the set, and
-drop the test where every query of the group sees the whole chunk.
+drop the test where every query of the group sees the whole chunk. A key that lies in several boxes
+is visited in each of them, for the queries that see it there.
 """
 
 from __future__ import annotations
@@ -11,12 +12,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from napkin.derive.fold import Stream
-from napkin.derive.known import Known, reductions_along, vanishes
+from napkin.derive.known import Known, depends, reductions_along, vanishes
 from napkin.derive.residues import Split
 from napkin.diagram.infer import pointwise, rebuilt
 from napkin.diagram.keys.slots import guard
 from napkin.diagram.keys.terms import Box, box_member, boxes_of, member, spec_of
-from napkin.diagram.node import REDUCTIONS, Node, node, number, postorder, rewrite
+from napkin.diagram.node import (
+    REDUCTIONS,
+    Node,
+    factors,
+    node,
+    number,
+    over,
+    postorder,
+    rewrite,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +112,28 @@ def visits(stream: Stream, splits: Sequence[Split] = ()) -> Visits | None:
         if n.op != "keys" or set(spec_of(n).keys) != set(stream.axes) or bound - {n}:
             continue
         known: Known = {}
-        if all(vanishes(f, n, known) for f in folds):
-            return Visits(n, boxes_of(n), tuple(splits))
+        found = Visits(n, boxes_of(n), tuple(splits))
+        once = len(found.boxes) - found.prefix < 2
+        if all(vanishes(f, n, known) and (once or _adds_up(f.args[0], f.op, n)) for f in folds):
+            return found
     return None
+
+
+def _adds_up(body: Node, op: str, keys: Node) -> bool:
+    """Whether a key may be visited again for queries that see it in another box: `op` of what each
+    visit makes of it is what all queries together make of it."""
+    if not depends(body, keys):
+        return True
+    if body.op == op and body.op in REDUCTIONS:
+        return _adds_up(body.args[0], op, keys)
+    if op == "sum" and body.op == "mul":
+        inner = [p for p in factors(body) if depends(p, keys)]
+        if len(inner) == 1 and inner[0] is not body:
+            return _adds_up(inner[0], op, keys)
+    return not _mixes(body, keys)
+
+
+def _mixes(body: Node, keys: Node) -> bool:
+    """Whether a term takes queries of a key set together."""
+    mixing = [n for n in postorder([body]) if set(over(n)) & set(keys.axes)]
+    return any(depends(n, keys) for n in mixing)

@@ -41,9 +41,11 @@ def behind(table: Node, places: Places) -> Node:
         elif n in whole:
             done[n] = _read(n, here)
         else:
-            made = pointwise(n.op, [done[a] for a in n.args], n.params)
-            done[n] = made if _keeps_zero(n) else _padded(made, _tests(here))
-    return done[table]
+            done[n] = pointwise(n.op, [done[a] for a in n.args], n.params)
+    if table in whole or _keeps_zero(table):
+        return done[table]
+    # Once, for all of it: exp(x) - 1 is 0 where x is, and would not be with exp(x) 0 there.
+    return _padded(done[table], _tests({a: at for a, at in places.items() if a in table.axes}))
 
 
 def _read(table: Node, places: Places) -> Node:

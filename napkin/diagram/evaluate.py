@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,12 @@ from napkin.diagram.types import LARGEST, NEAR
 
 Array = np.ndarray[Any, Any]
 _STORED = {"real": np.float64, "int": np.int64}
+
+KEPT = 4096
+"""Orders of evaluation that are kept: a loop evaluates the same terms for every chunk."""
+
+FEW = 2**12
+"""Terms of a sum of products up to which numpy adds them as they come."""
 
 
 def needs(n: Node) -> tuple[Node, ...]:
@@ -49,28 +56,57 @@ def evaluate(
     `bind` gives the leaves' values (and may give any other node's). `box` names the part of an
     axis that the arrays hold, where it is not the whole; size leaves still give the whole.
     """
-    values: dict[Node, Array] = dict(bind)
+    return evaluate_more(roots, dict(bind), sizes, scalars, box)
+
+
+def evaluate_more(
+    roots: Sequence[Node],
+    values: dict[Node, Array],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float] | None = None,
+    box: Mapping[str, range] | None = None,
+) -> list[Array]:
+    """`evaluate` that adds all that it computes to `values`, which it begins from."""
     held = {a: range(n) for a, n in sizes.items()} | dict(box or {})
-    stack = [(r, False) for r in reversed(roots)]
     with np.errstate(all="ignore"):
-        while stack:
-            current, ready = stack.pop()
-            if current in values:
-                continue
-            if ready:
-                values[current] = _value(current, values, sizes, scalars or {}, held)
-            else:
-                stack.append((current, True))
-                stack.extend((a, False) for a in needs(current))
+        for n in _order(tuple(roots), frozenset(values)):
+            values[n] = _value(n, values, sizes, scalars or {}, held)
     return [values[r] for r in roots]
+
+
+@lru_cache(maxsize=KEPT)
+def _order(roots: tuple[Node, ...], bound: frozenset[Node]) -> tuple[Node, ...]:
+    """The terms to evaluate, each after what it is computed from."""
+    done, out = set(bound), list[Node]()
+    stack = [(r, False) for r in reversed(roots)]
+    while stack:
+        current, ready = stack.pop()
+        if current in done:
+            continue
+        if ready:
+            done.add(current)
+            out.append(current)
+        else:
+            stack.append((current, True))
+            stack.extend((a, False) for a in needs(current))
+    return tuple(out)
 
 
 def aligned(value: Array, axes: Sequence[str], target: Sequence[str]) -> Array:
     """`value` with axes `axes`, transposed and given length-1 axes to broadcast as `target`."""
-    order = sorted(range(len(axes)), key=lambda i: target.index(axes[i]))
-    held = {axes[i] for i in order}
-    shape = iter(value.shape[i] for i in order)
-    return np.transpose(value, order).reshape([next(shape) if a in held else 1 for a in target])
+    order, where = _fitting(tuple(axes), tuple(target))
+    return value if where is None else np.transpose(value, order)[where]
+
+
+@lru_cache(maxsize=KEPT)
+def _fitting(
+    axes: tuple[str, ...], target: tuple[str, ...]
+) -> tuple[tuple[int, ...], tuple[slice | None, ...] | None]:
+    """The order in which axes stand in `target`, and an index that adds those of length 1; no
+    index where they are the same."""
+    order = tuple(sorted(range(len(axes)), key=lambda i: target.index(axes[i])))
+    where = tuple(slice(None) if a in axes else None for a in target)
+    return order, None if axes == target else where
 
 
 def aligned_to(
@@ -89,6 +125,8 @@ def _value(
     held: Mapping[str, range],
 ) -> Array:
     op = n.op
+    if op in POINTWISE:
+        return _pointwise(n, values)
     if op == "number":
         return np.asarray(n.params[0])
     if op == "size":
@@ -112,14 +150,6 @@ def _value(
         return move(n, values, held)
     if op == "keys":
         return aligned_to(values[member(n)], member(n).axes, n.axes, held)
-    if op in POINTWISE:
-        arrays = [aligned(values[a], a.axes, n.axes) for a in n.args]
-        if n.kind != "bool" and op != "where":  # numpy computes on booleans in bits or in fp16
-            arrays = [a.astype(np.int64) if a.dtype == bool else a for a in arrays]
-        out = np.asarray(POINTWISE[op].numpy(np, *arrays))
-        if op == "cast":
-            return (out != 0) if n.kind == "bool" else out.astype(_STORED[n.kind])
-        return np.broadcast_to(out, np.broadcast_shapes(*(a.shape for a in arrays)))
     if op == "sum":
         return _contraction(factors(n.args[0]), over(n), n.axes, values)
     where = tuple(n.args[0].axes.index(a) for a in over(n))
@@ -137,6 +167,20 @@ def _value(
     if op == "sort":
         return np.sort(value, axis=where[0])
     raise AssertionError(f"no value for {n!r}")
+
+
+def _pointwise(n: Node, values: Mapping[Node, Array]) -> Array:
+    arrays = [aligned(values[a], a.axes, n.axes) for a in n.args]
+    if n.kind != "bool" and n.op != "where":  # numpy computes on booleans in bits or in fp16
+        arrays = [a.astype(np.int64) if a.dtype == bool else a for a in arrays]
+    out = np.asarray(POINTWISE[n.op].numpy(np, *arrays))
+    if n.op == "cast":
+        return (out != 0) if n.kind == "bool" else out.astype(_STORED[n.kind])
+    shapes = {a.shape for a in arrays}
+    shape = next(iter(shapes)) if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+    if out.shape == shape and out.base is None and all(out is not a for a in arrays):
+        return out
+    return np.broadcast_to(out, shape)
 
 
 def _contraction(
@@ -159,7 +203,11 @@ def _contraction(
     out = [letters[a] for a in kept]
     # An axis that was made longer than 52 names would not fit einsum's alphabet.
     numbers = all(values[p].dtype != object for p in parts)  # and no rational numbers
-    return np.asarray(np.einsum(*operands, out, optimize=len(parts) > 1 and numbers))
+    lengths = {a: k for p in parts for a, k in zip(p.axes, values[p].shape, strict=True)}
+    optimize = numbers and math.prod(lengths.values()) > FEW
+    if not optimize:  # numpy adds up in the order of memory
+        operands[::2] = [np.asarray(x, order="C") for x in operands[::2]]
+    return np.asarray(np.einsum(*operands, out, optimize=optimize))
 
 
 def close_to(found: Array, wanted: Array, dtype: str = "") -> float:

@@ -163,16 +163,18 @@ def postorder(roots: Iterable[Node], stop: Container[Node] = ()) -> Iterator[Nod
     node of `stop`."""
     seen: set[Node] = set()
     for root in roots:
-        stack = [(root, False)]
+        stack: list[Node | None] = [root]
         while stack:
-            current, ready = stack.pop()
-            if ready:
-                yield current
+            current = stack.pop()
+            if current is None:  # what is below the next one is done
+                yield cast("Node", stack.pop())
             elif current not in seen:
                 seen.add(current)
-                stack.append((current, True))
-                if current not in stop:
-                    stack.extend((a, False) for a in reversed(current.args) if a not in seen)
+                if current.args and current not in stop:
+                    stack += (current, None)
+                    stack += current.args[::-1]
+                else:
+                    yield current
 
 
 def landings(

@@ -236,3 +236,6 @@ _ROWS = [
 ]
 
 POINTWISE: dict[str, Pointwise] = {row.name: row for row in _ROWS}
+
+RELATIONS = frozenset({"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"})
+"""Operators whose value the least error may turn, but where they compare with 0."""

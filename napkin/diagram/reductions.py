@@ -87,10 +87,17 @@ def _all(x: Node, axes: tuple[str, ...]) -> Node:
     return pointwise("greater", (seen, number(0)))
 
 
+def _most(how: str, x: Node, axes: tuple[str, ...], start: float) -> Node:
+    """A maximum or a minimum; that of tests says whether any or all of them hold."""
+    if x.kind == "bool":
+        return _any(x, axes) if how == "max" else _all(x, axes)
+    return infer.along(how, x, axes, (start,))
+
+
 _REDUCE: dict[str, Callable[[Node, tuple[str, ...]], Node]] = {
     "sum": lambda x, axes: infer.along("sum", x, axes),
-    "max": lambda x, axes: infer.along("max", x, axes, (-math.inf,)),
-    "min": lambda x, axes: infer.along("min", x, axes, (math.inf,)),
+    "max": lambda x, axes: _most("max", x, axes, -math.inf),
+    "min": lambda x, axes: _most("min", x, axes, math.inf),
     "prod": lambda x, axes: infer.along("prod", x, axes),
     "mean": lambda x, axes: infer.along("mean", x, axes),
     "any": _any,

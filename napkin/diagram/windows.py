@@ -151,10 +151,11 @@ def settle(
     base = {same.get(a, a): n for a, n in defaults.items()}
     named = [[same.get(a, a) for a in (s.axis, s.out, s.tap)] for s in diagram.slides]
     shortest, made = dict(given), {out for _, out, _ in named}
+    fixed = {tap for s, (_, _, tap) in zip(diagram.slides, named, strict=True) if s.span.window}
     # Of windows of windows, the last may be what is given.
     for s, (axis, out, tap) in reversed(list(zip(diagram.slides, named, strict=True))):
         taps = given.get(tap, base.get(tap, s.span.window))
-        if out in shortest and axis not in given and taps:
+        if out in shortest and axis not in fixed | given.keys() and taps:
             shortest[axis] = max(shortest.get(axis, 1), s.least(shortest[out], taps))
     given.update((a, n) for a, n in shortest.items() if a not in made)
     for s, (axis, out, tap) in zip(diagram.slides, named, strict=True):

@@ -33,6 +33,8 @@ def pointwise(n: Node, values: Sequence[Expr], near: bool = False) -> tuple[Expr
         near: whether it is rounded to 16 bits, as a factor of what is stored.
     """
     values = [_typed(n, a, v) for a, v in zip(n.args, values, strict=True)]
+    if n.op == "where" and n.args[0].kind != "bool":
+        values[0] = ast.Compare(values[0], [ast.NotEq()], [sx.const(0)])
     if n.op in _WHOLE and not all(map(_nonnegative, n.args)):
         return sx.call(_WHOLE[n.op], *values), _WHOLE[n.op]
     if n.op == "pow" and n.args[1].kind != "real":

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from napkin.derive.fold import Pass, State
 from napkin.derive.meaning import sign
 from napkin.diagram.infer import pointwise
-from napkin.diagram.node import FLOOR, Node, node, number, postorder, rewrite
+from napkin.diagram.node import FLOOR, Node, node, number, postorder, rewrite, substitute
 
 _LOG2E = math.log2(math.e)
 _ONE = number(1.0)
@@ -36,11 +36,14 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
     leaves = {s.leaf(tag): s.name for s in held for tag in _TAGS}
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
-        if old.op == "exp" and _of_states(old, leaves):
+        if old.op != "exp":
+            return None
+        if _of_states(old, leaves):
             return pointwise("exp2", (_times(args[0], _LOG2E),))
-        return None
+        return pointwise("exp", (substitute(args, rows)[args[0]],))
 
     known = {leaf: _scaled(leaf, scale[name]) for leaf, name in leaves.items()}
+    rows = {m: _row(m) for m in known.values()}
     done = rewrite(roots, change, known)
     for s in held:
         chunk = s.step.args[1]

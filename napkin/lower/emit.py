@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Sequence
 
 from napkin.derive.terms import is_read
@@ -27,6 +28,12 @@ TRITON_DTYPES = {
     "int32": "tl.int32",
     "bool": "tl.int1",
 }
+
+ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
+"""Comparisons that Triton computes once for a run of positions where it can."""
+
+JOINED = frozenset({"add", "sub", "maximum", "minimum", "where"})
+"""Operators that may lose what divides the first value of each run of their arguments."""
 
 
 class Emitter(Reductions):
@@ -119,9 +126,34 @@ class Emitter(Reductions):
     def _pointwise(self, n: Node, dims: Sequence[int]) -> Expr:
         if n.op == "mul":
             return self._product(n.args, dims)
-        made, helper = pointwise(n, [self.fit(a, dims) for a in n.args], n in self.program.near)
+        values = [self._compared(n, a, dims) for a in n.args]
+        made, helper = pointwise(n, values, n in self.program.near)
         self.helpers |= {helper} - {""}
         return made
+
+    def _compared(self, n: Node, a: Node, dims: Sequence[int]) -> Expr:
+        """An argument of a pointwise term; of a comparison with nothing said of its multiples where
+        Triton has them wrong: 3.6 takes 2 * f(x) + x % 2 for even, and then compares a run of
+        positions with it once."""
+        if n.op not in ORDERS or a.kind != "int" or not self._one_by_one(a):
+            return self.fit(a, dims)
+        have = self.program.shape(a)
+        ones = sx.tuple_of(sx.const(1) for _ in have)
+        return self.spread(sx.call("tl.multiple_of", self.value(a), ones), have, dims)
+
+    def _one_by_one(self, n: Node) -> bool:
+        """Whether whole numbers are computed of two terms that both vary along one dimension."""
+        todo, seen = [n], set[Node]()
+        while todo:
+            m = todo.pop()
+            if m in seen or m.kind != "int" or m.op not in POINTWISE:
+                continue
+            seen.add(m)
+            shapes = [set(self.program.shape(a)) for a in m.args] if m.op in JOINED else []
+            if any(a & b for a, b in itertools.combinations(shapes, 2)):
+                return True
+            todo += m.args
+        return False
 
     def _cast(self, n: Node) -> Expr:
         """Rounded as asked; what follows is computed in float32 again."""
@@ -145,7 +177,11 @@ class Emitter(Reductions):
         if n.op == OUTSIDE:
             self.helpers.add(LEFT_OUT)
             return outside([self.fit(a, dims) for a in n.args], blocks, starts)
-        return place([sx.name(self.scope.position(a)) for a in axes], blocks, starts)
+        at = [
+            self.spread(sx.name(self.scope.position(a)), self.program.shape_of((a,)), dims)
+            for a in axes
+        ]
+        return place(at, blocks, starts)
 
     def _mask(self, n: Node, dims: Sequence[int]) -> Expr:
         axis = str(n.params[0])

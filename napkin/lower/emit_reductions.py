@@ -18,7 +18,7 @@ from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, stabilises
 from napkin.lower.emit_block import TILES
 from napkin.lower.emit_memory import Memory
-from napkin.lower.operands import EXACT_SUM, MIN_DOT, NARROW_DEPTH, multiplied_as, splits
+from napkin.lower.operands import EXACT_SUM, MIN_DOT, least_depth, multiplied_as, splits
 from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
 
@@ -66,7 +66,8 @@ class Reductions(Memory):
                 split = self._split(b)
                 # A factor beside the operands scales the product, and not what it is added to.
                 whole = split is not None and len([*split[0], *split[1]]) == len(factors(b.args[0]))
-                if whole and self.program.shape(a) == self.program.shape(n):
+                shapes = {self.program.shape(x) for x in (a, b, n)}
+                if whole and len(shapes) == 1:
                     return self._contraction(b, a)
         return None
 
@@ -117,7 +118,7 @@ class Reductions(Memory):
         parts = [p for p in factors(n.args[0]) if set(self.program.shape(p)) & gone]
         if not multiplies(n, parts) or len(parts) < 2 or not gone:
             return None
-        if narrow_type(parts) and self.program.span(gone) < NARROW_DEPTH:
+        if self.program.span(gone) < least_depth(parts):
             return None
         best: tuple[int, list[Node], list[Node]] | None = None
         for chosen in splits([self.program.shape(p) for p in parts], gone):

@@ -172,7 +172,7 @@ def _group(
     for e, value in zip(s.tails, tails, strict=True):
         _write(kernel, e.output, e.node, value, box, sizes, out)
     for e in kernel.fills:
-        _fill(e, box, sizes, out)
+        _fill(kernel, e, box, sizes, out)
 
 
 def _crossing(leaf: Node, sizes: Mapping[str, int], box: Mapping[str, range]) -> int:
@@ -185,9 +185,16 @@ def _crossing(leaf: Node, sizes: Mapping[str, int], box: Mapping[str, range]) ->
     return int(aligned_to(seen, keys.axes, leaf.axes, held).sum())
 
 
-def _fill(e: Emit, box: Mapping[str, range], sizes: Mapping[str, int], out: Execution) -> None:
+def _fill(
+    kernel: Kernel,
+    e: Emit,
+    box: Mapping[str, range],
+    sizes: Mapping[str, int],
+    out: Execution,
+) -> None:
     """Store what slots without a key hold."""
-    s, axes = slots_of(e.node), e.node.axes
+    (axes,) = (o.axes for o in kernel.outputs if o.name == e.output)
+    s = slots_of(e.node)
     parts = [box.get(a, range(sizes[a])) for a in axes]
     past = np.zeros([len(p) for p in parts], dtype=bool)
     for axis, value, n in zip(s.slots, evaluate(e.node.args, {}, sizes, box=box), e.node.args,

@@ -21,6 +21,7 @@ from napkin.derive.terms import COMBINE, is_read
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, over, postorder, substitute
 from napkin.diagram.taking import read_axes, taken_of
 from napkin.lower.base2 import in_base_two
+from napkin.lower.masks import masked
 from napkin.lower.program import Join, Loop, Program, moving_terms, packed_axes
 from napkin.lower.resources_layout import LANES
 
@@ -110,7 +111,8 @@ def _joined(program: Program, loop: Loop, warps: int) -> Loop:
         return loop
     if s.axes not in program.dims or not _by_rows(program, loop, warps):
         return loop
-    joins = _joins(program.kernel, loop)
+    tiled = tuple(a for a in program.kernel.axes if program.tiles[a] > 1)
+    joins = _joins(program.kernel, loop, tiled)
     if len(joins) < len(states):
         return loop
     # A lane past the end of short rows has folded nothing: as a merge has it, a mean of it is 0.
@@ -118,15 +120,18 @@ def _joined(program: Program, loop: Loop, warps: int) -> Loop:
     return replace(loop, steps=steps, joins=joins)
 
 
-@lru_cache(maxsize=256)  # the same at any tiles
-def _joins(kernel: Kernel, loop: Loop) -> Mapping[str, Join]:
+@lru_cache(maxsize=256)  # the same at all tiles of which `tiled` names those of several values
+def _joins(kernel: Kernel, loop: Loop, tiled: Sequence[str]) -> Mapping[str, Join]:
     """How the lanes of a loop join, by the name of each state for which there is a way."""
     s = kernel.stream
     states = s.passes[loop.part].states
     emits = [e.node for p in s.passes for e in p.emits]
     terms = [*emits, *(e.node for e in s.tails), *(x.merge for x in s.states)]
     two = in_base_two(s.passes, terms)
-    found = {x.name: _join(x, states, two, loop.steps[x.name]) for x in states}
+    # A merge may reduce what the group holds, along an axis that its tile reaches past.
+    plain = masked([two[x.merge] for x in states], tiled)
+    merges = {x.name: plain[two[x.merge]] for x in states}
+    found = {x.name: _join(merges[x.name], states, loop.steps[x.name]) for x in states}
     return {name: j for name, j in found.items() if j is not None}
 
 
@@ -145,31 +150,38 @@ def along_memory(kernel: Kernel, tiles: Mapping[str, int]) -> bool:
 def _by_rows(program: Program, loop: Loop, warps: int) -> bool:
     """Whether a loop multiplies no matrices, its states are numbers of rows, of which every thread
     has a lane, and all that it reduces lies where it was loaded."""
-    moving = moving_terms(program, loop)
     (axis,) = program.kernel.stream.axes
+    for n in loop.steps.values():
+        dims = program.shape(n)
+        if len(dims) > 1 or program.span(dims) * program.tiles[axis] < warps * LANES * EACH:
+            return False
+    return _where_loaded(program.kernel, loop, program.dims)
+
+
+@lru_cache(maxsize=256)  # the same at any lengths of tiles
+def _where_loaded(kernel: Kernel, loop: Loop, dims: tuple[tuple[str, ...], ...]) -> bool:
+    """Whether a loop multiplies no matrices, and all that it reduces lies where it was loaded, in
+    tiles of these dimensions."""
+    program = Program(kernel, {}, dims, (loop,), {})
+    moving = moving_terms(program, loop)
     for n in postorder(loop.steps.values()):
         if n not in moving:
             continue
         if n.op in SCANS or n.op == "sort":
             return False
         if n.op in REDUCTIONS:
-            streamed = {d for d, axes in enumerate(program.dims) if set(axes) & set(over(n))}
+            streamed = {d for d, axes in enumerate(dims) if set(axes) & set(over(n))}
             parts = [set(program.shape(p)) - streamed for p in factors(n.args[0])]
             if any(a - b and b - a for a in parts for b in parts):
                 return False
             whole, below = program.shape(n.args[0]), postorder(n.args)
             if not any(is_read(x) and program.shape(x) == whole for x in below):
                 return False
-    for n in loop.steps.values():
-        dims = program.shape(n)
-        if len(dims) > 1 or program.span(dims) * program.tiles[axis] < warps * LANES * EACH:
-            return False
     return True
 
 
-def _join(s: State, states: Sequence[State], two: Mapping[Node, Node], step: Node) -> Join | None:
+def _join(merge: Node, states: Sequence[State], step: Node) -> Join | None:
     """The reduction over lanes that merges their states, where the merge treats two alike."""
-    merge = two[s.merge]
     sides = [{x.leaf(tag) for x in states} for tag in ("left", "right")]
     used = [sides[i] & set(postorder([merge])) for i in (0, 1)]
     if not any(used):

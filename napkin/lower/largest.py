@@ -29,16 +29,16 @@ class Tensors:
     shapes: tuple[tuple[int, ...], ...]
     sums: tuple[Node, ...]
 
-    def largest(self, program: Program) -> int:
-        """The values of the largest one at the tiles of `program`, but for `multiplied_out`."""
-        dots = [dot for n in self.sums if (dot := dot_of(program, n))]
-        sides = [dims for d in dots for dims in (*d.spans, (*d.rows, *d.columns))]
-        return max((program.span(dims) for dims in (*self.shapes, *sides)), default=1)
-
-    def multiplied_out(self, program: Program) -> int:
-        """The values of the largest product that is summed, where no matrix product does that."""
-        plain = [n for n in self.sums if dot_of(program, n) is None]
-        return max((program.span(_inside(program, n)) for n in plain), default=1)
+    def formed(self, program: Program, tile: int, tensor: int) -> bool:
+        """Whether at the tiles of `program` no product that is summed has more values than `tile`,
+        where no matrix product does that, and nothing else more than `tensor`."""
+        if any(program.span(dims) > tensor for dims in self.shapes):
+            return False
+        dots = {n: dot_of(program, n) for n in self.sums}
+        if any(program.span(_inside(program, n)) > tile for n, dot in dots.items() if dot is None):
+            return False
+        sides = (dims for d in dots.values() if d for dims in (*d.spans, (*d.rows, *d.columns)))
+        return all(program.span(dims) <= tensor for dims in sides)
 
 
 def tensors_of(program: Program) -> Tensors:

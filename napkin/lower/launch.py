@@ -174,9 +174,15 @@ def launch(
     tensor descriptors.
 
     Raises:
-        InputError: the grid is larger than a GPU takes.
+        InputError: the grid is larger than a GPU takes, or an axis than the tile that holds it.
     """
     tiles, sizes = entry.tiles, sized(sizes, entry.splits)
+    for axis in entry.whole:
+        if sizes[axis] > tiles[axis]:
+            raise InputError(
+                f"{entry.name} holds {axis} whole in {tiles[axis]} lanes, but "
+                f"{axis}={sizes[axis]}; derive a plan for these sizes"
+            )
     grid = math.prod(-(-sizes[a] // entry.span(a)) for a in entry.group)
     if grid > MAX_GRID:
         raise InputError(

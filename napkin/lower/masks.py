@@ -82,10 +82,10 @@ def _using(
 ) -> dict[Node, Node]:
     """The terms under `roots` with each masked node of `table` in place of its plain form; the
     nodes of `but` stay as they are."""
-    if not table:
+    roots, given = tuple(roots), {n: n for n in but}
+    if not table or table.keys().isdisjoint(postorder(roots, given)):
         return {n: n for n in roots}
     kept = set(table.values())
-    given = {n: n for n in but}
     return rewrite(roots, lambda old, _: old if old in kept else table.get(old), given)
 
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_operand
+from napkin.derive.terms import is_operand, reads_bytes
 from napkin.diagram.node import Node
 from napkin.diagram.storage import own_type
 
@@ -21,7 +21,9 @@ MIN_DOT = 16
 """Smallest dimension of a tile that Triton's `tl.dot` takes on every target."""
 
 NARROW_DEPTH = 32
-"""Smallest depth of a product of 8-bit operands: that of one instruction (PTX ISA, mma)."""
+"""Smallest depth of a product of 8-bit operands: that of one instruction (PTX ISA, mma). So it is
+where 8 bits are converted to 16: Triton gives a thread four such values along the depth, and sums
+over a depth of 16 came out twice as large as they are (H200, Triton 3.6)."""
 
 EXACT_SUM = 128
 """Products of fp8 that Hopper's tensor cores add up before the sum goes on in float32: they keep
@@ -52,6 +54,11 @@ def multiplied_as(kernel: Kernel, parts: Sequence[Node], boxes: Collection[Node 
     )
     known = real and not (plain and real[0][0])
     return real[0][1] if known else ""
+
+
+def least_depth(parts: Sequence[Node]) -> int:
+    """The smallest depth of a matrix product of these factors."""
+    return NARROW_DEPTH if reads_bytes(parts) else MIN_DOT
 
 
 def splits(spans: Sequence[Collection[int]], gone: Collection[int]) -> Iterator[tuple[int, ...]]:

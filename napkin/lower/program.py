@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
+from napkin.derive.fold import Stream
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
 from napkin.derive.visits import Visits
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, inside_sums, over, postorder
+from napkin.diagram.node import FLIGHT, REDUCTIONS, SCANS, Node, inside_sums, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import packed_axis
 from napkin.diagram.taking import read_axes
@@ -214,17 +215,23 @@ def packed_axes(kernel: Kernel) -> frozenset[str]:
     return frozenset(packed_axis(a.leaf) for a in kernel.reads) - {""}
 
 
-def moving_terms(program: Program, loop: Loop | None = None) -> set[Node]:
+def moving_terms(program: Program, loop: Loop | None = None) -> frozenset[Node]:
     """Terms that change from chunk to chunk: of some loop, or of this one, in which the states of
     others are final."""
-    carried = program.kernel.stream.carried
+    own = None if loop is None else tuple(loop.steps)
+    return _moving(program.kernel.stream, program.roots, own)
+
+
+@lru_cache(maxsize=256)
+def _moving(s: Stream, roots: Sequence[Node], states: Sequence[str] | None) -> frozenset[Node]:
+    """Terms under `roots` that change from chunk to chunk, as those of `states` do, or all."""
     out: set[Node] = set()
-    for n in postorder(program.roots):
-        own = n.op == "state" and (loop is None or n.params[0] in loop.steps)
-        here = own or n.op == OUTSIDE or carried((*n.axes, *over(n)))
-        if here or any(a in out for a in n.args):
+    for n in postorder(roots):
+        own = n.op == "state" and (states is None or n.params[0] in states)
+        here = own or n.op == OUTSIDE or s.carried((*n.axes, *over(n)))
+        if here or not out.isdisjoint(n.args):
             out.add(n)
-    return out
+    return frozenset(out)
 
 
 def visited(seen: Visits) -> list[tuple[int, bool]]:
@@ -253,12 +260,13 @@ def _constants(roots: list[Node]) -> list[Node]:
 
 
 def counted(n: Node) -> bool:
-    """Whether a constant is whole-number arithmetic on sizes, which a kernel does itself."""
-    if n.op in {"number", "size"}:
-        return True
-    if n.kind != "int" or n.op not in {"add", "sub", "mul", "minimum", "maximum"}:
-        return False
-    return all(map(counted, n.args))
+    """Whether a constant is whole-number arithmetic on sizes, which a kernel does itself, but where
+    that is nested too deeply to be one expression."""
+    return n.depth < FLIGHT and all(m.op in {"number", "size"} or _whole(m) for m in postorder([n]))
+
+
+def _whole(n: Node) -> bool:
+    return n.kind == "int" and n.op in {"add", "sub", "mul", "minimum", "maximum"}
 
 
 def _classes(

@@ -7,12 +7,14 @@ single values for float32, which no matrix instruction multiplies exactly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
-from napkin.derive.terms import multiplies, narrow_type
+from napkin.derive.terms import multiplies
 from napkin.diagram.node import Node, factors, over
-from napkin.lower.operands import MIN_DOT, NARROW_DEPTH, splits
+from napkin.lower.operands import MIN_DOT, least_depth, splits
 from napkin.lower.program import Program
 from napkin.lower.resources_layout import LANES, Layout, Mma, blocked
 
@@ -59,41 +61,45 @@ def dot_of(program: Program, n: Node) -> Dot | None:
     operands whose tiles are large enough."""
     if n.op != "sum":
         return None
-    parts = [(p, frozenset(program.shape(p))) for p in factors(n.args[0])]
-    every = frozenset[int]().union(*(dims for _, dims in parts))
-    gone = frozenset(d for d in every if program.dims[d][0] in over(n))
+    reduced = frozenset(d for d, axes in enumerate(program.dims) if axes[0] in over(n))
+    dots = _dots(n, tuple(map(program.shape, factors(n.args[0]))), reduced)
+    if not dots:
+        return None
+    if program.span(dots[0].gone) < least_depth(dots[0].parts):
+        return None
+    sides = [d for d in dots if all(program.span(x) >= MIN_DOT for x in (d.rows, d.columns))]
+    return min(sides, key=lambda d: sum(map(program.span, d.spans)), default=None)
+
+
+@lru_cache(maxsize=4096)
+def _dots(n: Node, shapes: Sequence[tuple[int, ...]], reduced: frozenset[int]) -> Sequence[Dot]:
+    """The matrix products that a sum may become, at any lengths of its factors' tile dimensions."""
+    parts = list(zip(factors(n.args[0]), map(frozenset[int], shapes), strict=True))
+    gone = reduced & frozenset[int]().union(*(dims for _, dims in parts))
     parts = [(p, dims) for p, dims in parts if dims & gone]
-    inner = [p for p, _ in parts]
-    depth = NARROW_DEPTH if narrow_type(inner) else MIN_DOT
-    if len(parts) < 2 or not gone or program.span(gone) < depth or not multiplies(n, inner):
+    if len(parts) < 2 or not gone or not multiplies(n, [p for p, _ in parts]):
+        return ()
+    found = (_parted(n, parts, chosen, gone) for chosen in splits([d for _, d in parts], gone))
+    return tuple(dot for dot in found if dot)
+
+
+def _parted(
+    n: Node,
+    parts: Sequence[tuple[Node, frozenset[int]]],
+    chosen: Sequence[int],
+    gone: frozenset[int],
+) -> Dot | None:
+    """A sum as a product of the factors that are chosen and the others; None where it is none."""
+    sides = [[x for x, c in zip(parts, chosen, strict=True) if c == side] for side in (0, 1)]
+    a, b = (frozenset[int]().union(*(dims for _, dims in side)) for side in sides)
+    rows, columns = a - gone, b - gone
+    if not sides[1] or not rows or not columns or rows & columns or not gone <= (a & b):
         return None
-    best: tuple[int, list[Node], list[Node], frozenset[int], frozenset[int]] | None = None
-    for chosen in splits([dims for _, dims in parts], gone):
-        left = [x for x, c in zip(parts, chosen, strict=True) if not c]
-        right = [x for x, c in zip(parts, chosen, strict=True) if c]
-        a = frozenset[int]().union(*(dims for _, dims in left))
-        b = frozenset[int]().union(*(dims for _, dims in right))
-        rows, columns = a - gone, b - gone
-        if not right or not rows or not columns or rows & columns or not gone <= (a & b):
-            continue
-        if program.span(rows) < MIN_DOT or program.span(columns) < MIN_DOT:
-            continue
-        work = program.span(a) + program.span(b)
-        if best is None or work < best[0]:
-            best = (work, [p for p, _ in left], [p for p, _ in right], a, b)
-    if best is None:
-        return None
-    _, first, second, a, b = best
-    if min(a - gone) > min(b - gone):
-        first, second, a, b = second, first, b, a
-    return Dot(
-        n,
-        (tuple(first), tuple(second)),
-        (tuple(sorted(a)), tuple(sorted(b))),
-        tuple(sorted(gone)),
-        tuple(sorted(a - gone)),
-        tuple(sorted(b - gone)),
-    )
+    if min(rows) > min(columns):
+        sides, a, b, rows, columns = sides[::-1], b, a, columns, rows
+    first, second = (tuple(p for p, _ in side) for side in sides)
+    spans = tuple(sorted(a)), tuple(sorted(b))
+    return Dot(n, (first, second), spans, *(tuple(sorted(x)) for x in (gone, rows, columns)))
 
 
 def unit(capability: int, bits: int, rows: int, warps: int) -> Unit:

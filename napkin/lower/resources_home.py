@@ -265,7 +265,7 @@ class Homes:
         tensors: Tensors,
         capability: int,
         warps: int,
-        moving: set[Node],
+        moving: frozenset[Node],
     ) -> None:
         self.program, self.tensors = program, tensors
         self.capability, self.warps, self.moving = capability, warps, moving

@@ -34,7 +34,7 @@ def within(roots: Iterable[Node], steps: Mapping[str, Node]) -> Iterator[Node]:
             stack.extend(arguments(n))
 
 
-def invariants(roots: Sequence[Node], moving: set[Node]) -> list[Node]:
+def invariants(roots: Sequence[Node], moving: frozenset[Node]) -> list[Node]:
     """Terms of a loop that are computed before it."""
     out: dict[Node, None] = {}
     seen: set[Node] = set()

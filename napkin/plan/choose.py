@@ -44,6 +44,10 @@ TRIED = 40
 """Settings in turn that the full model of shared memory refuses before no more are tried."""
 
 
+ROUNDED = 0.99
+"""A setting's rank over its seconds, at least (see `Choice.rank`)."""
+
+
 class Search:
     """The ways to run a term as one kernel, or as one that folds parts of its streamed axis and one
     that merges them; each is tried when the answer needs it.
@@ -70,8 +74,13 @@ class Search:
     @cached_property
     def least(self) -> float:
         """Seconds that no way undercuts."""
-        each = (least_seconds(k, self.sizes, self.dtype, self.machine) for k in self.kernels)
-        return min(each, default=math.inf)
+        return min(self._least.values(), default=math.inf)
+
+    @cached_property
+    def _least(self) -> dict[Kernel, float]:
+        """Seconds that no way to run each labelled kernel undercuts."""
+        place = self.sizes, self.dtype, self.machine
+        return {k: least_seconds(k, *place) for k in self.kernels}
 
     @cached_property
     def fits(self) -> bool:
@@ -99,30 +108,49 @@ class Search:
     def best(self) -> tuple[Choice, ...]:
         """The best way; nothing if there is none that fits. One whose products take tiles as they
         are comes first, if there is one (see `ranked`)."""
+        place = self.sizes, self.dtype, self.machine
+        ways: list[tuple[Choice, ...]] = []
+        for kernel in filter(self._in_parts, self.kernels):
+            ways += in_parts(kernel, *place, [self.parts[kernel.stream.axis]], math.inf)
+        ways = ways or self._plain()
+        return min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
+
+    def _in_parts(self, kernel: Kernel) -> bool:
+        """Whether a number of parts is asked of a kernel, which can be cut in them."""
+        return self.parts.get(kernel.stream.axis, 1) > 1 and not why_not_parted(kernel)
+
+    def _plain(self) -> list[tuple[Choice, ...]]:
+        """The ways for which no number of parts is asked; none of a kernel that takes longer, at
+        its least, than another's products do that take tiles as they are."""
+        found: dict[Kernel, list[tuple[Choice, ...]]] = {}
+        fastest = math.inf
+        for kernel in sorted(self.kernels, key=self._least.__getitem__):
+            if self._least[kernel] * ROUNDED <= fastest and not self._in_parts(kernel):
+                found[kernel] = self._of(kernel)
+                ranks = (_rank(w)[0] for w in found[kernel] if _flat(w))
+                fastest = min(fastest, *ranks, math.inf)
+        return [w for k in self.kernels for w in found.get(k, [])]
+
+    def _of(self, kernel: Kernel) -> list[tuple[Choice, ...]]:
+        """The best tiles of a labelled kernel, and those of its parts where that may pay."""
         sizes, dtype, machine = self.sizes, self.dtype, self.machine
-        found: list[tuple[Choice, ...]] = []
-        asked: list[tuple[Choice, ...]] = []
-        for kernel in self.kernels:
-            number = self.parts.get(kernel.stream.axis)
-            if number is not None and number > 1 and not why_not_parted(kernel):
-                asked += in_parts(kernel, sizes, dtype, machine, [number], math.inf)
-                continue
-            whole = self._best_tiles(kernel)
-            if whole is None:
-                continue
-            found.append((whole,))
-            if number is None:
-                numbers = part_numbers(whole, sizes, machine)
-                most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
-                found += in_parts(kernel, sizes, dtype, machine, numbers, most)
-        ways = asked or found
-        if len(ways) > 1:
-            ways = [w for w in ways if all(flat(build(c.kernel, c.tiles)) for c in w)] or ways
-        return min(ways, key=_rank, default=())
+        whole = self._best_tiles(kernel)
+        if whole is None:
+            return []
+        if kernel.stream.axis in self.parts:
+            return [(whole,)]
+        numbers = part_numbers(whole, sizes, machine)
+        most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
+        return [(whole,), *in_parts(kernel, sizes, dtype, machine, numbers, most)]
 
 
 def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
     return (sum(c.rank[0] for c in choices), *choices[0].rank[1:])
+
+
+def _flat(choices: Sequence[Choice]) -> bool:
+    """Whether every product of some kernels takes tiles of two dimensions as they are."""
+    return all(flat(build(c.kernel, c.tiles)) for c in choices)
 
 
 def _kind(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> str:

@@ -69,7 +69,9 @@ def cut(
     fastest = math.inf
     for order in orders(outputs):
         frontier = Frontier(outputs, sizes, order, apart)
-        cutting = _Cutting(frontier, Pieces(name, outputs, names, frontier, alike), at, apart)
+        cutting = _Cutting(
+            frontier, Pieces(name, outputs, names, frontier, alike), at, apart, under
+        )
         try:
             cutting.check()
             if cutting.least < under and cutting.least <= fastest * ALIKE:
@@ -77,7 +79,7 @@ def cut(
                 fastest = min(fastest, found[-1].seconds)
         except Refusal as refusal:
             refused.append(refusal)
-    if not found and refused:
+    if not found and refused and under == math.inf:
         raise refused[0]
     ways = [_Way(c.seconds, len(c.pieces), -1, c.pieces) for c in found]
     return found[ways.index(_simplest(ways))] if found else None
@@ -128,7 +130,12 @@ class _Cutting:
     """
 
     def __init__(
-        self, frontier: Frontier, pieces: Pieces, at: Sequence[Node] | None, apart: bool
+        self,
+        frontier: Frontier,
+        pieces: Pieces,
+        at: Sequence[Node] | None,
+        apart: bool,
+        under: float = math.inf,
     ) -> None:
         self.frontier, self.pieces = frontier, pieces
         self.heavy, self.level, self.results = frontier.heavy, frontier.level, frontier.results
@@ -141,6 +148,16 @@ class _Cutting:
             self._options.append(options)
             self._least.append(min((o.least for o in options), default=math.inf))
         self._ways: dict[int, _Way | None] = {0: _Way(0.0, 0, -1, ())}
+        self._most = self._left(under)
+
+    def _left(self, under: float) -> list[float]:
+        """Seconds that may be gone after each heavy term, for all to take less than `under`."""
+        least = [math.inf] * len(self.heavy) + [0.0]  # of what is left
+        for end in range(len(self.heavy), 0, -1):
+            for o in self._options[end]:
+                least[o.begin] = min(least[o.begin], least[end] + o.segment.least)
+        # The simplest of ways about as fast as the fastest is taken (`_simplest`).
+        return [math.inf if under == math.inf else under * ALIKE - x for x in least]
 
     def _ending(self, i: int) -> Iterator[_Option]:
         """Ways to end with heavy term `i`, of which some may not fit; none where none does."""
@@ -194,11 +211,12 @@ class _Cutting:
         found: dict[int, _Way] = {}
         fastest = math.inf
         for o in sorted(self._options[end], key=lambda o: o.least):
-            if o.least > fastest * ALIKE:
+            most = min(fastest * ALIKE, self._most[end])
+            if o.least > most:
                 break
             yield o.begin
             before = self._ways[o.begin]
-            if before is None or before.seconds + o.segment.least > fastest * ALIKE:
+            if before is None or before.seconds + o.segment.least > most:
                 continue
             pieces = o.segment.pieces
             if pieces or not o.segment.runs:

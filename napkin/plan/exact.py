@@ -17,16 +17,13 @@ from napkin.derive.rules.rule import Rule, verified
 from napkin.derive.terms import is_read
 from napkin.diagram.infer import pointwise, rebuilt
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, number, postorder, rewrite
-from napkin.diagram.operators import POINTWISE
+from napkin.diagram.operators import POINTWISE, RELATIONS
 from napkin.diagram.storage import unstored
 
 EXACT = Rule("keep scores exact", "cast(x, fp32) = x", ("x is real",), infinite=True)
 
 STEEP = frozenset({"exp", "exp2", "sin", "cos"})
 """Operators by which an error relative to what they read grows without bound."""
-
-RELATIONS = frozenset({"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"})
-"""Operators whose value the least error may turn, but where they compare with 0."""
 
 _ZEROS = (number(0), number(0.0), number(-0.0))
 

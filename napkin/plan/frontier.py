@@ -45,7 +45,8 @@ class Frontier:
         self.sizes, self.apart = sizes, apart
         self.order = list(order or next(orders(outputs)))
         bounds = _bounds(self.order, outputs)
-        self.heavy = [n for n in self.order if _is_heavy(n) and n not in bounds]
+        moved = _moved_again(self.order, bounds)
+        self.heavy = [n for n in self.order if n in moved or (_is_heavy(n) and n not in bounds)]
         self.results = {o.node for o in outputs}
         self.level = self._levels()
         self.moved = {self.level[n] for n in self.order if n.op in {"compress", "take"}}
@@ -93,7 +94,7 @@ class Frontier:
             if n in seen or n.constant:
                 continue
             seen.add(n)
-            if is_read(n):
+            if is_read(n) and n not in self._heavy:
                 stack.extend(n.args)
             elif n.op in READ_AGAIN:
                 source = n.args[0]
@@ -128,9 +129,10 @@ class Frontier:
             return frozenset({n})
         if n.op in READ_AGAIN:
             positions = n.args[1:] if n.op == "take" else ()
-            while n.op in READ_AGAIN:
-                n = n.args[0]
-            return frozenset({n}).union(*map(self._sources, positions))
+            source = n.args[0]
+            while source.op == "rename":
+                source = source.args[0]
+            return frozenset({source}).union(*map(self._sources, positions))
         below = frozenset[Node]().union(*map(self._sources, _arguments(n)))
         return frozenset({n}) if not is_read(n) and self._worth(n, below) else below
 
@@ -189,6 +191,20 @@ def _bounds(order: Sequence[Node], outputs: Sequence[Output]) -> set[Node]:
         if n not in others and n.kind != "real" and all(a in whole for a in n.args):
             whole.add(n)
     return whole
+
+
+def _moved_again(order: Sequence[Node], bounds: set[Node]) -> set[Node]:
+    """Arrays with no heavy term below that are read at computed addresses: kernels address memory,
+    so they are stored before, but for inputs as they lie there."""
+    found, heavy = set[Node](), set[Node]()
+    for n in order:
+        x = n.args[0] if n.op in READ_AGAIN else n
+        if x is not n and x not in heavy and not x.constant and (x.args or not is_read(x)):
+            found.add(x)
+            heavy.add(x)
+        if (_is_heavy(n) and n not in bounds) or any(a in heavy for a in n.args):
+            heavy.add(n)
+    return found
 
 
 def _is_heavy(n: Node) -> bool:

@@ -17,7 +17,7 @@ from napkin.cost.machines import Machine
 from napkin.cost.products import matrix_products
 from napkin.cost.time import at_least
 from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
-from napkin.cost.work import counts
+from napkin.cost.work import Count, counts
 from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE
@@ -26,7 +26,7 @@ from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
 from napkin.lower.order import Launching
 from napkin.lower.program import build, memory_order
-from napkin.plan.tiles import MAX_TILE
+from napkin.plan.tiles import MAX_GROUP, MAX_TILE
 
 FLATTENED = 9
 """The generation of GPUs (compute capability over 10) for which a flattened loop over groups was
@@ -61,9 +61,25 @@ def rounded(kernel: Kernel, item: int) -> bool:
 
 def least_seconds(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> float:
     """Seconds that no tiles of a labelled kernel undercut, nor its parts: in these it takes to move
-    every tensor once."""
-    moved = whole_bytes(transfers(kernel), kernel.sized(sizes), storage(kernel, dtype))
-    return at_least(machine, sum(moved.values()))
+    every tensor once, and to multiply what groups of the most rows multiply."""
+    known = kernel.sized(sizes)
+    moved = whole_bytes(transfers(kernel), known, storage(kernel, dtype))
+    products = [c for c in counts(kernel) if c.pipe == "product" and c.kernel is None]
+    multiplied = sum(_least_work(c, known) * slower(c.dtype, dtype, machine) for c in products)
+    return at_least(machine, sum(moved.values()), multiplied, dtype)
+
+
+def _least_work(c: Count, sizes: Mapping[str, int]) -> int:
+    """Operations of a product at any tiles: every group along an axis that it lacks does it
+    again."""
+    again = math.prod(-(-sizes[a] // MAX_GROUP) for a in c.repeated)
+    return c.once(sizes) * again
+
+
+def slower(own: str, dtype: str, machine: Machine) -> float:
+    """How long a product of operands of 8 bits takes, in products of the plan's type; they take as
+    long where a machine file gives no peak."""
+    return machine.peak(dtype) / machine.peak(own) if own in machine.dtypes else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +126,7 @@ class Labelled:
         self.counts = [(c, c.once(sizes)) for c in counts(kernel)]
         kinds = [c for c, _ in self.counts]
         self.again, self.spans = {c.again for c in kinds}, {c.axes for c in kinds}
-        self.slower = {c.dtype: self._slower(c.dtype) for c in kinds}
+        self.slower = {c.dtype: slower(c.dtype, dtype, machine) for c in kinds}
         self.products = {p.node: p for p in matrix_products(kernel)}
         last = any(c.tail and c.pipe != "product" for c in kinds)
         self.finishes = last and not self.chained
@@ -132,16 +148,7 @@ class Labelled:
         form = program.dims, program.loops
         if form not in self._tensors:
             self._tensors[form] = tensors_of(program)
-        found = self._tensors[form]
-        small = found.multiplied_out(program) <= MAX_TILE
-        return small and found.largest(program) <= MAX_TENSOR
-
-    def _slower(self, dtype: str) -> float:
-        """How long a product of operands of 8 bits takes, in products of the plan's type; they take
-        as long where a machine file gives no peak."""
-        if dtype not in self.machine.dtypes:
-            return 1.0
-        return self.machine.peak(self.dtype) / self.machine.peak(dtype)
+        return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR)
 
     # --- what it reads and writes ---------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from napkin.cost.levels import Held, extent
 from napkin.cost.machines import Machine
 from napkin.cost.moving import Moving
 from napkin.cost.time import predict
-from napkin.derive.kernel import Kernel
+from napkin.derive.kernel import Kernel, tile_axes
 from napkin.diagram.diagram import Output
 from napkin.lower.launch import WARPS
 from napkin.plan.labelled import Labelled
@@ -171,7 +171,8 @@ class Pricing:
         if not warps or not self.of.formed(tiled.tiles):
             return
         if not held.products:
-            values = max((extent(a, tiled.tiles) for a in held.chunk), default=1)
+            stored = [tile_axes(o) for o in self.of.kernel.outputs]  # of positions, say
+            values = max(extent(a, tiled.tiles) for a in held.chunk or stored)
             if values < FEWEST and self._may_grow(tiled):
                 return
             warps = 4 if values <= 4096 else 8

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast, get_args
 
 from napkin.derive.residues import Split
-from napkin.diagram.node import Kind, Node, node
+from napkin.diagram.node import Kind, Node, node, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.types import STORAGE
 from napkin.lower.launch import ArgKind, Argument, Entry, Launch, launch
@@ -247,18 +247,28 @@ def _argument(name: str, kind: ArgKind, of: Any) -> Argument:
 
 
 def _term_json(n: Node) -> dict[str, Any]:
-    """An expression of sizes and scalars; it has no axes."""
-    return {"op": n.op, "args": [_term_json(a) for a in n.args], "params": n.params, "kind": n.kind}
+    """An expression of sizes and scalars, which has no axes: its terms, arguments first."""
+    place = {m: i for i, m in enumerate(postorder([n]))}
+    return {"terms": [[m.op, [place[a] for a in m.args], m.params, m.kind] for m in place]}
 
 
 def _term(data: Any) -> Node:
-    found = cast("Mapping[str, Any]", data)
-    op, args = found["op"], [_term(a) for a in found["args"]]
+    made: list[Node] = []
+    for op, places, params, kind in cast("Mapping[str, Any]", data)["terms"]:
+        if not all(_whole(i) < len(made) for i in places):
+            raise ValueError(f"arguments {places!r} of {op!r} are no earlier terms")
+        made.append(_operator(op, [made[i] for i in places], params, kind))
+    if not made:
+        raise ValueError("an expression has no terms")
+    return made[-1]
+
+
+def _operator(op: str, args: Sequence[Node], params: Sequence[Any], kind: Kind) -> Node:
     if op in POINTWISE:
         if len(args) != POINTWISE[op].arity:
             raise ValueError(f"{op} of {len(args)} arguments")
     elif args or op not in {"number", "size", "scalar"}:
         raise ValueError(f"{op!r} is no operator of sizes and scalars")
-    if found["kind"] not in get_args(Kind):
-        raise ValueError(f"{found['kind']!r} is no kind of number")
-    return node(op, args, found["params"], (), found["kind"])
+    if kind not in get_args(Kind):
+        raise ValueError(f"{kind!r} is no kind of number")
+    return node(op, args, params, (), kind)

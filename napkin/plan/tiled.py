@@ -13,6 +13,7 @@ from napkin.cost.products import fed
 from napkin.cost.traffic import Transfer
 from napkin.cost.visited import longest, share
 from napkin.cost.work import Count
+from napkin.derive.kernel import tile_axes
 from napkin.diagram.types import stored_bytes
 from napkin.lower.lanes import along_memory, laned
 from napkin.lower.program import build
@@ -137,9 +138,10 @@ class Tiled:
 
     @cached_property
     def leaving(self) -> int:
-        """Bytes of shared memory from which a group's results leave."""
+        """Bytes of shared memory from which a group's results leave; those stored in slots lie
+        along keys there."""
         outputs, dtypes = self.of.kernel.outputs, self.of.dtypes
-        return sum(stored_bytes(extent(o.axes, self.tiles), dtypes[o.name]) for o in outputs)
+        return sum(stored_bytes(extent(tile_axes(o), self.tiles), dtypes[o.name]) for o in outputs)
 
     def laned(self, warps: int) -> bool:
         """Whether lanes keep the folds."""

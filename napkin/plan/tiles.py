@@ -166,12 +166,16 @@ class Tiles:
     def _shapes(
         self, axes: Sequence[str], most: int, asked: Collection[int]
     ) -> Iterator[dict[str, int]]:
-        tops = [power_of_two(self.sizes[a]) for a in axes]
+        """Tiles of axes that only their product matters for; those held whole are not cut."""
+        whole = {a: self._lengths(a)[0] for a in axes if a in self.kernel.whole}
+        cut = [a for a in axes if a not in whole]
+        tops = [power_of_two(self.sizes[a]) for a in cut]
+        held = math.prod(whole.values())
         for values in itertools.product(*(_powers(1, min(top, most)) for top in tops)):
             found = math.prod(values)
             some = not asked or found in asked
-            if some and min(MIN_DOT, math.prod(tops)) <= found <= most:
-                yield dict(zip(axes, values, strict=True))
+            if some and min(MIN_DOT, math.prod(tops) * held) <= found * held and found <= most:
+                yield {**whole, **dict(zip(cut, values, strict=True))}
 
     def _deep_without(self, axis: str) -> bool:
         """Whether what a group holds whole beside a streamed axis is depth enough for its products:
@@ -189,6 +193,12 @@ class Tiles:
         stream = set(self.kernel.stream.axes)
         roles = [role for p in self.held.products for role in p if axis in role]
         return bool(roles) and all(len(stream & set(role)) > 1 for role in roles)
+
+    @property
+    def _shortest(self) -> int:
+        """Positions of a chunk along a streamed axis, at least: of many that are streamed jointly
+        fewer, as a chunk has as many values as all of them together."""
+        return 32 if len(self.kernel.stream.axes) < 3 else 8
 
     def _lacking(self, axis: str, least: int) -> int:
         """Positions that a product needs along an axis, padded ones among them: where several make
@@ -219,7 +229,7 @@ class Tiles:
         if axis in self.kernel.whole:
             return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
         if axis in self.kernel.stream.axes:
-            low = least if axis in self.in_product else min(top, 32)
+            low = least if axis in self.in_product else min(top, self._shortest)
             if self._deep_without(axis):
                 return [1]
             if self._deep_with_others(axis):

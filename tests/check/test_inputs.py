@@ -44,6 +44,30 @@ def test_an_overflow_is_told_from_an_error(plan: Any) -> None:
         found.raise_if_wrong()
 
 
+def test_whole_numbers_wrap_and_the_check_names_them() -> None:
+    @nk.diagram("n:int -> n", sizes={"n": 3})
+    def cubed(X: Any) -> Any:
+        return X**3 + X * X * X
+
+    X = np.array([1, 2**11 + 1, -(2**12) + 5])
+    plan = nk.derive(cubed, dtype="fp32")
+    np.testing.assert_array_equal(plan(X), (2 * X**3).astype(np.int32))
+    (row,) = check(plan, inputs={"X": X}, resources=False).values
+    assert row.mark.startswith("OVERFLOW")
+    assert "past int32" in row.mark
+
+
+def test_padded_lanes_may_overflow() -> None:
+    """Positions past the end of an axis, of which nobody reads the cubes."""
+
+    @nk.diagram("b -> ()", sizes={"b": 4096})
+    def cubes(X: Any) -> Any:
+        return nk.contract(X, nk.index("b") ** 3, over="b")
+
+    plan = nk.derive(cubes, dtype="fp32")
+    assert plan(np.array([1.0, 2.0, 3.0])) == 26.0
+
+
 def test_a_range_keeps_a_check_where_it_means_something(plan: Any) -> None:
     found = check(plan, sizes=SIZES, ranges={"decay": (0.01, 0.02)}, resources=False)
     assert found.ok, found

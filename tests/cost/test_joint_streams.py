@@ -14,6 +14,7 @@ from napkin.cost.work import counts
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.errors import Refusal
 from napkin.lower.execute import Execution, execute
 
 
@@ -86,8 +87,6 @@ CASES = [
     (twice, "c e", 2),
     (in_boxes, "k l", 1),
     (in_boxes, "l k", 1),
-    (stored_again, "e b", 2),
-    (stored_again, "b e", 2),
     (queries_folded, "k", 1),
 ]
 
@@ -148,6 +147,13 @@ def test_formulas_at_tiles_that_divide_the_sizes(
         crossed[tensor] = crossed.get(tensor, 0) + n
     assert {t: int(h.subs(known)) for t, h in Traffic(kernel).per_tensor.items()} == crossed
     assert all(float(c.total.subs(known)) == c.number(sizes, tiles) for c in counts(kernel))
+
+
+@pytest.mark.parametrize("axes", ["e b", "b e"])
+def test_what_would_be_stored_again_for_each_chunk_of_the_other_axis_is_refused(axes: str) -> None:
+    with pytest.raises(Refusal, match="output O1 has no b"):
+        streamed(stored_again, axes, 2)
+    nk.derive(stored_again, on="h100").check(resources=False).raise_if_wrong()
 
 
 def test_what_carries_one_streamed_axis_is_computed_again_for_each_chunk_of_the_other() -> None:

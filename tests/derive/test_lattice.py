@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 
 import napkin as nk
 from napkin.derive.kernel import Kernel
+from napkin.derive.lattice import bounded_on_nothing
 from napkin.derive.law import assert_law, folded, ranges
 from napkin.diagram.diagram import Diagram
 
@@ -135,3 +137,10 @@ def test_in_a_plan(rng: np.random.Generator) -> None:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+def test_a_sum_of_inf_and_minus_inf_is_a_bound_on_no_position() -> None:
+    top, bottom, other = sympy.symbols("top bottom other", real=True)
+    folds = {top: ("max", top), bottom: ("min", bottom), other: ("min", other)}
+    assert bounded_on_nothing("min", sympy.Min(top + bottom, other), folds)
+    assert not bounded_on_nothing("min", sympy.Min(bottom, other), folds)

@@ -220,3 +220,58 @@ def test_two_axes_renamed_to_one_name_have_one_size() -> None:
     assert both.check_sizes({"a": 1}) == {"a": 1, "u": 2, "v": 2, "s": 2}
     with pytest.raises(nk.InputError, match="u=2, but with a=7 and v=2 both has 8 windows"):
         both.check_sizes({"a": 7})
+
+
+def test_taps_that_are_slid_over_are_as_many_as_their_window_has() -> None:
+    """One window h of one tap q, with stride 3, needs no more than one of the two taps x."""
+
+    @nk.diagram("a, q h -> e")
+    def both(X, K):
+        inner = nk.slide(X, over="a", into="e x", stride=3, padding=2, window=2)
+        return nk.contract(nk.slide(inner, over="x", into="h q", stride=3), K, over="q h")
+
+    X = np.arange(1.0, 8.0)
+    found = both.evaluate(X, np.full((1, 1), 2.0))
+    np.testing.assert_array_equal(found, [0.0, 4.0, 10.0, 0.0])
+
+
+def test_the_windows_of_a_window_say_nothing_of_a_length_that_is_given() -> None:
+    """Windows of 2 hold one window of 1, as one of 1 would; they have 2 taps for all that."""
+
+    @nk.diagram("i, q h -> e")
+    def nested(X, W):
+        inner = nk.slide(X, over="i", into="e x", window=2)
+        return nk.contract(nk.slide(inner, over="x", into="h q", stride=3), W, over="q h")
+
+    assert nested.check_sizes({"i": 7, "q": 1, "h": 1})["x"] == 2
+    X, W = np.arange(7.0), np.array([[3.0]])
+    np.testing.assert_array_equal(nested.evaluate(X, W), 3 * X[:-1])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x, m: (nk.exp(x) - 1.0) + m,
+        lambda x, m: nk.cos(x) - nk.exp(m),
+        lambda x, m: nk.sigmoid(m) - 0.5 + x,
+        lambda x, m: nk.where(1.0 / x, m, 1.0),
+        lambda x, m: nk.where(x > 4, m, 1.0),
+        lambda x, m: nk.exp(x) * m,
+    ],
+)
+def test_padding_is_0_behind_arithmetic_of_which_a_part_is_not(made) -> None:
+    """exp(x) - 1 is 0 where x is, though exp(x) is not."""
+
+    @nk.diagram("e, e -> e", sizes={"e": 2})
+    def plain(X, M):
+        return made(X, M)
+
+    @nk.diagram("e, e -> a b", sizes={"e": 2})
+    def slid(X, M):
+        return nk.slide(made(X, M), over="e", into="b a", padding=(2, 1), window=2)
+
+    X, M = np.array([3.0, 5.0]), np.array([0.5, 2.0])
+    padded = np.concatenate([[0, 0], plain.evaluate(X, M), [0]])
+    wanted = [padded[a : a + 4] for a in range(2)]
+    np.testing.assert_array_equal(slid.evaluate(X, M), wanted)
+    nk.derive(slid, on="h100", dtype="fp32").check(resources=False).raise_if_wrong()

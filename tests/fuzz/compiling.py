@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import random
 
+import sources
 from judged import Found, plain
 from programs import Program
 from sized import fit
 from written import diagram as written_diagram
 
+from napkin.check import _compiler  # before processes are forked
 from napkin.check.verdict import EXACT, compiled
 from napkin.cost.machines import machine
 from napkin.plan.derive import derive
@@ -21,6 +25,16 @@ VALUES = 2**34
 
 MOST_SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}
 """Bytes of shared memory of a block."""
+
+assert _compiler
+_owner = os.getpid()
+_folder = sources.here()
+
+
+@atexit.register
+def _forget() -> None:
+    if os.getpid() == _owner:
+        sources.forget(_folder)
 
 
 def large(program: Program, rng: random.Random) -> dict[str, int] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drawing import Drawing, Rejected
-from keyed import box_set, key_set
+from keyed import box_set, key_set, pattern
 from programs import Ref
 
 INF = float("inf")
@@ -32,7 +32,7 @@ def scores(d: Drawing, q: tuple[str, ...], x: tuple[str, ...]) -> Ref:
 def attention(d: Drawing) -> Ref:
     """Weights of keys, by a softmax or without, and values summed under them."""
     several = d.rng.choice((1, 1, 1, 1, 2, 3))
-    at = d.chance(0.12) and several == 1
+    at = d.chance(0.15)
     n = [
         d.rng.choice((2, 3, 4, 5)) if several > 1 else d.rng.choice((3, 5, 7, 8))
         for _ in range(several)
@@ -66,7 +66,7 @@ def attention(d: Drawing) -> Ref:
 
 def masked(d: Drawing, S: Ref, q: tuple[str, ...], x: tuple[str, ...]) -> Ref:
     """Scores as they are, or -inf where a mask is."""
-    if d.chance(0.8):
+    if d.chance(0.7):
         return S
     if d.chance(0.5):
         mask = d.input(d.some((*q, *x), 1, 3), fill="mask", public=False)
@@ -75,6 +75,33 @@ def masked(d: Drawing, S: Ref, q: tuple[str, ...], x: tuple[str, ...]) -> Ref:
     j = d.step("index", over=x[0], public=False)
     test = d.step(d.rng.choice(("less_equal", "greater", "not_equal")), j, i, public=False)
     return d.step("where", test, S, -INF, public=False, infinite=True)
+
+
+def wide(d: Drawing) -> Ref:
+    """Attention, or a product, of matrices that warpgroups may multiply."""
+    q, x = (d.axis(d.rng.choice((17, 33, 64, 70))) for _ in range(2))
+    e, c = (d.axis(d.rng.choice((8, 16, 32))) for _ in range(2))
+    heads = (d.axis(2),) if d.chance(0.3) else ()
+    V = d.input((*heads, x, c))
+    if d.chance(0.3):
+        P = d.input((*heads, q, x))
+        found = d.step("contract", P, V, over=x)
+        found = d.step(d.rng.choice(("tanh", "abs", "silu")), found) if d.chance(0.3) else found
+        d.outputs.append(found)
+        return found
+    S = d.step("contract", d.input((*heads, q, e)), d.input((*heads, x, e)), over=e)
+    S = d.step("mul", S, d.rng.choice((0.125, 0.25)))
+    way = d.rng.random()
+    keys = None
+    if way < 0.4:
+        off = d.rng.choice((0, 1))
+        keys = pattern(d, (q,), (x,), off, ("causal", "sliding", "sinks", "neighborhood"))
+    elif way < 0.5:
+        S = d.step("mul", d.step("tanh", d.step("div", S, 2.0)), 2.0)
+    weights = S if d.chance(0.3) else d.step("softmax", S, over=x, keys=keys)
+    own = keys if weights == S else None
+    d.outputs.append(d.step("contract", weights, V, over=x, keys=own))
+    return d.outputs[-1]
 
 
 def by_hand(d: Drawing) -> Ref:

@@ -9,13 +9,13 @@ from drawing import Drawing, Rejected
 from programs import Program
 
 WEIGHTS = {
-    moves.unary: 9, moves.power: 5, moves.arithmetic: 12, moves.chain: 1, moves.contraction: 14,
+    moves.unary: 15, moves.power: 5, moves.arithmetic: 12, moves.chain: 1, moves.contraction: 14,
     moves.multilinear: 4, moves.reduction: 9, moves.softmax: 5, moves.about: 7, moves.factored: 5,
-    moves.compared: 5, moves.signed_zero: 1, moves.whole: 4, moves.truths: 3, moves.cast: 3,
-    moves.scan: 5, moves.scalar: 2,
-    compounds.attention: 12, compounds.by_hand: 3, compounds.beside: 3, compounds.normalised: 6,
-    compounds.variance: 6, compounds.joined: 2, compounds.quantised: 3, compounds.slots: 3,
-    compounds.turned: 6, compounds.layouts: 1,
+    moves.compared: 8, moves.signed_zero: 1, moves.whole: 7, moves.truths: 4, moves.cast: 3,
+    moves.scan: 6, moves.scalar: 2,
+    compounds.attention: 15, compounds.by_hand: 3, compounds.beside: 3, compounds.normalised: 6,
+    compounds.variance: 6, compounds.joined: 4, compounds.quantised: 8, compounds.slots: 3,
+    compounds.turned: 6, compounds.layouts: 1, compounds.wide: 5,
     readings.take: 5, readings.slide: 5, readings.rename: 6, readings.lookup_mask: 2,
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ are not finite or grow: so what is compared later is well conditioned, mostly.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +21,12 @@ SIZES = (1, 2, 3, 5, 7)
 AXES = ("a", "b", "c", "d", "e", "n", "h", "q", "x", "k", "i0", "long_axis")
 NAMES = ("X", "Y", "Z", "W", "Q", "K", "V", "B", "T", "m", "s", "old", "acc", "out", "S", "x_", "N")
 MOST_AXES = 5
+MOST_VALUES = 400_000
+"""Values along all axes of what a step reads."""
+
+MOST_MOVED = 5_000
+"""The same of arrays that the evaluator moves one by one."""
+
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
 HARD = ("mean", "repeated", "zeros", "normal", "large")
@@ -122,6 +129,10 @@ class Drawing:
         s = shape(made, self.shapes)
         if len(s.axes) > MOST_AXES or any(a not in self.sizes for a in s.axes):
             raise Rejected
+        every = union(s.axes, *(self.shapes[r.at].axes for r in made.refs))
+        most = MOST_MOVED if op in {"compress", "spread", "slide"} else MOST_VALUES
+        if math.prod(self.sizes[a] for a in every) > most:
+            raise Rejected
         v = value(made, self.values, self.sizes)
         if v.data.dtype.kind == "f" and not infinite and not _moderate(v.data):
             raise Rejected
@@ -190,7 +201,8 @@ class Drawing:
             dict(self.sizes),
             self.hard,
         ).used()
-        return self._woven(_sized(made))
+        found = self._woven(_sized(made))
+        return replace(found, chained=self.chance(0.08))
 
     def _woven(self, made: Program) -> Program:
         if not self.chance(0.06) or not made.inputs:

@@ -1,8 +1,8 @@
-"""What was drawn, and what never: operators, key sets, and branches of the rooms that derive and
-write kernels.
+"""What was drawn, and how often: operators, key sets, rules, and branches of the rooms that derive
+and write kernels.
 
-Branches are counted by statements that are put into these rooms as they are imported, so `install`
-has to come before that.
+Branches are marked by statements that are put into these rooms as they are imported, so `install`
+has to come before that. A mark is a byte set to 1: it costs about as much as a line of Python.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec
@@ -18,15 +19,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import programs
 from programs import Program
+from written import apart
 
-ROOMS = ("derive", "lower", "plan/exact.py", "plan/pieces.py", "plan/frontier.py", "plan/alike.py")
+ROOMS = ("lower", "derive", "plan/exact.py", "plan/pieces.py", "plan/frontier.py", "plan/alike.py")
+EMITTERS = "lower/"
 ENOUGH = 100
 """How often each should be drawn."""
 
-HITS: set[str] = set()
-"""The branches that were taken since it was last emptied."""
+MARKS = bytearray()
+"""A byte for each way, 1 where it was taken since they were last cleared."""
+
+RULES: set[str] = set()
+"""The rules that were applied since it was last emptied."""
 
 PATTERNS = (
     "causal", "sliding", "dilated", "strided", "fixed", "blocked", "sinks", "global_tokens",
@@ -53,55 +60,124 @@ def _files() -> Iterator[Path]:
         yield from [path] if path.suffix else sorted(path.rglob("*.py"))
 
 
-class _Counted(ast.NodeTransformer):
-    """Puts a note at the start of each way that an `if` may go, and of each loop's body."""
+@dataclass(frozen=True)
+class Way:
+    """One way that a program may go.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.ways: list[str] = []
+    Attributes:
+        name: the file, the line, and what happens there.
+        refuses: whether it does nothing but raise, or ends what is never to be.
+    """
 
-    def _note(self, way: str) -> ast.stmt:
-        self.ways.append(way)
-        return ast.parse(f"__drawn__.add({way!r})").body[0]
+    name: str
+    refuses: bool
+
+
+class _Marked(ast.NodeTransformer):
+    """Puts a mark at the start of each way that a choice may go, of each loop's body, of each
+    handler and of each function."""
+
+    def __init__(self, name: str, first: int) -> None:
+        self.name, self.first = name, first
+        self.ways: list[Way] = []
+
+    def _next(self, n: ast.AST, what: str, refuses: bool = False) -> int:
+        self.ways.append(Way(f"{self.name}:{n.lineno} {what}", refuses))
+        return self.first + len(self.ways) - 1
+
+    def _mark(self, n: ast.AST, what: str, body: list[ast.stmt], at: int = 0) -> None:
+        number = self._next(n, what, bool(body[at:]) and isinstance(body[at], ast.Raise))
+        body.insert(at, ast.parse(f"__marks__[{number}] = 1").body[0])
 
     def visit_If(self, n: ast.If) -> ast.AST:
         """Both ways of a choice."""
+        typing = isinstance(n.test, ast.Name) and n.test.id == "TYPE_CHECKING"
         self.generic_visit(n)
-        n.body.insert(0, self._note(f"{self.name}:{n.lineno} holds"))
-        n.orelse.insert(0, self._note(f"{self.name}:{n.lineno} fails"))
+        if not typing:
+            self._mark(n, "holds", n.body)
+            self._mark(n, "fails", n.orelse)
+        return n
+
+    def visit_IfExp(self, n: ast.IfExp) -> ast.AST:
+        """Both ways of a choice between values."""
+        self.generic_visit(n)
+        for name in ("body", "orelse"):
+            number = self._next(n, f"column {n.col_offset} {name}")
+            marked = ast.parse(f"__way__({number}, 0)", mode="eval").body
+            marked.args[1] = getattr(n, name)
+            setattr(n, name, marked)
         return n
 
     def visit_For(self, n: ast.For) -> ast.AST:
         """A loop that turns at all."""
         self.generic_visit(n)
-        n.body.insert(0, self._note(f"{self.name}:{n.lineno} turns"))
+        self._mark(n, "turns", n.body)
+        return n
+
+    def visit_While(self, n: ast.While) -> ast.AST:
+        """A loop that turns at all."""
+        self.generic_visit(n)
+        self._mark(n, "turns", n.body)
+        return n
+
+    def visit_ExceptHandler(self, n: ast.ExceptHandler) -> ast.AST:
+        """An exception that is caught."""
+        self.generic_visit(n)
+        self._mark(n, "is caught", n.body)
+        return n
+
+    def visit_match_case(self, n: ast.match_case) -> ast.AST:
+        """A case that is met."""
+        self.generic_visit(n)
+        self._mark(n.pattern, "is met", n.body)
         return n
 
     def visit_FunctionDef(self, n: ast.FunctionDef) -> ast.AST:
         """A function that is called; its docstring stays first."""
         self.generic_visit(n)
         first = int(ast.get_docstring(n, clean=False) is not None)
-        n.body.insert(first, self._note(f"{self.name}:{n.lineno} {n.name} is called"))
+        if n.body[first:]:
+            self._mark(n, f"{n.name} is called", n.body, first)
+        if self.name == "derive/rules/folds.py" and n.name == "verified_fold":
+            own = "if kernel.stream.axes and not kernel.merges:\n    __rules__.add(STREAMED.name)"
+            n.body[first:first] = ast.parse(own).body
         if self.name == "derive/rules/rule.py" and n.name == "verified":
-            n.body[first:first] = ast.parse("__drawn__.add('rule ' + rule.name)").body
+            n.body[first:first] = ast.parse("__rules__.add(rule.name)").body
         return n
 
 
-def counted(path: Path) -> tuple[ast.Module, list[str]]:
-    """A file with notes in it, and the ways that they note."""
-    found = _Counted(str(path.relative_to(root())))
-    tree = found.visit(ast.parse(path.read_text()))
-    return ast.fix_missing_locations(tree), found.ways
+@cache
+def marked() -> dict[Path, tuple[ast.Module, tuple[Way, ...]]]:
+    """Every file of the rooms with marks in it, and the ways that they stand for, all numbered in
+    this order."""
+    out: dict[Path, tuple[ast.Module, tuple[Way, ...]]] = {}
+    first = 0
+    for path in _files():
+        found = _Marked(str(path.relative_to(root())), first)
+        tree = ast.fix_missing_locations(found.visit(ast.parse(path.read_text("utf-8"))))
+        out[path] = tree, tuple(found.ways)
+        first += len(found.ways)
+    return out
+
+
+def ways() -> list[Way]:
+    """Every way, by its number."""
+    return [w for _, own in marked().values() for w in own]
+
+
+def _way(number: int, value: Any) -> Any:
+    MARKS[number] = 1
+    return value
 
 
 class _Loader(SourceFileLoader):
     def get_code(self, fullname: str) -> Any:
-        """The code with notes in it."""
-        return compile(counted(Path(self.path))[0], self.path, "exec", dont_inherit=True)
+        """The code with marks in it."""
+        return compile(marked()[Path(self.path)][0], self.path, "exec", dont_inherit=True)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run it where it finds what it adds to."""
-        module.__dict__["__drawn__"] = HITS
+        """Run it where it finds what it marks."""
+        module.__dict__.update(__marks__=MARKS, __rules__=RULES, __way__=_way)
         super().exec_module(module)
 
 
@@ -110,18 +186,19 @@ class _Finder(PathFinder):
     def find_spec(
         cls, fullname: str, path: Sequence[str] | None = None, target: Any = None
     ) -> ModuleSpec | None:
-        """The module with notes in it, if it is of the rooms."""
+        """The module with marks in it, if it is of the rooms."""
         if not fullname.startswith("napkin."):
             return None
         found = super().find_spec(fullname, path, target)
-        if found is None or found.origin is None or Path(found.origin) not in set(_files()):
+        if found is None or found.origin is None or Path(found.origin) not in marked():
             return None
         found.loader = _Loader(fullname, found.origin)
         return found
 
 
 def install() -> None:
-    """Count branches from now on."""
+    """Mark branches from now on."""
+    MARKS.extend(bytes(len(ways())))
     sys.meta_path.insert(0, _Finder)
 
 
@@ -143,6 +220,7 @@ def of_program(program: Program) -> set[str]:
     out |= {f"numbers {i.fill.split(':')[0]}" for i in program.inputs}
     out |= {f"size {n}" for n in program.sizes.values()}
     out |= {"several outputs"} if len(program.outputs) > 1 else set()
+    out |= {"composed"} if apart(program) is not None else set()
     return out | ({"woven"} if program.weave[0] else set())
 
 
@@ -154,39 +232,74 @@ def all_names() -> list[str]:
     return [*(f"operator {op}" for op in operators), *(f"key set {p}" for p in PATTERNS)]
 
 
-def watched(work: Callable[[], Any], program: Program) -> tuple[Any, list[str]]:
-    """What `work` gives, and the names of what was drawn while it ran."""
-    HITS.clear()
+def watched(work: Callable[[], Any], program: Program) -> tuple[Any, tuple[bytes, list[str]]]:
+    """What `work` gives, and what was drawn while it ran: a byte for each way, and names."""
+    MARKS[:] = bytes(len(MARKS))
+    RULES.clear()
     found = work()
-    return found, sorted(of_program(program) | HITS)
+    names = of_program(program) | {f"rule {r}" for r in RULES}
+    return found, (bytes(MARKS), sorted(names))
 
 
 def rules() -> list[str]:
     """The names of the rules that derivation has, as they are written."""
     found: list[str] = []
-    for path in (p for p in _files() if p.parts[-2] in {"derive", "rules"}):
-        for n in ast.walk(ast.parse(path.read_text())):
+    for path in sorted((root() / "derive").rglob("*.py")):
+        for n in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "Rule":
-                given = [*n.args, *(k.value for k in n.keywords if k.arg == "name")]
+                given = [*n.args[:1], *(k.value for k in n.keywords if k.arg == "name")]
                 found += [str(a.value) for a in given[:1] if isinstance(a, ast.Constant)]
-    return sorted(found)
+    return sorted(set(found))
 
 
-def report(drawn: Counter[str]) -> str:
-    """The table: how often each was drawn, and the names of what never was."""
-    lines: list[str] = []
-    wanted = [*all_names(), *(f"rule {r}" for r in rules())]
-    for name in sorted({*wanted, *(k for k in drawn if ".py:" not in k)}):
-        lines.append(f"{drawn[name]:7} {name}")
-    every = never = 0
-    for path in _files():
-        ways = counted(path)[1]
-        missed = [w for w in ways if not drawn[w]]
-        few = sum(0 < drawn[w] < ENOUGH for w in ways)
-        every, never = every + len(ways), never + len(missed)
-        place = path.relative_to(root())
-        lines.append(f"{place}: {len(ways)} ways, {few} under {ENOUGH} times, {len(missed)} never")
-        lines += [f"        never: {w}" for w in missed]
-    lines.append(f"{every} ways in all, {never} never")
-    lines += [f"never: {name}" for name in wanted if not drawn[name]]
-    return "\n".join(lines)
+class Tally:
+    """How many programs drew what."""
+
+    def __init__(self) -> None:
+        self.ways = ways()
+        self.taken = np.zeros(len(self.ways), dtype=np.int64)
+        self.names: Counter[str] = Counter()
+
+    def add(self, marks: bytes, names: Iterable[str]) -> None:
+        """One more program."""
+        self.taken += np.frombuffer(marks, dtype=np.uint8)
+        self.names.update(names)
+
+    def merge(self, table: Mapping[str, int]) -> None:
+        """Adds what another run drew."""
+        place = {w.name: i for i, w in enumerate(self.ways)}
+        for name, n in table.items():
+            if name in place:
+                self.taken[place[name]] += n
+            else:
+                self.names[name] += n
+
+    def table(self) -> dict[str, int]:
+        """The number of programs that drew each name, rule and way."""
+        wanted = [*all_names(), *(f"rule {r}" for r in rules())]
+        found = dict.fromkeys(wanted, 0) | dict(self.names)
+        return found | {w.name: int(k) for w, k in zip(self.ways, self.taken, strict=True)}
+
+    def report(self) -> str:
+        """Each rule and each way of the emitters with its draws, the rarest first; what only
+        refuses, and the other rooms, below."""
+        table = self.table()
+        refuses = {w.name for w in self.ways if w.refuses}
+        emits = [w.name for w in self.ways if w.name.startswith(EMITTERS)]
+        others = [w.name for w in self.ways if not w.name.startswith(EMITTERS)]
+        parts = {
+            "operators, key sets, inputs": [k for k in table if ".py:" not in k],
+            "rules": [k for k in table if k.startswith("rule ")],
+            "branches of the emitters": [k for k in emits if k not in refuses],
+            "branches of the emitters that refuse": [k for k in emits if k in refuses],
+            "other rooms, below enough": [
+                k for k in others if k not in refuses and table[k] < ENOUGH
+            ],
+        }
+        lines: list[str] = []
+        for title, names in parts.items():
+            few = sum(0 < table[k] < ENOUGH for k in names)
+            never = sum(not table[k] for k in names)
+            lines.append(f"\n{title}: {len(names)}, {few} below {ENOUGH} draws, {never} never")
+            lines += [f"{table[k]:7} {k}" for k in sorted(names, key=lambda k: table[k])]
+        return "\n".join(lines)

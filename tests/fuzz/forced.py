@@ -16,9 +16,13 @@ from napkin.derive.parts import part_axis, parted, why_not_parted
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import postorder
+from napkin.errors import Refusal
 from napkin.lower.descriptors import described
+from napkin.lower.order import Launching
 from napkin.lower.program import build
 from napkin.plan.alike import Alike, Form, Known
+from napkin.plan.bands import bands, may_band
+from napkin.plan.bands import written as written_band
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.labelled import described_bytes
 from napkin.plan.pieces import Piece, Pieces, named_apart
@@ -40,6 +44,16 @@ TURNS = 48
 
 LARGE = 64
 """What the tiles of an axis that is cut are chosen for, at least."""
+
+
+BANDED = 0.7
+"""How often a kernel that may run as warpgroups does."""
+
+WIDE = 512
+"""What the tiles of warpgroups are chosen for, at least."""
+
+TRIED = 6
+"""Kernels of warpgroups that are written until one can be."""
 
 
 class Forcing:
@@ -81,8 +95,19 @@ class Forcing:
         parts = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
         number = {axis: own[axis] for axis, own in parts.items()}
         known_sizes = {a: sizes[a] for a in self.diagram.axes}
+        given = {k.name: c for k in kernels if (c := self._band(k.choice)) is not None}
         return Plan(self.diagram, H100, self.dtype, known_sizes, kernels, between, Trail(()),
-                    _same(term), number, bands=False)  # fmt: skip
+                    _same(term), number, bands=False, given=given)  # fmt: skip
+
+    def _band(self, alone: Choice) -> Choice | None:
+        """A kernel of warpgroups in the place of one; None where there is none, or rarely."""
+        kernel = alone.kernel
+        if self.rng.random() > BANDED or not may_band(kernel, self.dtype, H100):
+            return None
+        sizes = self._long(kernel, alone.sizes, WIDE)
+        found = [c for part in bands(kernel, sizes, self.dtype, H100) for c in part]
+        self.rng.shuffle(found)
+        return next((c for c in found[:TRIED] if _writes(c)), None)
 
     def _cut(self, pieces: Pieces, term: Term, sizes) -> list[tuple[Known, Form]] | None:
         """Runs of heavy terms, drawn from the last."""
@@ -140,8 +165,8 @@ class Forcing:
         item = described_bytes(self.dtype, H100) if self.rng.random() < 0.3 else 0
         if item and not described(build(kernel, tiles), item).boxes:
             item = 0
-        wide = sum(tiles[a] > 1 for a in kernel.group) == len(kernel.group) > 1
-        rows = 4 if wide and self.rng.random() < 0.1 else 0
+        blocks = Launching(kernel, 4).in_blocks(tiles)
+        rows = 4 if blocks is not None and self.rng.random() < 0.2 else 0
         warps = self.rng.choice((1, 2, 4, 4, 8))
         choice = Choice(kernel, tiles, sizes, warps, 2, 0, None, 0, None, described=item, rows=rows)
         names = {*kernel.tensors, *(o.name for o in kernel.origin)}
@@ -150,9 +175,7 @@ class Forcing:
     def _tiles(self, kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int] | None:
         """Tiles of the planner's own list, as if the axes that are cut were long."""
         known = kernel.sized(sizes)
-        fixed = {*kernel.whole, *kernel.slots, *kernel.residues, kernel.part, kernel.merges}
-        own = {a: n if a in fixed else max(n, LARGE) for a, n in sizes.items()}
-        grown = {**kernel.sized(own), **{a: known[a] for a in fixed if a in known}}
+        grown = self._long(kernel, sizes, LARGE)
         listed = itertools.islice(Tiles(kernel, grown, held(kernel)).settings(), SETTINGS)
         found = [t for t in listed if self._small(kernel, t, known)]
         cut = [t for t in found if any(t[a] < known[a] for a in kernel.stream.axes)]
@@ -162,12 +185,27 @@ class Forcing:
             else None
         )
 
+    def _long(self, kernel: Kernel, sizes: Mapping[str, int], least: int) -> dict[str, int]:
+        """Sizes of which the axes that are cut are long."""
+        known = kernel.sized(sizes)
+        fixed = {*kernel.whole, *kernel.slots, *kernel.residues, kernel.part, kernel.merges}
+        own = {a: n if a in fixed else max(n, least) for a, n in sizes.items()}
+        return {**kernel.sized(own), **{a: known[a] for a in fixed if a in known}}
+
     def _small(self, kernel: Kernel, tiles: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
         """Whether an interpreter runs it in moments: few lanes, few groups, few chunks."""
         lanes = math.prod(tiles[a] for a in kernel.axes)
         turns = math.prod(-(-sizes[a] // tiles[a]) for a in kernel.axes)
         sorts = any(n.op == "sort" for n in postorder(o.node for o in kernel.outputs))
         return lanes <= (SORTED if sorts else LANES) and turns <= TURNS
+
+
+def _writes(choice: Choice) -> bool:
+    try:
+        written_band(choice)
+    except Refusal:
+        return False
+    return True
 
 
 def _same(term: Term) -> dict[str, str]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 import traceback
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+
+COUNTS: Counter[str] = Counter()
+"""What a mode counts of one program: kernels that were run, sources that were compiled."""
 
 
 @dataclass(frozen=True)
@@ -18,20 +23,24 @@ class Failure:
         category: wrong value, wrong bytes, imprecise, crash, refused, timeout, does not compile.
         cause: equal for failures that seem to have one cause.
         detail: what was tried and found.
+        facts: more of it by name, as plain data.
     """
 
     category: str
     cause: str
     detail: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
 class Found(Exception):
     """A failure, on its way up."""
 
-    def __init__(self, category: str | Failure, cause: str = "", detail: str = "") -> None:
+    def __init__(
+        self, category: str | Failure, cause: str = "", detail: str = "", **facts: object
+    ) -> None:
         super().__init__(category, cause, detail)
         own = isinstance(category, Failure)
-        self.failure = category if own else Failure(category, cause, detail)
+        self.failure = category if own else Failure(category, cause, detail, facts)
 
 
 WORST = (

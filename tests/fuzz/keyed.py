@@ -6,6 +6,8 @@ from drawing import Drawing
 from programs import Axes, Keys
 from sized import counts
 
+from napkin.diagram.keys.terms import MAX_BOXES
+
 __all__ = ["box_set", "key_set"]
 
 
@@ -16,14 +18,18 @@ def key_set(d: Drawing, q: Axes, x: Axes, at: bool = False) -> Keys:
         at: whether queries lie at places of their own among the keys.
     """
     if len(q) > 1:
-        one = neighborhood(d, q, x)
-        return Keys("|", (), (), q, x, parts=(one, neighborhood(d, q, x))) if d.chance(0.1) else one
+        off = d.rng.choice((0, 1, 2)) if at else None
+        one = neighborhood(d, q, x, off)
+        other = neighborhood(d, q, x, off)
+        return Keys("|", (), (), q, x, parts=(one, other)) if d.chance(0.1) else one
     off = d.rng.choice((0, 1, 2, -1)) if at else None
     one = pattern(d, q, x, off)
     if d.chance(0.3):
         how = d.rng.choice("&|")
         other = pattern(d, q, x, off)
         if how == "&" and stepped(one) and stepped(other):
+            return one
+        if (boxes(one) * boxes(other) if how == "&" else boxes(one) + boxes(other)) > MAX_BOXES:
             return one
         return Keys(how, (), (), q, x, parts=(one, other))
     return one
@@ -36,8 +42,17 @@ def stepped(keys: Keys) -> bool:
     return any(k.pattern in {"dilated", "strided", "fixed"} for k in keys.each())
 
 
-def pattern(d: Drawing, q: Axes, x: Axes, at: int | None) -> Keys:
-    """A pattern over one key axis."""
+def boxes(keys: Keys) -> int:
+    """How many boxes a pattern is a union of, at most."""
+    if keys.pattern == "fixed":
+        return 1 + int(str(keys.numbers[1]))
+    if keys.pattern == "bigbird":
+        return 1 + int(str(keys.numbers[2])) + len(keys.tables)
+    return 2 if keys.pattern == "strided" else 1
+
+
+def pattern(d: Drawing, q: Axes, x: Axes, at: int | None, among: tuple[str, ...] = ()) -> Keys:
+    """A pattern over one key axis, `among` some where these are given."""
     rng = d.rng
     n = rng.choice((0, 1, 2, 3))
     m = rng.choice((1, 2, 3, 4))
@@ -51,10 +66,11 @@ def pattern(d: Drawing, q: Axes, x: Axes, at: int | None) -> Keys:
         "sinks": (m,),
         "global_tokens": (m,),
     }
-    others = ("neighborhood", "neighborhood", "documents", "bigbird")
-    name = rng.choice((*numbers, *(others if at is None else ("documents",))))
+    others = ("neighborhood", "neighborhood", "documents", "strided", "bigbird", "bigbird")
+    name = rng.choice((*numbers, *(others if at is None else others[:-2])))
+    name = rng.choice(among) if among else name
     if name == "neighborhood":
-        return neighborhood(d, q, x)
+        return neighborhood(d, q, x, at if at is None else max(at, 0))
     if name == "documents":
         axis = d.axis(rng.choice((1, 2, 3)))
         lengths = d.input((axis,), "int", f"lengths:{x[0]}")
@@ -73,8 +89,8 @@ def pattern(d: Drawing, q: Axes, x: Axes, at: int | None) -> Keys:
     return Keys(name, numbers[name], options, q, x, at)
 
 
-def neighborhood(d: Drawing, q: Axes, x: Axes) -> Keys:
-    """A neighborhood over one to three axes."""
+def neighborhood(d: Drawing, q: Axes, x: Axes, at: int | None = None) -> Keys:
+    """A neighborhood over one to three axes, of queries at places of their own where `at` says."""
     rng = d.rng
     clip = d.chance(0.15)
     k, s, w, c = [], [], [], []
@@ -92,7 +108,7 @@ def neighborhood(d: Drawing, q: Axes, x: Axes) -> Keys:
         if any(v != plain for v in each):
             options.append((name, tuple(each) if len(x) > 1 else each[0]))
     options += [("clip", True)] if clip else []
-    return Keys("neighborhood", (tuple(k) if len(x) > 1 else k[0],), tuple(options), q, x)
+    return Keys("neighborhood", (tuple(k) if len(x) > 1 else k[0],), tuple(options), q, x, at)
 
 
 def box_set(d: Drawing, q: Axes, x: Axes) -> tuple[Keys, tuple[int, ...]]:

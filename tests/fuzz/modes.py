@@ -7,11 +7,14 @@ from importlib import import_module
 from typing import Any
 
 from draw import draw
-from judged import Failure, Found, crash
+from judged import COUNTS, Failure, Found, crash
 from programs import Program
 
 LIMITS = {"algebra": 20.0, "interpret": 20.0, "compile": 120.0, "gpu": 60.0}
 """Seconds for each program."""
+
+AHEAD = {"algebra": 3, "interpret": 2, "compile": 1, "gpu": 1}
+"""Programs that a process is handed at once: more of what takes moments."""
 
 Mode = Callable[[Program, int], None]
 
@@ -35,15 +38,17 @@ def tried(mode: Mode, program: Program, seed: int) -> Failure | None:
 
 
 def worker(name: str, coverage: bool = False) -> Callable[[int], tuple[Failure | None, Any]]:
-    """What a process does with a seed."""
+    """What a process does with a seed: gives its failure, if any, and what was counted."""
     mode = prepared(name)
 
     def work(seed: int) -> tuple[Failure | None, Any]:
         program = draw(seed)
+        COUNTS.clear()
         if not coverage:
-            return tried(mode, program, seed), None
+            return tried(mode, program, seed), {"counts": dict(COUNTS)}
         from drawn import watched
 
-        return watched(lambda: tried(mode, program, seed), program)
+        failure, found = watched(lambda: tried(mode, program, seed), program)
+        return failure, {"counts": dict(COUNTS), "drawn": found}
 
     return work

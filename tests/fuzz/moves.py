@@ -25,8 +25,8 @@ def unary(d: Drawing) -> Ref:
     """A function of one value."""
     x = d.pick()
     op = d.rng.choice((
-        "neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "erf", "ndtr",
-        "sigmoid", "silu", "gelu", "tanh", "exp",
+        "neg", "abs", "exp", "log", "log", "sqrt", "rsqrt", "tanh", "sin", "sin", "cos", "cos",
+        "erf", "erf", "ndtr", "ndtr", "sigmoid", "silu", "gelu", "gelu",
     ))  # fmt: skip
     if op in {"log", "sqrt", "rsqrt"}:
         x = positive(d, x)
@@ -160,7 +160,7 @@ def compared(d: Drawing) -> Ref:
     ops = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
     other = d.rng.choice((y, 0.0, 0.5, d.step("mul", y, 0.5)))
     test = d.step(d.rng.choice(ops), x, other, public=False)
-    if d.chance(0.3):
+    if d.chance(0.45):
         index = d.step("index", over=d.rng.choice(tuple(d.sizes)), public=False)
         again = d.step(d.rng.choice(ops), index, d.rng.choice((1, 2)), public=False)
         test = d.step(d.rng.choice(("and", "or")), test, again, public=False)
@@ -231,7 +231,8 @@ def cast(d: Drawing) -> Ref:
     """A conversion, which in float64 changes nothing of reals."""
     x = d.pick()
     if d.chance(0.2):
-        n = d.step("cast", x, public=False, dtype="int32", kind="int")
+        wide = d.rng.choice(("int32", "int32", "int64"))
+        n = d.step("cast", x, public=False, dtype=wide, kind="int")
         return d.step("add", x, n)
     if d.chance(0.1):
         b = d.step("cast", x, public=False, dtype="bool", kind="bool")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import itertools
 import multiprocessing
 import os
 import resource
+import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -16,6 +22,18 @@ from judged import Failure
 
 LIFE = 200
 """Seeds that one process tries: what it has traced before should rarely matter."""
+
+AHEAD = 2
+"""Seeds that a process is handed at once: it need not wait for the next."""
+
+COLLECTED = 25
+"""Seeds after which a process collects its garbage."""
+
+LOOKED = 0.5
+"""Seconds between looks at processes that are late."""
+
+PR_SET_PDEATHSIG = 1
+"""Linux's name for: the signal that this process gets when its parent ends."""
 
 IDLE = 6
 """How much longer than its limit a process may take where it waits for a processor."""
@@ -30,13 +48,13 @@ def _cpu(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-@dataclass
+@dataclass(eq=False)
 class Worker:
-    """A process that tries seeds, and the one that it is at."""
+    """A process that tries seeds, and those that it was handed: the first is the one it is at."""
 
     process: Any
     line: Connection
-    seed: Any = None
+    seeds: deque[Any] = field(default_factory=deque)
     begun: float = 0.0
     cpu: float = 0.0
     tried: int = 0
@@ -53,13 +71,22 @@ class Result:
 
 
 def _serve(line: Connection, work: Callable[[Any], Any], memory: int) -> None:
+    _alone()
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    while True:
-        seed = line.recv()
-        if seed is None:
-            return
-        line.send(work(seed))
+    gc.freeze()
+    gc.disable()
+    for tried in itertools.count(1):
+        line.send(work(line.recv()))
+        if tried % COLLECTED == 0:
+            gc.collect()
+
+
+def _alone() -> None:
+    """Signals to the pool's processes as a group reach the pool alone; its end is theirs."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Pool:
@@ -69,14 +96,21 @@ class Pool:
         work: what is done with a seed; gives a failure or None, and data.
         limit: seconds for each seed.
         memory: bytes of each process; 0 for no limit.
+        ahead: seeds that a process is handed at once.
     """
 
     def __init__(
-        self, work: Callable[[Any], Any], jobs: int, limit: float, memory: int = 6 << 30
+        self,
+        work: Callable[[Any], Any],
+        jobs: int,
+        limit: float,
+        memory: int = 6 << 30,
+        ahead: int = AHEAD,
     ) -> None:
-        self.work, self.limit, self.memory = work, limit, memory
+        self.work, self.limit, self.memory, self.ahead = work, limit, memory, ahead
         self.context = multiprocessing.get_context("fork")
         self.workers = [self._start() for _ in range(jobs)]
+        self.stopped = False
 
     def _start(self) -> Worker:
         ours, theirs = self.context.Pipe()
@@ -95,25 +129,40 @@ class Pool:
     def run(self, seeds: Iterable[Any], seconds: float) -> Iterator[Result]:
         """What comes of each seed, in the order in which they are done, for some time."""
         todo, deadline = iter(seeds), time.monotonic() + seconds
-        busy: list[Worker] = []
-        while True:
-            while self.workers and time.monotonic() < deadline:
-                seed = next(todo, None)
+        back: deque[Any] = deque()
+        looked = time.monotonic()
+        while not self.stopped:
+            more = time.monotonic() < deadline
+            while more and (w := self._free()) is not None:
+                seed = back.popleft() if back else next(todo, None)
                 if seed is None:
                     break
-                w = self.workers.pop()
-                w.seed, w.begun, w.tried = seed, time.monotonic(), w.tried + 1
-                w.cpu = _cpu(w.process.pid)
-                w.line.send(seed)
-                busy.append(w)
+                self._hand(w, seed)
+            busy = [w for w in self.workers if w.seeds]
             if not busy:
                 break
-            ready = wait([w.line for w in busy], timeout=0.5)
-            for w in list(busy):
-                found = self._found(w, w.line in ready)
-                if found is not None:
-                    busy.remove(w)
-                    yield found
+            for line in wait([w.line for w in busy], timeout=LOOKED):
+                yield self._received(next(w for w in busy if w.line is line), back)
+            if time.monotonic() - looked > LOOKED:
+                looked = time.monotonic()
+                yield from (r for w in list(self.workers) if (r := self._late(w, back)))
+
+    def _free(self) -> Worker | None:
+        """The process that was handed the fewest seeds, if it takes one more."""
+        able = (w for w in self.workers if w.tried < LIFE and len(w.seeds) < self.ahead)
+        return min(able, key=lambda w: len(w.seeds), default=None)
+
+    def _hand(self, w: Worker, seed: Any) -> None:
+        w.seeds.append(seed)
+        w.tried += 1
+        with suppress(ConnectionError):  # of a process that ended, `_received` says so
+            w.line.send(seed)
+        if len(w.seeds) == 1:
+            w.begun, w.cpu = time.monotonic(), _cpu(w.process.pid)
+
+    def stop(self) -> None:
+        """End the run where it is, in half a second at most."""
+        self.stopped = True
 
     def close(self) -> None:
         """End the processes."""
@@ -121,25 +170,32 @@ class Pool:
             self._end(w)
         self.workers = []
 
-    def _found(self, w: Worker, ready: bool) -> Result | None:
-        taken = _cpu(w.process.pid) - w.cpu
-        if ready:
-            try:
-                failure, data = w.line.recv()
-            except EOFError:
-                w.process.join()
-                failure, data = Failure("crash", f"process ended with {w.process.exitcode}"), None
-                self._again(w)
-            else:
-                self._again(w, fresh=failure is not None or w.tried >= LIFE)
-            return Result(w.seed, failure, taken, data)
-        if taken > self.limit or time.monotonic() - w.begun > IDLE * self.limit:
-            self._again(w)
-            return Result(w.seed, Failure("timeout", f"over {self.limit:g} s"), taken)
-        return None
+    def _received(self, w: Worker, back: deque[Any]) -> Result:
+        seed, now, cpu = w.seeds.popleft(), time.monotonic(), _cpu(w.process.pid)
+        taken = cpu - w.cpu
+        try:
+            failure, data = w.line.recv()
+        except (EOFError, ConnectionError):
+            w.process.join()
+            failure, data = Failure("crash", f"process ended with {w.process.exitcode}"), None
+        if failure is not None or (w.tried >= LIFE and not w.seeds):
+            self._again(w, back)
+        w.begun, w.cpu = now, cpu
+        return Result(seed, failure, taken, data)
 
-    def _again(self, w: Worker, fresh: bool = True) -> None:
-        if fresh:
-            self._end(w)
-            w = self._start()
-        self.workers.append(w)
+    def _late(self, w: Worker, back: deque[Any]) -> Result | None:
+        """The failure of a process that takes too long."""
+        if not w.seeds or w.line.poll():
+            return None
+        taken = _cpu(w.process.pid) - w.cpu
+        if taken <= self.limit and time.monotonic() - w.begun <= IDLE * self.limit:
+            return None
+        seed = w.seeds.popleft()
+        self._again(w, back)
+        return Result(seed, Failure("timeout", f"over {self.limit:g} s"), taken)
+
+    def _again(self, w: Worker, back: deque[Any]) -> None:
+        """A new process in the place of one; what that had not come to is done by others."""
+        back.extend(w.seeds)
+        self._end(w)
+        self.workers[self.workers.index(w)] = self._start()

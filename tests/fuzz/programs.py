@@ -122,6 +122,7 @@ class Program:
     Attributes:
         sizes: of every axis.
         hard: whether its inputs are drawn to be hard (large means, repeated values, infinities).
+        chained: whether its last step is a diagram of its own, behind `>>`, if it may be.
         weave: axes that the whole program is mapped over, and the inputs that gain them.
     """
 
@@ -131,6 +132,7 @@ class Program:
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     hard: bool = False
     weave: tuple[Axes, tuple[str, ...]] = ((), ())
+    chained: bool = False
     name: str = "drawn"
 
     def used(self) -> Program:

@@ -7,11 +7,10 @@ interpreter: values and bytes), compile (for sm_80, sm_90 and sm_100), gpu (on a
 from __future__ import annotations
 
 import argparse
-import collections
 import json
 import os
+import signal
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -33,6 +32,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--show", action="store_true", help="print the programs, and no more")
     parser.add_argument("--shrink", action="store_true", help="shrink one program of each cause")
     parser.add_argument("--coverage", action="store_true", help="what was drawn, and what never")
+    parser.add_argument(
+        "--merge", type=Path, nargs="*", help="print the table of these results together"
+    )
     return parser.parse_args()
 
 
@@ -47,12 +49,16 @@ def seeds_of(text: str) -> list[int]:
 def main() -> int:
     """Tries the seeds, and says what failed."""
     asked = arguments()
+    if asked.merge:
+        return merged(asked.merge)
     if asked.mode == "interpret":
         os.environ["TRITON_INTERPRET"] = "1"
+    tally = None
     if asked.coverage:
-        from drawn import install
+        import drawn
 
-        install()
+        drawn.install()
+        tally = drawn.Tally()
     from draw import draw
     from written import text
 
@@ -60,56 +66,61 @@ def main() -> int:
         for seed in seeds_of(asked.seeds):
             print(f"# seed {seed}\n{text(draw(seed))}")
         return 0
-    from modes import LIMITS, prepared, worker
+    from record import Record
+
+    record = Record(asked.mode, asked.json, tally)
+    limit = tried(asked, record)
+    print(record.summary(), flush=True)
+    record.write()
+    if tally is not None:
+        print(tally.report())
+    if asked.shrink and not record.cut:
+        shrunk(asked.mode, record, limit)
+    return 1 if record.failed else 0
+
+
+def merged(paths: list[Path]) -> int:
+    """Prints what several runs drew together."""
+    from drawn import Tally
+
+    tally = Tally()
+    for path in paths:
+        tally.merge(json.loads(path.read_text(encoding="utf-8"))["drawn"])
+    print(tally.report())
+    return 0
+
+
+def tried(asked: argparse.Namespace, record) -> float:
+    """Tries the seeds until they are done, or the run is told to end; gives the limit of each."""
+    from modes import AHEAD, LIMITS, prepared, worker
     from pool import Pool
 
     prepared(asked.mode)
     memory = 0 if asked.mode == "gpu" else 6 << 30
     limit = asked.limit or LIMITS[asked.mode]
-    pool = Pool(worker(asked.mode, asked.coverage), asked.jobs, limit, memory)
-    begun, done = time.monotonic(), 0
-    failed: list = []
-    drawn: collections.Counter[str] = collections.Counter()
-    for result in pool.run(seeds_of(asked.seeds), asked.seconds):
-        done += 1
-        drawn.update(result.data or ())
-        if result.failure is not None:
-            failed.append(result)
-            print(
-                f"seed {result.seed}: {result.failure.category}: {result.failure.cause}", flush=True
-            )
-    pool.close()
-    causes = collections.Counter((r.failure.category, r.failure.cause) for r in failed)
-    taken = time.monotonic() - begun
-    print(f"\n{done} programs in {taken:.0f} s, {len(failed)} failed")
-    for (category, cause), n in causes.most_common():
-        own = [r.seed for r in failed if (r.failure.category, r.failure.cause) == (category, cause)]
-        print(f"{n:5} {category}: {cause}: {', '.join(map(str, own[:6]))}")
-    if asked.coverage:
-        from drawn import report
-
-        print(report(drawn))
-    if asked.shrink:
-        from shrinking import shrunk
-
-        for category, cause in causes:
-            seed = next(r.seed for r in failed if r.failure.cause == cause)
-            small = shrunk(asked.mode, draw(seed), seed, limit)
-            said = f"# {category}: {cause} (seed {seed}, sizes {small.sizes})"
-            print(f"\n{said}\n{text(small)}", flush=True)
-    if asked.json:
-        asked.json.write_text(json.dumps(record(failed, done, taken, drawn), indent=1))
-    return 1 if failed else 0
+    work = worker(asked.mode, asked.coverage)
+    pool = Pool(work, asked.jobs, limit, memory, AHEAD[asked.mode])
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sign, lambda *_: pool.stop())
+    try:
+        for result in pool.run(seeds_of(asked.seeds), asked.seconds):
+            record.add(result)
+    finally:
+        pool.close()
+    record.cut = pool.stopped
+    return limit
 
 
-def record(failed: list, done: int, taken: float, drawn) -> dict:
-    """The results as plain data."""
-    rows = [
-        {"seed": r.seed, "category": r.failure.category, "cause": r.failure.cause,
-         "detail": r.failure.detail, "seconds": round(r.seconds, 2)}
-        for r in failed
-    ]  # fmt: skip
-    return {"programs": done, "seconds": round(taken, 1), "failed": rows, "drawn": dict(drawn)}
+def shrunk(mode: str, record, limit: float) -> None:
+    """Prints a small program of each cause."""
+    from draw import draw
+    from shrinking import shrunk
+    from written import text
+
+    for (category, cause), (seed, *_) in record.causes().items():
+        small = shrunk(mode, draw(seed), seed, limit)
+        said = f"# {category}: {cause} (seed {seed}, sizes {small.sizes})"
+        print(f"\n{said}\n{text(small)}", flush=True)
 
 
 if __name__ == "__main__":

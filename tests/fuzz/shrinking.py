@@ -66,6 +66,8 @@ def _kept(axes: tuple[str, ...], program: Program, r: Ref) -> tuple[str, ...]:
 
 
 def _steps(p: Program) -> Iterator[Program]:
+    if p.chained:
+        yield replace(p, chained=False)
     if len(p.outputs) > 1:
         for i in range(len(p.outputs)):
             yield replace(p, outputs=p.outputs[:i] + p.outputs[i + 1 :])

@@ -12,16 +12,20 @@ def fit(program: Program, wanted: Mapping[str, int]) -> dict[str, int] | None:
     axes = union(*(s.axes for s in shapes(program)), *(a for _, a in program.outputs))
     root = _roots(program, axes)
     out: dict[str, int] = {}
+    least: dict[str, int] = {}
     for a in axes:
         out[root[a]] = max(out.get(root[a], 0), wanted.get(a, 1))
-    for _ in range(4):  # windows may follow from windows
-        before = dict(out)
+    for _ in range(6):  # windows may follow from windows
+        still = True
         for step in program.steps:
-            _settle(step, root, out)
+            before = dict(out)
+            _settle(step, root, out, least)
+            still &= out == before
         for given in program.inputs:
-            if given.storage in {"int4", "uint4"} and given.axes:
-                out[root[given.axes[-1]]] += out[root[given.axes[-1]]] % 2
-        if out == before:
+            if given.storage in {"int4", "uint4"} and given.axes and out[root[given.axes[-1]]] % 2:
+                out[root[given.axes[-1]]] += 1
+                still = False
+        if still:
             return {a: out[root[a]] for a in axes}
     return None
 
@@ -47,7 +51,10 @@ def _roots(program: Program, axes: tuple[str, ...]) -> dict[str, str]:
     return root
 
 
-def _settle(step: Step, root: Mapping[str, str], out: dict[str, int]) -> None:
+def _settle(
+    step: Step, root: Mapping[str, str], out: dict[str, int], least: dict[str, int]
+) -> None:
+    """What a step says of sizes; `least` is what windows ask of an axis that others make."""
     option = step.option
     for keys in step.keys:
         for k in keys.each() if keys is not None else ():
@@ -62,8 +69,11 @@ def _settle(step: Step, root: Mapping[str, str], out: dict[str, int]) -> None:
         reach = option.get("dilation", 1) * (out[root[w]] - 1) + 1
         padding = option.get("padding", 0)
         padded = sum(padding) if isinstance(padding, tuple) else 2 * padding
-        out[root[over]] = max(out[root[over]], reach - padded, 1)
-        out[root[p]] = (out[root[over]] + padded - reach) // option.get("stride", 1) + 1
+        stride = option.get("stride", 1)
+        need = (least.get(root[p], 1) - 1) * stride + reach - padded
+        least[root[over]] = max(least.get(root[over], 1), need)
+        out[root[over]] = max(out[root[over]], least[root[over]])
+        out[root[p]] = (out[root[over]] + padded - reach) // stride + 1
     if step.op in {"compress", "spread"}:
         slots = option["into"] if step.op == "compress" else step.over[0]
         for a, n in zip(slots, counts(step.keys[0]), strict=True):

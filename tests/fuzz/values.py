@@ -52,6 +52,18 @@ def results(program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[str, 
     return [np.array(found[r.at].filled(axes, sizes)) for r, axes in program.outputs]
 
 
+def wrapped(program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[bool]:
+    """For each output, whether it is computed of whole numbers past int32: these wrap."""
+    past: list[bool] = []
+    steps = [None] * len(program.inputs) + list(program.steps)
+    for found, step in zip(run(program, arrays, sizes), steps, strict=True):
+        whole = found.data.dtype.kind == "i" and found.data.size
+        own = whole and (found.data.min() < INT32.min or found.data.max() > INT32.max)
+        refs = [a for a in step.args if isinstance(a, Ref)] if step else []
+        past.append(bool(own) or any(past[r.at] for r in refs))
+    return [past[r.at] for r, _ in program.outputs]
+
+
 def value(step: Step, known: Sequence[Value], sizes: Mapping[str, int]) -> Value:
     """The value of one step."""
     args = [known[a.at] if isinstance(a, Ref) else Value((), np.asarray(a)) for a in step.args]
@@ -195,11 +207,18 @@ def _keys_along(mask: Value, gone: Axes, at: Mapping[str, int]) -> list[np.ndarr
     return [np.flatnonzero(own.any(axis=others)) for others in each]
 
 
+def _without(gone: Axes, x: Value, mask: Value | None) -> Axes:
+    """The axes of an array beside its key set, of which each key set of a batch has some, but for
+    those that go."""
+    both = union(x.axes, mask.axes if mask else ())
+    return tuple(a for a in both if a not in gone)
+
+
 def _compress(
     x: Value, gone: Axes, mask: Value, option: Mapping[str, object], sizes: Mapping[str, int]
 ) -> Value:
     slots = option["into"]
-    rest = tuple(a for a in x.axes if a not in gone)
+    rest = _without(gone, x, mask)
     fill = option.get("fill")
     least = {"f": -math.inf, "i": INT32.min, "b": False}[x.data.dtype.kind]
     out = np.full(
@@ -211,7 +230,7 @@ def _compress(
         cut = tuple(slice(0, len(k)) for k in along)
         out[(*at, *cut)] = full[at][np.ix_(*along)]
     table = dict(zip(gone, slots, strict=True))
-    axes = tuple(table.get(a, a) for a in x.axes)
+    axes = union(tuple(table.get(a, a) for a in x.axes), rest)
     return Value(axes, Value((*rest, *slots), out).on(axes))
 
 
@@ -219,7 +238,7 @@ def _spread(
     x: Value, slots: Axes, mask: Value, option: Mapping[str, object], sizes: Mapping[str, int]
 ) -> Value:
     gone = option["into"]
-    rest = tuple(a for a in x.axes if a not in slots)
+    rest = _without((*slots, *gone), x, mask)
     out = np.zeros([sizes[a] for a in (*rest, *gone)], x.data.dtype)
     full = x.filled((*rest, *slots), sizes)
     for at in np.ndindex(*(sizes[a] for a in rest)):
@@ -227,7 +246,7 @@ def _spread(
         cut = tuple(slice(0, len(k)) for k in along)
         out[at][np.ix_(*along)] = full[at][cut]
     table = dict(zip(slots, gone, strict=True))
-    axes = tuple(table.get(a, a) for a in x.axes)
+    axes = union(tuple(table.get(a, a) for a in x.axes), rest)
     return Value(axes, Value((*rest, *gone), out).on(axes))
 
 
@@ -241,7 +260,7 @@ def _inside(x: np.ndarray, axes: Axes, mask: Value | None, outside: object) -> n
 def _reduced(
     op: str, args: list[Value], gone: Axes, mask: Value | None, sizes: Mapping[str, int]
 ) -> Value:
-    axes = union(*(x.axes for x in args))
+    axes = union(*(x.axes for x in args), mask.axes if mask else ())
     where = tuple(axes.index(a) for a in gone)
     kept = tuple(a for a in axes if a not in gone)
     body = _product([_plain(x.filled(axes, sizes), op) for x in args])
@@ -279,8 +298,8 @@ def _jointly(
     step: Step, args: list[Value], masks: Sequence[Value | None], sizes: Mapping[str, int]
 ) -> Value:
     """Softmax or logsumexp, of one array or several side by side."""
-    kept = union(*(tuple(a for a in x.axes if a not in o)
-                   for x, o in zip(args, step.over, strict=True)))  # fmt: skip
+    each = zip(step.over, args, masks, strict=True)
+    kept = union(*(_without(o, x, mask) for o, x, mask in each))
     rows = int(np.prod([sizes[a] for a in kept]))
     flat: list[np.ndarray] = []
     for x, o, mask in zip(args, step.over, masks, strict=True):

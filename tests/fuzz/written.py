@@ -6,19 +6,39 @@ The diagram is made by running that very text, so what is printed is what was tr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from programs import Keys, Program, Ref, Step, shapes, union
+from programs import UNARY, Input, Keys, Program, Ref, Step, moved, shapes, union
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "pow": "**",
     "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==",
     "not_equal": "!=", "and": "&", "or": "|",
 }  # fmt: skip
+ALONE = {
+    *(UNARY - {"not"}),
+    "add",
+    "mul",
+    "sum",
+    "max",
+    "min",
+    "mean",
+    "logsumexp",
+    "softmax",
+    "cumsum",
+}
+"""Operators that may stand behind `>>` alone."""
+
 PREFIX = {"neg": "-", "not": "~"}
 
 
 def text(program: Program) -> str:
     """The Python of a program."""
+    parts = apart(program)
+    if parts is not None:
+        first, last = parts
+        chain = f"{program.name} = {first.name} >> {last.name}"
+        return f"{text(first)}\n{text(last)}\n{chain}\n"
     names = value_names(program)
     scalars = [s for s in program.steps if s.op == "scalar"]
     given = names[: len(program.inputs)]
@@ -35,6 +55,28 @@ def text(program: Program) -> str:
         woven = f"weave({' '.join(new)!r}, into={' '.join(into)!r}).with_sizes(**{sizes!r})"
         lines += ["", f"{program.name} = {program.name}.{woven}"]
     return "\n".join(lines) + "\n"
+
+
+def apart(program: Program) -> tuple[Program, Program] | None:
+    """A program without its last step, and that step as a program; None where it is not to be
+    taken apart, or reads more than one array of numbers."""
+    if not program.chained or program.weave[0] or len(program.outputs) > 1 or not program.steps:
+        return None
+    ((result, axes),), step = program.outputs, program.steps[-1]
+    alone = result.at == len(program.inputs) + len(program.steps) - 1
+    if not alone or len(step.refs) != 1 or step.keys or step.op not in ALONE:
+        return None
+    (ref,) = step.refs
+    given = shapes(program)[ref.at]
+    if given.kind != "real" or ref.at < len(program.inputs) or not given.axes:
+        return None
+    sizes = {a: program.sizes[a] for a in given.axes}
+    first = replace(program, steps=program.steps[:-1], outputs=((ref, given.axes),), chained=False)
+    last = Program(
+        (Input("given", given.axes),), (moved(step, {ref.at: 0}),), ((Ref(1), axes),), sizes,
+        name="last",
+    )  # fmt: skip
+    return first, last
 
 
 def diagram(program: Program):
@@ -174,7 +216,8 @@ def key_set(keys: Keys, names: Sequence[str]) -> str:
     numbers += [f"{k}={v!r}" for k, v in keys.options]
     numbers += [f"queries={' '.join(keys.queries)!r}", f"keys={' '.join(keys.keys)!r}"]
     if keys.at is not None:
-        numbers.append(f"at=nk.index({keys.queries[0]!r}) + {keys.at}")
+        places = [f"nk.index({q!r}) + {keys.at}" for q in keys.queries]
+        numbers.append(f"at={_list(places) if keys.pattern == 'neighborhood' else places[0]}")
     return f"nk.{keys.pattern}({', '.join(numbers)})"
 
 

@@ -23,6 +23,10 @@ LINES = {
     "window, causal": (nk.neighborhood(257, 16, 1, True, **ONE), 5001),
     "dilated": (nk.neighborhood(100, 3, 5, **ONE), 6007),
     "dilated, causal": (nk.neighborhood(64, 1, 9, True, **ONE), 4003),
+    "dilated beside a window": (
+        nk.neighborhood(64, 1, 2, **ONE) | nk.sliding(20, 0, **ONE),
+        4001,
+    ),
     "strided": (nk.strided(32, **ONE), 4000),
     "blocked": (nk.blocked(100, **ONE), 4040),
     "sinks": (nk.causal(**ONE) & (nk.sinks(4, **ONE) | nk.sliding(511, 0, **ONE)), 5000),

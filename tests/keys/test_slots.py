@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.derive.prepare import prepare
 from napkin.diagram.keys.slots import filling
+from napkin.lower.execute import execute
+from napkin.plan.labels import labellings
 
 LINE = [
     nk.neighborhood(3),
@@ -281,3 +284,19 @@ def test_slots_are_found_from_positions_alone() -> None:
     assert str(caught.value) == (
         "sliding(3, 0) depends on the value of N; slots are found from positions and sizes alone"
     )
+
+
+def test_fills_are_counted_where_slots_stand_in_an_order_of_their_own() -> None:
+    keys = nk.neighborhood((2, 3)).over("i j", "k l")
+
+    @nk.diagram("i j k l -> v i u j")
+    def turned(S):
+        return nk.compress(S, keys, into="u v", fill=7.0)
+
+    sizes = {"i": 4, "j": 3, "k": 4, "l": 3, "u": 2, "v": 3}
+    ready = prepare(turned)
+    (kernel, *_) = labellings("turned", ready.outputs, ready.names, sizes)
+    S = np.random.default_rng(0).normal(size=[sizes[a] for a in "ijkl"])
+    tiles = {a: 2 for a in kernel.axes}
+    (found,) = execute(kernel, {"S": S}, sizes, tiles).outputs.values()
+    np.testing.assert_array_equal(found, turned.evaluate(S))

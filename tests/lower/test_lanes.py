@@ -1,13 +1,23 @@
 """Folds that lanes keep by themselves: which loops, and that they compute the same."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.check.inputs import given
+from napkin.check.verdict import run_case
+from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.node import over, postorder
+from napkin.lower.lanes import _where_loaded as where_loaded
+from napkin.lower.lanes import in_lanes
+from napkin.lower.program import build
+from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
+from napkin.plan.samples import Case
 
 JOIN = "# join what lanes have folded"
 
@@ -66,6 +76,24 @@ def test_lanes_compute_the_same(diagram: Diagram, n: int, length: int) -> None:
     assert verdict.ok, str(verdict)
 
 
+@nk.diagram("b c, b x, c, x -> b", sizes={"b": 2, "c": 3, "x": 1500})
+def over_two_axes(Y, W, T, K):
+    """The scores over c are held, and their tile reaches past it."""
+    P = nk.softmax([Y, W], over=["c", "x"])
+    return nk.contract(P[0], T, over="c") + nk.contract(P[1], K, over="x")
+
+
+def test_lanes_leave_padding_out_of_what_is_held(forced: Callable[..., Plan]) -> None:
+    """All scores are far below 0, which padding holds."""
+    plan = forced(over_two_axes, over_two_axes.sizes, "x", {"b": 1, "x": 1024}, passes=1)
+    assert JOIN in plan.source
+    ranges = {"Y": (-400.0, -300.0), "W": (-400.0, -300.0)}
+    case = Case("far", dict(over_two_axes.sizes))
+    said = given(over_two_axes, None, ranges, case.sizes)
+    (row,), _ = run_case(plan, case, np.random.default_rng(0), said=said)
+    assert row.ok, str(row)
+
+
 def test_a_turn_reduces_only_what_one_thread_has() -> None:
     """All reductions in the loop go along a lane's own values."""
     source = streamed(scaled_softmax_mean, {"n": 2, "x": 1024}).source
@@ -116,3 +144,30 @@ def test_where_they_do_not(diagram: Diagram, tiles: dict[str, int], warps: int) 
 def test_products_keep_their_states_whole() -> None:
     plan = nk.derive(product, on="h100", sizes={"n": 64, "x": 4096, "m": 64}, dtype="bf16")
     assert all(JOIN not in k.written.source for k in plan.kernels)
+
+
+def test_what_lanes_may_keep_is_found_once_at_any_lengths_of_tiles() -> None:
+    before = where_loaded.cache_info()
+    nk.derive(scaled_softmax_mean, on="h100", sizes={"n": 4096, "x": 2**18})
+    after = where_loaded.cache_info()
+    assert after.hits - before.hits > 5 * (after.misses - before.misses)
+
+
+@nk.diagram("n m x, n k, x, k -> n m")
+def beside_extra_scores(S, T, V, U):
+    """Lanes join under a maximum over T, which is whole and shorter than its tile."""
+    first, second = nk.softmax([S, T], over=["x", "k"])
+    return nk.contract(first, V, over="x") + nk.contract(second, U, over="k")
+
+
+def test_lanes_join_without_the_padding_of_what_is_whole() -> None:
+    ready, sizes = prepare(beside_extra_scores), dict.fromkeys("nmxk", 2048)
+    (kernel,) = (
+        k
+        for k in labellings("joined", ready.outputs, ready.names, sizes)
+        if k.stream.axes == ("x",) and k.group == ("n", "m") and len(k.stream.passes) == 1
+    )
+    (loop,) = in_lanes(build(kernel, {"n": 1, "m": 16, "x": 512, "k": 2048}), 4).loops
+    maxima = [n for j in loop.joins.values() for n in postorder([j.of]) if over(n) == ("k",)]
+    assert maxima
+    assert all(n.op == "max" and n.args[0].op == "mask" for n in maxima)

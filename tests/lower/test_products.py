@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
 import napkin as nk
+from napkin.derive.kernel import label
+from napkin.derive.prepare import prepare
+from napkin.diagram.node import substitute
+from napkin.lower.program import build
+from napkin.lower.write import write
 
 
 def test_a_factor_beside_the_operands_scales_the_product_alone() -> None:
@@ -18,3 +28,50 @@ def test_a_factor_beside_the_operands_scales_the_product_alone() -> None:
     assert kernel.choice.kernel.stream.axes == ("f",)
     assert kernel.tiles["f"] < 512  # the accumulator is scaled more than once, if it is
     plan.check(sizes={"n": 24, "d": 40, "f": 300, "e": 56}).raise_if_wrong()
+
+
+def test_an_accumulator_with_more_dimensions_than_a_product_is_added_to() -> None:
+    """A state may carry an axis that only its other terms have; `tl.dot` adds to its own shape."""
+
+    @nk.diagram("i x, x j, y -> i j y", sizes={"i": 16, "j": 16, "x": 64, "y": 16})
+    def scaled(A: Any, B: Any, C: Any):
+        return nk.contract(A, B, over="x") * C
+
+    ready = prepare(scaled)
+    kernel = label("scaled", ready.outputs, ready.names, streamed="x")
+    (state,) = kernel.stream.states
+    wide = replace(state, axes=(*state.axes, "y"))
+    known = {state.leaf(side): wide.leaf(side) for side in ("old", "new")}
+    roots = (state.step, kernel.stream.tails[0].node)
+    step, tail = (substitute(roots, known)[n] for n in roots)
+    loop = replace(kernel.stream.passes[0], states=(replace(wide, step=step),))
+    tails = (replace(kernel.stream.tails[0], node=tail),)
+    made = replace(kernel, stream=replace(kernel.stream, passes=(loop,), tails=tails))
+    source = write(build(made, dict.fromkeys(kernel.axes, 16))).source
+    assert "t_2 = tl.dot(A_tile, B_tile, input_precision='ieee')" in source
+    assert "t = t + t_2[:, :, None]" in source
+
+
+@nk.diagram("e i, i c:int4, c -> c e")
+def of_four_bits(A, B, scale):
+    return nk.contract(A, B * scale, over="i")
+
+
+@nk.diagram("e i, i c, i c:bool -> c e")
+def of_a_mask(A, B, M):
+    return nk.contract(A, nk.where(M, B, 0.0), over="i")
+
+
+@nk.diagram("e i, i c -> c e")
+def of_sixteen_bits(A, B):
+    return nk.contract(A, B, over="i")
+
+
+@pytest.mark.parametrize(
+    ("diagram", "least"), [(of_four_bits, 32), (of_a_mask, 32), (of_sixteen_bits, 16)]
+)
+def test_what_is_read_in_8_bits_is_multiplied_over_a_depth_of_32(diagram, least) -> None:
+    """Of 16 the sums on a GPU are twice as large."""
+    plan = nk.derive(diagram, on="h100", sizes={"e": 16, "i": 4, "c": 16}, dtype="bf16")
+    assert plan.source.count("tl.dot(") == 1
+    assert [k.tiles["i"] for k in plan.kernels] == [least]

@@ -3,6 +3,7 @@ how wide the compiler loads them, and that results and bytes stay what they are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -100,3 +101,19 @@ def test_results_and_bytes_hold(name: str, sizes: Mapping[str, int]) -> None:
     plan = nk.derive(load(name), on="h100", sizes=sizes)
     verdict = check(plan, sizes=sizes)
     assert verdict.ok, str(verdict)
+
+
+def test_bounds_of_two_terms_along_the_queries_say_nothing_of_multiples() -> None:
+    """Triton 3.6 takes 2 * f(q) + q % 2 for even, and compares runs of keys with it at once."""
+    pair = {"queries": "q", "keys": "x"}
+    plain, dilated = nk.sliding(20, 0, **pair), nk.neighborhood(64, 4, 2, **pair)
+
+    def source(keys: nk.KeySet) -> str:
+        @nk.diagram("q d, x d, x d -> q d", sizes={"q": 4001, "x": 4001, "d": 64})
+        def attention(Q, K, V):
+            return nk.contract(nk.softmax(nk.contract(Q, K, over="d"), "x", keys=keys), V, over="x")
+
+        return nk.derive(attention, on="h100").recipe.source
+
+    assert re.search(r"tl.multiple_of\(\w+, \[1\]\)\[:, None\] <= x", source(plain | dilated))
+    assert "tl.multiple_of" not in source(plain)

@@ -1,13 +1,17 @@
 """Plans of terms that are deep, shared many ways or of many reductions, found in few steps."""
 
+import cProfile
+import json
 from collections.abc import Callable
 
 import pytest
 
 import napkin as nk
+from napkin.cost.memory import alive
 from napkin.diagram.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
 from napkin.lower.operands import MOST_SPLIT, splits
 from napkin.plan import alike, cut
+from napkin.plan.recipe import recipe_of
 
 Step = Callable[[nk.Array, nk.Array], nk.Array]
 
@@ -128,3 +132,31 @@ def test_a_chain_of_softmaxes_is_derived() -> None:
 
     plan = nk.derive(chain, on="h100", sizes={"a": 64, "b": 64}, dtype="fp32")
     assert plan.kernels
+
+
+def test_deep_arithmetic_on_sizes_is_a_scalar_that_the_launch_computes() -> None:
+    @nk.diagram("a b -> a b")
+    def scaled(X):
+        size = nk.size("a")
+        for _ in range(5000):
+            size = size + nk.size("b")
+        return X * size
+
+    plan = nk.derive(scaled, on="h100", sizes={"a": 64, "b": 64}, dtype="fp32")
+    recipe = recipe_of(json.loads(json.dumps(plan.recipe.to_json())))
+    (step,) = recipe.steps
+    strides = {name: (64, 1) for name in step.binding.values()}
+    call = step.launch(recipe.full({"a": 64, "b": 64}), {}, strides)
+    assert 5001 * 64 in call.scalars.values()
+
+
+def test_what_is_alive_is_found_in_steps_that_grow_with_the_terms() -> None:
+    def calls(times: int) -> int:
+        plan = nk.derive(
+            repeated(lambda Y, Z: Y * Z + 1.5, times), sizes={"a": 64, "b": 64}, dtype="fp32"
+        )
+        profile = cProfile.Profile()
+        profile.runcall(alive, plan.kernels[0].choice.kernel)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert calls(800) < 5 * calls(200)

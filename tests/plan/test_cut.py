@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 import napkin as nk
+from napkin.cost.machines import machine
+from napkin.derive.kernel import Kernel
+from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
-from napkin.plan.choose import Search, ranked
+from napkin.plan.choose import Search, best_tiles, ranked
+from napkin.plan.cut import _Cutting
 from napkin.plan.labelled import least_seconds
 from napkin.plan.labels import labellings
+from napkin.plan.pricing import Choice
+from napkin.plan.tiles import MAX_GROUP
 
-NAMES = ("attention", "causal_attention", "layernorm_linear", "decode_attention", "longformer")
+NAMES = (
+    "attention", "causal_attention", "layernorm_linear", "decode_attention", "longformer", "mlp",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -25,6 +36,38 @@ def test_no_setting_undercuts_what_a_kernel_takes_at_least(name: str) -> None:
             found = list(ranked(labelled, sizes, "bf16", planned.machine))
             assert all(c.time.seconds >= least for c in found)
             assert not found or least > 0
+
+
+def test_a_product_that_every_group_does_again_takes_as_long_as_all_of_them() -> None:
+    @nk.diagram("q d, d f, f o -> q o", sizes={"q": 4096, "d": 4096, "f": 4096, "o": 4096})
+    def products(X, U, W):
+        return nk.contract(nk.contract(X, U, over="d"), W, over="f")
+
+    place, sizes = machine("h100"), dict(products.sizes)
+    ready = prepare(products)
+    (kernel,) = [
+        k for k in labellings("p", ready.outputs, ready.names, sizes) if k.stream.axis == "f"
+    ]
+    again = 2 * 4096**3 * (1 + 4096 // MAX_GROUP)
+    assert least_seconds(kernel, sizes, "bf16", place) > again / place.peak("bf16")
+    assert len(nk.derive(products, on=place).kernels) == 2
+
+
+def test_a_labelling_that_takes_longer_at_least_has_no_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tiled: list[Kernel] = []
+
+    def noted(kernel: Kernel, *place: Any) -> Choice | None:
+        tiled.append(kernel)
+        return best_tiles(kernel, *place)
+
+    monkeypatch.setattr("napkin.plan.choose.best_tiles", noted)
+    attention = load("attention")
+    ready, sizes = prepare(attention), {"q": 2**16, "x": 2**16, "d": 128}
+    search = Search("a", ready.outputs, ready.names, sizes, "bf16", machine("h100"))
+    (best,) = search.best
+    assert all(least_seconds(k, sizes, "bf16", machine("h100")) < best.rank[0] for k in tiled)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -46,3 +89,32 @@ def test_the_plan_is_that_of_all_cuts(name: str, monkeypatch: pytest.MonkeyPatch
     assert few < len(searched)
     assert every.to_json() == some.to_json()
     assert every.source == some.source
+
+
+def test_of_a_turned_term_only_what_may_be_faster_has_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beside a cut that is known, kernels that leave too little time for the others have none."""
+
+    @nk.diagram("q p d, x y d, x y d -> q p d")
+    def neighbors(Q, K, V):
+        S = nk.contract(Q, K, over="d")
+        keys = nk.neighborhood((4, 4), stride=(2, 2), dilation=(1, 2), queries="q p", keys="x y")
+        return nk.contract(nk.softmax(S, over="x y", keys=keys), V, over="x y")
+
+    searched: list[Search] = []
+    best = Search.best.func
+
+    def counted(search: Search) -> object:
+        searched.append(search)
+        return best(search)
+
+    monkeypatch.setattr(Search.best, "func", counted)
+    sizes = {"q": 12, "x": 12, "p": 10, "y": 10, "d": 32}
+    some = nk.derive(neighbors, on="h100", sizes=sizes, dtype="fp32")
+    few = len(searched)
+    searched.clear()
+    monkeypatch.setattr(_Cutting, "_left", lambda self, _: [math.inf] * (len(self.heavy) + 1))
+    every = nk.derive(neighbors, on="h100", sizes=sizes, dtype="fp32")
+    assert few < len(searched)
+    assert every.to_json() == some.to_json()

@@ -13,6 +13,8 @@ from napkin.cost.levels import held
 from napkin.cost.machines import machine
 from napkin.cost.traffic import Transfer
 from napkin.cost.visited import share, visiting
+from napkin.derive.kernel import label
+from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.plan.pricing import Pricing
@@ -135,3 +137,21 @@ def test_two_short_axes_of_a_product_are_deep_enough_together() -> None:
     assert kernel.choice.kernel.stream.axis == "x"
     ragged = dict(q=37, x=53, c=2, d=30, v=50)
     plan.check(sizes=ragged, resources=False).raise_if_wrong()
+
+
+@nk.diagram("c i d, e f d, h a -> c i u v, h")
+def windows_beside_a_sum(Q, K, X):
+    keys = nk.neighborhood((3, 3), queries="c i", keys="e f")
+    C = nk.compress(nk.contract(Q, K, over="d"), keys, over="e f", into="u v")
+    return C, nk.reduce(X, "sum", over="a")
+
+
+def test_queries_that_are_held_whole_are_not_cut() -> None:
+    """Outputs without a common axis: no axis is grouped, that of queries neither."""
+    ready = prepare(windows_beside_a_sum)
+    kernel = label("whole", ready.outputs, ready.names, streamed="e f")
+    sizes = {"c": 7, "i": 7, "e": 7, "f": 7, "d": 4, "u": 3, "v": 3, "h": 2, "a": 3}
+    found = list(Tiles(kernel, kernel.sized(sizes), held(kernel)).settings())
+    assert found
+    assert {"c", "i"} <= set(kernel.whole)
+    assert all(tiles[a] >= sizes[a] for tiles in found for a in kernel.whole)

@@ -279,3 +279,17 @@ def test_shared_memory_of_the_shipped_diagram(machine: str, arch: str) -> None:
     rows = [r for r in compiled(plan) if r.arch == arch]
     assert len(rows) == 3
     assert all(r.shared_predicted == r.shared_compiled for r in rows), rows
+
+
+def test_weights_in_slots_beside_what_is_read_of_them_have_a_plan() -> None:
+    """Results in slots leave a persistent kernel as they lie along keys."""
+    window = nk.neighborhood(4, stride=3, queries="n", keys="e")
+
+    @nk.diagram("n k, e k, e b -> n b, n s", sizes={"n": 512, "e": 512, "k": 64, "b": 64})
+    def both(Q, X, V):
+        S = nk.contract(Q, X, over="k")
+        P = nk.softmax(nk.compress(S, window, into="s"), over="s")
+        return nk.contract(nk.spread(P, window, over="s"), V, over="e"), P
+
+    plan = nk.derive(both, on="h200")
+    plan.check(sizes={"n": 20, "e": 20, "k": 16, "b": 16}, resources=False).raise_if_wrong()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 from napkin.diagram.infer import pointwise
@@ -136,6 +137,7 @@ def box_member(box: Box, keys: Sequence[str]) -> Node:
     return _joined("and", tests)
 
 
+@lru_cache(maxsize=256)
 def member(n: Node) -> Node:
     """The key set as comparisons: what its node stands for."""
     keys = spec_of(n).keys

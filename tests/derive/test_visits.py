@@ -1,0 +1,68 @@
+"""When loops may visit a key once for each box that it lies in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import napkin as nk
+from napkin.derive.kernel import label
+from napkin.derive.prepare import prepare
+from napkin.diagram.diagram import Diagram
+
+
+def weights(S: Any, *, boxes: int) -> Any:
+    keys = nk.sliding(0, 0, queries="h", keys="k")
+    if boxes > 1:
+        keys = keys | nk.strided(3, local=False, queries="h", keys="k")
+    return nk.softmax(S, over="k", keys=keys)
+
+
+@nk.diagram("h k, h b -> ()")
+def a_square_of_what_queries_sum(S: Any, A: Any) -> Any:
+    t = nk.contract(weights(S, boxes=2), A, over="h")
+    return nk.contract(t, t, over="k b")
+
+
+@nk.diagram("h k, h b -> ()")
+def a_square_over_one_box(S: Any, A: Any) -> Any:
+    t = nk.contract(weights(S, boxes=1), A, over="h")
+    return nk.contract(t, t, over="k b")
+
+
+@nk.diagram("h k -> ()")
+def a_sum_of_what_queries_add(S: Any) -> Any:
+    return nk.reduce(nk.reduce(weights(S, boxes=2), "sum", over="h"), "sum", over="k")
+
+
+@nk.diagram("h k, k -> ()")
+def a_weighted_sum_of_what_queries_add(S: Any, V: Any) -> Any:
+    return nk.contract(nk.reduce(weights(S, boxes=2), "sum", over="h"), V, over="k")
+
+
+@nk.diagram("h k -> ()")
+def a_sum_of_the_largest(S: Any) -> Any:
+    return nk.reduce(nk.reduce(weights(S, boxes=2), "max", over="h"), "sum", over="k")
+
+
+@nk.diagram("h k, k d -> h d")
+def attention(S: Any, V: Any) -> Any:
+    return nk.contract(weights(S, boxes=2), V, over="k")
+
+
+@pytest.mark.parametrize(
+    ("diagram", "visited"),
+    [
+        (a_square_of_what_queries_sum, False),
+        (a_square_over_one_box, True),
+        (a_sum_of_what_queries_add, True),
+        (a_weighted_sum_of_what_queries_add, True),
+        (a_sum_of_the_largest, False),
+        (attention, True),
+    ],
+)
+def test_a_key_is_visited_again_only_where_visits_add_up(diagram: Diagram, visited: bool) -> None:
+    ready = prepare(diagram)
+    kernel = label("k", ready.outputs, ready.names, streamed="k", passes=3)
+    assert (kernel.visits is not None) == visited

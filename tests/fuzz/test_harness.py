@@ -1,0 +1,137 @@
+"""The harness itself: processes that end, runs that are cut short, what is counted and kept."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import signal
+import time
+
+import drawn
+import modes
+import pool
+import pytest
+import run
+import sources
+from draw import draw
+from judged import Failure
+from record import Record
+from written import diagram
+
+from napkin.check._wire import Compilation
+
+
+def numbered(seed: int):
+    """Ends its process at seed 3, hangs at seed 5."""
+    if seed == 3:
+        os._exit(7)
+    if seed == 5:
+        time.sleep(60)
+    return None, {"counts": {"tried": 1}}
+
+
+def test_what_a_process_that_ended_had_not_come_to_is_done_by_others(monkeypatch):
+    monkeypatch.setattr(pool, "LOOKED", 0.05)
+    made = pool.Pool(numbered, 2, limit=0.1, memory=0, ahead=3)
+    found = {r.seed: r.failure for r in made.run(range(12), 60)}
+    made.close()
+    assert sorted(found) == list(range(12))
+    failed = {seed: f.category for seed, f in found.items() if f is not None}
+    assert failed == {3: "crash", 5: "timeout"}
+
+
+def test_a_run_that_is_told_to_end_writes_what_it_found(monkeypatch, tmp_path):
+    def work(seed: int):
+        if seed == 4:
+            os.kill(os.getppid(), signal.SIGTERM)
+            time.sleep(5)
+        return Failure("crash", "made up") if seed == 1 else None, None
+
+    monkeypatch.setattr(modes, "worker", lambda *_: work)
+    asked = argparse.Namespace(
+        mode="algebra", seeds="0..1000", jobs=1, limit=9.0, seconds=60.0, coverage=False
+    )
+    before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)}
+    record = Record("algebra", tmp_path / "out.json")
+    try:
+        run.tried(asked, record)
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+    record.write()
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert written["cut"]
+    assert written["programs"] < 10
+    assert [(r["seed"], r["cause"]) for r in written["failed"]] == [(1, "made up")]
+    assert written["failed"][0]["program"].startswith("@nk.diagram(")
+
+
+KERNEL = """
+@triton.jit
+def helper(a):
+    return a + 1
+
+
+@triton.jit
+def kernel(X, out, N, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(X + at, mask=at < N)
+    tl.store(out + at, helper(x))
+"""
+
+
+def job(text: str, kernel: str = "kernel", **names: str) -> Compilation:
+    """A compilation of a kernel of that text, some of its parameters under other names."""
+    x, out = names.get("X", "X"), names.get("out", "out")
+    signature = {x: "*fp32", out: "*fp32", "N": "i32"}
+    return Compilation(
+        text, "k.py", kernel, signature, {"BLOCK": 8}, 90, {}, frozenset({x}), frozenset()
+    )
+
+
+def test_kernels_that_differ_only_in_names_are_compiled_once():
+    other = KERNEL.replace("X", "Y").replace("kernel", "drawn").replace("helper", "h")
+    other = f"{other}\n\ndef unused(q):\n    return q\n"
+    first = sources.digest(job(KERNEL))
+    assert first == sources.digest(job(other, "drawn", X="Y"))
+    assert first != sources.digest(job(KERNEL.replace("mask=", "other=")))
+    assert first != sources.digest(job(KERNEL.replace("+ 1", "+ 2")))
+    assert first != sources.digest(job(KERNEL.replace("X + at", "out + at")))
+
+
+def test_both_ways_of_a_choice_are_marked():
+    text = (
+        "def f(x):\n    y = 1 if x else 2\n    if y == 1:\n        raise KeyError\n    return y\n"
+    )
+    made = drawn._Marked("f.py", 0)
+    tree = ast.fix_missing_locations(made.visit(ast.parse(text)))
+    taken: set[int] = set()
+    marks = type("Marks", (), {"__setitem__": lambda self, i, _: taken.add(i)})()
+
+    def way(number: int, value: object) -> object:
+        taken.add(number)
+        return value
+
+    space = {"__marks__": marks, "__way__": way}
+    exec(compile(tree, "f.py", "exec"), space)
+    assert space["f"](0) == 2
+    names = [made.ways[i].name.partition(" ")[2] for i in sorted(taken)]
+    assert names == ["column 8 orelse", "fails", "f is called"]
+    assert [w.name for w in made.ways if w.refuses] == ["f.py:3 holds"]
+
+
+def test_a_case_for_a_device_runs_where_its_tensors_are():
+    pytest.importorskip("torch")
+    import ongpu
+    from forced import plans
+
+    program = draw(0)
+    (plan, *_) = plans(diagram(program), dict(program.sizes), "fp32", random.Random(0), 1)
+    case = ongpu.Case(program, plan, program.sizes, 0, on="cpu")
+    case.check()
+    facts = case.noted(Failure("wrong value", "made up")).facts
+    assert json.loads(json.dumps(facts))["dtype"] == "fp32"
+    assert "@triton.jit" in facts["source"]

@@ -1,0 +1,43 @@
+"""Results that are stored repeated along axes which the array lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import napkin as nk
+from napkin.derive.kernel import label
+from napkin.derive.prepare import prepare
+from napkin.diagram.diagram import Output
+from napkin.lower.program import build
+from napkin.lower.write import write
+
+
+def test_one_result_is_repeated_along_an_axis_that_another_lacks() -> None:
+    """A kernel stores a total for every `w`, and for a later kernel shares that lack `w`."""
+
+    @nk.diagram("q -> q, ()")
+    def shares(X: Any):
+        total = nk.reduce(nk.abs(X), "sum", over="q")
+        return X / total, total
+
+    ready = prepare(shares)
+    share, total = (o.node for o in ready.outputs)
+    outputs = [Output("share", share, ("q",)), Output("total", total, ("w",))]
+    kernel = label("shares", outputs, ready.names)
+    assert set(kernel.whole) == {"q", "w"}
+    assert "total + w * total_stride_w" in write(build(kernel, {"q": 4, "w": 8})).source
+
+
+def test_parts_of_a_sum_are_merged_into_a_result_that_is_repeated() -> None:
+    @nk.diagram("q, () -> (), ()")
+    def total(X: Any, Y: Any):
+        return nk.reduce(X, "sum", over="q"), nk.abs(Y)
+
+    woven = total.weave("w", into="Y")
+    plan = nk.derive(woven, sizes={"q": 2**16, "w": 3}, dtype="fp32", parts={"q": 4})
+    assert len(plan.kernels) == 3
+    X = np.arange(1000.0)
+    np.testing.assert_array_equal(plan(X, np.zeros(3))[0], np.full(3, X.sum()))
+    plan.check(sizes={"q": 1000, "w": 3}, resources=False).raise_if_wrong()

@@ -1,0 +1,53 @@
+"""What is computed without a reduction and then read at computed addresses is stored before."""
+
+import numpy as np
+import pytest
+
+import napkin as nk
+
+SIZES = {"q": 6, "c": 2, "k": 6}
+SEEN = nk.sliding(1, queries="q", keys="k")
+
+
+@nk.diagram("q c -> p k w", sizes=SIZES | {"p": 5, "w": 2})
+def slid(x: nk.Array):
+    return nk.slide(nk.spread(x, SEEN, over="c"), over="q", into="p w", window=2)
+
+
+@nk.diagram("q c, q k -> p k w", sizes=SIZES | {"p": 5, "w": 2})
+def weighted(x: nk.Array, y: nk.Array):
+    return nk.slide(nk.spread(x, SEEN, over="c") * y, over="q", into="p w", window=2)
+
+
+@nk.diagram("q c, p -> q p, q k", sizes=SIZES | {"p": 3})
+def taken(x: nk.Array, y: nk.Array):
+    t = nk.spread(x, SEEN, over="c")
+    return nk.take(t, k=nk.index("p")) * y, t
+
+
+@nk.diagram("i c -> q k w", sizes=SIZES | {"i": 7, "w": 2})
+def windows(x: nk.Array):
+    return nk.spread(nk.slide(x, over="i", into="q w", window=2), SEEN, over="c")
+
+
+@nk.diagram("q c d -> q k m", sizes=SIZES | {"d": 2, "m": 6})
+def twice(x: nk.Array):
+    t = nk.sigmoid(nk.spread(x, SEEN, over="c"))
+    return nk.spread(t, nk.sliding(1, queries="q", keys="m"), over="d")
+
+
+@nk.diagram("q c -> p k w", sizes=SIZES | {"p": 5, "w": 2})
+def summed(x: nk.Array):
+    t = nk.slide(nk.spread(nk.softmax(x, over="c"), SEEN, over="c"), over="q", into="p w", window=2)
+    return t * nk.reduce(t, "sum", over="p")
+
+
+@pytest.mark.parametrize("diagram", [slid, weighted, taken, windows, twice, summed])
+def test_a_reading_at_computed_addresses_is_stored_before_it_is_read_again(diagram: nk.Diagram):
+    plan = nk.derive(diagram, dtype="fp32")
+    rng = np.random.default_rng(0)
+    data = [rng.standard_normal([diagram.sizes[a] for a in n.axes]) for n in diagram.inputs]
+    found, wanted = plan(*data), diagram.evaluate(*data)
+    many = isinstance(found, tuple)
+    for a, b in zip(found if many else (found,), wanted if many else (wanted,), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)

@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
-from napkin.check.interpret import Argument
-from napkin.check.interpret import run as interpret
-from napkin.check.warpgroups import run_band
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import Node
 from napkin.diagram.storage import own_type, storage_type
@@ -21,13 +17,17 @@ from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
 from napkin.lower.launch import Launch, launch
 from napkin.plan.recipe import Recipe, Step
+from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
+from napkin.run.interpret import Argument
+from napkin.run.interpret import run as interpret
+from napkin.run.warpgroups import run_band
 
 if TYPE_CHECKING:
     from napkin.cost.traffic import Direction
     from napkin.plan.plan import Plan, PlannedKernel
 
 SPELLING = {name: s.format for name, s in STORAGE.items()}
-"""Storage types as number formats (`napkin.check.formats`)."""
+"""Storage types as number formats (`napkin.run.formats`)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
-from napkin.check.compile import Job, resources_many, specialise
 from napkin.check.inputs import Given, given
 from napkin.check.overflow import overflow
 from napkin.check.rounding import roundings
 from napkin.check.rows import EXACT, CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.check.running import SPELLING, launch_of, outputs_of, run_kernels
-from napkin.check.worker import KernelError
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import close_to
 from napkin.diagram.storage import own_type, storage_type
@@ -29,6 +26,9 @@ from napkin.lower.launch import MIN_CAPABILITY, WARPS
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.samples import Case, cases
+from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
+from napkin.run.compile import Job, resources_many, specialise
+from napkin.run.worker import KernelError
 
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2, "fp8": 5e-2}
 """Largest relative error, by norm, of what is rounded to each type on its way to memory."""

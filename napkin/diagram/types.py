@@ -1,5 +1,5 @@
 """The types in which numbers lie in memory: adding one is adding a row here, and what encodes it
-(`napkin.check.formats`)."""
+(`napkin.run.formats`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Storage:
         bits: of one value; two values of 4 bits share a byte.
         kind: what they are: "real", "int" or "bool".
         torch: torch's name of the elements of such a tensor.
-        format: what `napkin.check.formats` calls it, after Triton's signatures.
+        format: what `napkin.run.formats` calls it, after Triton's signatures.
     """
 
     bits: int

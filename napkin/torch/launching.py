@@ -18,8 +18,8 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from napkin.check.assembler import assembler
 from napkin.lower.launch import Box
+from napkin.run.assembler import assembler
 
 Arguments = list[Any]
 """The run-time arguments of a kernel, in order."""

@@ -220,8 +220,8 @@ class _Interpreted:
     dtype: str
 
     def __call__(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        from napkin.check.arrays import to_device
         from napkin.check.running import SPELLING, run_recipe
+        from napkin.run.arrays import to_device
 
         _warn_once()
         given = [

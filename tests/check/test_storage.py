@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import napkin as nk
-from napkin.check.arrays import to_device
 from napkin.check.rounding import roundings
 from napkin.check.running import outputs_of
 from napkin.check.verdict import TOLERANCE
 from napkin.diagram.storage import own_type, storage_type
 from napkin.errors import InputError
 from napkin.plan.plan import Plan
+from napkin.run.arrays import to_device
 
 SCORES = {"q": 256, "x": 256, "d": 64}
 SIZES = {**SCORES, "e": 64}

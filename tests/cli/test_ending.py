@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from napkin.check.worker import KernelError
 from napkin.diagram import library
 from napkin.plan.plan import Plan
+from napkin.run.worker import KernelError
 
 
 def failing(error: BaseException) -> Callable[..., Any]:

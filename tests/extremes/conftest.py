@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.arrays import DeviceArray, empty, to_device
-from napkin.check.interpret import run as interpret
 from napkin.check.running import SPELLING
 from napkin.derive.kernel import Kernel
 from napkin.derive.law import folded, ranges
@@ -26,6 +24,8 @@ from napkin.plan.labelled import storage
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
 from napkin.plan.tiles import power_of_two
+from napkin.run.arrays import DeviceArray, empty, to_device
+from napkin.run.interpret import run as interpret
 
 Array = np.ndarray[Any, Any]
 Sizes = tuple[tuple[str, int], ...]

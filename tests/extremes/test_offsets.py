@@ -15,13 +15,13 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 import napkin as nk
-from napkin.check.arrays import DeviceArray, to_device
-from napkin.check.interpret import run
 from napkin.check.running import launch_of, run_kernels
 from napkin.check.verdict import contiguous
-from napkin.check.worker import KernelError
 from napkin.diagram.library import load
 from napkin.plan.plan import Plan
+from napkin.run.arrays import DeviceArray, to_device
+from napkin.run.interpret import run
+from napkin.run.worker import KernelError
 
 SIZES = {"q": 3, "x": 5, "d": 4}
 TENSORS = {"Q": "q d", "K": "x d", "V": "x d", "O": "q d"}

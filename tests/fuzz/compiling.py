@@ -12,10 +12,10 @@ from programs import Program
 from sized import fit
 from written import diagram as written_diagram
 
-from napkin.check import _compiler  # before processes are forked
 from napkin.check.verdict import EXACT, compiled
 from napkin.cost.machines import machine
 from napkin.plan.derive import derive
+from napkin.run import _compiler  # before processes are forked
 
 SIZES = (64, 256, 1000, 1024, 2048, 4096)
 """Sizes of axes, of which windows and key sets may want others."""

@@ -20,15 +20,15 @@ from unsure import excess, wobbles
 from values import results, run, wrapped
 from written import diagram as written_diagram
 
-import napkin.check.interpret as interpreting
-from napkin.check import _interpreter
-from napkin.check.arrays import to_device
+import napkin.run.interpret as interpreting
 from napkin.check.rounding import roundings
 from napkin.check.running import SPELLING, Ran, run_kernels
 from napkin.check.verdict import HALF_STEP, TOLERANCE
 from napkin.diagram.storage import storage_type
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
+from napkin.run import _interpreter
+from napkin.run.arrays import to_device
 
 PLANS = 2
 """Plans that are drawn for each program."""

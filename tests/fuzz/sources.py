@@ -15,9 +15,9 @@ from typing import Any
 
 from judged import COUNTS
 
-import napkin.check.compile as compiling
-from napkin.check._wire import Compilation, Compiled
-from napkin.check.worker import CompileError
+import napkin.run.compile as compiling
+from napkin.run._wire import Compilation, Compiled
+from napkin.run.worker import CompileError
 
 
 class Here:
@@ -53,7 +53,7 @@ class Here:
         return found
 
     def _compiled(self, job: Compilation) -> Compiled | str:
-        from napkin.check import _compiler
+        from napkin.run import _compiler
 
         try:
             return _compiler.handle(job)

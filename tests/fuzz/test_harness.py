@@ -21,7 +21,7 @@ from judged import Failure
 from record import Record
 from written import diagram
 
-from napkin.check._wire import Compilation
+from napkin.run._wire import Compilation
 
 
 def numbered(seed: int):

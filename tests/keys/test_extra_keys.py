@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.arrays import to_device
 from napkin.check.running import run_kernels
 from napkin.derive.law import assert_law
+from napkin.run.arrays import to_device
 
 Array = np.ndarray[Any, Any]
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.arrays import to_device
 from napkin.check.running import run_kernels
+from napkin.run.arrays import to_device
 
 Array = np.ndarray[Any, Any]
 LONG = {"q": 2048, "x": 2048, "d": 32}

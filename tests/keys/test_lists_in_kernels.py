@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.arrays import to_device
 from napkin.check.inputs import whole_numbers
 from napkin.check.running import run_kernels
+from napkin.run.arrays import to_device
 
 LONG = {"q": 4096, "x": 4096, "d": 64}
 SHORT = {"q": 150, "x": 150, "d": 16}

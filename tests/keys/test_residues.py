@@ -12,8 +12,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import napkin as nk
-from napkin.check.arrays import to_device
-from napkin.check.interpret import run
 from napkin.check.running import launch_of, run_kernels
 from napkin.check.verdict import run_case
 from napkin.cost.execution import Execution, Time
@@ -34,6 +32,8 @@ from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
 from napkin.plan.samples import Case
+from napkin.run.arrays import to_device
+from napkin.run.interpret import run
 
 LINE: Any = {"queries": "q", "keys": "x"}
 PLANE: Any = {"queries": "a b", "keys": "x y"}

@@ -6,8 +6,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
-from napkin.check.warpgroups import run_band
 from napkin.cost.machines import machine
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
@@ -20,6 +18,8 @@ from napkin.lower.warpgroups.write import write_band
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
 from napkin.plan.tiles import power_of_two
+from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
+from napkin.run.warpgroups import run_band
 
 Ran = tuple[list[np.ndarray], list[np.ndarray], dict[tuple[str, str], int]]
 

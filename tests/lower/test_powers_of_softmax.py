@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.arrays import to_device
 from napkin.check.running import run_kernels
 from napkin.diagram.diagram import Diagram
 from napkin.plan.plan import Plan
+from napkin.run.arrays import to_device
 
 
 @nk.diagram("q x -> q")

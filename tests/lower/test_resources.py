@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import napkin as nk
-from napkin.check.compile import Job, Resources, resources_many, specialise
 from napkin.lower.compiler import installed
 from napkin.lower.launch import launch
 from napkin.lower.resources import shared_bytes
@@ -19,6 +18,7 @@ from napkin.lower.resources_dot import fma, mma, unit, wgmma
 from napkin.lower.resources_layout import blocked, sliced, transposed
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.ranked import ranked_alone
+from napkin.run.compile import Job, Resources, resources_many, specialise
 
 DIAGRAMS = Path(__file__).parents[2] / "diagrams"
 SCALARS = {"eps": 1e-5, "cap": 30.0, "scale": 192**-0.5}

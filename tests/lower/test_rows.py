@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import pytest
 
 import napkin as nk
-from napkin.check.compile import Resources, resources_many
 from napkin.check.verdict import _job, check
 from napkin.diagram.library import load
 from napkin.lower.launch import known_step, launch
 from napkin.plan.plan import Plan
+from napkin.run.compile import Resources, resources_many
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check import warpgroups
 from napkin.check.verdict import compiled_bands
-from napkin.check.worker import KernelError
 from napkin.diagram.diagram import Diagram
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import HEAD
@@ -20,6 +18,8 @@ from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import write_band
 from napkin.plan.bands import program_of
 from napkin.plan.plan import PlannedKernel
+from napkin.run import warpgroups
+from napkin.run.worker import KernelError
 
 Runner = Callable[..., Any]
 

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check import warpgroups
-from napkin.check.worker import KernelError
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.lower.warpgroups import gluon
@@ -19,6 +17,8 @@ from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import write_band
 from napkin.plan.bands import program_of
 from napkin.plan.plan import PlannedKernel
+from napkin.run import warpgroups
+from napkin.run.worker import KernelError
 
 Runner = Callable[..., Any]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.arrays import to_device
 from napkin.check.verdict import TOLERANCE
 from napkin.diagram.evaluate import close_to
 from napkin.diagram.library import load
+from napkin.run.arrays import to_device
 
 SIZES = {"q": 48, "x": 96, "d": 64}
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.arrays import to_device
 from napkin.check.running import run_kernels
 from napkin.cost.levels import held
 from napkin.derive.kernel import label
@@ -16,6 +15,7 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.errors import InputError
 from napkin.plan.tiles import Tiles
+from napkin.run.arrays import to_device
 
 
 def test_queries_that_another_result_lacks_are_held_whole() -> None:

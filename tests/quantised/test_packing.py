@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import napkin as nk
-from napkin.check.arrays import empty, to_device
 from napkin.diagram.types import RANGES, STORAGE, stored_bytes
 from napkin.errors import InputError
+from napkin.run.arrays import empty, to_device
 
 SHAPES = st.lists(st.integers(0, 5), max_size=2).flatmap(
     lambda front: st.integers(0, 8).map(lambda half: (*front, 2 * half))

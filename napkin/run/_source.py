@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from napkin.check.worker import KernelError
 from napkin.errors import InputError, did_you_mean
+from napkin.run.worker import KernelError
 
 _scratch = tempfile.TemporaryDirectory(prefix="napkin-")
 _modules: dict[tuple[str, str], ModuleType] = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from napkin.check._wire import Packed
+from napkin.run._wire import Packed
 
 _GUARD = 4096  # bytes of nobody's memory on each side of an argument
 _ALIGNMENT = 256  # bytes; what device allocators give

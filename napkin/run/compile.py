@@ -1,6 +1,6 @@
 """What a kernel needs on a GPU, from compiling it ahead of time; no GPU and no torch.
 
-The compiler runs in child processes (see `napkin.check.worker`) and keeps what it compiled in
+The compiler runs in child processes (see `napkin.run.worker`) and keeps what it compiled in
 Triton's own cache, so asking again is quick.
 """
 
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 
-from napkin.check._wire import Compilation
-from napkin.check.arrays import Descriptor, DeviceArray, as_device
-from napkin.check.formats import element
-from napkin.check.interpret import Argument, read_source
-from napkin.check.worker import CompileError, Worker, worker
 from napkin.errors import InputError, did_you_mean
+from napkin.run._wire import Compilation
+from napkin.run.arrays import Descriptor, DeviceArray, as_device
+from napkin.run.formats import element
+from napkin.run.interpret import Argument, read_source
+from napkin.run.worker import CompileError, Worker, worker
 
 ARCHITECTURES = {"sm_80": 80, "sm_90": 90, "sm_100": 100}
 """The compute capability of each architecture that can be compiled for."""
@@ -178,7 +178,7 @@ def resources_many(jobs: Sequence[Job]) -> list[Resources | CompileError]:
 
 def start(slot: int = 0) -> Worker:
     """A compiling child; started if there is none, without waiting until it is ready."""
-    return worker("napkin.check._compiler", {"TRITON_INTERPRET": None}, slot)
+    return worker("napkin.run._compiler", {"TRITON_INTERPRET": None}, slot)
 
 
 def _compilation(job: Job) -> Compilation:

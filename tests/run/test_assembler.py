@@ -8,11 +8,11 @@ import pytest
 from triton import knobs
 from triton.backends.nvidia import compiler
 
-from napkin.check.assembler import assembler
-from napkin.check.compile import resources, specialise
-from napkin.check.machine_code import unwritten
 from napkin.measure.calls import Scaled
 from napkin.plan.derive import derive
+from napkin.run.assembler import assembler
+from napkin.run.compile import resources, specialise
+from napkin.run.machine_code import unwritten
 
 
 def test_a_register_that_no_path_writes() -> None:

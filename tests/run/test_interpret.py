@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
-from napkin.check.interpret import Traffic, run
-from napkin.check.worker import OutOfBounds
 from napkin.errors import InputError
+from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
+from napkin.run.interpret import Traffic, run
+from napkin.run.worker import OutOfBounds
 
 KERNELS = Path(__file__).parent / "kernels"
 HEADER = "import triton\nimport triton.language as tl\n\n\n"

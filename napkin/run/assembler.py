@@ -3,7 +3,7 @@
 Triton before 3.9 assembles for Hopper with the ptxas of CUDA 12.8. Where a loop holds many matrix
 products and few registers are free, that one leaves the uniform registers unwritten from which it
 makes the products' addresses in shared memory: an illegal memory access, or wrong values
-(`napkin.check.machine_code` finds such code). Triton brings a later ptxas for Blackwell; from 3.9
+(`napkin.run.machine_code` finds such code). Triton brings a later ptxas for Blackwell; from 3.9
 on it serves Hopper, too, and here it does so for every Triton.
 """
 

@@ -1,6 +1,6 @@
 """Run a Triton kernel on the CPU and count the bytes that it moves.
 
-The kernel runs in Triton's interpreter, in a child process (see `napkin.check.worker`), on copies
+The kernel runs in Triton's interpreter, in a child process (see `napkin.run.worker`), on copies
 of its array arguments that are copied back when it is done. It needs no GPU and no torch.
 """
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from napkin.check._wire import Block, Landing, Launch, Packed, pack
-from napkin.check.arrays import Descriptor, DeviceArray, as_device
-from napkin.check.worker import Worker, worker
 from napkin.errors import InputError
+from napkin.run._wire import Block, Landing, Launch, Packed, pack
+from napkin.run.arrays import Descriptor, DeviceArray, as_device
+from napkin.run.worker import Worker, worker
 
 Argument = DeviceArray | Descriptor | np.ndarray | int | float
 """What a run-time parameter may be bound to. Arrays are passed as pointers to the first element."""
@@ -106,7 +106,7 @@ def start() -> Worker:
     """
     # Tiles are too small for numpy to share a product among threads.
     environment = {"TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return worker("napkin.check._interpreter", environment)
+    return worker("napkin.run._interpreter", environment)
 
 
 def read_source(source: str | Path) -> tuple[str, str | None]:

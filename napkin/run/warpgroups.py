@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from napkin.check.arrays import Descriptor, DeviceArray
-from napkin.check.formats import CODED, decode, encode
-from napkin.check.gluon import BY_NAME, LANGUAGE, Memory, Number, Type, multiply, tile, waited
-from napkin.check.interpret import Argument, Traffic
-from napkin.check.worker import KernelError
+from napkin.run.arrays import Descriptor, DeviceArray
+from napkin.run.formats import CODED, decode, encode
+from napkin.run.gluon import BY_NAME, LANGUAGE, Memory, Number, Type, multiply, tile, waited
+from napkin.run.interpret import Argument, Traffic
+from napkin.run.worker import KernelError
 
 PATIENCE = 20.0
 """Seconds after which a barrier that is waited for is taken for one that nobody reaches."""

@@ -20,14 +20,14 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import min_dot_size
 from triton.runtime import interpreter as _interpreter
 
-from napkin.check._formats import teach_formats
-from napkin.check._memory import BadAccess, Memory
-from napkin.check._source import find, load
-from napkin.check._speed import shorten
-from napkin.check._wire import Block, Landing, Launch, Packed
-from napkin.check.formats import CODED, element
-from napkin.check.worker import KernelError, OutOfBounds
 from napkin.errors import InputError, did_you_mean
+from napkin.run._formats import teach_formats
+from napkin.run._memory import BadAccess, Memory
+from napkin.run._source import find, load
+from napkin.run._speed import shorten
+from napkin.run._wire import Block, Landing, Launch, Packed
+from napkin.run.formats import CODED, element
+from napkin.run.worker import KernelError, OutOfBounds
 
 interpreter: Any = _interpreter  # all of it is internal, and none of it is typed
 _memory = Memory()

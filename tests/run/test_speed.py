@@ -7,7 +7,7 @@ import pytest
 import triton.language as tl
 from triton.runtime import interpreter
 
-from napkin.check._speed import shorten
+from napkin.run._speed import shorten
 
 
 def reduced(data: np.ndarray, axis: int, keep_dims: bool, short: bool) -> tuple[np.ndarray, int]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from napkin.check.arrays import Descriptor, DeviceArray, empty, to_device
-from napkin.check.compile import (
+from napkin.errors import InputError
+from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
+from napkin.run.compile import (
     ARCHITECTURES,
     Job,
     Resources,
@@ -18,8 +19,7 @@ from napkin.check.compile import (
     resources_many,
     specialise,
 )
-from napkin.check.worker import CompileError
-from napkin.errors import InputError
+from napkin.run.worker import CompileError
 
 KERNELS = Path(__file__).parent / "kernels"
 ROOT = Path(__file__).parents[2]
@@ -244,7 +244,7 @@ def test_a_wrong_call_is_refused(
 
 
 def test_without_cuobjdump_the_registers_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    from napkin.check import _compiler
+    from napkin.run import _compiler
 
     def absent(*args: object, **more: object) -> None:
         raise FileNotFoundError
@@ -258,7 +258,7 @@ def test_without_cuobjdump_the_registers_are_unknown(monkeypatch: pytest.MonkeyP
 def test_a_home_that_cannot_be_written_is_no_trouble() -> None:
     script = textwrap.dedent(f"""
         from pathlib import Path
-        from napkin.check.compile import resources
+        from napkin.run.compile import resources
         kernels = Path({str(KERNELS)!r}) / "descriptors.py"
         types = dict(X="*fp32", Out="*fp32", rows="i32", cols="i32")
         blocks = dict(BLOCK_R=8, BLOCK_C=16)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from napkin.check.formats import CODED, decode, encode
+from napkin.run.formats import CODED, decode, encode
 
 _POINTWISE = ("binary_op", "unary_op", "create_fma", "create_erf", "create_rsqrt")
 

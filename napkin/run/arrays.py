@@ -2,7 +2,7 @@
 
 A kernel must be tried on views whose strides are not the row-major ones, and in number formats
 that numpy lacks. A `DeviceArray` is a numpy view of the stored bits plus the name of the format,
-spelt as in Triton's signatures (see `napkin.check.formats`).
+spelt as in Triton's signatures (see `napkin.run.formats`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from napkin.check.formats import (
+from napkin.diagram.packing import pack, unpack
+from napkin.errors import InputError
+from napkin.run.formats import (
     CODED,
     HALVES,
     STORAGE,
@@ -21,8 +23,6 @@ from napkin.check.formats import (
     encode,
     format_name,
 )
-from napkin.diagram.packing import pack, unpack
-from napkin.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)

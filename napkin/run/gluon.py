@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from napkin.check.formats import CODED, decode, encode
+from napkin.run.formats import CODED, decode, encode
 
 
 class Type:

@@ -30,7 +30,7 @@ from napkin.errors import InputError, NapkinError
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
-    "from napkin.check.worker import serve; serve(int(sys.argv[1]), sys.argv[2])"
+    "from napkin.run.worker import serve; serve(int(sys.argv[1]), sys.argv[2])"
 )
 
 

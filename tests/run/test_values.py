@@ -6,10 +6,10 @@ import textwrap
 import numpy as np
 import pytest
 
-from napkin.check.arrays import empty, to_device
-from napkin.check.formats import decode, encode
-from napkin.check.interpret import Traffic, run
-from napkin.check.worker import KernelError
+from napkin.run.arrays import empty, to_device
+from napkin.run.formats import decode, encode
+from napkin.run.interpret import Traffic, run
+from napkin.run.worker import KernelError
 
 HEADER = "import triton\nimport triton.language as tl\n\n\n"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from napkin.check.interpret import Traffic, run
-from napkin.check.worker import KernelError
 from napkin.errors import InputError
+from napkin.run.interpret import Traffic, run
+from napkin.run.worker import KernelError
 
 KERNELS = Path(__file__).parent / "kernels"
 ROOT = Path(__file__).parents[2]
@@ -111,8 +111,8 @@ def test_it_runs_without_torch(tmp_path: Path) -> None:
         import sys
         from pathlib import Path
         import numpy as np
-        from napkin.check.compile import resources, specialise
-        from napkin.check.interpret import run
+        from napkin.run.compile import resources, specialise
+        from napkin.run.interpret import run
         x, out = np.ones((8, 16), np.float32), np.zeros((8, 16), np.float32)
         kernels = Path({str(KERNELS)!r}) / "descriptors.py"
         blocks = dict(BLOCK_R=8, BLOCK_C=16)

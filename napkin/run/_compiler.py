@@ -22,12 +22,12 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from napkin.check._source import find, load
-from napkin.check._wire import Compilation, Compiled
-from napkin.check.assembler import HOPPER, assembler
-from napkin.check.machine_code import instructions, unwritten
-from napkin.check.worker import CompileError
 from napkin.errors import InputError, did_you_mean
+from napkin.run._source import find, load
+from napkin.run._wire import Compilation, Compiled
+from napkin.run.assembler import HOPPER, assembler
+from napkin.run.machine_code import instructions, unwritten
+from napkin.run.worker import CompileError
 
 CUBIN = "kernel.cubin"
 _scratch = tempfile.TemporaryDirectory(prefix="napkin-")

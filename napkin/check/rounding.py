@@ -9,11 +9,13 @@ earlier kernel stored.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+
 from napkin.derive.kernel import tensor_of
 from napkin.derive.terms import is_operand, is_read, narrow_type
+from napkin.diagram.node import Node, factors
+from napkin.lower.dots import dot_of
 from napkin.lower.operands import multiplied_as
-from napkin.lower.resources_dot import dot_of
-from napkin.lower.resources_walk import within
 from napkin.plan.plan import Plan, PlannedKernel
 
 
@@ -43,7 +45,7 @@ def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:
     program, found, reads = k.program, set[str](), set[str]()
     steps = {name: n for loop in program.loops for name, n in loop.steps.items()}
     stores = [program.tails, *(loop.emits for loop in program.loops)]
-    for n in within([s[output] for s in stores if output in s], steps):
+    for n in _within([s[output] for s in stores if output in s], steps):
         if is_read(n):
             reads.add(tensor_of(n))
         if n.op == "cast" and n.kind == "real":
@@ -55,3 +57,24 @@ def _in_kernel(k: PlannedKernel, output: str) -> tuple[set[str], set[str]]:
             like = multiplied_as(program.kernel, dot.parts)
             found |= {k.dtypes[like]} if like else set()
     return found, reads
+
+
+def _arguments(n: Node) -> tuple[Node, ...]:
+    """What a term is computed from; a contraction's factors one by one."""
+    return factors(n.args[0]) if n.op == "sum" else n.args
+
+
+def _within(roots: Iterable[Node], steps: Mapping[str, Node]) -> Iterator[Node]:
+    """Every term of one step under `roots`; final states are followed to their steps in `steps`."""
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        n = stack.pop()
+        if n in seen or n.constant:
+            continue
+        seen.add(n)
+        yield n
+        if n.op == "state" and n.params[1] == "new" and n.params[0] in steps:
+            stack.append(steps[str(n.params[0])])
+        elif not is_read(n):
+            stack.extend(_arguments(n))

@@ -8,9 +8,6 @@ from typing import Any
 
 from napkin.errors import NapkinError
 
-EXACT = ("sm_80", "sm_90")
-"""Architectures whose shared memory is modelled; on the others it is only reported."""
-
 
 class CheckFailed(NapkinError):
     """A check found a prediction that does not hold."""
@@ -74,20 +71,49 @@ class TrafficRow:
 
 @dataclass(frozen=True)
 class ResourceRow:
-    """What one kernel takes on one architecture; shared memory in bytes."""
+    """What one kernel takes on one architecture.
+
+    Attributes:
+        operands: bytes of shared memory that operands take, which the compiler allocates at least;
+            on another architecture than that of the plan's machine, for which nothing is predicted,
+            0.
+        room: bytes that a group of that machine has at most; likewise.
+        allocated: bytes that the compiler allocates; None where it refuses the kernel.
+        registers, spills: of a thread, in registers and bytes; None where they are not known.
+    """
 
     kernel: str
     arch: str
-    shared_predicted: int
-    shared_compiled: int | None
+    operands: int
+    room: int
+    allocated: int | None
     registers: int | None
     spills: int | None
     note: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether predicted and compiled shared memory are equal, where that is modelled."""
-        return self.arch not in EXACT or self.shared_predicted == self.shared_compiled
+        """Whether the kernel compiles, and on the plan's machine takes what is predicted."""
+        if self.allocated is None:
+            return False
+        return not self.room or self.operands <= self.allocated <= self.room
+
+    @property
+    def said(self) -> str:
+        """The bytes of shared memory in words."""
+        return said_of_memory(asdict(self))
+
+
+def said_of_memory(row: Mapping[str, Any]) -> str:
+    """The shared memory of a row of resources, as plain data, in words."""
+    taken = row["allocated"]
+    if taken is None:
+        return "none: it does not compile"
+    if not row["room"]:
+        return f"{taken:,} bytes"
+    below = "<=" if row["operands"] <= taken else "> "
+    above = "<=" if taken <= row["room"] else "> "
+    return f"{row['operands']:,} {below} {taken:,} {above} {row['room']:,} bytes"
 
 
 @dataclass(frozen=True)
@@ -103,7 +129,14 @@ class Verdict:
     @property
     def ok(self) -> bool:
         """Whether every row holds."""
-        return all(r.ok for r in (*self.values, *self.traffic, *self.resources))
+        return all(self.verdicts.values())
+
+    @property
+    def verdicts(self) -> dict[str, bool]:
+        """Whether the rows of each kind hold: three verdicts, none of which says anything of the
+        others."""
+        kinds = {"values": self.values, "bytes": self.traffic, "resources": self.resources}
+        return {kind: all(r.ok for r in rows) for kind, rows in kinds.items()}
 
     @property
     def relative_error(self) -> float:
@@ -137,8 +170,7 @@ class Verdict:
         }
 
     def __str__(self) -> str:
-        good = "holds" if self.ok else "DOES NOT HOLD"
-        lines = [f"{self.name}: the prediction {good}"]
+        lines = [f"{self.name}: {in_words(self.verdicts)}"]
         for v in self.values:
             lines.append(f"  {v.case}: {v.output} error {v.relative_error:.2e} {v.mark}")
         for t in self.traffic:
@@ -147,10 +179,9 @@ class Verdict:
                 f"  {t.case}: {t.kernel} {t.direction} {t.tensor} {t.predicted} {mark} {t.counted}"
             )
         for r in self.resources:
-            mark = "=" if r.shared_predicted == r.shared_compiled else "!="
             lines.append(
-                f"  {r.kernel} {r.arch} shared {r.shared_predicted} {mark} {r.shared_compiled}, "
-                f"{r.registers} registers, {r.spills} bytes spilled"
+                f"  {r.kernel} {r.arch} shared {r.said}, {r.registers} registers, {r.spills} bytes "
+                "spilled"
             )
         return "\n".join(lines)
 
@@ -158,3 +189,20 @@ class Verdict:
 def _plain(row: ValueRow) -> dict[str, Any]:
     data = asdict(row)
     return data if row.overflow else {k: v for k, v in data.items() if k != "overflow"}
+
+
+def in_words(verdicts: Mapping[str, bool]) -> str:
+    """Three verdicts in words."""
+    if all(verdicts.values()):
+        return "every prediction holds"
+    said = (f"{kind} {'hold' if ok else 'do NOT hold'}" for kind, ok in verdicts.items())
+    return ", ".join(said)
+
+
+def verdicts_of(data: Mapping[str, Any]) -> dict[str, bool]:
+    """The three verdicts of a check as plain data."""
+    return {
+        "values": bool(data["values"]["ok"]),
+        "bytes": all(r["predicted"] == r["counted"] for r in data["traffic"]),
+        "resources": all(ResourceRow(**r).ok for r in data["resources"]),
+    }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,19 @@ import numpy as np
 from napkin.check.inputs import Given, given
 from napkin.check.overflow import overflow
 from napkin.check.rounding import roundings
-from napkin.check.rows import EXACT, CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
-from napkin.check.running import SPELLING, launch_of, outputs_of, run_kernels
+from napkin.check.rows import CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
+from napkin.check.running import SPELLING, run_kernels
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import close_to
-from napkin.diagram.storage import own_type, storage_type
-from napkin.diagram.types import FP8_CAPABILITY, PACKED
-from napkin.lower.launch import MIN_CAPABILITY, WARPS
+from napkin.diagram.storage import storage_type
+from napkin.diagram.types import FP8_CAPABILITY
 from napkin.plan.derive import derive
+from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.samples import Case, cases
-from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
-from napkin.run.compile import Job, resources_many, specialise
+from napkin.run.arrays import DeviceArray, to_device
+from napkin.run.compile import ARCHITECTURES as KNOWN
+from napkin.run.compile import Job, Resources, resources_many
 from napkin.run.worker import KernelError
 
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2, "fp8": 5e-2}
@@ -199,95 +199,45 @@ def _moves(
 
 
 def compiled(plan: Plan) -> list[ResourceRow]:
-    """Resources of every kernel on every architecture, from an ahead-of-time compile."""
-    kernels = distinct(plan.kernels)
-    pairs = [(k, arch) for k in kernels for arch in ARCHITECTURES if _compiles(k, arch)]
-    found = resources_many([_job(plan, k, arch) for k, arch in pairs])
-    rows: list[ResourceRow] = []
-    for (k, arch), r in zip(pairs, found, strict=True):
-        predicted = k.shared_on(arch)
-        if isinstance(r, Exception):
-            rows.append(ResourceRow(k.name, arch, predicted, None, None, None, str(r)))
-        else:
-            row = ResourceRow(
-                k.name, arch, predicted, r.shared_bytes, r.registers, r.spills, r.note
-            )
-            said = row.note or row.shared_predicted == row.shared_compiled or arch in EXACT
-            rows.append(row if said else replace(row, note="reported, not checked"))
-    return [*rows, *compiled_bands(plan)]
+    """What every kernel takes on every architecture, those of warpgroups on that of their machine,
+    from ahead-of-time compiles."""
+    own = plan.machine.arch
+    archs = dict.fromkeys([*ARCHITECTURES, own] if own in KNOWN else ARCHITECTURES)
+    todo = [(k, arch) for k in distinct(plan.kernels) for arch in archs if _compiles(k, arch)]
+    todo += [(k, own) for k in distinct(plan.launched.kernels) if k.choice.band[1]]
+    found = resources_many(_jobs(plan, todo))
+    return [_row(k, arch, r) for (k, arch), r in zip(todo, found, strict=True)]
 
 
-def compiled_bands(plan: Plan) -> list[ResourceRow]:
-    """Resources of the kernels of warpgroups, on the architecture of their machine."""
-    kernels = [k for k in distinct(plan.launched.kernels) if k.choice.band[1]]
-    arch = plan.machine.arch
-    found = resources_many([_job(plan, k, arch) for k in kernels])
-    rows: list[ResourceRow] = []
-    for k, r in zip(kernels, found, strict=True):
-        name, predicted = f"{k.name}, {WARPGROUPS}", k.shared_bytes
-        if isinstance(r, Exception):
-            rows.append(ResourceRow(name, arch, predicted, None, None, None, str(r)))
-        else:
-            taken = r.shared_bytes, r.registers, r.spills, r.note
-            rows.append(ResourceRow(name, arch, predicted, *taken))
-    return rows
+def _row(k: PlannedKernel, arch: str, found: Resources | Exception) -> ResourceRow:
+    """A row of what a kernel takes on an architecture."""
+    name = f"{k.name}, {WARPGROUPS}" if k.choice.band[1] else k.name
+    least, most = (
+        (k.operand_bytes, k.machine.shared_per_block) if arch == k.machine.arch else (0, 0)
+    )
+    if isinstance(found, Exception):
+        return ResourceRow(name, arch, least, most, None, None, None, str(found))
+    taken = found.shared_bytes, found.registers, found.spills, found.note
+    return ResourceRow(name, arch, least, most, *taken)
 
 
 def spilled(plan: Plan) -> dict[str, int]:
     """Bytes that a thread of each kernel spills to L2, as compiled for the plan's machine; 0 where
     that is not known."""
     kernels = [k for k in distinct(plan.kernels) if _compiles(k, plan.machine.arch)]
-    found = resources_many([_job(plan, k, plan.machine.arch) for k in kernels])
+    found = resources_many(_jobs(plan, [(k, plan.machine.arch) for k in kernels]))
     return {
         k.name: 0 if isinstance(r, Exception) else r.spilled or 0
         for k, r in zip(kernels, found, strict=True)
     }
 
 
+def _jobs(plan: Plan, todo: Sequence[tuple[PlannedKernel, str]]) -> list[Job]:
+    """Compilations of kernels for row-major tensors of the plan's sizes."""
+    sizes = plan.full(plan.sizes)
+    return [job_of(k, sizes, arch) for k, arch in todo]
+
+
 def _compiles(k: PlannedKernel, arch: str) -> bool:
     """Whether Triton has the types of a kernel's tensors on an architecture."""
     return int(arch.removeprefix("sm_")) >= FP8_CAPABILITY or "fp8" not in k.dtypes.values()
-
-
-def _job(plan: Plan, k: PlannedKernel, arch: str) -> Job:
-    sizes = plan.full(plan.sizes)
-    tensors = {str(n.params[0]): n.axes for n in plan.diagram.inputs}
-    tensors |= {t: axes for t, axes, _ in outputs_of(plan)}
-    shapes = {t: [sizes[a] for a in axes] for t, axes in tensors.items()}
-    for n in plan.diagram.inputs:
-        if own_type(n) in PACKED:
-            shapes[str(n.params[0])][-1] //= 2
-    strides = {t: contiguous(shape) for t, shape in shapes.items()}
-    scalars = plan.diagram.check_scalars({})
-    capability = int(arch.removeprefix("sm_"))
-    call = launch_of(k, sizes, scalars, strides, capability >= MIN_CAPABILITY)
-    args: dict[str, Any] = {}
-    for a in call.order:
-        if a in call.tensors:
-            made = empty([1], SPELLING[k.dtypes[call.tensors[a]]])
-            args[a] = Descriptor(made, call.boxes[a].sizes) if a in call.boxes else made
-        else:
-            args[a] = call.scalars[a]
-    special = specialise(args)
-    banded = bool(k.choice.band[1])
-    return Job(
-        plan.warpgroups if banded else plan.source,
-        k.name,
-        special.signature,
-        call.constexprs,
-        arch,
-        num_warps=WARPS if banded else k.choice.warps,
-        num_stages=k.choice.stages,
-        divisible=special.divisible,
-        ones=special.ones,
-    )
-
-
-def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, in values."""
-    out: list[int] = []
-    step = 1
-    for n in reversed(shape):
-        out.append(step)
-        step *= n
-    return tuple(reversed(out))

@@ -8,17 +8,18 @@ keeps the plain loads and stores beside (CUDA Programming Guide, Tensor Memory A
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_operand
 from napkin.diagram.node import Node, inside_sums, postorder
 from napkin.diagram.storage import own_type
-from napkin.lower.launch import ROW_BYTES
+from napkin.lower.dots import dot_of
+from napkin.lower.launch import ROW_BYTES, fits
 from napkin.lower.program import Program
-from napkin.lower.resources_dot import dot_of
 
 MAX_RANK = 5
 MAX_BOX = 256
@@ -60,6 +61,16 @@ def boxable(kernel: Kernel) -> frozenset[str]:
     times = Counter(a.tensor for a in kernel.reads)
     lying = [a for a in kernel.reads if times[a.tensor] == 1 and not a.leaf.args]
     return frozenset(a.tensor for a in lying if not kernel.ragged.keys() & set(a.leaf.axes))
+
+
+def served(program: Program, sizes: Mapping[str, int]) -> bool:
+    """Whether descriptors serve every row-major tensor of these sizes that they may."""
+    for axes in (*program.boxes.values(), *program.stores.values()):
+        own = [sizes[a] for a in axes]
+        strides = [math.prod(own[i + 1 :]) for i in range(len(own))]
+        if not fits(strides, program.described):
+            return False
+    return True
 
 
 def _stores(

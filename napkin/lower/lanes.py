@@ -21,9 +21,9 @@ from napkin.derive.terms import COMBINE, is_read
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, over, postorder, substitute
 from napkin.diagram.taking import read_axes, taken_of
 from napkin.lower.base2 import in_base_two
+from napkin.lower.launch import LANES
 from napkin.lower.masks import masked
 from napkin.lower.program import Join, Loop, Program, moving_terms, packed_axes
-from napkin.lower.resources_layout import LANES
 
 EACH = 8
 """Values of a chunk that a lane folds: 16 bytes, the most that a thread loads at once, of types of

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from napkin.derive.kernel import tile_axes
 from napkin.diagram.node import Node, factors, inside_sums, over, postorder
+from napkin.lower.dots import dot_of
 from napkin.lower.program import Program
-from napkin.lower.resources_dot import dot_of
 
 MAX_TENSOR = 2**20
 """Values of a tensor, at most (`triton.language.core.TRITON_MAX_TENSOR_NUMEL`)."""

@@ -19,6 +19,9 @@ MIN_CAPABILITY = 90
 WARPGROUPS = 90
 """Compute capability of the GPUs whose warpgroups multiply."""
 
+LANES = 32
+"""Threads of a warp."""
+
 WARPS = 4
 """Warps of a warpgroup."""
 

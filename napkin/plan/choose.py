@@ -22,11 +22,10 @@ from napkin.derive.parts import part_axis, parted, why_not_parted
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, postorder
 from napkin.lower.descriptors import described
+from napkin.lower.dots import dot_of
 from napkin.lower.operands import MIN_DOT
 from napkin.lower.program import Program, build
-from napkin.lower.resources import shared_bytes
-from napkin.lower.resources_dot import dot_of
-from napkin.plan.labelled import described_bytes, least_seconds, storage
+from napkin.plan.labelled import described_bytes, least_seconds
 from napkin.plan.labels import labellings
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import Tiles
@@ -41,7 +40,7 @@ FULL = 8
 """Groups of parts for each multiprocessor, at most."""
 
 TRIED = 40
-"""Settings in turn that the full model of shared memory refuses before no more are tried."""
+"""Settings in turn that are passed over before no more of them are tried."""
 
 
 ROUNDED = 0.99
@@ -89,12 +88,12 @@ class Search:
         return any(self._some_fit(k) for k in plain) or bool(self.best)
 
     def _some_fit(self, kernel: Kernel) -> bool:
-        """Whether one of the first settings of a labelled kernel fits by the full model."""
+        """Whether one of the first settings of a labelled kernel fits by its operands."""
         place = self.dtype, self.machine
         every = choices(kernel, self.sizes, *place)
         first, self._priced[kernel] = itertools.tee(every)
         tried = itertools.islice(first, TRIED)
-        return any(fitted(c, build(kernel, c.tiles), *place) for c in tried)
+        return any(launched(c, build(kernel, c.tiles), *place) for c in tried)
 
     def _best_tiles(self, kernel: Kernel) -> Choice | None:
         """The best tiles for a labelled kernel, or None if none fits; what `fits` has priced is not
@@ -213,12 +212,11 @@ def best_tiles(
 def ranked(
     kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
 ) -> Iterator[Choice]:
-    """The settings of a labelled kernel that fit, in the order of their rank, the best first.
+    """The settings of a labelled kernel whose operands fit, in the order of their rank, the best
+    first (`napkin.plan.fitting` asks the compiler what it allocates beside operands).
 
-    The search estimates shared memory from operands alone; a choice is held to the full model
-    when its turn comes, where that models the machine's compiler. Tiles that must be flattened
-    between loads and products come last, whatever their rank: Triton 3.6 fails to compile some, and
-    computes some wrongly where it stores them in boxes.
+    Tiles that must be flattened between loads and products come last, whatever their rank: Triton
+    3.6 fails to compile some, and computes some wrongly where it stores them in boxes.
     """
     return _ranked(choices(kernel, sizes, dtype, machine), dtype, machine)
 
@@ -231,14 +229,14 @@ def _ranked(found: Iterable[Choice], dtype: str, machine: Machine) -> Iterator[C
         program = build(choice.kernel, choice.tiles)
         if not flat(program):
             folded.append(choice)
-        elif (fitting := fitted(choice, program, dtype, machine)) is not None:
+        elif (fitting := launched(choice, program, dtype, machine)) is not None:
             refused = 0
             yield fitting
             continue
         if (refused := refused + 1) == TRIED:
             break
     for choice in folded:
-        fitting = fitted(choice, build(choice.kernel, choice.tiles), dtype, machine)
+        fitting = launched(choice, build(choice.kernel, choice.tiles), dtype, machine)
         if fitting is not None:
             yield fitting
 
@@ -258,25 +256,15 @@ def flat(program: Program) -> bool:
     return all(dot.flat for dot in dots if dot)
 
 
-def fitted(choice: Choice, program: Program, dtype: str, machine: Machine) -> Choice | None:
-    """A choice held to the full model of shared memory, with operands as they lie and, where
-    descriptors serve them, by addresses too; in fewer stages where that makes it fit."""
+def launched(choice: Choice, program: Program, dtype: str, machine: Machine) -> Choice | None:
+    """A choice with its operands in boxes, where descriptors serve them; None where its instances
+    last and something that they stream comes in none."""
     if not machine.cuda:
-        return choice  # held to its operands alone: the full model is of CUDA's compiler
+        return choice
     kernel, item = choice.kernel, described_bytes(dtype, machine)
-    dtypes = storage(kernel, dtype)
     plain = replace(program, persistent=choice.persistent, rows=choice.rows)
     boxed = described(plain, item) if item else plain
     streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
     if choice.persistent and not streamed <= boxed.boxes.keys():
         return None
-    programs = [boxed, plain] if boxed.boxes else [plain]
-    for stages in range(choice.stages, 0, -1):
-        needs = (
-            shared_bytes(p, dtypes, machine.arch, choice.warps, stages, choice.sizes)
-            for p in programs
-        )
-        shared, most = next(needs), machine.shared_per_block
-        if shared <= most and all(n <= most for n in needs):
-            return replace(choice, stages=stages, shared=shared, described=boxed.described)
-    return None
+    return replace(choice, described=boxed.described)

@@ -24,8 +24,9 @@ from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import IN_FULL, Alike
 from napkin.plan.cut import SHORT, Cut, cut
 from napkin.plan.exact import exact
+from napkin.plan.fitting import fitting
 from napkin.plan.frontier import Frontier
-from napkin.plan.plan import Plan, PlannedKernel, holders
+from napkin.plan.plan import Plan, PlannedKernel, distinct, holders
 from napkin.plan.pricing import Choice
 
 
@@ -86,9 +87,9 @@ def derive(
         turned.append(best[0])
         found = best[1]
         known = {**known, **{new: known[old] for new, old in best[0].same_size.items()}}
-    kernels = tuple(PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces)
+    kernels = _fitting([PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces])
     stored = {name: n.axes for name, n in found.materialised.items()}
-    trail = _trail(diagram, ready, found, turned, alike.bounded)
+    trail = _trail(diagram, ready, found, kernels, turned, alike.bounded)
     same_size = _same_size(turned)
     sizes = {a: n for a, n in known.items() if a not in same_size}
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
@@ -97,6 +98,12 @@ def derive(
     if materialise is None:
         _check_parted(plan, parts or {})
     return import_module("napkin.plan.tuned").remembered(plan) if tuned else plan
+
+
+def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:
+    """Kernels with settings that the compiler finds room for."""
+    found = {id(k.choice): fitting(k) for k in distinct(kernels)}
+    return tuple(replace(k, choice=found[id(k.choice)]) for k in kernels)
 
 
 def _check_parts(diagram: Diagram, parts: Mapping[str, int], sizes: Mapping[str, int]) -> None:
@@ -248,7 +255,12 @@ def _in_type(n: Node) -> str:
 
 
 def _trail(
-    diagram: Diagram, ready: Prepared, found: Cut, turned: Sequence[Refactored], bounded: bool
+    diagram: Diagram,
+    ready: Prepared,
+    found: Cut,
+    kernels: Sequence[PlannedKernel],
+    turned: Sequence[Refactored],
+    bounded: bool,
 ) -> Trail:
     moves = [Move("expand", diagram.name, what) for what in ready.expansions]
     if bounded:
@@ -259,13 +271,8 @@ def _trail(
         Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]{_in_type(n)}")
         for name, n in found.materialised.items()
     ]
-    seen: set[int] = set()
-    for piece in found.pieces:
-        choice = piece.choice
-        if id(choice) in seen:
-            continue
-        seen.add(id(choice))
-        moves += kernel_moves(choice)
+    for k in distinct(kernels):
+        moves += kernel_moves(k.choice)
     return Trail(tuple(moves))
 
 

@@ -38,6 +38,12 @@ def warpgroup_file(plan: Plan, derivation: bool = True) -> str:
     return f"{head}{imports(functions)}{functions}"
 
 
+def function_file(k: PlannedKernel) -> str:
+    """The text of a file with one kernel alone."""
+    functions = _functions([k])
+    return f"{imports(functions) if k.choice.band[1] else _IMPORTS}{functions}"
+
+
 def _header(plan: Plan, lines: list[str]) -> str:
     title = f"{plan.name}: {plan.diagram.signature}"
     return '"""' + "\n".join([title, "", *lines]) + '\n"""\n\n'

@@ -23,12 +23,11 @@ from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.node import Node
 from napkin.diagram.taking import table_of
-from napkin.lower.descriptors import described
+from napkin.diagram.types import stored_bytes
+from napkin.lower.descriptors import described, served
 from napkin.lower.lanes import in_lanes
 from napkin.lower.order import Launching
 from napkin.lower.program import Program, build
-from napkin.lower.resources import shared_bytes
-from napkin.lower.resources_home import Tensors
 from napkin.lower.write import Written, write
 from napkin.plan.bands import band_bytes, band_of, best_band, written
 from napkin.plan.labelled import rounded, storage
@@ -119,7 +118,7 @@ class PlannedKernel:
                 as row-major tensors of these sizes are.
         """
         if boxed is None:
-            boxed = self._describable(sizes)
+            boxed = served(self.program, sizes)
         boxes = self.program.boxes if boxed else {}
         whole = {tensor_of(leaf) for leaf in boxes}
         bind, band = self._bind(arrays), self.choice.band
@@ -140,7 +139,7 @@ class PlannedKernel:
                 are written under no tensor's name.
         """
         kernel, boxes = self.choice.kernel, self.program.boxes
-        boxed = frozenset(map(tensor_of, boxes if self._describable(sizes) else ()))
+        boxed = frozenset(map(tensor_of, boxes if served(self.program, sizes) else ()))
         bind, sizes = self._bind(arrays), kernel.sized(sizes)
         moved = [(t, t.values(sizes, self.tiles, bind, t.tensor in boxed)) for t in self.H.parts]
         asked = Asked(moved, sizes, self.tiles, self.dtypes, kernel.group, boxed, self._ahead, bind)
@@ -167,11 +166,6 @@ class PlannedKernel:
         known = {n: self.binding[t] for n, t in own.items() if self.binding[t] in arrays}
         return {table_of(n): arrays[t] for n, t in known.items()}
 
-    def _describable(self, sizes: Mapping[str, int]) -> bool:
-        """Whether descriptors serve row-major tensors of these sizes."""
-        tensors = Tensors(self.program, self.dtypes, sizes)
-        return bool(tensors.boxes) or not self.program.boxes
-
     @cached_property
     def program(self) -> Program:
         """The loop program; of a band, that of one group."""
@@ -191,26 +185,24 @@ class PlannedKernel:
         """The kernel's function, and its arguments."""
         return written(self.choice) if self.choice.band[1] else write(self.program)
 
-    @cached_property
+    @property
     def shared_bytes(self) -> int:
-        """Predicted shared memory of one group on the plan's machine, in bytes; of operands alone
-        where that does not run CUDA."""
-        if self.choice.band[1]:
-            return band_bytes(self.choice)
-        if not self.machine.cuda:
-            return self.choice.shared
-        return self.shared_on(self.machine.arch)
+        """Shared memory of one group, in bytes, as the search estimates it: of operands, in as many
+        copies as there are stages. Of a kernel of warpgroups, which says where all lies, exact."""
+        return band_bytes(self.choice) if self.choice.band[1] else self.choice.shared
 
-    def shared_on(self, arch: str) -> int:
-        """Predicted shared memory of one group on another architecture, in bytes."""
-        return shared_bytes(
-            self.program,
-            self.dtypes,
-            arch,
-            self.choice.warps,
-            self.choice.stages,
-            self.choice.sizes,
-        )
+    @property
+    def operand_bytes(self) -> int:
+        """Bytes of shared memory that the compiler allocates at least: of the largest box, which
+        the hardware copies there and nowhere else. Operands without boxes may stay in registers,
+        and one may take the place of another. Of a kernel of warpgroups, all."""
+        if self.choice.band[1]:
+            return self.shared_bytes
+        if not served(self.program, self.choice.sizes):
+            return 0
+        program, dtypes = self.program, self.dtypes
+        boxes = ((program.span(program.shape(n)), dtypes[tensor_of(n)]) for n in program.boxes)
+        return max((stored_bytes(*box) for box in boxes), default=0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -19,6 +19,7 @@ from napkin.errors import InputError
 from napkin.plan.bands import band_bytes, best_band, every_band
 from napkin.plan.choose import ranked as settled
 from napkin.plan.derive import kernel_moves
+from napkin.plan.fitting import fitting
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.pricing import Choice
@@ -40,8 +41,8 @@ def ranked(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice
     """The first `most` settings for a kernel of a plan, least predicted time first; kernels of
     warpgroups among them where the plan may have such.
 
-    Every one fits shared memory by the full model. The first is what the planner takes; after
-    `with_choices` that need not be the plan's own.
+    Every one fits by its operands, and the first is held to what the compiler allocates: it is what
+    the planner takes; after `with_choices` that need not be the plan's own.
     """
     alone = _merged(plan, k)
     if not plan.bands:
@@ -77,7 +78,10 @@ def _merged(plan: Plan, k: PlannedKernel) -> Iterator[Choice]:
     terms = kernel.name, kernel.origin, kernel.names, sizes
     found = [kernel] if fixed else labellings(*terms)
     rows = [settled(labelled, sizes, plan.dtype, plan.machine) for labelled in found]
-    return heapq.merge(*rows, key=lambda c: c.rank)
+    merged = heapq.merge(*rows, key=lambda c: c.rank)
+    for first in itertools.islice(merged, 1):
+        yield fitting(replace(k, choice=first))
+    yield from merged
 
 
 def with_choices(plan: Plan, choices: Sequence[Choice]) -> Plan:

@@ -16,8 +16,8 @@ from napkin.cost.work import Count
 from napkin.derive.kernel import tile_axes
 from napkin.diagram.types import stored_bytes
 from napkin.lower.lanes import along_memory, laned
+from napkin.lower.launch import LANES
 from napkin.lower.program import build
-from napkin.lower.resources_layout import LANES
 from napkin.plan.labelled import Labelled, Moved, has_rows
 
 FEW = 0.1

@@ -7,20 +7,23 @@ of Triton's compiler is here; it was read in Triton 3.6 and 3.9.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
 import triton
 from triton import knobs
+from triton._C.libtriton import ir, nvidia
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.compiler.compiler import make_backend
 
 from napkin.errors import InputError, did_you_mean
 from napkin.run._source import find, load
@@ -33,18 +36,20 @@ CUBIN = "kernel.cubin"
 _scratch = tempfile.TemporaryDirectory(prefix="napkin-")
 
 
-def handle(job: Compilation) -> Compiled:
-    """Compile one kernel; raises `CompileError` when the compiler refuses it."""
+def handle(job: Compilation) -> Compiled | int:
+    """Compile one kernel, or say what shared memory it is allocated, in bytes; raises
+    `CompileError` when the compiler refuses it."""
     kernel = find(load(job.text, job.path), job.kernel, triton.JITFunction)
     source = _source(kernel, job)
+    target = GPUTarget("cuda", job.capability, 32)
     # 3.9 warns unless fusing multiply with add is chosen, which is what every version does.
     options = {"enable_fp_fusion": True, **job.options}
     said: list[str] = []
     try:
         with _quiet(said), assembler(job.capability):
-            compiled: Any = triton.compile(
-                source, target=GPUTarget("cuda", job.capability, 32), options=options
-            )
+            if job.allocate:
+                return _allocated(source, target, options)
+            compiled: Any = triton.compile(source, target=target, options=options)
     except Exception as error:
         raise CompileError(_explain(error, job, "".join(said))) from None
     file = Path(_scratch.name) / CUBIN
@@ -61,6 +66,41 @@ def handle(job: Compilation) -> Compiled:
     loads = _loads(compiled.asm["ptx"])
     shared = int(compiled.metadata.shared)
     return Compiled(shared, registers, spills, columns, note, loads, spilled)
+
+
+class _Reached(Exception):
+    """The compiler is about to leave Triton's own representation."""
+
+
+def _allocated(source: Any, target: GPUTarget, options: Mapping[str, object]) -> int:
+    """Bytes of shared memory that the compiler allocates, from its own passes: those after them,
+    LLVM and the assembler, take most of a compilation and change nothing about it."""
+    backend: Any = make_backend(target)
+    chosen = backend.parse_options({**options, **source.parse_options()})
+    context: Any = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    given = backend.get_codegen_implementation(chosen), backend.get_module_map()
+    module: Any = source.make_ir(target, chosen, *given, context)
+    stages: dict[str, Callable[..., Any]] = {}
+    backend.add_stages(stages, chosen, source.language)
+    metadata: dict[str, Any] = {}
+    for name in itertools.takewhile(lambda name: name != "llir", stages):
+        module = stages[name](module, metadata)
+    passes: Any = nvidia.passes.ttgpuir
+    last = passes.add_to_llvmir
+
+    def reach(manager: Any, *_: object) -> None:
+        raise _Reached(manager)
+
+    passes.add_to_llvmir = reach
+    try:
+        stages["llir"](module, metadata)
+    except _Reached as reached:
+        reached.args[0].run(module, "allocate_shared_memory")
+    finally:
+        passes.add_to_llvmir = last
+    return int(module.get_int_attr("ttg.shared"))
 
 
 def _source(kernel: Any, job: Compilation) -> Any:

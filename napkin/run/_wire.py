@@ -106,6 +106,7 @@ class Compilation:
         options: the compiler's options, such as ``num_warps``.
         divisible: parameters that are multiples of 16.
         ones: integer parameters that are 1.
+        allocate: whether to stop once shared memory is allocated.
     """
 
     text: str
@@ -117,6 +118,7 @@ class Compilation:
     options: Mapping[str, object]
     divisible: frozenset[str]
     ones: frozenset[str]
+    allocate: bool = False
 
 
 class Compiled(NamedTuple):

@@ -6,21 +6,26 @@ Triton's own cache, so asking again is quick.
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import importlib.util
 import os
+import pickle
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from napkin.errors import InputError, did_you_mean
-from napkin.run._wire import Compilation
+from napkin.run._wire import Compilation, Compiled
 from napkin.run.arrays import Descriptor, DeviceArray, as_device
 from napkin.run.formats import element
 from napkin.run.interpret import Argument, read_source
-from napkin.run.worker import CompileError, Worker, worker
+from napkin.run.worker import KernelError, Worker, worker
 
-ARCHITECTURES = {"sm_80": 80, "sm_90": 90, "sm_100": 100}
+ARCHITECTURES = {f"sm_{n}": n for n in (80, 86, 89, 90, 100, 103, 120)}
 """The compute capability of each architecture that can be compiled for."""
 
 
@@ -148,32 +153,62 @@ def resources(
     """
     job = Job(source, kernel, signature, constexprs, arch, num_warps, num_stages, divisible, ones)
     found = resources_many([job])[0]
-    if isinstance(found, CompileError):
+    if isinstance(found, KernelError):
         raise found
     return found
 
 
-def resources_many(jobs: Sequence[Job]) -> list[Resources | CompileError]:
+def resources_many(jobs: Sequence[Job]) -> list[Resources | KernelError]:
     """Compile every job, several at a time; a job that the compiler refuses gives its error."""
-    compilations = [_compilation(job) for job in jobs]
-    count = max(1, min(len(jobs), len(os.sched_getaffinity(0)), 8))
+    found = _answers([_compilation(job) for job in jobs])
+    return [_resources(*pair) for pair in zip(jobs, found, strict=True)]
+
+
+def _resources(job: Job, found: Compiled | KernelError) -> Resources | KernelError:
+    if isinstance(found, KernelError):
+        return found
+    return Resources(job.kernel, job.arch, job.num_warps, job.num_stages, *found)
+
+
+_allocated: dict[str, int | KernelError] = {}
+"""What was allocated, by a digest of what was asked."""
+
+
+def allocations(jobs: Sequence[Job]) -> list[int | KernelError]:
+    """Bytes of shared memory that a program of each kernel is allocated: by the compiler's own
+    passes, without the rest of the compilation. A job that it refuses gives its error."""
+    asked = [replace(_compilation(job), allocate=True) for job in jobs]
+    keys = [hashlib.sha256(pickle.dumps(astuple(a))).hexdigest() for a in asked]
+    for key, compilation in zip(keys, asked, strict=True):
+        if key not in _allocated:  # one child answers sooner than a second is ready
+            (_allocated[key],) = _answers([compilation])
+    return [_allocated[key] for key in keys]
+
+
+def _answers(asked: Sequence[Compilation]) -> list[Any]:
+    """What the compiling children say, or why they refuse."""
+    count = max(1, min(len(asked), len(os.sched_getaffinity(0)), 8))
     slots: SimpleQueue[int] = SimpleQueue()
     for slot in range(count):
         slots.put(slot)
 
-    def one(pair: tuple[Job, Compilation]) -> Resources | CompileError:
-        job, compilation = pair
+    def one(compilation: Compilation) -> Any:
         slot = slots.get()
         try:
-            compiled = start(slot).call(compilation)
-        except CompileError as error:
+            return start(slot).call(compilation)
+        except KernelError as error:
             return error
         finally:
             slots.put(slot)
-        return Resources(job.kernel, job.arch, job.num_warps, job.num_stages, *compiled)
 
     with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(one, zip(jobs, compilations, strict=True)))
+        return list(pool.map(one, asked))
+
+
+@functools.cache
+def available() -> bool:
+    """Whether Triton is installed; it is built for Linux alone."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def start(slot: int = 0) -> Worker:

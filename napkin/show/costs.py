@@ -174,7 +174,7 @@ def _memory(k: PlannedKernel) -> Table:
     made = table("memory", "in values", *numbers,
                  title=f"kernel {k.name}: memory of a group", right=numbers)  # fmt: skip
     made.add_row("M", str(k.M), f"{_at(k.M, _numbers(k)):,.0f}", "")
-    made.add_row("shared memory, predicted", "", "", f"{k.shared_bytes:,}")
+    made.add_row("shared memory, estimated", "", "", f"{k.shared_bytes:,}")
     made.add_row(f"shared memory of {k.machine.name}", "", "", f"{k.machine.shared_per_block:,}")
     return made
 

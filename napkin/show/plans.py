@@ -101,7 +101,7 @@ def _settings(k: PlannedKernel) -> Iterable[tuple[str, str]]:
     yield "tiles", sizes_text(k.tiles)
     yield "launch", k.choice.launched
     limit = k.machine.shared_per_block
-    yield "shared memory", f"{k.shared_bytes:,} of {limit:,} bytes"
+    yield "shared memory", f"about {k.shared_bytes:,} of {limit:,} bytes"
     yield "time", f"{k.choice.time.seconds * 1e6:,.1f} us"
     yield "limited by", k.choice.time.limited_by
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from napkin.check.rows import mark
+from napkin.check.rows import in_words, mark, said_of_memory, verdicts_of
 from napkin.plan.plan import Plan
 from napkin.show.console import table
 from napkin.show.measured import device_view
@@ -40,8 +40,10 @@ def verdict_view(plan: Plan, data: Mapping[str, Any]) -> list[RenderableType]:
     out += list(data.get("notes", ()))
     if "device" in data:
         out += device_view(data["device"])
-    said = "every prediction holds" if data["ok"] else "some prediction does NOT hold"
-    return [*out, f"{plan.name}: {said}"]
+    found = verdicts_of(data)
+    if "device" in data:
+        found["the device's figures"] = bool(data["device"]["ok"])
+    return [*out, f"{plan.name}: {in_words(found)}"]
 
 
 def _values(values: Mapping[str, Any]) -> Table:
@@ -74,17 +76,14 @@ def _traffic(rows: list[Mapping[str, Any]]) -> Table:
 
 
 def _resources(rows: list[Mapping[str, Any]]) -> Table:
-    numbers = ("predicted", "compiled", "registers", "spills")
-    made = table("kernel", "arch", "predicted", "", "compiled", "registers", "spills", "note",
-                 title="bytes of shared memory", right=numbers)  # fmt: skip
+    numbers = ("shared memory", "registers", "spills")
+    made = table("kernel", "arch", *numbers, "note",
+                 title="operands, shared memory allocated, and room", right=numbers)  # fmt: skip
     for row in rows:
-        predicted, compiled = row["shared_predicted"], row["shared_compiled"]
         made.add_row(
             row["kernel"],
             row["arch"],
-            _number(predicted),
-            "=" if predicted == compiled else "!=",
-            _number(compiled),
+            said_of_memory(row),
             _number(row["registers"]),
             _number(row["spills"]),
             row.get("note") or "",

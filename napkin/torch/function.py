@@ -75,6 +75,9 @@ class Function:
                 if found is None:
                     with loading():
                         from napkin.plan.derive import derive
+                        from napkin.run.compile import start
+
+                        start()  # it loads while the search runs, whose winner it is asked about
 
                         found = derive(self.diagram, machine, dict(known), dtype).recipe
                     cache.save(name, found)

@@ -161,5 +161,5 @@ def test_check_json(napkin: Callable[..., Any], here: Path) -> None:
     assert read["A"]["predicted"] == read["A"]["counted"] > 0
     assert read["A"]["counted"] % (100 * 77 * 2) == 0  # at just the sizes asked for
     assert {r["arch"] for r in data["resources"]} >= {"sm_80", "sm_90"}
-    keys = {"arch", "shared_predicted", "shared_compiled", "registers", "spills"}
+    keys = {"arch", "operands", "allocated", "room", "registers", "spills"}
     assert all(keys <= r.keys() for r in data["resources"])

@@ -16,8 +16,8 @@ from numpy.lib.stride_tricks import as_strided
 
 import napkin as nk
 from napkin.check.running import launch_of, run_kernels
-from napkin.check.verdict import contiguous
 from napkin.diagram.library import load
+from napkin.plan.fitting import contiguous
 from napkin.plan.plan import Plan
 from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.interpret import run

@@ -31,7 +31,7 @@ class Here:
         self.known = known
         self.alone = threading.Lock()  # the compiler's messages are read from the process's own
 
-    def call(self, job: Compilation, timeout: float | None = None) -> Compiled:
+    def call(self, job: Compilation, timeout: float | None = None) -> Compiled | int:
         """Compile one kernel, or remember it.
 
         Raises:
@@ -52,7 +52,7 @@ class Here:
             raise CompileError(found)
         return found
 
-    def _compiled(self, job: Compilation) -> Compiled | str:
+    def _compiled(self, job: Compilation) -> Compiled | int | str:
         from napkin.run import _compiler
 
         try:
@@ -85,6 +85,7 @@ def digest(job: Compilation) -> str:
         sorted(new.get(n, n) for n in job.ones),
         sorted(job.options.items()),
         job.capability,
+        job.allocate,
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

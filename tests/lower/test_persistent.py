@@ -72,7 +72,7 @@ def test_shared_memory_is_what_is_compiled(name: str, size: int) -> None:
     sizes = dict.fromkeys("abc", size)
     plan = persistent(name, sizes, 264, tiles=tiles, warps=4, stages=2, described=2)
     found = {r.arch: r for r in compiled(plan)}
-    assert found["sm_90"].shared_compiled == found["sm_90"].shared_predicted
+    assert found["sm_90"].ok
 
 
 def test_results_of_one_shape_leave_from_one_place() -> None:
@@ -85,4 +85,4 @@ def test_results_of_one_shape_leave_from_one_place() -> None:
     assert kernel.choice.persistent
     assert len(kernel.program.stores) == 2
     found = {r.arch: r for r in compiled(plan)}
-    assert found["sm_90"].shared_compiled == found["sm_90"].shared_predicted
+    assert found["sm_90"].ok

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.verdict import compiled_bands
 from napkin.diagram.diagram import Diagram
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import HEAD
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import write_band
 from napkin.plan.bands import program_of
+from napkin.plan.fitting import job_of
 from napkin.plan.plan import PlannedKernel
 from napkin.run import warpgroups
+from napkin.run.compile import allocations
 from napkin.run.worker import KernelError
 
 Runner = Callable[..., Any]
@@ -242,8 +243,8 @@ def test_shared_memory_is_as_compiled(diagram: Diagram) -> None:
     """Also where tiles come and go by addresses, with strides of 1."""
     plan = nk.derive(diagram, on="h100", sizes={"a": 8192, "b": 1024, "c": 8192}, dtype="bf16")
     assert plan.launched is not plan
-    (row,) = compiled_bands(plan)
-    assert row.ok, row
+    (k,) = plan.launched.kernels
+    assert allocations([job_of(k, plan.sizes, "sm_90")]) == [k.shared_bytes]
 
 
 @nk.diagram("a b, b c -> a c", sizes={"a": 4096, "b": 4096, "c": 4096})

@@ -218,7 +218,7 @@ def test_one_table_read_before_the_loop_and_in_it() -> None:
     plan = nk.derive(same_document, sizes=sizes, dtype="fp32")
     verdict = plan.check(sizes={"h": 2, "q": 40, "x": 37, "c": 39, "d": 24})
     verdict.raise_if_wrong()
-    assert all(r.shared_compiled for r in verdict.resources)
+    assert all(r.allocated for r in verdict.resources)
 
 
 def test_warpgroups_that_read_one_table_along_their_rows_and_along_keys() -> None:
@@ -229,4 +229,4 @@ def test_warpgroups_that_read_one_table_along_their_rows_and_along_keys() -> Non
     verdict = plan.check(sizes={"h": 2, "q": 264, "x": 160, "c": 160, "d": 128}, resources=False)
     verdict.raise_if_wrong()
     assert "same_document, warpgroups" in str(verdict)
-    assert not [r.note for r in compiled(plan) if r.arch == "sm_90" and not r.shared_compiled]
+    assert not [r.note for r in compiled(plan) if r.arch == "sm_90" and not r.allocated]

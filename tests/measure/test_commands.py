@@ -166,7 +166,7 @@ def test_check_finds_what_is_wrong(napkin: Napkin, device: Any, change: Any) -> 
     device.change = change
     status, out, _ = napkin("check", "attention", *SMALL, "--gpu")
     assert status == 1
-    assert "some prediction does NOT hold" in out
+    assert "resources hold, the device's figures do NOT hold" in out
 
 
 @pytest.mark.usefixtures("nothing_else")

@@ -44,7 +44,7 @@ def test_the_first_setting_is_the_planners(name: str) -> None:
         assert setting(found[0]) == setting(runs.choice)
         assert len({setting(c) for c in found}) == 5
         assert [c.rank for c in found[1:]] == sorted(c.rank for c in found[1:])
-        assert all(0 < c.shared <= plan.machine.shared_per_block for c in found)
+        assert all(0 <= c.shared <= plan.machine.shared_per_block for c in found)
     again = with_choices(plan, [ranked(plan, k, 1)[0] for k in kinds])
     assert (again.source, again.warpgroups) == (plan.source, plan.warpgroups)
 

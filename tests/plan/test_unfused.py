@@ -274,11 +274,11 @@ def test_moves_inside_a_kernel_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("machine", "arch"), [("a100", "sm_80"), ("h100", "sm_90")])
-def test_shared_memory_of_the_shipped_diagram(machine: str, arch: str) -> None:
+def test_the_shipped_diagram_fits_shared_memory(machine: str, arch: str) -> None:
     plan = nk.derive(load("unfused_neighborhood_attention_2d"), machine)
     rows = [r for r in compiled(plan) if r.arch == arch]
     assert len(rows) == 3
-    assert all(r.shared_predicted == r.shared_compiled for r in rows), rows
+    assert all(r.ok and r.allocated for r in rows), rows
 
 
 def test_weights_in_slots_beside_what_is_read_of_them_have_a_plan() -> None:

@@ -56,6 +56,7 @@ def test_predicates_are_no_registers() -> None:
 def older(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton as before 3.9, which takes the assembler for Blackwell for nothing else."""
     monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
+    compiler.get_ptxas_version.cache_clear()  # other tests may have asked it of the newer Triton
     monkeypatch.setattr(
         compiler,
         "get_ptxas",

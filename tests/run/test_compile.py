@@ -12,7 +12,6 @@ import pytest
 from napkin.errors import InputError
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.run.compile import (
-    ARCHITECTURES,
     Job,
     Resources,
     resources,
@@ -94,7 +93,7 @@ def test_shared_memory_of_attention() -> None:
 
 
 def test_every_architecture_gives_every_figure() -> None:
-    jobs = [matmul_job((64, 64, 32), arch, 4, 3) for arch in ARCHITECTURES]
+    jobs = [matmul_job((64, 64, 32), arch, 4, 3) for arch in ("sm_80", "sm_90", "sm_100")]
     for job, found in zip(jobs, succeed(jobs), strict=True):
         assert (found.kernel, found.arch, found.num_warps) == ("matmul", job.arch, 4)
         assert found.registers is not None

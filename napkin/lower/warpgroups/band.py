@@ -18,9 +18,9 @@ from functools import cached_property
 from napkin.derive.fold import State
 from napkin.derive.terms import is_read
 from napkin.diagram.node import Node, factors, postorder
+from napkin.lower.dots import Dot, dot_of
 from napkin.lower.launch import in_box
 from napkin.lower.program import Loop, Program
-from napkin.lower.resources_dot import Dot, dot_of
 
 ROWS = 64
 """Rows that a warpgroup multiplies at once (PTX ISA, wgmma)."""

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from napkin.derive.kernel import tensor_of
 from napkin.diagram.node import Node, factors, postorder
 from napkin.lower import syntax as sx
+from napkin.lower.dots import Dot
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
-from napkin.lower.resources_dot import Dot
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.band import Band, Late, early
 from napkin.lower.warpgroups.chunks import Chunks

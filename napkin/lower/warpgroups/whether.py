@@ -5,8 +5,8 @@ from __future__ import annotations
 from napkin.derive.terms import is_operand, is_read
 from napkin.diagram.node import Node, inside_sums, postorder
 from napkin.lower.corners import rises
+from napkin.lower.dots import Dot, dot_of
 from napkin.lower.program import Loop, Program, moving_terms
-from napkin.lower.resources_dot import Dot, dot_of
 from napkin.lower.warpgroups.band import ROWS, WIDEST, Band, early, sums
 
 

@@ -1,24 +1,15 @@
-"""Which instruction multiplies two tiles, and the register layout of its result.
-
-What Triton picks for `tl.dot(..., input_precision="ieee")`, read off the compiler: wgmma on sm_90
-for 16-bit operands of at least 64 rows, mma.sync for other 16-bit operands, and multiply-add on
-single values for float32, which no matrix instruction multiplies exactly.
-"""
+"""Which sums of a loop program are matrix products, and which factors are their operands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 from napkin.derive.terms import multiplies
 from napkin.diagram.node import Node, factors, over
 from napkin.lower.operands import MIN_DOT, least_depth, splits
 from napkin.lower.program import Program
-from napkin.lower.resources_layout import LANES, Layout, Mma, blocked
-
-Unit = Literal["wgmma", "mma", "fma"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,49 +91,3 @@ def _parted(
     first, second = (tuple(p for p, _ in side) for side in sides)
     spans = tuple(sorted(a)), tuple(sorted(b))
     return Dot(n, (first, second), spans, *(tuple(sorted(x)) for x in (gone, rows, columns)))
-
-
-def unit(capability: int, bits: int, rows: int, warps: int) -> Unit:
-    """The instruction for operands of `bits` bits."""
-    if bits > 16:
-        return "fma"
-    return "wgmma" if capability == 90 and rows % 64 == 0 and warps % 4 == 0 else "mma"
-
-
-def wgmma(rows: int, columns: int, warps: int, feeds: bool) -> Mma:
-    """A wgmma accumulator. Warps go along the rows if another product reads the result, so that a
-    row stays in one warp; otherwise as far as there are rows, four warps at a time."""
-    beside = max(1, warps // max(1, rows // 16))
-    wide = min(256, max(columns // beside, 8))
-    along, across = 4, 1
-    if feeds:
-        return Mma(3, (warps, 1), wide)
-    while along * across < warps:
-        if rows > 16 * along:
-            along *= 2
-        else:
-            across *= 2
-    return Mma(3, (along, across), wide)
-
-
-def mma(rows: int, columns: int, warps: int, chained: bool) -> Mma:
-    """An mma.sync accumulator. Products of one loop put all warps along the longer side of the
-    last result; a lone product balances the blocks of 16 x 8 that each warp repeats."""
-    if chained:
-        return Mma(2, (warps, 1) if rows >= columns else (1, warps), 8)
-    along, across = 1, 1
-    down, right = -(-rows // 16), -(-columns // 8)
-    while along * across < warps:
-        if down >= right:
-            along, down = along * 2, max(1, down // 2)
-        else:
-            across, right = across * 2, right // 2
-    return Mma(2, (along, across), 8)
-
-
-def fma(rows: int, columns: int, warps: int) -> Layout:
-    """A multiply-add accumulator: up to 4 x 4 values a thread."""
-    each = rows * columns // (warps * LANES)
-    side = 4 if each >= 16 else 2 if each >= 4 else 1
-    shape = (rows, columns)
-    return blocked(shape, (side, side), (1, 0), warps).of(shape)

@@ -1,0 +1,161 @@
+"""Settings held to the shared memory that the compiler allocates.
+
+The search bounds shared memory by operands alone. What the compiler allocates beside them, for
+changes of register layout and reductions across warps, is asked of its own passes, for the winner:
+where that is more than the machine has, fewer stages are taken, or the next setting.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from napkin.cost.machines import Machine
+from napkin.derive.terms import is_read
+from napkin.diagram.node import REDUCTIONS, Node, postorder
+from napkin.diagram.storage import storage_type
+from napkin.diagram.types import PACKED, STORAGE, stored_bytes
+from napkin.errors import Refusal
+from napkin.lower.dots import dot_of
+from napkin.lower.launch import MIN_CAPABILITY, WARPS, Launch, launch
+from napkin.lower.program import Program
+from napkin.plan.choose import TRIED, ranked
+from napkin.plan.file import function_file
+from napkin.plan.plan import PlannedKernel
+from napkin.plan.pricing import Choice
+from napkin.run.arrays import Descriptor, empty
+from napkin.run.compile import ARCHITECTURES, Job, allocations, available, specialise
+from napkin.run.interpret import Argument
+from napkin.run.worker import KernelError
+
+LEAST = 1024
+"""Bytes that are counted for barriers and for reductions of few values across warps."""
+
+
+def fitting(k: PlannedKernel) -> Choice:
+    """The setting of a kernel, or where that is allocated more shared memory than a group can have,
+    or does not compile, the first after it that fits.
+
+    Raises:
+        Refusal: none of the first `TRIED` fits.
+    """
+    if not asked(k.machine) or at_most(k) <= k.machine.shared_per_block:
+        return k.choice
+    said = ""
+    for choice in itertools.islice(_settings(k), TRIED):
+        for stages in range(choice.stages, 0, -1):
+            tried = replace(k, choice=replace(choice, stages=stages))
+            said = _too_much(tried)
+            if not said:
+                return tried.choice
+            if "bytes" not in said:  # fewer stages compile no better
+                break
+    raise Refusal(
+        "tile",
+        k.name,
+        f"{said}, as for the {TRIED} settings that are predicted to be the fastest",
+        "materialise an array that it computes on the way",
+    )
+
+
+def asked(machine: Machine) -> bool:
+    """Whether there is a compiler for a machine to ask."""
+    return machine.arch in ARCHITECTURES and available()
+
+
+def at_most(k: PlannedKernel) -> int:
+    """Bytes of shared memory that the compiler allocates at most: every term of the loop program at
+    once, a chunk in one slot more than there are stages, and as much again for changes of layout
+    and banks."""
+    program, slots = k.program, k.choice.stages + 1
+    found = 0
+    for n in (n for n in postorder(program.roots) if not n.constant):
+        values = program.span(_formed(program, n))
+        found += (
+            slots * stored_bytes(values, storage_type(n, k.dtype)) if is_read(n) else 4 * values
+        )
+    return 2 * found + LEAST
+
+
+def _formed(program: Program, n: Node) -> Collection[int]:
+    """The dimensions of the largest tensor that computing a term forms."""
+    if n.op not in REDUCTIONS or dot_of(program, n) is not None:
+        return program.shape(n)
+    return {d for a in n.args for d in program.shape(a)}
+
+
+def _settings(k: PlannedKernel) -> Iterator[Choice]:
+    """The setting of a kernel, then the others of the same labels, the best first."""
+    own = k.choice
+    yield own
+    others = ranked(own.kernel, own.sizes, k.dtype, k.machine)
+    yield from (c for c in others if (c.tiles, c.warps) != (own.tiles, own.warps))
+
+
+def _too_much(k: PlannedKernel) -> str:
+    """Why the compiler's allocation does not do, for tensors that descriptors serve and for others;
+    "" where it does."""
+    served = [True, False] if k.choice.described else [False]
+    room = k.machine.shared_per_block
+    found = allocations([job_of(k, k.choice.sizes, k.machine.arch, s) for s in served])
+    for taken in found:
+        if isinstance(taken, KernelError):
+            return str(taken)
+        if taken > room:
+            return f"the compiler allocates {taken:,} bytes of shared memory, of {room:,}"
+    return ""
+
+
+def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool = True) -> Job:
+    """The compilation of a kernel for row-major tensors of these sizes; the values of run-time
+    constants change nothing about it.
+
+    Args:
+        sizes: of every axis of the kernel.
+        served: whether tensor descriptors may serve the tensors, on an architecture that has them.
+    """
+    entry = k.written.entry
+    strides = {t: contiguous(_shape(t, k, sizes)) for t in entry.axes_of}
+    capability = ARCHITECTURES.get(arch, 0)
+    constants = [a.of for a in entry.arguments if isinstance(a.of, Node)]
+    scalars = {str(n.params[0]): 0.5 for n in postorder(constants) if n.op == "scalar"}
+    call = launch(entry, sizes, scalars, strides, served and capability >= MIN_CAPABILITY)
+    special = specialise({a: _argument(a, call, k.dtypes) for a in call.order})
+    banded = bool(k.choice.band[1])
+    return Job(
+        function_file(k),
+        k.name,
+        special.signature,
+        call.constexprs,
+        arch,
+        num_warps=WARPS if banded else k.choice.warps,
+        num_stages=k.choice.stages,
+        divisible=special.divisible,
+        ones=special.ones,
+    )
+
+
+def _shape(tensor: str, k: PlannedKernel, sizes: Mapping[str, int]) -> list[int]:
+    """What a tensor of a kernel has of each of its axes, of those that are packed as stored."""
+    entry = k.written.entry
+    split = {s.place: s.axis for s in entry.splits}
+    inner = {s.residue for s in entry.splits}
+    shape = [sizes[split.get(a, a)] for a in entry.axes_of[tensor] if a not in inner]
+    if k.dtypes[tensor] in PACKED:
+        shape[-1] //= 2
+    return shape
+
+
+def _argument(name: str, call: Launch, dtypes: Mapping[str, str]) -> Argument:
+    """A run-time argument of the kind that a launch passes, on no memory of its own."""
+    if name not in call.tensors:
+        return call.scalars[name]
+    made = empty([1], STORAGE[dtypes[call.tensors[name]]].format)
+    return Descriptor(made, call.boxes[name].sizes) if name in call.boxes else made
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in values."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))

@@ -37,6 +37,10 @@ class Asked:
 
     def plan(self, tuned: bool = False) -> Plan:
         """The plan, with settings that were measured where `tuned` and there are some."""
+        from napkin.run.compile import available, start
+
+        if available():
+            start()  # the compiler loads while the search runs, whose winner it is asked about
         from napkin.plan.derive import derive
 
         return derive(self.diagram, self.on, self.sizes, self.dtype, parts=self.parts, tuned=tuned)

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -31,6 +31,12 @@ from napkin.errors import InputError, NapkinError
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
     "from napkin.run.worker import serve; serve(int(sys.argv[1]), sys.argv[2])"
+)
+
+
+NEEDS = (
+    "kernels run and compile with Triton, which is not installed: pip install triton (it is built "
+    "for Linux alone); derive, cost, draw, report and simulate work without it"
 )
 
 
@@ -143,18 +149,28 @@ def serve(descriptor: int, module: str) -> None:
     """Answer requests until the other side closes; this is the child's whole life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
     connection = Connection(descriptor)
+    handle = _handle(module)  # before it is asked for: whoever starts a child early waits less
     with contextlib.suppress(EOFError, ConnectionError):
-        handle = None
         while True:
             request = connection.recv()
             try:
-                if handle is None:
-                    handle = importlib.import_module(module).handle
                 answer = (False, handle(request))
             except NapkinError as error:
                 answer = (True, error)
-            except Exception as error:
-                missing = isinstance(error, ModuleNotFoundError) and error.name == "triton"
-                needs = InputError("checking a kernel needs Triton: pip install triton")
-                answer = (True, needs if missing else traceback.format_exc())
+            except Exception:
+                answer = (True, traceback.format_exc())
             connection.send(answer)
+
+
+def _handle(module: str) -> Callable[[Any], Any]:
+    """What answers a module's requests; raises for each what kept the module from being loaded."""
+    try:
+        return importlib.import_module(module).handle
+    except Exception as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "triton"
+        why = InputError(NEEDS) if missing else error
+
+    def fail(_: Any) -> Any:
+        raise why
+
+    return fail

@@ -23,8 +23,8 @@ def generate_kernels(
 ) -> None:
     """Write the folder of kernels and costs, or compare it.
 
-    Each diagram has its drawing, and for each architecture the kernel, its costs, its derivation
-    and the verdict on it.
+    Each diagram has its drawing, and for each machine the kernels and their derivation; costs.csv
+    and verdicts.csv say of all kernels what is predicted and what checks found.
     """
     from napkin.show import console, goldens
 

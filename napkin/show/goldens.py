@@ -1,20 +1,18 @@
 """The folder `generated/`: every shipped diagram's kernel, costs, derivation and verdict.
 
-NAME/diagram.svg, and for each machine NAME/MACHINE/ with kernel.py, cost.json, derivation.txt and
-verdict.json, and warpgroups.py where groups run as warpgroups. All but the verdict are made again
-in seconds and compared as bytes; a verdict says which kernel and which launch it is about, so that
-one made for an older kernel is found out.
+NAME/diagram.svg, for each machine NAME/MACHINE/ with kernel.py, derivation.txt and warpgroups.py
+where groups run as warpgroups, and for all kernels costs.csv and verdicts.csv (`show/tables.py`).
+All but the verdicts are made again in seconds and compared as bytes; a verdict says which sources
+and which launches it is about, so that one made for an older kernel is found out.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
 
 from napkin.cost.machines import machine
 from napkin.diagram.diagram import Diagram
@@ -23,15 +21,24 @@ from napkin.diagram.storage import own_type
 from napkin.diagram.types import FP8_CAPABILITY
 from napkin.errors import InputError, NapkinError
 from napkin.plan.derive import derive
-from napkin.plan.plan import Plan, distinct
-from napkin.show.console import Progress, json_text
-from napkin.show.costs import cost_json
+from napkin.plan.plan import Plan
+from napkin.show.console import Progress
 from napkin.show.files import writable_folder, write_file
+from napkin.show.tables import (
+    COSTS,
+    VERDICTS,
+    Row,
+    cost_rows,
+    digest,
+    key_of,
+    read_table,
+    replaced,
+    table_text,
+    verdict_rows,
+)  # fmt: skip
 
 MACHINES = ("a100", "h100")
 """Machines that kernels are kept for: one for each architecture whose shared memory is modelled."""
-
-VERDICT = "verdict.json"
 
 
 @dataclass(frozen=True)
@@ -66,10 +73,11 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
     """
     found = diagrams(wanted)
     writable_folder(out)
-    written: list[str] = []
-    wrong: list[str] = []
+    folder = _Folder(out)
     for i, d in enumerate(found):
-        written += _store(out, {f"{d.name}/diagram.svg": _drawing(d)})
+        drawing = {f"{d.name}/diagram.svg": _drawing(d)}
+        folder.made.update(drawing)
+        folder.store(drawing)
         for j, on in enumerate(MACHINES):
             place = i * len(MACHINES) + j, len(found) * len(MACHINES)
             title = f"{d.name} on {on}"
@@ -77,27 +85,56 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
             plan = _plan(d, on)
             if plan is None:
                 continue
-            files = plan_files(plan)
-            try:
-                verdict = plan.check(
-                    progress=lambda text, _done, _total, title=title, place=place: tell(
-                        f"{title}: {text}", *place
-                    )
-                ).to_json()
-            except InputError:
-                raise
-            except NapkinError as error:
-                wrong.append(f"{title}: not written, as the check fails: {error}")
-                continue
-            if not verdict["ok"]:
-                see = f"see napkin check {d.name} --on {on}"
-                wrong.append(f"{title}: not written, as some prediction does not hold; {see}")
-                continue
-            folder = f"{d.name}/{plan.machine.name}"
-            files[VERDICT] = json_text({**_subject(plan), **verdict}).encode()
-            written += _store(out, {f"{folder}/{name}": text for name, text in files.items()})
-    wrong += _left_over(out, found, everything=not wanted)
-    return Outcome(tuple(written), tuple(wrong))
+            folder.add(plan, title, partial(_told, tell, title, place))
+    wrong = [*folder.wrong, *_left_over(out, found, not wanted, folder.made)]
+    return Outcome(tuple(folder.written), tuple(wrong))
+
+
+def _told(
+    tell: Progress, title: str, place: tuple[int, int], text: str, _done: int, _total: int
+) -> None:
+    """Passes on what a check is doing, at the place of its plan among all."""
+    tell(f"{title}: {text}", *place)
+
+
+class _Folder:
+    """The folder as it is written: `made` names the files that belong there, `written` those that
+    were new, and `wrong` says what could not be written."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.made = set[str]()
+        self.written: list[str] = []
+        self.wrong: list[str] = []
+
+    def add(self, plan: Plan, title: str, tell: Progress) -> None:
+        """Check a plan, and write what is kept of it and of the check; nothing where it fails."""
+        files = plan_files(plan)
+        self.made.update(files)
+        try:
+            verdict = plan.check(progress=tell).to_json()
+        except InputError:
+            raise
+        except NapkinError as error:
+            self.wrong.append(f"{title}: not written, as the check fails: {error}")
+            return
+        if not verdict["ok"]:
+            see = f"see napkin check {plan.name} --on {plan.machine.name}"
+            self.wrong.append(f"{title}: not written, as some prediction does not hold; {see}")
+            return
+        self.store(files)
+        for name, rows in ((COSTS, cost_rows(plan)), (VERDICTS, verdict_rows(plan, verdict))):
+            have = read_table(self.out / name) or []
+            self.store({name: table_text(name, replaced(have, rows))})
+
+    def store(self, files: Mapping[str, bytes]) -> None:
+        """Write what is not there yet as it should be."""
+        for name, content in files.items():
+            path = self.out / name
+            if _content(path) != content:
+                writable_folder(path.parent)
+                write_file(path, content)
+                self.written.append(name)
 
 
 def compare(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
@@ -113,18 +150,23 @@ def compare(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
             "--out DIR"
         )
     wrong: list[str] = []
+    made = set[str]()
+    tables = {name: read_table(out / name) for name in (COSTS, VERDICTS)}
+    bad = [name for name, rows in tables.items() if rows is None]
+    wrong += [f"{out / name}: is no table of costs or verdicts" for name in bad]
     for i, d in enumerate(found):
-        wrong += _differing(out, {f"{d.name}/diagram.svg": _drawing(d)})
+        files = {f"{d.name}/diagram.svg": _drawing(d)}
         for j, on in enumerate(MACHINES):
-            tell(f"{d.name} on {on}", i * len(MACHINES) + j, len(found) * len(MACHINES))
+            title = f"{d.name} on {on}"
+            tell(title, i * len(MACHINES) + j, len(found) * len(MACHINES))
             plan = _plan(d, on)
             if plan is None:
                 continue
-            folder = f"{d.name}/{plan.machine.name}"
-            files = plan_files(plan)
-            wrong += _differing(out, {f"{folder}/{name}": text for name, text in files.items()})
-            wrong += _stale(out, f"{folder}/{VERDICT}", _subject(plan))
-    wrong += _left_over(out, found, everything=not wanted)
+            files |= plan_files(plan)
+            wrong += [f"{out / name}: {title} {what}" for name, what in _stale(plan, tables)]
+        made.update(files)
+        wrong += _differing(out, files)
+    wrong += _left_over(out, found, not wanted, made)
     return Outcome((), tuple(wrong))
 
 
@@ -143,12 +185,12 @@ def _plan(d: Diagram, place: str) -> Plan | None:
 
 
 def plan_files(plan: Plan) -> dict[str, bytes]:
-    """The files that follow from a plan alone, by name."""
+    """The files that follow from a plan alone, by their places in the folder."""
+    folder = f"{plan.name}/{plan.machine.name}"
     return {
-        "kernel.py": plan.source.encode(),
-        "cost.json": json_text(cost_json(plan)).encode(),
-        "derivation.txt": f"{plan!r}\n".encode(),
-        **({"warpgroups.py": plan.warpgroups.encode()} if plan.warpgroups else {}),
+        f"{folder}/kernel.py": plan.source.encode(),
+        f"{folder}/derivation.txt": f"{plan!r}\n".encode(),
+        **({f"{folder}/warpgroups.py": plan.warpgroups.encode()} if plan.warpgroups else {}),
     }
 
 
@@ -157,36 +199,7 @@ def _drawing(d: Diagram) -> bytes:
     return drawing.encode()
 
 
-def _subject(plan: Plan) -> dict[str, Any]:
-    """What a verdict is about: the kernel's source, and how it is launched."""
-    return {
-        "kernel_sha256": hashlib.sha256(plan.source.encode()).hexdigest(),
-        "launch": [
-            {
-                "kernel": k.name,
-                "tiles": dict(k.tiles),
-                "warps": k.choice.warps,
-                "stages": k.choice.stages,
-                "persistent": k.choice.persistent,
-            }
-            for k in distinct(plan.kernels)
-        ],
-    }
-
-
 # --- the folder ---------------------------------------------------------------------------------
-
-
-def _store(out: Path, files: Mapping[str, bytes]) -> list[str]:
-    """Write what is not there yet as it should be; the names of the files written."""
-    done: list[str] = []
-    for name, content in files.items():
-        path = out / name
-        if _content(path) != content:
-            writable_folder(path.parent)
-            write_file(path, content)
-            done.append(name)
-    return done
 
 
 def _content(path: Path) -> bytes | None:
@@ -205,33 +218,33 @@ def _differing(out: Path, files: Mapping[str, bytes]) -> list[str]:
     return wrong
 
 
-def _stale(out: Path, name: str, subject: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a verdict, if anything."""
-    have = _content(out / name)
-    if have is None:
-        return [f"{out / name}: missing"]
-    try:
-        data: Any = json.loads(have)
-    except ValueError:
-        data = None
-    if not isinstance(data, dict):
-        return [f"{out / name}: is not the JSON of a verdict"]
-    verdict = cast("dict[str, Any]", data)
-    if verdict.get("ok") is not True:
-        return [f"{out / name}: says that some prediction does not hold"]
-    if any(verdict.get(key) != value for key, value in subject.items()):
-        return [f"{out / name}: was made for another kernel"]
-    return []
+def _stale(plan: Plan, tables: Mapping[str, list[Row] | None]) -> Iterator[tuple[str, str]]:
+    """The tables in which the rows of a plan are not as they should be, with what is wrong."""
+    own = {
+        name: [row for row in rows if key_of(row) == (plan.name, plan.machine.name)]
+        for name, rows in tables.items()
+        if rows is not None
+    }
+    for name, rows in own.items():
+        if not rows:
+            yield name, "is missing"
+        elif name == COSTS and rows != cost_rows(plan):
+            yield name, "differs"
+        elif name == VERDICTS and {row["digest"] for row in rows} != {digest(plan)}:
+            yield name, "was checked with another kernel"
 
 
-def _left_over(out: Path, found: Iterable[Diagram], *, everything: bool) -> list[str]:
-    """Files that nothing generates: in all of `out`, or in the folders of some diagrams."""
-    names_of = ("kernel.py", "cost.json", "derivation.txt", VERDICT)
-    known = {out / d.name / "diagram.svg" for d in found}
-    places = [(d, place) for d in found for place in MACHINES if runs(d, place)]
-    known |= {out / d.name / place / name for d, place in places for name in names_of}
-    fast = out.rglob("warpgroups.py")  # where there is one, `compare` makes it again
-    known |= {p for p in fast if (p.parent / "kernel.py") in known}
+def _left_over(
+    out: Path, found: Sequence[Diagram], everything: bool, made: Collection[str]
+) -> list[str]:
+    """Files and rows that are not made: in all of `out`, or in the folders of some diagrams."""
+    known = {out / name for name in (*made, COSTS, VERDICTS)}
     roots = [out] if everything else [out / d.name for d in found]
     every = sorted(p for root in roots for p in root.rglob("*") if not p.is_dir())
-    return [f"{p}: left over; delete it" for p in every if p not in known]
+    wrong = [f"{p}: left over; delete it" for p in every if p not in known]
+    kept = {(d.name, place) for d in found for place in MACHINES if runs(d, place)}
+    for name in (COSTS, VERDICTS) if everything else ():
+        others = dict.fromkeys(key_of(row) for row in read_table(out / name) or [])
+        gone = [key for key in others if key not in kept]
+        wrong += [f"{out / name}: {d} on {on} is left over; delete its rows" for d, on in gone]
+    return wrong

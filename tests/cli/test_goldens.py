@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from napkin.check.rows import ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.plan.plan import Plan
 from napkin.show import files
-from napkin.show.console import json_text
-from napkin.show.goldens import VERDICT
+from napkin.show.tables import COLUMNS, COSTS, VERDICTS, read_table, table_text
 
-NAMES = ("kernel.py", "cost.json", "derivation.txt", VERDICT)
+NAMES = ("kernel.py", "derivation.txt")
 EXPECTED = {
     "h100/warpgroups.py",
     "diagram.svg",
@@ -23,19 +24,22 @@ EXPECTED = {
 }
 
 
-class Verdict:
+def verdict(name: str, error: float = 0.00123) -> Verdict:
     """What a check found, without checking."""
-
-    def __init__(self, ok: bool = True) -> None:
-        self.ok = ok
-
-    def to_json(self) -> dict[str, Any]:
-        return {"ok": self.ok, "values": {"relative_error": float("nan")}, "traffic": []}
+    return Verdict(
+        name,
+        (ValueRow("even", "C", error, 1e-2), ValueRow("primes", "C", error / 2, 1e-2)),
+        (TrafficRow("even", name, "A", "read", 64, 64),),
+        (
+            ResourceRow(name, "sm_90", 16, 64, 32, 128, 0),
+            ResourceRow(name, "sm_80", 0, 0, 8, 64, 0),
+        ),
+    )
 
 
 @pytest.fixture(autouse=True)
 def checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Plan, "check", lambda *_, **__: Verdict())
+    monkeypatch.setattr(Plan, "check", lambda plan, **_: verdict(plan.name))
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -61,14 +65,49 @@ def test_what_the_files_hold(napkin: Callable[..., Any], here: Path) -> None:
     folder = here / "generated" / "matmul" / "h100"
     assert "@triton.jit" in (folder / "kernel.py").read_text()
     assert (folder / "derivation.txt").read_text().startswith("matmul on h100, bf16")
-    assert json.loads((folder / "cost.json").read_text())["machine"] == "h100"
-    verdict = json.loads((folder / VERDICT).read_text())
-    assert verdict["ok"]
-    assert len(verdict["kernel_sha256"]) == 64
-    assert verdict["values"]["relative_error"] is None  # JSON knows no NaN
 
 
-@pytest.mark.parametrize("name", ["kernel.py", "cost.json", "derivation.txt"])
+def test_costs_are_a_row_for_each_kernel(napkin: Callable[..., Any], here: Path) -> None:
+    napkin("generate", "matmul")
+    rows = read_table(here / "generated" / COSTS)
+    assert rows is not None
+    assert [(r["machine"], r["warpgroups"]) for r in rows] == [
+        ("a100", ""), ("h100", ""), ("h100", "2 along a"),
+    ]  # fmt: skip
+    first = rows[0]
+    data = json.loads(napkin("derive", "matmul", "--on", "a100", "--json").out)["kernels"][0]
+    assert (first["H"], first["M"], first["bound"]) == (
+        data["H"]["total"], data["M"], data["bound"],
+    )  # fmt: skip
+    assert first["bytes"].startswith(f"A={data['bytes']['A']} B=")
+    assert first["sizes"] == "a=4096 b=4096 c=4096"
+    assert float(first["time_us"]) == data["time_us"]
+
+
+def test_verdicts_are_a_row_for_each_architecture(napkin: Callable[..., Any], here: Path) -> None:
+    napkin("generate", "matmul")
+    rows = read_table(here / "generated" / VERDICTS)
+    assert rows is not None
+    assert [(r["machine"], r["arch"], r["allocated"]) for r in rows] == [
+        ("a100", "sm_90", "32"), ("a100", "sm_80", "8"),
+        ("h100", "sm_90", "32"), ("h100", "sm_80", "8"),
+    ]  # fmt: skip
+    assert {(r["cases"], r["relative_error"], r["tolerance"], r["byte_figures"]) for r in rows} == {
+        ("2", "1.2e-03", "1e-02", "1")
+    }
+
+
+def test_diagrams_keep_their_rows_as_others_are_generated(
+    napkin: Callable[..., Any], here: Path
+) -> None:
+    napkin("generate", "softmax")
+    napkin("generate", "matmul")
+    assert napkin("generate", "--check", "matmul", "softmax").status == 0
+    rows = read_table(here / "generated" / COSTS) or []
+    assert [r["diagram"] for r in rows] == ["matmul"] * 3 + ["softmax"] * 2
+
+
+@pytest.mark.parametrize("name", ["kernel.py", "derivation.txt"])
 def test_a_file_that_differs_or_is_missing(
     napkin: Callable[..., Any], here: Path, name: str
 ) -> None:
@@ -88,25 +127,69 @@ def test_a_file_that_differs_or_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("table", "change", "said"),
     [
-        ({"ok": False}, "says that some prediction does not hold"),
-        ({"kernel_sha256": "0" * 64}, "was made for another kernel"),
-        ({"launch": []}, "was made for another kernel"),
-        (None, "is not the JSON of a verdict"),
+        (VERDICTS, {"digest": "0" * 16}, "matmul on h100 was checked with another kernel"),
+        (VERDICTS, {"machine": "b200"}, "matmul on h100 is missing"),
+        (COSTS, {"time_us": "1.0"}, "matmul on h100 differs"),
+        (COSTS, {"machine": "b200"}, "matmul on h100 is missing"),
     ],
 )
-def test_a_verdict_on_something_else(
-    napkin: Callable[..., Any], here: Path, change: dict[str, Any] | None, said: str
+def test_a_row_on_something_else(
+    napkin: Callable[..., Any], here: Path, table: str, change: dict[str, str], said: str
 ) -> None:
     napkin("generate", "matmul")
-    path = here / "generated" / "matmul" / "h100" / VERDICT
-    path.write_text(
-        "[]" if change is None else json_text({**json.loads(path.read_text()), **change})
-    )
+    path = here / "generated" / table
+    rows = read_table(path) or []
+    changed = [{**r, **change} if r["machine"] == "h100" else r for r in rows]
+    path.write_bytes(table_text(table, changed))
     found = napkin("generate", "--check", "matmul")
     assert found.status == 1
-    assert f"generated/matmul/h100/verdict.json: {said}\n" in found.err
+    assert f"generated/{table}: {said}\n" in found.err
+
+
+@pytest.mark.parametrize("text", ["", "[]", "diagram,machine\nmatmul,h100\n", "\xff"])
+@pytest.mark.parametrize("table", [COSTS, VERDICTS])
+def test_a_table_that_is_none(
+    napkin: Callable[..., Any], here: Path, table: str, text: str
+) -> None:
+    napkin("generate", "matmul")
+    (here / "generated" / table).write_bytes(text.encode("latin1"))
+    found = napkin("generate", "--check", "matmul")
+    assert found.status == 1
+    assert f"generated/{table}: is no table of costs or verdicts\n" in found.err
+    assert napkin("generate", "matmul").status == 0
+    assert napkin("generate", "--check", "matmul").status == 0
+
+
+def test_a_row_that_is_cut_short_is_no_row(here: Path) -> None:
+    path = here / COSTS
+    path.write_text(",".join(COLUMNS[COSTS]) + "\nmatmul,h100\n")
+    assert read_table(path) is None
+
+
+def test_a_kernel_of_warpgroups_that_is_stale(napkin: Callable[..., Any], here: Path) -> None:
+    """One that differs, and one of a machine that has none."""
+    napkin("generate", "matmul")
+    path = here / "generated" / "matmul" / "h100" / "warpgroups.py"
+    path.write_text(path.read_text() + "\n")
+    (here / "generated" / "matmul" / "a100" / "warpgroups.py").write_text("")
+    found = napkin("generate", "--check", "matmul")
+    assert found.status == 1
+    assert "generated/matmul/h100/warpgroups.py: differs\n" in found.err
+    assert "generated/matmul/a100/warpgroups.py: left over; delete it" in found.err
+
+
+def test_rows_of_a_diagram_that_is_gone(
+    napkin: Callable[..., Any], here: Path, monkeypatch
+) -> None:
+    napkin("generate", "matmul")
+    napkin("generate", "softmax")
+    monkeypatch.setattr("napkin.show.goldens.names", lambda: ["matmul"])
+    found = napkin("generate", "--check")
+    assert found.status == 1
+    assert f"generated/{COSTS}: softmax on h100 is left over; delete its rows" in found.err
+    assert "generated/softmax/h100/kernel.py: left over; delete it" in found.err
 
 
 def test_left_over(napkin: Callable[..., Any], here: Path) -> None:
@@ -125,7 +208,7 @@ def test_left_over(napkin: Callable[..., Any], here: Path) -> None:
 def test_a_failed_check_writes_nothing(
     napkin: Callable[..., Any], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Plan, "check", lambda *_, **__: Verdict(ok=False))
+    monkeypatch.setattr(Plan, "check", lambda plan, **_: verdict(plan.name, error=math.nan))
     found = napkin("generate", "matmul")
     assert found.status == 1
     assert "matmul on h100: not written, as some prediction does not hold" in found.err

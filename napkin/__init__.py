@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from napkin import face as face  # says how moves of other rooms are made
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.keys.compressed import compress, spread
 from napkin.diagram.keys.keyset import KeySet
@@ -57,6 +58,7 @@ from napkin.diagram.packing import pack, unpack
 from napkin.diagram.reductions import contract, cumsum, reduce, softmax, sort
 from napkin.diagram.trace import diagram
 from napkin.errors import InputError, NapkinError, NoSuchName, Refusal, meant
+from napkin.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from napkin.cost.machines import Machine, machine
@@ -65,8 +67,6 @@ if TYPE_CHECKING:
     from napkin.plan.compare import comparison
     from napkin.plan.derive import derive
     from napkin.plan.plan import Plan
-
-__version__ = "0.1.0"
 
 _LAZY = {
     "comparison": "napkin.plan.compare",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from napkin.cli.parse import parse_sizes, parse_types
@@ -48,8 +47,9 @@ class Asked:
 
 def load(name: str) -> Diagram:
     """A shipped diagram, or one in a file."""
-    found: Diagram = import_module("napkin.diagram.library").load(name)
-    return found
+    from napkin.diagram.library import load as found
+
+    return found(name)
 
 
 def asked(
@@ -75,7 +75,9 @@ def asked(
     diagram = load(name).stored(**parse_types(storage or ()))
     if sized:
         diagram.check_sizes(given)
-    import_module("napkin.cost.machines").machine(on)
+    from napkin.cost.machines import machine
+
+    machine(on)
     return Asked(diagram, on, given, dtype, cut)
 
 
@@ -85,7 +87,9 @@ def require_device(what: str) -> None:
     Raises:
         InputError: there is none.
     """
-    import_module("napkin.measure.device").require(what)
+    from napkin.measure.device import require
+
+    require(what)
 
 
 def tuned_plan(plan: Plan, most: int) -> tuple[Plan, Sequence[Any], dict[str, str]]:

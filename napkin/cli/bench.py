@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,9 +50,10 @@ def bench_diagram(
         from napkin.show.plots import check_plot
 
         check_plot(plot)
+    from napkin.diagram.library import baselines
     from napkin.measure.bench import bench, named, usual
 
-    own = import_module("napkin.diagram.library").baselines(name)
+    own = baselines(name)
     chosen = None if against is None else named(against, own)
     wanted = asked(name, on, sizes, dtype, storage=storage)
     require_device("bench")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,8 +201,12 @@ def against(asked: Asked, machines: str, prices: str | None) -> Costs:
 
 
 def _rows() -> Any:
-    return import_module("napkin.show.rows")
+    from napkin.show import rows
+
+    return rows
 
 
 def _plots() -> Any:
-    return import_module("napkin.show.cost_plots")
+    from napkin.show import cost_plots
+
+    return cost_plots

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -23,8 +22,11 @@ def draw_diagram(
 ) -> None:
     """Draw a diagram as SVG, or its dataflow as DOT."""
     diagram = load(name)
-    room, function = ("dataflow", "dot") if dot else ("circuit", "draw")
-    text: str = getattr(import_module(f"napkin.show.{room}"), function)(diagram)
+    if dot:
+        from napkin.show.dataflow import dot as written
+    else:
+        from napkin.show.circuit import draw as written
+    text = written(diagram)
     text = text if text.endswith("\n") else text + "\n"
     if output is None:
         sys.stdout.write(text)

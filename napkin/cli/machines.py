@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -51,7 +50,9 @@ def list_machines(
 def _measure_machine(output: Path | None, json: bool) -> None:
     if output is not None and output.suffix != ".toml":
         raise InputError(f"--output {output}: a machine file ends in .toml")
-    import_module("napkin.measure.device").require("machines measure")
+    from napkin.measure.device import require
+
+    require("machines measure")
     from napkin.cost.machine_file import written
     from napkin.measure.machine import measure
     from napkin.show import console, overview

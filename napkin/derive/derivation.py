@@ -81,7 +81,7 @@ class Derivation:
     @cached_property
     def cost(self) -> Any:
         """Symbolic costs; see `napkin.cost.model.Cost`."""
-        return doors.cost(self.kernel)
+        return doors.made("cost", self.kernel)
 
     @property
     def H(self) -> Any:

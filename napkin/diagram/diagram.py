@@ -1,7 +1,7 @@
 """Diagrams: a function traced once on named-axis arrays, and the moves on it.
 
 A `Diagram` is immutable. It evaluates, weaves, composes, draws, costs and derives; the moves that
-need the other rooms are looked up in `napkin.diagram.moves`.
+need rooms above are made through `napkin.diagram.moves`.
 """
 
 from __future__ import annotations
@@ -390,12 +390,12 @@ class Diagram:
         self, axis: str, chunk: int | None = None, passes: int = 1, hold: Iterable[str] = ()
     ) -> Any:
         """Stream `axis` in chunks; see `napkin.derive.derivation.Derivation.stream`."""
-        return moves.start(self).stream(axis, chunk, passes, hold)
+        return moves.made("start", self).stream(axis, chunk, passes, hold)
 
     def group(self, /, *axes: str, **tiles: int | None) -> Any:
         """Partition axes into groups; see `napkin.derive.derivation.Derivation.group`."""
-        return moves.start(self).group(*axes, **tiles)
+        return moves.made("start", self).group(*axes, **tiles)
 
     def draw(self) -> str:
         """The neural circuit diagram as SVG text."""
-        return cast(str, moves.draw(self))
+        return cast(str, moves.made("draw", self))

@@ -1,28 +1,22 @@
-"""The door to the rooms above: moves that a `Diagram` offers but that live elsewhere.
+"""Moves that a room offers but that rooms above it make, such as drawing a `Diagram`.
 
-Imports run one way, so this room never imports the ones that build on it; they are looked up by
-name when a move is made, which also keeps `import napkin` light.
+Imports run one way, so no room imports those that build on it. The face of the package
+(`napkin.face`), which stands above the rooms, says here how each move is made.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    from napkin.diagram.diagram import Diagram
-
-
-def start(diagram: Diagram) -> Any:
-    """An empty derivation of `diagram`."""
-    return import_module("napkin.derive.derivation").Derivation.start(diagram)
+_offered: dict[str, Callable[..., Any]] = {}
 
 
-def cost(kernel: Any) -> Any:
-    """The symbolic cost of a labelled kernel."""
-    return import_module("napkin.cost.model").Cost(kernel)
+def offer(**moves: Callable[..., Any]) -> None:
+    """Say how moves are made, by their names."""
+    _offered.update(moves)
 
 
-def draw(diagram: Diagram) -> Any:
-    """The SVG drawing of `diagram`."""
-    return import_module("napkin.show.circuit").draw(diagram)
+def made(move: str, /, *args: Any, **settings: Any) -> Any:
+    """What a move gives."""
+    return _offered[move](*args, **settings)

@@ -39,7 +39,7 @@ def described() -> dict[str, str]:
     import torch
     import triton
 
-    from napkin import __version__
+    from napkin.version import __version__
 
     major, minor = torch.cuda.get_device_capability()
     return {

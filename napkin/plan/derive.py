@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
 from typing import Literal
 
 from napkin.cost.machines import Machine, machine
@@ -97,7 +96,11 @@ def derive(
     plan = Plan(diagram, place, dtype, sizes, kernels, stored, trail, same_size, cut_in)
     if materialise is None:
         _check_parted(plan, parts or {})
-    return import_module("napkin.plan.tuned").remembered(plan) if tuned else plan
+    if not tuned:
+        return plan
+    from napkin.plan.tuned import remembered
+
+    return remembered(plan)
 
 
 def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:

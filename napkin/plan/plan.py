@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import sympy
@@ -20,6 +19,7 @@ from napkin.cost.traffic import ITEM_BYTES, Direction, Traffic
 from napkin.cost.visited import Bind
 from napkin.derive.kernel import leaves, tensor_of
 from napkin.derive.trail import Trail
+from napkin.diagram import moves
 from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.node import Node
 from napkin.diagram.taking import table_of
@@ -315,23 +315,29 @@ class Plan:
     @cached_property
     def workspace(self) -> int:
         """The most bytes of materialised arrays that are alive at once."""
-        found: int = import_module("napkin.plan.graph").workspace(self)
-        return found
+        from napkin.plan.graph import workspace
+
+        return workspace(self)
 
     @cached_property
     def source(self) -> str:
         """The kernel file: a header with the derivation, then every kernel once."""
-        return import_module("napkin.plan.file").kernel_file(self)
+        from napkin.plan.file import kernel_file
+
+        return kernel_file(self)
 
     @cached_property
     def warpgroups(self) -> str:
         """The file of the kernels of warpgroups, in Gluon; "" where there are none."""
-        return import_module("napkin.plan.file").warpgroup_file(self)
+        from napkin.plan.file import warpgroup_file
+
+        return warpgroup_file(self)
 
     @cached_property
     def recipe(self) -> Recipe:
         """What it takes to run the kernels; its files leave out how they were derived."""
-        file = import_module("napkin.plan.file")
+        from napkin.plan.file import kernel_file, warpgroup_file
+
         pairs = zip(self.kernels, self.launched.kernels, strict=True)
         steps = tuple(
             Step(
@@ -350,7 +356,7 @@ class Plan:
         ]
         results = tuple(self.tensor_of[o.name] for o in self.diagram.outputs)
         stores = tuple(dict.fromkeys(stored))
-        source, banded = file.kernel_file(self, False), file.warpgroup_file(self, False)
+        source, banded = kernel_file(self, False), warpgroup_file(self, False)
         return Recipe(source, steps, stores, results, self.same_size, self.parts, banded)
 
     def to_json(self) -> dict[str, Any]:
@@ -376,27 +382,30 @@ class Plan:
 
     def ranked(self, most: int = 8) -> dict[str, list[Choice]]:
         """The first `most` settings of each distinct kernel, least predicted time first."""
-        ranked = import_module("napkin.plan.ranked").ranked
+        from napkin.plan.ranked import ranked
+
         return {k.name: ranked(self, k, most) for k in distinct(self.kernels)}
 
     def check(self, **settings: Any) -> Any:
         """Check every prediction against the kernels; see `napkin.check.verdict.check`."""
-        return import_module("napkin.check.verdict").check(self, **settings)
+        return moves.made("check", self, **settings)
 
     def __call__(self, /, *arrays: Any, **scalars: float) -> Any:
         """Run the kernels: torch tensors on a GPU, else through Triton's interpreter.
 
         numpy arrays give numpy arrays, torch tensors give torch tensors.
         """
-        return import_module("napkin.check.running").run(self, arrays, scalars)
+        return moves.made("run", self, arrays, scalars)
 
     def bound_call(self, /, *arrays: Any, **scalars: float) -> Any:
         """A function without arguments that runs the kernels on these CUDA tensors again and
         again into the same outputs: what to time."""
-        return import_module("napkin.torch.run").bound_call(self, arrays, scalars)
+        return moves.made("bound_call", self, arrays, scalars)
 
     def __repr__(self) -> str:
-        return import_module("napkin.plan.text").plan_text(self)
+        from napkin.plan.text import plan_text
+
+        return plan_text(self)
 
 
 def _band_json(k: PlannedKernel) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 from napkin.cost.machines import machine
@@ -195,8 +194,9 @@ def plan_files(plan: Plan) -> dict[str, bytes]:
 
 
 def _drawing(d: Diagram) -> bytes:
-    drawing: str = import_module("napkin.show.circuit").draw(d)
-    return drawing.encode()
+    from napkin.show.circuit import draw
+
+    return draw(d).encode()
 
 
 # --- the folder ---------------------------------------------------------------------------------

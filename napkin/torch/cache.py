@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import napkin
+import napkin.version as version
 from napkin.lower.compiler import installed
 from napkin.plan.kept import folder, read, temporary, write
 from napkin.plan.recipe import Recipe, recipe_of
@@ -81,8 +81,8 @@ def module_of(source: str) -> ModuleType:
 @lru_cache(maxsize=1)
 def _package() -> str:
     """What this napkin is: its version and the text of its own files."""
-    root = Path(napkin.__file__).parent
-    made = hashlib.sha256(napkin.__version__.encode())
+    root = Path(version.__file__).parent
+    made = hashlib.sha256(version.__version__.encode())
     for path in sorted(p for p in root.rglob("*") if p.suffix in {".py", ".toml"}):
         made.update(f"\0{path.relative_to(root)}\0".encode())
         made.update(path.read_bytes())

@@ -7,8 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import napkin as nk
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.keys.neighbors import neighborhood
+from napkin.diagram.keys.patterns import causal as causal_keys
+from napkin.diagram.language import Array, cast, index, size, where
+from napkin.diagram.reductions import contract, reduce, softmax
+from napkin.diagram.trace import diagram
 
 Parameters = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[bool, ...]]
 """kernel_size, stride, dilation and is_causal, each for every axis of tokens."""
@@ -27,16 +31,16 @@ def attention_diagram(signature: str, masked: bool, causal: str, scaled: bool) -
         scaled: whether the scale is given at the call, rather than d ** -0.5.
     """
 
-    def attend(arrays: Sequence[nk.Array], scale: Any) -> nk.Array:
-        scores = nk.contract(*arrays[:2], over="d") * scale
+    def attend(arrays: Sequence[Array], scale: Any) -> Array:
+        scores = contract(*arrays[:2], over="d") * scale
         if masked:
-            scores = nk.where(arrays[3], scores, -math.inf)
+            scores = where(arrays[3], scores, -math.inf)
         elif len(arrays) > 3:
             scores = scores + arrays[3]
-        later = nk.size("x") - nk.size("q") if causal == "last" else 0
-        at = None if causal == "self" else nk.index("q") + later
-        keys = nk.causal("q", "x", at=at) if causal else None
-        return nk.contract(nk.softmax(scores, over="x", keys=keys), arrays[2], over="x")
+        later = size("x") - size("q") if causal == "last" else 0
+        at = None if causal == "self" else index("q") + later
+        keys = causal_keys("q", "x", at=at) if causal else None
+        return contract(softmax(scores, over="x", keys=keys), arrays[2], over="x")
 
     names = ["query", "key", "value", "attn_mask"]
     return scaled_diagram("attention", signature, names, attend, scaled)
@@ -53,21 +57,21 @@ def neighborhood_diagram(signature: str, window: Parameters, scaled: bool, lse: 
         lse: whether the log-sum-exp of the scores is an output, too.
     """
     queries, over = (" ".join(f"{a}{i}" for i in range(len(window[0]))) for a in "qx")
-    keys = nk.neighborhood(*window, queries=queries, keys=over)
+    keys = neighborhood(*window, queries=queries, keys=over)
 
-    def attend(arrays: Sequence[nk.Array], scale: Any) -> Any:
+    def attend(arrays: Sequence[Array], scale: Any) -> Any:
         query, key, value, *extra = arrays
-        scores = [nk.contract(query, key, over="d") * scale]
+        scores = [contract(query, key, over="d") * scale]
         values, axes, sets = [value], [over], [keys]
         if extra:
-            scores.append(nk.contract(query, extra[0], over="d") * scale)
+            scores.append(contract(query, extra[0], over="d") * scale)
             values, axes, sets = [value, extra[1]], [over, "a"], [keys, None]
-        weights = nk.softmax(scores, over=axes, keys=sets)
-        parts = [nk.contract(*p, over=a) for *p, a in zip(weights, values, axes, strict=True)]
+        weights = softmax(scores, over=axes, keys=sets)
+        parts = [contract(*p, over=a) for *p, a in zip(weights, values, axes, strict=True)]
         out = parts[0] + parts[1] if extra else parts[0]
         if not lse:
             return out
-        return out, nk.cast(nk.reduce(scores, "logsumexp", over=axes, keys=sets), "fp32")
+        return out, cast(reduce(scores, "logsumexp", over=axes, keys=sets), "fp32")
 
     names = ["query", "key", "value", "additional_keys", "additional_values"]
     return scaled_diagram("neighborhood_attention", signature, names, attend, scaled)
@@ -77,7 +81,7 @@ def scaled_diagram(
     name: str,
     signature: str,
     names: Sequence[str],
-    attend: Callable[[Sequence[nk.Array], Any], Any],
+    attend: Callable[[Sequence[Array], Any], Any],
     scaled: bool,
 ) -> Diagram:
     """The diagram of `attend(arrays, scale)`; its inputs have the first of these names.
@@ -86,12 +90,12 @@ def scaled_diagram(
         scaled: whether the scale is a scalar of the diagram, rather than d ** -0.5.
     """
 
-    def body(*arrays: nk.Array, scale: nk.Array | None = None) -> Any:
-        return attend(arrays, nk.size("d") ** -0.5 if scale is None else scale)
+    def body(*arrays: Array, scale: Array | None = None) -> Any:
+        return attend(arrays, size("d") ** -0.5 if scale is None else scale)
 
     count = signature.partition("->")[0].count(",") + 1
     own = [*names[:count], "scale"] if scaled else names[:count]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(n, kind) for n in own]
     body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return nk.diagram(signature, name=name)(body)
+    return diagram(signature, name=name)(body)

@@ -1,0 +1,74 @@
+"""The moves of diagrams, derivations and plans that other rooms make.
+
+`Diagram.draw`, `Plan.check` and a plan's call belong to rooms above the ones that define these
+classes. Each is imported when it is first used, which keeps `import napkin` light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from napkin.diagram.moves import offer
+
+if TYPE_CHECKING:
+    from napkin.check.rows import Verdict
+    from napkin.cost.model import Cost
+    from napkin.derive.derivation import Derivation
+    from napkin.derive.kernel import Kernel
+    from napkin.diagram.diagram import Diagram
+    from napkin.plan.plan import Plan
+
+
+def _start(diagram: Diagram) -> Derivation:
+    """An empty derivation of a diagram."""
+    from napkin.derive.derivation import Derivation
+
+    return Derivation.start(diagram)
+
+
+def _cost(kernel: Kernel) -> Cost:
+    """The symbolic cost of a labelled kernel."""
+    from napkin.cost.model import Cost
+
+    return Cost(kernel)
+
+
+def _draw(diagram: Diagram) -> str:
+    """The SVG drawing of a diagram."""
+    from napkin.show.circuit import draw
+
+    return draw(diagram)
+
+
+def _check(plan: Plan, **settings: Any) -> Verdict:
+    """The verdict on a plan."""
+    from napkin.check.verdict import check
+
+    return check(plan, **settings)
+
+
+def _run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
+    """The results of a plan: of CUDA tensors on their GPU, of numpy arrays and CPU tensors through
+    the interpreter."""
+    if any(hasattr(a, "detach") for a in (*arrays, *scalars.values())):
+        from napkin.torch.given import check_run
+
+        scalars = check_run(plan.name, arrays, scalars)
+    if any(getattr(getattr(a, "device", None), "type", "cpu") == "cuda" for a in arrays):
+        from napkin.torch.run import run as launch
+
+        return launch(plan, arrays, scalars)
+    from napkin.check.running import run
+
+    return run(plan, arrays, scalars)
+
+
+def _bound_call(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
+    """A function that runs a plan again and again on the same CUDA tensors."""
+    from napkin.torch.run import bound_call
+
+    return bound_call(plan, arrays, scalars)
+
+
+offer(start=_start, cost=_cost, draw=_draw, check=_check, run=_run, bound_call=_bound_call)

@@ -1,0 +1,3 @@
+"""The version of napkin."""
+
+__version__ = "0.1.0"

@@ -1,4 +1,5 @@
-"""The planner's own plans at large sizes, compiled ahead of time for three architectures."""
+"""The planner's own plans at large sizes: compiled ahead of time for three architectures, and held
+to the shared memory of their machine."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from napkin.check.verdict import compiled
 from napkin.cost.machines import machine
 from napkin.plan.derive import derive
 from napkin.plan.fitting import at_most, job_of
-from napkin.plan.plan import distinct
+from napkin.plan.plan import Plan, distinct
 from napkin.run import _compiler  # before processes are forked
 from napkin.run.compile import allocations
 
@@ -55,21 +56,37 @@ def large(program: Program, rng: random.Random) -> dict[str, int] | None:
 
 def compile(program: Program, seed: int) -> None:
     """Raises `Found` where a plan of a program does not compile."""
-    rng = random.Random(seed)
-    diagram = written_diagram(program)
-    dtype = rng.choice(("bf16", "fp32", "fp16"))
-    sizes = large(program, rng)
-    plan = derive(diagram, machine(rng.choice(("h100", "a100", "b200"))), sizes, dtype)
+    plan = planned(program, seed)
     for row in compiled(plan):
-        about = f"{row.kernel} for {row.arch}, {dtype}, sizes {sizes}"
+        about = f"{row.kernel} for {row.arch}, {plan.dtype}, sizes {dict(plan.sizes)}"
         if row.allocated is None:
             said = (row.note or "").strip().splitlines() or ["no reason given"]
             raise Found("does not compile", plain(said[-1])[:110], f"{about}: {row.note[:1500]}")
         if not row.ok:
             raise Found("wrong bytes", f"shared memory on {row.arch}", f"{about}: {row.said}")
+
+
+def memory(program: Program, seed: int) -> None:
+    """Raises `Found` where a plan of a program does not fit shared memory, or a bound of what is
+    allocated does not hold."""
+    plan = planned(program, seed)
+    arch, room = plan.machine.arch, plan.machine.shared_per_block
     for k in distinct(plan.kernels):
-        job = job_of(k, k.choice.sizes, plan.machine.arch)
-        (taken,) = allocations([job])
-        if isinstance(taken, int) and taken > at_most(k):
-            said = f"{k.name}, {dtype}, sizes {sizes}: {taken} bytes, {at_most(k)} at most"
-            raise Found("wrong bytes", f"more than the bound on {plan.machine.arch}", said)
+        for served in {bool(k.choice.described), False}:
+            (taken,) = allocations([job_of(k, k.choice.sizes, arch, served)])
+            about = f"{k.name} for {arch}, {plan.dtype}, sizes {dict(plan.sizes)}"
+            if not isinstance(taken, int):
+                raise Found("does not compile", plain(str(taken))[:110], f"{about}: {taken}")
+            least = k.operand_bytes if served else 0
+            if not least <= taken <= min(room, at_most(k)):
+                said = f"{about}: {least} <= {taken} <= {at_most(k)}, of {room}"
+                raise Found("wrong bytes", f"shared memory on {arch}", said)
+
+
+def planned(program: Program, seed: int) -> Plan:
+    """The planner's own plan of a program at large sizes, for one of three machines."""
+    rng = random.Random(seed)
+    diagram = written_diagram(program)
+    dtype = rng.choice(("bf16", "fp32", "fp16"))
+    sizes = large(program, rng)
+    return derive(diagram, machine(rng.choice(("h100", "a100", "b200"))), sizes, dtype)

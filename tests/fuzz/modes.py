@@ -10,10 +10,10 @@ from draw import draw
 from judged import COUNTS, Failure, Found, crash
 from programs import Program
 
-LIMITS = {"algebra": 20.0, "interpret": 20.0, "compile": 120.0, "gpu": 60.0}
+LIMITS = {"algebra": 20.0, "interpret": 20.0, "memory": 60.0, "compile": 120.0, "gpu": 60.0}
 """Seconds for each program."""
 
-AHEAD = {"algebra": 3, "interpret": 2, "compile": 1, "gpu": 1}
+AHEAD = {"algebra": 3, "interpret": 2, "memory": 1, "compile": 1, "gpu": 1}
 """Programs that a process is handed at once: more of what takes moments."""
 
 Mode = Callable[[Program, int], None]
@@ -21,7 +21,8 @@ Mode = Callable[[Program, int], None]
 
 def prepared(name: str) -> Mode:
     """A mode; its rooms are imported before processes are forked."""
-    return getattr(import_module({"compile": "compiling", "gpu": "ongpu"}.get(name, name)), name)
+    rooms = {"compile": "compiling", "memory": "compiling", "gpu": "ongpu"}
+    return getattr(import_module(rooms.get(name, name)), name)
 
 
 def tried(mode: Mode, program: Program, seed: int) -> Failure | None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from napkin.derive.derivation import Derivation
     from napkin.derive.kernel import Kernel
     from napkin.diagram.diagram import Diagram
-    from napkin.plan.plan import Plan
+    from napkin.plan.plan import Plan, PlannedKernel
+    from napkin.plan.pricing import Choice
 
 
 def _start(diagram: Diagram) -> Derivation:
@@ -39,6 +40,41 @@ def _draw(diagram: Diagram) -> str:
     from napkin.show.circuit import draw
 
     return draw(diagram)
+
+
+def _workspace(plan: Plan) -> int:
+    """The most bytes of materialised arrays that are alive at once."""
+    from napkin.plan.graph import workspace
+
+    return workspace(plan)
+
+
+def _kernel_file(plan: Plan, derivation: bool = True) -> str:
+    """The file of the kernels of a plan."""
+    from napkin.plan.file import kernel_file
+
+    return kernel_file(plan, derivation)
+
+
+def _warpgroup_file(plan: Plan, derivation: bool = True) -> str:
+    """The file of its kernels of warpgroups."""
+    from napkin.plan.file import warpgroup_file
+
+    return warpgroup_file(plan, derivation)
+
+
+def _plan_text(plan: Plan) -> str:
+    """A plan in words."""
+    from napkin.plan.text import plan_text
+
+    return plan_text(plan)
+
+
+def _ranked(plan: Plan, k: PlannedKernel, most: int) -> list[Choice]:
+    """The first settings of a kernel of a plan."""
+    from napkin.plan.ranked import ranked
+
+    return ranked(plan, k, most)
 
 
 def _check(plan: Plan, **settings: Any) -> Verdict:
@@ -71,4 +107,8 @@ def _bound_call(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float])
     return bound_call(plan, arrays, scalars)
 
 
-offer(start=_start, cost=_cost, draw=_draw, check=_check, run=_run, bound_call=_bound_call)
+offer(
+    start=_start, cost=_cost, draw=_draw,
+    workspace=_workspace, kernel_file=_kernel_file, warpgroup_file=_warpgroup_file,
+    plan_text=_plan_text, ranked=_ranked, check=_check, run=_run, bound_call=_bound_call,
+)  # fmt: skip

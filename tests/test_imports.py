@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 import napkin
@@ -32,6 +33,28 @@ def test_a_string_is_found() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_room_imports_another_by_a_string(path: Path) -> None:
     assert not list(imported_by_string(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def edges() -> nx.DiGraph[str]:
+    """Which file imports which, wherever in it: in a function, or for types alone, too."""
+    names = {".".join(p.relative_to(ROOT.parent).with_suffix("").parts): p for p in FILES}
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for name, path in names.items():
+        for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            found = [a.name for a in n.names] if isinstance(n, ast.Import) else []
+            if isinstance(n, ast.ImportFrom) and n.module:
+                inside = (f"{n.module}.{a.name}" for a in n.names)
+                found = [x if x in names else n.module for x in inside]
+            graph.add_edges_from((name, x) for x in found if x in names)
+    return graph
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """But for those of the diagram and of meanings, which are to be taken apart."""
+    circles = [c for c in nx.strongly_connected_components(edges()) if len(c) > 1]
+    rooms = sorted({".".join(name.split(".")[:2]) for c in circles for name in c})
+    assert rooms == ["napkin.derive", "napkin.diagram"]
+    assert sorted(map(len, circles)) == [3, 25]
 
 
 def test_no_room_imports_the_face_of_the_package() -> None:

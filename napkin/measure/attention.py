@@ -16,6 +16,9 @@ from napkin.diagram.infer import parts_of
 from napkin.diagram.keys.terms import query_axes, spec_of
 from napkin.diagram.node import Node, factors, number, over, postorder
 
+AGAINST = ("torch", "compile", "sdpa", "flex", "fa3", "natten")
+"""Baselines, by the names that --against takes (`napkin.measure.baselines`)."""
+
 
 class NotAttention(Exception):
     """The diagram has another form; the message says which."""

@@ -22,8 +22,7 @@ from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import Node, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.errors import InputError
-from napkin.measure.attention import Attention, NotAttention, constant
-from napkin.measure.bench import AGAINST
+from napkin.measure.attention import AGAINST, Attention, NotAttention, constant
 from napkin.measure.heads import Problem, heads, seen_of
 from napkin.torch.evaluate import evaluation
 from napkin.torch.storage import DTYPES

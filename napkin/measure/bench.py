@@ -13,7 +13,7 @@ from napkin.diagram.infer import along
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import factors, postorder, union_axes
 from napkin.errors import InputError, did_you_mean
-from napkin.measure.attention import NotAttention, attention_of
+from napkin.measure.attention import AGAINST, NotAttention, attention_of
 from napkin.measure.timing import Sample
 from napkin.plan.plan import Plan
 
@@ -21,9 +21,6 @@ OURS = "napkin"
 
 PACKAGES = {"fa3": "fa3-fwd", "natten": "natten"}
 """Packages of their own whose version a table says; torch's own is above it."""
-
-AGAINST = ("torch", "compile", "sdpa", "flex", "fa3", "natten")
-"""Baselines, by the names that --against takes (`napkin.measure.baselines`)."""
 
 Progress = Callable[[str, int, int], None]
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Literal
 
 from napkin.cost.machines import Machine, machine
-from napkin.derive.derivation import divisions, separations
 from napkin.derive.parts import part_axis, why_not_parted
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.refactor import Refactored, refactorings
@@ -26,7 +25,8 @@ from napkin.plan.exact import exact
 from napkin.plan.fitting import fitting
 from napkin.plan.frontier import Frontier
 from napkin.plan.plan import Plan, PlannedKernel, distinct, holders
-from napkin.plan.pricing import Choice
+from napkin.plan.steps import kernel_moves
+from napkin.plan.tuned import remembered
 
 
 def derive(
@@ -96,11 +96,7 @@ def derive(
     plan = Plan(diagram, place, dtype, sizes, kernels, stored, trail, same_size, cut_in)
     if materialise is None:
         _check_parted(plan, parts or {})
-    if not tuned:
-        return plan
-    from napkin.plan.tuned import remembered
-
-    return remembered(plan)
+    return remembered(plan) if tuned else plan
 
 
 def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:
@@ -277,23 +273,3 @@ def _trail(
     for k in distinct(kernels):
         moves += kernel_moves(k.choice)
     return Trail(tuple(moves))
-
-
-def kernel_moves(choice: Choice) -> list[Move]:
-    """The moves that label a kernel and tile it."""
-    kernel = choice.kernel
-    moves = list(divisions(kernel))
-    axis = kernel.stream.axis
-    if axis and not kernel.merges:
-        passes = len(kernel.stream.passes)
-        moves.append(Move("stream", kernel.name, axis, None if passes == 1 else passes))
-        moves += separations(kernel)
-    if kernel.part:
-        moves.append(Move("part", kernel.name, axis, choice.sizes[kernel.part]))
-    if kernel.merges:
-        moves.append(Move("merge", kernel.name, axis))
-    groups = [a for a in kernel.group if a != kernel.part]
-    moves += [Move("group", kernel.name, a) for a in groups]
-    tiled = (*groups, *(kernel.stream.axes if not kernel.merges else ()))
-    moves += [Move("tile", kernel.name, a, choice.tiles[a]) for a in tiled]
-    return moves

@@ -315,29 +315,21 @@ class Plan:
     @cached_property
     def workspace(self) -> int:
         """The most bytes of materialised arrays that are alive at once."""
-        from napkin.plan.graph import workspace
-
-        return workspace(self)
+        return moves.made("workspace", self)
 
     @cached_property
     def source(self) -> str:
         """The kernel file: a header with the derivation, then every kernel once."""
-        from napkin.plan.file import kernel_file
-
-        return kernel_file(self)
+        return moves.made("kernel_file", self)
 
     @cached_property
     def warpgroups(self) -> str:
         """The file of the kernels of warpgroups, in Gluon; "" where there are none."""
-        from napkin.plan.file import warpgroup_file
-
-        return warpgroup_file(self)
+        return moves.made("warpgroup_file", self)
 
     @cached_property
     def recipe(self) -> Recipe:
         """What it takes to run the kernels; its files leave out how they were derived."""
-        from napkin.plan.file import kernel_file, warpgroup_file
-
         pairs = zip(self.kernels, self.launched.kernels, strict=True)
         steps = tuple(
             Step(
@@ -356,7 +348,8 @@ class Plan:
         ]
         results = tuple(self.tensor_of[o.name] for o in self.diagram.outputs)
         stores = tuple(dict.fromkeys(stored))
-        source, banded = kernel_file(self, False), warpgroup_file(self, False)
+        source = moves.made("kernel_file", self, False)
+        banded = moves.made("warpgroup_file", self, False)
         return Recipe(source, steps, stores, results, self.same_size, self.parts, banded)
 
     def to_json(self) -> dict[str, Any]:
@@ -382,9 +375,7 @@ class Plan:
 
     def ranked(self, most: int = 8) -> dict[str, list[Choice]]:
         """The first `most` settings of each distinct kernel, least predicted time first."""
-        from napkin.plan.ranked import ranked
-
-        return {k.name: ranked(self, k, most) for k in distinct(self.kernels)}
+        return {k.name: moves.made("ranked", self, k, most) for k in distinct(self.kernels)}
 
     def check(self, **settings: Any) -> Any:
         """Check every prediction against the kernels; see `napkin.check.verdict.check`."""
@@ -403,9 +394,7 @@ class Plan:
         return moves.made("bound_call", self, arrays, scalars)
 
     def __repr__(self) -> str:
-        from napkin.plan.text import plan_text
-
-        return plan_text(self)
+        return moves.made("plan_text", self)
 
 
 def _band_json(k: PlannedKernel) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from napkin.derive.trail import Trail
 from napkin.errors import InputError
 from napkin.plan.bands import band_bytes, best_band, every_band
 from napkin.plan.choose import ranked as settled
-from napkin.plan.derive import kernel_moves
 from napkin.plan.fitting import fitting
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.pricing import Choice
+from napkin.plan.steps import kernel_moves
 
 Setting = tuple[str, int, tuple[tuple[str, int], ...], int, int, int, int, tuple[str, int]]
 """What is streamed, in how many passes, tiles, warps, stages, persistent program instances, rows of

@@ -15,6 +15,8 @@ from written import diagram as written_diagram
 
 from napkin.check.verdict import compiled
 from napkin.cost.machines import machine
+from napkin.diagram.node import postorder
+from napkin.diagram.storage import own_type
 from napkin.plan.derive import derive
 from napkin.plan.fitting import at_most, job_of
 from napkin.plan.plan import Plan, distinct
@@ -89,4 +91,6 @@ def planned(program: Program, seed: int) -> Plan:
     diagram = written_diagram(program)
     dtype = rng.choice(("bf16", "fp32", "fp16"))
     sizes = large(program, rng)
-    return derive(diagram, machine(rng.choice(("h100", "a100", "b200"))), sizes, dtype)
+    bytes8 = any(own_type(n) == "fp8" for n in postorder(diagram.roots))
+    machines = ("h100", "b200") if bytes8 else ("h100", "a100", "b200")
+    return derive(diagram, machine(rng.choice(machines)), sizes, dtype)

@@ -1,0 +1,27 @@
+"""The steps that label and tile a kernel of a plan."""
+
+from __future__ import annotations
+
+from napkin.derive.derivation import divisions, separations
+from napkin.derive.trail import Move
+from napkin.plan.pricing import Choice
+
+
+def kernel_moves(choice: Choice) -> list[Move]:
+    """The moves that label a kernel and tile it."""
+    kernel = choice.kernel
+    moves = list(divisions(kernel))
+    axis = kernel.stream.axis
+    if axis and not kernel.merges:
+        passes = len(kernel.stream.passes)
+        moves.append(Move("stream", kernel.name, axis, None if passes == 1 else passes))
+        moves += separations(kernel)
+    if kernel.part:
+        moves.append(Move("part", kernel.name, axis, choice.sizes[kernel.part]))
+    if kernel.merges:
+        moves.append(Move("merge", kernel.name, axis))
+    groups = [a for a in kernel.group if a != kernel.part]
+    moves += [Move("group", kernel.name, a) for a in groups]
+    tiled = (*groups, *(kernel.stream.axes if not kernel.merges else ()))
+    moves += [Move("tile", kernel.name, a, choice.tiles[a]) for a in tiled]
+    return moves

@@ -277,7 +277,9 @@ class Meaning:
             folds[made] = (op, a)
             return made
 
-        found = distributed(n.op, body, kind, folded)
+        plain = (s for s in body.free_symbols if s not in self._indicators)
+        real = all(self.nodes[s].kind == "real" for s in plain)
+        found = distributed(n.op, body, kind, folded, real)
         join, meet = (sympy.Max, sympy.Min) if n.op == "max" else (sympy.Min, sympy.Max)
         if bounded_on_nothing(n.op, found, folds):
             found = meet(found, self.symbol(_limit(n)))

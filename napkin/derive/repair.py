@@ -80,10 +80,10 @@ class Repair:
         for chosen in itertools.product(*choices):
             with np.errstate(all="ignore"):
                 found = [
-                    entries(*map(np.float64, (*chosen, *(_signed(later, s) for s in self.old))))
+                    entries(*map(np.float32, (*chosen, *(_signed(later, s) for s in self.old))))
                     for later in _LATER
                 ]
-            if np.isfinite(np.asarray(found, float)).all():
+            if np.isfinite(np.asarray(found, np.float32)).all():  # as kernels compute it
                 return dict(zip(self.old, chosen, strict=True))
         raise NotSeparable(str(self.matrix[0, 0]), "no start makes its repair finite")
 

@@ -43,7 +43,8 @@ _SIGNS: WeakKeyDictionary[Node, Sign] = WeakKeyDictionary()
 
 
 def sign(n: Node) -> Sign:
-    """What is known of the sign of every finite value of `n`."""
+    """What is known of the sign of every value of `n` that is finite and computed of such values:
+    "positive" may be divided by, so that nothing is that which is 0 of a masked score or cast."""
     for deep in landings([n], _SIGNS):
         _SIGNS[deep] = _sign(deep)
     if n not in _SIGNS:
@@ -52,9 +53,10 @@ def sign(n: Node) -> Sign:
 
 
 def _sign(n: Node) -> Sign:
-    if n.op in {"size", "ones", "sigmoid", "rsqrt"}:
+    if n.op in {"size", "ones"}:
         return "positive"
-    if n.op in {"exp", "exp2", "index"}:  # exp(-inf) = 0, of a masked score
+    # Of a masked score exp(-inf) and sigmoid(-inf) are 0, and so is rsqrt(inf).
+    if n.op in {"exp", "exp2", "sigmoid", "rsqrt", "index"}:
         return "nonnegative"
     if n.op == "number":
         value = float(str(n.params[0])) if not isinstance(n.params[0], bool) else 0.0
@@ -70,6 +72,8 @@ def _sign(n: Node) -> Sign:
         if _guards_zero(n) and inner[1] == "positive" and inner[2]:
             return "positive"
         inner = inner[1:]
+    if n.op == "cast" and (_truncates(n) or n.params[0] in {"fp16", "fp8"}):
+        return inner[0] and "nonnegative"  # what is small becomes 0
     if n.op == "add" and all(inner) and "positive" in inner:
         return "positive"
     if n.op in {"add", "mul", "div", "sum", "prod", "where", "pow", "cast", "rename", "max"}:

@@ -148,13 +148,12 @@ def _known(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settle
 
 @lru_cache(maxsize=4096)
 def _alike(i: Interval) -> frozenset[str]:
-    """The axes along which typical bounds are the same: a batch of lengths has one and the same for
-    each, which are evaluated once."""
+    """The axes along which typical bounds are the same: those of a batch of lengths, of which one
+    stands for each."""
     bounds = (i.first, i.end)
-    read = asked(bounds)
-    batch = {a for leaf, what in read.items() if what.lengths for a in leaf.axes[:-1]}
-    others = {a for leaf, what in read.items() for a in leaf.axes[-1:] if what.lengths}
-    others |= {a for leaf, what in read.items() if not what.lengths for a in leaf.axes}
+    lengths = [leaf for leaf, what in asked(bounds).items() if what.lengths]
+    batch = {a for leaf in lengths for a in leaf.axes[:-1]}
+    others = {a for leaf in lengths for a in leaf.axes[-1:]}
     others |= {str(n.params[0]) for n in postorder(bounds) if n.op in {"index", "size"}}
     return frozenset((batch - others) & set(union_axes(bounds)))
 

@@ -15,7 +15,7 @@ from filled import arrays as fill
 from forced import Forcing, plans
 from judged import COUNTS, Found, differing, error
 from programs import Program
-from sized import fit
+from sized import fit, listed
 from unsure import excess, wobbles
 from values import results, run, wrapped
 from written import diagram as written_diagram
@@ -98,7 +98,7 @@ def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:
 
 def planned(program: Program, diagram, seed: int) -> None:
     """The planner's own plan for large sizes, at small ones."""
-    large = fit(program, dict.fromkeys(program.sizes, 2048))
+    large = fit(program, dict.fromkeys(program.sizes, 2048) | dict.fromkeys(listed(program), 64))
     plan = derive(diagram, "h100", large, "fp32")
     sizes = dict(program.sizes)
     for k in plan.kernels:

@@ -98,6 +98,13 @@ def needs(keys: Keys) -> tuple[int, ...]:
                                        strict=True))  # fmt: skip
 
 
+def listed(program: Program) -> set[str]:
+    """The axes of lengths of documents, which every group of queries holds whole."""
+    sets = [k for s in program.steps for keys in s.keys if keys for k in keys.each()]
+    known = shapes(program)
+    return {a for k in sets if k.pattern == "documents" for t in k.tables for a in known[t.at].axes}
+
+
 def looked_up(keys: Keys, program: Program) -> list[str]:
     """The axes along which a set reads its tables at computed positions."""
     tables = keys.tables if keys.pattern == "bigbird" else ()

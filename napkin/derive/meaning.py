@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import sympy
 
-from napkin.derive.terms import extent, identity, starting, worst
+from napkin.derive.terms import as_written, extent, identity, starting, worst
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.node import INT32, REDUCTIONS, Node, in_kind, landings, node, number, over
 from napkin.diagram.operators import POINTWISE
@@ -212,6 +212,8 @@ class Meaning:
         from napkin.derive.separate import running_symbols
 
         body = self.of(n.args[0])
+        if as_written(n):
+            raise NotSeparable(n.op, "something is compared with it as it is rounded")
         if running_symbols(body) and n.op == "sum":
             raise NotSeparable("sum", f"it multiplies out a difference under {' '.join(over(n))}")
         if n.op == "sum":

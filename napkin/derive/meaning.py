@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import sympy
 
+from napkin.derive.rules.rule import Rule, verified, verifying
 from napkin.derive.terms import as_written, extent, identity, starting, worst
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.node import INT32, REDUCTIONS, Node, in_kind, landings, node, number, over
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 LARGEST, DEEPEST, POWERS = 150, 20, 2
 """Operations in an expression that is separated, how deep they are nested, and how deep
 exponentials are, at most."""
+
+TOGETHER = Rule("shift before it is scaled", "c t - c m = c (t - m)", ("c is a number",))
 
 Side = Literal["x", "r", "mixed"]
 Sign = Literal["positive", "nonnegative", ""]
@@ -407,10 +410,7 @@ class Meaning:
     def _exponent(self, exponent: Any) -> Node:
         """The node of an exponent, with c (t - m) for c t - c m: where a maximum is the lowest
         float so far, c m is beyond all of them and c t - c m is no number."""
-        alike: dict[Any, list[Any]] = {}
-        for term in sympy.Add.make_args(exponent):
-            coefficient, rest = term.as_coeff_Mul()
-            alike.setdefault(abs(coefficient), []).append(rest if coefficient > 0 else -rest)
+        alike = _by_coefficient(exponent)
         if set(alike) == {sympy.Integer(1)}:
             return self.node(exponent)
         parts = [
@@ -418,7 +418,10 @@ class Meaning:
             for scale, terms in alike.items()
             for inner in [self.node(sympy.Add(*terms))]
         ]
-        return functools.reduce(lambda a, b: pointwise("add", (a, b)), parts)
+        found = functools.reduce(lambda a, b: pointwise("add", (a, b)), parts)
+        if verifying():
+            verified(TOGETHER, [self.node(exponent)], [found])
+        return found
 
     @staticmethod
     def carrying(a: Node, axes: tuple[str, ...]) -> Node:
@@ -459,6 +462,17 @@ def _limit(n: Node) -> Node:
     nothing, none = (in_kind(v, n.kind) for v in (worst(n.op), -worst(n.op)))
     empty = pointwise("equal", (extent(over(n)), number(0)))
     return pointwise("where", (empty, number(nothing), number(none)))
+
+
+def _by_coefficient(total: Any) -> dict[Any, list[Any]]:
+    """The terms of a sum, without the sizes of their coefficients, by these."""
+    alike: dict[Any, list[Any]] = {}
+    for term in sympy.Add.make_args(total):
+        coefficient, rest = term.as_coeff_Mul()
+        if not coefficient.is_finite:  # of a mask, which holds inf and 0, and not inf times 0
+            coefficient, rest = sympy.Integer(1), term
+        alike.setdefault(abs(coefficient), []).append(rest if coefficient > 0 else -rest)
+    return alike
 
 
 def _is_reciprocal(a: Any) -> bool:

@@ -21,7 +21,7 @@ from napkin.derive.residues import Split
 from napkin.derive.rules.points import Point, is_rational, points
 from napkin.diagram.evaluate import Array, aligned
 from napkin.diagram.listing import text
-from napkin.diagram.node import Node
+from napkin.diagram.node import Node, node, postorder, substitute
 
 VERIFYING = os.environ.get("NAPKIN_VERIFY", "") not in {"", "0"}
 
@@ -83,7 +83,7 @@ def verified(
     """
     if not verifying():
         return
-    pairs = tuple((b, a) for b, a in zip(before, after, strict=True) if b is not a)
+    pairs = tuple((b, a) for b, a in _closed(before, after) if b is not a)
     if not pairs or (rule, pairs) in _HELD:
         return
     both = [n for pair in pairs for n in pair]
@@ -92,6 +92,18 @@ def verified(
         with suppress(ZeroDivisionError):  # a rational number that has no value: nothing is claimed
             _hold(rule, point, exact, splits)
     _HELD.add((rule, pairs))
+
+
+def _closed(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[Node, Node]]:
+    """Both sides with tensors for states, which may hold anything."""
+    both = [*before, *after]
+    states = {
+        n: node("input", params=(".".join(map(str, n.params)),), axes=n.axes, kind=n.kind)
+        for n in postorder(both)
+        if n.op == "state"
+    }
+    done = substitute(both, states)
+    return [(done[b], done[a]) for b, a in zip(before, after, strict=True)]
 
 
 def _hold(

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.derive import folding, meaning, parts, visits
+from napkin.derive import apart, folding, meaning, parts, visits
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
+from napkin.derive.residues import Split
 from napkin.derive.rules.rule import LawError
 from napkin.diagram import behind
 from napkin.diagram.infer import pointwise
-from napkin.diagram.keys.terms import box_member
-from napkin.diagram.node import Node
+from napkin.diagram.keys.terms import Interval, box_member, position
+from napkin.diagram.node import Node, number, substitute
 
 
 def streamed(d: nk.Diagram) -> Any:
@@ -110,3 +111,25 @@ def test_padding_behind_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(behind, "_keeps_zero", lambda _: True)
     with pytest.raises(LawError, match="expand composites"):
         prepare(pooled)
+
+
+def test_the_last_residues_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows lie whole in the places of their residue: of 5 positions in steps of 2, 3 and 2."""
+
+    @nk.diagram("q x -> q")
+    def dilated(S: Any) -> Any:
+        return nk.reduce(S, "logsumexp", over="x", keys=nk.neighborhood(3, dilation=2))
+
+    ready, undilated = prepare(dilated), apart._undilated
+    assert list(apart.apart(ready.outputs, ready.names))
+
+    def as_long_as_the_first(i: Interval, pair: tuple[Split, Split]) -> Interval:
+        found = undilated(i, pair)
+        assert found is not None
+        ends = [found.first, found.end]
+        done = substitute(ends, {position(pair[0].residue): number(0)})
+        return Interval(*(done[n] for n in ends))
+
+    monkeypatch.setattr(apart, "_undilated", as_long_as_the_first)
+    with pytest.raises(LawError, match="split by residue"):
+        list(apart.apart(ready.outputs, ready.names))

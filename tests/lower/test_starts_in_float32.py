@@ -29,6 +29,16 @@ def by_a_square(S: Any) -> Any:
     return nk.contract(nk.exp(t), t, t, over="x")
 
 
+def test_a_square_beside_an_exponential_far_from_zero(forced: Callable[..., Plan]) -> None:
+    """Its repair has 1 + m - m_old and half their square, which are small where m is 1e4."""
+    sizes = {"q": 2, "x": 11}
+    plan = forced(by_a_square, sizes, "x", passes=1)
+    S = to_device(1e4 + np.random.default_rng(0).normal(size=(2, 11)), "fp32")
+    (o,) = by_a_square.outputs
+    found = run_kernels(plan, {"S": S}, sizes, {}).tensors[o.name].to_float64()
+    np.testing.assert_allclose(found, by_a_square.evaluate(S.to_float64()), rtol=2e-2)
+
+
 @pytest.mark.parametrize("diagram", [by_a_difference, by_a_square], ids=lambda d: d.name)
 @pytest.mark.parametrize("mean", [-100.0, 0.0, 100.0])
 def test_an_exponential_about_a_mean_far_from_zero(

@@ -138,7 +138,24 @@ def _known(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settle
     bounds = (i.first, i.end)
     known = dict(sizes)
     keys = max((known[str(n.params[0])] for n in postorder(bounds) if n.op == "size"), default=1)
-    return hull(i, known, dict(tiles), typical(bounds, known, keys), splits=splits)
+    one = known | dict.fromkeys(_alike(i), 1)
+    found = hull(i, one, dict(tiles), typical(bounds, one, keys), splits=splits)
+    shape = [-(-known[a] // dict(tiles)[a]) for a in found.axes]
+    every = found.first, found.end, found.inner_first, found.inner_end
+    first, end, inner_first, inner_end = (np.broadcast_to(v, shape) for v in every)
+    return Hull(found.axes, first, end, inner_first, inner_end, found.step)
+
+
+@lru_cache(maxsize=4096)
+def _alike(i: Interval) -> frozenset[str]:
+    """The axes along which typical bounds are the same: those of a batch of lengths, of which one
+    stands for each."""
+    bounds = (i.first, i.end)
+    lengths = [leaf for leaf, what in asked(bounds).items() if what.lengths]
+    batch = {a for leaf in lengths for a in leaf.axes[:-1]}
+    others = {a for leaf in lengths for a in leaf.axes[-1:]}
+    others |= {str(n.params[0]) for n in postorder(bounds) if n.op in {"index", "size"}}
+    return frozenset((batch - others) & set(union_axes(bounds)))
 
 
 def _behind(first: Hull, h: Hull) -> Hull:

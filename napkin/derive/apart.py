@@ -47,7 +47,7 @@ SPLIT = Rule(
     (
         "no query sees a key of another residue",
         "every reduction over keys is over those that are seen",
-        "axes have whole numbers of places here; kernels mask what is ragged",
+        "the last residues may have one place fewer",
     ),
     empty=False,
 )

@@ -5,6 +5,8 @@ position or more, and so is its dual for min:
 
 * max_x max(a, b) = max(max_x a, max_x b), and max_x min(r, a) = min(r, max_x a);
 * max_x (r + a) = r + max_x a, max_x (r a) = r max_x a where r >= 0, max_x (-a) = -min_x a;
+* max_x (c a) = c max_x a for a number c > 0, which keeps c (max_x a - r) together: where nothing is
+  finite so far, r is the lowest float, and c r is beyond all of them;
 * max_x h(a) = h(max_x a) where h increases;
 * a meet distributes over a join. A sum does as well, but not where inf meets -inf: there a masked
   score would become NaN, so that a + max(r, b) is left alone.
@@ -39,8 +41,11 @@ _INCREASING = (sympy.exp, sympy.tanh, sympy.erf)
 _TRIALS, _POSITIONS = 4, 3
 
 
-def distributed(op: str, body: Any, kind: Kind, folded: Folded) -> Any:
+def distributed(op: str, body: Any, kind: Kind, folded: Folded, real: bool = True) -> Any:
     """The max or min (`op`) of `body` as a term over `folded` ones.
+
+    Args:
+        real: whether terms are real. A multiple of the least whole number would wrap.
 
     Raises:
         NotSeparable: the rules find no such form, or it fails on numbers.
@@ -48,13 +53,20 @@ def distributed(op: str, body: Any, kind: Kind, folded: Folded) -> Any:
     folds: dict[Any, tuple[str, Any]] = {}
 
     def noted(op: str, term: Any) -> Any:
+        scale, term = unscaled(term) if real else (1, term)
         made = folded(op, term)
         folds[made] = (op, term)
-        return made
+        return scale * made
 
     found = _Rules(kind, noted).of(op, body)
     _try(op, body, found, folds, kind)
     return found
+
+
+def unscaled(term: Any) -> tuple[Any, Any]:
+    """(c, a) with term = c a and a number c > 0, so that max_x c a = c max_x a."""
+    scale, rest = term.as_coeff_Mul()
+    return (-scale, -rest) if scale.is_negative else (scale, rest)
 
 
 def bounded_on_nothing(op: str, found: Any, folds: Folds) -> bool:

@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 
 import sympy
 
-from napkin.derive.terms import extent, identity, starting, worst
+from napkin.derive.rules.rule import Rule, verified, verifying
+from napkin.derive.terms import as_written, extent, identity, starting, worst
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.node import INT32, REDUCTIONS, Node, in_kind, landings, node, number, over
 from napkin.diagram.operators import POINTWISE
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 LARGEST, DEEPEST, POWERS = 150, 20, 2
 """Operations in an expression that is separated, how deep they are nested, and how deep
 exponentials are, at most."""
+
+TOGETHER = Rule("shift before it is scaled", "c t - c m = c (t - m)", ("c is a number",))
 
 Side = Literal["x", "r", "mixed"]
 Sign = Literal["positive", "nonnegative", ""]
@@ -43,7 +46,8 @@ _SIGNS: WeakKeyDictionary[Node, Sign] = WeakKeyDictionary()
 
 
 def sign(n: Node) -> Sign:
-    """What is known of the sign of every finite value of `n`."""
+    """What is known of the sign of every value of `n` that is finite and computed of such values:
+    "positive" may be divided by, so that nothing is that which is 0 of a masked score or cast."""
     for deep in landings([n], _SIGNS):
         _SIGNS[deep] = _sign(deep)
     if n not in _SIGNS:
@@ -52,9 +56,10 @@ def sign(n: Node) -> Sign:
 
 
 def _sign(n: Node) -> Sign:
-    if n.op in {"size", "ones", "sigmoid", "rsqrt"}:
+    if n.op in {"size", "ones"}:
         return "positive"
-    if n.op in {"exp", "exp2", "index"}:  # exp(-inf) = 0, of a masked score
+    # Of a masked score exp(-inf) and sigmoid(-inf) are 0, and so is rsqrt(inf).
+    if n.op in {"exp", "exp2", "sigmoid", "rsqrt", "index"}:
         return "nonnegative"
     if n.op == "number":
         value = float(str(n.params[0])) if not isinstance(n.params[0], bool) else 0.0
@@ -70,6 +75,8 @@ def _sign(n: Node) -> Sign:
         if _guards_zero(n) and inner[1] == "positive" and inner[2]:
             return "positive"
         inner = inner[1:]
+    if n.op == "cast" and (_truncates(n) or n.params[0] in {"fp16", "fp8"}):
+        return inner[0] and "nonnegative"  # what is small becomes 0
     if n.op == "add" and all(inner) and "positive" in inner:
         return "positive"
     if n.op in {"add", "mul", "div", "sum", "prod", "where", "pow", "cast", "rename", "max"}:
@@ -208,6 +215,8 @@ class Meaning:
         from napkin.derive.separate import running_symbols
 
         body = self.of(n.args[0])
+        if as_written(n):
+            raise NotSeparable(n.op, "something is compared with it as it is rounded")
         if running_symbols(body) and n.op == "sum":
             raise NotSeparable("sum", f"it multiplies out a difference under {' '.join(over(n))}")
         if n.op == "sum":
@@ -277,7 +286,9 @@ class Meaning:
             folds[made] = (op, a)
             return made
 
-        found = distributed(n.op, body, kind, folded)
+        plain = (s for s in body.free_symbols if s not in self._indicators)
+        real = all(self.nodes[s].kind == "real" for s in plain)
+        found = distributed(n.op, body, kind, folded, real)
         join, meet = (sympy.Max, sympy.Min) if n.op == "max" else (sympy.Min, sympy.Max)
         if bounded_on_nothing(n.op, found, folds):
             found = meet(found, self.symbol(_limit(n)))
@@ -399,10 +410,7 @@ class Meaning:
     def _exponent(self, exponent: Any) -> Node:
         """The node of an exponent, with c (t - m) for c t - c m: where a maximum is the lowest
         float so far, c m is beyond all of them and c t - c m is no number."""
-        alike: dict[Any, list[Any]] = {}
-        for term in sympy.Add.make_args(exponent):
-            coefficient, rest = term.as_coeff_Mul()
-            alike.setdefault(abs(coefficient), []).append(rest if coefficient > 0 else -rest)
+        alike = _by_coefficient(exponent)
         if set(alike) == {sympy.Integer(1)}:
             return self.node(exponent)
         parts = [
@@ -410,7 +418,10 @@ class Meaning:
             for scale, terms in alike.items()
             for inner in [self.node(sympy.Add(*terms))]
         ]
-        return functools.reduce(lambda a, b: pointwise("add", (a, b)), parts)
+        found = functools.reduce(lambda a, b: pointwise("add", (a, b)), parts)
+        if verifying():
+            verified(TOGETHER, [self.node(exponent)], [found])
+        return found
 
     @staticmethod
     def carrying(a: Node, axes: tuple[str, ...]) -> Node:
@@ -451,6 +462,17 @@ def _limit(n: Node) -> Node:
     nothing, none = (in_kind(v, n.kind) for v in (worst(n.op), -worst(n.op)))
     empty = pointwise("equal", (extent(over(n)), number(0)))
     return pointwise("where", (empty, number(nothing), number(none)))
+
+
+def _by_coefficient(total: Any) -> dict[Any, list[Any]]:
+    """The terms of a sum, without the sizes of their coefficients, by these."""
+    alike: dict[Any, list[Any]] = {}
+    for term in sympy.Add.make_args(total):
+        coefficient, rest = term.as_coeff_Mul()
+        if not coefficient.is_finite:  # of a mask, which holds inf and 0, and not inf times 0
+            coefficient, rest = sympy.Integer(1), term
+        alike.setdefault(abs(coefficient), []).append(rest if coefficient > 0 else -rest)
+    return alike
 
 
 def _is_reciprocal(a: Any) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from napkin.derive.fold import Emit, Pass, State, Stream
 from napkin.derive.kernel import Kernel
+from napkin.derive.rules.folds import verified_parts
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, node, postorder, substitute
 from napkin.diagram.storage import Tensor
@@ -86,6 +87,7 @@ def parted(kernel: Kernel, number: int) -> tuple[Kernel, Kernel]:
         stream=Stream((axis,), (Pass(joined, ()),), s.tails, ()),
         merges=axis,
     )
+    verified_parts(kernel, first, second, number)
     return first, second
 
 

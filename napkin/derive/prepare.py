@@ -9,7 +9,7 @@ from functools import reduce
 
 from napkin.derive.kernel import tensor_of
 from napkin.derive.rules.rule import Rule, verified
-from napkin.derive.terms import is_read, narrow_type, scaled
+from napkin.derive.terms import EXTREMA, WRITTEN, compares, is_read, narrow_type, scaled
 from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.expand import expanded, result_names
 from napkin.diagram.infer import along, pointwise
@@ -41,6 +41,12 @@ RENAMED = Rule(
     ("nothing else reads the sum", "x carries none of the new names"),
     infinite=True,
 )
+COMPARED = Rule(
+    "compute as it is written",
+    "max_x a = max_x a, rounded as a is",
+    ("something is compared with it",),
+    infinite=True,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +72,9 @@ def prepare(diagram: Diagram) -> Prepared:
     called = result_names(_all(roots, done))
     verified(RENAMED, _all(roots, done), _all(_all(roots, done), called))
     done = {old: called[new] for old, new in done.items() if new in called}
+    held = as_compared(_all(roots, done))
+    verified(COMPARED, _all(roots, done), _all(_all(roots, done), held))
+    done = {old: held[new] for old, new in done.items() if new in held}
     outputs = tuple(replace(o, node=done[o.node]) for o in diagram.outputs)
     hints = {done[n]: text for n, text in diagram.names.items() if n in done}
     taken = {o.name for o in outputs}
@@ -86,6 +95,21 @@ def prepare(diagram: Diagram) -> Prepared:
         for n in sums
     ]
     return Prepared(outputs, names, tuple(dict.fromkeys(texts)))
+
+
+def as_compared(roots: Iterable[Node]) -> Mapping[Node, Node]:
+    """The terms, with every maximum and minimum of reals that something is compared with marked to
+    be computed as it is written: x == max_x x holds where both are rounded alike, and in another
+    kernel b max_x a would not be rounded as max_x (a b)."""
+    roots = list(roots)
+    tests = [n for n in postorder(roots) if compares(n)]
+    found = {n for n in postorder(tests) if n.op in EXTREMA and n.kind == "real"}
+
+    def marked(old: Node, args: tuple[Node, ...]) -> Node | None:
+        start = (*old.params[1:], WRITTEN)
+        return along(old.op, args[0], over(old), start) if old in found else None
+
+    return rewrite(roots, marked)
 
 
 def _all(nodes: Iterable[Node], by: Mapping[Node, Node]) -> list[Node]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from napkin.derive.rules.rule import Rule, verified
-from napkin.derive.terms import is_count
+from napkin.derive.terms import in_float32, is_count
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import sunk
 from napkin.diagram.infer import along, pointwise
@@ -62,6 +62,7 @@ def refactorings(outputs: Sequence[Output], names: Mapping[Node, str]) -> Iterat
     """The terms of `outputs` with one contraction of a contraction turned, or one reduction over
     several axes nested, each way in turn."""
     order = list(postorder(o.node for o in outputs))
+    every = set(order)
     taken = {a for n in order for a in n.axes}
     taps = {s.tap for n in order if n.op == "input" for s in slides(n)}
     found = 0
@@ -69,7 +70,7 @@ def refactorings(outputs: Sequence[Output], names: Mapping[Node, str]) -> Iterat
         if n.op not in REDUCTIONS:
             continue
         inner = _inner(n) if n.op == "sum" and n.args[0].op == "mul" else None
-        turned = _turned(n, inner, taken) if inner else _nested(n, taps)
+        turned = _turned(n, inner, taken) if inner else _nested(n, taps, in_float32(n) in every)
         if turned is None:
             continue
         found += 1
@@ -93,15 +94,17 @@ def _inner(n: Node) -> Node | None:
     return inner if inner is not None and inner.args[0].op == "mul" else None
 
 
-def _nested(n: Node, taps: Collection[str]) -> tuple[Node, dict[str, str]] | None:
-    """A reduction over several axes as one over the first of one over the others; None of one axis,
-    of a window, and of a contraction, which would have more values in between."""
+def _nested(n: Node, taps: Collection[str], exact: bool) -> tuple[Node, dict[str, str]] | None:
+    """A reduction over several axes as one over the first of one over the others, which is kept in
+    float32 if the whole is; None of one axis, of a window, and of a contraction, which would have
+    more values in between."""
     first, *others = over(n)
     gone = set(over(n))
     contracts = n.op == "sum" and any(gone - set(p.axes) for p in factors(n.args[0]) if p.axes)
     if not others or contracts or is_count(n) or gone & set(taps):
         return None
     inner = along(n.op, n.args[0], tuple(others), n.params[1:])
+    inner = in_float32(inner) if exact else inner
     return along(n.op, inner, (first,), n.params[1:]), {}
 
 

@@ -22,6 +22,7 @@ import sympy
 
 from napkin.derive.meaning import Meaning, NotSeparable, by_side
 from napkin.derive.separate import separate_by
+from napkin.diagram.infer import pointwise
 from napkin.diagram.listing import text
 from napkin.diagram.node import Node, node
 
@@ -50,6 +51,7 @@ class Repair:
     Attributes:
         meaning: the translation whose symbols the expressions are over.
         old, new: the symbols of the results r, before and after a chunk.
+        moved: the symbols of old less new.
         basis: functions of x and r: the body, and those of its derivatives that span with it.
         columns: functions of x alone.
         rows: B(r), the coefficients of each function of `basis` on `columns`.
@@ -59,6 +61,7 @@ class Repair:
     meaning: Meaning
     old: tuple[Any, ...]
     new: tuple[Any, ...]
+    moved: tuple[Any, ...]
     basis: tuple[Any, ...]
     columns: tuple[Any, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -67,7 +70,11 @@ class Repair:
     def entry(self, row: int, column: int, values: Mapping[Any, Node]) -> Node | None:
         """An entry of the matrix over nodes for old and new results; None where it is 0."""
         factor = self.matrix[row, column]
-        return None if factor == 0 else filled(factor, values, self.meaning)
+        return None if factor == 0 else filled(factor, self._with_moves(values), self.meaning)
+
+    def _with_moves(self, values: Mapping[Any, Node]) -> dict[Any, Node]:
+        moves = zip(self.moved, self.old, self.new, strict=True)
+        return {**values, **{d: pointwise("sub", (values[a], values[b])) for d, a, b in moves}}
 
     def start(self, choices: Sequence[Sequence[float]]) -> dict[Any, float]:
         """Values of the results before the first chunk, the first choice for each from which the
@@ -76,14 +83,16 @@ class Repair:
         Raises:
             NotSeparable: there is none.
         """
-        entries = _computed((*self.old, *self.new), tuple(self.matrix))
+        entries = _computed((*self.old, *self.new, *self.moved), tuple(self.matrix))
         for chosen in itertools.product(*choices):
             with np.errstate(all="ignore"):
+                first = [np.float32(c) for c in chosen]
+                ends = [[np.float32(_signed(x, s)) for s in self.old] for x in _LATER]
                 found = [
-                    entries(*map(np.float64, (*chosen, *(_signed(later, s) for s in self.old))))
-                    for later in _LATER
+                    entries(*first, *end, *(a - b for a, b in zip(first, end, strict=True)))
+                    for end in ends
                 ]
-            if np.isfinite(np.asarray(found, float)).all():
+            if np.isfinite(np.asarray(found, np.float32)).all():  # as kernels compute it
                 return dict(zip(self.old, chosen, strict=True))
         raise NotSeparable(str(self.matrix[0, 0]), "no start makes its repair finite")
 
@@ -99,6 +108,7 @@ class Repair:
             name = text(self.meaning.nodes[old], names, top=False)
             table[old] = node("scalar", params=(f"{name}_old",))
             table[new] = node("scalar", params=(f"{name}_new",))
+        table = self._with_moves(table)
         row = [filled(e, table, self.meaning) for e in self.matrix.row(0)]
         return ", ".join(text(n, {}) for n in row)
 
@@ -134,8 +144,12 @@ def _solved(body: Any) -> tuple[Any, ...]:
         # The repair divides by this determinant, so it must not vanish for any running result.
         if sympy.factor(_determinant(rows, results)).is_nonzero:
             new = tuple(sympy.Symbol(s.name + "_new", **s.assumptions0) for s in results)
+            moved = tuple(sympy.Symbol(s.name + "_moved", real=True) for s in results)
             matrix = _between(rows, dict(zip(results, new, strict=True)))
-            return tuple(results), new, functions, columns, rows, matrix.as_immutable()
+            by = {b: a - d for a, b, d in zip(results, new, moved, strict=True)}
+            entries = [_by_moves(e, by, set(results)) for e in matrix]
+            matrix = sympy.ImmutableMatrix(*matrix.shape, entries)
+            return tuple(results), new, moved, functions, columns, rows, matrix
     raise NotSeparable(str(body), "no basis of its derivatives is invertible for every result")
 
 
@@ -200,6 +214,19 @@ def _between(rows: Sequence[Sequence[Any]], renamed: Mapping[Any, Any]) -> Any:
     if not (matrix * old - new).applyfunc(tidy).is_zero_matrix:
         raise NotSeparable("sum", "sympy cannot prove the repair")
     return matrix
+
+
+def _by_moves(e: Any, by: Mapping[Any, Any], old: set[Any]) -> Any:
+    """An entry with sums of more than a difference over how far results move, where these alone
+    settle them: of results far from zero, 1 + r_new - r_old loses the 1, and their squares more."""
+    factors: list[Any] = []
+    for factor in sympy.Mul.make_args(e):
+        base, exponent = factor.as_base_exp()
+        if base.is_Add and len(base.args) > 2:
+            moved = sympy.expand(base.subs(by, simultaneous=True))
+            factor = factor if moved.free_symbols & old else moved**exponent
+        factors.append(factor)
+    return sympy.Mul(*factors)
 
 
 def tidy(e: Any) -> Any:

@@ -36,6 +36,9 @@ BEFORE: tuple[Tag, ...] = ("old", "left", "right")
 
 TAGS: tuple[Tag, ...] = (*BEFORE, "new")
 
+_FAR = (-(2.0**96), 2.0**96, -(2.0**48), 2.0**48)
+"""Starts from which an exponential vanishes, and whose multiples, or squares, are floats."""
+
 Sums = Mapping[Tag, Node]
 """The sum of one function of a basis on each side; nothing where it is 0."""
 
@@ -103,10 +106,12 @@ def _choices(r: Node, p: int, folding: Folding, exponential: bool) -> list[float
     exponential vanishes at an infinite result, so does what it sums, and no repair brings it back.
     """
     nothing = _on_nothing(r, p, folding)
-    if nothing is not None and math.isinf(nothing) and exponential:
+    if nothing is not None and abs(nothing) >= -FLOOR and exponential:
         return [nothing]
-    known = [] if nothing is None else [nothing]
-    return [*known, 1.0] if sign(r) == "positive" else [*known, 0.0, 1.0, FLOOR, -FLOOR]
+    if sign(r) == "positive":
+        return [1.0] if nothing is None else [nothing, 1.0]
+    guesses = [0.0, 1.0, FLOOR, -FLOOR]
+    return guesses if nothing is None else [nothing, *guesses, *_FAR]
 
 
 def _on_nothing(r: Node, p: int, folding: Folding) -> float | None:

@@ -25,7 +25,7 @@ from napkin.derive.repair import repaired
 from napkin.derive.rules.rule import Rule, verified
 from napkin.derive.running import hold as hold_running
 from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
-from napkin.derive.terms import added, extent, is_count, scaled
+from napkin.derive.terms import added, as_written, extent, is_count, scaled
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.listing import text
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder, substitute
@@ -192,7 +192,7 @@ class _Streaming:
             try:
                 found = self._found(f, p, same)
                 if not any(n.op == "state" for n in postorder([found])):
-                    if f in self.compared:
+                    if f in self.compared or as_written(f):
                         raise NotSeparable(f.op, "positions are compared with it as it is rounded")
                     verified(SEPARATED, [f], [found])
                 self.folding.define(f, p, found)

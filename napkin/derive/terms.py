@@ -10,6 +10,7 @@ import numpy as np
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.infer import pointwise
 from napkin.diagram.node import Node, node, number, over, postorder
+from napkin.diagram.operators import RELATIONS
 from napkin.diagram.storage import own_type
 from napkin.diagram.taking import slides
 from napkin.diagram.types import PACKED, STORAGE
@@ -17,6 +18,13 @@ from napkin.diagram.types import PACKED, STORAGE
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 """The pointwise operator that joins two results of a reduction."""
 
+EXTREMA = frozenset({"max", "min"})
+
+WRITTEN = "as written"
+"""The last parameter of a maximum or minimum that is computed as it is written, and not brought to
+another form that is rounded otherwise."""
+
+_ZEROS = (number(0), number(0.0), number(-0.0))
 _ONES = (number(1), number(1.0))
 _WIDE = STORAGE["fp32"]
 
@@ -26,6 +34,22 @@ def identity(n: Node) -> float:
     if n.op in {"max", "min"}:
         return float(str(n.params[1]))
     return 1.0 if n.op == "prod" else 0.0
+
+
+def in_float32(n: Node) -> Node:
+    """A real array that is stored in float32, where it is stored."""
+    return pointwise("cast", (n,), ("fp32",))
+
+
+def compares(n: Node) -> bool:
+    """Whether the least error of what an operator reads may turn its value: it compares, and not
+    with 0, as tests of divisors do."""
+    return n.op in RELATIONS and not any(a in _ZEROS for a in n.args)
+
+
+def as_written(n: Node) -> bool:
+    """Whether a maximum or minimum is to be computed as it is written."""
+    return n.op in EXTREMA and n.params[-1] == WRITTEN
 
 
 def is_read(n: Node) -> bool:

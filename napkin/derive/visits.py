@@ -8,24 +8,35 @@ is visited in each of them, for the queries that see it there.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from napkin.derive.fold import Stream
 from napkin.derive.known import Known, depends, reductions_along, vanishes
 from napkin.derive.residues import Split
-from napkin.diagram.infer import pointwise, rebuilt
+from napkin.derive.rules.rule import Rule, verified, verifying
+from napkin.derive.terms import COMBINE, starting
+from napkin.diagram.infer import along, pointwise, rebuilt
 from napkin.diagram.keys.slots import guard
-from napkin.diagram.keys.terms import Box, box_member, boxes_of, member, spec_of
+from napkin.diagram.keys.terms import Box, box_member, boxes_of, member, position, spec_of
 from napkin.diagram.node import (
     REDUCTIONS,
     Node,
     factors,
+    in_kind,
     node,
     number,
     over,
     postorder,
     rewrite,
+    substitute,
+)
+
+VISITED = Rule(
+    "visit boxes",
+    "sum_x f(x) = sum_boxes sum_{x in the box, for queries that see it in none before} f(x)",
+    ("f is what a sum begins with outside the set", "f adds up over queries, or boxes are apart"),
 )
 
 
@@ -115,8 +126,28 @@ def visits(stream: Stream, splits: Sequence[Split] = ()) -> Visits | None:
         found = Visits(n, boxes_of(n), tuple(splits))
         once = len(found.boxes) - found.prefix < 2
         if all(vanishes(f, n, known) and (once or _adds_up(f.args[0], f.op, n)) for f in folds):
+            verified(VISITED, folds, [_visited(found, f) for f in folds] if verifying() else folds)
             return found
     return None
+
+
+def _visited(seen: Visits, f: Node) -> Node:
+    """A reduction over the keys of a set as visits of its boxes find it, one after another, by one
+    group of all queries."""
+    tests = [seen.test(i) for i in range(len(seen.boxes))]
+    if seen.prefix:
+        (axis,), end = seen.axes, seen.boxes[0].intervals[0].end
+        past = along("max", end, end.axes, starting("max")) if end.axes else end
+        before = pointwise("less", (position(axis), past))
+        inside = [before, *[pointwise("not", (before,))] * (len(tests) - 1)]
+        tests = [pointwise("and", pair) for pair in zip(tests, inside, strict=True)]
+    slots = [n for n in postorder([f]) if n.op == "input" and guard(n) is seen.keys]
+    each: list[Node] = []
+    for test in tests:
+        read = {n: pointwise("where", (test, n, number(in_kind(0.0, n.kind)))) for n in slots}
+        found = seen.inside([f], test, slots)[f]
+        each.append(substitute([found], read)[found])
+    return functools.reduce(lambda a, b: pointwise(COMBINE[f.op], (a, b)), each)
 
 
 def _adds_up(body: Node, op: str, keys: Node) -> bool:

@@ -275,6 +275,7 @@ def _classes(
     places = _places(kernel, order)
     carried = [frozenset(n.axes) for n in order if n.axes and n not in places]
     carried += [frozenset(over(n)) for n in order if n.op in REDUCTIONS or n.op in SCANS]
+    carried += [frozenset(o.axes) for o in kernel.outputs]  # a result may be stored along more
     sequence, alone = memory_order(kernel, tiled), packed_axes(kernel)
     classes: list[list[str]] = []
     for axis in sequence:

@@ -250,8 +250,18 @@ class _Cutting:
             self.pieces.names.get(stuck, stuck.op),
             f"no labelling of {stuck.op} over axes '{' '.join(stuck.args[0].axes)}' at these sizes "
             "fits the registers and shared memory of one group",
-            "make the axes that are held whole smaller, or cut them in two by hand",
+            f"make {self._whole(at) or 'the axes that are held whole'} smaller, or cut them in two "
+            "by hand",
         )
+
+    def _whole(self, at: int) -> str:
+        """The axes that each labelling of a heavy term by itself holds whole, the longest first."""
+        segment = self._segment(at, at)
+        runs = segment.runs if segment is not None else ()
+        found = [set(k.whole) for known, _ in runs for k in known.search.kernels]
+        every, sizes = set[str].intersection(*found) if found else (), self.frontier.sizes
+        named = ", ".join(f"{a}={sizes[a]}" for a in sorted(every, key=lambda a: (-sizes[a], a)))
+        return f"{named} (held whole by every group)" if named else ""
 
     def _light(self) -> list[Piece]:
         """Outputs that need no reduction."""

@@ -14,18 +14,16 @@ from dataclasses import replace
 
 from napkin.derive.prepare import Prepared
 from napkin.derive.rules.rule import Rule, verified
-from napkin.derive.terms import is_read
-from napkin.diagram.infer import pointwise, rebuilt
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, number, postorder, rewrite
-from napkin.diagram.operators import POINTWISE, RELATIONS
+from napkin.derive.terms import compares, in_float32, is_read
+from napkin.diagram.infer import rebuilt
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder, rewrite
+from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import unstored
 
 EXACT = Rule("keep scores exact", "cast(x, fp32) = x", ("x is real",), infinite=True)
 
 STEEP = frozenset({"exp", "exp2", "sin", "cos"})
 """Operators by which an error relative to what they read grows without bound."""
-
-_ZEROS = (number(0), number(0.0), number(-0.0))
 
 _MOVED = frozenset({"rename", "compress", "spread", "take"})
 """Operators that say where values lie."""
@@ -41,7 +39,7 @@ def exact(ready: Prepared) -> Prepared:
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old not in found:
             return None
-        return pointwise("cast", (old if args == old.args else rebuilt(old, args),), ("fp32",))
+        return in_float32(old if args == old.args else rebuilt(old, args))
 
     done = rewrite(roots, change)
     verified(EXACT, roots, [done[n] for n in roots])
@@ -58,7 +56,7 @@ def _below(roots: Iterable[Node]) -> set[Node]:
     as scores with a mask, for that may be what is stored."""
     order = list(postorder(roots))
     computed = _computed(order)
-    waiting = [a for n in order if n.op in STEEP or _parts(n) for a in n.args]
+    waiting = [a for n in order if n.op in STEEP or compares(n) for a in n.args]
     found, seen = set[Node](), set[Node]()
     while waiting:
         n = waiting.pop()
@@ -73,11 +71,6 @@ def _below(roots: Iterable[Node]) -> set[Node]:
             found.update({n} & computed)
             waiting.extend(n.args)
     return found
-
-
-def _parts(n: Node) -> bool:
-    """Whether the least error of what an operator reads may turn its value."""
-    return n.op in RELATIONS and not any(a in _ZEROS for a in n.args)
 
 
 def _computed(order: Iterable[Node]) -> set[Node]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
+from napkin.derive.rules.rule import Rule, verified, verifying
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import view
 from napkin.diagram.keys.slots import read_inputs
-from napkin.diagram.node import Node, node, rewrite
+from napkin.diagram.node import Node, node, rewrite, substitute
 from napkin.diagram.storage import Tensor, own_type, unstored, widens
 from napkin.diagram.taking import read_table
 from napkin.lower.printer import function_name
@@ -19,6 +20,22 @@ from napkin.plan.alike import Alike, Form, Known
 from napkin.plan.choose import Search
 from napkin.plan.frontier import Frontier
 from napkin.plan.pricing import Choice
+
+ALIKE = Rule(
+    "run what is alike",
+    "t(x) = t'(x) under other names of its tensors",
+    ("both have one form: operators, axes and sizes",),
+    infinite=True,
+)
+STORED = Rule(
+    "read what is stored",
+    "rename(T) = T under other axes, take(T, p) = T at p, cast(x, fp32) = x",
+    ("T lies in memory", "what is stored keeps its cast"),
+    infinite=True,
+)
+
+Results = Sequence[tuple[str, Node, tuple[str, ...]]]
+"""The name of each result, its term, and its axes as they lie in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +63,15 @@ def named_apart(pieces: Sequence[Piece]) -> list[Piece]:
         if id(choice) not in made:
             made[id(choice)] = _renamed(choice, taken)
     return [replace(p, choice=made[id(p.choice)]) for p in pieces]
+
+
+def _called(old: Node, args: tuple[Node, ...], names: Mapping[str, str]) -> Node | None:
+    """For `rewrite`: a reading of a tensor under another name."""
+    if old.op != "input":
+        return None
+    name, own = names[str(old.params[0])], own_type(old)
+    tensor = Tensor(name, own) if own else name
+    return node("input", args, (tensor, *old.params[1:]), old.axes, old.kind)
 
 
 def _renamed(choice: Choice, taken: set[str]) -> Choice:
@@ -132,7 +158,19 @@ class Pieces:
             return None
         if form.key not in self.alike.known:
             self.alike.known[form.key] = Known(self._search(results, stored), form)
+        elif verifying():
+            self._hold(results, stored, form)
         return Segment(((self.alike.known[form.key], form),), self)
+
+    def _hold(self, results: Results, stored: Mapping[Node, Node], form: Form) -> None:
+        """Hold the first segment of a form, under the names of another, to what that computes."""
+        known = self.alike.known[form.key]
+        ours = dict(zip(known.first.tensors, form.tensors, strict=True))
+        theirs = [o.node for k in known.search.kernels[:1] for o in k.origin]
+        after = rewrite(theirs, lambda old, args: _called(old, args, ours))
+        before = [o.node for o in self._outputs(results, stored)[0]]
+        if theirs:
+            verified(ALIKE, before, [after[n] for n in theirs])
 
     def bound(self, known: Known, form: Form) -> list[Piece]:
         """The kernels of a segment, with states between them named after its first result."""
@@ -150,10 +188,20 @@ class Pieces:
             self._states[key] = self._fresh(f"{result}_{name}")
         return self._states[key]
 
-    def _search(
-        self, results: Sequence[tuple[str, Node, tuple[str, ...]]], stored: Mapping[Node, Node]
-    ) -> Search:
+    def _search(self, results: Results, stored: Mapping[Node, Node]) -> Search:
         """The search for the kernels for `results`, in which what is stored is an input."""
+        outputs, done = self._outputs(results, stored)
+        names = {done[n]: self.names[n] for n in done if n in self.names and n.op != "input"}
+        names |= {o.node: o.name for o in outputs}
+        title = self._title([n for _, n, _ in results])
+        alike = self.alike
+        sizes = self.frontier.sizes
+        return Search(title, outputs, names, sizes, alike.dtype, alike.machine, alike.parts)
+
+    def _outputs(
+        self, results: Results, stored: Mapping[Node, Node]
+    ) -> tuple[list[Output], Mapping[Node, Node]]:
+        """What a kernel for `results` computes, and each term as it has it."""
         typed = {n.args[0] if n.op == "compress" else n for _, n, _ in results}
 
         def change(old: Node, args: tuple[Node, ...]) -> Node | None:
@@ -167,14 +215,12 @@ class Pieces:
                 )
             return read_table(old, args) or read_inputs(old, args)
 
-        done = rewrite([n for _, n, _ in results], change, stored)
-        outputs = [Output(name, self._own(done[n]), axes) for name, n, axes in results]
-        names = {done[n]: self.names[n] for n in done if n in self.names and n.op != "input"}
-        names |= {o.node: o.name for o in outputs}
-        title = self._title([n for _, n, _ in results])
-        alike = self.alike
-        sizes = self.frontier.sizes
-        return Search(title, outputs, names, sizes, alike.dtype, alike.machine, alike.parts)
+        roots = [n for _, n, _ in results]
+        done = rewrite(roots, change, stored)
+        if verifying():
+            read = substitute(roots, stored)
+            verified(STORED, [read[n] for n in roots], [done[n] for n in roots])
+        return [Output(name, self._own(done[n]), axes) for name, n, axes in results], done
 
     def _own(self, n: Node) -> Node:
         """`n` without a cast to the plan's own type, in which it is stored anyway."""

@@ -1,5 +1,6 @@
 """Bodies that are too large to be separated wait for another pass; no walk visits a term twice."""
 
+import numpy as np
 import pytest
 import sympy
 
@@ -23,7 +24,30 @@ def test_the_sign_of_a_term_that_is_shared_many_ways() -> None:
         return Y
 
     (root,) = shared.roots
-    assert sign(root) == "positive"
+    assert sign(root) == "nonnegative"
+
+
+POSITIVE = {
+    "a number beside it": (lambda X: nk.sigmoid(X) + 1.0, "positive"),
+    "its type widened": (lambda X: nk.cast(nk.exp(X) + 1e-3, "fp32"), "positive"),
+    "a masked score": (nk.sigmoid, "nonnegative"),
+    "infinity": (lambda X: nk.rsqrt(nk.abs(X) + 1.0), "nonnegative"),
+    "less than 1": (lambda X: nk.cast(nk.exp(X) + 1e-3, "int32"), "nonnegative"),
+    "less than half a step": (lambda X: nk.cast(nk.exp(X) + 1e-3, "fp8"), "nonnegative"),
+}
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+def test_what_may_be_0_is_not_positive(name: str) -> None:
+    body, wanted = POSITIVE[name]
+    d = nk.diagram("a -> a", name="drawn")(body)
+    (root,) = d.roots
+    assert sign(root) == wanted
+    hard = np.array([-np.inf, np.inf, -1e3, 0.0, 1.0])
+    with np.errstate(all="ignore"):
+        found = d.evaluate(hard)
+    if wanted == "positive" or name != "less than half a step":  # evaluation does not round
+        assert (found > 0).all() == (wanted == "positive")
 
 
 @pytest.mark.parametrize("times", [25, 200])

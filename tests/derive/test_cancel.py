@@ -102,6 +102,10 @@ STAYS = {
         lambda S: (lambda w: w - mean(w, "x"))(nk.reduce(nk.softmax(S, over="b"), "sum", over="b")),
     ),
     "a factor that may be 0": ("n x -> n x", lambda X: X * over_x(X) / over_x(X)),
+    # It is 0 where all scores are masked, or where it is small.
+    "a sigmoid": ("n x -> n x", lambda X: (lambda r: X * r / r)(nk.sigmoid(over_x(X, "max")))),
+    "a cast": ("n x -> n x", lambda X: (lambda r: X * r / r)(nk.cast(norm(X), "int32"))),
+    "a narrow cast": ("n x -> n x", lambda X: (lambda r: X * r / r)(nk.cast(norm(X), "fp16"))),
     "what rounding takes off": (
         "n x -> n x",
         lambda X: (lambda t: t - nk.cast(t, "bf16"))(X * over_x(X)),

@@ -15,7 +15,8 @@ def test_a_fourth_power_of_two_results_and_a_decimal_is_repaired_in_moments() ->
     assert time.process_time() - begun < 15
     old, new = {r1: 0.5, r2: -2.0}, {r1: 3.0, r2: 0.25}
     later = dict(zip(found.old, found.new, strict=True))
-    matrix = found.matrix.subs({**old, **{later[r]: value for r, value in new.items()}})
+    moves = {d: old[r] - new[r] for r, d in zip(found.old, found.moved, strict=True)}
+    matrix = found.matrix.subs({**old, **moves, **{later[r]: value for r, value in new.items()}})
     moved = matrix * sympy.Matrix([f.subs(old) for f in found.basis])
     for row, f in zip(moved, found.basis, strict=True):
         off = sympy.Poly(sympy.expand(row - f.subs(new)), x)

@@ -16,7 +16,7 @@ from filled import arrays as fill
 from forced import Forcing, plans
 from judged import COUNTS, Found, differing, error
 from programs import Program
-from sized import fit
+from sized import fit, listed
 from unsure import excess, wobbles
 from values import results, run, wrapped
 from written import diagram as written_diagram
@@ -100,7 +100,7 @@ def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:
 
 def planned(program: Program, diagram, seed: int) -> None:
     """The planner's own plan for large sizes, at small ones."""
-    large = fit(program, dict.fromkeys(program.sizes, 2048))
+    large = fit(program, dict.fromkeys(program.sizes, 2048) | dict.fromkeys(listed(program), 64))
     with mock.patch.object(fitting, "available", return_value=False):  # nothing is launched
         plan = derive(diagram, "h100", large, "fp32")
     sizes = dict(program.sizes)

@@ -115,7 +115,7 @@ def _neighborhood(n: int, k: int, s: int, d: int, causal: bool, clip: bool) -> T
         width = min(k, length) if clip else k
         if causal:
             # A query behind the last key, from another layout, leads itself.
-            leader = place if s == 1 else min((place // s) * s + s - 1, length - 1)
+            leader = max(place, min((place // s) * s + s - 1, length - 1))
             first, end = max(leader - k + 1, 0), min(place + 1, length)
         else:
             leader = min((place // s) * s + s // 2, length - 1)

@@ -19,7 +19,7 @@ def fit(program: Program, wanted: Mapping[str, int]) -> dict[str, int] | None:
         still = True
         for step in program.steps:
             before = dict(out)
-            _settle(step, root, out, least)
+            _settle(program, step, root, out, least)
             still &= out == before
         for given in program.inputs:
             if given.storage in {"int4", "uint4"} and given.axes and out[root[given.axes[-1]]] % 2:
@@ -52,7 +52,11 @@ def _roots(program: Program, axes: tuple[str, ...]) -> dict[str, str]:
 
 
 def _settle(
-    step: Step, root: Mapping[str, str], out: dict[str, int], least: dict[str, int]
+    program: Program,
+    step: Step,
+    root: Mapping[str, str],
+    out: dict[str, int],
+    least: dict[str, int],
 ) -> None:
     """What a step says of sizes; `least` is what windows ask of an axis that others make."""
     option = step.option
@@ -60,6 +64,8 @@ def _settle(
         for k in keys.each() if keys is not None else ():
             for x, n in zip(k.keys, needs(k), strict=True):
                 out[root[x]] = max(out[root[x]], n)
+            for a in looked_up(k, program):
+                out[root[a]] = max(1, out[root[a]])
     if step.op == "slide":
         (over,) = step.over[0]
         p, w = option["into"]
@@ -90,6 +96,20 @@ def needs(keys: Keys) -> tuple[int, ...]:
     return tuple(k * d for k, d in zip(_per(keys, keys.numbers[0]),
                                        _per(keys, dict(keys.options).get("dilation", 1)),
                                        strict=True))  # fmt: skip
+
+
+def listed(program: Program) -> set[str]:
+    """The axes of lengths of documents, which every group of queries holds whole."""
+    sets = [k for s in program.steps for keys in s.keys if keys for k in keys.each()]
+    known = shapes(program)
+    return {a for k in sets if k.pattern == "documents" for t in k.tables for a in known[t.at].axes}
+
+
+def looked_up(keys: Keys, program: Program) -> list[str]:
+    """The axes along which a set reads its tables at computed positions."""
+    tables = keys.tables if keys.pattern == "bigbird" else ()
+    known = shapes(program)
+    return [known[t.at].axes[-1] for t in tables]
 
 
 def counts(keys: Keys) -> tuple[int | None, ...]:

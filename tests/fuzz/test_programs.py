@@ -167,6 +167,15 @@ def test_windows_of_windows_ask_for_an_axis_that_is_long_enough():
     assert fit(made, wanted) == {"x": 9, "u": 7, "p": 3, "q": 1, "v": 3}
 
 
+def test_no_table_of_a_bigbird_key_set_is_empty():
+    """It is read at computed positions, which napkin refuses of an empty axis."""
+    blocks = Keys("bigbird", (1, 1, 0), (), ("q",), ("x",), None, (Ref(1),))
+    most = Step("max", (Ref(0),), (("x",),), (), (blocks,))
+    inputs = (Input("X", ("q", "x")), Input("B", ("b",), "int"))
+    made = Program(inputs, (most,), ((Ref(2), ("q",)),), {})
+    assert fit(made, {"q": 3, "x": 3, "b": 0}) == {"q": 3, "x": 3, "b": 1}
+
+
 def test_smaller_programs_are_programs():
     for seed in (2, 19, 61):
         for smaller in list(steps(draw(seed)))[:30]:

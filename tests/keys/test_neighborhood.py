@@ -194,6 +194,24 @@ def test_worked_examples(problem: tuple[int, int, int, int, bool], keys: str) ->
     assert shown == keys.split()
 
 
+@pytest.mark.parametrize(("k", "s", "d"), [(4, 1, 1), (4, 2, 1), (4, 3, 1), (3, 2, 2), (3, 3, 3)])
+def test_queries_behind_the_last_key(k: int, s: int, d: int) -> None:
+    """A causal one leads itself, whatever the stride; another one has the last window."""
+    size, every = 12, 20
+    x = nk.neighborhood(k, s, d, True, queries="q", keys="x", at=[nk.index("q")])
+    y = nk.neighborhood(k, s, d, queries="q", keys="x", at=[nk.index("q")])
+    causal, plain = (
+        evaluate([member(n.node)], {}, {"q": every, "x": size})[0].astype(bool) for n in (x, y)
+    )
+    assert np.array_equal(causal[:size], axis_mask(size, k, s, d, True))
+    assert np.array_equal(plain[:size], axis_mask(size, k, s, d, False))
+    for i in range(size, every):
+        own = [i - j * d for j in range(k)]
+        assert np.flatnonzero(causal[i]).tolist() == sorted(j for j in own if j < size)
+        residue = [j for j in range(size) if j % d == i % d]
+        assert np.flatnonzero(plain[i]).tolist() == residue[-k:]
+
+
 def test_picture() -> None:
     assert nk.neighborhood(3).picture(5) == "###..\n###..\n.###.\n..###\n..###"
 

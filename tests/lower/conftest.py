@@ -1,6 +1,6 @@
 """What tests share: one run of a band on the CPU, and plans with labels and tiles as asked."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -80,11 +80,14 @@ def _forced(
     streamed: str = "",
     tiles: Mapping[str, int] | None = None,
     passes: int = 3,
+    group: Collection[str] | None = None,
 ) -> Plan:
     """The plan of one kernel that streams what is asked, in chunks of 4 where `tiles` says nothing
-    else, with groups of 2."""
+    else, with groups of 2, along every axis or those of `group`."""
     ready, place = prepare(diagram), machine("h100")
-    kernel = label(diagram.name, ready.outputs, ready.names, streamed=streamed, passes=passes)
+    kernel = label(
+        diagram.name, ready.outputs, ready.names, streamed=streamed, passes=passes, group=group
+    )
     own = {a: max(2, power_of_two(sizes[a])) for a in kernel.axes}
     own |= dict.fromkeys(kernel.stream.axes, 4) | dict.fromkeys(kernel.group, 2)
     own |= tiles or {}

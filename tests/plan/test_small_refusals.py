@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import napkin as nk
 from napkin.cost.machines import machine
@@ -53,3 +54,16 @@ def test_a_sum_over_three_axes_of_several_arrays() -> None:
     (kernel,) = labellings("total", ready.outputs, ready.names, sizes)
     assert len(kernel.stream.axes) == 3
     assert best_tiles(kernel, sizes, "fp32", machine("h100")) is not None
+
+
+def test_what_no_group_can_hold_whole_is_named() -> None:
+    """Queries are compared with the ends of all 2048 documents: 16 of them take 32,768 values."""
+
+    @nk.diagram("d i, e i, q:int, e a -> d a")
+    def packed(Q: Any, K: Any, lengths: Any, V: Any):
+        own = nk.documents(lengths, queries="d", keys="e")
+        return nk.contract(nk.softmax(nk.contract(Q, K, over="i"), over="e", keys=own), V, over="e")
+
+    batch = packed.weave("w", into="lengths V")
+    with pytest.raises(nk.Refusal, match=r"make q=2048 .* smaller"):
+        nk.derive(batch, on="h100", sizes=dict.fromkeys(batch.axes, 2048), dtype="fp32")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import cast
 
 import numpy as np
 
-from napkin.derive.residues import Split, sized
-from napkin.diagram.evaluate import Array, evaluate
+from napkin.derive.residues import Split
+from napkin.diagram.evaluate import Array, aligned, evaluate
 from napkin.diagram.expand import own_axes
 from napkin.diagram.infer import parts_of
 from napkin.diagram.keys.slots import guard, read_slots, slots_of, spread
@@ -56,6 +56,7 @@ class Point:
         own: the axes of each tensor.
         seed: of the values.
         shift: how many times inputs are moved, for another point close by.
+        residues, splits: which residue of each split axis tensors are read at, and its places.
     """
 
     what: str
@@ -63,6 +64,7 @@ class Point:
     own: Mapping[str, tuple[str, ...]]
     seed: int = 0
     shift: int = 0
+    residues: Mapping[str, int] = field(default_factory=dict[str, int])
     splits: Sequence[Split] = ()
 
     def __str__(self) -> str:
@@ -78,27 +80,31 @@ class Point:
         """Points close by; none of an exact one."""
         return [] if self.exact else [replace(self, shift=i) for i in (1, 2, 3)]
 
-    def split(self, splits: Sequence[Split]) -> Point:
-        """The same point for terms that have positions of some axes as places and residues."""
-        return replace(self, sizes=sized(self.sizes, splits), splits=splits) if splits else self
+    def at(self, residues: Mapping[str, int], splits: Sequence[Split]) -> Point:
+        """The same point for terms that have positions of some axes as places of these residues,
+        of which the last may have one place fewer than the first."""
+        places = {s.place: int(s.lengths(self.sizes[s.axis])[residues[s.residue]]) for s in splits}
+        sizes = {**self.sizes, **places, **dict.fromkeys(residues, 1)}
+        return replace(self, sizes=sizes, residues=residues, splits=splits)
 
     def values(self, roots: Sequence[Node]) -> list[Array]:
         """The values of terms, composites included."""
         bind: dict[Node, Array] = {}
         scalars = scalars_of(roots)
+        box = {a: range(r, r + 1) for a, r in self.residues.items()}
         for n in postorder(self._tables(roots)):
             if n.op == "input" and taken_of(n) is None:
                 bind[n] = self._reading(n, bind)
             elif n.op in COMPOSITES:
-                parts = evaluate(n.args, bind, self.sizes, scalars)
+                parts = evaluate(n.args, bind, self.sizes, scalars, box)
                 bind[n] = _composite(n, parts)
             elif n.op == "number" and n.kind == "real" and self.exact:
                 value = cast("float", n.params[0])
                 bind[n] = np.asarray(Fraction(value) if math.isfinite(value) else value, object)
             elif n.op in REDUCTIONS and n.kind == "real" and self.shift:
-                (value,) = evaluate([n], bind, self.sizes, scalars)
+                (value,) = evaluate([n], bind, self.sizes, scalars, box)
                 bind[n] = _moved(value, [self.seed, self.shift, len(bind)])
-        return evaluate(roots, bind, self.sizes, scalars)
+        return evaluate(roots, bind, self.sizes, scalars, box)
 
     def _tables(self, roots: Sequence[Node]) -> list[Node]:
         """The terms, after the tensors that they read at computed positions."""
@@ -126,11 +132,12 @@ class Point:
         if axes == own or len(axes) == len(own):
             return value
         of = {s.axis: s for s in self.splits if s.place in own}
-        shape = [d for a in axes for d in _lengths(of.get(a), self.sizes[a])]
-        names = [b for a in axes for b in ((of[a].place, of[a].residue) if a in of else (a,))]
-        every = list(dict.fromkeys(names))
-        at = [every.index(b) for b in names]
-        return np.einsum(value.reshape(shape), at, [every.index(a) for a in own])
+        cut = tuple(
+            slice(self.residues[of[a].residue], None, of[a].step) if a in of else slice(None)
+            for a in axes
+        )
+        here = [of[a].place if a in of else a for a in axes]
+        return np.array(aligned(value[cut], here, own))
 
 
 @lru_cache(maxsize=1024)
@@ -158,10 +165,6 @@ def scalars_of(roots: Iterable[Node]) -> dict[str, float]:
     """Values of the scalars under `roots`: between 0 and 1, by name."""
     names = [str(n.params[0]) for n in postorder(roots) if n.op == "scalar"]
     return {name: (1 + zlib.crc32(name.encode()) % 97) / 98 for name in names}
-
-
-def _lengths(s: Split | None, size: int) -> tuple[int, ...]:
-    return (size,) if s is None else (size // s.step, s.step)
 
 
 def _rational(rng: np.random.Generator, shape: Sequence[int]) -> Array:
@@ -293,9 +296,10 @@ class Room:
             found[self._find(a)] = max(found[self._find(a)], n)
         for a, n in self._fixed.items():
             found[self._find(a)] = n
-        for s in self._splits:
-            if s.axis in self._root:
-                found[self._find(s.axis)] = s.step * max(1, found[self._find(s.axis)])
+        split = {self._find(s.axis): s.step for s in self._splits if s.axis in self._root}
+        for axis, step in split.items():  # of 3 places, 2 for the last residue
+            whole = step * max(1, found[axis])
+            found[axis] = whole - (found[axis] > 2 and step > 1)
         for s in self._slides:
             axis, out, tap = map(self._find, (s.axis, s.out, s.tap))
             found[tap] = s.span.window or found[tap]

@@ -9,11 +9,11 @@ much as that moves the left one. Without the variable nothing is evaluated.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from napkin.derive.residues import Split
 from napkin.derive.rules.points import Point, is_rational, points
 from napkin.diagram.evaluate import Array, aligned
 from napkin.diagram.listing import text
-from napkin.diagram.node import Node
+from napkin.diagram.node import Node, node, postorder, substitute
 
 VERIFYING = os.environ.get("NAPKIN_VERIFY", "") not in {"", "0"}
 
@@ -83,7 +83,7 @@ def verified(
     """
     if not verifying():
         return
-    pairs = tuple((b, a) for b, a in zip(before, after, strict=True) if b is not a)
+    pairs = tuple((b, a) for b, a in _closed(before, after) if b is not a)
     if not pairs or (rule, pairs) in _HELD:
         return
     both = [n for pair in pairs for n in pair]
@@ -94,38 +94,51 @@ def verified(
     _HELD.add((rule, pairs))
 
 
+def _closed(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[Node, Node]]:
+    """Both sides with tensors for states, which may hold anything."""
+    both = [*before, *after]
+    states = {
+        n: node("input", params=(".".join(map(str, n.params)),), axes=n.axes, kind=n.kind)
+        for n in postorder(both)
+        if n.op == "state"
+    }
+    done = substitute(both, states)
+    return [(done[b], done[a]) for b, a in zip(before, after, strict=True)]
+
+
 def _hold(
     rule: Rule, point: Point, pairs: Sequence[tuple[Node, Node]], splits: Sequence[Split]
 ) -> None:
     wanted = point.values([b for b, _ in pairs])
-    found = point.split(splits).values([a for _, a in pairs])
+    after = [a for _, a in pairs]
+    found = _joined(point, pairs, splits) if splits else point.values(after)
     for (b, a), old, new in zip(pairs, wanted, found, strict=True):
-        value = joined(new, a.axes, b.axes, splits)
+        value = new if splits else aligned(new, a.axes, b.axes)
         if not agree(value, old, point, b, infinite=rule.infinite):
             raise LawError(_message(rule, b, a, point, old, value))
 
 
-def joined(
-    value: Array, axes: Sequence[str], target: Sequence[str], splits: Sequence[Split]
-) -> Any:
-    """A value with places and residues as positions again, with axes in the order of `target`."""
+def _joined(
+    point: Point, pairs: Sequence[tuple[Node, Node]], splits: Sequence[Split]
+) -> list[Array]:
+    """The values of terms over places and residues, residue by residue, as positions again."""
+    steps = {s.residue: s.step for s in splits}
     of = {s.axis: s for s in splits}
-    inner = [a for t in target for a in _parts(of.get(t), t, axes)]
-    value = aligned(value, axes, list(dict.fromkeys(inner)))
-    here = list(dict.fromkeys(inner))
-    for t in target:
-        s = of.get(t)
-        if s is not None and s.place in here:
-            at = here.index(s.place)
-            value = np.moveaxis(value, here.index(s.residue), at + 1)
-            here = [a for a in here if a != s.residue]
-            here[here.index(s.place)] = t
-            value = value.reshape((*value.shape[:at], -1, *value.shape[at + 2 :]))
-    return value
-
-
-def _parts(s: Split | None, axis: str, axes: Sequence[str]) -> tuple[str, ...]:
-    return (axis,) if s is None or s.place not in axes else (s.place, s.residue)
+    kind = object if point.exact else float
+    out = [np.zeros([point.sizes[a] for a in b.axes], kind) for b, _ in pairs]
+    for residues in itertools.product(*map(range, steps.values())):
+        at = dict(zip(steps, residues, strict=True))
+        found = point.at(at, splits).values([a for _, a in pairs])
+        for (b, a), whole, value in zip(pairs, out, found, strict=True):
+            where = tuple(
+                slice(at[of[t].residue], None, of[t].step) if t in of else slice(None)
+                for t in b.axes
+            )
+            places = [of[t].place if t in of else t for t in b.axes]
+            gone = tuple(i for i, t in enumerate(a.axes) if t in steps)
+            kept = [t for t in a.axes if t not in steps]
+            whole[where] = aligned(np.squeeze(value, axis=gone), kept, places)
+    return out
 
 
 def agree(found: Array, wanted: Array, point: Point, term: Node, *, infinite: bool = False) -> bool:

@@ -207,10 +207,9 @@ def _neighbors(i: Node, size: Node, w: Window, clip: bool, cross: bool) -> Inter
     if w.is_causal:
         leader = at.place if s == 1 else lesser(plus(block, s - 1), last)
         end = plus(at.place, 1)
-        # A query from another layout may lie behind the last key.
-        return at.tokens(
-            greater(plus(leader, 1 - k), number(0)), lesser(end, at.group) if cross else end
-        )
+        if cross:  # a query of another layout may lie behind the last key, and then leads itself
+            leader, end = greater(leader, at.place), lesser(end, at.group)
+        return at.tokens(greater(plus(leader, 1 - k), number(0)), end)
     # A window that the axis may not hold is cut to the axis.
     width: Node = lesser(number(k), at.group) if clip else number(k)
     leader = at.place if s == 1 else lesser(plus(block, s // 2), last)

@@ -1,0 +1,135 @@
+"""Rules that are broken on purpose are found where they are applied, at points that are hard."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import napkin as nk
+from napkin.derive import apart, folding, meaning, parts, visits
+from napkin.derive.kernel import label
+from napkin.derive.prepare import prepare
+from napkin.derive.residues import Split
+from napkin.derive.rules.rule import LawError
+from napkin.diagram import behind
+from napkin.diagram.infer import pointwise
+from napkin.diagram.keys.terms import Interval, box_member, position
+from napkin.diagram.node import Node, number, substitute
+
+
+def streamed(d: nk.Diagram) -> Any:
+    ready = prepare(d)
+    return label("k", ready.outputs, ready.names, streamed="x")
+
+
+@nk.diagram("q x, x v -> q v")
+def attention(S: Any, V: Any) -> Any:
+    return nk.contract(nk.softmax(S, over="x"), V, over="x")
+
+
+@nk.diagram("q x, q x -> q")
+def quotient(X: Any, Y: Any) -> Any:
+    return nk.reduce(X / (nk.reduce(Y * Y, "sum", over="x") + 1.0), "sum", over="x")
+
+
+@nk.diagram("q x -> q")
+def squared(S: Any) -> Any:
+    P = nk.softmax(S, over="x")
+    return nk.contract(P, P, over="x")
+
+
+@nk.diagram("q x, x v -> q v")
+def by_boxes(S: Any, V: Any) -> Any:
+    keys = nk.global_tokens(2) | nk.sliding(2, 2)
+    return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+
+@nk.diagram("x -> p")
+def pooled(X: Any) -> Any:
+    taps = nk.slide(nk.exp(X), over="x", into="p w", padding=1, window=3)
+    return nk.reduce(taps, "sum", over="w")
+
+
+def test_states_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, joined = streamed(attention), parts._joined
+    parts.parted(kernel, 3)
+    monkeypatch.setattr(parts, "_joined", lambda x, *_: joined(x, *_) if x.name == "m" else x)
+    with pytest.raises(LawError, match="cut into parts"):
+        parts.parted(kernel, 3)
+
+
+def test_a_product_by_a_reciprocal(monkeypatch: pytest.MonkeyPatch) -> None:
+    streamed(quotient)
+
+    def upside_down(n: Node) -> Node:
+        return pointwise("mul", (n.args[1], n.args[0].args[1])) if n.op == "mul" else n
+
+    monkeypatch.setattr(folding, "quotients", upside_down)
+    with pytest.raises(LawError, match="divide"):
+        streamed(quotient)
+
+
+def test_an_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
+    streamed(squared)
+    grouped = meaning._by_coefficient
+    monkeypatch.setattr(
+        meaning, "_by_coefficient", lambda e: {2 * c: t for c, t in grouped(e).items()}
+    )
+    with pytest.raises(LawError, match="shift before it is scaled"):
+        streamed(squared)
+
+
+def test_a_mask_is_no_multiple_of_infinity() -> None:
+    """In the exponent of a masked score stands inf where it is masked, and 0 elsewhere."""
+
+    @nk.diagram("q n x, q:bool -> n x")
+    def masked(S: Any, seen: Any) -> Any:
+        weights = nk.softmax(nk.where(seen, S, -float("inf")), over="n")
+        return nk.reduce(weights, "sum", over="q")
+
+    ready = prepare(masked)
+    for axis in "qnx":
+        with suppress(nk.Refusal):
+            label("k", ready.outputs, ready.names, streamed=axis)
+
+
+def test_a_key_that_lies_in_two_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert streamed(by_boxes).visits
+
+    def in_its_box(self: visits.Visits, box: int) -> Node:
+        return box_member(self.boxes[box], self.axes)
+
+    monkeypatch.setattr(visits.Visits, "test", in_its_box)
+    with pytest.raises(LawError, match="visit boxes"):
+        assert streamed(by_boxes).visits
+
+
+def test_padding_behind_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(pooled)
+    monkeypatch.setattr(behind, "_keeps_zero", lambda _: True)
+    with pytest.raises(LawError, match="expand composites"):
+        prepare(pooled)
+
+
+def test_the_last_residues_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows lie whole in the places of their residue: of 5 positions in steps of 2, 3 and 2."""
+
+    @nk.diagram("q x -> q")
+    def dilated(S: Any) -> Any:
+        return nk.reduce(S, "logsumexp", over="x", keys=nk.neighborhood(3, dilation=2))
+
+    ready, undilated = prepare(dilated), apart._undilated
+    assert list(apart.apart(ready.outputs, ready.names))
+
+    def as_long_as_the_first(i: Interval, pair: tuple[Split, Split]) -> Interval:
+        found = undilated(i, pair)
+        assert found is not None
+        ends = [found.first, found.end]
+        done = substitute(ends, {position(pair[0].residue): number(0)})
+        return Interval(*(done[n] for n in ends))
+
+    monkeypatch.setattr(apart, "_undilated", as_long_as_the_first)
+    with pytest.raises(LawError, match="split by residue"):
+        list(apart.apart(ready.outputs, ready.names))

@@ -1,0 +1,35 @@
+"""A result that is stored along an axis that its value has not: each place is written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from napkin.check.arrays import to_device
+
+import napkin as nk
+from napkin.check.running import run_kernels
+from napkin.plan.plan import Plan
+
+
+@nk.diagram("b e, n -> b, ()")
+def two(Q: Any, S: Any) -> Any:
+    """Woven over w, that lies beside b in all that is computed, and alone in the second result."""
+    m = nk.reduce(S, "max", over="n")
+    return nk.reduce(Q, "sum", over="e") * m, m
+
+
+def test_a_result_that_is_woven_is_written_once(forced: Callable[..., Plan]) -> None:
+    woven = two.weave("w", into="Q")
+    sizes = {"w": 3, "b": 7, "e": 5, "n": 5}
+    plan = forced(woven, sizes, group=())
+    rng = np.random.default_rng(0)
+    Q, S = rng.normal(size=(3, 7, 5)), rng.normal(size=5)
+    tensors = {"Q": to_device(Q, "fp32"), "S": to_device(S, "fp32")}
+    ran = run_kernels(plan, tensors, sizes, {})
+    (k,) = plan.kernels
+    predicted = {(t, str(way)): n for (t, way), n in k.bytes_at(sizes).items()}
+    assert ran.moved[0] == predicted
+    for o, wanted in zip(plan.diagram.outputs, woven.evaluate(Q, S), strict=True):
+        np.testing.assert_allclose(ran.tensors[o.name].to_float64(), wanted, rtol=1e-5)

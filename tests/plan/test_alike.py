@@ -1,0 +1,34 @@
+"""Kernels of segments that are alike run under other names, and that keeps what they compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import napkin as nk
+from napkin.derive.rules import rule as rules
+from napkin.derive.rules.rule import LawError
+from napkin.diagram.node import Node
+from napkin.plan.alike import Alike
+
+
+@nk.diagram("n a -> n, n")
+def twice(X: Any) -> Any:
+    return nk.reduce(X * 2.0, "max", over="a"), nk.reduce(X * 3.0, "max", over="a")
+
+
+def planned() -> nk.Plan:
+    return nk.derive(twice, on="h100", sizes={"n": 64, "a": 64}, materialise="every")
+
+
+def test_segments_that_only_seem_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "VERIFYING", True)
+    planned()
+
+    def without_numbers(self: Alike, n: Node) -> int:
+        return self._number(n.op, (), n)
+
+    monkeypatch.setattr(Alike, "_operator", without_numbers)
+    with pytest.raises(LawError, match="run what is alike"):
+        planned()

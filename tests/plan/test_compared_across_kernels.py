@@ -1,0 +1,30 @@
+"""x == max_x x of the largest, where the maximum is of another kernel: both are rounded alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from napkin.check.arrays import to_device
+
+import napkin as nk
+from napkin.check.running import run_kernels
+
+
+@nk.diagram("b x -> b x", sizes={"b": 64, "x": 100_000})
+def largest(X: Any) -> Any:
+    """max_x (x r) = r max_x x would be rounded otherwise, and so is what passes in bf16."""
+    t = X * (1.0 / (nk.reduce(nk.abs(X), "sum", over="x") + 0.1)) * 0.7
+    return nk.where(t == nk.reduce(t, "max", over="b x"), 1.0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_the_largest_is_found_by_another_kernel(dtype: str) -> None:
+    plan = nk.derive(largest, on="h100", dtype=dtype)
+    assert len(plan.kernels) > 1
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        X = to_device(rng.normal(size=(5, 33)), dtype)
+        found = run_kernels(plan, {"X": X}, {"b": 5, "x": 33}, {}).tensors["O"].to_float64()
+        np.testing.assert_array_equal(found, largest.evaluate(X.to_float64()))

@@ -281,8 +281,19 @@ def _check_stored(outputs: Sequence[Output], streamed: str) -> None:
     the loop, for the last chunk.
 
     Raises:
-        Refusal: a result is the same along a streamed axis that it is stored with.
+        Refusal: a result is the same along a streamed axis that it is stored with, or has slots
+            without a key there.
     """
+    for o in outputs:
+        empty = filling(o.node) if o.node.op == "compress" else None
+        rows = [a for a in streamed.split() if empty is not None and a in empty.axes]
+        if rows:
+            raise Refusal(
+                f"stream {streamed}",
+                o.name,
+                f"slots without a key are stored after the loop, where {rows[0]} has no position",
+                f"hold {rows[0]} whole",
+            )
     for o in outputs:
         more = [a for a in streamed.split() if a in tile_axes(o) and a not in o.node.axes]
         if more and o.node.op != "compress":

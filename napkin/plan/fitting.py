@@ -21,7 +21,7 @@ from napkin.errors import Refusal
 from napkin.lower.dots import dot_of
 from napkin.lower.launch import MIN_CAPABILITY, WARPS, Launch, launch
 from napkin.lower.program import Program
-from napkin.plan.choose import TRIED, ranked
+from napkin.plan.choose import ranked
 from napkin.plan.file import function_file
 from napkin.plan.plan import PlannedKernel
 from napkin.plan.pricing import Choice
@@ -29,6 +29,9 @@ from napkin.run.arrays import Descriptor, empty
 from napkin.run.compile import ARCHITECTURES, Job, allocations, available, specialise
 from napkin.run.interpret import Argument
 from napkin.run.worker import KernelError
+
+ASKED = 16
+"""Settings of a kernel that the compiler is asked about, at most."""
 
 LEAST = 1024
 """Bytes that are counted for barriers and for reductions of few values across warps."""
@@ -39,23 +42,25 @@ def fitting(k: PlannedKernel) -> Choice:
     or does not compile, the first after it that fits.
 
     Raises:
-        Refusal: none of the first `TRIED` fits.
+        Refusal: none of the first `ASKED` fits.
     """
     if not asked(k.machine) or at_most(k) <= k.machine.shared_per_block:
         return k.choice
-    said = ""
-    for choice in itertools.islice(_settings(k), TRIED):
+    room, said = k.machine.shared_per_block, ""
+    for choice in itertools.islice(_settings(k), ASKED):
         for stages in range(choice.stages, 0, -1):
             tried = replace(k, choice=replace(choice, stages=stages))
-            said = _too_much(tried)
-            if not said:
+            taken = _taken(tried)
+            if isinstance(taken, KernelError):
+                said = str(taken)
+                break  # fewer stages compile no better
+            if taken <= room:
                 return tried.choice
-            if "bytes" not in said:  # fewer stages compile no better
-                break
+            said = f"the compiler allocates {taken:,} bytes of shared memory, of {room:,}"
     raise Refusal(
         "tile",
         k.name,
-        f"{said}, as for the {TRIED} settings that are predicted to be the fastest",
+        f"{said}; no better are the {ASKED} settings that are predicted to be the fastest",
         "materialise an array that it computes on the way",
     )
 
@@ -94,18 +99,17 @@ def _settings(k: PlannedKernel) -> Iterator[Choice]:
     yield from (c for c in others if (c.tiles, c.warps) != (own.tiles, own.warps))
 
 
-def _too_much(k: PlannedKernel) -> str:
-    """Why the compiler's allocation does not do, for tensors that descriptors serve and for others;
-    "" where it does."""
+def _taken(k: PlannedKernel) -> int | KernelError:
+    """The bytes of shared memory that the compiler allocates, the more of those for tensors that
+    descriptors serve and for others; or why it refuses one."""
     served = [True, False] if k.choice.described else [False]
-    room = k.machine.shared_per_block
     found = allocations([job_of(k, k.choice.sizes, k.machine.arch, s) for s in served])
+    most = 0
     for taken in found:
         if isinstance(taken, KernelError):
-            return str(taken)
-        if taken > room:
-            return f"the compiler allocates {taken:,} bytes of shared memory, of {room:,}"
-    return ""
+            return taken
+        most = max(most, taken)
+    return most
 
 
 def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool = True) -> Job:

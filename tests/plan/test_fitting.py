@@ -289,8 +289,8 @@ def test_a_kernel_that_never_fits_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(nk.Refusal) as caught:
         fitting.fitting(k)
     assert caught.value.reason == (
-        "the compiler allocates 300,000 bytes of shared memory, of 232,448, as for the 40 settings "
-        "that are predicted to be the fastest"
+        "the compiler allocates 300,000 bytes of shared memory, of 232,448; no better are the 16 "
+        "settings that are predicted to be the fastest"
     )
 
 

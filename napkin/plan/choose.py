@@ -19,6 +19,7 @@ from napkin.cost.machines import Machine
 from napkin.cost.time import at_least
 from napkin.derive.kernel import Kernel
 from napkin.derive.parts import part_axis, parted, why_not_parted
+from napkin.derive.trace import active, times
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, postorder
 from napkin.lower.descriptors import described
@@ -26,7 +27,7 @@ from napkin.lower.dots import dot_of
 from napkin.lower.operands import MIN_DOT
 from napkin.lower.program import Program, build
 from napkin.plan.labelled import described_bytes, least_seconds
-from napkin.plan.labels import labellings
+from napkin.plan.labels import labellings, labels_text
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import Tiles
 
@@ -112,7 +113,21 @@ class Search:
         for kernel in filter(self._in_parts, self.kernels):
             ways += in_parts(kernel, *place, [self.parts[kernel.stream.axis]], math.inf)
         ways = ways or self._plain()
-        return min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
+        best = min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
+        self._tell(ways, best)
+        return best
+
+    def _tell(self, ways: Sequence[tuple[Choice, ...]], best: tuple[Choice, ...]) -> None:
+        """Report the ways that were priced to the tracer, and why the others were not taken."""
+        if active() is None:
+            return
+        for way in ways:
+            _tell_way(way, best)
+        priced = {_labels(c.kernel) for way in ways for c in way}
+        for kernel in self.kernels:
+            if _labels(kernel) not in priced:
+                asked = self.parts and not self._in_parts(kernel)
+                _tell_unpriced(kernel, 0 if asked else self._least[kernel], best)
 
     def _in_parts(self, kernel: Kernel) -> bool:
         """Whether a number of parts is asked of a kernel, which can be cut in them."""
@@ -141,6 +156,59 @@ class Search:
         numbers = part_numbers(whole, sizes, machine)
         most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
         return [(whole,), *in_parts(kernel, sizes, dtype, machine, numbers, most)]
+
+
+def _labels(kernel: Kernel) -> object:
+    """What of a kernel stays as it is where its stream is cut in parts."""
+    return kernel.stream.axes, len(kernel.stream.passes), kernel.splits
+
+
+def way_text(way: Sequence[Choice]) -> str:
+    """The labels and the setting of a kernel, or of two that pass the states of parts."""
+    return " and ".join(f"{labels_text(c.kernel)}; {setting_text(c)}" for c in way)
+
+
+def setting_text(choice: Choice) -> str:
+    """Tiles and launch settings of a choice."""
+    tiles = ",".join(f"{a}={n}" for a, n in choice.tiles.items())
+    return f"{tiles}; {choice.launched}"
+
+
+def _tell_way(way: Sequence[Choice], best: Sequence[Choice]) -> None:
+    if (tracer := active()) is None:
+        return
+    tracer.considered("kernel", way_text(way), _seconds(way))
+    if way is not best:
+        why = (
+            f"{times(_seconds(way))}, and {labels_text(best[0].kernel)} takes {_beside(way, best)}"
+        )
+        tracer.dropped("kernel", way_text(way), why)
+
+
+def _beside(way: Sequence[Choice], best: Sequence[Choice]) -> str:
+    """The time of the best way, and why it is before one that takes less."""
+    time = times(_seconds(best))
+    if _flat(best) and not _flat(way):
+        return f"{time} with products that take tiles as they are"
+    if _seconds(way) <= _seconds(best):
+        return f"{time}, alike for all that the prediction tells, and is preferred for its tiles"
+    return time
+
+
+def _tell_unpriced(kernel: Kernel, least: float, best: Sequence[Choice]) -> None:
+    if (tracer := active()) is None:
+        return
+    why = "no setting fits the registers and the shared memory of a group"
+    if best and not least:
+        why = "another is streamed in the parts that are asked for"
+    if best and least * ROUNDED > _rank(best)[0]:
+        why = f"{times(least)} at least, and {labels_text(best[0].kernel)} takes "
+        why += times(_seconds(best))
+    tracer.dropped("kernel", labels_text(kernel), why)
+
+
+def _seconds(way: Sequence[Choice]) -> float:
+    return sum(c.time.seconds for c in way)
 
 
 def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
@@ -192,14 +260,25 @@ def in_parts(
         parts, merge = parted(kernel, number)
         merging = least_seconds(merge, known, dtype, machine)
         if least_seconds(parts, known, dtype, machine) + merging >= most:
+            _tell_parts(kernel, number, most)
             continue
         first = best_tiles(parts, known, dtype, machine)
         if first is None or first.time.seconds + merging >= most:
+            _tell_parts(kernel, number, most)
             continue
         second = best_tiles(merge, known, dtype, machine)
         if second is not None and first.time.seconds + second.time.seconds < most:
             out.append((first, second))
+        else:
+            _tell_parts(kernel, number, most)
     return out
+
+
+def _tell_parts(kernel: Kernel, number: int, most: float) -> None:
+    """Report parts of a kernel's stream that do not pay, or do not fit, to the tracer."""
+    if (tracer := active()) is not None:
+        what = f"{labels_text(kernel)}; {number} parts of {kernel.stream.axis}"
+        tracer.dropped("kernel", what, f"no less than {times(most)} together, or none that fits")
 
 
 def best_tiles(

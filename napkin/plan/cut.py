@@ -10,8 +10,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from napkin.derive.trace import active, times
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node
+from napkin.diagram.storage import unstored
 from napkin.errors import Refusal
 from napkin.plan.alike import Alike
 from napkin.plan.frontier import Frontier, orders
@@ -26,6 +28,9 @@ SHORT = 3
 ALIKE = 1.15
 """Times that are the same for all that the prediction can tell: cuts into more kernels, which take
 memory between them, have to be faster by more."""
+
+
+_UNFIT = "no setting of its kernel fits the registers and the shared memory of a group"
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,26 @@ def cut(
             if cutting.least < under and cutting.least <= fastest * ALIKE:
                 found.append(cutting.run())
                 fastest = min(fastest, found[-1].seconds)
+                _tell(frontier, names, found[-1].seconds, "")
+            else:
+                most = times(min(under, fastest * ALIKE))
+                why = f"{times(cutting.least)} at least, where {most} is the most that pays"
+                _tell(frontier, names, None, why)
         except Refusal as refusal:
             refused.append(refusal)
+            _tell(frontier, names, None, str(refusal))
     if not found and refused and under == math.inf:
         raise refused[0]
     ways = [_Way(c.seconds, len(c.pieces), -1, c.pieces) for c in found]
     return found[ways.index(_simplest(ways))] if found else None
+
+
+def _tell(frontier: Frontier, names: Mapping[Node, str], seconds: float | None, why: str) -> None:
+    """Report an order of reductions to the tracer, with its time or why it is dropped."""
+    if (tracer := active()) is not None:
+        known = {unstored(n): name for n, name in names.items()}
+        what = f"reductions in the order {', '.join(known.get(n, n.op) for n in frontier.heavy)}"
+        tracer.dropped("order", what, why) if why else tracer.considered("order", what, seconds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +118,10 @@ class _Way:
     kernels: int
     begin: int
     pieces: Sequence[Piece]
+
+
+def _way_text(way: _Way) -> str:
+    return f"{times(way.seconds)} in {way.kernels} kernel{'s' if way.kernels > 1 else ''}"
 
 
 def _simplest(ways: Sequence[_Way]) -> _Way:
@@ -213,18 +236,71 @@ class _Cutting:
         for o in sorted(self._options[end], key=lambda o: o.least):
             most = min(fastest * ALIKE, self._most[end])
             if o.least > most:
+                self._tell_left(end, found, most)
                 break
             yield o.begin
             before = self._ways[o.begin]
             if before is None or before.seconds + o.segment.least > most:
+                self._tell_slow(o, end, before, most)
                 continue
             pieces = o.segment.pieces
             if pieces or not o.segment.runs:
                 seconds = before.seconds + sum(p.choice.time.seconds for p in pieces)
                 found[o.begin] = _Way(seconds, before.kernels + len(pieces), o.begin, pieces)
                 fastest = min(fastest, seconds)
+            else:
+                self._tell(o.begin, end, _UNFIT)
         options = [found[o.begin] for o in self._options[end] if o.begin in found]
         self._ways[end] = _simplest(options) if options else None
+        self._tell_ways(end, options)
+
+    # --- for the tracer ---------------------------------------------------------------------
+
+    def _text(self, begin: int, end: int) -> str:
+        """The kernels of the heavy terms from `begin` up to `end`, in words."""
+        known = {unstored(n): name for n, name in self.pieces.names.items()}
+        names = [known.get(n, n.op) for n in self.heavy[:end]]
+        own = ", ".join(names[begin:])
+        how = "alone" if end == begin + 1 else "fused"
+        return f"{own} {how}" + (
+            f", after the fastest way up to {names[begin - 1]}" if begin else ""
+        )
+
+    def _tell(self, begin: int, end: int, why: str) -> None:
+        if (tracer := active()) is not None:
+            tracer.dropped("cut", self._text(begin, end), why)
+
+    def _tell_left(self, end: int, found: Mapping[int, _Way], most: float) -> None:
+        """Report the ways that are left alone, as they take too long at their least."""
+        if active() is None:
+            return
+        for o in self._options[end]:
+            if o.begin not in found and o.least > most:
+                why = f"{times(o.least)} at least, where {times(most)} is the most that pays"
+                self._tell(o.begin, end, why)
+
+    def _tell_slow(self, o: _Option, end: int, before: _Way | None, most: float) -> None:
+        if active() is None:
+            return
+        why = "what comes before has no kernels that fit or pay"
+        if before is not None:
+            least = times(before.seconds + o.segment.least)
+            why = f"{least} at least, where {times(most)} is the most that pays"
+        self._tell(o.begin, end, why)
+
+    def _tell_ways(self, end: int, ways: Sequence[_Way]) -> None:
+        """Report the ways that were priced, and why the others were not taken."""
+        if (tracer := active()) is None or not ways:
+            return
+        best = self._ways[end]
+        assert best is not None
+        for w in ways:
+            tracer.considered("cut", self._text(w.begin, end), w.seconds)
+            if w is not best:
+                self._tell(w.begin, end, f"{_way_text(w)}, and {self._best_text(best, end)}")
+
+    def _best_text(self, best: _Way, end: int) -> str:
+        return f"{self._text(best.begin, end)}: {_way_text(best)}"
 
     def _begins(self, i: int) -> Iterator[int]:
         """The heavy terms that a kernel ending with term `i` may begin with, the last first."""

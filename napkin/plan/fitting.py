@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from napkin.cost.machines import Machine
 from napkin.derive.terms import is_read
+from napkin.derive.trace import active
 from napkin.diagram.node import REDUCTIONS, Node, postorder
 from napkin.diagram.storage import storage_type
 from napkin.diagram.types import PACKED, STORAGE, stored_bytes
@@ -21,7 +22,7 @@ from napkin.errors import Refusal
 from napkin.lower.dots import dot_of
 from napkin.lower.launch import MIN_CAPABILITY, WARPS, Launch, launch
 from napkin.lower.program import Program
-from napkin.plan.choose import TRIED, ranked
+from napkin.plan.choose import TRIED, ranked, setting_text
 from napkin.plan.file import function_file
 from napkin.plan.plan import PlannedKernel
 from napkin.plan.pricing import Choice
@@ -50,6 +51,7 @@ def fitting(k: PlannedKernel) -> Choice:
             said = _too_much(tried)
             if not said:
                 return tried.choice
+            _tell(tried, said)
             if "bytes" not in said:  # fewer stages compile no better
                 break
     raise Refusal(
@@ -58,6 +60,12 @@ def fitting(k: PlannedKernel) -> Choice:
         f"{said}, as for the {TRIED} settings that are predicted to be the fastest",
         "materialise an array that it computes on the way",
     )
+
+
+def _tell(k: PlannedKernel, why: str) -> None:
+    """Report a setting that the compiler refused to the tracer."""
+    if (tracer := active()) is not None:
+        tracer.dropped("setting", f"{k.name}: {setting_text(k.choice)}", why)
 
 
 def asked(machine: Machine) -> bool:

@@ -9,6 +9,7 @@ from napkin.derive.apart import apart
 from napkin.derive.kernel import Kernel, label, weaved
 from napkin.derive.residues import sized
 from napkin.derive.rules.folds import verified_fold
+from napkin.derive.trace import active
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import REDUCTIONS, Node, inside_sums, over, postorder
@@ -31,7 +32,15 @@ def labellings(
         else:
             streamed = True
             yield kernel
+    if streamed:
+        _tell_held(held)
     yield from () if streamed else held
+
+
+def _tell_held(kernels: Sequence[Kernel]) -> None:
+    if (tracer := active()) is not None:
+        for k in kernels:
+            tracer.dropped("kernel", labels_text(k), "it holds taps, which others stream")
 
 
 def _labellings(
@@ -49,15 +58,49 @@ def _labellings(
         for axis in dict.fromkeys(("", *alone, *together)):
             whole = [a for a in every if a not in legal and a not in axis.split()]
             if not _may_fit(terms, whole, known):
+                _tell(name, axis, 1, f"{' '.join(whole)} held whole is too much for a tile")
                 continue
             for passes in (1, 2, 3) if axis else (1,):
+                since = _now()
                 try:
                     kernel = label(name, outputs, names, streamed=axis, passes=passes, split=split)
-                except Refusal:
+                except Refusal as refusal:
+                    _tell(name, axis, passes, str(refusal))
                     continue
                 verified_fold(kernel)
+                _tell_labelled(kernel, since)
                 yield kernel
                 break
+
+
+def _now() -> int:
+    """The number of events that are traced so far."""
+    return 0 if (tracer := active()) is None else len(tracer.events)
+
+
+def _tell(name: str, axis: str, passes: int, why: str) -> None:
+    if (tracer := active()) is not None:
+        tracer.dropped("kernel", f"{name}: {_stream_text(axis, passes)}", why)
+
+
+def _tell_labelled(kernel: Kernel, since: int) -> None:
+    if (tracer := active()) is not None:
+        tracer.labelled(kernel, since)
+
+
+def labels_text(kernel: Kernel) -> str:
+    """The labels of a kernel in words, after its name."""
+    parts = [_stream_text(kernel.stream.axis, len(kernel.stream.passes))]
+    labelled = {"group": kernel.group, "hold": kernel.whole}
+    parts += [f"{label} {' '.join(axes)}" for label, axes in labelled.items() if axes]
+    parts += [f"split {' '.join(s.axis for s in kernel.splits)}"] if kernel.splits else []
+    return f"{kernel.name}: {', '.join(parts)}"
+
+
+def _stream_text(axis: str, passes: int) -> str:
+    if not axis:
+        return "stream nothing"
+    return f"stream {axis}" + (f" in {passes} passes" if passes > 1 else "")
 
 
 def _key_axes(outputs: Sequence[Output]) -> list[tuple[str, ...]]:

@@ -297,10 +297,12 @@ class _Cutting:
         for w in ways:
             tracer.considered("cut", self._text(w.begin, end), w.seconds)
             if w is not best:
-                self._tell(w.begin, end, f"{_way_text(w)}, and {self._best_text(best, end)}")
+                self._tell(w.begin, end, f"{_way_text(w)}, and {self._best_text(best, w, end)}")
 
-    def _best_text(self, best: _Way, end: int) -> str:
-        return f"{self._text(best.begin, end)}: {_way_text(best)}"
+    def _best_text(self, best: _Way, than: _Way, end: int) -> str:
+        """The best way, and why it is before one that takes less."""
+        said = f"{self._text(best.begin, end)}: {_way_text(best)}"
+        return said if than.seconds >= best.seconds else f"{said}, which is alike (within 15 %)"
 
     def _begins(self, i: int) -> Iterator[int]:
         """The heavy terms that a kernel ending with term `i` may begin with, the last first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,9 +31,9 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.listing import listing, text
 from napkin.diagram.node import Node, over
 from napkin.errors import InputError, Refusal, did_you_mean
-from napkin.plan.choose import setting_text
 from napkin.plan.exact import EXACT
 from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.words import setting_text
 
 STATED = (
     EXPANDED, READ, SCALED, RENAMED, EXACT, TURNED, NESTED, SPLIT, COUNTED, CANCELLED, SEPARATED,
@@ -269,7 +270,7 @@ def _split(event: Labelled, events: Sequence[Any]) -> list[Step]:
     places = {s.place for s in event.kernel.splits}
     before = (e for e in reversed(events[: event.since]) if isinstance(e, Step))
     found = (e for e in before if e.rule == SPLIT.name and places & _axes(e.after))
-    return [next(found)] if places else []
+    return [] if not places else list(itertools.islice(found, 1))
 
 
 def _axes(nodes: Iterable[Node]) -> set[str]:

@@ -22,10 +22,11 @@ from napkin.errors import Refusal
 from napkin.lower.dots import dot_of
 from napkin.lower.launch import MIN_CAPABILITY, WARPS, Launch, launch
 from napkin.lower.program import Program
-from napkin.plan.choose import TRIED, ranked, setting_text
+from napkin.plan.choose import TRIED, ranked
 from napkin.plan.file import function_file
 from napkin.plan.plan import PlannedKernel
 from napkin.plan.pricing import Choice
+from napkin.plan.words import setting_text
 from napkin.run.arrays import Descriptor, empty
 from napkin.run.compile import ARCHITECTURES, Job, allocations, available, specialise
 from napkin.run.interpret import Argument

@@ -53,6 +53,6 @@ def explain_diagram(
     items = explained.explained(wanted.diagram, tracer, plan)
     items = items if after is None else explained.up_to(items, after)
     if json:
-        console.emit_json({"name": plan.name, "items": [i.to_json() for i in items]})
+        console.emit_json(explained.to_json(plan, items))
     else:
         console.emit_plain(explained.explanation(items))

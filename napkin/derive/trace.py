@@ -83,11 +83,11 @@ class Began:
 
     Attributes:
         what: the term in words.
-        term: it, where the order of its sums is another.
+        term: it, with the names of its arrays.
     """
 
     what: str
-    term: Any = None
+    term: Any
 
 
 Event = Step | Considered | Dropped | Labelled | Began
@@ -122,8 +122,8 @@ class Tracer:
         """Report a labelled kernel, and the number of events before its labelling began."""
         self.events.append(Labelled(kernel, since))
 
-    def began(self, what: str, term: Any = None) -> None:
-        """Report that kernels are searched for a term."""
+    def began(self, what: str, term: Any) -> None:
+        """Report that kernels are searched for a term, which has `outputs` and `names`."""
         self.events.append(Began(what, term))
 
 

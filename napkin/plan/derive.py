@@ -93,7 +93,7 @@ def _derived(
     apart = materialise == "every"
     at = None if materialise is None or apart else _asked(ready, materialise)
     if (tracer := active()) is not None:
-        tracer.began("the term as it is")
+        tracer.began("the term as it is", ready)
     found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
     assert found is not None
     _check_materialised(ready, found, at or (), known)
@@ -182,6 +182,9 @@ def _tell_turned(found: Sequence[tuple[Refactored, Cut | None]], under: float) -
     if (tracer := active()) is None:
         return
     fastest = min([under, *(way.seconds for _, way in found if way)])
+    if fastest < under:
+        why = f"{times(under)}, and the best term takes {times(fastest)}"
+        tracer.dropped("term", "the term before", why)
     for other, way in found:
         if way is not None:
             tracer.considered("term", other.law, way.seconds)

@@ -11,8 +11,8 @@ from typing import Any
 
 from napkin.derive.apart import SPLIT
 from napkin.derive.kernel import COUNTED, Kernel
-from napkin.derive.prepare import EXPANDED, READ, RENAMED, SCALED, prepare
-from napkin.derive.refactor import NESTED, TURNED
+from napkin.derive.prepare import EXPANDED, READ, RENAMED, SCALED, Prepared, prepare
+from napkin.derive.refactor import NESTED, TURNED, Refactored
 from napkin.derive.rules.folds import STREAMED
 from napkin.derive.streaming import CANCELLED, SEPARATED
 from napkin.derive.trace import (
@@ -29,7 +29,8 @@ from napkin.derive.trace import (
 from napkin.derive.trail import RULES, Move
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.listing import listing, text
-from napkin.diagram.node import Node, over
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
+from napkin.diagram.storage import unstored
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.exact import EXACT
 from napkin.plan.plan import Plan, PlannedKernel, distinct
@@ -58,7 +59,7 @@ class Item:
         what: it in words, or its text.
         why: why a way was dropped.
         time_us: the predicted time of a way, in microseconds.
-        before, after: the lines of both terms that differ.
+        before, after: the lines of both terms that differ; of a search, those of its term.
     """
 
     kind: str
@@ -200,12 +201,22 @@ def _searched(tracer: Tracer) -> Iterator[Item]:
     """The ways that the planner considered, and why it dropped those that it did not take."""
     for event in tracer.events:
         if isinstance(event, Began):
-            yield Item("search", event.what)
+            yield Item("search", event.what, before=tuple(_term_lines(event.term)))
         if isinstance(event, Considered):
             time = None if event.seconds is None else round(event.seconds * 1e6, 3)
             yield Item("considered", f"{event.kind}: {event.what}", time_us=time)
         if isinstance(event, Dropped):
             yield Item("dropped", f"{event.kind}: {event.what}", why=event.why)
+
+
+def _term_lines(term: Prepared | Refactored) -> list[str]:
+    """The lines of a term, with the names by which its cuts go."""
+    names = dict(term.names)
+    names |= {unstored(n): t for n, t in term.names.items() if unstored(n) not in names}
+    roots = [o.node for o in term.outputs]
+    heavy = (n for n in postorder(roots) if n.op in REDUCTIONS or n.op in SCANS)
+    names |= {n: n.op for n in heavy if n not in names}
+    return _lines([o.name for o in term.outputs], roots, names)
 
 
 def _turned(plan: Plan, tracer: Tracer, names: Mapping[Node, str]) -> Iterator[Item]:
@@ -215,10 +226,10 @@ def _turned(plan: Plan, tracer: Tracer, names: Mapping[Node, str]) -> Iterator[I
     for event in tracer.events:
         if isinstance(event, Step):
             last = event
-        if isinstance(event, Began) and event.term is not None and event.term.law in notes:
-            notes.remove(event.term.law)
-            if last is not None:
-                yield _rewritten(last, _called(last, names), names)
+        term = event.term if isinstance(event, Began) else None
+        if isinstance(term, Refactored) and term.law in notes and last is not None:
+            notes.remove(term.law)
+            yield _rewritten(last, _called(last, names), names)
     yield from (_moved(m) for m in plan.trail if m.rule in _WHOLE - {"expand"})
 
 
@@ -322,12 +333,31 @@ def _list(axes: Sequence[str]) -> str:
     return " ".join(axes) or "()"
 
 
+def to_json(plan: Plan, items: Iterable[Item]) -> dict[str, Any]:
+    """An explanation as plain data; times are in microseconds."""
+    return {
+        "name": plan.name,
+        "machine": plan.machine.name,
+        "dtype": plan.dtype,
+        "sizes": dict(plan.sizes),
+        "time_us": round(plan.seconds * 1e6, 3),
+        "items": [item.to_json() for item in items],
+    }
+
+
 # --- how it is written ----------------------------------------------------------------------
 
 
 def explanation(items: Iterable[Item]) -> str:
-    """Items as text, a paragraph for each step and a line for all else."""
-    return "\n".join(line for item in items for line in _WRITTEN[item.kind](item)) + "\n"
+    """Items as text, a paragraph for each step and a line for all else; of moves the law once."""
+    lines: list[str] = []
+    moved = set[str]()
+    for item in items:
+        lines += _WRITTEN[item.kind](item)
+        if item.kind == "move" and item.rule not in moved:
+            lines.append(f"  law: {item.law}")
+        moved.add(item.rule)
+    return "\n".join(lines) + "\n"
 
 
 def _step_lines(item: Item) -> Iterator[str]:
@@ -341,7 +371,11 @@ def _step_lines(item: Item) -> Iterator[str]:
 def _move_lines(item: Item) -> Iterator[str]:
     where = f" ({item.kernel})" if item.kernel else ""
     yield f"move: {item.what}{where}"
-    yield f"  law: {item.law}"
+
+
+def _search_lines(item: Item) -> Iterator[str]:
+    yield from ("", f"search: {item.what}")
+    yield from (f"    {line}" for line in item.before)
 
 
 def _way_lines(item: Item) -> Iterator[str]:
@@ -360,7 +394,7 @@ _WRITTEN = {
     "diagram": lambda item: [item.what],
     "step": _step_lines,
     "move": _move_lines,
-    "search": lambda item: ["", f"search: {item.what}"],
+    "search": _search_lines,
     "considered": _way_lines,
     "dropped": _way_lines,
     "setting": _setting_lines,

@@ -70,6 +70,7 @@ def cut(
         Refusal: some term has no kernel that fits the machine.
     """
     found: list[Cut] = []
+    tried: list[Frontier] = []
     refused: list[Refusal] = []
     fastest = math.inf
     for order in orders(outputs):
@@ -82,26 +83,73 @@ def cut(
             if cutting.least < under and cutting.least <= fastest * ALIKE:
                 found.append(cutting.run())
                 fastest = min(fastest, found[-1].seconds)
-                _tell(frontier, names, found[-1].seconds, "")
+                tried.append(frontier)
             else:
-                most = times(min(under, fastest * ALIKE))
-                why = f"{times(cutting.least)} at least, where {most} is the most that pays"
-                _tell(frontier, names, None, why)
+                _tell_slow_order(frontier, names, cutting.least, min(under, fastest * ALIKE))
         except Refusal as refusal:
             refused.append(refusal)
-            _tell(frontier, names, None, str(refusal))
+            _tell_refused(frontier, names, refusal, under)
     if not found and refused and under == math.inf:
         raise refused[0]
     ways = [_Way(c.seconds, len(c.pieces), -1, c.pieces) for c in found]
-    return found[ways.index(_simplest(ways))] if found else None
+    if not ways:
+        return None
+    best = ways.index(_simplest(ways))
+    _tell_orders(tried, names, ways, best)
+    return found[best]
 
 
-def _tell(frontier: Frontier, names: Mapping[Node, str], seconds: float | None, why: str) -> None:
-    """Report an order of reductions to the tracer, with its time or why it is dropped."""
+def _order(frontier: Frontier, names: Mapping[Node, str]) -> str:
+    return f"reductions in the order {', '.join(_named(frontier.heavy, names))}"
+
+
+def _named(heavy: Sequence[Node], names: Mapping[Node, str]) -> list[str]:
+    """The names of heavy terms, of those that a cast stores otherwise the cast's."""
+    known = {unstored(n): name for n, name in names.items()}
+    return [known.get(n, n.op) for n in heavy]
+
+
+def _tell_slow_order(
+    frontier: Frontier, names: Mapping[Node, str], least: float, most: float
+) -> None:
+    """Report an order whose cuts take too long at their least."""
     if (tracer := active()) is not None:
-        known = {unstored(n): name for n, name in names.items()}
-        what = f"reductions in the order {', '.join(known.get(n, n.op) for n in frontier.heavy)}"
-        tracer.dropped("order", what, why) if why else tracer.considered("order", what, seconds)
+        tracer.dropped("order", _order(frontier, names), _too_long(least, most))
+
+
+def _tell_refused(
+    frontier: Frontier, names: Mapping[Node, str], refusal: Refusal, under: float
+) -> None:
+    """Report an order that has no cut."""
+    if (tracer := active()) is not None:
+        slow = f"no cut of it fits and takes less than {times(under)}"
+        why = str(refusal) if under == math.inf else slow
+        tracer.dropped("order", _order(frontier, names), why)
+
+
+def _tell_orders(
+    tried: Sequence[Frontier], names: Mapping[Node, str], ways: Sequence[_Way], best: int
+) -> None:
+    """Report the orders that have cuts, and why the others were not taken."""
+    if (tracer := active()) is None:
+        return
+    for i, (frontier, way) in enumerate(zip(tried, ways, strict=True)):
+        tracer.considered("order", _order(frontier, names), way.seconds)
+        if i != best:
+            kept = f"{_order(tried[best], names)}: {_beside(ways[best], way)}"
+            tracer.dropped("order", _order(frontier, names), f"{_way_text(way)}, and {kept}")
+
+
+def _too_long(least: float, most: float) -> str:
+    if most <= 0:
+        return f"{times(least)} at least, and what follows takes longer by itself than pays"
+    return f"{times(least)} at least, where {times(most)} is the most that pays"
+
+
+def _beside(best: _Way, than: _Way) -> str:
+    """The time of the best way, and why it is before one that takes less."""
+    alike = f", which is alike (within {100 * (ALIKE - 1):.0f} %)"
+    return _way_text(best) + (alike if than.seconds < best.seconds else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,13 +306,9 @@ class _Cutting:
 
     def _text(self, begin: int, end: int) -> str:
         """The kernels of the heavy terms from `begin` up to `end`, in words."""
-        known = {unstored(n): name for n, name in self.pieces.names.items()}
-        names = [known.get(n, n.op) for n in self.heavy[:end]]
-        own = ", ".join(names[begin:])
-        how = "alone" if end == begin + 1 else "fused"
-        return f"{own} {how}" + (
-            f", after the fastest way up to {names[begin - 1]}" if begin else ""
-        )
+        names = _named(self.heavy[:end], self.pieces.names)
+        own = f"{', '.join(names[begin:])} {'alone' if end == begin + 1 else 'fused'}"
+        return f"{own}, after the fastest way up to {names[begin - 1]}" if begin else own
 
     def _tell(self, begin: int, end: int, why: str) -> None:
         if (tracer := active()) is not None:
@@ -276,16 +320,14 @@ class _Cutting:
             return
         for o in self._options[end]:
             if o.begin not in found and o.least > most:
-                why = f"{times(o.least)} at least, where {times(most)} is the most that pays"
-                self._tell(o.begin, end, why)
+                self._tell(o.begin, end, _too_long(o.least, most))
 
     def _tell_slow(self, o: _Option, end: int, before: _Way | None, most: float) -> None:
         if active() is None:
             return
         why = "what comes before has no kernels that fit or pay"
         if before is not None:
-            least = times(before.seconds + o.segment.least)
-            why = f"{least} at least, where {times(most)} is the most that pays"
+            why = _too_long(before.seconds + o.segment.least, most)
         self._tell(o.begin, end, why)
 
     def _tell_ways(self, end: int, ways: Sequence[_Way]) -> None:
@@ -297,12 +339,8 @@ class _Cutting:
         for w in ways:
             tracer.considered("cut", self._text(w.begin, end), w.seconds)
             if w is not best:
-                self._tell(w.begin, end, f"{_way_text(w)}, and {self._best_text(best, w, end)}")
-
-    def _best_text(self, best: _Way, than: _Way, end: int) -> str:
-        """The best way, and why it is before one that takes less."""
-        said = f"{self._text(best.begin, end)}: {_way_text(best)}"
-        return said if than.seconds >= best.seconds else f"{said}, which is alike (within 15 %)"
+                kept = f"{self._text(best.begin, end)}: {_beside(best, w)}"
+                self._tell(w.begin, end, f"{_way_text(w)}, and {kept}")
 
     def _begins(self, i: int) -> Iterator[int]:
         """The heavy terms that a kernel ending with term `i` may begin with, the last first."""

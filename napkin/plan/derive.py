@@ -44,6 +44,9 @@ def derive(
 ) -> Plan:
     """Derive how to run a diagram on a machine.
 
+    With `NAPKIN_TRACE=1` in the environment every step is printed to stderr, as by `napkin
+    explain`.
+
     Args:
         on: a machine, its name, or a machine file.
         sizes: axis sizes; those not given come from the diagram's defaults.
@@ -63,8 +66,6 @@ def derive(
         InputError: a size, a dtype, a machine or an array is not known, or an output is cast to a
             type that kernels do not store.
         Refusal: no kernel fits the machine, or none can be cut into `parts`.
-
-    With `NAPKIN_TRACE=1` in the environment every step is printed to stderr (`napkin explain`).
     """
     return told(diagram, lambda: _derived(diagram, on, sizes, dtype, materialise, parts, tuned))
 

@@ -57,6 +57,7 @@ class Item:
         rule, law: of a step or a move.
         kernel: the kernel that it is about; "" where it is about the whole.
         what: it in words, or its text.
+        of: what a way is one of: "term", "order", "cut", "kernel" or "setting".
         why: why a way was dropped.
         time_us: the predicted time of a way, in microseconds.
         before, after: the lines of both terms that differ; of a search, those of its term.
@@ -64,6 +65,7 @@ class Item:
 
     kind: str
     what: str = ""
+    of: str = ""
     rule: str = ""
     law: str = ""
     kernel: str = ""
@@ -175,15 +177,14 @@ def _rewritten(
     step: Step, called: Sequence[str], names: Mapping[Node, str], kernel: str = ""
 ) -> Item:
     """A rewrite, with the lines of both terms that differ."""
-    before = _lines(called, step.before, names)
-    after = _lines(called, step.after, names)
+    before, after = (tuple(_lines(called, t, names)) for t in (step.before, step.after))
     return Item(
         "step",
         rule=step.rule,
         law=step.law,
         kernel=kernel,
-        before=tuple(x for x in before if x not in after),
-        after=tuple(x for x in after if x not in before),
+        before=tuple(x for x in before if x not in after) or before,
+        after=tuple(x for x in after if x not in before) or after,
     )
 
 
@@ -194,7 +195,7 @@ def _lines(called: Sequence[str], nodes: Sequence[Node], names: Mapping[Node, st
 
 
 def _moved(move: Move, kernel: str = "") -> Item:
-    return Item("move", str(move), move.rule, rules()[move.rule], kernel)
+    return Item("move", str(move), rule=move.rule, law=rules()[move.rule], kernel=kernel)
 
 
 def _searched(tracer: Tracer) -> Iterator[Item]:
@@ -204,9 +205,9 @@ def _searched(tracer: Tracer) -> Iterator[Item]:
             yield Item("search", event.what, before=tuple(_term_lines(event.term)))
         if isinstance(event, Considered):
             time = None if event.seconds is None else round(event.seconds * 1e6, 3)
-            yield Item("considered", f"{event.kind}: {event.what}", time_us=time)
+            yield Item("considered", event.what, of=event.kind, time_us=time)
         if isinstance(event, Dropped):
-            yield Item("dropped", f"{event.kind}: {event.what}", why=event.why)
+            yield Item("dropped", event.what, of=event.kind, why=event.why)
 
 
 def _term_lines(term: Prepared | Refactored) -> list[str]:
@@ -247,13 +248,11 @@ def _kernels(plan: Plan, tracer: Tracer) -> Iterator[Item]:
 def _set(k: PlannedKernel) -> Item:
     """The setting that was chosen for a kernel."""
     choice = k.choice
-    what = (
-        f"{choice.warpgroups}; {setting_text(choice)}" if choice.band[1] else setting_text(choice)
-    )
-    limited = f"limited by {choice.time.limited_by}"
+    parts = [choice.warpgroups] if choice.band[1] else []
+    parts += [setting_text(choice), f"about {k.shared_bytes:,} bytes of shared memory"]
     return Item(
         "setting",
-        f"{what}; about {k.shared_bytes:,} bytes of shared memory; {limited}",
+        "; ".join([*parts, f"limited by {choice.time.limited_by}"]),
         kernel=k.name,
         time_us=round(choice.time.seconds * 1e6, 3),
     )
@@ -302,9 +301,9 @@ def _folded(step: Step, kernel: Kernel) -> Item:
     return Item(
         "step",
         f"stream {made.stream.axis}",
-        step.rule,
-        step.law,
-        kernel.name,
+        rule=step.rule,
+        law=step.law,
+        kernel=kernel.name,
         before=tuple(before),
         after=tuple(_fold_lines(made)),
     )
@@ -380,7 +379,7 @@ def _search_lines(item: Item) -> Iterator[str]:
 
 def _way_lines(item: Item) -> Iterator[str]:
     time = "" if item.time_us is None else f": {times(item.time_us / 1e6)}"
-    yield f"  {item.kind} {item.what}{time}"
+    yield f"  {item.kind} {item.of}: {item.what}{time}"
     if item.why:
         yield f"    because {item.why}"
 

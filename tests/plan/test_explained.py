@@ -40,6 +40,21 @@ def test_a_cut_that_is_alike_loses_to_fewer_kernels() -> None:
     assert two.why.endswith(" us in 1 kernel, which is alike (within 15 %)")
 
 
+@nk.diagram("q d, x c, c d, c v -> q v", sizes={"q": 64, "d": 16, "x": 64, "c": 32, "v": 16})
+def latent(Q, C, U, W):
+    S = nk.contract(Q, nk.contract(C, U, over="c"), over="d")
+    p = nk.exp(S - nk.reduce(S, "max", over="x"))
+    return nk.contract(p, nk.contract(C, W, over="c"), over="x")
+
+
+def test_an_order_of_reductions_that_is_no_faster_is_dropped() -> None:
+    with tracing() as tracer:
+        nk.derive(latent, materialise=[])
+    (order,) = dropped(tracer, "order")
+    assert order.what == "reductions in the order t, t2, S, m, O"
+    assert " us in 1 kernel, and reductions in the order t, S, m, t2, O: " in order.why
+
+
 def test_the_bound_of_the_search_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alike, "IN_FULL", 3)
     _, tracer = traced("attention")

@@ -14,6 +14,7 @@ from napkin.cli.cost import cost_diagram
 from napkin.cli.derive import derive_diagram
 from napkin.cli.draw import draw_diagram
 from napkin.cli.ending import run
+from napkin.cli.explain import explain_diagram
 from napkin.cli.generate import generate_kernels
 from napkin.cli.list_diagrams import list_diagrams
 from napkin.cli.machines import list_machines
@@ -26,6 +27,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "list": list_diagrams,
     "machines": list_machines,
     "derive": derive_diagram,
+    "explain": explain_diagram,
     "cost": cost_diagram,
     "report": report_diagram,
     "pipeline": pipeline_diagram,

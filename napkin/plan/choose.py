@@ -19,6 +19,7 @@ from napkin.cost.machines import Machine
 from napkin.cost.time import at_least
 from napkin.derive.kernel import Kernel
 from napkin.derive.parts import part_axis, parted, why_not_parted
+from napkin.derive.trace import active, times
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, postorder
 from napkin.lower.descriptors import described
@@ -29,6 +30,7 @@ from napkin.plan.labelled import described_bytes, least_seconds
 from napkin.plan.labels import labellings
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import Tiles
+from napkin.plan.words import kernel_text, labels_text, priced_text, way_text
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}
 """Share of a kernel's predicted time below which two that pass states are worth their workspace:
@@ -111,8 +113,27 @@ class Search:
         ways: list[tuple[Choice, ...]] = []
         for kernel in filter(self._in_parts, self.kernels):
             ways += in_parts(kernel, *place, [self.parts[kernel.stream.axis]], math.inf)
+        asked = bool(ways)
         ways = ways or self._plain()
-        return min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
+        best = min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
+        self._tell(ways, best, asked)
+        return best
+
+    def _tell(
+        self, ways: Sequence[tuple[Choice, ...]], best: tuple[Choice, ...], asked: bool
+    ) -> None:
+        """Report the ways that were priced to the tracer, and why the others were not taken; where
+        parts are `asked` for, others were not tried."""
+        if active() is None:
+            return
+        for way in ways:
+            _tell_way(way, best)
+        if asked:
+            return
+        priced = {_labels(c.kernel) for way in ways for c in way}
+        for kernel in self.kernels:
+            if _labels(kernel) not in priced:
+                _tell_unpriced(kernel, self._least[kernel], best)
 
     def _in_parts(self, kernel: Kernel) -> bool:
         """Whether a number of parts is asked of a kernel, which can be cut in them."""
@@ -141,6 +162,45 @@ class Search:
         numbers = part_numbers(whole, sizes, machine)
         most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
         return [(whole,), *in_parts(kernel, sizes, dtype, machine, numbers, most)]
+
+
+def _labels(kernel: Kernel) -> object:
+    """What of a kernel stays as it is where its stream is cut in parts."""
+    return kernel.stream.axes, len(kernel.stream.passes), kernel.splits
+
+
+def _tell_way(way: Sequence[Choice], best: Sequence[Choice]) -> None:
+    if (tracer := active()) is None:
+        return
+    tracer.considered("kernel", priced_text(way), _seconds(way))
+    if way is not best:
+        winner = labels_text(best[0].kernel)
+        why = f"{times(_seconds(way))}, and {winner} takes {_beside(way, best)}"
+        tracer.dropped("kernel", way_text(way), why)
+
+
+def _beside(way: Sequence[Choice], best: Sequence[Choice]) -> str:
+    """The time of the best way, and why it is before one that takes less."""
+    time = times(_seconds(best))
+    if _flat(best) and not _flat(way):
+        return f"{time} with products that take tiles as they are"
+    if _seconds(way) <= _seconds(best):
+        return f"{time}, alike for all that the prediction tells, and is preferred for its tiles"
+    return time
+
+
+def _tell_unpriced(kernel: Kernel, least: float, best: Sequence[Choice]) -> None:
+    if (tracer := active()) is None:
+        return
+    why = "no setting fits the registers and the shared memory of a group"
+    if best and _flat(best) and least * ROUNDED > _rank(best)[0]:
+        winner = labels_text(best[0].kernel)
+        why = f"{times(least)} at least, and {winner} takes {times(_seconds(best))}"
+    tracer.dropped("kernel", kernel_text(kernel), why)
+
+
+def _seconds(way: Sequence[Choice]) -> float:
+    return sum(c.time.seconds for c in way)
 
 
 def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
@@ -189,17 +249,44 @@ def in_parts(
     out: list[tuple[Choice, Choice]] = []
     for number in numbers:
         known = {**sizes, part_axis(kernel.stream.axis, number): number}
-        parts, merge = parted(kernel, number)
-        merging = least_seconds(merge, known, dtype, machine)
-        if least_seconds(parts, known, dtype, machine) + merging >= most:
-            continue
-        first = best_tiles(parts, known, dtype, machine)
-        if first is None or first.time.seconds + merging >= most:
-            continue
-        second = best_tiles(merge, known, dtype, machine)
-        if second is not None and first.time.seconds + second.time.seconds < most:
-            out.append((first, second))
+        found = _both(*parted(kernel, number), known, dtype, machine, most)
+        if found is None:
+            _tell_parts(kernel, number, most)
+        else:
+            out.append(found)
     return out
+
+
+def _both(
+    parts: Kernel,
+    merge: Kernel,
+    known: Mapping[str, int],
+    dtype: str,
+    machine: Machine,
+    most: float,
+) -> tuple[Choice, Choice] | None:
+    """The best tiles of a kernel of parts and of the one that merges them; None where one does not
+    fit, or both take `most` seconds or more."""
+    merging = least_seconds(merge, known, dtype, machine)
+    if least_seconds(parts, known, dtype, machine) + merging >= most:
+        return None
+    first = best_tiles(parts, known, dtype, machine)
+    if first is None or first.time.seconds + merging >= most:
+        return None
+    second = best_tiles(merge, known, dtype, machine)
+    if second is None or first.time.seconds + second.time.seconds >= most:
+        return None
+    return first, second
+
+
+def _tell_parts(kernel: Kernel, number: int, most: float) -> None:
+    """Report parts of a kernel's stream that do not pay, or do not fit, to the tracer."""
+    if (tracer := active()) is not None:
+        what = f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis}"
+        why = "one of both kernels does not fit"
+        if most < math.inf:
+            why += f", or they do not take less than {times(most)}, below which they pay"
+        tracer.dropped("kernel", what, why)
 
 
 def best_tiles(

@@ -10,8 +10,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from napkin.derive.trace import active, times
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node
+from napkin.diagram.storage import unstored
 from napkin.errors import Refusal
 from napkin.plan.alike import Alike
 from napkin.plan.frontier import Frontier, orders
@@ -26,6 +28,9 @@ SHORT = 3
 ALIKE = 1.15
 """Times that are the same for all that the prediction can tell: cuts into more kernels, which take
 memory between them, have to be faster by more."""
+
+
+_UNFIT = "no setting of its kernel fits the registers and the shared memory of a group"
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ def cut(
         Refusal: some term has no kernel that fits the machine.
     """
     found: list[Cut] = []
+    tried: list[Frontier] = []
     refused: list[Refusal] = []
     fastest = math.inf
     for order in orders(outputs):
@@ -77,12 +83,73 @@ def cut(
             if cutting.least < under and cutting.least <= fastest * ALIKE:
                 found.append(cutting.run())
                 fastest = min(fastest, found[-1].seconds)
+                tried.append(frontier)
+            else:
+                _tell_slow_order(frontier, names, cutting.least, min(under, fastest * ALIKE))
         except Refusal as refusal:
             refused.append(refusal)
+            _tell_refused(frontier, names, refusal, under)
     if not found and refused and under == math.inf:
         raise refused[0]
     ways = [_Way(c.seconds, len(c.pieces), -1, c.pieces) for c in found]
-    return found[ways.index(_simplest(ways))] if found else None
+    if not ways:
+        return None
+    best = ways.index(_simplest(ways))
+    _tell_orders(tried, names, ways, best)
+    return found[best]
+
+
+def _order(frontier: Frontier, names: Mapping[Node, str]) -> str:
+    return f"reductions in the order {', '.join(_named(frontier.heavy, names))}"
+
+
+def _named(heavy: Sequence[Node], names: Mapping[Node, str]) -> list[str]:
+    """The names of heavy terms, of those that a cast stores otherwise the cast's."""
+    known = {unstored(n): name for n, name in names.items()}
+    return [known.get(n, n.op) for n in heavy]
+
+
+def _tell_slow_order(
+    frontier: Frontier, names: Mapping[Node, str], least: float, most: float
+) -> None:
+    """Report an order whose cuts take too long at their least."""
+    if (tracer := active()) is not None:
+        tracer.dropped("order", _order(frontier, names), _too_long(least, most))
+
+
+def _tell_refused(
+    frontier: Frontier, names: Mapping[Node, str], refusal: Refusal, under: float
+) -> None:
+    """Report an order that has no cut."""
+    if (tracer := active()) is not None:
+        slow = f"no cut of it fits and takes less than {times(under)}"
+        why = str(refusal) if under == math.inf else slow
+        tracer.dropped("order", _order(frontier, names), why)
+
+
+def _tell_orders(
+    tried: Sequence[Frontier], names: Mapping[Node, str], ways: Sequence[_Way], best: int
+) -> None:
+    """Report the orders that have cuts, and why the others were not taken."""
+    if (tracer := active()) is None:
+        return
+    for i, (frontier, way) in enumerate(zip(tried, ways, strict=True)):
+        tracer.considered("order", _order(frontier, names), way.seconds)
+        if i != best:
+            kept = f"{_order(tried[best], names)}: {_beside(ways[best], way)}"
+            tracer.dropped("order", _order(frontier, names), f"{_way_text(way)}, and {kept}")
+
+
+def _too_long(least: float, most: float) -> str:
+    if most <= 0:
+        return f"{times(least)} at least, and what follows takes longer by itself than pays"
+    return f"{times(least)} at least, where {times(most)} is the most that pays"
+
+
+def _beside(best: _Way, than: _Way) -> str:
+    """The time of the best way, and why it is before one that takes less."""
+    alike = f", which is alike (within {100 * (ALIKE - 1):.0f} %)"
+    return _way_text(best) + (alike if than.seconds < best.seconds else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +166,10 @@ class _Way:
     kernels: int
     begin: int
     pieces: Sequence[Piece]
+
+
+def _way_text(way: _Way) -> str:
+    return f"{times(way.seconds)} in {way.kernels} kernel{'s' if way.kernels > 1 else ''}"
 
 
 def _simplest(ways: Sequence[_Way]) -> _Way:
@@ -213,18 +284,63 @@ class _Cutting:
         for o in sorted(self._options[end], key=lambda o: o.least):
             most = min(fastest * ALIKE, self._most[end])
             if o.least > most:
+                self._tell_left(end, found, most)
                 break
             yield o.begin
             before = self._ways[o.begin]
             if before is None or before.seconds + o.segment.least > most:
+                self._tell_slow(o, end, before, most)
                 continue
             pieces = o.segment.pieces
             if pieces or not o.segment.runs:
                 seconds = before.seconds + sum(p.choice.time.seconds for p in pieces)
                 found[o.begin] = _Way(seconds, before.kernels + len(pieces), o.begin, pieces)
                 fastest = min(fastest, seconds)
+            else:
+                self._tell(o.begin, end, _UNFIT)
         options = [found[o.begin] for o in self._options[end] if o.begin in found]
         self._ways[end] = _simplest(options) if options else None
+        self._tell_ways(end, options)
+
+    # --- for the tracer ---------------------------------------------------------------------
+
+    def _text(self, begin: int, end: int) -> str:
+        """The kernels of the heavy terms from `begin` up to `end`, in words."""
+        names = _named(self.heavy[:end], self.pieces.names)
+        own = f"{', '.join(names[begin:])} {'alone' if end == begin + 1 else 'fused'}"
+        return f"{own}, after the fastest way up to {names[begin - 1]}" if begin else own
+
+    def _tell(self, begin: int, end: int, why: str) -> None:
+        if (tracer := active()) is not None:
+            tracer.dropped("cut", self._text(begin, end), why)
+
+    def _tell_left(self, end: int, found: Mapping[int, _Way], most: float) -> None:
+        """Report the ways that are left alone, as they take too long at their least."""
+        if active() is None:
+            return
+        for o in self._options[end]:
+            if o.begin not in found and o.least > most:
+                self._tell(o.begin, end, _too_long(o.least, most))
+
+    def _tell_slow(self, o: _Option, end: int, before: _Way | None, most: float) -> None:
+        if active() is None:
+            return
+        why = "what comes before has no kernels that fit or pay"
+        if before is not None:
+            why = _too_long(before.seconds + o.segment.least, most)
+        self._tell(o.begin, end, why)
+
+    def _tell_ways(self, end: int, ways: Sequence[_Way]) -> None:
+        """Report the ways that were priced, and why the others were not taken."""
+        if (tracer := active()) is None or not ways:
+            return
+        best = self._ways[end]
+        assert best is not None
+        for w in ways:
+            tracer.considered("cut", self._text(w.begin, end), w.seconds)
+            if w is not best:
+                kept = f"{self._text(best.begin, end)}: {_beside(best, w)}"
+                self._tell(w.begin, end, f"{_way_text(w)}, and {kept}")
 
     def _begins(self, i: int) -> Iterator[int]:
         """The heavy terms that a kernel ending with term `i` may begin with, the last first."""

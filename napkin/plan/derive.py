@@ -11,6 +11,7 @@ from napkin.cost.machines import Machine, machine
 from napkin.derive.parts import part_axis, why_not_parted
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.refactor import Refactored, refactorings
+from napkin.derive.trace import active, times
 from napkin.derive.trail import Move, Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.expand import own_axes
@@ -22,6 +23,7 @@ from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import IN_FULL, Alike
 from napkin.plan.cut import SHORT, Cut, cut
 from napkin.plan.exact import exact
+from napkin.plan.explained import told
 from napkin.plan.fitting import fitting
 from napkin.plan.frontier import Frontier
 from napkin.plan.plan import Plan, PlannedKernel, distinct, holders
@@ -40,6 +42,9 @@ def derive(
     tuned: bool = False,
 ) -> Plan:
     """Derive how to run a diagram on a machine.
+
+    With `NAPKIN_TRACE=1` in the environment every step is printed to stderr, as by `napkin
+    explain`.
 
     Args:
         on: a machine, its name, or a machine file.
@@ -61,6 +66,19 @@ def derive(
             type that kernels do not store.
         Refusal: no kernel fits the machine, or none can be cut into `parts`.
     """
+    return told(diagram, lambda: _derived(diagram, on, sizes, dtype, materialise, parts, tuned))
+
+
+def _derived(
+    diagram: Diagram,
+    on: str | Machine,
+    sizes: Mapping[str, int] | None,
+    dtype: str,
+    materialise: Sequence[str] | Literal["every"] | None,
+    parts: Mapping[str, int] | None,
+    tuned: bool,
+) -> Plan:
+    """The plan that `derive` gives."""
     place = on if isinstance(on, Machine) else machine(on)
     if dtype not in STORED:
         own = f"; for inputs alone, --storage NAME={dtype}" if dtype in STORAGE else ""
@@ -74,6 +92,8 @@ def derive(
     _check_stored(ready, place)
     apart = materialise == "every"
     at = None if materialise is None or apart else _asked(ready, materialise)
+    if (tracer := active()) is not None:
+        tracer.began("the term as it is", ready)
     found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
     assert found is not None
     _check_materialised(ready, found, at or (), known)
@@ -143,13 +163,34 @@ def _turn(
 ) -> tuple[Refactored, Cut] | None:
     """The contraction of a term that is best turned, and how the term is cut then; None where that
     takes `under` seconds or more whichever is turned, or where there is none."""
-    found: list[tuple[Refactored, Cut]] = []
+    found: list[tuple[Refactored, Cut | None]] = []
     for other in refactorings(term.outputs, term.names):
+        if (tracer := active()) is not None:
+            tracer.began(f"the term with {other.law}", other)
         sized = {**sizes, **{new: sizes[old] for new, old in other.same_size.items()}}
+        way = None
         with suppress(Refusal):
             way = cut(name, other.outputs, other.names, sized, alike, under=under)
-            found += [(other, way)] if way else []
-    return min(found, key=lambda f: f[1].seconds, default=None)
+        found.append((other, way))
+    _tell_turned(found, under)
+    fits = [(other, way) for other, way in found if way]
+    return min(fits, key=lambda f: f[1].seconds, default=None)
+
+
+def _tell_turned(found: Sequence[tuple[Refactored, Cut | None]], under: float) -> None:
+    """Report the terms with a contraction turned to the tracer, and why they are not taken."""
+    if (tracer := active()) is None:
+        return
+    fastest = min([under, *(way.seconds for _, way in found if way)])
+    if fastest < under:
+        why = f"{times(under)}, and the best term takes {times(fastest)}"
+        tracer.dropped("term", "the term before", why)
+    for other, way in found:
+        if way is not None:
+            tracer.considered("term", other.law, way.seconds)
+        if way is None or way.seconds > fastest or fastest == under:
+            took = f"{times(way.seconds)}, and" if way else "no cut of it fits and takes less:"
+            tracer.dropped("term", other.law, f"{took} the best term takes {times(fastest)}")
 
 
 def _same_size(turned: Sequence[Refactored]) -> dict[str, str]:

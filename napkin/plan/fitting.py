@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from napkin.cost.machines import Machine
 from napkin.derive.terms import is_read
+from napkin.derive.trace import active
 from napkin.diagram.node import REDUCTIONS, Node, postorder
 from napkin.diagram.storage import storage_type
 from napkin.diagram.types import PACKED, STORAGE, stored_bytes
@@ -25,6 +26,7 @@ from napkin.plan.choose import ranked
 from napkin.plan.file import function_file
 from napkin.plan.plan import PlannedKernel
 from napkin.plan.pricing import Choice
+from napkin.plan.words import setting_text
 from napkin.run.arrays import Descriptor, empty
 from napkin.run.compile import ARCHITECTURES, Job, allocations, available, specialise
 from napkin.run.interpret import Argument
@@ -51,18 +53,24 @@ def fitting(k: PlannedKernel) -> Choice:
         for stages in range(choice.stages, 0, -1):
             tried = replace(k, choice=replace(choice, stages=stages))
             taken = _taken(tried)
-            if isinstance(taken, KernelError):
-                said = str(taken)
-                break  # fewer stages compile no better
-            if taken <= room:
+            if not isinstance(taken, KernelError) and taken <= room:
                 return tried.choice
-            said = f"the compiler allocates {taken:,} bytes of shared memory, of {room:,}"
+            said = _why_not(taken, room)
+            _tell(tried, said)
+            if isinstance(taken, KernelError):
+                break  # fewer stages compile no better
     raise Refusal(
         "tile",
         k.name,
         f"{said}; no better are the {ASKED} settings that are predicted to be the fastest",
         "materialise an array that it computes on the way",
     )
+
+
+def _tell(k: PlannedKernel, why: str) -> None:
+    """Report a setting that the compiler refused to the tracer."""
+    if (tracer := active()) is not None:
+        tracer.dropped("setting", f"{k.name}: {setting_text(k.choice)}", why)
 
 
 def asked(machine: Machine) -> bool:
@@ -110,6 +118,13 @@ def _taken(k: PlannedKernel) -> int | KernelError:
             return taken
         most = max(most, taken)
     return most
+
+
+def _why_not(taken: int | KernelError, room: int) -> str:
+    """Why a setting does not do, in words."""
+    if isinstance(taken, KernelError):
+        return str(taken)
+    return f"the compiler allocates {taken:,} bytes of shared memory, of {room:,}"
 
 
 def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool = True) -> Job:

@@ -6,15 +6,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from napkin.derive.apart import apart
-from napkin.derive.kernel import Kernel, label, weaved
+from napkin.derive.kernel import Kernel, label, leaves, tensor_of, weaved
 from napkin.derive.residues import sized
 from napkin.derive.rules.folds import verified_fold
+from napkin.derive.trace import active
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import REDUCTIONS, Node, inside_sums, over, postorder
 from napkin.diagram.taking import slides
 from napkin.errors import Refusal
 from napkin.plan.tiles import MAX_TILE, power_of_two
+from napkin.plan.words import called, kernel_text, stream_text
 
 
 def labellings(
@@ -31,12 +33,21 @@ def labellings(
         else:
             streamed = True
             yield kernel
+    if streamed:
+        _tell_held(held)
     yield from () if streamed else held
+
+
+def _tell_held(kernels: Sequence[Kernel]) -> None:
+    if (tracer := active()) is not None:
+        for k in kernels:
+            tracer.dropped("kernel", kernel_text(k), "it holds taps, which others stream")
 
 
 def _labellings(
     name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
 ) -> Iterator[Kernel]:
+    whose = "" if active() is None else _called(name, outputs)
     for split in (None, *apart(outputs, names)):
         terms = split.outputs if split else outputs
         known = sized(sizes, split.splits) if split else sizes
@@ -49,15 +60,39 @@ def _labellings(
         for axis in dict.fromkeys(("", *alone, *together)):
             whole = [a for a in every if a not in legal and a not in axis.split()]
             if not _may_fit(terms, whole, known):
+                _tell(whose, axis, 1, f"{' '.join(whole)} held whole is too much for a tile")
                 continue
             for passes in (1, 2, 3) if axis else (1,):
+                since = _now()
                 try:
                     kernel = label(name, outputs, names, streamed=axis, passes=passes, split=split)
-                except Refusal:
+                except Refusal as refusal:
+                    _tell(whose, axis, passes, str(refusal))
                     continue
                 verified_fold(kernel)
+                _tell_labelled(kernel, since)
                 yield kernel
                 break
+
+
+def _now() -> int:
+    """The number of events that are traced so far."""
+    return 0 if (tracer := active()) is None else len(tracer.events)
+
+
+def _tell(whose: str, axis: str, passes: int, why: str) -> None:
+    if (tracer := active()) is not None:
+        tracer.dropped("kernel", f"{whose}: {stream_text(axis, passes)}", why)
+
+
+def _called(name: str, outputs: Sequence[Output]) -> str:
+    read = map(tensor_of, leaves(o.node for o in outputs))
+    return called(name, read, (o.name for o in outputs))
+
+
+def _tell_labelled(kernel: Kernel, since: int) -> None:
+    if (tracer := active()) is not None:
+        tracer.labelled(kernel, since)
 
 
 def _key_axes(outputs: Sequence[Output]) -> list[tuple[str, ...]]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import cast
 
 from napkin.derive.rules.rule import Rule, verified, verifying
+from napkin.derive.trace import active
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import view
 from napkin.diagram.keys.slots import read_inputs
@@ -16,7 +17,7 @@ from napkin.diagram.node import Node, node, rewrite, substitute
 from napkin.diagram.storage import Tensor, own_type, unstored, widens
 from napkin.diagram.taking import read_table
 from napkin.lower.printer import function_name
-from napkin.plan.alike import Alike, Form, Known
+from napkin.plan.alike import IN_FULL, Alike, Form, Known
 from napkin.plan.choose import Search
 from napkin.plan.frontier import Frontier
 from napkin.plan.pricing import Choice
@@ -148,6 +149,7 @@ class Pieces:
         as it is not `short`."""
         found = self.frontier.stored(wanted, boundary)
         if found is None:
+            self._tell(wanted, "it reads what no kernel before it stores")
             return None
         tensors = {n: self._tensor(n) for n in found}
         stored = {n: self._leaf(n, t) for n, t in tensors.items() if n not in wanted}
@@ -155,6 +157,7 @@ class Pieces:
         results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])]
         form = self.alike.form(results, stored, self.frontier.sizes)
         if self.alike.left_out(form, short):
+            self._tell(wanted, f"the search is bounded: {IN_FULL} kernels are known by now")
             return None
         if form.key not in self.alike.known:
             self.alike.known[form.key] = Known(self._search(results, stored), form)
@@ -171,6 +174,12 @@ class Pieces:
         before = [o.node for o in self._outputs(results, stored)[0]]
         if theirs:
             verified(ALIKE, before, [after[n] for n in theirs])
+
+    def _tell(self, wanted: Sequence[Node], why: str) -> None:
+        """Report a kernel that is not derived to the tracer."""
+        if (tracer := active()) is not None:
+            stored = ", ".join(self.names.get(n, n.op) for n in wanted)
+            tracer.dropped("kernel", f"{self.name}: one kernel that stores {stored}", why)
 
     def bound(self, known: Known, form: Form) -> list[Piece]:
         """The kernels of a segment, with states between them named after its first result."""

@@ -40,6 +40,11 @@ def emit(*things: RenderableType) -> None:
     sys.stdout.write(_rendered(console(), things))
 
 
+def emit_plain(text: str) -> None:
+    """Print text to stdout as it is, lines of any length."""
+    sys.stdout.write(text)
+
+
 def plain_text(*things: RenderableType) -> str:
     """What `emit` prints where nobody said how wide the output is, and in no colours."""
     from rich.console import Console

@@ -13,6 +13,7 @@ from napkin.derive.kernel import Kernel, leaves
 from napkin.derive.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
 from napkin.derive.rules.points import Point, points, scalars_of
 from napkin.derive.rules.rule import LawError, Rule, agree, verifying
+from napkin.derive.trace import active
 from napkin.diagram.evaluate import Array, aligned
 from napkin.diagram.node import Node, node, substitute
 
@@ -29,14 +30,23 @@ STREAMED = Rule(
 
 
 def verified_fold(kernel: Kernel) -> None:
-    """Run the stream of a kernel on chunks where that is asked for.
+    """Report the stream of a kernel to the tracer, and run it on chunks where that is asked for.
 
     Raises:
         LawError: an output differs from its value on the whole.
     """
-    if not verifying() or not kernel.stream.axes or kernel.merges:
+    tracer = active()
+    if (tracer is None and not verifying()) or not kernel.stream.axes or kernel.merges:
         return
     roots = [o.node.args[0] if o.node.op == "compress" else o.node for o in kernel.outputs]
+    if tracer is not None:
+        tracer.stepped(STREAMED.name, STREAMED.law, roots, kernel.terms, kernel)
+    if verifying():
+        _verify_fold(kernel, roots)
+
+
+def _verify_fold(kernel: Kernel, roots: Sequence[Node]) -> None:
+    """Compare the outputs of a kernel, chunk by chunk and of merged parts, with their terms."""
     for point in points(roots, {}, (), False, False):
         if point.exact:  # states begin in floats
             continue

@@ -19,6 +19,7 @@ import numpy as np
 
 from napkin.derive.residues import Split
 from napkin.derive.rules.points import Point, is_rational, points
+from napkin.derive.trace import active
 from napkin.diagram.evaluate import Array, aligned
 from napkin.diagram.listing import text
 from napkin.diagram.node import Node, node, postorder, substitute
@@ -71,7 +72,7 @@ def verified(
     same_size: Mapping[str, str] | None = None,
     splits: Sequence[Split] = (),
 ) -> None:
-    """Evaluate both sides of an application where that is asked for.
+    """Report an application to the tracer, and evaluate both sides where that is asked for.
 
     Args:
         before, after: the terms, in the same order. Axes go by name.
@@ -81,6 +82,8 @@ def verified(
     Raises:
         LawError: the sides differ at a point.
     """
+    if (tracer := active()) is not None:
+        tracer.stepped(rule.name, rule.law, before, after)
     if not verifying():
         return
     pairs = tuple((b, a) for b, a in _closed(before, after) if b is not a)

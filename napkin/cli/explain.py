@@ -1,0 +1,58 @@
+"""`napkin explain`: every step from a diagram to its kernels."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from napkin.cli.asked import asked
+from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage
+from napkin.errors import Refusal
+
+
+def explain_diagram(
+    name: Name,
+    on: On = "h100",
+    sizes: Sizes = None,
+    dtype: Dtype = "bf16",
+    storage: Storage = None,
+    parts: Parts = None,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after",
+            metavar="RULE",
+            help="Stop after the last step of a rule, as in --after separate.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Print every step from a diagram to the source of its kernels.
+
+    Rewrites with their rules and laws, the ways to run it that were considered, why each was
+    dropped, labels, settings, and the source. NAPKIN_TRACE=1 prints the same to stderr wherever a
+    plan is derived.
+    """
+    wanted = asked(name, on, sizes, dtype, parts, storage)
+    from napkin.derive.trace import tracing
+    from napkin.plan import explained
+    from napkin.show import console
+
+    if after is not None:
+        explained.check_rule(after)
+    with tracing() as tracer:
+        try:
+            plan = wanted.plan()
+        except Refusal:
+            if not json:
+                found = explained.explained(wanted.diagram, tracer, None)
+                console.emit_plain(explained.explanation(found))
+            raise
+    items = explained.explained(wanted.diagram, tracer, plan)
+    items = items if after is None else explained.up_to(items, after)
+    if json:
+        console.emit_json(explained.to_json(plan, items))
+    else:
+        console.emit_plain(explained.explanation(items))

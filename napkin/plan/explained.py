@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from napkin.derive.apart import SPLIT
+from napkin.derive.folding import DIVIDED
 from napkin.derive.kernel import COUNTED, Kernel
-from napkin.derive.prepare import EXPANDED, READ, RENAMED, SCALED, Prepared, prepare
+from napkin.derive.meaning import TOGETHER
+from napkin.derive.prepare import COMPARED, EXPANDED, READ, RENAMED, SCALED, Prepared, prepare
 from napkin.derive.refactor import NESTED, TURNED, Refactored
-from napkin.derive.rules.folds import STREAMED
+from napkin.derive.rules.folds import PARTED, STREAMED
 from napkin.derive.streaming import CANCELLED, SEPARATED
 from napkin.derive.trace import (
     Began,
@@ -27,18 +29,20 @@ from napkin.derive.trace import (
     tracing,
 )
 from napkin.derive.trail import RULES, Move
+from napkin.derive.visits import VISITED
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.listing import listing, text
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.diagram.storage import unstored
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.exact import EXACT
+from napkin.plan.pieces import ALIKE, STORED
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.words import setting_text
 
 STATED = (
-    EXPANDED, READ, SCALED, RENAMED, EXACT, TURNED, NESTED, SPLIT, COUNTED, CANCELLED, SEPARATED,
-    STREAMED,
+    EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, TURNED, NESTED, SPLIT, COUNTED, CANCELLED,
+    TOGETHER, DIVIDED, SEPARATED, STREAMED, VISITED, PARTED, STORED, ALIKE,
 )  # fmt: skip
 """Every rewrite that states its law."""
 

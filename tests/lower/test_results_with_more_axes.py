@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from napkin.check.arrays import to_device
 
 import napkin as nk
 from napkin.check.running import run_kernels
 from napkin.plan.plan import Plan
+from napkin.run.arrays import to_device
 
 
 @nk.diagram("b e, n -> b, ()")

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from napkin.check.arrays import to_device
 
 import napkin as nk
 from napkin.check.running import run_kernels
 from napkin.diagram.diagram import Diagram
 from napkin.plan.plan import Plan
+from napkin.run.arrays import to_device
 
 
 @nk.diagram("q x -> q")

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from napkin.check.arrays import to_device
 
 import napkin as nk
 from napkin.check.running import run_kernels
+from napkin.run.arrays import to_device
 
 
 @nk.diagram("b x -> b x", sizes={"b": 64, "x": 100_000})

@@ -74,9 +74,9 @@ class ResourceRow:
     """What one kernel takes on one architecture.
 
     Attributes:
-        operands: bytes of shared memory that operands take, which the compiler allocates at least;
-            on another architecture than that of the plan's machine, for which nothing is predicted,
-            0.
+        operands: bytes of the largest TMA box, which the compiler allocates at least
+            (`PlannedKernel.operand_bytes`); 0 on another architecture than that of the plan's
+            machine, for which nothing is predicted.
         room: bytes that a group of that machine has at most; likewise.
         allocated: bytes that the compiler allocates; None where it refuses the kernel.
         registers, spills: of a thread, in registers and bytes; None where they are not known.

@@ -15,7 +15,7 @@ from napkin.diagram.node import Node
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
-from napkin.lower.launch import Launch, launch
+from napkin.lower.launch import Launch
 from napkin.plan.recipe import Recipe, Step
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.run.interpret import Argument
@@ -24,7 +24,7 @@ from napkin.run.warpgroups import run_band
 
 if TYPE_CHECKING:
     from napkin.cost.traffic import Direction
-    from napkin.plan.plan import Plan, PlannedKernel
+    from napkin.plan.plan import Plan
 
 SPELLING = {name: s.format for name, s in STORAGE.items()}
 """Storage types as number formats (`napkin.run.formats`)."""
@@ -45,19 +45,6 @@ class Ran:
     moved: tuple[Mapping[tuple[str, Direction], int], ...]
     described: tuple[bool, ...]
     banded: tuple[bool, ...]
-
-
-def launch_of(
-    k: PlannedKernel,
-    sizes: Mapping[str, int],
-    scalars: Mapping[str, float],
-    strides: Mapping[str, Sequence[int]],
-    aligned: bool = True,
-) -> Launch:
-    """The launch of one kernel; `strides` are by the plan's tensor names, in values, and `aligned`
-    says whether tensor descriptors may serve them."""
-    own = {theirs: strides[ours] for theirs, ours in k.binding.items()}
-    return launch(k.written.entry, sizes, scalars, own, aligned)
 
 
 def bound_to(name: str, call: Launch, step: Step, tensors: Mapping[str, DeviceArray]) -> Argument:
@@ -128,14 +115,6 @@ def run_recipe(
         described.append(bool(call.boxes))
         banded.append(band is not None)
     return Ran(tensors, tuple(moved), tuple(described), tuple(banded))
-
-
-def outputs_of(plan: Plan) -> list[tuple[str, tuple[str, ...], str]]:
-    """Name, axes and storage type of every tensor that some kernel of the plan writes."""
-    out = [
-        (k.binding[o.name], o.axes, k.dtypes[o.name]) for k in plan.kernels for o in k.choice.origin
-    ]
-    return list(dict.fromkeys(out))
 
 
 @lru_cache(maxsize=64)

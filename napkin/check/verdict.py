@@ -1,7 +1,7 @@
 """The verdict on a plan: do its kernels compute, move and take what was predicted?
 
 Values against float64 evaluation, bytes per tensor and direction against H, and shared memory of
-an ahead-of-time compile against the prediction.
+an ahead-of-time compile against the largest operand and the room of the machine.
 """
 
 from __future__ import annotations

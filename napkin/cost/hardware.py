@@ -217,7 +217,7 @@ class Machine:
 
     @cached_property
     def cuda(self) -> bool:
-        """Whether it runs CUDA, whose compiler the predictions of shared memory are of."""
+        """Whether it runs CUDA."""
         return self.arch.startswith("sm_")
 
     @cached_property

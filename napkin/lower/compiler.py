@@ -1,4 +1,4 @@
-"""Which Triton compiles the kernels here; what it takes of shared memory differs by version."""
+"""Which Triton compiles the kernels here; what Gluon takes as a constant differs by version."""
 
 from __future__ import annotations
 

@@ -44,7 +44,6 @@ FULL = 8
 TRIED = 40
 """Settings in turn that are passed over before no more of them are tried."""
 
-
 ROUNDED = 0.99
 """A setting's rank over its seconds, at least (see `Choice.rank`)."""
 
@@ -95,7 +94,7 @@ class Search:
         every = choices(kernel, self.sizes, *place)
         first, self._priced[kernel] = itertools.tee(every)
         tried = itertools.islice(first, TRIED)
-        return any(launched(c, build(kernel, c.tiles), *place) for c in tried)
+        return any(in_boxes(c, build(kernel, c.tiles), *place) for c in tried)
 
     def _best_tiles(self, kernel: Kernel) -> Choice | None:
         """The best tiles for a labelled kernel, or None if none fits; what `fits` has priced is not
@@ -316,14 +315,14 @@ def _ranked(found: Iterable[Choice], dtype: str, machine: Machine) -> Iterator[C
         program = build(choice.kernel, choice.tiles)
         if not flat(program):
             folded.append(choice)
-        elif (fitting := launched(choice, program, dtype, machine)) is not None:
+        elif (fitting := in_boxes(choice, program, dtype, machine)) is not None:
             refused = 0
             yield fitting
             continue
         if (refused := refused + 1) == TRIED:
             break
     for choice in folded:
-        fitting = launched(choice, build(choice.kernel, choice.tiles), dtype, machine)
+        fitting = in_boxes(choice, build(choice.kernel, choice.tiles), dtype, machine)
         if fitting is not None:
             yield fitting
 
@@ -343,11 +342,9 @@ def flat(program: Program) -> bool:
     return all(dot.flat for dot in dots if dot)
 
 
-def launched(choice: Choice, program: Program, dtype: str, machine: Machine) -> Choice | None:
+def in_boxes(choice: Choice, program: Program, dtype: str, machine: Machine) -> Choice | None:
     """A choice with its operands in boxes, where descriptors serve them; None where its instances
-    last and something that they stream comes in none."""
-    if not machine.cuda:
-        return choice
+    are persistent and a streamed operand comes in none."""
     kernel, item = choice.kernel, described_bytes(dtype, machine)
     plain = replace(program, persistent=choice.persistent, rows=choice.rows)
     boxed = described(plain, item) if item else plain

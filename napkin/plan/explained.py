@@ -38,6 +38,7 @@ from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.exact import EXACT
 from napkin.plan.pieces import ALIKE, STORED
 from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.steps import OF_THE_WHOLE
 from napkin.plan.words import setting_text
 
 STATED = (
@@ -45,9 +46,6 @@ STATED = (
     TOGETHER, DIVIDED, SEPARATED, STREAMED, VISITED, PARTED, STORED, ALIKE,
 )  # fmt: skip
 """Every rewrite that states its law."""
-
-_WHOLE = frozenset({"expand", "bound", "refactor", "materialise"})
-"""Moves that are about the diagram, and no kernel of it."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +233,7 @@ def _turned(plan: Plan, tracer: Tracer, names: Mapping[Node, str]) -> Iterator[I
         if isinstance(term, Refactored) and term.law in notes and last is not None:
             notes.remove(term.law)
             yield _rewritten(last, _called(last, names), names)
-    yield from (_moved(m) for m in plan.trail if m.rule in _WHOLE - {"expand"})
+    yield from (_moved(m) for m in plan.trail if m.rule in OF_THE_WHOLE - {"expand"})
 
 
 def _kernels(plan: Plan, tracer: Tracer) -> Iterator[Item]:
@@ -243,7 +241,7 @@ def _kernels(plan: Plan, tracer: Tracer) -> Iterator[Item]:
     for k in distinct(plan.kernels):
         yield from _labelled(k.choice.kernel, tracer)
         name = k.choice.kernel.name
-        own = (m for m in plan.trail if m.kernel == name and m.rule not in _WHOLE)
+        own = (m for m in plan.trail if m.kernel == name and m.rule not in OF_THE_WHOLE)
         yield from (_moved(m, name) for m in own)
         yield _set(k)
     yield from (_set(k) for k in distinct(plan.launched.kernels) if k.choice.band[1])

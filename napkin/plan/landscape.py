@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from napkin.lower.program import build
-from napkin.plan.choose import choices, flat, launched
+from napkin.plan.choose import choices, flat, in_boxes
 from napkin.plan.plan import PlannedKernel
 
 
@@ -45,6 +45,6 @@ def landscape(k: PlannedKernel) -> Landscape | None:
         if key in out:
             continue
         program = build(kernel, c.tiles)
-        if flat(program) and launched(c, program, k.dtype, k.machine) is not None:
+        if flat(program) and in_boxes(c, program, k.dtype, k.machine) is not None:
             out[key] = c.time.seconds
     return Landscape((across, up), out, chosen)

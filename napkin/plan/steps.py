@@ -6,6 +6,9 @@ from napkin.derive.derivation import divisions, separations
 from napkin.derive.trail import Move
 from napkin.plan.pricing import Choice
 
+OF_THE_WHOLE = frozenset({"expand", "bound", "refactor", "materialise"})
+"""Moves on the diagram, and on no kernel of it: a kernel that is the whole diagram has its name."""
+
 
 def kernel_moves(choice: Choice) -> list[Move]:
     """The moves that label a kernel and tile it."""

@@ -140,7 +140,7 @@ def resources(
         signature: each run-time parameter's type, such as ``*bf16`` or ``i32``. A compile-time
             parameter may be listed as ``constexpr`` or left out.
         constexprs: the compile-time parameters by name.
-        arch: ``sm_80``, ``sm_90`` or ``sm_100``.
+        arch: one of `ARCHITECTURES`, such as ``sm_90``.
         num_warps: warps of a program.
         num_stages: depth of the software pipeline.
         divisible: parameters to treat as multiples of 16. A launch finds them out by itself; leave
@@ -148,7 +148,7 @@ def resources(
         ones: integer parameters to treat as 1, as a launch does with every integer that is 1.
 
     Raises:
-        CompileError: the compiler refused the kernel.
+        KernelError: the compiler refused the kernel (`CompileError`), or died of it.
         InputError: the call was wrong.
     """
     job = Job(source, kernel, signature, constexprs, arch, num_warps, num_stages, divisible, ones)

@@ -37,7 +37,8 @@ from napkin.show.tables import (
 )  # fmt: skip
 
 MACHINES = ("a100", "h100")
-"""Machines that kernels are kept for: one for each architecture whose shared memory is modelled."""
+"""Machines that kernels are kept for: one whose products read shared memory through registers, and
+one whose products read it where it lies."""
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from launches import outputs_of
 
 import napkin as nk
 from napkin.check.rounding import roundings
-from napkin.check.running import outputs_of
 from napkin.check.verdict import TOLERANCE
 from napkin.diagram.storage import own_type, storage_type
 from napkin.errors import InputError
@@ -80,7 +80,7 @@ def stored(plan: Plan) -> dict[str, str]:
 
 @pytest.mark.parametrize("on", ["a100", "h100"])
 def test_a_log_sum_exp_in_fp32_beside_attention_in_bf16(on: str) -> None:
-    """Values, bytes of every tensor, and shared memory on every architecture that is modelled."""
+    """Values, bytes of every tensor, and that kernels compile for every architecture."""
     plan = planned(attention, on)
     assert stored(plan) == {"O1": "fp32", "O2": "bf16"}
     verdict = plan.check()

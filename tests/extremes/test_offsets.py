@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launches import launch_of
 from numpy.lib.stride_tricks import as_strided
 
 import napkin as nk
-from napkin.check.running import launch_of, run_kernels
+from napkin.check.running import run_kernels
 from napkin.diagram.library import load
 from napkin.plan.fitting import contiguous
 from napkin.plan.plan import Plan

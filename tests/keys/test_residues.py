@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from launches import launch_of
 
 import napkin as nk
-from napkin.check.running import launch_of, run_kernels
+from napkin.check.running import run_kernels
 from napkin.check.verdict import run_case
 from napkin.cost.execution import Execution, Time
 from napkin.cost.machines import machine

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from launches import outputs_of
 
-from napkin.check.running import outputs_of, plan_for
+from napkin.check.running import plan_for
 from napkin.plan.plan import Plan
 
 ABOUT = {"device": "a stand-in", "arch": "sm_90", "torch": "0", "triton": "0", "napkin": "0"}

@@ -70,7 +70,7 @@ def as_it_ran(k: PlannedKernel, ran: Ran) -> PlannedKernel:
     kernel = k.choice.kernel
     pricing = Pricing(kernel, kernel.sized(k.choice.sizes), held(kernel), k.dtype, k.machine)
     choice = pricing.at(dict(ran.tiles), ran.warps, ran.stages)
-    found = choose.launched(choice, build(kernel, choice.tiles), k.dtype, k.machine)
+    found = choose.in_boxes(choice, build(kernel, choice.tiles), k.dtype, k.machine)
     assert found is not None
     assert found.stages == ran.stages
     return replace(k, choice=found)

@@ -11,13 +11,11 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import evaluate, needs
 from napkin.diagram.expand import expanded
 from napkin.diagram.listing import text
-from napkin.diagram.node import Node, postorder
+from napkin.diagram.node import REDUCTIONS, Node, postorder
+from napkin.diagram.operators import POINTWISE
 
 _LARGEST = float(np.finfo(np.float32).max)
 """The largest number of float32, in which kernels compute."""
-
-_POLES = frozenset({"div", "log", "log2", "rsqrt", "sqrt", "max", "min", "number", "input"})
-"""Operators that give infinities or NaN of small numbers, too."""
 
 
 def overflow(
@@ -73,7 +71,8 @@ def _passed(n: Node, values: Mapping[Node, np.ndarray[Any, Any]]) -> str:
 
 def _passes(n: Node, values: Mapping[Node, np.ndarray[Any, Any]]) -> bool:
     """Whether real numbers of a term pass float32, though those that it is computed from do not."""
-    if n.op in _POLES:
+    record = REDUCTIONS.get(n.op) or POINTWISE.get(n.op)
+    if n.op in {"number", "input"} or (record is not None and record.pole):
         return False
     finite = np.isfinite(values[n])
     if (np.abs(values[n][finite]) > _LARGEST).any():

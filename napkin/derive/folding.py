@@ -12,8 +12,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from napkin.derive.fold import State, Tag, state_leaf
 from napkin.derive.meaning import Meaning
 from napkin.derive.rules.rule import Rule, verified
-from napkin.derive.terms import COMBINE, extent, identity, is_count, quotients
-from napkin.diagram.infer import along, pointwise, rebuilt
+from napkin.derive.terms import combined, extent, identity, is_count, quotients
+from napkin.diagram.infer import along, rebuilt
 from napkin.diagram.node import REDUCTIONS, Node, over, postorder, substitute
 
 DIVIDED = Rule("divide", "(1 / b) a = a / b", ("1 / b is finite",), infinite=True)
@@ -153,8 +153,8 @@ class Folding:
             old, left, right = (
                 state_leaf(name, tag, chunk.axes, chunk.kind) for tag in ("old", "left", "right")
             )
-            step = pointwise(COMBINE[f.op], (old, chunk))
-            merge = pointwise(COMBINE[f.op], (left, right))
+            step = combined(f.op, old, chunk)
+            merge = combined(f.op, left, right)
             made = State(name, chunk.axes, chunk.kind, identity(f), step, merge, "fold")
             self.states[p].append(made)
             self._plain[f, p] = made

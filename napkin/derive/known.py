@@ -19,6 +19,7 @@ from napkin.diagram.keys.slots import guard
 from napkin.diagram.node import (
     INT32,
     REDUCTIONS,
+    SCANS,
     Node,
     factors,
     in_kind,
@@ -81,12 +82,13 @@ def _value(n: Node, where: Where, known: Known) -> float | None:
 
 def _reduced(n: Node, inner: float | None) -> float | None:
     """A reduction over positions that all hold `inner`, or over none."""
-    if n.op not in {"max", "min"}:
+    order = REDUCTIONS[n.op].order
+    if not order:
         return inner if inner == identity(n) else None
     start = in_kind(identity(n), n.kind)
     if inner is None or math.isnan(inner):
         return inner
-    return max(inner, start) if n.op == "max" else min(inner, start)
+    return max(inner, start) if order == "max" else min(inner, start)
 
 
 def _held(n: Node, found: float | None) -> float | None:
@@ -137,20 +139,17 @@ def _computed(n: Node, values: Sequence[float]) -> float | None:
     if n.op == "pow" and n.args[1].kind == "real" and (values[0] < 0 or values[1] == 0.0):
         return None  # by logarithms
     with np.errstate(all="ignore"):
-        found = float(POINTWISE[n.op].numpy(np, *map(np.float64, values)))
+        found = float(POINTWISE[n.op].evaluate(np, *map(np.float64, values)))
     return None if math.isnan(found) else found
 
 
 def left_out(n: Node) -> float:
     """What a position holds that a reduction or a scan along its axis leaves out: with it the
     result is the same as without the position."""
-    if n.op == "sort":
-        found = math.inf
-    elif n.op in {"max", "min"}:  # what it starts from may be less than the least value
-        found = -math.inf if n.op == "max" else math.inf
-    else:
-        found = identity(n)
-    return in_kind(found, n.args[0].kind)
+    if n.op in SCANS:
+        return in_kind(math.inf if n.op == "sort" else 0.0, n.args[0].kind)
+    # An extremum may start from less than its least value.
+    return in_kind(REDUCTIONS[n.op].identity, n.args[0].kind)
 
 
 def vanishes(n: Node, where: Where, known: Known) -> bool:

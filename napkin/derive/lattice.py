@@ -24,6 +24,7 @@ from typing import Any
 import sympy
 
 from napkin.derive.meaning import NotSeparable
+from napkin.diagram.operators.record import COMPUTING
 
 Kind = Callable[[Any], str]
 """How a term depends on the axis: "" where it is the same everywhere, "mixed" where it cannot be
@@ -37,7 +38,6 @@ Folds = Mapping[Any, tuple[str, Any]]
 
 _DUAL = {"max": "min", "min": "max"}
 _JOIN: dict[str, Any] = {"max": sympy.Max, "min": sympy.Min}
-_INCREASING = (sympy.exp, sympy.tanh, sympy.erf)
 _TRIALS, _POSITIONS = 4, 3
 
 
@@ -97,7 +97,7 @@ class _Rules:
             return self._sum(op, e)
         if e.is_Mul:
             return self._product(op, e)
-        if isinstance(e, _INCREASING):
+        if (row := COMPUTING.get(type(e).__name__)) and row.increasing:
             return e.func(self.of(op, e.args[0]))
         raise _mixes(op)
 

@@ -19,7 +19,8 @@ from napkin.derive.rules.rule import Rule, verified, verifying
 from napkin.derive.terms import as_written, extent, identity, starting, worst
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.node import INT32, REDUCTIONS, Node, in_kind, landings, node, number, over
-from napkin.diagram.operators import POINTWISE
+from napkin.diagram.operators.record import COMPUTING, POINTWISE, Sign
+from napkin.diagram.operators.whole import truncates
 
 if TYPE_CHECKING:
     from napkin.derive.separate import Parts, Split
@@ -31,7 +32,6 @@ exponentials are, at most."""
 TOGETHER = Rule("shift before it is scaled", "c t - c m = c (t - m)", ("c is a number",))
 
 Side = Literal["x", "r", "mixed"]
-Sign = Literal["positive", "nonnegative", ""]
 
 
 class NotSeparable(Exception):
@@ -58,38 +58,16 @@ def sign(n: Node) -> Sign:
 def _sign(n: Node) -> Sign:
     if n.op in {"size", "ones"}:
         return "positive"
-    # Of a masked score exp(-inf) and sigmoid(-inf) are 0, and so is rsqrt(inf).
-    if n.op in {"exp", "exp2", "sigmoid", "rsqrt", "index"}:
+    if n.op == "index":
         return "nonnegative"
     if n.op == "number":
         value = float(str(n.params[0])) if not isinstance(n.params[0], bool) else 0.0
         return "positive" if value > 0 else "nonnegative" if value == 0 else ""
-    inner: list[Sign] = [sign(a) for a in n.args]
-    if n.op in {"sqrt", "abs"}:
-        return inner[0] or "nonnegative"
-    if n.op == "pow" and inner[0] == "positive":
-        return "positive"
-    if n.op == "mul" and n.args[0] is n.args[1]:
-        return inner[0] or "nonnegative"
-    if n.op == "where":
-        if _guards_zero(n) and inner[1] == "positive" and inner[2]:
-            return "positive"
-        inner = inner[1:]
-    if n.op == "cast" and (_truncates(n) or n.params[0] in {"fp16", "fp8"}):
-        return inner[0] and "nonnegative"  # what is small becomes 0
-    if n.op == "add" and all(inner) and "positive" in inner:
-        return "positive"
-    if n.op in {"add", "mul", "div", "sum", "prod", "where", "pow", "cast", "rename", "max"}:
-        if not all(inner):
-            return ""
-        return "positive" if all(s == "positive" for s in inner) else "nonnegative"
-    return ""
-
-
-def _guards_zero(n: Node) -> bool:
-    # where(z == 0, c, z): never zero when z is not negative and c is positive
-    test, _, kept = n.args
-    return test.op == "equal" and test.args[0] is kept and test.args[1] in (number(0), number(0.0))
+    if n.op in POINTWISE:
+        return POINTWISE[n.op].sign(n, *map(sign, n.args))
+    if n.op in REDUCTIONS:
+        return REDUCTIONS[n.op].sign(sign(n.args[0]))
+    return sign(n.args[0]) if n.op == "rename" else ""
 
 
 def by_side(expression: Any) -> tuple[set[Any], set[Any]]:
@@ -182,9 +160,9 @@ class Meaning:
         if n.op in REDUCTIONS:
             return self._inner(n)
         row = POINTWISE.get(n.op)
-        if row is None or row.sympy is None or _truncates(n):
+        if row is None or row.meaning is None or (n.op == "cast" and truncates(n)):
             raise NotSeparable(n.op, f"{n.op} mixes the chunk with a running result")
-        return row.sympy(sympy, *(self.of(a) for a in n.args))
+        return row.meaning(sympy, *(self.of(a) for a in n.args))
 
     def _where(self, n: Node) -> Any:
         test, yes, no = n.args
@@ -340,18 +318,13 @@ class Meaning:
             return self._power(expression)
         if isinstance(expression, sympy.exp):
             return pointwise("exp", (self._exponent(expression.args[0]),))
-        name = {"log": "log", "Abs": "abs", "tanh": "tanh", "erf": "erf"}.get(
-            type(expression).__name__
-        )
-        if name:
-            return pointwise(name, (self.node(expression.args[0]),))
-        if isinstance(expression, sympy.Max | sympy.Min):
-            op = "maximum" if isinstance(expression, sympy.Max) else "minimum"
-            first, *rest = (self.node(a) for a in expression.args)
-            for other in rest:
-                first = pointwise(op, (first, other))
-            return first
-        raise NotSeparable(str(expression), "no operator computes it")
+        row = COMPUTING.get(type(expression).__name__)
+        if row is None:
+            raise NotSeparable(str(expression), "no operator computes it")
+        args = [self.node(a) for a in expression.args]
+        if row.arity == 1:
+            return pointwise(row.name, args)
+        return functools.reduce(lambda a, b: pointwise(row.name, (a, b)), args)
 
     def _chosen(self, value: Node, indicator: Any) -> Node:
         test, positive = self._indicators[indicator]
@@ -450,11 +423,6 @@ class _Ends(Container[Node]):
 
     def __contains__(self, n: object) -> bool:
         return isinstance(n, Node) and self.of.ends(n)
-
-
-def _truncates(n: Node) -> bool:
-    """Whether a node is a cast that changes values: to booleans, or of reals to whole numbers."""
-    return n.op == "cast" and n.kind != "real" and n.args[0].kind not in {n.kind, "bool"}
 
 
 def _limit(n: Node) -> Node:

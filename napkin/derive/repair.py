@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -25,23 +25,13 @@ from napkin.derive.separate import separate_by
 from napkin.diagram.infer import pointwise
 from napkin.diagram.listing import text
 from napkin.diagram.node import Node, node
+from napkin.diagram.operators.record import COMPUTING
 
 DERIVATIVES = 9
 """Derivatives of a body that a basis is looked for among."""
 
 _LATER = (0.7, 2.3, 1e4, -2.3, -1e4)
 """Values of a result after a chunk, at which a repair is tried; of a positive one their size."""
-
-_NUMERIC = {
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "Abs": np.abs,
-    "tanh": np.tanh,
-    "Max": np.maximum,
-    "Min": np.minimum,
-}
-"""What a repair may call, in numpy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +106,18 @@ class Repair:
 @lru_cache(maxsize=256)
 def _computed(symbols: tuple[Any, ...], entries: tuple[Any, ...]) -> Any:
     """A function from numbers for the symbols to the list of entries."""
-    return sympy.lambdify(symbols, list(entries), [_NUMERIC])
+    return sympy.lambdify(symbols, list(entries), [_numeric()])
+
+
+def _numeric() -> dict[str, Any]:
+    """What a repair may call, in numpy, by what sympy calls it."""
+    found: dict[str, Any] = {name: partial(r.evaluate, np) for name, r in COMPUTING.items()}
+    two = {name: f for name, f in found.items() if COMPUTING[name].arity == 2}
+    return {**found, **{name: partial(_joined, f) for name, f in two.items()}, "sqrt": np.sqrt}
+
+
+def _joined(function: Any, *values: Any) -> Any:
+    return reduce(function, values)
 
 
 def _signed(value: float, symbol: Any) -> float:

@@ -18,10 +18,11 @@ from napkin.derive.fold import State, Tag, state_leaf
 from napkin.derive.folding import Folding
 from napkin.derive.meaning import Meaning, NotSeparable, sign
 from napkin.derive.repair import Repair, filled, tidy
-from napkin.derive.terms import COMBINE, added, is_count, scaled, starting, value_at
+from napkin.derive.terms import added, combined, is_count, scaled, starting, value_at
 from napkin.diagram.infer import along, pointwise, rebuilt
 from napkin.diagram.node import (
     FLOOR,
+    REDUCTIONS,
     Node,
     in_kind,
     number,
@@ -198,9 +199,8 @@ def _reduced(test: Node, n: Node, starts: Mapping[Node, float]) -> Node:
     """A test of the positions that `n` reduces, as a test of its value."""
     gone = tuple(a for a in test.axes if a not in n.axes)
     # A sum with one 0/0 has no value yet; a maximum with one -inf is that of the others.
-    other = (n.args[0], number(1.0))
-    spoilt = n.op in COMBINE and not math.isfinite(
-        value_at(pointwise(COMBINE[n.op], other), starts)
+    spoilt = n.op in REDUCTIONS and not math.isfinite(
+        value_at(combined(n.op, n.args[0], number(1.0)), starts)
     )
     op = "max" if spoilt else "min"
     held = along(op, pointwise("where", (test, number(1.0), number(0.0))), gone, starting(op))

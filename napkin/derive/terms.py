@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
@@ -10,13 +9,10 @@ import numpy as np
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.infer import pointwise
 from napkin.diagram.node import Node, node, number, over, postorder
-from napkin.diagram.operators import RELATIONS
+from napkin.diagram.operators import REDUCTIONS, RELATIONS
 from napkin.diagram.storage import own_type
 from napkin.diagram.taking import slides
 from napkin.diagram.types import PACKED, STORAGE
-
-COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
-"""The pointwise operator that joins two results of a reduction."""
 
 EXTREMA = frozenset({"max", "min"})
 
@@ -31,9 +27,13 @@ _WIDE = STORAGE["fp32"]
 
 def identity(n: Node) -> float:
     """The value a reduction starts from."""
-    if n.op in {"max", "min"}:
-        return float(str(n.params[1]))
-    return 1.0 if n.op == "prod" else 0.0
+    record = REDUCTIONS[n.op]
+    return float(str(n.params[1])) if record.order else record.identity
+
+
+def combined(op: str, a: Node, b: Node) -> Node:
+    """Two results of a reduction, joined."""
+    return pointwise(REDUCTIONS[op].combine, (a, b))
 
 
 def in_float32(n: Node) -> Node:
@@ -102,13 +102,13 @@ def is_operand(n: Node, parts: Iterable[Node] = ()) -> bool:
 
 
 def worst(op: str) -> float:
-    """The max or min of nothing."""
-    return -math.inf if op == "max" else math.inf
+    """The reduction of nothing."""
+    return REDUCTIONS[op].identity
 
 
 def starting(op: str) -> tuple[float, ...]:
     """The parameter of a reduction that says what it starts from, where it needs one."""
-    return (worst(op),) if op in {"max", "min"} else ()
+    return (worst(op),) if REDUCTIONS[op].order else ()
 
 
 def is_count(f: Node) -> bool:

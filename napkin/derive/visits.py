@@ -16,7 +16,7 @@ from napkin.derive.fold import Stream
 from napkin.derive.known import Known, depends, reductions_along, vanishes
 from napkin.derive.residues import Split
 from napkin.derive.rules.rule import Rule, verified, verifying
-from napkin.derive.terms import COMBINE, starting
+from napkin.derive.terms import combined, starting
 from napkin.diagram.infer import along, pointwise, rebuilt
 from napkin.diagram.keys.slots import guard
 from napkin.diagram.keys.terms import Box, box_member, boxes_of, member, position, spec_of
@@ -147,7 +147,7 @@ def _visited(seen: Visits, f: Node) -> Node:
         read = {n: pointwise("where", (test, n, number(in_kind(0.0, n.kind)))) for n in slots}
         found = seen.inside([f], test, slots)[f]
         each.append(substitute([found], read)[found])
-    return functools.reduce(lambda a, b: pointwise(COMBINE[f.op], (a, b)), each)
+    return functools.reduce(lambda a, b: combined(f.op, a, b), each)
 
 
 def _adds_up(body: Node, op: str, keys: Node) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from napkin.diagram.keys import slots
 from napkin.diagram.keys.terms import member
-from napkin.diagram.node import MOVES, Node, factors, in_kind, over
+from napkin.diagram.node import MOVES, REDUCTIONS, Node, factors, in_kind, over
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.taking import gathered, table_of, taken_of
 from napkin.diagram.types import LARGEST, NEAR
@@ -154,14 +154,11 @@ def _value(
         return _contraction(factors(n.args[0]), over(n), n.axes, values)
     where = tuple(n.args[0].axes.index(a) for a in over(n))
     value = values[n.args[0]]
-    if op in {"max", "min"}:
-        start = in_kind(float(str(n.params[1])), n.kind)
+    if op in REDUCTIONS:
         if value.dtype == bool:
             value = value.astype(np.int64)
-        reduce = np.max if op == "max" else np.min
-        return np.asarray(reduce(value, axis=where, initial=start))
-    if op == "prod":
-        return np.asarray(np.prod(value, axis=where))
+        start = in_kind(float(str(n.params[1])), n.kind) if REDUCTIONS[op].order else None
+        return np.asarray(REDUCTIONS[op].evaluate(np, value, where, start))
     if op == "cumsum":
         return np.cumsum(value, axis=where[0])
     if op == "sort":
@@ -173,7 +170,7 @@ def _pointwise(n: Node, values: Mapping[Node, Array]) -> Array:
     arrays = [aligned(values[a], a.axes, n.axes) for a in n.args]
     if n.kind != "bool" and n.op != "where":  # numpy computes on booleans in bits or in fp16
         arrays = [a.astype(np.int64) if a.dtype == bool else a for a in arrays]
-    out = np.asarray(POINTWISE[n.op].numpy(np, *arrays))
+    out = np.asarray(POINTWISE[n.op].evaluate(np, *arrays))
     if n.op == "cast":
         return (out != 0) if n.kind == "bool" else out.astype(_STORED[n.kind])
     shapes = {a.shape for a in arrays}

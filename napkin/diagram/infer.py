@@ -78,7 +78,7 @@ def along(op: str, x: Node, axes: tuple[str, ...], extra: tuple[Param, ...] = ()
     if op not in SCANS and op != "softmax":
         kept = tuple(a for a in x.axes if a not in axes)
     kind: Kind = "real" if op in COMPOSITES else x.kind
-    if kind == "bool" and op in {"sum", "prod", "cumsum"}:
+    if kind == "bool" and (op == "cumsum" or (op in REDUCTIONS and REDUCTIONS[op].counts)):
         kind = "int"
     return node(op, (x,), (axes, *extra), kept, kind)
 

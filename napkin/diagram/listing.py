@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from napkin.diagram.infer import part_of, parts_of
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import COMPOSITES, LEAVES, MOVES, Node, over, postorder
+from napkin.diagram.node import COMPOSITES, LEAVES, MOVES, REDUCTIONS, Node, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.taking import take_text
 
@@ -41,11 +41,10 @@ def assign_names(
         if n not in out and n in names and names[n] not in used:
             out[n] = names[n]
             used.add(out[n])
-    stems = {"max": "m", "min": "low", "exp": "p", "prod": "product"}
     for n in order:
         if n in out or n.op == "keys" or (n.op in POINTWISE and n not in names):
             continue
-        stem = names.get(n) or stems.get(n.op, "z" if _sums_exp(n) else "t")
+        stem = names.get(n) or ("z" if _sums_exp(n) else _stem(n))
         name, i = stem, 1
         while name in used:
             i += 1
@@ -53,6 +52,10 @@ def assign_names(
         out[n] = name
         used.add(name)
     return out
+
+
+def _stem(n: Node) -> str:
+    return REDUCTIONS[n.op].stem if n.op in REDUCTIONS else "t"
 
 
 def _sums_exp(n: Node) -> bool:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Literal, cast
+from typing import cast
 
-Kind = Literal["real", "int", "bool"]
+from napkin.diagram.operators.record import REDUCTIONS as REDUCTIONS
+from napkin.diagram.operators.record import Kind as Kind
+
 Param = object  # strings, numbers and tuples of them: hashable, compared by value
 
 FLOOR = -3.4028234663852886e38
@@ -32,10 +34,6 @@ LEAVES = frozenset({
 CONSTANTS = frozenset({"number", "size", "scalar"})
 """Leaves that are known before any array is read."""
 
-REDUCTIONS = frozenset({"sum", "max", "min", "prod"})
-"""Reductions by a commutative monoid; `params` is the tuple of reduced axes, for max and min
-followed by the value to start from."""
-
 WRAPPERS = frozenset({"mask"})
 """Operators of lowered terms: `params` say which lanes of a tile hold no value."""
 
@@ -51,11 +49,8 @@ MOVES = frozenset({"compress", "spread"})
 """Operators between the keys that a query sees and the slots of its window
 (`napkin.diagram.keys.slots`)."""
 
-_ALONG_AXES = (
-    REDUCTIONS | COMPOSITES | SCANS | WRAPPERS | MOVES
-    | {"rename", "keys", "scatter", "take", "input"}
-)  # fmt: skip
-"""Operators with arguments that are not pointwise."""
+_ALONG_AXES = COMPOSITES | SCANS | WRAPPERS | MOVES | {"rename", "keys", "scatter", "take", "input"}
+"""Operators with arguments that are not pointwise, beside reductions."""
 
 
 FLIGHT = 32
@@ -123,7 +118,10 @@ def node(
         found = Node()
         found.op, found.args, found.params, found.axes, found.kind = op, args, params, axes, kind
         found.constant = op in CONSTANTS or (
-            bool(args) and op not in _ALONG_AXES and all(a.constant for a in args)
+            bool(args)
+            and op not in REDUCTIONS
+            and op not in _ALONG_AXES
+            and all(a.constant for a in args)
         )
         found.depth = 1 + max((a.depth for a in args), default=-1)
         _interned[key] = found

@@ -15,7 +15,7 @@ from napkin.diagram.infer import pointwise
 from napkin.diagram.keys.keyset import KeySet, attached
 from napkin.diagram.keys.terms import query_axes
 from napkin.diagram.language import Array, Operand, lifted
-from napkin.diagram.node import Kind, Node, factors, in_kind, number
+from napkin.diagram.node import REDUCTIONS, Kind, Node, factors, in_kind, number
 from napkin.diagram.signature import axis_names
 from napkin.errors import SPELLED, InputError, did_you_mean, meant
 
@@ -94,15 +94,16 @@ def _most(how: str, x: Node, axes: tuple[str, ...], start: float) -> Node:
     return infer.along(how, x, axes, (start,))
 
 
-_REDUCE: dict[str, Callable[[Node, tuple[str, ...]], Node]] = {
-    "sum": lambda x, axes: infer.along("sum", x, axes),
-    "max": lambda x, axes: _most("max", x, axes, -math.inf),
-    "min": lambda x, axes: _most("min", x, axes, math.inf),
-    "prod": lambda x, axes: infer.along("prod", x, axes),
-    "mean": lambda x, axes: infer.along("mean", x, axes),
-    "any": _any,
-    "all": _all,
-}
+_TESTS: dict[str, Callable[[Node, tuple[str, ...]], Node]] = {"any": _any, "all": _all}
+
+
+def _reduced(how: str, x: Node, axes: tuple[str, ...]) -> Node:
+    if how in _TESTS:
+        return _TESTS[how](x, axes)
+    record = REDUCTIONS.get(how)
+    if record is not None and record.order:
+        return _most(how, x, axes, record.identity)
+    return infer.along(how, x, axes)
 
 
 @overload
@@ -123,7 +124,8 @@ def reduce(
     keys: KeySet | Sequence[KeySet | None] | None = None,
 ) -> Array:
     """`x` reduced over the axes named in `over`; `how` is sum, max, min, prod, mean, logsumexp,
-    any or all. The logsumexp of a list of arrays is one over all of them, as `softmax` has it.
+    any, all or one that `nk.reduction` defined. The logsumexp of a list of arrays is one over all
+    of them, as `softmax` has it.
 
     Args:
         keys: the positions that count; the others are left out (see `napkin.diagram.keys`).
@@ -133,8 +135,9 @@ def reduce(
     """
     if how == "logsumexp":
         return Array(infer.jointly(how, _parts(how, x, over, keys)))
-    if how not in _REDUCE:
-        known = meant(how) if how in SPELLED else did_you_mean(str(how), [*_REDUCE, "logsumexp"])
+    names = [*REDUCTIONS, "mean", *_TESTS]
+    if how not in names:
+        known = meant(how) if how in SPELLED else did_you_mean(str(how), [*names, "logsumexp"])
         raise InputError(f"reduce {how!r} is not a reduction; {known}")
     if isinstance(x, Sequence) or (isinstance(keys, Sequence) and not isinstance(keys, str)):
         raise InputError(
@@ -143,19 +146,19 @@ def reduce(
         )
     axes, body = _over(over), lifted(x)
     if keys is None:
-        return Array(_REDUCE[how](body, axes))
+        return Array(_reduced(how, body, axes))
     seen = attached(cast("KeySet", keys), body, axes)
     if how == "mean":
         total = infer.along("sum", _seen(seen, body), axes)
         return Array(pointwise("div", (total, infer.along("sum", seen, axes))))
     if how == "sum":
         return Array(infer.along("sum", _seen(seen, body), axes))
-    return Array(_REDUCE[how](pointwise("where", (seen, body, _left_out(how, body.kind))), axes))
+    return Array(_reduced(how, pointwise("where", (seen, body, _left_out(how, body.kind))), axes))
 
 
 def _left_out(how: str, kind: Kind) -> Node:
     """What a position outside a key set counts as, in the item type of what is reduced."""
-    value = {"max": -math.inf, "min": math.inf, "prod": 1.0, "all": 1.0}.get(how, 0.0)
+    value = REDUCTIONS[how].identity if how in REDUCTIONS else float(how == "all")
     if kind == "bool" or how in {"any", "all"}:
         return number(value > 0)
     return number(in_kind(value, kind))

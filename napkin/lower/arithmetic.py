@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from napkin.derive.terms import identity
-from napkin.diagram.node import FLOOR, Kind, Node, number
+from napkin.diagram.node import FLOOR, REDUCTIONS, Kind, Node, number
 from napkin.diagram.operators import POINTWISE
 from napkin.lower import syntax as sx
-from napkin.lower.printer import HELPERS
 from napkin.lower.syntax import Expr
 
-_WHOLE = {"floordiv": "floor_divide", "mod": "remainder"}
 _TYPES: dict[Kind, str] = {"real": "tl.float32", "int": "tl.int32"}
 
 
-_NEAR = {"ndtr": "ndtr_16"}
-"""Helpers that take fewer operations and are exact enough for what is rounded to 16 bits."""
-
-
-def pointwise(n: Node, values: Sequence[Expr], near: bool = False) -> tuple[Expr, str]:
-    """A pointwise term from the expressions of its arguments, and the helper that it calls.
+def pointwise(n: Node, values: Sequence[Expr], near: bool = False) -> tuple[Expr, set[str]]:
+    """A pointwise term from the expressions of its arguments, and the functions that it calls.
 
     Args:
         near: whether it is rounded to 16 bits, as a factor of what is stored.
@@ -35,18 +30,22 @@ def pointwise(n: Node, values: Sequence[Expr], near: bool = False) -> tuple[Expr
     values = [_typed(n, a, v) for a, v in zip(n.args, values, strict=True)]
     if n.op == "where" and n.args[0].kind != "bool":
         values[0] = ast.Compare(values[0], [ast.NotEq()], [sx.const(0)])
-    if n.op in _WHOLE and not all(map(_nonnegative, n.args)):
-        return sx.call(_WHOLE[n.op], *values), _WHOLE[n.op]
-    if n.op == "pow" and n.args[1].kind != "real":
-        return sx.call("power", *values), "power"
-    if near and n.op in _NEAR:
-        return sx.call(_NEAR[n.op], *values), _NEAR[n.op]
-    made = sx.pattern(POINTWISE[n.op].triton, values)
-    held = any(stabilises(a) or a is number(FLOOR) for a in n.args)
-    if n.op in {"maximum", "minimum"} and n.kind == "real" and not held:
-        assert isinstance(made, ast.Call)
-        made.keywords.append(ast.keyword("propagate_nan", sx.name("tl.PropagateNan.ALL")))
-    return made, n.op if n.op in HELPERS else ""
+    text = _spelling(n, near)
+    called = set(re.findall(r"(?<![\w.])\w+(?=\()", text))
+    return sx.pattern(text, values), called & POINTWISE[n.op].functions.keys()
+
+
+def _spelling(n: Node, near: bool) -> str:
+    """The expression of a record that is written for a term: the first whose condition holds."""
+    row = POINTWISE[n.op]
+    for condition, text in row.variants.items():
+        if near if condition == "near" else _CONDITIONS[condition](n):
+            return text
+    return row.triton
+
+
+def _keeps_no_nan(n: Node) -> bool:
+    return n.kind != "real" or any(stabilises(a) or a is number(FLOOR) for a in n.args)
 
 
 def as_kind(kind: Kind, a: Node, value: Expr) -> Expr:
@@ -65,7 +64,8 @@ def stabilises(n: Node) -> bool:
 
     It may lose a NaN, which then stands in the sum of those exponentials.
     """
-    return n.op in {"max", "min"} and n.kind == "real" and math.isfinite(identity(n))
+    extremum = n.op in REDUCTIONS and REDUCTIONS[n.op].order and n.kind == "real"
+    return bool(extremum) and math.isfinite(identity(n))
 
 
 def _typed(n: Node, a: Node, value: Expr) -> Expr:
@@ -88,3 +88,11 @@ def _nonnegative(n: Node) -> bool:
     if n.op in {"add", "mul", "floordiv", "mod", "maximum", "minimum"}:
         return all(map(_nonnegative, n.args))
     return n.op in {"index", "corner", "size", "ones"}
+
+
+_CONDITIONS: dict[str, Callable[[Node], bool]] = {
+    "nonnegative": lambda n: all(map(_nonnegative, n.args)),
+    "whole power": lambda n: n.args[-1].kind != "real",
+    "no NaN": _keeps_no_nan,
+}
+"""The conditions of `Operator.variants`."""

@@ -127,8 +127,8 @@ class Emitter(Reductions):
         if n.op == "mul":
             return self._product(n.args, dims)
         values = [self._compared(n, a, dims) for a in n.args]
-        made, helper = pointwise(n, values, n in self.program.near)
-        self.helpers |= {helper} - {""}
+        made, called = pointwise(n, values, n in self.program.near)
+        self.helpers |= called
         return made
 
     def _compared(self, n: Node, a: Node, dims: Sequence[int]) -> Expr:

@@ -6,14 +6,14 @@ import ast
 from collections.abc import Sequence
 
 from napkin.derive.terms import (
-    COMBINE,
     identity,
     is_operand,
     is_read,
     multiplies,
     narrow_type,
 )
-from napkin.diagram.node import Node, factors, over
+from napkin.diagram.node import REDUCTIONS, Node, factors, over
+from napkin.diagram.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, stabilises
 from napkin.lower.emit_block import TILES
@@ -21,9 +21,6 @@ from napkin.lower.emit_memory import Memory
 from napkin.lower.operands import EXACT_SUM, MIN_DOT, least_depth, multiplied_as, splits
 from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
-
-_HELPERS = {"prod": "multiply", "max": "largest", "min": "smallest"}
-"""Reductions that a function of the kernel file combines: `tl.max` and `tl.min` lose a NaN."""
 
 
 class Reductions(Memory):
@@ -35,7 +32,7 @@ class Reductions(Memory):
         value = as_kind(n.kind, body, self.value(body))
         value = self._reduce_dims(_combined(n), value, dims, over(n))
         if stabilises(n) and n not in self.begun:  # held whole: no state has begun for it
-            value = sx.call(f"tl.{COMBINE[n.op]}", value, sx.const(identity(n)))
+            value = sx.call(f"tl.{REDUCTIONS[n.op].combine}", value, sx.const(identity(n)))
         return value
 
     def joined(self, join: Join, lane: int) -> Expr:
@@ -52,7 +49,7 @@ class Reductions(Memory):
         for d in reversed(gone):
             at = sx.const(dims.index(d))
             dims.remove(d)
-            if op in _HELPERS.values():
+            if op in FUNCTIONS:
                 self.helpers.add(op)
                 value = sx.call("tl.reduce", value, at, sx.name(op))
             else:
@@ -211,7 +208,8 @@ class Reductions(Memory):
 
 
 def _combined(n: Node) -> str:
-    """What combines the values of a reduction: a function of Triton or of the kernel file."""
-    if n.op in _HELPERS and (n.op == "prod" or (n.kind == "real" and not stabilises(n))):
-        return _HELPERS[n.op]
-    return n.op
+    """What combines the values of a reduction: a function of the kernel file, or of Triton, whose
+    `tl.max` and `tl.min` lose a NaN."""
+    record = REDUCTIONS[n.op]
+    exact = record.function and n.kind == "real" and not stabilises(n)
+    return record.function if exact or not record.native else record.native

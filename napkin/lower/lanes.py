@@ -17,7 +17,7 @@ from typing import Any
 
 from napkin.derive.fold import State
 from napkin.derive.kernel import Kernel
-from napkin.derive.terms import COMBINE, is_read
+from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, over, postorder, substitute
 from napkin.diagram.taking import read_axes, taken_of
 from napkin.lower.base2 import in_base_two
@@ -31,8 +31,6 @@ EACH = 8
 
 LANE = "lane of"
 """What the dimension of lanes is called, before the streamed axis."""
-
-_REDUCED = {pointwise: op for op, pointwise in COMBINE.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +184,7 @@ def _join(merge: Node, states: Sequence[State], step: Node) -> Join | None:
     used = [sides[i] & set(postorder([merge])) for i in (0, 1)]
     if not any(used):
         return Join("", merge, None)
-    op = _REDUCED.get(merge.op)
+    op = next((r.name for r in REDUCTIONS.values() if r.combine == merge.op), None)
     if op is None or len(merge.args) != 2:
         return None
     reduced = next((a for a in step.args if a.op == op), None)

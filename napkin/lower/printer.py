@@ -7,58 +7,10 @@ import builtins
 import textwrap
 from collections.abc import Sequence
 
+from napkin.diagram.operators.record import FUNCTIONS, jitted
+
 WIDTH = 100
 _MARK = "#: "
-
-_NAN = "propagate_nan=tl.PropagateNan.ALL"
-
-
-def _helper(name: str, says: str, *lines: str, arguments: str = "a, b") -> str:
-    body = "".join(f"    {line}\n" for line in (f'"""{says}."""', *lines))
-    return f"@triton.jit\ndef {name}({arguments}):\n{body}"
-
-
-def _horner(name: str, of: str, *coefficients: float) -> list[str]:
-    """Statements for a polynomial, one multiply-add each; its coefficients, the constant first."""
-    *rest, first, top = coefficients
-    out = [f"{name} = {top!r} * {of} + {first!r}"]
-    return out + [f"{name} = {name} * {of} + {c!r}" for c in reversed(rest)]
-
-
-# Of both, the coefficients are the least largest error (linear programs over some 3,000 points),
-# rounded to float32; errors are against float64 at 2,600,000 values of float32, with 2**p rounded
-# once. libdevice's erf is 30 instructions of sm_90 a value, 13 of them moves of coefficients.
-_ERF = _helper(
-    "erf",
-    "The error function, within 1.2e-7, and 1.7e-7 of itself near 0",
-    "y = tl.abs(x)",
-    "z = x * x",
-    *_horner("p", "z", 1.1283791, -0.37612525, 0.11282141, -0.026778908, 0.0050119627,
-             -0.000609036),
-    *_horner("q", "y", -0.0027088881, -1.6160936, -0.9388416, -0.13144265, 0.022475779,
-             -0.0018056176),
-    "away = 1.0 - tl.exp2(q)",
-    "return tl.where(y < 0.9, x * p, tl.where(x < 0, -away, away))",
-    arguments="x",
-)  # fmt: skip
-_NDTR = _helper(
-    "ndtr",
-    "The normal distribution function, within 8e-8, and 7e-7 of itself down to -2, 3e-4 to -8",
-    "y = tl.abs(x)",
-    *_horner("p", "y", -1.0, -1.151105, -0.45921147, -0.052476574, 0.007011125, -6.465392e-05,
-             -0.00024152013, 6.3113686e-05, -8.279047e-06, 5.7351485e-07, -1.6548785e-08),
-    "return tl.abs(tl.where(x > 0, 1.0, 0.0) - tl.exp2(p))",
-    arguments="x",
-)  # fmt: skip
-_NDTR_16 = _helper(
-    "ndtr_16",
-    "The normal distribution function, within 1e-4 of itself down to -7, 4e-4 to -8",
-    "y = tl.abs(x)",
-    *_horner("p", "y", -1.0, -1.1508163, -0.45967603, -0.0527967, 0.0079888003, -0.0008129594,
-             4.8483553e-05, -1.2627827e-06),
-    "return tl.abs(tl.where(x > 0, 1.0, 0.0) - tl.exp2(p))",
-    arguments="x",
-)  # fmt: skip
 
 
 GLUON = {
@@ -67,51 +19,22 @@ GLUON = {
 }  # fmt: skip
 """Names in a file of kernels of warpgroups (`napkin.lower.warpgroups.gluon`)."""
 
-HELPERS = {
-    "multiply": _helper("multiply", "The product, for `tl.reduce`", "return a * b"),
-    "largest": _helper(
-        "largest",
-        "The larger, or NaN if one is NaN, for `tl.reduce`",
-        f"return tl.maximum(a, b, {_NAN})",
-    ),
-    "smallest": _helper(
-        "smallest",
-        "The smaller, or NaN if one is NaN, for `tl.reduce`",
-        f"return tl.minimum(a, b, {_NAN})",
-    ),
-    "floor_divide": _helper(
-        "floor_divide",
-        "The whole quotient rounded down; Triton rounds to zero",
-        "down = (a % b != 0) & ((a < 0) != (b < 0))",
-        "return a // b - down.to(tl.int32)",
-    ),
-    "remainder": _helper(
-        "remainder",
-        "The remainder with the sign of b; Triton gives it the sign of a",
-        "r = a % b",
-        "return tl.where((r != 0) & ((a < 0) != (b < 0)), r + b, r)",
-    ),
-    "power": _helper(
-        "power",
-        "a to a whole power b, where exp2(b * log2(a)) is NaN for a < 0",
-        "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
-        "return tl.where(b % 2 != 0, tl.where(a < 0, -size, size), size)",
-    ),
-    "signed_halves": _helper(
+FUNCTIONS.update({
+    "signed_halves": jitted(
         "signed_halves",
         "The two numbers from -8 to 7 in each byte, the low half first, along a new last axis",
         "a = a.to(tl.int8, bitcast=True)",
         "return tl.join((a << 4) >> 4, a >> 4)",
         arguments="a",
     ),
-    "halves": _helper(
+    "halves": jitted(
         "halves",
         "The two numbers from 0 to 15 in each byte, the low half first, along a new last axis",
         "a = tl.join(a & 15, a >> 4)",
         "return a.to(tl.int8, bitcast=True)",
         arguments="a",
     ),
-    "left_out": _helper(
+    "left_out": jitted(
         "left_out",
         "The positions of a chunk that lie outside first..end - 1, a bit for each",
         "low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)",
@@ -119,24 +42,14 @@ HELPERS = {
         "return (1 << low) - 1 | (1 << BLOCK) - (1 << high)",
         arguments="first, end, start, BLOCK: tl.constexpr",
     ),
-    "erf": _ERF,
-    "ndtr": _NDTR,
-    "ndtr_16": _NDTR_16,
-}
-"""Functions that kernels call; printed before the kernels that use them."""
-
-LENT = {
-    "sigmoid": _helper(
-        "sigmoid", "The logistic function", "return 1 / (1 + tl.exp(-x))", arguments="x"
-    )
-}
-"""Functions of Triton's library that kernels of warpgroups have to bring."""
+})  # fmt: skip
+"""What lowering calls by itself, beside what operators call."""
 
 
 def function_name(name: str) -> str:
     """What the function of a kernel is called: no name of a module or a function of its file, nor
     one that Python gives to a function or to what a module is."""
-    taken = name in {"tl", "triton", *GLUON, *HELPERS, *LENT} or hasattr(builtins, name)
+    taken = name in {"tl", "triton", *GLUON, *FUNCTIONS} or hasattr(builtins, name)
     return f"{name}_kernel" if taken or name.startswith("__") else name
 
 
@@ -152,7 +65,7 @@ def source(
     helpers: Sequence[str],
 ) -> str:
     """The decorated function, after the helpers that it calls."""
-    out = [HELPERS[h] + "\n" for h in helpers]
+    out = [FUNCTIONS[h].triton + "\n" for h in helpers]
     out.append(f"@triton.jit\ndef {name}(\n{signature(arguments)}):\n")
     out += [statement(s, 1) for s in body]
     return "\n".join("".join(out).rstrip().splitlines()) + "\n"

@@ -7,9 +7,9 @@ import keyword
 import unicodedata
 
 from napkin.diagram.node import LEAVES, Node, postorder
+from napkin.diagram.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.lanes import EACH, Laned
-from napkin.lower.printer import HELPERS
 from napkin.lower.program import Program
 from napkin.lower.words import APART, OUTSIDE, PLACE
 
@@ -24,7 +24,7 @@ GROUP, GROUPS = "group", "groups"
 
 _TAKEN = {
     DESCRIPTORS, SECTION, GROUP, GROUPS, "tl", "triton", "range", "float", "pid", "section",
-    "width", "turn", "WIDE", "INDEX", *HELPERS,
+    "width", "turn", "WIDE", "INDEX",
 }  # fmt: skip
 
 _LAUNCH = {
@@ -69,7 +69,7 @@ class Scope:
     @staticmethod
     def taken(program: Program) -> set[str]:
         """Names that mean something else in a kernel."""
-        return _TAKEN | _LAUNCH
+        return {*_TAKEN, *_LAUNCH, *FUNCTIONS}
 
     def seen_as(self, program: Program) -> Scope:
         """The same names for a program seen in another way."""

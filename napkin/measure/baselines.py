@@ -150,7 +150,7 @@ def scored(f: Attention, sizes: Mapping[str, int]) -> Callable[..., torch.Tensor
             if n in numbers:
                 values[n] = torch.full_like(score, numbers[n])
             elif n is not f.dot:
-                values[n] = POINTWISE[n.op].numpy(NAMES, *(values[a] for a in n.args))
+                values[n] = POINTWISE[n.op].evaluate(NAMES, *(values[a] for a in n.args))
         return values[f.scores]
 
     return change

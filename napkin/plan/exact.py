@@ -22,9 +22,6 @@ from napkin.diagram.storage import unstored
 
 EXACT = Rule("keep scores exact", "cast(x, fp32) = x", ("x is real",), infinite=True)
 
-STEEP = frozenset({"exp", "exp2", "sin", "cos"})
-"""Operators by which an error relative to what they read grows without bound."""
-
 _MOVED = frozenset({"rename", "compress", "spread", "take"})
 """Operators that say where values lie."""
 
@@ -56,7 +53,7 @@ def _below(roots: Iterable[Node]) -> set[Node]:
     as scores with a mask, for that may be what is stored."""
     order = list(postorder(roots))
     computed = _computed(order)
-    waiting = [a for n in order if n.op in STEEP or compares(n) for a in n.args]
+    waiting = [a for n in order if _steep(n) or compares(n) for a in n.args]
     found, seen = set[Node](), set[Node]()
     while waiting:
         n = waiting.pop()
@@ -71,6 +68,10 @@ def _below(roots: Iterable[Node]) -> set[Node]:
             found.update({n} & computed)
             waiting.extend(n.args)
     return found
+
+
+def _steep(n: Node) -> bool:
+    return n.op in POINTWISE and POINTWISE[n.op].steep
 
 
 def _computed(order: Iterable[Node]) -> set[Node]:

@@ -274,7 +274,7 @@ class _Run:
         if n.kind != "bool" and n.op != "cast":
             first = 1 if n.op == "where" else 0
             arrays[first:] = [self.numbers(a, n.kind) for a in arrays[first:]]
-        out = POINTWISE[n.op].numpy(NAMES, *arrays)
+        out = POINTWISE[n.op].evaluate(NAMES, *arrays)
         if n.op == "cast":
             if n.kind == "bool":
                 return out != 0

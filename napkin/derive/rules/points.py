@@ -19,15 +19,12 @@ from napkin.diagram.infer import parts_of
 from napkin.diagram.keys.slots import guard, read_slots, slots_of, spread
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import COMPOSITES, MOVES, REDUCTIONS, Kind, Node, node, over, postorder
+from napkin.diagram.operators import POINTWISE
 from napkin.diagram.taking import reading_of, table_of, taken_of
 from napkin.diagram.windows import Slide, slide_of
 
-RATIONAL = frozenset({
-    "input", "number", "size", "ones", "index", "add", "sub", "mul", "div", "neg", "abs", "sum",
-    "prod", "max", "min", "maximum", "minimum", "where", "mean", "rename", "keys", "less", "equal",
-    "less_equal", "greater", "greater_equal", "not_equal", "and", "or", "not",
-})  # fmt: skip
-"""Operators that take rational numbers to rational numbers."""
+_EXACT = frozenset({"input", "number", "size", "ones", "index", "mean", "rename", "keys"})
+"""Terms without an operator's record that have rational values of rational numbers."""
 
 LARGEST = 20_000
 """Values of the largest array with which more than one point is tried."""
@@ -38,7 +35,12 @@ STEP = 2.0**-46
 
 def is_rational(roots: Iterable[Node]) -> bool:
     """Whether the terms have exact values on rational inputs."""
-    return all(n.op in RATIONAL and not _rounds(n) for n in postorder(roots))
+    return all(_keeps_rational(n) and not _rounds(n) for n in postorder(roots))
+
+
+def _keeps_rational(n: Node) -> bool:
+    op = REDUCTIONS[n.op].combine if n.op in REDUCTIONS else n.op
+    return POINTWISE[op].rational if op in POINTWISE else op in _EXACT
 
 
 def _rounds(n: Node) -> bool:

@@ -8,9 +8,10 @@ import copy
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+from napkin.diagram.operators import FUNCTIONS
 from napkin.errors import Refusal
 from napkin.lower import syntax as sx
-from napkin.lower.printer import GLUON, HELPERS, LENT, signature, statement
+from napkin.lower.printer import GLUON, signature, statement
 
 HEAD = """\
 import triton
@@ -44,8 +45,9 @@ def imports(functions: str) -> str:
     return HEAD
 
 
-GLOBALS = {*GLUON, "range", "float", "tl", *HELPERS, *LENT}
-"""Names that a function of such a file has without being passed them."""
+def beside() -> set[str]:
+    """Names that a function of such a file has without being passed them."""
+    return {*GLUON, "range", "float", "tl", *FUNCTIONS}
 
 
 KNOWN = {
@@ -64,7 +66,7 @@ class _Gluon(ast.NodeTransformer):
         if ast.unparse(node) == WHOLE:
             return node
         if isinstance(node.value, ast.Name) and node.value.id in {"tl", "gl"}:
-            if node.attr in LENT:
+            if node.attr in FUNCTIONS and not FUNCTIONS[node.attr].triton:
                 return sx.name(node.attr)
             if node.attr not in KNOWN:
                 raise Refusal(
@@ -78,14 +80,16 @@ class _Gluon(ast.NodeTransformer):
 
 def helper(name: str) -> str:
     """A function that kernels call."""
-    text = {**HELPERS, **LENT}[name].replace(WHOLE, "WHOLE")
+    found = FUNCTIONS[name]
+    text = (found.gluon or found.triton).replace(WHOLE, "WHOLE")
     return text.replace("tl.", "gl.").replace("WHOLE", WHOLE).replace("@triton", "@gluon")
 
 
 def lent(bodies: Sequence[Sequence[ast.stmt]]) -> set[str]:
     """The functions that Gluon lacks and these bodies call."""
     calls = (n for body in bodies for s in body for n in ast.walk(s) if isinstance(n, ast.Call))
-    return {n.func.id for n in calls if isinstance(n.func, ast.Name) and n.func.id in LENT}
+    names = {n.func.id for n in calls if isinstance(n.func, ast.Name)}
+    return {name for name in names & FUNCTIONS.keys() if not FUNCTIONS[name].triton}
 
 
 def in_gluon(body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -101,7 +105,7 @@ def free(body: Sequence[ast.stmt]) -> set[str]:
         for n in ast.walk(s):
             if isinstance(n, ast.Name):
                 (used if isinstance(n.ctx, ast.Load) else made).add(n.id)
-    return used - made - GLOBALS
+    return used - made - beside()
 
 
 def trimmed(body: Sequence[ast.stmt]) -> list[ast.stmt]:

@@ -9,7 +9,7 @@ from napkin.lower.program import Program
 from napkin.lower.scope import Scope
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.band import Band
-from napkin.lower.warpgroups.gluon import GLOBALS
+from napkin.lower.warpgroups.gluon import beside
 
 
 class BandScope(Scope):
@@ -32,7 +32,7 @@ class BandScope(Scope):
     @staticmethod
     def taken(program: Program) -> set[str]:
         name = program.kernel.name
-        return Scope.taken(program) | GLOBALS | {name, f"_{name}_loads", f"_{name}_rows"}
+        return Scope.taken(program) | beside() | {name, f"_{name}_loads", f"_{name}_rows"}
 
     def own(self, axis: str) -> str:
         """The number of one group of the band along its axis."""

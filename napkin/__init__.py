@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from napkin import face as face  # says how moves of other rooms are made
 from napkin.diagram.diagram import Diagram
+from napkin.diagram.extending import operator, reduction
 from napkin.diagram.keys.compressed import compress, spread
 from napkin.diagram.keys.keyset import KeySet
 from napkin.diagram.keys.neighbors import neighborhood
@@ -84,9 +85,9 @@ __all__ = [
     "Routing", "abs", "bigbird", "blocked", "cast", "causal", "comparison", "compress",
     "contract", "cos", "cumsum", "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed",
     "gelu", "global_tokens", "index", "log", "machine", "maximum", "minimum", "ndtr",
-    "neighborhood", "pack", "reduce", "rename", "rsqrt", "sigmoid", "silu", "simulate", "sin",
-    "sinks", "size", "slide", "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take",
-    "tanh", "unpack", "where",
+    "neighborhood", "operator", "pack", "reduce", "reduction", "rename", "rsqrt", "sigmoid", "silu",
+    "simulate", "sin", "sinks", "size", "slide", "sliding", "softmax", "sort", "spread", "sqrt",
+    "strided", "take", "tanh", "unpack", "where",
 ]  # fmt: skip
 
 

@@ -153,17 +153,18 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
             inner = [p for p in parts if set(over(n)) & set(p.axes)]
             yield made("product", 2, axes, narrow_type(inner))
         elif parts:
-            yield made("arithmetic", len(parts), axes)
+            for pipe, number in operations(REDUCTIONS[n.op].combine).items():
+                yield made(pipe, number * len(parts), axes)
     elif n.op == "add" and any(map(_is_product, n.args)):
         return  # a matrix instruction adds to what its accumulator holds
     elif n.op in POINTWISE and n.axes:
-        for pipe, number in pipes_of(n).items():
+        for pipe, number in operations(n.op).items():
             yield made(pipe, number, n.axes)
 
 
-def pipes_of(n: Node) -> dict[str, int]:
-    """Operations per value of a pointwise term on the pipes that compute it."""
-    row = POINTWISE[n.op]
+def operations(op: str) -> dict[str, int]:
+    """Operations per value of a pointwise operator on the pipes that compute it."""
+    row = POINTWISE[op]
     return {k: v for k, v in (("arithmetic", row.flops), ("special", row.special)) if v}
 
 

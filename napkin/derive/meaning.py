@@ -199,9 +199,9 @@ class Meaning:
             raise NotSeparable("sum", f"it multiplies out a difference under {' '.join(over(n))}")
         if n.op == "sum":
             return self._total(self._apart(body, over(n))[0], n)
-        if n.op in {"max", "min"}:
+        if REDUCTIONS[n.op].order:
             return self._inner_extremum(n, body)
-        raise NotSeparable(n.op, "a product over another axis mixes with a running result")
+        raise NotSeparable(n.op, f"{n.op} over another axis mixes with a running result")
 
     def _apart(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
         """The parts that a body under a reduction of `gone` separates into, and by which split."""

@@ -268,12 +268,10 @@ class _Streaming:
             here = [a for a in over(f) if a in meaning.stands_for(s).axes]
             if here:
                 raise NotSeparable(f.op, f"a result carries {' '.join(here)}, which it removes")
-        if f.op in {"max", "min"}:
+        if REDUCTIONS[f.op].order:
             return self._extremum(f, p, body, meaning)
-        parts = separate(body)
-        if f.op == "prod":
-            return self._powered(f, p, body, parts, meaning)
-        return self._summed(f, p, body, parts, meaning)
+        ways = {"sum": self._summed, "prod": self._powered}
+        return ways.get(f.op, self._moved)(f, p, body, separate(body), meaning)
 
     def _read(
         self,
@@ -361,6 +359,20 @@ class _Streaming:
         inner = self.folding.folded("prod", meaning.node(a), f, p)
         power = pointwise("pow", (meaning.node(b), extent(over(f))))
         return pointwise("mul", (inner, power))
+
+    def _moved(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
+        """The reduction of a(x) o b is that of a(x), and then o b, where o distributes over it."""
+        op = REDUCTIONS[f.op].over
+        if op == "add":
+            a, b = additive(parts, by_side, f.op)
+            shown = [(a, _ONE), (_ONE, b)]
+        elif op == "mul" and len(parts) == 1 and not running_symbols(body):
+            (a, b), shown = parts[0], parts
+        else:
+            raise NotSeparable(f.op, "what mixes the chunk with a running result stays inside it")
+        self._note(f, meaning, shown, deferred=by_side(b)[1])
+        inner = self.folding.folded(f.op, meaning.node(a), f, p)
+        return pointwise(op, (inner, meaning.node(b)))
 
     def _summed(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
         must = self._folded_symbols(running_symbols(body), meaning)

@@ -6,8 +6,19 @@ same in every process, and so names what is kept on disk.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import postorder
+from napkin.diagram.node import REDUCTIONS, Node, postorder
+from napkin.diagram.operators import POINTWISE
+
+
+def definitions(terms: Iterable[Node]) -> dict[str, str]:
+    """What the operators of a user are that terms use, by name: another process may have others
+    under these names."""
+    names = dict.fromkeys(n.op for n in terms)
+    records = [r for op in names if (r := REDUCTIONS.get(op) or POINTWISE.get(op)) is not None]
+    return {r.name: r.definition for r in records if r.definition}
 
 
 def fingerprint(diagram: Diagram) -> str:
@@ -21,4 +32,5 @@ def fingerprint(diagram: Diagram) -> str:
     lines.append(f"{diagram.name} takes {[place[n] for n in diagram.inputs]}")
     lines += [f"{o.name} {place[o.node]} {' '.join(o.axes)}" for o in diagram.outputs]
     lines.append(f"scalars {list(diagram.scalars)}")
+    lines += [f"{op} is {text}" for op, text in definitions(order).items()]
     return "\n".join(lines)

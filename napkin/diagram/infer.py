@@ -77,8 +77,11 @@ def along(op: str, x: Node, axes: tuple[str, ...], extra: tuple[Param, ...] = ()
     kept = x.axes
     if op not in SCANS and op != "softmax":
         kept = tuple(a for a in x.axes if a not in axes)
+    record = REDUCTIONS.get(op)
     kind: Kind = "real" if op in COMPOSITES else x.kind
-    if kind == "bool" and (op == "cumsum" or (op in REDUCTIONS and REDUCTIONS[op].counts)):
+    if record is not None and POINTWISE[record.combine].kind == "real":
+        kind = "real"
+    if kind == "bool" and (op == "cumsum" or (record is not None and record.counts)):
         kind = "int"
     return node(op, (x,), (axes, *extra), kept, kind)
 

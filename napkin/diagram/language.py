@@ -78,92 +78,92 @@ class Array:
         name = str(function.__name__)
         if name not in _UFUNCS or method != "__call__":
             raise InputError(f"np.{name} is a function of numpy's arrays; {meant(name)}")
-        return _apply(_UFUNCS[name], *args)
+        return applied(_UFUNCS[name], *args)
 
     def rename(self, /, **names: str) -> Array:
         """See `rename`."""
         return rename(self, **names)
 
     def __add__(self, other: Operand) -> Array:
-        return _apply("add", self, other)
+        return applied("add", self, other)
 
     def __radd__(self, other: Operand) -> Array:
-        return _apply("add", other, self)
+        return applied("add", other, self)
 
     def __sub__(self, other: Operand) -> Array:
-        return _apply("sub", self, other)
+        return applied("sub", self, other)
 
     def __rsub__(self, other: Operand) -> Array:
-        return _apply("sub", other, self)
+        return applied("sub", other, self)
 
     def __mul__(self, other: Operand) -> Array:
-        return _apply("mul", self, other)
+        return applied("mul", self, other)
 
     def __rmul__(self, other: Operand) -> Array:
-        return _apply("mul", other, self)
+        return applied("mul", other, self)
 
     def __truediv__(self, other: Operand) -> Array:
-        return _apply("div", self, other)
+        return applied("div", self, other)
 
     def __rtruediv__(self, other: Operand) -> Array:
-        return _apply("div", other, self)
+        return applied("div", other, self)
 
     def __floordiv__(self, other: Operand) -> Array:
-        return _apply("floordiv", self, other)
+        return applied("floordiv", self, other)
 
     def __mod__(self, other: Operand) -> Array:
-        return _apply("mod", self, other)
+        return applied("mod", self, other)
 
     def __pow__(self, other: Operand) -> Array:
         return _power(self, other)
 
     def __rfloordiv__(self, other: Operand) -> Array:
-        return _apply("floordiv", other, self)
+        return applied("floordiv", other, self)
 
     def __rmod__(self, other: Operand) -> Array:
-        return _apply("mod", other, self)
+        return applied("mod", other, self)
 
     def __rpow__(self, other: Operand) -> Array:
         return _power(other, self)
 
     def __neg__(self) -> Array:
-        return _apply("neg", self)
+        return applied("neg", self)
 
     def __abs__(self) -> Array:
-        return _apply("abs", self)
+        return applied("abs", self)
 
     def __lt__(self, other: Operand) -> Array:
-        return _apply("less", self, other)
+        return applied("less", self, other)
 
     def __le__(self, other: Operand) -> Array:
-        return _apply("less_equal", self, other)
+        return applied("less_equal", self, other)
 
     def __gt__(self, other: Operand) -> Array:
-        return _apply("greater", self, other)
+        return applied("greater", self, other)
 
     def __ge__(self, other: Operand) -> Array:
-        return _apply("greater_equal", self, other)
+        return applied("greater_equal", self, other)
 
     def __eq__(self, other: object) -> Array:  # type: ignore[override]
-        return _apply("equal", self, other)
+        return applied("equal", self, other)
 
     def __ne__(self, other: object) -> Array:  # type: ignore[override]
-        return _apply("not_equal", self, other)
+        return applied("not_equal", self, other)
 
     def __and__(self, other: Operand) -> Array:
-        return _apply("and", self, other)
+        return applied("and", self, other)
 
     def __or__(self, other: Operand) -> Array:
-        return _apply("or", self, other)
+        return applied("or", self, other)
 
     def __rand__(self, other: Operand) -> Array:
-        return _apply("and", other, self)
+        return applied("and", other, self)
 
     def __ror__(self, other: Operand) -> Array:
-        return _apply("or", other, self)
+        return applied("or", other, self)
 
     def __invert__(self) -> Array:
-        return _apply("not", self)
+        return applied("not", self)
 
 
 _UFUNCS = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow"}
@@ -188,7 +188,12 @@ def lifted(value: object) -> Node:
     )
 
 
-def _apply(op: str, *args: object) -> Array:
+def applied(op: str, *args: object) -> Array:
+    """A pointwise operator of arrays and numbers.
+
+    Raises:
+        InputError: an argument is neither, or no operand of it.
+    """
     nodes = [lifted(a) for a in args]
     kinds = {n.kind for n in nodes}
     if op in _WHOLE and "real" in kinds:
@@ -243,7 +248,7 @@ def _power(base: object, exponent: object) -> Array:
             return roots[exponent](base)
         if exponent == exponent // 1:  # a whole power has a value for negative numbers
             exponent = int(exponent)
-    return _apply("pow", base, exponent)
+    return applied("pow", base, exponent)
 
 
 def _reciprocal(x: Array) -> Array:
@@ -358,82 +363,82 @@ def slide(
 
 def exp(x: Operand) -> Array:
     """e to the power x."""
-    return _apply("exp", x)
+    return applied("exp", x)
 
 
 def log(x: Operand) -> Array:
     """Natural logarithm."""
-    return _apply("log", x)
+    return applied("log", x)
 
 
 def sqrt(x: Operand) -> Array:
     """Square root."""
-    return _apply("sqrt", x)
+    return applied("sqrt", x)
 
 
 def rsqrt(x: Operand) -> Array:
     """1 / square root."""
-    return _apply("rsqrt", x)
+    return applied("rsqrt", x)
 
 
 def tanh(x: Operand) -> Array:
     """Hyperbolic tangent."""
-    return _apply("tanh", x)
+    return applied("tanh", x)
 
 
 def sin(x: Operand) -> Array:
     """Sine, of an angle in radians."""
-    return _apply("sin", x)
+    return applied("sin", x)
 
 
 def cos(x: Operand) -> Array:
     """Cosine, of an angle in radians."""
-    return _apply("cos", x)
+    return applied("cos", x)
 
 
 def erf(x: Operand) -> Array:
     """The error function."""
-    return _apply("erf", x)
+    return applied("erf", x)
 
 
 def ndtr(x: Operand) -> Array:
     """The normal distribution function, (1 + erf(x / sqrt 2)) / 2."""
-    return _apply("ndtr", x)
+    return applied("ndtr", x)
 
 
 def sigmoid(x: Operand) -> Array:
     """1 / (1 + exp(-x))."""
-    return _apply("sigmoid", x)
+    return applied("sigmoid", x)
 
 
 def silu(x: Operand) -> Array:
     """x * sigmoid(x)."""
-    return _apply("mul", x, sigmoid(x))
+    return applied("mul", x, sigmoid(x))
 
 
 def gelu(x: Operand) -> Array:
     """x * Phi(x), with the exact normal distribution function Phi (arXiv 1606.08415)."""
-    return _apply("mul", x, ndtr(x))
+    return applied("mul", x, ndtr(x))
 
 
 def abs(x: Operand) -> Array:
     """Absolute value."""
-    return _apply("abs", x)
+    return applied("abs", x)
 
 
 def maximum(x: Operand, y: Operand) -> Array:
     """The larger of two, value by value."""
-    return _apply("maximum", x, y)
+    return applied("maximum", x, y)
 
 
 def minimum(x: Operand, y: Operand) -> Array:
     """The smaller of two, value by value."""
-    return _apply("minimum", x, y)
+    return applied("minimum", x, y)
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Array:
     """`x` where `condition` holds, else `y`."""
-    return _apply("where", condition, x, y)
+    return applied("where", condition, x, y)
 
 
 def cast(x: Operand, dtype: str) -> Array:

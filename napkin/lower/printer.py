@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from napkin.diagram.operators.record import FUNCTIONS, jitted
 
@@ -53,6 +54,19 @@ def function_name(name: str) -> str:
     return f"{name}_kernel" if taken or name.startswith("__") else name
 
 
+def called(names: Iterable[str]) -> list[str]:
+    """Functions of a kernel file, and those that they call, in alphabetical order."""
+    found, waiting = set[str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            text = FUNCTIONS[name].triton + FUNCTIONS[name].gluon
+            words = set(re.findall(r"(?<![\w.])\w+(?=\()", text))
+            waiting += [w for w in words & FUNCTIONS.keys() if FUNCTIONS[w].triton]
+    return sorted(found)
+
+
 def comment(text: str) -> ast.stmt:
     """A statement that prints as a comment with an empty line before it."""
     return ast.Expr(ast.Constant(_MARK + text))
@@ -62,10 +76,10 @@ def source(
     name: str,
     arguments: Sequence[tuple[str, str]],
     body: Sequence[ast.stmt],
-    helpers: Sequence[str],
+    helpers: Iterable[str],
 ) -> str:
     """The decorated function, after the helpers that it calls."""
-    out = [FUNCTIONS[h].triton + "\n" for h in helpers]
+    out = [FUNCTIONS[h].triton + "\n" for h in called(helpers)]
     out.append(f"@triton.jit\ndef {name}(\n{signature(arguments)}):\n")
     out += [statement(s, 1) for s in body]
     return "\n".join("".join(out).rstrip().splitlines()) + "\n"

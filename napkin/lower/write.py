@@ -325,7 +325,7 @@ class Writer(Places):
         body = self.body()
         arguments = self.arguments()
         names = [(a.name, "tl.constexpr" if a.constexpr else "") for a in arguments]
-        text = source(self.kernel.name, names, body, sorted(self.emitter.helpers))
+        text = source(self.kernel.name, names, body, self.emitter.helpers)
         return Written(self.kernel.name, text, arguments, self.kernel.group, self.entry(arguments))
 
     def entry(self, arguments: tuple[Argument, ...]) -> Entry:

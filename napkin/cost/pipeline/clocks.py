@@ -16,7 +16,7 @@ from functools import cached_property
 from napkin.cost.machines import Machine
 from napkin.cost.pipeline.colours import Coloured, Colouring, Step
 from napkin.cost.products import product_type
-from napkin.cost.work import pipes_of
+from napkin.cost.work import operations
 from napkin.derive.terms import is_read
 from napkin.diagram.node import REDUCTIONS, Node, factors
 from napkin.diagram.operators import POINTWISE
@@ -226,7 +226,7 @@ class Clocks:
                 stack.extend(parts)
                 continue
             if n.op in POINTWISE and n.axes:
-                for pipe, number in pipes_of(n).items():
+                for pipe, number in operations(n.op).items():
                     add("special" if pipe == "special" else self._lanes, n.axes, number)
             stack.extend(n.args)
         return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
@@ -69,18 +70,23 @@ class _Gluon(ast.NodeTransformer):
             if node.attr in FUNCTIONS and not FUNCTIONS[node.attr].triton:
                 return sx.name(node.attr)
             if node.attr not in KNOWN:
-                raise Refusal(
-                    "lower to warpgroups", "write", f"Gluon has no {node.attr}",
-                    "leave the groups by themselves",
-                )  # fmt: skip
+                raise _lacking(node.attr)
             return sx.name(f"gl.{node.attr}")
         self.generic_visit(node)
         return node
 
 
+def _lacking(word: str) -> Refusal:
+    reason, nearest = f"Gluon has no {word}", "leave the groups by themselves"
+    return Refusal("lower to warpgroups", "write", reason, nearest)
+
+
 def helper(name: str) -> str:
     """A function that kernels call."""
     found = FUNCTIONS[name]
+    for word in re.findall(r"\btl\.(\w+)", "" if found.gluon else found.triton):
+        if word not in KNOWN and word != "PropagateNan":
+            raise _lacking(word)
     text = (found.gluon or found.triton).replace(WHOLE, "WHOLE")
     return text.replace("tl.", "gl.").replace("WHOLE", WHOLE).replace("@triton", "@gluon")
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from napkin.diagram.keys.terms import spec_of
 from napkin.lower import syntax as sx
 from napkin.lower.launch import WARPS, Argument, Entry
-from napkin.lower.printer import comment
+from napkin.lower.printer import called, comment
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import free, function, helper, in_gluon, lent, trimmed
@@ -68,8 +68,8 @@ class Whole(Rings):
         typed = [(a.name, "gl.constexpr" if a.constexpr else "") for a in arguments]
         texts.append(function(name, typed, body))
         entry = self.entry(arguments)
-        called = emitter.helpers | lent(self.bodies)
-        texts = [*map(helper, sorted(called)), *texts]
+        functions = called(emitter.helpers | lent(self.bodies))
+        texts = [*map(helper, functions), *texts]
         return Written(name, "\n\n".join(texts), arguments, self.kernel.group, entry)
 
     @abstractmethod

@@ -13,7 +13,6 @@ from napkin.diagram.node import Node, node, postorder
 from napkin.diagram.operators.record import POINTWISE, Operator, jitted
 from napkin.errors import InputError
 
-
 _LONGEST = 50
 """Characters of an expression that has no line of its own in the kernel function, at most."""
 

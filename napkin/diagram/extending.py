@@ -10,6 +10,7 @@ import ast
 import keyword
 import string
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 from napkin.diagram import composed, laws
@@ -111,7 +112,8 @@ def operator(
         text: how listings print it, with `{0}`, `{1}`, ... for the arguments; None prints a call.
         steep: whether an error relative to an argument grows without bound in the value; the
             argument is then kept in float32 between kernels.
-        increasing: whether it never falls; of one argument.
+        increasing: whether it never falls; of one argument. Without a meaning, max and min then
+            pass through it.
         flops, special: arithmetic operations, and special functions, for each value.
 
     Returns:
@@ -130,8 +132,10 @@ def operator(
     if increasing and arity != 1:
         raise InputError(f"operator {name}: increasing is said of one argument, not of {arity}")
     _check_text(name, text, arity)
+    opaque = increasing and meaning is None
     made = Operator(
-        name, arity, evaluate, _call(name, arity), kind, text, meaning,
+        name, arity, evaluate, _call(name, arity), kind, text,
+        _opaque(name, evaluate) if opaque else meaning, back=name if opaque else "",
         sign=_sign_rule(name, sign), steep=bool(steep), increasing=bool(increasing),
         functions={name: _function(name, arity, triton, gluon)}, flops=flops, special=special,
         definition=definition_of(
@@ -269,9 +273,7 @@ def _check_callable(name: str, **given: object) -> None:
 def _check_numbers(name: str, **given: object) -> None:
     for argument, value in given.items():
         if type(value) is not int or value < 0:
-            raise InputError(
-                f"operator {name}: {argument} is {value!r}; it is a count of operations"
-            )
+            raise InputError(f"operator {name}: {argument} is {value!r}; it counts operations")
 
 
 def _check_text(name: str, text: str | None, arity: int) -> None:
@@ -297,6 +299,23 @@ def _sign_rule(name: str, sign: SignRule) -> Callable[..., Sign]:
             f"operator {name}: sign is {sign!r}; it is 'positive', 'nonnegative', '' or a function"
         )
     return lambda n, *signs: sign
+
+
+def _opaque(name: str, evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """The meaning of an operator of which no more is known than that it increases."""
+
+    @lru_cache(maxsize=1)
+    def function() -> Any:
+        import numpy as np
+        import sympy
+        from sympy.utilities.lambdify import implemented_function
+
+        def value(x: Any) -> Any:
+            return sympy.Float(float(evaluate(np, np.asarray(float(x)))))
+
+        return implemented_function(sympy.Function(name, real=True), value)
+
+    return lambda sp, x: function()(x)
 
 
 def _call(name: str, arity: int) -> str:

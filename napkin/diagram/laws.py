@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from napkin.diagram.operators.record import POINTWISE, Operator, Reduction, Sign
@@ -132,8 +133,10 @@ def _check_meaning(record: Operator, arrays: Sequence[Any], found: Any) -> None:
         ) from error
     exactly = sympy.lambdify(symbols, meant, "mpmath")
     for i in range(0, len(found), 7):
+        value = None
         with mpmath.workdps(_DIGITS):
-            value = exactly(*(mpmath.mpf(float(a[i])) for a in arrays))
+            with suppress(ArithmeticError, ValueError):  # it has no value there
+                value = exactly(*(mpmath.mpf(float(a[i])) for a in arrays))
             wanted = float(value) if isinstance(value, mpmath.mpf) else math.nan
         if math.isnan(wanted) or not math.isfinite(found[i]):
             continue

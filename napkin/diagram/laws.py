@@ -133,7 +133,7 @@ def _check_meaning(record: Operator, arrays: Sequence[Any], found: Any) -> None:
         ) from error
     exactly = sympy.lambdify(symbols, meant, "mpmath")
     for i in range(0, len(found), 7):
-        value = None
+        value: Any = None
         with mpmath.workdps(_DIGITS):
             with suppress(ArithmeticError, ValueError):  # it has no value there
                 value = exactly(*(mpmath.mpf(float(a[i])) for a in arrays))

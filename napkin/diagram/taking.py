@@ -176,29 +176,6 @@ def table_of(leaf: Node) -> Node:
 # --- values -------------------------------------------------------------------------------------
 
 
-def gathered(n: Node, values: Mapping[Node, Array]) -> Array:
-    """The value of a take, or of a reading at computed positions."""
-    import numpy as np
-
-    from napkin.diagram.evaluate import aligned
-
-    table, positions, taken = reading_of(n)
-    value = values[table]
-    where: list[Array] = []
-    outside: Any = False
-    for u, size in zip(taken.under, value.shape, strict=True):
-        if isinstance(u, str):
-            where.append(aligned(np.arange(size), (u,), n.axes))
-            continue
-        at = aligned(values[positions[u]], positions[u].axes, n.axes)
-        where.append(np.clip(at, 0, size - 1))
-        if taken.spans[u] is not None:
-            outside = outside | (at < 0) | (at >= size)
-    if 0 in value.shape:  # windows of nothing but padding
-        return np.zeros(np.broadcast_shapes(*(w.shape for w in where)), dtype=value.dtype)
-    return np.where(outside, value.dtype.type(0), value[tuple(where)])
-
-
 def reading_of(n: Node) -> tuple[Node, Sequence[Node], Taken]:
     """The table of a take, or of a reading at computed positions, the positions, and how it goes
     over the table."""

@@ -11,22 +11,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from napkin.derive.kernel import weaved
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.evaluate import needs
 from napkin.diagram.expand import expanded
-from napkin.diagram.keys.slots import slots_of
-from napkin.diagram.keys.terms import boxes_of, member
-from napkin.diagram.node import Node, factors, in_kind, over
-from napkin.diagram.operators import POINTWISE
+from napkin.diagram.node import Kind, Node, over
 from napkin.diagram.storage import own_type
-from napkin.diagram.taking import reading_of, taken_axes, taken_of
+from napkin.diagram.taking import taken_axes, taken_of
 from napkin.diagram.types import PACKED, RANGES
+from napkin.diagram.walk import Library, Walk, needs, ordered
 
 Box = Mapping[str, range]
 """The part of some axes that arrays hold; of the others they hold all."""
@@ -59,17 +56,21 @@ class Evaluation:
 
     def __call__(self, *tensors: torch.Tensor, box: Box | None = None) -> list[torch.Tensor]:
         """The roots, with their axes in order; of the part of the axes that `box` names."""
-        run = _Run(self, dict(box or {}), tensors[0].device)
+        library, box = _Torch(self.real, tensors[0].device), dict(box or {})
+        held = {a: range(n) for a, n in self.sizes.items()} | box
+        walk = Walk(library, self.sizes, self.scalars, held, {})
         by_name = {
             str(n.params[0]): unpacked(t, own_type(n))
             for n, t in zip(self.diagram.inputs, tensors, strict=True)
         }
         for n, gone in zip(self.steps, self.last, strict=True):
-            run.values[n] = run.read(n, by_name) if n.op == "input" else run.value(n)
+            read = n.op == "input" and taken_of(n) is None
+            tensor = _part(by_name[str(n.params[0])], n, box) if read else None
+            walk.values[n] = walk.value(n) if tensor is None else library.cast(tensor, n.kind)
             for m in gone:
-                del run.values[m]
+                del walk.values[m]
         return [
-            run.aligned(n, axes).expand([run.length(a) for a in axes])
+            library.expanded(walk.aligned(n, axes), walk.shape(axes))
             for n, axes in zip(self.roots, self.axes, strict=True)
         ]
 
@@ -118,7 +119,7 @@ def evaluation(
     opened = expanded(diagram.roots)
     outputs = tuple(replace(o, node=opened[o.node]) for o in diagram.outputs)
     roots = tuple(o.node for o in outputs)
-    steps = _ordered(roots)
+    steps = ordered(roots)
     read = {a for n in steps if n.op == "take" for a in taken_axes(n)}
     # An axis that some array of numbers is written out along is not cut.
     read |= {a for n in steps if n.op == "listed" for a in n.axes}
@@ -142,25 +143,10 @@ def terms(
     """
     opened = expanded([n for n, _ in found])
     roots = tuple(opened[n] for n, _ in found)
-    steps, axes = _ordered(roots), tuple(tuple(a) for _, a in found)
+    steps, axes = ordered(roots), tuple(tuple(a) for _, a in found)
     scalars = diagram.check_scalars({})
     last = _last(steps, roots)
     return Evaluation(diagram, sizes, scalars, roots, axes, steps, last, tuple(cut))
-
-
-def _ordered(roots: Sequence[Node]) -> tuple[Node, ...]:
-    out: dict[Node, None] = {}
-    stack = [(r, False) for r in reversed(roots)]
-    while stack:
-        n, ready = stack.pop()
-        if n in out:
-            continue
-        if ready:
-            out[n] = None
-        else:
-            stack.append((n, True))
-            stack.extend((a, False) for a in reversed(needs(n)))
-    return tuple(out)
 
 
 def _last(steps: Sequence[Node], roots: Sequence[Node]) -> tuple[tuple[Node, ...], ...]:
@@ -190,13 +176,49 @@ class _Names:
         return getattr(torch, scalar.__name__)
 
     @staticmethod
+    def max(x: torch.Tensor, axis: tuple[int, ...], initial: float) -> torch.Tensor:
+        return _most(torch.amax, torch.maximum, x, axis, initial)
+
+    @staticmethod
+    def min(x: torch.Tensor, axis: tuple[int, ...], initial: float) -> torch.Tensor:
+        return _most(torch.amin, torch.minimum, x, axis, initial)
+
+    @staticmethod
+    def sort(x: torch.Tensor, axis: int) -> torch.Tensor:
+        return x.sort(axis).values
+
+    @staticmethod
+    def prod(x: torch.Tensor, axis: tuple[int, ...]) -> torch.Tensor:
+        for i in sorted(axis, reverse=True):
+            x = x.prod(i)
+        return x
+
+    @staticmethod
     def floor_divide(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         # As numpy has it, a whole number divided by 0 is 0.
         return torch.where(b == 0, 0, torch.floor_divide(a, torch.where(b == 0, 1, b)))
 
 
+def _most(
+    along: Any, two: Any, x: torch.Tensor, axis: tuple[int, ...], initial: float
+) -> torch.Tensor:
+    """An extremum along axes, beside a value to start from."""
+    start = torch.tensor(initial, dtype=x.dtype, device=x.device)
+    if any(x.shape[i] == 0 for i in axis):
+        return start.expand([s for i, s in enumerate(x.shape) if i not in axis])
+    return two(along(x, axis), start)
+
+
 NAMES: Any = _Names()
 """torch as the table of operators calls it."""
+
+
+def _part(t: torch.Tensor, n: Node, box: Box) -> torch.Tensor:
+    """What an input leaf reads of a tensor in a part of its axes."""
+    for i, a in enumerate(n.axes):
+        if a in box:
+            t = t.narrow(i, box[a].start, len(box[a]))
+    return t
 
 
 def unpacked(t: torch.Tensor, dtype: str) -> torch.Tensor:
@@ -209,180 +231,60 @@ def unpacked(t: torch.Tensor, dtype: str) -> torch.Tensor:
     return torch.where(found > RANGES[dtype][-1], found - 16, found)
 
 
-@dataclass
-class _Run:
-    of: Evaluation
-    box: dict[str, range]
-    device: torch.device
-    values: dict[Node, torch.Tensor] = field(default_factory=dict[Node, torch.Tensor])
+class _Torch(Library):
+    """torch's tensors, on a device."""
 
-    def length(self, axis: str) -> int:
-        return len(self.box[axis]) if axis in self.box else self.of.sizes[axis]
+    xp = NAMES
 
-    def aligned(self, n: Node, target: Sequence[str]) -> torch.Tensor:
-        """The value of `n`, with length-1 axes to broadcast as `target`."""
-        return _aligned(self.values[n], n.axes, target)
+    def __init__(self, real: torch.dtype, device: torch.device) -> None:
+        self.real, self.device = real, device
 
-    def read(self, n: Node, by_name: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        if taken_of(n) is not None:
-            return self.gathered(n)
-        found = by_name[str(n.params[0])]
-        for i, a in enumerate(n.axes):
-            if a in self.box:
-                found = found.narrow(i, self.box[a].start, len(self.box[a]))
-        if n.kind == "bool":
-            return found != 0
-        return found.to(self.of.real if n.kind == "real" else torch.int64)
+    def constant(self, value: Any, whole: bool = False) -> torch.Tensor:
+        dtype = torch.float64 if isinstance(value, float) else torch.int64 if whole else None
+        return torch.tensor(value, dtype=dtype, device=self.device)
 
-    def constant(self, value: float) -> torch.Tensor:
-        real = isinstance(value, float)
-        return torch.tensor(value, dtype=torch.float64 if real else None, device=self.device)
+    def ones(self, shape: Sequence[int]) -> torch.Tensor:
+        return torch.ones(tuple(shape), dtype=torch.int64, device=self.device)
 
-    def value(self, n: Node) -> torch.Tensor:
-        op = n.op
-        if op == "number":
-            return self.constant(n.params[0])  # pyright: ignore[reportArgumentType]
-        if op == "size":
-            return self.constant(self.of.sizes[str(n.params[0])])
-        if op == "scalar":
-            return self.constant(float(self.of.scalars[str(n.params[0])]))
-        if op == "index":
-            start = self.box[n.axes[0]].start if n.axes[0] in self.box else 0
-            return torch.arange(start, start + self.length(n.axes[0]), device=self.device)
-        if op == "ones":
-            shape = [self.length(a) for a in n.axes]
-            return torch.ones(shape, dtype=torch.int64, device=self.device)
-        if op == "listed":
-            return torch.tensor(n.params[0], dtype=torch.int64, device=self.device)
-        if op == "take":
-            return self.gathered(n)
-        if op in {"rename", "scatter"}:
-            return self.values[n.args[0]]
-        if op in {"compress", "spread"}:
-            return self.moved(n)
-        if op == "keys":
-            found = self.aligned(member(n), n.axes)
-            return found.expand([self.length(a) for a in n.axes])
-        if op in POINTWISE:
-            return self.pointwise(n)
-        if op == "sum":
-            return self.contraction(n)
-        return self.reduced(n)
+    def positions(self, where: range) -> torch.Tensor:
+        return torch.arange(where.start, where.stop, device=self.device)
 
-    def pointwise(self, n: Node) -> torch.Tensor:
-        arrays = [self.aligned(a, n.axes) for a in n.args]
-        if n.kind != "bool" and n.op != "cast":
-            first = 1 if n.op == "where" else 0
-            arrays[first:] = [self.numbers(a, n.kind) for a in arrays[first:]]
-        out = POINTWISE[n.op].evaluate(NAMES, *arrays)
-        if n.op == "cast":
-            if n.kind == "bool":
-                return out != 0
-            return out.to(self.of.real if n.kind == "real" else torch.int64)
-        return out.expand([self.length(a) for a in n.axes])
+    def turned(self, x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+        return x.permute(tuple(order))
 
-    def numbers(self, x: torch.Tensor, kind: str) -> torch.Tensor:
-        """`x` in the numbers that a result of this kind is computed in."""
+    def numbers(self, x: torch.Tensor, kind: Kind) -> torch.Tensor:
         if kind == "real":
-            return x if x.is_floating_point() else x.to(self.of.real)
+            return x if x.is_floating_point() else x.to(self.real)
         return x.to(torch.int64) if x.dtype == torch.bool else x
 
-    def contraction(self, n: Node) -> torch.Tensor:
-        parts = factors(n.args[0])
+    def cast(self, x: torch.Tensor, kind: Kind) -> torch.Tensor:
+        if kind == "bool":
+            return x != 0
+        return x.to(self.real if kind == "real" else torch.int64)
+
+    def filled(self, value: float, like: torch.Tensor) -> torch.Tensor:
+        return torch.tensor(value, dtype=like.dtype, device=self.device)
+
+    def expanded(self, x: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        return x.expand(tuple(shape))
+
+    def spread(self, x: torch.Tensor, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
+        return x.expand(torch.broadcast_shapes(*(a.shape for a in arrays)))
+
+    def contraction(
+        self, n: Node, parts: Sequence[Node], values: Mapping[Node, torch.Tensor]
+    ) -> torch.Tensor:
         if len(parts) == 1:
-            value = self.values[parts[0]]
-            return value.sum([parts[0].axes.index(a) for a in over(n)])
+            return values[parts[0]].sum([parts[0].axes.index(a) for a in over(n)])
         letters: dict[str, int] = {}
         operands: list[Any] = []
         scale: torch.Tensor | float = 1.0
         for p in parts:
             # Products of whole numbers on a GPU are computed in float64, exact below 2**53.
-            exact = torch.float64 if n.kind == "int" else self.of.real
-            value = self.values[p].to(exact)
+            value = values[p].to(torch.float64 if n.kind == "int" else self.real)
             if not p.axes:
                 scale = scale * value
             else:
                 operands += [value, [letters.setdefault(a, len(letters)) for a in p.axes]]
         found = torch.einsum(*operands, [letters[a] for a in n.axes]) * scale
-        return found.round().to(torch.int64) if n.kind == "int" else found.to(self.of.real)
-
-    def reduced(self, n: Node) -> torch.Tensor:
-        value = self.values[n.args[0]]
-        where = [n.args[0].axes.index(a) for a in over(n)]
-        if n.op in {"max", "min"}:
-            value = self.numbers(value, "int")
-            start = torch.tensor(
-                in_kind(float(str(n.params[1])), n.kind), dtype=value.dtype, device=self.device
-            )
-            if any(value.shape[i] == 0 for i in where):
-                shape = [s for i, s in enumerate(value.shape) if i not in where]
-                return start.expand(shape)
-            if n.op == "max":
-                return torch.maximum(value.amax(where), start)
-            return torch.minimum(value.amin(where), start)
-        if n.op == "prod":
-            for i in sorted(where, reverse=True):
-                value = value.prod(i)
-            return value
-        if n.op == "cumsum":
-            return value.cumsum(where[0])
-        if n.op == "sort":
-            return value.sort(where[0]).values
-        raise AssertionError(f"no value for {n!r}")
-
-    def gathered(self, n: Node) -> torch.Tensor:
-        """As `napkin.diagram.taking.gathered`."""
-        table, positions, taken = reading_of(n)
-        value = self.values[table]
-        where: list[torch.Tensor] = []
-        outside = torch.zeros([1] * len(n.axes), dtype=torch.bool, device=self.device)
-        for u, size in zip(taken.under, value.shape, strict=True):
-            if isinstance(u, str):
-                where.append(_aligned(torch.arange(size, device=self.device), (u,), n.axes))
-                continue
-            at = self.aligned(positions[u], n.axes)
-            where.append(at.clamp(0, max(size - 1, 0)))
-            if taken.spans[u] is not None:
-                outside = outside | (at < 0) | (at >= size)
-        if 0 in value.shape:
-            shape = torch.broadcast_shapes(*(w.shape for w in where))
-            return torch.zeros(shape, dtype=value.dtype, device=self.device)
-        return value[tuple(where)].masked_fill(outside, 0)
-
-    def moved(self, n: Node) -> torch.Tensor:
-        """As `napkin.diagram.keys.moved`: between keys and slots."""
-        s, (x, keys) = slots_of(n), n.args
-        (box,) = boxes_of(keys)
-        at = dict[str, torch.Tensor]()
-        inside = torch.ones([1] * len(n.axes), dtype=torch.bool, device=self.device)
-        for i, key, slot, count in zip(box.intervals, s.keys, s.slots, s.counts, strict=True):
-            first, end = self.aligned(i.first, n.axes), self.aligned(i.end, n.axes)
-            if n.op == "compress":
-                slots = torch.arange(count, device=self.device)
-                at[key] = first + i.step * _aligned(slots, (slot,), n.axes)
-                inside = inside & (at[key] < end)
-            else:
-                places = torch.arange(self.length(key), device=self.device)
-                k = _aligned(places, (key,), n.axes)
-                at[slot] = torch.div(k - first, i.step, rounding_mode="floor")
-                inside = inside & (first <= k) & (k < end) & ((k - first) % i.step == 0)
-        value = self.values[x]
-        fill = torch.tensor(
-            s.fill if n.op == "compress" else 0, dtype=value.dtype, device=self.device
-        )
-        if 0 in value.shape:
-            return torch.zeros_like(fill).expand([self.length(a) for a in n.axes])
-        where = [
-            at[a].clamp(0, size - 1)
-            if a in at
-            else _aligned(torch.arange(size, device=self.device), (a,), n.axes)
-            for a, size in zip(x.axes, value.shape, strict=True)
-        ]
-        return torch.where(inside, value[tuple(where)], fill)
-
-
-def _aligned(value: torch.Tensor, axes: Sequence[str], target: Sequence[str]) -> torch.Tensor:
-    order = sorted(range(len(axes)), key=lambda i: target.index(axes[i]))
-    held = {axes[i] for i in order}
-    shape = iter([value.shape[i] for i in order])
-    return value.permute(order).reshape([next(shape) if a in held else 1 for a in target])
+        return found.round().to(torch.int64) if n.kind == "int" else found.to(self.real)

@@ -23,7 +23,7 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.meaning import NotSeparable
+from napkin.derive.sides import NotSeparable
 
 Kind = Callable[[Any], str]
 """How a term depends on the axis: "" where it is the same everywhere, "mixed" where it cannot be

@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from napkin.derive.apart import SPLIT
-from napkin.derive.folding import DIVIDED
-from napkin.derive.kernel import COUNTED, Kernel
-from napkin.derive.meaning import TOGETHER
-from napkin.derive.prepare import COMPARED, EXPANDED, READ, RENAMED, SCALED, Prepared, prepare
-from napkin.derive.refactor import NESTED, TURNED, Refactored
-from napkin.derive.rules.folds import PARTED, STREAMED
-from napkin.derive.streaming import CANCELLED, SEPARATED
+from napkin.derive.kernel import Kernel
+from napkin.derive.labels import Move
+from napkin.derive.prepare import Prepared, prepare
+from napkin.derive.refactor import Refactored
+from napkin.derive.rules.split import SPLIT
+from napkin.derive.rules.table import rules
 from napkin.derive.trace import (
     Began,
     Considered,
@@ -28,24 +26,14 @@ from napkin.derive.trace import (
     times,
     tracing,
 )
-from napkin.derive.trail import RULES, Move
-from napkin.derive.visits import VISITED
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.listing import listing, text
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.diagram.storage import unstored
 from napkin.errors import InputError, Refusal, did_you_mean
-from napkin.plan.exact import EXACT
-from napkin.plan.pieces import ALIKE, STORED
 from napkin.plan.plan import Plan, PlannedKernel, distinct
-from napkin.plan.steps import OF_THE_WHOLE
+from napkin.plan.steps import of_the_whole, turns
 from napkin.plan.words import setting_text
-
-STATED = (
-    EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, TURNED, NESTED, SPLIT, COUNTED, CANCELLED,
-    TOGETHER, DIVIDED, SEPARATED, STREAMED, VISITED, PARTED, STORED, ALIKE,
-)  # fmt: skip
-"""Every rewrite that states its law."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +70,6 @@ class Item:
 
 
 # --- which rules there are ------------------------------------------------------------------
-
-
-def rules() -> dict[str, str]:
-    """The law of every rule, by its name: of rewrites, and of moves."""
-    return {name: r.meaning for name, r in RULES.items()} | {r.name: r.law for r in STATED}
 
 
 def check_rule(rule: str) -> None:
@@ -197,7 +180,12 @@ def _lines(called: Sequence[str], nodes: Sequence[Node], names: Mapping[Node, st
 
 
 def _moved(move: Move, kernel: str = "") -> Item:
-    return Item("move", str(move), rule=move.rule, law=rules()[move.rule], kernel=kernel)
+    return Item("move", str(move), rule=move.rule, law=_law(move), kernel=kernel)
+
+
+def _law(move: Move) -> str:
+    """The law of a move; "" of one that only says how far a search went."""
+    return rules()[move.rule].law if move.rule in rules() else ""
 
 
 def _searched(tracer: Tracer) -> Iterator[Item]:
@@ -224,7 +212,7 @@ def _term_lines(term: Prepared | Refactored) -> list[str]:
 
 def _turned(plan: Plan, tracer: Tracer, names: Mapping[Node, str]) -> Iterator[Item]:
     """The moves of the whole term that were taken, after the rewrites that make them."""
-    notes = [m.note for m in plan.trail if m.rule == "refactor"]
+    notes = [m.note for m in plan.trail if turns(m)]
     last: Step | None = None
     for event in tracer.events:
         if isinstance(event, Step):
@@ -233,7 +221,7 @@ def _turned(plan: Plan, tracer: Tracer, names: Mapping[Node, str]) -> Iterator[I
         if isinstance(term, Refactored) and term.law in notes and last is not None:
             notes.remove(term.law)
             yield _rewritten(last, _called(last, names), names)
-    yield from (_moved(m) for m in plan.trail if m.rule in OF_THE_WHOLE - {"expand"})
+    yield from (_moved(m) for m in plan.trail if of_the_whole(m) and m.rule != "expand")
 
 
 def _kernels(plan: Plan, tracer: Tracer) -> Iterator[Item]:
@@ -241,7 +229,7 @@ def _kernels(plan: Plan, tracer: Tracer) -> Iterator[Item]:
     for k in distinct(plan.kernels):
         yield from _labelled(k.choice.kernel, tracer)
         name = k.choice.kernel.name
-        own = (m for m in plan.trail if m.kernel == name and m.rule not in OF_THE_WHOLE)
+        own = (m for m in plan.trail if m.kernel == name and not of_the_whole(m))
         yield from (_moved(m, name) for m in own)
         yield _set(k)
     yield from (_set(k) for k in distinct(plan.launched.kernels) if k.choice.band[1])
@@ -355,7 +343,7 @@ def explanation(items: Iterable[Item]) -> str:
     moved = set[str]()
     for item in items:
         lines += _WRITTEN[item.kind](item)
-        if item.kind == "move" and item.rule not in moved:
+        if item.law and item.kind == "move" and item.rule not in moved:
             lines.append(f"  law: {item.law}")
         moved.add(item.rule)
     return "\n".join(lines) + "\n"

@@ -40,7 +40,8 @@ class Move:
     """One step of a derivation.
 
     Attributes:
-        rule: the rule's name, or "bound", which only says how far a search went.
+        rule: the rule's name; or "refactor", where a rule puts another form of a term in its place,
+            by the equation in the note; or "bound", which only says how far a search went.
         kernel: the kernel it is about.
         argument: the axis or the operator.
         value: a size or a count, if the rule takes one.

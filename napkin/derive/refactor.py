@@ -23,7 +23,6 @@ class Refactored:
     new name.
 
     Attributes:
-        rule: the rule's name.
         place: the node's name.
         law: the equation that was used, in words.
         same_size: new axis to the axis whose size it has.
@@ -31,7 +30,6 @@ class Refactored:
 
     outputs: tuple[Output, ...]
     names: Mapping[Node, str]
-    rule: str
     place: str
     law: str
     same_size: Mapping[str, str]
@@ -67,4 +65,4 @@ def _refactored(
     left = {*postorder([n])} - {*postorder([new])}
     others = {m: t for m, t in names.items() if m not in left}
     law = f"{text(n, others)} = {text(new, others)}"
-    return Refactored(results, kept, rule.name, names.get(n, n.op), law, found.same_size)
+    return Refactored(results, kept, names.get(n, n.op), law, found.same_size)

@@ -306,7 +306,7 @@ def _trail(
     if bounded:
         what = f"after {IN_FULL} kernels, only those of {SHORT} reductions or fewer were tried"
         moves.append(Move("bound", diagram.name, "the search", note=what))
-    moves += [Move(r.rule, diagram.name, r.place, note=r.law) for r in turned]
+    moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in turned]
     moves += [
         Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]{_in_type(n)}")
         for name, n in found.materialised.items()

@@ -32,7 +32,7 @@ from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.diagram.storage import unstored
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.plan import Plan, PlannedKernel, distinct
-from napkin.plan.steps import of_the_whole, turns
+from napkin.plan.steps import OF_THE_WHOLE
 from napkin.plan.words import setting_text
 
 
@@ -184,8 +184,8 @@ def _moved(move: Move, kernel: str = "") -> Item:
 
 
 def _law(move: Move) -> str:
-    """The law of a move; "" of one that only says how far a search went."""
-    return rules()[move.rule].law if move.rule in rules() else ""
+    """The law of a move: that of its rule, or the equation that it was taken by."""
+    return rules()[move.rule].law if move.rule in rules() else move.note
 
 
 def _searched(tracer: Tracer) -> Iterator[Item]:
@@ -212,7 +212,7 @@ def _term_lines(term: Prepared | Refactored) -> list[str]:
 
 def _turned(plan: Plan, tracer: Tracer, names: Mapping[Node, str]) -> Iterator[Item]:
     """The moves of the whole term that were taken, after the rewrites that make them."""
-    notes = [m.note for m in plan.trail if turns(m)]
+    notes = [m.note for m in plan.trail if m.rule == "refactor"]
     last: Step | None = None
     for event in tracer.events:
         if isinstance(event, Step):
@@ -221,7 +221,7 @@ def _turned(plan: Plan, tracer: Tracer, names: Mapping[Node, str]) -> Iterator[I
         if isinstance(term, Refactored) and term.law in notes and last is not None:
             notes.remove(term.law)
             yield _rewritten(last, _called(last, names), names)
-    yield from (_moved(m) for m in plan.trail if of_the_whole(m) and m.rule != "expand")
+    yield from (_moved(m) for m in plan.trail if m.rule in OF_THE_WHOLE - {"expand"})
 
 
 def _kernels(plan: Plan, tracer: Tracer) -> Iterator[Item]:
@@ -229,7 +229,7 @@ def _kernels(plan: Plan, tracer: Tracer) -> Iterator[Item]:
     for k in distinct(plan.kernels):
         yield from _labelled(k.choice.kernel, tracer)
         name = k.choice.kernel.name
-        own = (m for m in plan.trail if m.kernel == name and not of_the_whole(m))
+        own = (m for m in plan.trail if m.kernel == name and m.rule not in OF_THE_WHOLE)
         yield from (_moved(m, name) for m in own)
         yield _set(k)
     yield from (_set(k) for k in distinct(plan.launched.kernels) if k.choice.band[1])
@@ -343,7 +343,7 @@ def explanation(items: Iterable[Item]) -> str:
     moved = set[str]()
     for item in items:
         lines += _WRITTEN[item.kind](item)
-        if item.law and item.kind == "move" and item.rule not in moved:
+        if item.kind == "move" and item.rule not in moved:
             lines.append(f"  law: {item.law}")
         moved.add(item.rule)
     return "\n".join(lines) + "\n"

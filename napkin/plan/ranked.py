@@ -22,7 +22,7 @@ from napkin.plan.fitting import fitting
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.pricing import Choice
-from napkin.plan.steps import kernel_moves, of_the_whole
+from napkin.plan.steps import OF_THE_WHOLE, kernel_moves
 
 Setting = tuple[str, int, tuple[tuple[str, int], ...], int, int, int, int, tuple[str, int]]
 """What is streamed, in how many passes, tiles, warps, stages, persistent program instances, rows of
@@ -107,7 +107,7 @@ def with_choices(plan: Plan, choices: Sequence[Choice]) -> Plan:
         instead[id(k.choice)] = k.choice if choice.band[1] else choice
     kernels = tuple(replace(k, choice=instead[id(k.choice)]) for k in plan.kernels)
     own = {k.name for k in plan.kernels}
-    head = [m for m in plan.trail if m.kernel not in own or of_the_whole(m)]
+    head = [m for m in plan.trail if m.kernel not in own or m.rule in OF_THE_WHOLE]
     tail = [m for k in distinct(kernels) for m in kernel_moves(k.choice)]
     trail = Trail((*head, *tail))
     return replace(plan, kernels=kernels, trail=trail, bands=False, given=given)

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from napkin.derive.derivation import divisions, separations
 from napkin.derive.labels import Move
-from napkin.derive.rules.table import rules
 from napkin.plan.pricing import Choice
 
-
-def of_the_whole(m: Move) -> bool:
-    """Whether a move is on the diagram, and on no kernel of it: a kernel that is the whole diagram
-    has its name."""
-    return m.rule in {"expand", "bound", "materialise"} or turns(m)
-
-
-def turns(m: Move) -> bool:
-    """Whether a move puts another form of a term in its place."""
-    return m.rule in rules() and rules()[m.rule].alternative
+OF_THE_WHOLE = frozenset({"expand", "bound", "refactor", "materialise"})
+"""Moves on the diagram, and on no kernel of it: a kernel that is the whole diagram has its name."""
 
 
 def kernel_moves(choice: Choice) -> list[Move]:

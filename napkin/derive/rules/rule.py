@@ -202,6 +202,33 @@ def hold_terms(rule: Rule, before: Sequence[Node], after: Sequence[Node], found:
     _HELD.add((rule, pairs))
 
 
+def hold_ways(
+    rule: Rule,
+    roots: Sequence[Node],
+    ways: Callable[[Point], Iterable[tuple[str, Sequence[Array]]]],
+) -> None:
+    """Compare values of terms that are found in other ways with those on the whole, in floats, as
+    states begin in floats.
+
+    Args:
+        ways: gives the values at a point, and says in words how they were found.
+
+    Raises:
+        LawError: they differ at a point.
+    """
+    for point in points(roots, {}, (), rule.empty, rule.infinite):
+        if point.exact:
+            continue
+        wanted = point.values(roots)
+        for how, found in ways(point):
+            for n, value, whole in zip(roots, found, wanted, strict=True):
+                if not agree(value, whole, point, n):
+                    raise LawError(
+                        f"rule {rule.name!r} broke its law, {rule.law}: {text(n, {})}, {how}, at "
+                        f"{point}:\n{whole} is\n{value}"
+                    )
+
+
 def _closed(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[Node, Node]]:
     """Both sides with tensors for states, which may hold anything."""
     both = [*before, *after]

@@ -7,7 +7,7 @@ deferred to the tail.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -360,21 +360,16 @@ class Separating:
 # --- the rules ------------------------------------------------------------------------------
 
 
-def _separated(of: Separating, f: Node, p: int, same: set[Node]) -> Iterator[Instance]:
-    """The form of a reduction over final results; none where it has no such form."""
-    return _by(SEPARATED, of, f, p, same)
+def _of(name: str) -> Callable[..., Iterator[Instance]]:
+    """The forms that the rule of a name gives; none of a reduction that has no such form."""
 
+    def matches(of: Separating, f: Node, p: int, same: set[Node]) -> Iterator[Instance]:
+        with suppress(NotSeparable):
+            rule, found = of.form(f, p, same)
+            if rule.name == name:
+                yield found
 
-def _held(of: Separating, f: Node, p: int, same: set[Node]) -> Iterator[Instance]:
-    """The form of a reduction over running results; none where it has no such form."""
-    return _by(HELD, of, f, p, same)
-
-
-def _by(wanted: Rule, of: Separating, f: Node, p: int, same: set[Node]) -> Iterator[Instance]:
-    with suppress(NotSeparable):
-        rule, found = of.form(f, p, same)
-        if rule is wanted:
-            yield found
+    return matches
 
 
 def _hold(labels: Labels, m: Move) -> Labels:
@@ -388,7 +383,7 @@ def _unhold(labels: Labels, m: Move) -> Labels:
 SEPARATED = Rule(
     "separate",
     "sum_x sum_k a_k(x) b_k(r) = sum_k b_k(r) sum_x a_k(x), and so of max, min and prod",
-    _separated,
+    _of("separate"),
     (
         "no b_k carries an axis that the sum removes",
         "no square and no exponential of a difference is multiplied out",
@@ -400,7 +395,7 @@ SEPARATED = Rule(
 HELD = Rule(
     "hold",
     "sum_x f(x, r_new) = B(r_new) B(r_old)^-1 sum_x f(x, r_old), where f(x, r) = B(r) a(x)",
-    _held,
+    _of("hold"),
     ("B(r) is invertible at every r", "the repair is finite from the start on"),
     empty=False,
     relabel=Relabel(_hold, _unhold),

@@ -4,15 +4,15 @@ the whole (arXiv 2505.09326, Def. 1)."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 from napkin.derive.kernel import Kernel, leaves
 from napkin.derive.labels import Labels, Move, Relabel
 from napkin.derive.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
-from napkin.derive.rules.points import Point, points, scalars_of
-from napkin.derive.rules.rule import Instance, LawError, Rule, agree, verifying
+from napkin.derive.rules.points import Point, scalars_of
+from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.derive.trace import active
 from napkin.diagram.evaluate import Array, aligned
 from napkin.diagram.node import Node
@@ -49,52 +49,37 @@ def verified_fold(rule: Rule, found: Instance) -> None:
     if (tracer := active()) is not None:
         tracer.stepped(rule.name, rule.law, *found.sides(), kernel)
     if verifying():
-        _hold(kernel, _roots(kernel))
+        hold_ways(rule, _roots(kernel), partial(_ways, kernel))
 
 
-def _hold(kernel: Kernel, roots: Sequence[Node]) -> None:
-    """Compare the outputs of a kernel, chunk by chunk and of merged parts, with their terms."""
-    for point in points(roots, {}, (), False, False):
-        if point.exact:  # states begin in floats
-            continue
-        wanted = point.values(roots)
-        for way, found in _ways(kernel, roots, point).items():
-            for i, o in enumerate(kernel.outputs):
-                value = aligned(*found[o.name], roots[i].axes)
-                if not agree(value, wanted[i], point, roots[i]):
-                    raise LawError(
-                        f"rule 'stream' broke its law, {STREAMED.law}: output {o.name} of "
-                        f"{kernel.name}, {kernel.stream.axis} {way} at {point}:\n"
-                        f"{wanted[i]} is\n{value}"
-                    )
-
-
-Found = Mapping[str, tuple[Array, Sequence[str]]]
-
-
-def _ways(kernel: Kernel, roots: Sequence[Node], point: Point) -> dict[str, Found]:
-    """The outputs of a kernel, chunk by chunk and of merged parts, each with its axes."""
-    s, scalars = kernel.stream, scalars_of(roots)
-    sizes = {a: 1 for a in kernel.axes} | dict(point.sizes)
+def _ways(kernel: Kernel, point: Point) -> Iterator[tuple[str, list[Array]]]:
+    """The outputs of a kernel, chunk by chunk and of merged parts."""
+    s, roots = kernel.stream, _roots(kernel)
+    scalars, sizes = scalars_of(roots), {a: 1 for a in kernel.axes} | dict(point.sizes)
     read = leaves(roots)
     bind = dict(zip(read, point.values(read), strict=True))
     axes = {e.output: e.node.axes for e in (*s.tails, *(e for p in s.passes for e in p.emits))}
     lengths = cut(sizes[s.axes[0]], random.Random(point.seed))
-    out: dict[str, Found] = {}
-    _, found = folded(s, bind, sizes, ranges(lengths), scalars)
-    out[f"in chunks of {lengths}"] = {name: (v, axes[name]) for name, v in found.items()}
+
+    def values(found: Mapping[str, Array]) -> list[Array]:
+        pairs = zip(kernel.outputs, roots, strict=True)
+        return [aligned(found[o.name], axes[o.name], n.axes) for o, n in pairs]
+
+    whose = f"{kernel.name} {s.axis}"
+    yield (
+        f"{whose} in chunks of {lengths}",
+        values(folded(s, bind, sizes, ranges(lengths), scalars)[1]),
+    )
     step = s.passes[0]
     if len(s.passes) > 1 or step.emits or kernel.visits is not None:
-        return out
+        return
     nothing = start(s, step, sizes)
     parts = [
         advance(s, step, nothing, chunk_of(bind, c), c, sizes, scalars)[0]
         for c in chunks(s, ranges(lengths), sizes)
     ]
     states = reduce(lambda a, b: merged(step, a, b, sizes, scalars, bind), parts, nothing)
-    found = finished(s, states, bind, sizes, scalars)
-    out[f"in parts of {lengths}"] = {name: (v, axes[name]) for name, v in found.items()}
-    return out
+    yield f"{whose} in parts of {lengths}", values(finished(s, states, bind, sizes, scalars))
 
 
 def cut(size: int, rng: random.Random, number: int = 4) -> list[int]:

@@ -94,7 +94,8 @@ def test_what_was_dropped_has_a_reason_and_the_time_of_the_winner(attention: str
 def test_after_a_rule_nothing_more_is_said(napkin: Callable[..., Any]) -> None:
     found = napkin("explain", "attention", "--after", "expand")
     assert (found.status, found.err) == (0, "")
-    assert found.out.splitlines()[-1].strip().startswith("O = sum(")
+    assert "step: expand" in found.out
+    assert found.out.splitlines()[-1].startswith("move: expand softmax over x into max, exp, sum")
     assert "search:" not in found.out
     whole = napkin("explain", "attention", "--after", "separate").out
     assert whole.splitlines()[-1].startswith("move: separate O: ")

@@ -223,7 +223,9 @@ class Derivation:
         for axis, size in wanted.items():
             out._known(axis)
             if axis not in dict(out.labels.group):
-                out = out._move(Move("group", self.diagram.name, axis))
+                out = out._move(Move(GROUP.name, self.diagram.name, axis))
+                for found in GROUP.matches(out._term.outputs, [axis]):
+                    GROUP.apply(found)
             if size is not None:
                 out = out.tile(**{axis: size})
         return out

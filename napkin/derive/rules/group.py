@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,10 +18,10 @@ from napkin.diagram.evaluate import Array, evaluate
 from napkin.diagram.node import Node
 
 
-def _groups(outputs: Sequence[Output]) -> Iterator[Instance]:
-    """The axes that terms are weaved over."""
+def _groups(outputs: Sequence[Output], among: Container[str] | None = None) -> Iterator[Instance]:
+    """The axes that terms are weaved over: all, or those `among` some."""
     roots = [o.node for o in outputs]
-    for axis in weaved(outputs):
+    for axis in (a for a in weaved(outputs) if among is None or a in among):
         yield Instance(axis, axis, of=roots)
 
 

@@ -157,7 +157,8 @@ def between(before: Sequence[Node], after: Sequence[Node]) -> Callable[[], Sides
 
 def one_node(n: Node, new: Node, same_size: Mapping[str, str] | None = None) -> Instance:
     """The instance that puts a node in the place of another."""
-    return Instance(text(n, {}), new, between([n], [new]), same_size or {})
+    where = f"{n.op} [{' '.join(n.axes)}]"
+    return Instance(where, new, between([n], [new]), same_size or {})
 
 
 def verifying() -> bool:

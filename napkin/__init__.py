@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from napkin.cost.machines import Machine, machine
     from napkin.cost.routing import Routing
     from napkin.cost.simulate import simulate
+    from napkin.derive.door import rule
     from napkin.plan.compare import comparison
     from napkin.plan.derive import derive
     from napkin.plan.plan import Plan
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "comparison": "napkin.plan.compare",
     "derive": "napkin.plan.derive",
+    "rule": "napkin.derive.door",
     "Plan": "napkin.plan.plan",
     "machine": "napkin.cost.machines",
     "Machine": "napkin.cost.machines",
@@ -85,9 +87,9 @@ __all__ = [
     "Routing", "abs", "bigbird", "blocked", "cast", "causal", "comparison", "compress",
     "contract", "cos", "cumsum", "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed",
     "gelu", "global_tokens", "index", "log", "machine", "maximum", "minimum", "ndtr",
-    "neighborhood", "operator", "pack", "reduce", "reduction", "rename", "rsqrt", "sigmoid", "silu",
-    "simulate", "sin", "sinks", "size", "slide", "sliding", "softmax", "sort", "spread", "sqrt",
-    "strided", "take", "tanh", "unpack", "where",
+    "neighborhood", "operator", "pack", "reduce", "reduction", "rename", "rsqrt", "rule", "sigmoid",
+    "silu", "simulate", "sin", "sinks", "size", "slide", "sliding", "softmax", "sort", "spread",
+    "sqrt", "strided", "take", "tanh", "unpack", "where",
 ]  # fmt: skip
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from napkin.derive.apart import Apart, apart, why_not_apart
-from napkin.derive.kernel import Kernel, label, reduced, weaved
+from napkin.derive.kernel import Kernel, label, reduced
+from napkin.derive.labels import Labels, Move
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.residues import Split
-from napkin.derive.rules.folds import verified_fold
-from napkin.derive.trail import RULES, Labels, Move, Trail
+from napkin.derive.rules.group import GROUP
+from napkin.derive.rules.split import Apart, apart, why_not_apart
+from napkin.derive.rules.stream import streamed
+from napkin.derive.trail import Trail, relabelled
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import over
@@ -73,8 +75,7 @@ class Derivation:
             hold=labels.hold,
             split=self._split(labels),
         )
-        verified_fold(kernel)
-        return kernel
+        return streamed(kernel)
 
     # --- what it costs ----------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ class Derivation:
         moves = (*(m for m in known if m.argument not in self.labels.expanded), *moves)
         labels = self.labels
         for m in moves:
-            labels = RULES[m.rule].apply(labels, m)
+            labels = relabelled(labels, m)
         made = self._kernel(labels)  # refuses here if a condition fails
         trail = self.trail
         for m in moves:
@@ -222,7 +223,9 @@ class Derivation:
         for axis, size in wanted.items():
             out._known(axis)
             if axis not in dict(out.labels.group):
-                out = out._move(Move("group", self.diagram.name, axis))
+                out = out._move(Move(GROUP.name, self.diagram.name, axis))
+                for found in GROUP.matches(out._term.outputs, [axis]):
+                    GROUP.apply(found)
             if size is not None:
                 out = out.tile(**{axis: size})
         return out
@@ -244,7 +247,7 @@ class Derivation:
                     f"cut {axis} first with group or stream",
                 )
             m = Move("tile", self.diagram.name, axis, _size(axis, size))
-            labels = RULES["tile"].apply(out.labels, m)
+            labels = relabelled(out.labels, m)
             # A size is no condition: the kernel stays as it is.
             out = self._at(labels, out.trail.then(m), out.kernel)
         return out
@@ -263,9 +266,10 @@ class Derivation:
     def legal(self) -> tuple[Move, ...]:
         """Every group or stream move that is legal now."""
         name, out = self.diagram.name, list[Move]()
-        for axis in weaved(self._term.outputs):
-            if axis not in dict(self.labels.group) and axis not in self.labels.stream.split():
-                out.append(Move("group", name, axis))
+        cut = {*dict(self.labels.group), *self.labels.stream.split()}
+        for found in GROUP.matches(self._term.outputs):
+            if found.where not in cut:
+                out.append(Move(GROUP.name, name, found.where))
         if not self.labels.stream:
             for axis in reduced(self._term.outputs):
                 try:

@@ -11,12 +11,10 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from napkin.derive.fold import State, Tag, state_leaf
 from napkin.derive.meaning import Meaning
-from napkin.derive.rules.rule import Rule, verified
-from napkin.derive.terms import combined, extent, identity, is_count, quotients
+from napkin.derive.rules.divide import DIVIDED
+from napkin.derive.terms import combined, extent, identity, is_count
 from napkin.diagram.infer import along, rebuilt
 from napkin.diagram.node import REDUCTIONS, Node, over, postorder, substitute
-
-DIVIDED = Rule("divide", "(1 / b) a = a / b", ("1 / b is finite",), infinite=True)
 
 
 class Folding:
@@ -110,10 +108,7 @@ class Folding:
     def define(self, f: Node, p: int, value: Node) -> None:
         """Say that pass `p` knows the reduction `f` as `value`, a term over known reductions."""
         self.pass_of[f], self._defined[f] = p, value
-        # So far a divisor may be as small as one chunk has it, and its reciprocal no number.
-        divided = quotients(value)
-        verified(DIVIDED, [value], [divided])
-        self._now[f] = self.current(divided, p)
+        self._now[f] = self.current(DIVIDED.tried(value), p)
         self._final[f] = self.last(value)
 
     def separated(self, p: int) -> dict[Node, Node]:

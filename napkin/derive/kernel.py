@@ -9,21 +9,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from napkin.derive.apart import Apart
 from napkin.derive.fold import Emit, Stream
 from napkin.derive.residues import Split, sized
-from napkin.derive.rules.rule import Rule, verified
+from napkin.derive.rules.counts import COUNTED
+from napkin.derive.rules.split import Apart
+from napkin.derive.rules.visit import visits
 from napkin.derive.streaming import stream
-from napkin.derive.terms import extent, is_count, is_read
-from napkin.derive.visits import Visits, visits
+from napkin.derive.terms import is_read
+from napkin.derive.visits import Visits
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.slots import filling, scattered, slots_of
-from napkin.diagram.node import MOVES, Node, over, postorder, rewrite
+from napkin.diagram.node import MOVES, Node, over, postorder
 from napkin.diagram.storage import unstored
 from napkin.diagram.taking import slides
 from napkin.errors import Refusal
-
-COUNTED = Rule("know counts", "sum_x 1 = size of x", infinite=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,13 +361,8 @@ def refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed:
 
 def _known_counts(outputs: Sequence[Output], streamed: Sequence[str]) -> list[Output]:
     """The outputs with each count of positions as a size, unless streaming makes it grow."""
-
-    def change(old: Node, _: tuple[Node, ...]) -> Node | None:
-        return extent(over(old)) if is_count(old) and not set(streamed) & set(over(old)) else None
-
     roots = [o.node for o in outputs]
-    done = rewrite(roots, change)
-    verified(COUNTED, roots, [done[n] for n in roots])
+    done = COUNTED.everywhere(roots, roots, streamed)
     return [replace(o, node=done[o.node]) for o in outputs]
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.meaning import NotSeparable
+from napkin.derive.sides import NotSeparable
 from napkin.diagram.operators.record import COMPUTING
 
 Kind = Callable[[Any], str]

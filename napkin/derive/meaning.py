@@ -10,36 +10,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Container
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import sympy
 
-from napkin.derive.rules.rule import Rule, verified, verifying
+from napkin.derive.lattice import bounded_on_nothing, distributed
+from napkin.derive.rules.together import TOGETHER
+from napkin.derive.separate import Parts, Split, additive, running_symbols, separate_by
+from napkin.derive.sides import NotSeparable, Side, by_side
 from napkin.derive.terms import as_written, extent, identity, starting, worst
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.node import INT32, REDUCTIONS, Node, in_kind, landings, node, number, over
 from napkin.diagram.operators.record import COMPUTING, POINTWISE, Sign
 from napkin.diagram.operators.whole import truncates
 
-if TYPE_CHECKING:
-    from napkin.derive.separate import Parts, Split
-
 LARGEST, DEEPEST, POWERS = 150, 20, 2
 """Operations in an expression that is separated, how deep they are nested, and how deep
 exponentials are, at most."""
-
-TOGETHER = Rule("shift before it is scaled", "c t - c m = c (t - m)", ("c is a number",))
-
-Side = Literal["x", "r", "mixed"]
-
-
-class NotSeparable(Exception):
-    """The body has no form sum_k a_k(x) b_k(r) that the rules can find and prove."""
-
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(reason)
-        self.place, self.reason = place, reason
 
 
 _SIGNS: WeakKeyDictionary[Node, Sign] = WeakKeyDictionary()
@@ -68,14 +56,6 @@ def _sign(n: Node) -> Sign:
     if n.op in REDUCTIONS:
         return REDUCTIONS[n.op].sign(sign(n.args[0]))
     return sign(n.args[0]) if n.op == "rename" else ""
-
-
-def by_side(expression: Any) -> tuple[set[Any], set[Any]]:
-    """The x symbols and the r symbols of an expression, told apart by their names."""
-    xs, rs = set[Any](), set[Any]()
-    for s in expression.free_symbols:
-        (rs if s.name.startswith("r") else xs).add(s)
-    return xs, rs
 
 
 class Meaning:
@@ -190,8 +170,6 @@ class Meaning:
 
     def _inner(self, n: Node) -> Any:
         # A reduction over another axis: what does not carry that axis comes out.
-        from napkin.derive.separate import running_symbols
-
         body = self.of(n.args[0])
         if as_written(n):
             raise NotSeparable(n.op, "something is compared with it as it is rounded")
@@ -205,8 +183,6 @@ class Meaning:
 
     def _apart(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
         """The parts that a body under a reduction of `gone` separates into, and by which split."""
-        from napkin.derive.separate import separate_by
-
         return separate_by(body, by_side), by_side
 
     def _total(self, parts: Parts, n: Node) -> Any:
@@ -228,8 +204,6 @@ class Meaning:
         return total
 
     def _inner_extremum(self, n: Node, body: Any) -> Any:
-        from napkin.derive.separate import additive
-
         gone = over(n)
         try:
             parts, split = self._apart(body, gone)
@@ -254,8 +228,6 @@ class Meaning:
         Raises:
             NotSeparable: no rule brings it to that form.
         """
-        from napkin.derive.lattice import bounded_on_nothing, distributed
-
         gone = over(n)
         folds: dict[Any, tuple[str, Any]] = {}
 
@@ -381,20 +353,10 @@ class Meaning:
         return pointwise("pow", (self.node(base), self.node(exponent)))
 
     def _exponent(self, exponent: Any) -> Node:
-        """The node of an exponent, with c (t - m) for c t - c m: where a maximum is the lowest
-        float so far, c m is beyond all of them and c t - c m is no number."""
-        alike = _by_coefficient(exponent)
-        if set(alike) == {sympy.Integer(1)}:
-            return self.node(exponent)
-        parts = [
-            inner if scale == 1 else pointwise("mul", (self.node(scale), inner))
-            for scale, terms in alike.items()
-            for inner in [self.node(sympy.Add(*terms))]
-        ]
-        found = functools.reduce(lambda a, b: pointwise("add", (a, b)), parts)
-        if verifying():
-            verified(TOGETHER, [self.node(exponent)], [found])
-        return found
+        """The node of an exponent."""
+        for found in TOGETHER.matches(exponent, self.node):
+            return TOGETHER.apply(found)
+        return self.node(exponent)
 
     @staticmethod
     def carrying(a: Node, axes: tuple[str, ...]) -> Node:
@@ -430,17 +392,6 @@ def _limit(n: Node) -> Node:
     nothing, none = (in_kind(v, n.kind) for v in (worst(n.op), -worst(n.op)))
     empty = pointwise("equal", (extent(over(n)), number(0)))
     return pointwise("where", (empty, number(nothing), number(none)))
-
-
-def _by_coefficient(total: Any) -> dict[Any, list[Any]]:
-    """The terms of a sum, without the sizes of their coefficients, by these."""
-    alike: dict[Any, list[Any]] = {}
-    for term in sympy.Add.make_args(total):
-        coefficient, rest = term.as_coeff_Mul()
-        if not coefficient.is_finite:  # of a mask, which holds inf and 0, and not inf times 0
-            coefficient, rest = sympy.Integer(1), term
-        alike.setdefault(abs(coefficient), []).append(rest if coefficient > 0 else -rest)
-    return alike
 
 
 def _is_reciprocal(a: Any) -> bool:

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import sympy
 
-from napkin.derive.meaning import Meaning, NotSeparable, by_side
+from napkin.derive.meaning import Meaning
 from napkin.derive.separate import separate_by
+from napkin.derive.sides import NotSeparable, by_side
 from napkin.diagram.infer import pointwise
 from napkin.diagram.listing import text
 from napkin.diagram.node import Node, node

@@ -16,8 +16,9 @@ import sympy
 
 from napkin.derive.fold import State, Tag, state_leaf
 from napkin.derive.folding import Folding
-from napkin.derive.meaning import Meaning, NotSeparable, sign
+from napkin.derive.meaning import Meaning, sign
 from napkin.derive.repair import Repair, filled, tidy
+from napkin.derive.sides import NotSeparable
 from napkin.derive.terms import added, combined, is_count, scaled, starting, value_at
 from napkin.diagram.infer import along, pointwise, rebuilt
 from napkin.diagram.node import (

@@ -14,7 +14,7 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.meaning import NotSeparable, by_side
+from napkin.derive.sides import NotSeparable, by_side
 
 Parts = list[tuple[Any, Any]]
 Split = Callable[[Any], tuple[set[Any], set[Any]]]

@@ -143,15 +143,6 @@ def scaled(n: Node, factor: Node) -> Node:
     return pointwise("mul", (n, factor))
 
 
-def quotients(n: Node) -> Node:
-    """A sum with the products by a reciprocal in it written as divisions."""
-    if n.op == "add":
-        return pointwise("add", tuple(map(quotients, n.args)))
-    if n.op == "mul" and n.args[0].op == "div":
-        return scaled(n.args[1], n.args[0])
-    return n
-
-
 def value_at(term: Node, start: Mapping[Node, float]) -> float:
     """The value of a term with one position along each axis, where its leaves are as `start` says,
     or 1."""

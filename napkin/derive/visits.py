@@ -8,35 +8,18 @@ is visited in each of them, for the queries that see it there.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from napkin.derive.fold import Stream
-from napkin.derive.known import Known, depends, reductions_along, vanishes
 from napkin.derive.residues import Split
-from napkin.derive.rules.rule import Rule, verified, verifying
-from napkin.derive.terms import combined, starting
-from napkin.diagram.infer import along, pointwise, rebuilt
-from napkin.diagram.keys.slots import guard
-from napkin.diagram.keys.terms import Box, box_member, boxes_of, member, position, spec_of
+from napkin.diagram.infer import pointwise, rebuilt
+from napkin.diagram.keys.terms import Box, box_member, member, spec_of
 from napkin.diagram.node import (
     REDUCTIONS,
     Node,
-    factors,
-    in_kind,
     node,
     number,
-    over,
-    postorder,
     rewrite,
-    substitute,
-)
-
-VISITED = Rule(
-    "visit boxes",
-    "sum_x f(x) = sum_boxes sum_{x in the box, for queries that see it in none before} f(x)",
-    ("f is what a sum begins with outside the set", "f adds up over queries, or boxes are apart"),
 )
 
 
@@ -102,69 +85,3 @@ def _of_all(reduction: Node) -> Node:
     ones = node("ones", params=(axes,), axes=axes, kind="int")
     every = ones if reduction.op == "sum" else pointwise("equal", (ones, number(1)))
     return rebuilt(reduction, (every,))
-
-
-def visits(stream: Stream, splits: Sequence[Split] = ()) -> Visits | None:
-    """The key set that governs a stream, if there is one.
-
-    A pass that stores something at each chunk must see every chunk, unless it stores what this key
-    set sees. Every array that is read at the slots of a key set is read by all its queries, so
-    that key set must be the one that governs.
-    """
-    if not stream.axes:
-        return None
-    emits = [e.node for p in stream.passes for e in p.emits]
-    steps = [s.step for p in stream.passes for s in p.states]
-    folds = [f for step in steps for f in reductions_along(step, set(stream.axes))]
-    order = list(postorder([*steps, *emits]))
-    bound = {guard(n) if n.op == "scatter" else None for n in emits}
-    bound |= {guard(n) for n in order if n.op == "input" and guard(n) is not None}
-    for n in order:
-        if n.op != "keys" or set(spec_of(n).keys) != set(stream.axes) or bound - {n}:
-            continue
-        known: Known = {}
-        found = Visits(n, boxes_of(n), tuple(splits))
-        once = len(found.boxes) - found.prefix < 2
-        if all(vanishes(f, n, known) and (once or _adds_up(f.args[0], f.op, n)) for f in folds):
-            verified(VISITED, folds, [_visited(found, f) for f in folds] if verifying() else folds)
-            return found
-    return None
-
-
-def _visited(seen: Visits, f: Node) -> Node:
-    """A reduction over the keys of a set as visits of its boxes find it, one after another, by one
-    group of all queries."""
-    tests = [seen.test(i) for i in range(len(seen.boxes))]
-    if seen.prefix:
-        (axis,), end = seen.axes, seen.boxes[0].intervals[0].end
-        past = along("max", end, end.axes, starting("max")) if end.axes else end
-        before = pointwise("less", (position(axis), past))
-        inside = [before, *[pointwise("not", (before,))] * (len(tests) - 1)]
-        tests = [pointwise("and", pair) for pair in zip(tests, inside, strict=True)]
-    slots = [n for n in postorder([f]) if n.op == "input" and guard(n) is seen.keys]
-    each: list[Node] = []
-    for test in tests:
-        read = {n: pointwise("where", (test, n, number(in_kind(0.0, n.kind)))) for n in slots}
-        found = seen.inside([f], test, slots)[f]
-        each.append(substitute([found], read)[found])
-    return functools.reduce(lambda a, b: combined(f.op, a, b), each)
-
-
-def _adds_up(body: Node, op: str, keys: Node) -> bool:
-    """Whether a key may be visited again for queries that see it in another box: `op` of what each
-    visit makes of it is what all queries together make of it."""
-    if not depends(body, keys):
-        return True
-    if body.op == op and body.op in REDUCTIONS:
-        return _adds_up(body.args[0], op, keys)
-    if op == "sum" and body.op == "mul":
-        inner = [p for p in factors(body) if depends(p, keys)]
-        if len(inner) == 1 and inner[0] is not body:
-            return _adds_up(inner[0], op, keys)
-    return not _mixes(body, keys)
-
-
-def _mixes(body: Node, keys: Node) -> bool:
-    """Whether a term takes queries of a key set together."""
-    mixing = [n for n in postorder([body]) if set(over(n)) & set(keys.axes)]
-    return any(depends(n, keys) for n in mixing)

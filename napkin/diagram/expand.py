@@ -5,7 +5,7 @@ Each rule is an identity; nothing here knows what the result will be used for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import cast
 
@@ -16,7 +16,6 @@ from napkin.diagram.keys.terms import from_arguments, spec_of
 from napkin.diagram.node import (
     COMPOSITES,
     FLOOR,
-    REDUCTIONS,
     Node,
     node,
     number,
@@ -78,20 +77,21 @@ assert set(RULES) == COMPOSITES
 def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
     """The map from every node under `roots` to its form without composites, in which only inputs
     and results of reductions are read under other axis names."""
+    return rewrite(roots, opened)
 
-    def change(old: Node, args: tuple[Node, ...]) -> Node | None:
-        rule = RULES.get(old.op)
-        if rule:
-            return rule(parts_of(old, args), part_of(old))
-        if old.op == "rename":
-            return sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
-        if old.op == "take":
-            return behind(args[0], places_of(old, args[1:]))
-        if old.op == "spread":
-            return dispersed(args[0], args[1], slots_of(old))
-        return beside_memory(old, args)
 
-    return rewrite(roots, change)
+def opened(old: Node, args: tuple[Node, ...]) -> Node | None:
+    """For `rewrite`: a composite, a renaming or a move of values as what it stands for."""
+    rule = RULES.get(old.op)
+    if rule:
+        return rule(parts_of(old, args), part_of(old))
+    if old.op == "rename":
+        return sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+    if old.op == "take":
+        return behind(args[0], places_of(old, args[1:]))
+    if old.op == "spread":
+        return dispersed(args[0], args[1], slots_of(old))
+    return beside_memory(old, args)
 
 
 def dispersed(x: Node, keys: Node, slots: Slots) -> Node:
@@ -152,41 +152,6 @@ def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
         pairs = tuple((a, b) for a, b in joined if a != b)
         return renamed(x.args[0], pairs) if pairs else x.args[0]
     return renamed(x, kept)
-
-
-def result_names(roots: Iterable[Node]) -> dict[Node, Node]:
-    """The map from every node under `roots` to a form in which a sum that only results are computed
-    of, under other axis names, has these names itself: nothing need store it to read it again."""
-    roots = list(roots)
-    order = list(postorder(roots))
-    users: dict[Node, set[Node]] = {}
-    for n in order:
-        for a in n.args:
-            users.setdefault(a, set()).add(n)
-    read: set[Node] = set()  # by a reduction, or at computed addresses
-    for n in reversed(order):
-        if n in read or n.op not in {*POINTWISE, "rename"}:
-            read.update(n.args)
-
-    def change(old: Node, args: tuple[Node, ...]) -> Node | None:
-        if old.op != "rename" or old in read:
-            return None
-        (inner,), names = args, cast("tuple[tuple[str, str], ...]", old.params[0])
-        alone = users[old.args[0]] == {old} and old.args[0] not in roots
-        if not alone or inner.op not in REDUCTIONS or not _free(inner.args[0], dict(names)):
-            return None
-        return along(inner.op, sunk(inner.args[0], names), over(inner), inner.params[1:])
-
-    return rewrite(roots, change)
-
-
-def _free(body: Node, names: Mapping[str, str]) -> bool:
-    """Whether only inputs and arithmetic carry the axes that are renamed, and none has a name that
-    they are given."""
-    return not set(names.values()) & set(body.axes) and all(
-        n.op in POINTWISE or not n.args or not set(names) & {*n.axes, *over(n)}
-        for n in postorder([body])
-    )
 
 
 def _stored(x: Node) -> bool:

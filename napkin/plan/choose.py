@@ -18,7 +18,7 @@ from napkin.cost.levels import chained, held
 from napkin.cost.machines import Machine
 from napkin.cost.time import at_least
 from napkin.derive.kernel import Kernel
-from napkin.derive.parts import part_axis, parted, why_not_parted
+from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.trace import active, times
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, postorder

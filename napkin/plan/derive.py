@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Literal
 
 from napkin.cost.machines import Machine, machine
-from napkin.derive.parts import part_axis, why_not_parted
-from napkin.derive.prepare import Prepared, prepare
+from napkin.derive.labels import Move
+from napkin.derive.prepare import Prepared, exact, prepare
 from napkin.derive.refactor import Refactored, refactorings
+from napkin.derive.rules.part import part_axis, why_not_parted
 from napkin.derive.trace import active, times
-from napkin.derive.trail import Move, Trail
+from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.expand import own_axes
 from napkin.diagram.keys.slots import guard
@@ -22,7 +23,6 @@ from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORAGE, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import IN_FULL, Alike
 from napkin.plan.cut import SHORT, Cut, cut
-from napkin.plan.exact import exact
 from napkin.plan.explained import told
 from napkin.plan.fitting import fitting
 from napkin.plan.frontier import Frontier

@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from napkin.derive.apart import SPLIT
-from napkin.derive.folding import DIVIDED
-from napkin.derive.kernel import COUNTED, Kernel
-from napkin.derive.meaning import TOGETHER
-from napkin.derive.prepare import COMPARED, EXPANDED, READ, RENAMED, SCALED, Prepared, prepare
-from napkin.derive.refactor import NESTED, TURNED, Refactored
-from napkin.derive.rules.folds import PARTED, STREAMED
-from napkin.derive.streaming import CANCELLED, SEPARATED
+from napkin.derive.kernel import Kernel
+from napkin.derive.labels import Move
+from napkin.derive.prepare import Prepared, prepare
+from napkin.derive.refactor import Refactored
+from napkin.derive.rules.split import SPLIT
+from napkin.derive.rules.table import rules
 from napkin.derive.trace import (
     Began,
     Considered,
@@ -28,24 +26,14 @@ from napkin.derive.trace import (
     times,
     tracing,
 )
-from napkin.derive.trail import RULES, Move
-from napkin.derive.visits import VISITED
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.listing import listing, text
 from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.diagram.storage import unstored
 from napkin.errors import InputError, Refusal, did_you_mean
-from napkin.plan.exact import EXACT
-from napkin.plan.pieces import ALIKE, STORED
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.steps import OF_THE_WHOLE
 from napkin.plan.words import setting_text
-
-STATED = (
-    EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, TURNED, NESTED, SPLIT, COUNTED, CANCELLED,
-    TOGETHER, DIVIDED, SEPARATED, STREAMED, VISITED, PARTED, STORED, ALIKE,
-)  # fmt: skip
-"""Every rewrite that states its law."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +70,6 @@ class Item:
 
 
 # --- which rules there are ------------------------------------------------------------------
-
-
-def rules() -> dict[str, str]:
-    """The law of every rule, by its name: of rewrites, and of moves."""
-    return {name: r.meaning for name, r in RULES.items()} | {r.name: r.law for r in STATED}
 
 
 def check_rule(rule: str) -> None:
@@ -197,7 +180,12 @@ def _lines(called: Sequence[str], nodes: Sequence[Node], names: Mapping[Node, st
 
 
 def _moved(move: Move, kernel: str = "") -> Item:
-    return Item("move", str(move), rule=move.rule, law=rules()[move.rule], kernel=kernel)
+    return Item("move", str(move), rule=move.rule, law=_law(move), kernel=kernel)
+
+
+def _law(move: Move) -> str:
+    """The law of a move: that of its rule, or the equation that it was taken by."""
+    return rules()[move.rule].law if move.rule in rules() else move.note
 
 
 def _searched(tracer: Tracer) -> Iterator[Item]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from napkin.derive.apart import apart
 from napkin.derive.kernel import Kernel, label, leaves, tensor_of, weaved
 from napkin.derive.residues import sized
-from napkin.derive.rules.folds import verified_fold
+from napkin.derive.rules.split import apart
+from napkin.derive.rules.stream import streamed
 from napkin.derive.trace import active
 from napkin.diagram.diagram import Output
 from napkin.diagram.keys.terms import spec_of
@@ -26,16 +26,16 @@ def labellings(
     it is, and with the axes of dilated key sets split by residue. Taps of windows are streamed
     where they can be: held together, each is a tile of its own."""
     held: list[Kernel] = []
-    streamed = False
+    streams = False
     for kernel in _labellings(name, outputs, names, sizes):
         if {s.tap for a in kernel.reads for s in slides(a.leaf)} & set(kernel.whole):
             held.append(kernel)
         else:
-            streamed = True
+            streams = True
             yield kernel
-    if streamed:
+    if streams:
         _tell_held(held)
-    yield from () if streamed else held
+    yield from () if streams else held
 
 
 def _tell_held(kernels: Sequence[Kernel]) -> None:
@@ -69,8 +69,7 @@ def _labellings(
                 except Refusal as refusal:
                     _tell(whose, axis, passes, str(refusal))
                     continue
-                verified_fold(kernel)
-                _tell_labelled(kernel, since)
+                _tell_labelled(streamed(kernel), since)
                 yield kernel
                 break
 

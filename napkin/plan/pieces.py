@@ -6,34 +6,19 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
 
-from napkin.derive.rules.rule import Rule, verified, verifying
+from napkin.derive.rules.alike import ALIKE
+from napkin.derive.rules.materialise import STORED
+from napkin.derive.rules.rule import verifying
 from napkin.derive.trace import active
 from napkin.diagram.diagram import Output
-from napkin.diagram.expand import view
-from napkin.diagram.keys.slots import read_inputs
-from napkin.diagram.node import Node, node, rewrite, substitute
-from napkin.diagram.storage import Tensor, own_type, unstored, widens
-from napkin.diagram.taking import read_table
+from napkin.diagram.node import Node, node
+from napkin.diagram.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
 from napkin.plan.alike import IN_FULL, Alike, Form, Known
 from napkin.plan.choose import Search
 from napkin.plan.frontier import Frontier
 from napkin.plan.pricing import Choice
-
-ALIKE = Rule(
-    "run what is alike",
-    "t(x) = t'(x) under other names of its tensors",
-    ("both have one form: operators, axes and sizes",),
-    infinite=True,
-)
-STORED = Rule(
-    "read what is stored",
-    "rename(T) = T under other axes, take(T, p) = T at p, cast(x, fp32) = x",
-    ("T lies in memory", "what is stored keeps its cast"),
-    infinite=True,
-)
 
 Results = Sequence[tuple[str, Node, tuple[str, ...]]]
 """The name of each result, its term, and its axes as they lie in memory."""
@@ -64,15 +49,6 @@ def named_apart(pieces: Sequence[Piece]) -> list[Piece]:
         if id(choice) not in made:
             made[id(choice)] = _renamed(choice, taken)
     return [replace(p, choice=made[id(p.choice)]) for p in pieces]
-
-
-def _called(old: Node, args: tuple[Node, ...], names: Mapping[str, str]) -> Node | None:
-    """For `rewrite`: a reading of a tensor under another name."""
-    if old.op != "input":
-        return None
-    name, own = names[str(old.params[0])], own_type(old)
-    tensor = Tensor(name, own) if own else name
-    return node("input", args, (tensor, *old.params[1:]), old.axes, old.kind)
 
 
 def _renamed(choice: Choice, taken: set[str]) -> Choice:
@@ -170,10 +146,9 @@ class Pieces:
         known = self.alike.known[form.key]
         ours = dict(zip(known.first.tensors, form.tensors, strict=True))
         theirs = [o.node for k in known.search.kernels[:1] for o in k.origin]
-        after = rewrite(theirs, lambda old, args: _called(old, args, ours))
         before = [o.node for o in self._outputs(results, stored)[0]]
-        if theirs:
-            verified(ALIKE, before, [after[n] for n in theirs])
+        for found in ALIKE.matches(before, theirs, ours) if theirs else ():
+            ALIKE.apply(found)
 
     def _tell(self, wanted: Sequence[Node], why: str) -> None:
         """Report a kernel that is not derived to the tracer."""
@@ -211,24 +186,8 @@ class Pieces:
         self, results: Results, stored: Mapping[Node, Node]
     ) -> tuple[list[Output], Mapping[Node, Node]]:
         """What a kernel for `results` computes, and each term as it has it."""
-        typed = {n.args[0] if n.op == "compress" else n for _, n, _ in results}
-
-        def change(old: Node, args: tuple[Node, ...]) -> Node | None:
-            if old.op == "rename":
-                return view(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
-            if widens(old) and old not in typed:
-                return args[0]
-            if old.op == "input" and own_type(old) == self.alike.dtype:
-                return node(
-                    "input", args, (str(old.params[0]), *old.params[1:]), old.axes, old.kind
-                )
-            return read_table(old, args) or read_inputs(old, args)
-
-        roots = [n for _, n, _ in results]
-        done = rewrite(roots, change, stored)
-        if verifying():
-            read = substitute(roots, stored)
-            verified(STORED, [read[n] for n in roots], [done[n] for n in roots])
+        (found,) = STORED.matches([n for _, n, _ in results], stored, self.alike.dtype)
+        done: Mapping[Node, Node] = STORED.apply(found)
         return [Output(name, self._own(done[n]), axes) for name, n, axes in results], done
 
     def _own(self, n: Node) -> Node:

@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from napkin.cost.bound import Term
-from napkin.derive.trail import Move, Trail
+from napkin.derive.labels import Move
+from napkin.derive.trail import Trail
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.show.sizes import sizes_text
 

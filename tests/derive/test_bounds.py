@@ -5,8 +5,9 @@ import pytest
 import sympy
 
 import napkin as nk
-from napkin.derive.meaning import DEEPEST, NotSeparable, sign
+from napkin.derive.meaning import DEEPEST, sign
 from napkin.derive.separate import MOST, separate
+from napkin.derive.sides import NotSeparable
 
 
 def test_a_product_of_many_sums_is_not_multiplied_out() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import napkin as nk
-from napkin.derive.prepare import EXPANDED, prepare
+from napkin.derive.prepare import prepare
+from napkin.derive.rules.expand import EXPANDED
 from napkin.derive.trace import Step, Tracer, active, times, tracing
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import napkin as nk
 from napkin.cost.memory import tile
 from napkin.derive.derivation import Derivation, replayed
+from napkin.derive.labels import Labels
 from napkin.derive.law import assert_law
-from napkin.derive.trail import Labels
 from napkin.diagram.columns import columns
 from napkin.diagram.library import load
 from napkin.diagram.node import Node, substitute

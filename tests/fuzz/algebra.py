@@ -16,7 +16,7 @@ from written import diagram as written_diagram
 from napkin.cost.traffic import Traffic
 from napkin.derive.kernel import Kernel
 from napkin.derive.law import advance, chunk_of, finished, merged, start
-from napkin.derive.parts import why_not_parted
+from napkin.derive.rules.part import why_not_parted
 from napkin.diagram.evaluate import aligned, evaluate
 from napkin.diagram.keys.slots import guard
 from napkin.lower.execute import execute

@@ -14,14 +14,13 @@ import numpy as np
 
 from napkin.cost.machines import machine
 from napkin.derive.kernel import Kernel, leaves, tensor_of
-from napkin.derive.prepare import prepare
+from napkin.derive.prepare import exact, prepare
 from napkin.derive.refactor import Refactored, refactorings
 from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.evaluate import aligned, evaluate
 from napkin.diagram.node import Node, postorder
 from napkin.diagram.taking import table_of
 from napkin.plan.alike import Alike
-from napkin.plan.exact import exact
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Pieces, Segment
 

@@ -12,7 +12,7 @@ from candidates import H100, Term
 
 from napkin.cost.levels import held
 from napkin.derive.kernel import Kernel
-from napkin.derive.parts import part_axis, parted, why_not_parted
+from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import postorder

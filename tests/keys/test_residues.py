@@ -18,11 +18,12 @@ from napkin.check.verdict import run_case
 from napkin.cost.execution import Execution, Time
 from napkin.cost.machines import machine
 from napkin.cost.visited import counted
-from napkin.derive.apart import Apart, apart
 from napkin.derive.derivation import Derivation, replayed
 from napkin.derive.kernel import Kernel, label
+from napkin.derive.labels import Labels
 from napkin.derive.prepare import prepare
-from napkin.derive.trail import Labels, Trail
+from napkin.derive.rules.split import Apart, apart
+from napkin.derive.trail import Trail
 from napkin.diagram.evaluate import aligned_to, evaluate
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import postorder

@@ -9,8 +9,8 @@ import napkin as nk
 from napkin.cost.calibration import Constants
 from napkin.cost.machines import machine
 from napkin.derive.kernel import label
-from napkin.derive.parts import part_axis, parted
 from napkin.derive.prepare import prepare
+from napkin.derive.rules.part import part_axis, parted
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.errors import InputError, Refusal

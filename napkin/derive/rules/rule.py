@@ -1,4 +1,7 @@
-"""Rules: rewrites that state their laws, and the check that an application keeps its law.
+"""Rules: rewrites that state their laws, list where they apply, and are held to their laws.
+
+`Rule.matches` gives the legal instances of a rule, and `Rule.apply` takes one: every application is
+reported to the tracer and verified there. `napkin.derive.rules.table` has every rule.
 
 A law is an equation between two terms. With `NAPKIN_VERIFY=1` in the environment every application
 of a rule evaluates both sides: in float64 at random points, near zero, far from it and where values
@@ -11,18 +14,20 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from napkin.derive.labels import Relabel
 from napkin.derive.residues import Split
 from napkin.derive.rules.points import Point, is_rational, points
 from napkin.derive.trace import active
 from napkin.diagram.evaluate import Array, aligned
 from napkin.diagram.listing import text
-from napkin.diagram.node import Node, node, postorder, substitute
+from napkin.diagram.node import Node, node, postorder, rewrite, substitute
 
 VERIFYING = os.environ.get("NAPKIN_VERIFY", "") not in {"", "0"}
 
@@ -33,24 +38,127 @@ ROUNDING = 16.0
 """How much farther apart sides may be than the left one moves with its inputs."""
 
 
+Sides: TypeAlias = "tuple[Sequence[Node], Sequence[Node]]"
+"""The terms on both sides of a law, in the same order. Axes go by name."""
+
+Change: TypeAlias = "Callable[[Node, tuple[Node, ...]], Node | None]"
+"""A node in place of another on new arguments, as `rewrite` takes it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A legal application of a rule.
+
+    Attributes:
+        where: the place, in words.
+        made: what the rule gives there: terms or a kernel.
+        sides: gives the two sides of the law there; none where the law is of kernels.
+        same_size: axes of the right side that have a new name, to those whose size they have.
+        splits: axes of the left side that the right one has as places and residues.
+        of: of a rule for kernels, what `made` is made of.
+    """
+
+    where: str
+    made: Any
+    sides: Callable[[], Sides] = lambda: ((), ())
+    same_size: Mapping[str, str] = field(default_factory=dict[str, str])
+    splits: Sequence[Split] = ()
+    of: Any = None
+
+
 @dataclass(frozen=True)
 class Rule:
     """A rewrite.
 
     Attributes:
-        name: its name, as refusals and errors have it.
+        name: its name, as moves, refusals and errors have it.
         law: the equation, left side first.
-        provided: its side conditions; the code that applies the rule checks them.
+        matches: its legal instances on a term or a kernel.
+        provided: its side conditions, which `matches` checks.
         infinite: whether it holds where values are infinite or NaN. Others hold where the left side
             is finite.
         empty: whether it holds along axes without positions.
+        change: of a rule that rewrites single nodes: its change, given the terms.
+        relabel: what a move by this rule does to labels; None where it leaves them.
+        alternative: whether the planner weighs a term with it beside the term without.
+        check: reports and verifies an instance; None for the law of two terms.
     """
 
     name: str
     law: str
+    matches: Callable[..., Iterable[Instance]]
     provided: tuple[str, ...] = ()
     infinite: bool = False
     empty: bool = True
+    change: Callable[..., Change] | None = None
+    relabel: Relabel | None = None
+    alternative: bool = False
+    check: Callable[[Rule, Instance], None] | None = None
+
+    def apply(self, found: Instance) -> Any:
+        """What an instance gives, traced and held to the law where that is asked for.
+
+        Raises:
+            LawError: the sides of the law differ.
+        """
+        if active() is not None or verifying():
+            (self.check or verified)(self, found)
+        return found.made
+
+    def tried(self, term: Any, *given: Any) -> Any:
+        """What the first instance on a term gives; the term itself where there is none."""
+        found = next(iter(self.matches(term, *given)), None)
+        return term if found is None else self.apply(found)
+
+    def everywhere(
+        self, terms: Iterable[Node], roots: Sequence[Node], *given: Any
+    ) -> Mapping[Node, Node]:
+        """All instances of a rule for single nodes at once: the map from every node under `terms`.
+
+        Args:
+            roots: the terms whose values are compared.
+            given: what else the rule is given.
+        """
+        assert self.change is not None
+        terms = list(terms)
+        done = rewrite(terms, self.change(terms, *given))
+        return self.apply(Instance("all", done, between(roots, [done[n] for n in roots])))
+
+
+def node_rule(
+    name: str,
+    law: str,
+    change: Callable[..., Change],
+    provided: tuple[str, ...] = (),
+    *,
+    infinite: bool = False,
+    relabel: Relabel | None = None,
+) -> Rule:
+    """A rule for single nodes, which matches every node under terms that changes.
+
+    Args:
+        change: gives the change, given the terms.
+    """
+
+    def matches(terms: Sequence[Node], *given: Any) -> Iterator[Instance]:
+        made = change(terms, *given)
+        for n in postorder(terms):
+            new = made(n, n.args)
+            if new is not None and new is not n:
+                yield one_node(n, new)
+
+    return Rule(name, law, matches, provided, infinite, change=change, relabel=relabel)
+
+
+def between(before: Sequence[Node], after: Sequence[Node]) -> Callable[[], Sides]:
+    """The two sides of a law that are known."""
+    return lambda: (before, after)
+
+
+def one_node(n: Node, new: Node, same_size: Mapping[str, str] | None = None) -> Instance:
+    """The instance that puts a node in the place of another."""
+    where = f"{n.op} [{' '.join(n.axes)}]"
+    return Instance(where, new, between([n], [new]), same_size or {})
 
 
 def verifying() -> bool:
@@ -65,36 +173,61 @@ class LawError(AssertionError):
 _HELD = set[object]()
 
 
-def verified(
-    rule: Rule,
-    before: Sequence[Node],
-    after: Sequence[Node],
-    same_size: Mapping[str, str] | None = None,
-    splits: Sequence[Split] = (),
-) -> None:
-    """Report an application to the tracer, and evaluate both sides where that is asked for.
-
-    Args:
-        before, after: the terms, in the same order. Axes go by name.
-        same_size: axes that have a new name, to those whose size they have.
-        splits: axes of `before` that `after` has as places and residues.
+def verified(rule: Rule, found: Instance) -> None:
+    """Report an instance to the tracer, and evaluate both sides where that is asked for.
 
     Raises:
         LawError: the sides differ at a point.
     """
+    before, after = found.sides()
     if (tracer := active()) is not None:
         tracer.stepped(rule.name, rule.law, before, after)
-    if not verifying():
-        return
+    if verifying():
+        hold_terms(rule, before, after, found)
+
+
+def hold_terms(rule: Rule, before: Sequence[Node], after: Sequence[Node], found: Instance) -> None:
+    """Evaluate both sides of an instance.
+
+    Raises:
+        LawError: they differ at a point.
+    """
     pairs = tuple((b, a) for b, a in _closed(before, after) if b is not a)
     if not pairs or (rule, pairs) in _HELD:
         return
     both = [n for pair in pairs for n in pair]
-    for point in points(both, same_size or {}, splits, rule.empty, rule.infinite):
+    for point in points(both, found.same_size, found.splits, rule.empty, rule.infinite):
         exact = [pair for pair in pairs if is_rational(pair)] if point.exact else pairs
         with suppress(ZeroDivisionError):  # a rational number that has no value: nothing is claimed
-            _hold(rule, point, exact, splits)
+            _hold(rule, point, exact, found.splits)
     _HELD.add((rule, pairs))
+
+
+def hold_ways(
+    rule: Rule,
+    roots: Sequence[Node],
+    ways: Callable[[Point], Iterable[tuple[str, Sequence[Array]]]],
+) -> None:
+    """Compare values of terms that are found in other ways with those on the whole, in floats, as
+    states begin in floats.
+
+    Args:
+        ways: gives the values at a point, and says in words how they were found.
+
+    Raises:
+        LawError: they differ at a point.
+    """
+    for point in points(roots, {}, (), rule.empty, rule.infinite):
+        if point.exact:
+            continue
+        wanted = point.values(roots)
+        for how, found in ways(point):
+            for n, value, whole in zip(roots, found, wanted, strict=True):
+                if not agree(value, whole, point, n):
+                    raise LawError(
+                        f"rule {rule.name!r} broke its law, {rule.law}: {text(n, {})}, {how}, at "
+                        f"{point}:\n{whole} is\n{value}"
+                    )
 
 
 def _closed(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[Node, Node]]:

@@ -9,45 +9,33 @@ they read was rounded to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
-from napkin.derive.prepare import Prepared
-from napkin.derive.rules.rule import Rule, verified
+from napkin.derive.rules.rule import Change, node_rule
 from napkin.derive.terms import compares, in_float32, is_read
 from napkin.diagram.infer import rebuilt
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder, rewrite
+from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder
 from napkin.diagram.operators import POINTWISE
-from napkin.diagram.storage import unstored
-
-EXACT = Rule("keep scores exact", "cast(x, fp32) = x", ("x is real",), infinite=True)
 
 _MOVED = frozenset({"rename", "compress", "spread", "take"})
 """Operators that say where values lie."""
 
 
-def exact(ready: Prepared) -> Prepared:
-    """The same terms, with a cast to fp32 on each reduction that a steep operator or a comparison
-    is computed from, scaled as it comes, and on what is computed of it on the way. That says how it
-    is stored, where it is; a kernel that computes it has no use for the cast."""
-    roots = [o.node for o in ready.outputs]
-    found = _below(roots)
+def _change(roots: Sequence[Node]) -> Change:
+    """A cast to fp32 on each reduction that a steep operator or a comparison is computed from,
+    scaled as it comes, and on what is computed of it on the way. That says how it is stored, where
+    it is; a kernel that computes it has no use for the cast."""
+    found = below(roots)
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old not in found:
             return None
         return in_float32(old if args == old.args else rebuilt(old, args))
 
-    done = rewrite(roots, change)
-    verified(EXACT, roots, [done[n] for n in roots])
-    own = {n: unstored(done[n]) if n in found else done[n] for n in roots}
-    outputs = tuple(replace(o, node=own[o.node]) for o in ready.outputs)
-    names = {done[n]: name for n, name in ready.names.items()}
-    names |= {own[n]: ready.names[n] for n in roots if n in ready.names}
-    return replace(ready, outputs=outputs, names=names)
+    return change
 
 
-def _below(roots: Iterable[Node]) -> set[Node]:
+def below(roots: Iterable[Node]) -> set[Node]:
     """The reductions and scans of reals that steep operators read through operators on single
     values, each with the constants it is scaled by; and what is computed of them on the way, such
     as scores with a mask, for that may be what is stored."""
@@ -91,3 +79,12 @@ def _reduced(n: Node) -> bool:
             return False
         (n,) = moving
     return n.op in REDUCTIONS or n.op in SCANS
+
+
+EXACT = node_rule(
+    "keep scores exact",
+    "cast(x, fp32) = x",
+    _change,
+    ("x is real",),
+    infinite=True,
+)

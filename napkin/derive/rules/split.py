@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from napkin.derive.fold import state_leaf
 from napkin.derive.known import Known, vanishes
+from napkin.derive.labels import Labels, Move, Relabel
 from napkin.derive.residues import Split
-from napkin.derive.rules.rule import Rule, verified
+from napkin.derive.rules.rule import Instance, Rule, between
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import own_axes
 from napkin.diagram.infer import along
@@ -40,17 +41,6 @@ from napkin.diagram.node import (
     union_axes,
 )
 from napkin.diagram.taking import slides, taken_of
-
-SPLIT = Rule(
-    "split by residue",
-    "t(d q + r) = t'(q, r), over keys d x + r",
-    (
-        "no query sees a key of another residue",
-        "every reduction over keys is over those that are seen",
-        "the last residues may have one place fewer",
-    ),
-    empty=False,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +69,14 @@ def apart(
 ) -> Iterator[Apart]:
     """The terms of `outputs` with the axes of each dilated key set split by residue: all that can
     be, or the key axes `axes`."""
-    order = list(postorder(o.node for o in outputs))
+    return map(SPLIT.apply, _matches(outputs, names, axes))
+
+
+def _matches(
+    outputs: Sequence[Output], names: Mapping[Node, str], axes: Collection[str] | None = None
+) -> Iterator[Instance]:
+    roots = [o.node for o in outputs]
+    order = list(postorder(roots))
     slid = {a for n in order if n.op == "input" for s in slides(n) for a in (s.out, s.tap)}
     for keys in (n for n in order if n.op == "keys"):
         pairs = _pairs(keys, {a for n in order for a in n.axes})
@@ -90,9 +87,31 @@ def apart(
         splitting = _Splitting(keys, pairs)
         if pairs and splitting.one_view(order):
             made = splitting.of(outputs, names)
-            roots = [o.node for o in made.outputs]
-            verified(SPLIT, [o.node for o in outputs], roots, splits=made.splits)
-            yield made
+            after = [o.node for o in made.outputs]
+            where = ", ".join(f"{q.axis} {x.axis}" for q, x in pairs)
+            yield Instance(where, made, between(roots, after), splits=made.splits)
+
+
+def _split(labels: Labels, m: Move) -> Labels:
+    return replace(labels, split=(*labels.split, (m.argument, m.value or 1)))
+
+
+def _unsplit(labels: Labels, m: Move) -> Labels:
+    return replace(labels, split=tuple(s for s in labels.split if s[0] != m.argument))
+
+
+SPLIT = Rule(
+    "split",
+    "t(d q + r) = t'(q, r), over keys d x + r",
+    _matches,
+    (
+        "no query sees a key of another residue",
+        "every reduction over keys is over those that are seen",
+        "the last residues may have one place fewer",
+    ),
+    empty=False,
+    relabel=Relabel(_split, _unsplit),
+)
 
 
 def why_not_apart(outputs: Sequence[Output], axes: Sequence[str]) -> str:

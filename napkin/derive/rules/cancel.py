@@ -14,8 +14,10 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.meaning import Meaning, NotSeparable, like
+from napkin.derive.meaning import Meaning, like
+from napkin.derive.rules.rule import Instance, Rule, between
 from napkin.derive.separate import Parts, Split, running_symbols, separate_by
+from napkin.derive.sides import NotSeparable
 from napkin.diagram.expand import count
 from napkin.diagram.infer import pointwise, rebuilt
 from napkin.diagram.node import REDUCTIONS, Node, number, over, postorder, rewrite
@@ -33,16 +35,22 @@ _PASSED_ON = _PAIRS | {"neg", "sum", "max", "min"}
 """Operators behind which two such arguments may still cancel."""
 
 
-def without_what_cancels(
-    roots: Sequence[Node], axes: Collection[str]
-) -> Iterator[Mapping[Node, Node]]:
+def _matches(roots: Sequence[Node], axes: Collection[str]) -> Iterator[Instance]:
     """Maps from every node under `roots` to a form that depends on no reduction over `axes` which
     is seen to cancel. The second looks through every term: what multiplies such a reduction may
     be 0, and another one may not depend on what it seems to. None where there are more than
     `MOST` reductions."""
     folds = [n for n in postorder(roots) if n.op in REDUCTIONS and set(axes) & set(over(n))]
+    tried = [list(roots)]
     for through in (False, True) if len(folds) <= MOST else ():
-        yield _simplified(tuple(roots), frozenset(axes), through)
+        done = _simplified(tuple(roots), frozenset(axes), through)
+        after = [done[n] for n in roots]
+        if after not in tried:
+            tried.append(after)
+            yield Instance(" ".join(axes), done, between(roots, after))
+
+
+CANCELLED = Rule("leave out what cancels", "t + r - r = t", _matches, ("values are finite",))
 
 
 @lru_cache(maxsize=8)  # the same for any number of passes, which are tried in turn

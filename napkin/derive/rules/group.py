@@ -1,0 +1,93 @@
+"""Groups of weaved axes, and the sizes of groups and chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from napkin.derive.kernel import leaves, weaved
+from napkin.derive.labels import Labels, Move, Relabel
+from napkin.derive.law import chunk_of
+from napkin.derive.rules.points import Point, scalars_of
+from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
+from napkin.diagram.diagram import Output
+from napkin.diagram.evaluate import Array, evaluate
+from napkin.diagram.node import Node
+
+
+def _groups(outputs: Sequence[Output], among: Container[str] | None = None) -> Iterator[Instance]:
+    """The axes that terms are weaved over: all, or those `among` some."""
+    roots = [o.node for o in outputs]
+    for axis in (a for a in weaved(outputs) if among is None or a in among):
+        yield Instance(axis, axis, of=roots)
+
+
+def _verified(rule: Rule, found: Instance) -> None:
+    """Compare the terms on groups of one position with their values on the whole.
+
+    Raises:
+        LawError: a position of one differs.
+    """
+    if verifying():
+        hold_ways(rule, [n for n in found.of if found.made in n.axes], partial(_ways, found))
+
+
+def _ways(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
+    axis: str = found.made
+    roots: list[Node] = [n for n in found.of if axis in n.axes]
+    read = leaves(roots)
+    bind = dict(zip(read, point.values(read), strict=True))
+    boxes = [{axis: range(i, i + 1)} for i in range(point.sizes[axis])]
+    each = [evaluate(roots, chunk_of(bind, b), point.sizes, scalars_of(roots), b) for b in boxes]
+    pairs = zip(roots, zip(*each, strict=True), strict=True)
+    yield f"{axis} in groups of 1", [np.concatenate(v, n.axes.index(axis)) for n, v in pairs]
+
+
+def _group(labels: Labels, m: Move) -> Labels:
+    return replace(labels, group=(*labels.group, (m.argument, None)))
+
+
+def _ungroup(labels: Labels, m: Move) -> Labels:
+    return replace(labels, group=tuple(g for g in labels.group if g[0] != m.argument))
+
+
+GROUP = Rule(
+    "group",
+    "t(q) = t(q_g) for each group q_g of q: groups run side by side",
+    _groups,
+    ("every term carries q, or does not depend on it",),
+    empty=False,
+    relabel=Relabel(_group, _ungroup),
+    check=_verified,
+)
+
+
+def _tiles(labels: Labels) -> Iterator[Instance]:
+    """The axes that are cut, whose groups or chunks have a size."""
+    for axis in (*(a for a, _ in labels.group), *labels.stream.split()):
+        yield Instance(axis, axis)
+
+
+def _tile(labels: Labels, m: Move) -> Labels:
+    if m.argument in labels.stream.split():
+        chunk = {**dict(labels.chunk), m.argument: m.value}
+        return replace(labels, chunk=tuple((a, n) for a, n in chunk.items() if n is not None))
+    group = tuple((a, m.value if a == m.argument else n) for a, n in labels.group)
+    return replace(labels, group=group)
+
+
+def _untile(labels: Labels, m: Move) -> Labels:
+    return _tile(labels, replace(m, value=None))
+
+
+TILE = Rule(
+    "tile",
+    "groups of n positions = groups of m, chunks of n = chunks of m",
+    _tiles,
+    ("the axis is grouped or streamed",),
+    relabel=Relabel(_tile, _untile),
+)
+"""The laws of groups and of streams hold at every cut, so that theirs verify it."""

@@ -1,0 +1,54 @@
+"""Arrays that one kernel stores and another reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import cast
+
+from napkin.derive.rules.read import read
+from napkin.derive.rules.rule import Instance, Rule, Sides
+from napkin.diagram.expand import view
+from napkin.diagram.node import Node, node, rewrite, substitute
+from napkin.diagram.storage import own_type, widens
+
+
+def _matches(roots: Sequence[Node], stored: Mapping[Node, Node], dtype: str) -> Iterator[Instance]:
+    """The map from every node under `roots` to its form where arrays are read that are stored.
+
+    Args:
+        stored: the reading of each array that is stored.
+        dtype: the type in which arrays without one of their own lie.
+    """
+    done = rewrite(roots, partial(_change, _typed(roots), dtype), stored)
+    where = ", ".join(str(n.params[0]) for n in stored.values())
+    yield Instance(where, done, partial(_sides, roots, stored, done))
+
+
+def _sides(roots: Sequence[Node], stored: Mapping[Node, Node], done: Mapping[Node, Node]) -> Sides:
+    taken = substitute(roots, stored)
+    return [taken[n] for n in roots], [done[n] for n in roots]
+
+
+def _typed(roots: Sequence[Node]) -> set[Node]:
+    """What is stored, which keeps its cast."""
+    return {n.args[0] if n.op == "compress" else n for n in roots}
+
+
+def _change(typed: set[Node], dtype: str, old: Node, args: tuple[Node, ...]) -> Node | None:
+    if old.op == "rename":
+        return view(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+    if widens(old) and old not in typed:
+        return args[0]
+    if old.op == "input" and own_type(old) == dtype:
+        return node("input", args, (str(old.params[0]), *old.params[1:]), old.axes, old.kind)
+    return read(old, args)
+
+
+STORED = Rule(
+    "materialise",
+    "rename(T) = T under other axes, take(T, p) = T at p, cast(x, fp32) = x",
+    _matches,
+    ("T lies in memory", "what is stored keeps its cast"),
+    infinite=True,
+)

@@ -1,0 +1,203 @@
+"""Split-K: a streamed axis in parts that groups fold side by side, and a kernel that merges states.
+
+A fold's merge joins the states of two parts (arXiv 2412.03317, section 2.3; flash-decoding is the
+case of attention with few queries). So where a kernel has too few groups to fill a machine, the
+streamed axis is cut into parts, one more grouped axis: each group folds one part and stores its
+states, and a second kernel streams over the parts, with the fold's merge for its step and the
+fold's own tail. Nothing here knows which fold it is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+from napkin.derive.fold import Emit, Pass, State, Stream
+from napkin.derive.kernel import Kernel, leaves
+from napkin.derive.law import advance, chunk_of, chunks, finished, ranges, start
+from napkin.derive.rules.points import Point, scalars_of
+from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
+from napkin.derive.rules.stream import cut
+from napkin.diagram.diagram import Output
+from napkin.diagram.evaluate import Array, aligned
+from napkin.diagram.node import Node, node, postorder, substitute
+from napkin.diagram.storage import Tensor
+from napkin.errors import Refusal
+
+
+def part_axis(axis: str, number: int) -> str:
+    """The name of the axis of `number` parts of `axis`."""
+    return f"{axis}_part{number}"
+
+
+def why_not_parted(kernel: Kernel) -> str:
+    """The condition that fails for cutting a kernel's stream into parts; "" where none does."""
+    s = kernel.stream
+    if not s.axes:
+        return "nothing is streamed"
+    if len(s.axes) > 1:
+        return f"{s.axis} are streamed jointly, and their boxes have no order to cut"
+    if len(s.passes) > 1:
+        return f"{s.axis} is read in {len(s.passes)} passes: the next needs what the last found"
+    for emit in (e for p in s.passes for e in p.emits):
+        return f"output {emit.output} carries {s.axis} and is stored as it streams"
+    if kernel.visits is not None:
+        return f"a key set says which chunks of {s.axis} each group visits"
+    if kernel.splits:
+        return f"{kernel.splits[0].axis} is split by residue"
+    return ""
+
+
+def parted(kernel: Kernel, number: int) -> tuple[Kernel, Kernel]:
+    """The kernel that folds `number` parts of the streamed axis, and the one that merges them.
+
+    States pass between the two through memory, as float32: one tensor for each, called after it,
+    with an axis of parts before its own.
+
+    Raises:
+        Refusal: the stream cannot be cut into parts.
+    """
+    for part in PARTED.matches(kernel, number):
+        first: Kernel = PARTED.apply(part)
+        (merge,) = MERGED.matches(kernel, first, number)
+        return first, MERGED.apply(merge)
+    raise Refusal(
+        f"part {kernel.stream.axis}".strip(),
+        kernel.name,
+        why_not_parted(kernel),
+        "group more axes, or run it as it is",
+    )
+
+
+def _parts(kernel: Kernel, number: int) -> Iterator[Instance]:
+    """The kernel that folds parts of a stream and stores their states; none where it cannot."""
+    if why_not_parted(kernel):
+        return
+    s = kernel.stream
+    axis, states = part_axis(s.axis, number), s.passes[0].states
+    stored = _stored(kernel, axis)
+    outputs = tuple(Output(str(n.params[0]), n, n.axes) for n in stored.values())
+    tails = tuple(Emit(str(stored[x.name].params[0]), x.leaf("new")) for x in states)
+    folded = {a for n in postorder(x.step for x in states) for a in n.axes}
+    made = replace(
+        kernel,
+        name=f"{kernel.name}_parts",
+        outputs=outputs,
+        origin=outputs,
+        group=(axis, *(a for a in kernel.group if a in folded)),
+        stream=replace(s, passes=(Pass(states, ()),), tails=tails),
+        part=axis,
+    )
+    yield Instance(s.axis, made)
+
+
+def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
+    """The kernel that merges the states of parts that another one stores."""
+    s, axis = kernel.stream, first.part
+    states = s.passes[0].states
+    stored = {x.name: o.node for x, o in zip(states, first.outputs, strict=True)}
+    joined = tuple(_joined(x, states, stored) for x in states)
+    terms = [*(x.step for x in joined), *(e.node for e in s.tails)]
+    used = {a for n in postorder(terms) for a in n.axes}
+    used |= {a for o in kernel.outputs for a in o.axes}  # repeated along some, perhaps
+    made = replace(
+        kernel,
+        name=f"{kernel.name}_merge",
+        group=tuple(a for a in kernel.group if a in used),
+        whole=tuple(a for a in kernel.whole if a in used),
+        stream=Stream((axis,), (Pass(joined, ()),), s.tails, ()),
+        merges=axis,
+    )
+    yield Instance(s.axis, made, of=(kernel, first, number))
+
+
+def _stored(kernel: Kernel, axis: str) -> dict[str, Node]:
+    """For each state of a kernel the reading of the tensor that holds it for every part."""
+    taken = {a.tensor for a in kernel.reads} | {o.name for o in kernel.outputs}
+    return {x.name: _reading(x, axis, taken) for x in kernel.stream.passes[0].states}
+
+
+def _reading(x: State, axis: str, taken: set[str]) -> Node:
+    """The reading of the tensor that holds a state of every part."""
+    name = f"{x.name}_part"
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    tensor = Tensor(name, "fp32") if x.kind == "real" else name
+    return node("input", params=(tensor,), axes=(axis, *x.axes), kind=x.kind)
+
+
+def _joined(x: State, states: tuple[State, ...], stored: Mapping[str, Node]) -> State:
+    """The state whose step is the merge with that of the next part."""
+    sides = {y.leaf("left"): y.leaf("old") for y in states}
+    sides |= {y.leaf("right"): stored[y.name] for y in states}
+    return replace(x, step=substitute([x.merge], sides)[x.merge])
+
+
+# --- the law --------------------------------------------------------------------------------
+
+
+def _verified(rule: Rule, found: Instance) -> None:
+    """Run the two kernels that fold parts and merge their states, where that is asked for.
+
+    Raises:
+        LawError: an output differs from its value on the whole.
+    """
+    if not verifying():
+        return
+    kernel, first, number = found.of
+    parts = partial(_in_parts, kernel, first, found.made, number)
+    hold_ways(rule, [o.node for o in kernel.outputs], parts)
+
+
+def _in_parts(
+    kernel: Kernel, first: Kernel, second: Kernel, number: int, point: Point
+) -> Iterator[tuple[str, list[Array]]]:
+    """The outputs of both kernels."""
+    roots, s = [o.node for o in kernel.outputs], first.stream
+    scalars, read = scalars_of(roots), leaves(roots)
+    sizes = {a: 1 for a in kernel.axes} | dict(point.sizes) | {first.part: number}
+    bind = dict(zip(read, point.values(read), strict=True))
+    lengths = cut(sizes[s.axes[0]], random.Random(point.seed), number)
+    one = {o.node: _of_one_part(o.node) for o in first.outputs}
+    steps = [replace(x, step=substitute([x.step], one)[x.step]) for x in second.stream.states]
+    join = Pass(tuple(steps), ())
+    states = start(s, join, sizes)
+    for c in chunks(s, ranges(lengths), sizes):
+        nothing = start(s, s.passes[0], sizes)
+        own, _ = advance(s, s.passes[0], nothing, chunk_of(bind, c), c, sizes, scalars)
+        stored = finished(s, own, bind, sizes, scalars)
+        part = {one[o.node]: stored[o.name] for o in first.outputs}
+        states, _ = advance(s, join, states, bind | part, {}, sizes, scalars)
+    found = finished(second.stream, states, bind, sizes, scalars)
+    axes = {e.output: e.node.axes for e in second.stream.tails}
+    yield (
+        f"{kernel.name} {kernel.stream.axis} in {number} parts",
+        [aligned(found[o.name], axes[o.name], o.node.axes) for o in kernel.outputs],
+    )
+
+
+def _of_one_part(stored: Node) -> Node:
+    """The reading of a state of one part."""
+    return node(
+        "input", params=("of one part", *stored.params), axes=stored.axes[1:], kind=stored.kind
+    )
+
+
+PARTED = Rule(
+    "part",
+    "fold(x) = merge_p fold(x_p), of parts x_p of which some may be empty",
+    _parts,
+    ("the axis is not empty as a whole",),
+    empty=False,
+)
+MERGED = Rule(
+    "merge",
+    "merge_p fold(x_p) = fold(x), of parts x_p of which some may be empty",
+    _merges,
+    ("states are stored in float32",),
+    empty=False,
+    check=_verified,
+)

@@ -1,0 +1,415 @@
+"""Separation: a reduction whose body uses results of its pass, over reductions whose bodies do not.
+
+g(x, r) = sum_k a_k(x) b_k(r) gives fold_x g = sum_k b_k(r) fold_x a_k (`napkin.derive.separate`).
+Results inside an exponential or a square are held running (`napkin.derive.running`), the rest are
+deferred to the tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import sympy
+
+from napkin.derive.fold import Separation
+from napkin.derive.folding import Folding
+from napkin.derive.labels import Labels, Move, Relabel
+from napkin.derive.meaning import Meaning, like
+from napkin.derive.repair import repaired
+from napkin.derive.rules.nest import joined_with_inner
+from napkin.derive.rules.rule import Instance, Rule, between
+from napkin.derive.running import hold as hold_running
+from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
+from napkin.derive.sides import NotSeparable, Side, by_side
+from napkin.derive.terms import added, as_written, extent, scaled
+from napkin.diagram.infer import along, pointwise
+from napkin.diagram.listing import text
+from napkin.diagram.node import REDUCTIONS, Node, over, postorder, substitute
+from napkin.diagram.operators import POINTWISE, RELATIONS
+
+_ONE = sympy.Integer(1)
+
+
+class Separating:
+    """Finds the forms of reductions over results of their pass.
+
+    Args:
+        hold: names of results to hold running even where deferring them would do.
+
+    Attributes:
+        separations: what was found, for trails.
+    """
+
+    def __init__(self, folding: Folding, hold: frozenset[str]) -> None:
+        self.folding, self.hold, self.carried = folding, hold, folding.streamed
+        self.separations: list[Separation] = []
+        self.compared = self._compared()
+
+    def form(self, f: Node, p: int, same: set[Node]) -> tuple[Rule, Instance]:
+        """The form of a reduction in pass `p`, and the rule that gives it.
+
+        Args:
+            same: the results of that pass in its body.
+
+        Raises:
+            NotSeparable: it has none.
+        """
+        noted = len(self.separations)
+        try:
+            found = self._found(f, p, same)
+            if any(n.op == "state" for n in postorder([found])):
+                return HELD, Instance(self._name(f), found)
+            if f in self.compared or as_written(f):
+                raise NotSeparable(f.op, "positions are compared with it as it is rounded")
+        except NotSeparable:
+            del self.separations[noted:]
+            raise
+        return SEPARATED, Instance(self._name(f), found, between([f], [found]))
+
+    def _name(self, f: Node) -> str:
+        return self.folding.names.get(f, f.op)
+
+    def _compared(self) -> frozenset[Node]:
+        """The reductions that positions of the stream are compared with: x == max_x x holds where
+        both are computed alike, and b max_x a is not rounded as max_x (a b)."""
+        tests = (n for n in self.folding.order if n.op in RELATIONS and self.carried(n.axes))
+        return frozenset[Node]().union(*map(self.folding.uses, tests))
+
+    def _found(self, f: Node, p: int, same: set[Node]) -> Node:
+        """A reduction over what its body separates into: as it is written; with the results that
+        were separated before it opened, as in max_x (r + a) = r + max_x a an r may cancel; or as
+        another order of reductions."""
+        noted = len(self.separations)
+        try:
+            return like(self._separated(f, p, f.args[0], same), f)
+        except NotSeparable as why:
+            for way in (self._opened, self._joined, self._nested):
+                del self.separations[noted:]
+                with suppress(NotSeparable):
+                    return like(way(f, p, same), f)
+            raise why
+
+    def _opened(self, f: Node, p: int, same: set[Node]) -> Node:
+        known = self.folding.separated(p)
+        folded = {g: g for g in self.folding.pass_of}  # a reduction that folds is not rewritten
+        term = substitute([f.args[0]], folded | known)[f.args[0]]
+        if term is f.args[0]:
+            raise NotSeparable(f.op, "no result in it was separated")
+        opened = {n for n in known.values() if n.op in POINTWISE}  # a reduction stays a result
+        return self._separated(f, p, term, self._used(term, p), opened)
+
+    def _joined(self, f: Node, p: int, same: set[Node]) -> Node:
+        """sum_x sum_a g = sum_{x a} g, which has g as it is, where sum_a g would be opened."""
+        joined = joined_with_inner(f, lambda n: bool(self.folding.uses(n) & same))
+        if joined is None:
+            raise NotSeparable(f.op, "it is of no other reduction")
+        return self._found(joined, p, same)
+
+    def _nested(self, f: Node, p: int, same: set[Node]) -> Node:
+        """sum_{c x} g = sum_c sum_x g, where results in g carry c."""
+        below = postorder([f.args[0]], {n for n in self.folding.uses(f.args[0])})
+        results = [n for n in below if self._side(n, same, ()) == "r" and self._used(n, p)]
+        outer = tuple(a for a in over(f) if any(a in n.axes for n in results))
+        if not outer:
+            raise NotSeparable(f.op, "no result in it carries an axis that it removes")
+        axes, start = tuple(a for a in over(f) if a not in outer), f.params[1:]
+        found = self._found(along(f.op, f.args[0], axes, start), p, same)
+        return along(f.op, Meaning.carrying(found, outer), outer, start)
+
+    def _used(self, n: Node, p: int) -> set[Node]:
+        """The results of a pass that a term is computed from."""
+        return {g for g in self.folding.uses(n) if self.folding.pass_of.get(g) == p}
+
+    def _separated(
+        self, f: Node, p: int, term: Node, same: set[Node], opened: Container[Node] = ()
+    ) -> Node:
+        """A reduction of `term`, its body, which uses results of its pass, over reductions whose
+        bodies do not; what is `opened` is looked into."""
+        meaning, body = self._read(f, term, same, opened, ())
+        plain = {meaning.nodes[s] for s in running_symbols(body) if s in meaning.nodes}
+        plain = {n for n in plain if not self.folding.uses(n)}
+        if plain:  # no result, and in a square or an exponential no factor of the tail either
+            meaning, body = self._read(f, term, same, opened, plain)
+        for s in by_side(body)[1]:
+            here = [a for a in over(f) if a in meaning.stands_for(s).axes]
+            if here:
+                raise NotSeparable(f.op, f"a result carries {' '.join(here)}, which it removes")
+        if REDUCTIONS[f.op].order:
+            return self._extremum(f, p, body, meaning)
+        ways = {"sum": self._summed, "prod": self._powered}
+        return ways.get(f.op, self._moved)(f, p, body, separate(body), meaning)
+
+    def _read(
+        self,
+        f: Node,
+        term: Node,
+        same: Container[Node],
+        opened: Container[Node],
+        chunk: Container[Node],
+    ) -> tuple[Meaning, Any]:
+        """What a body means, with the terms of `chunk` on the side of the chunk."""
+
+        def side(n: Node) -> Side:
+            if n in chunk:
+                return "x"
+            return "mixed" if n in opened else self._side(n, same, over(f))
+
+        meaning = Meaning(side)
+        body = meaning.of(term)
+        if any(side(n) == "mixed" for n in meaning.nodes.values()):  # its symbol hides a result
+            raise NotSeparable(f.op, "it mixes the chunk with a running result")
+        return meaning, body
+
+    def _side(self, n: Node, results: Container[Node], gone: Collection[str]) -> Side:
+        uses = any(f in results for f in self.folding.uses(n))
+        removed = not set(gone).isdisjoint(n.axes)
+        if self.carried(n.axes) or (removed and n.op in POINTWISE):
+            return "mixed" if uses else "x"
+        # What neither carries an axis that is removed nor depends on a fold may stand on either
+        # side; left with the running results it is applied once, in the tail.
+        return "r" if uses or not removed else "x"
+
+    def _extremum(self, f: Node, p: int, body: Any, meaning: Meaning) -> Node:
+        if running_symbols(body):  # max exp(x - r) = exp(max x - r), where exp(x) may overflow
+            return self._distributed(f, p, body, meaning)
+        try:
+            return self._shifted(f, p, separate(body), meaning)
+        except NotSeparable as reason:
+            try:
+                return self._distributed(f, p, body, meaning)
+            except NotSeparable:
+                raise reason from None
+
+    def _distributed(self, f: Node, p: int, body: Any, meaning: Meaning) -> Node:
+        """max_x max(r, a(x)) = max(r, max_x a(x)), as `napkin.derive.lattice` does."""
+
+        def kind(e: Any) -> str:
+            xs, rs = by_side(e)
+            return "mixed" if xs and rs else "x" if xs else ""
+
+        found, inner = meaning.extremum(f, body, kind)
+        value = meaning.node(found)
+        names = {n: name for n, name in self.folding.names.items() if n is not f}
+        pair = (text(value, names, top=False), "1")
+        own = {meaning.symbol(n) for n in inner}
+        deferred = self._labels(meaning, by_side(found)[1] - own)
+        self.separations.append(
+            Separation(self._name(f), text(f, names, top=False), (pair,), (), deferred)
+        )
+        for n in inner:
+            self.folding.found_for(n, f, p)
+        return value
+
+    def _shifted(self, f: Node, p: int, parts: Parts, meaning: Meaning) -> Node:
+        """max_x a(x) b = b max_x a(x) where b >= 0; max_x (a(x) + b) = b + max_x a(x)."""
+        if len(parts) == 1 and parts[0][1].is_nonnegative:
+            a, b = parts[0]
+            op, shown = "mul", parts
+        else:
+            a, b = additive(parts, by_side, f.op)
+            op, shown = "add", [(a, _ONE), (_ONE, b)]
+        self._note(f, meaning, shown, deferred=by_side(b)[1])
+        inner = self.folding.folded(f.op, meaning.node(a), f, p)
+        return pointwise(op, (inner, meaning.node(b)))
+
+    def _powered(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
+        """prod_x a(x) b = b**n prod_x a(x)."""
+        if len(parts) != 1:
+            raise NotSeparable("prod", "its body adds the chunk and a running result")
+        if running_symbols(body):
+            raise NotSeparable("prod", "factors of an exponential of a difference overflow")
+        a, b = parts[0]
+        self._note(f, meaning, parts, deferred=by_side(b)[1])
+        inner = self.folding.folded("prod", meaning.node(a), f, p)
+        power = pointwise("pow", (meaning.node(b), extent(over(f))))
+        return pointwise("mul", (inner, power))
+
+    def _moved(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
+        """The reduction of a(x) o b is that of a(x), and then o b, where o distributes over it."""
+        op = REDUCTIONS[f.op].over
+        if op == "add":
+            a, b = additive(parts, by_side, f.op)
+            shown = [(a, _ONE), (_ONE, b)]
+        elif op == "mul" and len(parts) == 1 and not running_symbols(body):
+            (a, b), shown = parts[0], parts
+        else:
+            raise NotSeparable(f.op, "what mixes the chunk with a running result stays inside it")
+        self._note(f, meaning, shown, deferred=by_side(b)[1])
+        inner = self.folding.folded(f.op, meaning.node(a), f, p)
+        return pointwise(op, (inner, meaning.node(b)))
+
+    def _summed(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
+        must = self._folded_symbols(running_symbols(body), meaning)
+        self._refuse_unbounded(body, must, meaning, p)
+        running = must | self._asked(meaning)
+        if not running:
+            return self._deferred(f, p, parts, meaning)
+        try:
+            return self._held(f, p, body, meaning, running)
+        except NotSeparable:
+            if must:  # deferred, it would cancel or overflow: the next pass knows the results
+                raise
+            return self._deferred(f, p, parts, meaning)
+
+    def _refuse_unbounded(self, body: Any, results: set[Any], meaning: Meaning, p: int) -> None:
+        """Refuse exp(a - r) where `a` is whole at every chunk, which r so far does not bound; and
+        where r so far may pass its final value: what has vanished beside it never comes back."""
+        for power in body.atoms(sympy.exp):
+            if not results.isdisjoint(power.free_symbols):
+                beside = by_side(power)[0]
+                if not all(self.carried(meaning.stands_for(s).axes) for s in beside):
+                    raise NotSeparable("sum", "a result so far is no bound of other positions")
+                for s in results & power.free_symbols:
+                    if self._wanders(meaning.nodes[s], p):
+                        raise NotSeparable("sum", "an extremum with results in it may turn back")
+
+    def _wanders(self, n: Node, p: int) -> bool:
+        """Whether a term has an extremum of several terms with results of its pass: for a while one
+        may leave the others far behind."""
+        below = postorder([n], {m for m in postorder([n]) if not self._used(m, p)})
+        return any(self._joins_results(e, p) for e in below)
+
+    def _joins_results(self, e: Node, p: int) -> bool:
+        if e.op in {"max", "min"}:  # with a result for each position
+            return any(set(over(e)) & set(f.axes) for f in self._used(e.args[0], p))
+        return e.op in {"maximum", "minimum"} and not all(self._grows(a, p) for a in e.args)
+
+    def _grows(self, n: Node, p: int) -> bool:
+        """Whether a term so far moves one way alone: an extremum over the chunks, or of such."""
+        if n.op in {"maximum", "minimum"}:
+            return all(self._grows(a, p) for a in n.args)
+        return not any(self._used(a, p) for a in n.args) and (
+            n.op in {"max", "min"} or not self._used(n, p)
+        )
+
+    def _folded_symbols(self, symbols: Iterable[Any], meaning: Meaning) -> set[Any]:
+        """The symbols of what is computed from reductions over the axis."""
+        return {s for s in symbols if s in meaning.nodes and self.folding.uses(meaning.nodes[s])}
+
+    def _asked(self, meaning: Meaning) -> set[Any]:
+        """The results that the caller wants held running."""
+        names = self.folding.names
+        found = set[Any]()
+        for s, n in meaning.nodes.items():
+            uses = {n} if n in self.folding.folds else self.folding.uses(n)
+            if meaning.side_of(n) == "r" and self.hold & {names.get(u, "") for u in uses}:
+                found.add(s)
+        return self._folded_symbols(found, meaning)
+
+    def _deferred(self, f: Node, p: int, parts: Parts, meaning: Meaning) -> Node:
+        """sum_k b_k(r) sum_x a_k(x), the factors b_k applied in the tail."""
+        terms: list[Node] = []
+        for a, b in parts:
+            inner = self.folding.folded("sum", meaning.node(a), f, p)
+            terms.append(inner if b == 1 else pointwise("mul", (meaning.node(b), inner)))
+        deferred = set[Any]().union(*(by_side(b)[1] for _, b in parts))
+        self._note(f, meaning, parts, deferred=deferred)
+        return added(terms)  # a body that is identically 0 has no parts
+
+    def _held(self, f: Node, p: int, body: Any, meaning: Meaning, running: set[Any]) -> Node:
+        """A sum whose body holds some results running; factors of the others are deferred."""
+
+        def split(e: Any) -> tuple[set[Any], set[Any]]:
+            xs, rs = by_side(e)
+            return xs | (rs & running), rs - running
+
+        stem = self.folding.names.get(f, "sum")
+        terms: list[Node] = []
+        for i, (inner, b) in enumerate(separate_by(body, split)):
+            if by_side(inner)[1]:
+                leaf = self._running(f, p, inner, body, meaning, f"{stem}_{i}" if i else stem)
+            else:
+                leaf = self.folding.folded("sum", meaning.node(inner), f, p)
+            terms.append(leaf if b == 1 else scaled(leaf, meaning.node(b)))
+        return added(terms)
+
+    def _running(self, f: Node, p: int, inner: Any, body: Any, meaning: Meaning, stem: str) -> Node:
+        repair = repaired(inner, meaning)
+        leaf = hold_running(f, p, repair, self.folding, stem)
+        others = by_side(body)[1] - set(repair.old)
+        shown = repair.shown(self.folding.names)
+        self._note(f, meaning, [(inner, _ONE)], repair.old, others, shown)
+        return leaf
+
+    # --- for the trail ----------------------------------------------------------------------
+
+    def _note(
+        self,
+        f: Node,
+        meaning: Meaning,
+        parts: Parts,
+        running: Iterable[Any] = (),
+        deferred: Iterable[Any] = (),
+        repair: str = "",
+    ) -> None:
+        names = self.folding.names
+
+        def shown(n: Node) -> str:
+            return text(n, names, top=False)
+
+        self.separations.append(
+            Separation(
+                self._name(f),
+                shown(f.args[0]),
+                tuple((shown(meaning.node(a)), shown(meaning.node(b))) for a, b in parts),
+                self._labels(meaning, running),
+                self._labels(meaning, deferred),
+                repair,
+            )
+        )
+
+    def _labels(self, meaning: Meaning, symbols: Iterable[Any]) -> tuple[str, ...]:
+        """The results among symbols, as text."""
+        held = [meaning.nodes[s] for s in symbols if s in meaning.nodes]
+        return tuple(
+            sorted(text(n, self.folding.names, top=False) for n in held if self.folding.uses(n))
+        )
+
+
+# --- the rules ------------------------------------------------------------------------------
+
+
+def _of(name: str) -> Callable[..., Iterator[Instance]]:
+    """The forms that the rule of a name gives; none of a reduction that has no such form."""
+
+    def matches(of: Separating, f: Node, p: int, same: set[Node]) -> Iterator[Instance]:
+        with suppress(NotSeparable):
+            rule, found = of.form(f, p, same)
+            if rule.name == name:
+                yield found
+
+    return matches
+
+
+def _hold(labels: Labels, m: Move) -> Labels:
+    return replace(labels, hold=(*labels.hold, m.argument))
+
+
+def _unhold(labels: Labels, m: Move) -> Labels:
+    return replace(labels, hold=tuple(n for n in labels.hold if n != m.argument))
+
+
+SEPARATED = Rule(
+    "separate",
+    "sum_x sum_k a_k(x) b_k(r) = sum_k b_k(r) sum_x a_k(x), and so of max, min and prod",
+    _of("separate"),
+    (
+        "no b_k carries an axis that the sum removes",
+        "no square and no exponential of a difference is multiplied out",
+        "a b_k that scales a maximum is not negative",
+        "x is not empty: of nothing the left side is 0, and b_k may be a mean of nothing",
+    ),
+    empty=False,
+)
+HELD = Rule(
+    "hold",
+    "sum_x f(x, r_new) = B(r_new) B(r_old)^-1 sum_x f(x, r_old), where f(x, r) = B(r) a(x)",
+    _of("hold"),
+    ("B(r) is invertible at every r", "the repair is finite from the start on"),
+    empty=False,
+    relabel=Relabel(_hold, _unhold),
+)
+"""Its law holds at each chunk, so that the law of streams verifies it."""

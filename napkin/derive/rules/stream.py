@@ -1,0 +1,111 @@
+"""Streams: folded over chunks, and over parts that are merged, a term has the value that it has on
+the whole (arXiv 2505.09326, Def. 1)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial, reduce
+
+from napkin.derive.kernel import Kernel, leaves
+from napkin.derive.labels import Labels, Move, Relabel
+from napkin.derive.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
+from napkin.derive.rules.points import Point, scalars_of
+from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
+from napkin.derive.trace import active
+from napkin.diagram.evaluate import Array, aligned
+from napkin.diagram.node import Node
+
+
+def streamed(kernel: Kernel) -> Kernel:
+    """The kernel, whose stream is traced, and run on chunks where that is asked for.
+
+    Raises:
+        LawError: an output differs from its value on the whole.
+    """
+    for found in _matches(kernel):
+        STREAMED.apply(found)
+    return kernel
+
+
+def _matches(kernel: Kernel) -> Iterator[Instance]:
+    """The stream of a kernel; none of one that merges states."""
+    if kernel.stream.axes and not kernel.merges:
+        yield Instance(kernel.stream.axis, kernel, lambda: (_roots(kernel), kernel.terms))
+
+
+def _roots(kernel: Kernel) -> list[Node]:
+    return [o.node.args[0] if o.node.op == "compress" else o.node for o in kernel.outputs]
+
+
+def verified_fold(rule: Rule, found: Instance) -> None:
+    """Report the stream of a kernel to the tracer, and run it on chunks where that is asked for.
+
+    Raises:
+        LawError: an output differs from its value on the whole.
+    """
+    kernel: Kernel = found.made
+    if (tracer := active()) is not None:
+        tracer.stepped(rule.name, rule.law, *found.sides(), kernel)
+    if verifying():
+        hold_ways(rule, _roots(kernel), partial(_ways, kernel))
+
+
+def _ways(kernel: Kernel, point: Point) -> Iterator[tuple[str, list[Array]]]:
+    """The outputs of a kernel, chunk by chunk and of merged parts."""
+    s, roots = kernel.stream, _roots(kernel)
+    scalars, sizes = scalars_of(roots), {a: 1 for a in kernel.axes} | dict(point.sizes)
+    read = leaves(roots)
+    bind = dict(zip(read, point.values(read), strict=True))
+    axes = {e.output: e.node.axes for e in (*s.tails, *(e for p in s.passes for e in p.emits))}
+    lengths = cut(sizes[s.axes[0]], random.Random(point.seed))
+
+    def values(found: Mapping[str, Array]) -> list[Array]:
+        pairs = zip(kernel.outputs, roots, strict=True)
+        return [aligned(found[o.name], axes[o.name], n.axes) for o, n in pairs]
+
+    whose = f"{kernel.name} {s.axis}"
+    yield (
+        f"{whose} in chunks of {lengths}",
+        values(folded(s, bind, sizes, ranges(lengths), scalars)[1]),
+    )
+    step = s.passes[0]
+    if len(s.passes) > 1 or step.emits or kernel.visits is not None:
+        return
+    nothing = start(s, step, sizes)
+    parts = [
+        advance(s, step, nothing, chunk_of(bind, c), c, sizes, scalars)[0]
+        for c in chunks(s, ranges(lengths), sizes)
+    ]
+    states = reduce(lambda a, b: merged(step, a, b, sizes, scalars, bind), parts, nothing)
+    yield f"{whose} in parts of {lengths}", values(finished(s, states, bind, sizes, scalars))
+
+
+def cut(size: int, rng: random.Random, number: int = 4) -> list[int]:
+    """A cut of an axis in consecutive lengths, of which some may be 0."""
+    cuts = sorted(rng.randint(0, size) for _ in range(number - 1))
+    return [b - a for a, b in zip([0, *cuts], [*cuts, size], strict=True)]
+
+
+def _stream(labels: Labels, m: Move) -> Labels:
+    return replace(labels, stream=m.argument, passes=m.value or 1)
+
+
+def _unstream(labels: Labels, m: Move) -> Labels:
+    return replace(labels, stream="", passes=1)
+
+
+STREAMED = Rule(
+    "stream",
+    "fold(x (+) y) = step(fold(x), y) = merge(fold(x), fold(y))",
+    _matches,
+    (
+        "no factor of the tail carries an axis that its sum removes",
+        "no square and no exponential of a difference is multiplied out",
+        "the axis is not empty as a whole",
+    ),
+    empty=False,
+    relabel=Relabel(_stream, _unstream),
+    check=verified_fold,
+)

@@ -1,0 +1,42 @@
+"""The table of rules: every rewrite that napkin knows, and those that users add."""
+
+from __future__ import annotations
+
+from napkin.derive.rules.alike import ALIKE
+from napkin.derive.rules.cancel import CANCELLED
+from napkin.derive.rules.compared import COMPARED
+from napkin.derive.rules.counts import COUNTED
+from napkin.derive.rules.divide import DIVIDED
+from napkin.derive.rules.exact import EXACT
+from napkin.derive.rules.expand import EXPANDED
+from napkin.derive.rules.group import GROUP, TILE
+from napkin.derive.rules.materialise import STORED
+from napkin.derive.rules.nest import NESTED
+from napkin.derive.rules.part import MERGED, PARTED
+from napkin.derive.rules.read import READ
+from napkin.derive.rules.result_names import RENAMED
+from napkin.derive.rules.rule import Rule
+from napkin.derive.rules.scale import SCALED
+from napkin.derive.rules.separation import HELD, SEPARATED
+from napkin.derive.rules.split import SPLIT
+from napkin.derive.rules.stream import STREAMED
+from napkin.derive.rules.swap import SWAPPED
+from napkin.derive.rules.together import TOGETHER
+from napkin.derive.rules.visit import VISITED
+
+_ALL = (
+    EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, SWAPPED, NESTED, STORED, ALIKE, SPLIT,
+    COUNTED, CANCELLED, TOGETHER, DIVIDED, SEPARATED, HELD, STREAMED, VISITED, PARTED, MERGED,
+    GROUP, TILE,
+)  # fmt: skip
+
+TABLE: dict[str, Rule] = {r.name: r for r in _ALL}
+"""The rules of napkin, by their names."""
+
+ADDED: dict[str, Rule] = {}
+"""The rules that users added (`napkin.derive.door`), by their names."""
+
+
+def rules() -> dict[str, Rule]:
+    """Every rule, by its name."""
+    return TABLE | ADDED

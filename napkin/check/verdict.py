@@ -162,7 +162,7 @@ def run_case(
         for plain, fast, banded in zip(plan.kernels, plan.launched.kernels, ran.banded, strict=True)
     ]
     for k, counted, boxed in zip(kernels, ran.moved, ran.described, strict=True):
-        if bands and not k.choice.band[1]:
+        if bands and not k.schedule.warpgroups:
             continue
         wanted_bytes = k.bytes_at(plan.full(sizes), given, boxed)
         predicted = {(k.binding[t], str(d)): n for (t, d), n in wanted_bytes.items()}
@@ -204,14 +204,14 @@ def compiled(plan: Plan) -> list[ResourceRow]:
     own = plan.machine.arch
     archs = dict.fromkeys([*ARCHITECTURES, own] if own in KNOWN else ARCHITECTURES)
     todo = [(k, arch) for k in distinct(plan.kernels) for arch in archs if _compiles(k, arch)]
-    todo += [(k, own) for k in distinct(plan.launched.kernels) if k.choice.band[1]]
+    todo += [(k, own) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
     found = resources_many(_jobs(plan, todo))
     return [_row(k, arch, r) for (k, arch), r in zip(todo, found, strict=True)]
 
 
 def _row(k: PlannedKernel, arch: str, found: Resources | Exception) -> ResourceRow:
     """A row of what a kernel takes on an architecture."""
-    name = f"{k.name}, {WARPGROUPS}" if k.choice.band[1] else k.name
+    name = f"{k.name}, {WARPGROUPS}" if k.schedule.warpgroups else k.name
     least, most = (
         (k.operand_bytes, k.machine.shared_per_block) if arch == k.machine.arch else (0, 0)
     )

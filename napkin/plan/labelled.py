@@ -25,8 +25,9 @@ from napkin.lower.descriptors import boxable
 from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
 from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
 from napkin.lower.order import Launching
-from napkin.lower.program import build, memory_order
+from napkin.lower.program import looped, memory_order
 from napkin.plan.tiles import MAX_GROUP, MAX_TILE
+from napkin.schedule import Schedule
 
 FLATTENED = 9
 """The generation of GPUs (compute capability over 10) for which a flattened loop over groups was
@@ -49,14 +50,6 @@ def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
     """The storage type of every tensor of a kernel."""
     terms = {a.tensor: a.leaf for a in kernel.reads} | {o.name: o.node for o in kernel.outputs}
     return {t: storage_type(n, dtype) for t, n in terms.items()}
-
-
-def rounded(kernel: Kernel, item: int) -> bool:
-    """Whether all that a kernel stores is rounded to 16 bits, where a value that asks for no type
-    has `item` bytes."""
-    own = [own_type(o.node) for o in kernel.outputs]
-    bits = [STORAGE[t].bits if t else 8 * item for t in own]
-    return all(o.node.kind == "real" for o in kernel.outputs) and set(bits) == {16}
 
 
 def least_seconds(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> float:
@@ -144,7 +137,7 @@ class Labelled:
         and registers hold what is multiplied out to be summed."""
         if math.prod(tiles[a] for a in self.kernel.axes) <= MAX_TILE:
             return True
-        program = build(self.kernel, tiles)
+        program = looped(self.kernel, Schedule(tiles))
         form = program.dims, program.loops
         if form not in self._tensors:
             self._tensors[form] = tensors_of(program)

@@ -12,7 +12,7 @@ import torch
 
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.storage import storage_type
-from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, WARPGROUPS, WARPS
+from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, WARPGROUPS
 from napkin.plan.recipe import Recipe, Step
 from napkin.torch.cache import module_of
 from napkin.torch.launching import Arguments, Described, Launch, current_stream, described
@@ -134,9 +134,10 @@ def _launch(
             made = None if box is None else described(own[t], box, banded is not None)
             holes.append((len(arguments), at[t], made))
         arguments.append(call.scalars.get(a))
-    settings = {"num_warps": step.warps, "num_stages": step.stages}
-    if banded is not None:
-        settings = {"num_warps": WARPS}
+    schedule = step.entry.schedule
+    settings = {"num_warps": schedule.warps, "num_stages": schedule.stages}
+    if banded is not None and step.band is not None:
+        settings = {"num_warps": step.band.schedule.launched_warps}
     module = module_of(recipe.source if banded is None else recipe.warpgroups)
     kernel = getattr(module, step.entry.name)
     made = Launch(kernel, call.grid, arguments, holes, call.constexprs, settings)

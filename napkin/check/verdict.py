@@ -20,7 +20,6 @@ from napkin.check.running import SPELLING, run_kernels
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import close_to
 from napkin.diagram.storage import storage_type
-from napkin.diagram.types import FP8_CAPABILITY
 from napkin.plan.derive import derive
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan, PlannedKernel, distinct
@@ -29,6 +28,7 @@ from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.compile import ARCHITECTURES as KNOWN
 from napkin.run.compile import Job, Resources, resources_many
 from napkin.run.worker import KernelError
+from napkin.target import target_of
 
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2, "fp8": 5e-2}
 """Largest relative error, by norm, of what is rounded to each type on its way to memory."""
@@ -240,4 +240,4 @@ def _jobs(plan: Plan, todo: Sequence[tuple[PlannedKernel, str]]) -> list[Job]:
 
 def _compiles(k: PlannedKernel, arch: str) -> bool:
     """Whether Triton has the types of a kernel's tensors on an architecture."""
-    return int(arch.removeprefix("sm_")) >= FP8_CAPABILITY or "fp8" not in k.dtypes.values()
+    return target_of(arch).has_fp8 or "fp8" not in k.dtypes.values()

@@ -14,12 +14,6 @@ from napkin.diagram.node import Node
 from napkin.errors import InputError
 from napkin.schedule import Schedule
 
-MIN_CAPABILITY = 90
-"""Compute capability of the first GPUs with the Tensor Memory Accelerator."""
-
-WARPGROUPS = 90
-"""Compute capability of the GPUs whose warpgroups multiply."""
-
 LANES = 32
 """Threads of a warp."""
 

@@ -14,7 +14,6 @@ from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import own_type
 from napkin.errors import Refusal
 from napkin.lower.build import build
-from napkin.lower.launch import WARPGROUPS
 from napkin.lower.program import Program
 from napkin.lower.warpgroups.band import BITS, ROWS, Band, sums
 from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, shared_of
@@ -104,7 +103,7 @@ def _may(alone: Choice, dtype: str, machine: Machine) -> bool:
 
 def may_band(kernel: Kernel, dtype: str, machine: Machine) -> bool:
     """Whether a kernel may run as warpgroups on a machine."""
-    if machine.capability != WARPGROUPS or ITEM_BYTES[dtype] * 8 != BITS:
+    if not machine.target.has_warpgroups or ITEM_BYTES[dtype] * 8 != BITS:
         return False
     streams = held(kernel).products and kernel.stream.axes and not kernel.part
     own = any(own_type(a.leaf) for a in kernel.reads)

@@ -20,7 +20,7 @@ from napkin.diagram.storage import storage_type
 from napkin.diagram.types import PACKED, STORAGE, stored_bytes
 from napkin.errors import Refusal
 from napkin.lower.dots import dot_of
-from napkin.lower.launch import MIN_CAPABILITY, Launch, launch
+from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program
 from napkin.plan.choose import ranked
 from napkin.plan.file import function_file
@@ -30,6 +30,7 @@ from napkin.run.arrays import Descriptor, empty
 from napkin.run.compile import ARCHITECTURES, Job, allocations, available, specialise
 from napkin.run.interpret import Argument
 from napkin.run.worker import KernelError
+from napkin.target import target_of
 
 ASKED = 16
 """Settings of a kernel that the compiler is asked about, at most."""
@@ -136,10 +137,9 @@ def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool =
     """
     entry = k.written.entry
     strides = {t: contiguous(_shape(t, k, sizes)) for t in entry.axes_of}
-    capability = ARCHITECTURES.get(arch, 0)
     constants = [a.of for a in entry.arguments if isinstance(a.of, Node)]
     scalars = {str(n.params[0]): 0.5 for n in postorder(constants) if n.op == "scalar"}
-    call = launch(entry, sizes, scalars, strides, served and capability >= MIN_CAPABILITY)
+    call = launch(entry, sizes, scalars, strides, served and target_of(arch).has_descriptors)
     special = specialise({a: _argument(a, call, k.dtypes) for a in call.order})
     return Job(
         function_file(k),

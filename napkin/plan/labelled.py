@@ -23,15 +23,11 @@ from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE
 from napkin.lower.descriptors import boxable
 from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
-from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
+from napkin.lower.launch import ROW_BYTES, SEEN
 from napkin.lower.order import Launching
 from napkin.lower.program import looped, memory_order
 from napkin.plan.tiles import MAX_GROUP, MAX_TILE
 from napkin.schedule import Schedule
-
-FLATTENED = 9
-"""The generation of GPUs (compute capability over 10) for which a flattened loop over groups was
-seen to be pipelined: the next group's boxes are asked for before the results of this one."""
 
 COPIED = 4
 """Bytes that a thread copies to shared memory at once, at least (PTX ISA, cp.async)."""
@@ -43,7 +39,7 @@ def described_bytes(dtype: str, machine: Machine) -> int:
     Products of float32 are computed by multiply-add on registers, to which a box is no shortcut.
     """
     item = ITEM_BYTES[dtype]
-    return item if machine.capability >= MIN_CAPABILITY and item == 2 else 0
+    return item if machine.target.has_descriptors and item == 2 else 0
 
 
 def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
@@ -192,11 +188,10 @@ class Labelled:
 
     def _lasting(self) -> bool:
         """Whether persistent program instances load the next group's chunks ahead: where the
-        compiler flattens their loop (Triton 3.6 and 3.9, Hopper), with boxes, around one loop of
-        products."""
+        compiler flattens their loop, with boxes, around one loop of products."""
         kernel = self.kernel
         one = len(kernel.stream.passes) == 1 and kernel.visits is None and not kernel.part
-        if self.machine.capability // 10 != FLATTENED or not (one and self.boxed):
+        if not self.machine.target.flattens or not (one and self.boxed):
             return False
         if self.chained or self.computes or self.held.windowed or not self.held.products:
             return False

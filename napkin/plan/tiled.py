@@ -111,7 +111,7 @@ class Tiled:
     def taken(self, warps: int, stages: int) -> tuple[int, int]:
         """Bytes of shared memory, by operands, and of registers that a group takes."""
         of, alone = self.of, self.waits(stages)
-        slots = stages if of.machine.capability >= 90 else max(stages - 1, 1)
+        slots = of.machine.target.slots(stages)
         held, each, largest = self._operands
         shared = held + (largest if alone else each * slots)
         if not of.held.products:

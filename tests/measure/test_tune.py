@@ -60,13 +60,13 @@ def test_other_settings_are_another_plan(plan: Plan) -> None:
     (k,) = plan.kernels
     other = ranked_alone(plan, k, 3)[2]
     turned = with_choices(plan, [other])
-    assert turned.kernels[0].tiles == other.tiles
+    assert turned.kernels[0].tiles == other.schedule.tiles
     assert turned.kernels[0].shared_bytes == other.shared
     assert turned.seconds > plan.seconds
     assert [m for m in turned.trail if m.rule == "separate"] == [
         m for m in plan.trail if m.rule == "separate"
     ]
-    assert f"tile x = {other.tiles['x']}" in str(turned.trail)
+    assert f"tile x = {other.schedule.tiles['x']}" in str(turned.trail)
     assert str(turned.trail) != str(plan.trail)
     with pytest.raises(InputError, match="has 1 distinct kernels, but 2 settings"):
         with_choices(plan, [other, other])

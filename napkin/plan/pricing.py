@@ -123,7 +123,8 @@ class Pricing:
         """The price of one setting, whether or not it fits, in the blocks of groups that are best.
         What shared memory warpgroups take is left open."""
         tiled = Tiled(self.of, schedule.tiles)
-        return self._priced(tiled, schedule, *self._room(tiled, schedule)[::2])
+        shared, _, resident = self._room(tiled, schedule)
+        return self._priced(tiled, schedule, shared, resident)
 
     def _settle(self, tiled: Tiled) -> Iterator[Choice]:
         held = self.of.held

@@ -63,7 +63,7 @@ def main() -> None:
         text = f"{name} {','.join(f'{a}={n}' for a, n in sizes.items())}"
         print(f"{text:44} {plan.seconds * 1e6:10.1f} {us:10.1f} {rate:>14} {theirs:10.1f}")
         for k in plan.kernels:
-            print("    ", dict(k.tiles), k.choice.warps, k.choice.stages, k.shared_bytes)
+            print("    ", dict(k.tiles), k.schedule.warps, k.schedule.stages, k.shared_bytes)
 
 
 if __name__ == "__main__":

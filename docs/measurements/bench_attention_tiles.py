@@ -34,8 +34,8 @@ def main() -> None:
             plan = nk.derive(attention(keys), on="h100", sizes=sizes, dtype="bf16")
             (kernel,) = plan.kernels
             for q, x, warps, stages in SETTINGS:
-                tiles = dict(kernel.choice.tiles) | {"q": q, "x": x}
-                chosen = replace(kernel.choice, tiles=tiles, warps=warps, stages=stages)
+                tiles = {**kernel.tiles} | {"q": q, "x": x}
+                chosen = kernel.choice.under(tiles=tiles, warps=warps, stages=stages)
                 made = replace(plan, kernels=(replace(kernel, choice=chosen),))
                 if made.kernels[0].shared_bytes > plan.machine.shared_per_block:
                     continue

@@ -97,9 +97,10 @@ def others(plan: Plan, most: int) -> list[Choice]:
 
 def setting(band: Choice) -> str:
     """A band in words."""
-    tiles = " ".join(f"{a}={n}" for a, n in band.tiles.items() if n > 1)
-    blocks = f", rows {band.rows}" if band.rows else ""
-    return f"{band.warpgroups}, {tiles}, {band.stages} stages{blocks}"
+    tiles = " ".join(f"{a}={n}" for a, n in band.schedule.tiles.items() if n > 1)
+    s = band.schedule
+    blocks = f", rows {s.swizzle}" if s.swizzle else ""
+    return f"{s.side}, {tiles}, {s.stages} stages{blocks}"
 
 
 def beside(name: str, *arrays: torch.Tensor) -> Any:
@@ -113,7 +114,7 @@ def timed(name: str, plan: Plan, every: bool) -> float:
     arrays = drawn(plan.diagram, plan.sizes, plan.dtype, 0)
     plain = replace(plan, bands=False)
     (k,) = plan.launched.kernels
-    own = k.choice if k.choice.band[1] else None
+    own = k.choice if k.schedule.warpgroups else None
     more = others(plan, MOST) if every else []
     calls: dict[str, Any] = {"plain": plain.bound_call(*arrays)}
     known: dict[str, float] = {"plain": plain.kernels[0].choice.time.seconds}

@@ -73,7 +73,7 @@ def graph(call):
 
 
 def chosen(plan):
-    c = plan.kernels[0].choice
+    c = plan.kernels[0].schedule
     tiles = {a: n for a, n in c.tiles.items() if n > 1 and a != "d"}
     return f"{tiles} w{c.warps} s{c.stages} predicted {plan.seconds * 1e6:.1f} us"
 

@@ -40,6 +40,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.ranked import ranked, setting, setting_json, with_choices
 from napkin.plan.tiles import Tiles
+from napkin.schedule import Schedule
 from napkin.torch import run as launching
 
 SETTINGS = 56
@@ -107,7 +108,7 @@ def library(plan: Plan) -> float:
             tiles = {row: high, column: wide, kernel.stream.axis: deep}
             warps = 8 if high * wide > 128 * 128 else 4
             for stages, lasting in itertools.product((3, 4), (0, plan.machine.sms)):
-                found = pricing.at(tiles, warps, stages, lasting)
+                found = pricing.at(Schedule(tiles, warps, stages, persistent=lasting))
                 if found.shared <= plan.machine.shared_per_block:
                     best = min(best, found.time.seconds)
     return best
@@ -165,7 +166,7 @@ def widened(plan: Plan, most: int) -> tuple[list[Choice], int]:
     (kernel, *_) = plan.kernels
     chosen = ranked(plan, kernel, most)
     known = {setting(c) for c in chosen}
-    out, alone = list(chosen), [c for c in chosen if not c.band[1]]
+    out, alone = list(chosen), [c for c in chosen if not c.schedule.warpgroups]
     for other in itertools.chain(_turned(alone), _dropped(alone)):
         if len(out) >= most:
             break
@@ -181,14 +182,14 @@ def _turned(chosen: Sequence[Choice]) -> Iterator[Choice]:
     for c in chosen:
         for stages in (2, 3, 1, 4):
             for warps in (4, 8):
-                yield replace(c, warps=warps, stages=stages)
+                yield c.under(warps=warps, stages=stages, laned=True)
 
 
 def _dropped(chosen: Sequence[Choice]) -> Iterator[Choice]:
     """Tiles of the first setting's labels that do not fit registers by the model."""
     first = chosen[0]
     for tiles in Tiles(first.kernel, first.sizes, held(first.kernel)).settings():
-        yield replace(first, tiles=tiles, warps=8, stages=2)
+        yield first.under(tiles=tiles, warps=8, stages=2, laned=True)
 
 
 def tiles(problems: Sequence[Problem], out: list[dict[str, Any]], most: int) -> None:
@@ -219,10 +220,10 @@ def tiles(problems: Sequence[Problem], out: list[dict[str, Any]], most: int) -> 
 
 def shown(c: Choice) -> str:
     """A setting in a few words."""
-    long = ", ".join(f"{a}={n}" for a, n in c.tiles.items() if n > 1)
-    lasting = f" p{c.persistent}" if c.persistent else ""
-    band = f" {c.warpgroups}" if c.band[1] else ""
-    return f"{long} w{c.warps} s{c.stages}{lasting}{band}"
+    s = c.schedule
+    long = ", ".join(f"{a}={n}" for a, n in s.tiles.items() if n > 1)
+    lasting = f" p{s.persistent}" if s.persistent else ""
+    return f"{long} w{s.warps} s{s.stages}{lasting} {s.side}".rstrip()
 
 
 def standing(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -34,6 +34,7 @@ from napkin.cost.time import predict
 from napkin.diagram.library import load
 from napkin.plan.bands import ROWS
 from napkin.plan.pricing import Pricing
+from napkin.schedule import specialised
 
 SETTINGS = sorted(Path(__file__).parent.glob("*-h100-bands-of-sums.csv"))
 PLACE = machine("h100")
@@ -73,13 +74,13 @@ def settings() -> Iterator[Setting]:
         tiles = {x: n // (groups if x == axis else 1) for x, n in tiles.items()}
         if tiles["a"] > (ROWS if axis else 2 * ROWS):
             continue
-        found = priced(line["diagram"], *sizes).banded(
-            tiles, axis, groups, int(line["stages"]), PLACE.sms
+        found = priced(line["diagram"], *sizes).at(
+            specialised(tiles, groups, axis, int(line["stages"]), persistent=PLACE.sms)
         )
-        if found.rows != int(line["rows"]):
+        if found.schedule.swizzle != int(line["rows"]):
             continue
-        shape = " ".join(f"{x}={n}" for x, n in found.tiles.items())
-        text = f"{' x '.join(map(str, sizes))}: {found.warpgroups}, {shape}"
+        shape = " ".join(f"{x}={n}" for x, n in found.schedule.tiles.items())
+        text = f"{' x '.join(map(str, sizes))}: {found.schedule.side}, {shape}"
         yield Setting(line["diagram"], text, float(line["us"]), found.run)
 
 

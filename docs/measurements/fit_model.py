@@ -36,6 +36,7 @@ from napkin.diagram.library import load
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
 from napkin.plan.pricing import Choice, Pricing
+from napkin.schedule import Schedule
 
 SETTINGS = sorted(Path(__file__).parent.glob("*-h100-settings.csv"))
 PLACE = machine("h100")
@@ -104,10 +105,10 @@ class Timed:
 
     @property
     def about(self) -> str:
-        tiles = " ".join(f"{a}={n}" for a, n in self.choice.tiles.items() if n > 1)
+        tiles = " ".join(f"{a}={n}" for a, n in self.choice.schedule.tiles.items() if n > 1)
         sizes = " ".join(f"{a}={n}" for a, n in self.sizes.items())
         return (
-            f"{self.run}: {self.name} {sizes}; {tiles}, {self.choice.launched}: predicted "
+            f"{self.run}: {self.name} {sizes}; {tiles}, {self.choice.schedule.words}: predicted "
             f"{self.predicted:.1f} us, measured {self.measured:.1f}, {self.ratio:.2f}"
         )
 
@@ -146,9 +147,13 @@ def timed() -> Iterator[Timed]:
                 if (stream.axis, len(stream.passes) if stream.axis else 0) == wanted:
                     own = made.sized(known)
                     choice = Pricing(made, own, held(made), "bf16", PLACE).at(
-                        numbers(row["tiles"]), int(row["warps"]), int(row["stages"]),
-                        int(row["persistent"]),
-                    )  # fmt: skip
+                        Schedule(
+                            numbers(row["tiles"]),
+                            int(row["warps"]),
+                            int(row["stages"]),
+                            persistent=int(row["persistent"]),
+                        )
+                    )
                     yield Timed(
                         row["run"], row["name"], sizes, choice, int(row["rank"] or 0),
                         float(row["measured_us"]),

@@ -20,7 +20,6 @@ from napkin.check.running import SPELLING, run_kernels
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import close_to
 from napkin.diagram.storage import storage_type
-from napkin.diagram.types import FP8_CAPABILITY
 from napkin.plan.derive import derive
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan, PlannedKernel, distinct
@@ -29,6 +28,7 @@ from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.compile import ARCHITECTURES as KNOWN
 from napkin.run.compile import Job, Resources, resources_many
 from napkin.run.worker import KernelError
+from napkin.target import target_of
 
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2, "fp8": 5e-2}
 """Largest relative error, by norm, of what is rounded to each type on its way to memory."""
@@ -162,7 +162,7 @@ def run_case(
         for plain, fast, banded in zip(plan.kernels, plan.launched.kernels, ran.banded, strict=True)
     ]
     for k, counted, boxed in zip(kernels, ran.moved, ran.described, strict=True):
-        if bands and not k.choice.band[1]:
+        if bands and not k.schedule.warpgroups:
             continue
         wanted_bytes = k.bytes_at(plan.full(sizes), given, boxed)
         predicted = {(k.binding[t], str(d)): n for (t, d), n in wanted_bytes.items()}
@@ -204,14 +204,14 @@ def compiled(plan: Plan) -> list[ResourceRow]:
     own = plan.machine.arch
     archs = dict.fromkeys([*ARCHITECTURES, own] if own in KNOWN else ARCHITECTURES)
     todo = [(k, arch) for k in distinct(plan.kernels) for arch in archs if _compiles(k, arch)]
-    todo += [(k, own) for k in distinct(plan.launched.kernels) if k.choice.band[1]]
+    todo += [(k, own) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
     found = resources_many(_jobs(plan, todo))
     return [_row(k, arch, r) for (k, arch), r in zip(todo, found, strict=True)]
 
 
 def _row(k: PlannedKernel, arch: str, found: Resources | Exception) -> ResourceRow:
     """A row of what a kernel takes on an architecture."""
-    name = f"{k.name}, {WARPGROUPS}" if k.choice.band[1] else k.name
+    name = f"{k.name}, {WARPGROUPS}" if k.schedule.warpgroups else k.name
     least, most = (
         (k.operand_bytes, k.machine.shared_per_block) if arch == k.machine.arch else (0, 0)
     )
@@ -240,4 +240,4 @@ def _jobs(plan: Plan, todo: Sequence[tuple[PlannedKernel, str]]) -> list[Job]:
 
 def _compiles(k: PlannedKernel, arch: str) -> bool:
     """Whether Triton has the types of a kernel's tensors on an architecture."""
-    return int(arch.removeprefix("sm_")) >= FP8_CAPABILITY or "fp8" not in k.dtypes.values()
+    return target_of(arch).has_fp8 or "fp8" not in k.dtypes.values()

@@ -44,14 +44,15 @@ def adding(
     computed, stored = end
     busiest = -(-run.groups // place.sms)
     product = next(iter(computing.values())) * place.sms / run.groups
-    shown = c.sums_in_turn if run.in_turn else c.sums_beside
+    in_turn = run.schedule.kind == "ping-pong"
+    shown = c.sums_in_turn if in_turn else c.sums_beside
     crossing = run.inner_bytes + c.sums_partial * run.partial_bytes
     moving = {L2: crossing / (c.sums_l2 * place.l2_rate), DRAM: memory}
     late = busiest * (run.chunks * arrives + shown * computed)
     pipes = {**computing, BAND: busiest * (product + shown * computed), ARRIVAL: late, **moving}
     slowest = max((BAND, ARRIVAL, *moving), key=lambda k: pipes[k])
     rest = sum(pipes[k] for k in (BAND, *moving) if k != slowest)
-    last = computed + stored if run.in_turn else stored
+    last = computed + stored if in_turn else stored
     seconds = pipes[slowest] + c.sums_exposed * rest + c.sums_start + last
     return Time(seconds + c.launch, slowest, pipes)
 
@@ -72,8 +73,9 @@ def in_bands(
     """
     product, arithmetic, special = computing.values()
     busiest = -(-run.groups // place.sms)
-    each = [x / run.band for x in (product, arithmetic + special)]
-    turns = c.band_cycle * cycle(run.band, each, 0.0)
+    groups = run.schedule.warpgroups
+    each = [x / groups for x in (product, arithmetic + special)]
+    turns = c.band_cycle * cycle(groups, each, 0.0)
     turns += run.chunks * run.groups / place.sms * c.band_turn
     turns += c.band_tests * arithmetic if run.tested else 0.0
     # Where the longest start first, the last to start are as short as those are long.

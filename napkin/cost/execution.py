@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from napkin.cost.machines import Machine
+from napkin.schedule import Schedule
 
 ARITHMETIC_LANES = 128
 """float32 operations per clock and SM (CUDA Programming Guide, arithmetic throughput)."""
@@ -17,6 +18,9 @@ L2, DRAM, L1 = "L2 to shared memory", "DRAM", "L1"
 ACCESSES = "loads and stores of few bytes each"
 ARITHMETIC, SPECIAL = "arithmetic", "special functions"
 
+DEFAULT = Schedule({})
+"""One chunk at a time, in groups of 4 warps."""
+
 
 @dataclass(frozen=True)
 class Execution:
@@ -24,6 +28,7 @@ class Execution:
 
     Attributes:
         work: operations per pipe: "product", "arithmetic", "special".
+        schedule: how it runs; of its tiles, all that counts is said here.
         tail: those of them that are done after the loops.
         inner_bytes: bytes that pass between L2 and the multiprocessors.
         cached_bytes: bytes that are read of what L1 has already.
@@ -35,26 +40,22 @@ class Execution:
         stored_bytes: bytes that are written after the loops.
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor has room for at once.
-        warps: of a group.
         chunks: turns of the streamed loop in one group; 0 where nothing is streamed.
         pipelined: whether their loads are started a turn or more ahead.
-        ahead: chunks that are asked for before the one that is computed.
         overlapped: whether a group's own loads go on while its last chunk is computed.
         chained: whether products and arithmetic wait for each other.
         rows: of the smallest product; 0 where there is none.
         longest: work of the busiest group over that of a group on average.
         staggered: whether groups of one wave visit other chunks, or as many as they need.
         loads: how often a turn waits for memory where loads are not started ahead.
-        laned: whether lanes keep the folds, so that no turn reduces over a warp or a group.
-        persistent: whether program instances take groups in turn, the next one's loads ahead.
-        band: warpgroups of one program instance that fold rows of their own, of chunks that one
-            more warp asks for; 0 where all warps do everything.
-        in_turn: whether these take turns, each with chunks of its own.
+        laned: whether lanes keep the folds of all loops, so that no turn reduces over a warp or a
+            group.
         tested: whether its loops test which values of a chunk count, in more than a few chunks.
     """
 
     work: Mapping[str, float]
     groups: int
+    schedule: Schedule = DEFAULT
     tail: Mapping[str, float] = field(default_factory=dict[str, float])
     inner_bytes: float = 0.0
     cached_bytes: float = 0.0
@@ -64,10 +65,8 @@ class Execution:
     accesses: float = 0.0
     stored_bytes: float = 0.0
     resident: int = 1
-    warps: int = 4
     chunks: int = 0
     pipelined: bool = False
-    ahead: int = 1
     overlapped: bool = True
     chained: bool = False
     rows: int = 0
@@ -75,9 +74,6 @@ class Execution:
     staggered: bool = False
     loads: int = 1
     laned: bool = False
-    persistent: bool = False
-    band: int = 0
-    in_turn: bool = False
     tested: bool = False
 
     @property

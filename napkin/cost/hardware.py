@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from napkin.errors import InputError, did_you_mean
+from napkin.target import Target, target_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +224,12 @@ class Machine:
     @cached_property
     def capability(self) -> int:
         """CUDA compute capability as ten times major plus minor, 90 for "sm_90"; 0 without CUDA."""
-        return int(self.arch.removeprefix("sm_").rstrip("af")) if self.cuda else 0
+        return self.target.capability
+
+    @cached_property
+    def target(self) -> Target:
+        """What it offers kernels."""
+        return target_of(self.arch)
 
     @cached_property
     def sms(self) -> int:

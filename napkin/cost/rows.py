@@ -41,7 +41,7 @@ def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, 
     waits = c.row_wait + run.chunks * c.row_turn if run.chunks else 0.0
     # Where lanes keep the folds, no turn reduces over a warp or a group.
     reductions = 1 if run.laned else max(run.chunks, 1)
-    issued = reductions * run.warps * c.row_slots / (SCHEDULERS * place.clock)
+    issued = reductions * run.schedule.warps * c.row_slots / (SCHEDULERS * place.clock)
     computing = {k: v for k, v in pipes.items() if k not in MOVES}
     computing[ARITHMETIC] *= c.row_lanes
     inner = max(pipes[L2], pipes.get(ACCESSES, 0.0), pipes.get(L1, 0.0))

@@ -68,12 +68,13 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
     computing = _computing(place, dtype, run, c)
     if not run.work["product"]:
         return in_rounds(place, run, c, {**computing, **_moving(place, run, c)})
-    if run.band and not run.chained:
+    specialised = run.schedule.warpgroups > 0
+    if specialised and not run.chained:
         memory = _moving(place, run, c)[DRAM]
         own = replace(c, l2_share=c.sums_l2, partial=c.sums_partial)
         arrives = _arrives(place, run, own)
         return adding(place, run, c, computing, memory, arrives, _end(place, dtype, run, c))
-    if run.band:
+    if specialised:
         return in_bands(place, run, c, computing, _moving(place, run, c))
     waves = run.groups / (place.sms * run.resident)
     turns, pipes = _turns(place, run, c, computing)
@@ -188,7 +189,9 @@ def _arrives(place: Machine, run: Execution, c: Constants) -> float:
     what L2 gives."""
     crossing = max(0.0, run.inner_bytes + c.partial * run.partial_bytes - run.stored_bytes)
     each = crossing / (run.groups * run.chunks)
-    return (c.arrival + each * place.sms / (c.l2_share * place.l2_rate)) / max(run.ahead, 1)
+    return (c.arrival + each * place.sms / (c.l2_share * place.l2_rate)) / max(
+        run.schedule.stages - 1, 1
+    )
 
 
 def _overlaps(run: Execution) -> bool:
@@ -210,7 +213,7 @@ def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: s
 def _apart(place: Machine, dtype: str, run: Execution, c: Constants, busiest: int) -> float:
     """Seconds of one multiprocessor's groups before and after their loops of products."""
     computed, stored = _end(place, dtype, run, c)
-    starts = 1 if run.persistent else busiest
+    starts = 1 if run.schedule.persistent else busiest
     return (starts * c.start + busiest * stored) / math.sqrt(run.resident) + busiest * computed
 
 
@@ -220,5 +223,5 @@ def _end(place: Machine, dtype: str, run: Execution, c: Constants) -> tuple[floa
     products = run.tail.get("product", 0.0) / rate * place.sms / run.groups
     slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
     stored = run.stored_bytes / run.groups / c.streamed
-    few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.warps))
+    few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.schedule.warps))
     return products + few * slots / arithmetic_rate(place) * place.sms / run.groups, stored

@@ -32,6 +32,7 @@ from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 from napkin.diagram.taking import slides, taken_of
 from napkin.diagram.types import PACKED, STORAGE, stored_bytes
 from napkin.diagram.windows import Slide
+from napkin.schedule import Schedule
 
 Direction = Literal["read", "write"]
 
@@ -348,24 +349,23 @@ class Traffic:
     def bytes(
         self,
         sizes: Mapping[str, int],
-        tiles: Mapping[str, int],
+        schedule: Schedule,
         dtypes: Mapping[str, str],
         bind: Bind | None = None,
         boxed: Collection[str] = (),
-        band: tuple[str, int] = ("", 0),
     ) -> dict[tuple[str, Direction], int]:
         """Bytes in total for each tensor and direction, exact for any sizes.
 
         Args:
+            schedule: cooperative warpgroups read for themselves what they share, but boxes.
             boxed: tensors whose chunks cross in whole boxes.
-            band: an axis along which groups lie side by side, and how many do: each reads for
-                itself what they share, but boxes.
         """
         out: dict[tuple[str, Direction], int] = {}
         sizes = self.kernel.sized(sizes)
         for t in self.parts:
             key = (t.tensor, t.direction)
-            count = t.values(sizes, tiles, bind, t.tensor in boxed)
-            count *= band[1] if band[0] in t.repeated and t.tensor not in boxed else 1
+            count = t.values(sizes, schedule.tiles, bind, t.tensor in boxed)
+            shared = schedule.axis in t.repeated and t.tensor not in boxed
+            count *= schedule.warpgroups if shared else 1
             out[key] = out.get(key, 0) + stored_bytes(count, dtypes[t.tensor])
         return out

@@ -63,10 +63,6 @@ infinity, or where a type has none, this."""
 NEAR = 1 - 2**-8
 """From this part of the largest number on, a result may have been rounded past it."""
 
-FP8_CAPABILITY = 89
-"""Compute capability of the first GPUs with conversions and products of fp8 (CUDA Programming
-Guide, 8-bit floating point)."""
-
 
 def stored_bytes(values: int, dtype: str) -> int:
     """Bytes of so many values; of packed ones there are an even number."""

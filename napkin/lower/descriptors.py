@@ -26,20 +26,18 @@ MAX_BOX = 256
 """Axes of a tensor, and positions of a box along each."""
 
 
-def described(program: Program, item_bytes: int, reshaped: bool = False) -> Program:
-    """The program with tiles of `item_bytes` bytes a value read and written in boxes, where
+def in_boxes(program: Program) -> Program:
+    """The program with tiles of `described` bytes a value read and written in boxes, where
     descriptors can serve them: operands of products, by themselves, and what is stored at the end
-    of a kernel that reads such.
+    of a kernel that reads such. For warpgroups, boxes of more than two long axes are matrices where
+    they lie, held ones and results, too.
 
     An operand that is held never passes through registers, of which 64 x 128 values beside a second
     product take those of a third resident group: attention at 64/128 took 294 us for 403 (H100,
     256 x 1024 x 128, bf16), and 279 with the output in boxes, too.
-
-    Args:
-        reshaped: whether boxes of more than two long axes are matrices where they lie, held ones
-            and results, too.
     """
-    kernel = program.kernel
+    kernel, schedule = program.kernel, program.schedule
+    item_bytes, reshaped = schedule.described, bool(schedule.warpgroups)
     alone = _operands(program)
     boxes: dict[Node, tuple[str, ...]] = {}
     may = boxable(kernel)
@@ -50,9 +48,9 @@ def described(program: Program, item_bytes: int, reshaped: bool = False) -> Prog
         if chosen and _boxed(axes, program, item_bytes):
             boxes[access.leaf] = axes
     if not any(kernel.stream.carried(axes) for axes in boxes.values()):
-        return program
+        return replace(program, schedule=replace(schedule, described=0))
     stores = dict(_stores(program, item_bytes, reshaped))
-    return replace(program, boxes=boxes, stores=stores, described=item_bytes)
+    return replace(program, boxes=boxes, stores=stores)
 
 
 def boxable(kernel: Kernel) -> frozenset[str]:
@@ -68,7 +66,7 @@ def served(program: Program, sizes: Mapping[str, int]) -> bool:
     for axes in (*program.boxes.values(), *program.stores.values()):
         own = [sizes[a] for a in axes]
         strides = [math.prod(own[i + 1 :]) for i in range(len(own))]
-        if not fits(strides, program.described):
+        if not fits(strides, program.schedule.described):
             return False
     return True
 

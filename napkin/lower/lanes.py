@@ -24,6 +24,7 @@ from napkin.lower.base2 import in_base_two
 from napkin.lower.launch import LANES
 from napkin.lower.masks import masked
 from napkin.lower.program import Join, Loop, Program, moving_terms, packed_axes
+from napkin.schedule import Schedule
 
 EACH = 8
 """Values of a chunk that a lane folds: 16 bytes, the most that a thread loads at once, of types of
@@ -63,10 +64,12 @@ class Laned(Program):
         return EACH if dim == self.lane + 1 else super().extent(dim)
 
 
-def in_lanes(program: Program, warps: int) -> Program:
-    """The program with the folds kept by lanes in every loop that can, for groups of `warps`."""
+def in_lanes(program: Program) -> Program:
+    """The program with the folds kept by lanes in every loop that can."""
+    warps = program.schedule.warps
     loops = tuple(_joined(program, loop, warps) for loop in program.loops)
-    return replace(program, loops=loops)
+    some = any(x.joins for x in loops)
+    return replace(program, loops=loops, schedule=replace(program.schedule, laned=some))
 
 
 def as_seen(program: Program, loop: Loop) -> Program:
@@ -93,9 +96,9 @@ def _laned(program: Program, apart: Iterable[Node]) -> Laned:
     return Laned(**own, lane=at, apart=frozenset(apart))
 
 
-def laned(program: Program, warps: int) -> bool:
-    """Whether lanes keep the folds of a program: of all of its loops that fold."""
-    loops = in_lanes(program, warps).loops
+def laned(program: Program) -> bool:
+    """Whether lanes keep the folds of a program in all of its loops that fold."""
+    loops = program.loops
     return any(x.joins for x in loops) and all(x.joins for x in loops if x.steps)
 
 
@@ -160,7 +163,7 @@ def _by_rows(program: Program, loop: Loop, warps: int) -> bool:
 def _where_loaded(kernel: Kernel, loop: Loop, dims: tuple[tuple[str, ...], ...]) -> bool:
     """Whether a loop multiplies no matrices, and all that it reduces lies where it was loaded, in
     tiles of these dimensions."""
-    program = Program(kernel, {}, dims, (loop,), {})
+    program = Program(kernel, Schedule({}), dims, (loop,), {})
     moving = moving_terms(program, loop)
     for n in postorder(loop.steps.values()):
         if n not in moving:

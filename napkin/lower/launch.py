@@ -12,18 +12,10 @@ from napkin.derive.residues import Split, sized
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.node import Node
 from napkin.errors import InputError
-
-MIN_CAPABILITY = 90
-"""Compute capability of the first GPUs with the Tensor Memory Accelerator."""
-
-WARPGROUPS = 90
-"""Compute capability of the GPUs whose warpgroups multiply."""
+from napkin.schedule import Schedule
 
 LANES = 32
 """Threads of a warp."""
-
-WARPS = 4
-"""Warps of a warpgroup."""
 
 ROW_BYTES = 16
 """Bytes that the strides of a tensor with a descriptor are multiples of, and its first byte too."""
@@ -75,37 +67,29 @@ class Entry:
     Attributes:
         name: the function's name.
         arguments: in the order of the signature.
-        tiles: values of each axis that one tile holds.
+        schedule: how it runs; of that, a launch sets tiles, warps, stages and program instances.
         group: the grouped axes, in grid order.
         whole: the axes that every group holds whole.
         splits: the axes that are split by residue.
         ragged: of those, the ones whose length depends on the residue, by the axis of places.
         boxes: the tensors that descriptors may serve, with their axes in memory order.
-        described: bytes of a value of those.
         streamed: the axes of each tensor that is streamed.
-        persistent: program instances at most, each of which takes groups in turn; 0 for one
-            instance for each group.
-        band: the axis along which groups lie side by side in one block, and how many do; "" where
-            they are taken in turn.
     """
 
     name: str
     arguments: tuple[Argument, ...]
-    tiles: Mapping[str, int]
+    schedule: Schedule
     group: tuple[str, ...]
     whole: tuple[str, ...]
     splits: tuple[Split, ...]
     ragged: Mapping[str, Split]
     boxes: Mapping[str, tuple[str, ...]]
-    described: int
     streamed: tuple[tuple[str, ...], ...] = ()
-    persistent: int = 0
-    band: tuple[str, int] = ("", 1)
 
-    def span(self, axis: str) -> int:
-        """Values of an axis that one program instance has."""
-        own, groups = self.band
-        return self.tiles[axis] * (groups if axis == own else 1)
+    @property
+    def tiles(self) -> Mapping[str, int]:
+        """Values of each axis that one group holds."""
+        return self.schedule.group
 
     @cached_property
     def axes_of(self) -> dict[str, list[str]]:
@@ -186,7 +170,7 @@ def launch(
                 f"{entry.name} holds {axis} whole in {tiles[axis]} lanes, but "
                 f"{axis}={sizes[axis]}; derive a plan for these sizes"
             )
-    grid = math.prod(-(-sizes[a] // entry.span(a)) for a in entry.group)
+    grid = math.prod(-(-sizes[a] // entry.schedule.tiles[a]) for a in entry.group)
     if grid > MAX_GRID:
         raise InputError(
             f"{entry.name} would launch {grid} programs, more than a GPU takes (2**31 - 1); "
@@ -219,7 +203,7 @@ def launch(
         for name, tensor in tensors.items()
         if described and tensor in entry.boxes
     }
-    programs = min(grid, entry.persistent) if entry.persistent else grid
+    programs = min(grid, entry.schedule.persistent or grid)
     return Launch(programs, run, tensors, tuple(order), boxes, fixed)
 
 
@@ -252,7 +236,7 @@ def _described(entry: Entry, step: Mapping[tuple[str, str], int], sizes: Mapping
     """Whether every tensor that a descriptor may serve lies in memory as one needs, and is not
     empty."""
     return bool(entry.boxes) and all(
-        fits([step[t, a] for a in own], entry.described) and all(sizes[a] for a in own)
+        fits([step[t, a] for a in own], entry.schedule.described) and all(sizes[a] for a in own)
         for t, own in ((t, entry.axes_of[t]) for t in entry.boxes)
     )
 
@@ -289,7 +273,7 @@ def _fixed(
         return False
     if axis in entry.whole:
         return sizes[axis] == tile
-    return sizes[axis] % entry.span(axis) == 0
+    return sizes[axis] % entry.schedule.tiles[axis] == 0
 
 
 def _run_time(
@@ -303,7 +287,7 @@ def _run_time(
         value = evaluate([a.of], {}, sizes, scalars)[0].item()
         return int(value) if a.of.kind != "real" else float(value)
     if a.kind == "section":
-        item = entry.described or 2
+        item = entry.schedule.described or 2
         return section(entry.group, a.of, entry.streamed, sizes, entry.tiles, item)
     return sizes[a.of[0]] if a.kind == "size" else step[a.of[0], a.of[1]]
 

@@ -61,15 +61,15 @@ class Places:
         if group:
             out.append(comment("this group's place"))
             pid = sx.method(sx.call("tl.program_id", sx.const(0)), "to", sx.name("INDEX"))
-            if self.program.persistent:
+            if self.program.schedule.persistent:
                 pid = sx.call("tl.cast", sx.name(GROUP), sx.name("INDEX"))
             out.append(sx.assign("pid", pid))
         rising, others = self.rising, [a for a in group if a not in self.rising]
         if rising and others:
             out += self._longest_first(others)
             out += self._places(rising, "turn", backwards=True)
-        if self.program.rows:
-            out += self._in_blocks(self.program.rows)
+        if swizzle := self.program.schedule.swizzle:
+            out += self._in_blocks(swizzle)
         else:
             out += self._places(others or rising, "pid", backwards=not others)
         return [*out, *self._lengths(), *self.standing()]

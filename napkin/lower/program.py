@@ -23,6 +23,7 @@ from napkin.diagram.taking import read_axes
 from napkin.lower.base2 import in_base_two
 from napkin.lower.masks import masked
 from napkin.lower.words import OUTSIDE, fits_words, in_words
+from napkin.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,38 +68,36 @@ class Loop:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A kernel with tile sizes.
+    """A kernel with a schedule; of one that is warp-specialised, what one group does.
 
     Attributes:
         kernel: the labelled kernel.
-        tiles: values of each axis that one tile holds, a power of two; axes at 1 are scalars.
+        schedule: how it runs, with what of its settings serves this kernel: `described` is 0 where
+            no descriptor does, and `laned` is False where lanes keep no folds.
         dims: the classes of axes, in the order of tile dimensions.
         loops: the loops, pass by pass.
         tails: outputs computed after the loops.
         fills: what is stored last in slots without a key, by output.
         boxes: the readings that tensor descriptors serve, with their axes in memory order.
         stores: the outputs that tensor descriptors write after the loops, with their axes.
-        described: bytes of a value of those.
-        persistent: program instances at most, each of which takes groups in turn; 0 for one
-            instance for each group.
-        rows: groups along the last grouped axis but one whose numbers follow each other, before the
-            next along the last (`napkin.lower.order`); 0 where all along the last do.
         rounded: whether all that it stores is rounded to 16 bits.
     """
 
     kernel: Kernel
-    tiles: Mapping[str, int]
+    schedule: Schedule
     dims: tuple[tuple[str, ...], ...]
     loops: tuple[Loop, ...]
     tails: Mapping[str, Node]
     constants: tuple[Node, ...] = field(default=())
     boxes: Mapping[Node, tuple[str, ...]] = field(default_factory=dict[Node, tuple[str, ...]])
     stores: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    described: int = 0
     fills: Mapping[str, Node] = field(default_factory=dict[str, Node])
-    persistent: int = 0
-    rows: int = 0
     rounded: bool = False
+
+    @property
+    def tiles(self) -> Mapping[str, int]:
+        """Values of each axis that one group holds; axes at 1 are scalars."""
+        return self.schedule.group
 
     def shape(self, n: Node) -> tuple[int, ...]:
         """Indices of the tile dimensions that `n` has."""
@@ -162,11 +161,13 @@ class Program:
         return (*inside, *self.tails.values(), *self.fills.values())
 
 
-def build(kernel: Kernel, tiles: Mapping[str, int]) -> Program:
-    """The loop program of a kernel for given tile sizes."""
+def looped(kernel: Kernel, schedule: Schedule) -> Program:
+    """The loops of a kernel at the tiles of a schedule; `napkin.lower.build` applies the rest of
+    it."""
+    tiles = schedule.group
     tiled = tuple(a for a in kernel.axes if tiles[a] > 1)
     worded = kernel.visits is not None and fits_words(kernel.visits, tiles)
-    return replace(_built(kernel, tiled, worded), tiles=dict(tiles))
+    return replace(_built(kernel, tiled, worded), schedule=schedule)
 
 
 @lru_cache(maxsize=256)
@@ -207,7 +208,7 @@ def _built(kernel: Kernel, tiled: Sequence[str], worded: bool) -> Program:
     roots += [*ends.values(), *fills.values()]
     constants = tuple(_constants(roots))
     dims = _classes(kernel, tiled, list(postorder(roots)))
-    return Program(kernel, {}, dims, loops, ends, constants, fills=fills)
+    return Program(kernel, Schedule({}), dims, loops, ends, constants, fills=fills)
 
 
 def packed_axes(kernel: Kernel) -> frozenset[str]:

@@ -79,7 +79,7 @@ class Writer(Places):
 
     def body(self) -> list[ast.stmt]:
         group = self._group()
-        turns = self.in_turn(group) if self.program.persistent else group
+        turns = self.in_turn(group) if self.program.schedule.persistent else group
         return [self.index_type(), *self.steps(), *turns]
 
     def _group(self) -> list[ast.stmt]:
@@ -333,15 +333,13 @@ class Writer(Places):
         return Entry(
             kernel.name,
             arguments,
-            program.tiles,
+            program.schedule,
             kernel.group,
             kernel.whole,
             kernel.splits,
             kernel.ragged,
             {tensor_of(leaf): axes for leaf, axes in program.boxes.items()} | dict(program.stores),
-            program.described,
             kernel.streamed,
-            program.persistent,
         )
 
 

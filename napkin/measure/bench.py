@@ -228,6 +228,7 @@ def bench(
 def settings_text(k: Any) -> str:
     """Tiles, warps and stages of a kernel."""
     tiles = ",".join(f"{a}={n}" for a, n in k.tiles.items() if n > 1)
-    lasting = f" p{k.choice.persistent}" if k.choice.persistent else ""
-    beside = f" {k.choice.band[1]} warpgroups" if k.choice.band[1] else ""
-    return f"{tiles} w{k.choice.warps} s{k.choice.stages}{lasting}{beside}"
+    s = k.schedule
+    lasting = f" p{s.persistent}" if s.persistent else ""
+    beside = f" {s.warpgroups} warpgroups" if s.warpgroups else ""
+    return f"{tiles} w{s.warps} s{s.stages}{lasting}{beside}"

@@ -13,17 +13,16 @@ from napkin.cost.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import own_type
 from napkin.errors import Refusal
-from napkin.lower.descriptors import described
-from napkin.lower.launch import WARPGROUPS
-from napkin.lower.program import Program, build
+from napkin.lower.build import build
+from napkin.lower.program import Program
 from napkin.lower.warpgroups.band import BITS, ROWS, Band, sums
 from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, shared_of
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import passed, write_band
 from napkin.lower.write import Written
-from napkin.plan.labelled import rounded
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import Tiles
+from napkin.schedule import specialised
 
 SIDE_BY_SIDE = (2, 3)
 """Warpgroups that compute, of one block."""
@@ -60,31 +59,17 @@ RESULTS = tuple(ROWS << n for n in range(6, 9))
 """Values of a group of sums: up to a product of 64 rows and 256 columns, or of 128 and 128."""
 
 
-def group_of(choice: Choice) -> dict[str, int]:
-    """The tiles of one group of a band."""
-    axis, groups = choice.band
-    return {a: n // (groups if a == axis else 1) for a, n in choice.tiles.items()}
-
-
 def band_of(choice: Choice) -> Band:
     """The band of a choice that has one."""
-    program = program_of(choice.kernel, group_of(choice), choice.described)
-    program = replace(program, persistent=choice.persistent, rows=choice.rows)
-    return Band(program, *choice.band, choice.stages)
+    return Band(build(choice.kernel, choice.schedule, choice.schedule.described))
 
 
 def band_bytes(choice: Choice) -> int:
     """Predicted shared memory of one block of a band, in bytes."""
     band, sizes = band_of(choice), choice.kernel.sized(choice.sizes)
-    whole, tiles = choice.kernel.whole, choice.tiles
+    whole, tiles = choice.kernel.whole, choice.schedule.tiles
     even = [a for a, n in tiles.items() if sizes[a] % n == 0 and (a not in whole or sizes[a] == n)]
     return exact_bytes(band, passed(band, even, sizes))
-
-
-def program_of(kernel: Kernel, tiles: Mapping[str, int], item: int) -> Program:
-    """The loop program of one group, whose boxes are matrices where they lie."""
-    made = described(build(kernel, tiles), item, reshaped=True)
-    return replace(made, rounded=rounded(kernel, item))
 
 
 def best_band(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
@@ -108,17 +93,17 @@ def every_band(alone: Choice, dtype: str, machine: Machine) -> Iterator[Choice]:
         return
     found = [c for part in bands(alone.kernel, alone.sizes, dtype, machine) for c in part]
     if not alone.run.chained:
-        found += [replace(c, rows=n) for c in found for n in BLOCKS if n != c.rows]
+        found += [c.under(swizzle=n) for c in found for n in BLOCKS if n != c.schedule.swizzle]
     yield from filter(_writes, sorted(found, key=lambda c: c.rank))
 
 
 def _may(alone: Choice, dtype: str, machine: Machine) -> bool:
-    return bool(alone.described) and may_band(alone.kernel, dtype, machine)
+    return bool(alone.schedule.described) and may_band(alone.kernel, dtype, machine)
 
 
 def may_band(kernel: Kernel, dtype: str, machine: Machine) -> bool:
     """Whether a kernel may run as warpgroups on a machine."""
-    if machine.capability != WARPGROUPS or ITEM_BYTES[dtype] * 8 != BITS:
+    if not machine.target.has_warpgroups or ITEM_BYTES[dtype] * 8 != BITS:
         return False
     streams = held(kernel).products and kernel.stream.axes and not kernel.part
     own = any(own_type(a.leaf) for a in kernel.reads)
@@ -140,34 +125,34 @@ def bands(
         for tiles in settings:
             if math.prod(tiles[a] for a in kernel.stream.axes) != values:
                 continue
-            program = program_of(kernel, tiles, item)
             axes = [a for a in kernel.group if tiles[a] > 1]
             for axis in axes if chained else (*axes, ""):
-                if not why_not(program, axis) and (chained or _few_rows(program, axis)):
-                    found += _priced(pricing, program, axis, machine)
+                program = build(kernel, specialised(tiles, IN_TURN, axis, described=item), item)
+                if not why_not(program) and (chained or _few_rows(program)):
+                    found += _priced(pricing, program, machine)
         if found:
             yield found
 
 
-def _few_rows(program: Program, axis: str) -> bool:
+def _few_rows(program: Program) -> bool:
     """Whether a group has the rows of one instruction, or in turn of two at most. Side by side,
     256 x 128 took 0.96 to 1.13 times as long as 128 x 256, 1.05 in the middle of 22 products; in
     turn, 256 x 64 up to 1.6 times what is predicted (H100)."""
     rows = program.extent(sums(program)[0].product.rows[0])
-    return rows <= (ROWS if axis else 2 * ROWS)
+    return rows <= (ROWS if program.schedule.axis else 2 * ROWS)
 
 
-def _priced(pricing: Pricing, program: Program, axis: str, machine: Machine) -> Iterator[Choice]:
+def _priced(pricing: Pricing, program: Program, machine: Machine) -> Iterator[Choice]:
     """The bands of one group's program that fit, each with as many stages as there is room for."""
-    added = bool(sums(program))
+    added, axis, described = bool(sums(program)), program.schedule.axis, program.schedule.described
+    lasting = machine.sms if added else 0
     for groups in SIDE_BY_SIDE if axis else (IN_TURN,):
         for stages in range(DEEPEST, STAGES - 1, -1) if added else (STAGES,):
-            band = Band(program, axis, groups, stages)
+            schedule = specialised(program.tiles, groups, axis, stages, described, lasting)
+            band = Band(replace(program, schedule=schedule))
             shared = shared_of(band)
             if shared <= machine.shared_per_block and registers_of(band) <= room_of(band):
-                lasting = machine.sms if added else 0
-                made = pricing.banded(program.tiles, axis, groups, stages, lasting)
-                yield replace(made, shared=shared)
+                yield replace(pricing.at(schedule), shared=shared)
                 break
 
 

@@ -22,11 +22,11 @@ from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.trace import active, times
 from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, postorder
-from napkin.lower.descriptors import described
+from napkin.lower.build import build
 from napkin.lower.dots import dot_of
 from napkin.lower.operands import MIN_DOT
-from napkin.lower.program import Program, build
-from napkin.plan.labelled import described_bytes, least_seconds
+from napkin.lower.program import Program
+from napkin.plan.labelled import least_seconds
 from napkin.plan.labels import labellings
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import Tiles
@@ -90,11 +90,10 @@ class Search:
 
     def _some_fit(self, kernel: Kernel) -> bool:
         """Whether one of the first settings of a labelled kernel fits by its operands."""
-        place = self.dtype, self.machine
-        every = choices(kernel, self.sizes, *place)
+        every = choices(kernel, self.sizes, self.dtype, self.machine)
         first, self._priced[kernel] = itertools.tee(every)
         tried = itertools.islice(first, TRIED)
-        return any(in_boxes(c, build(kernel, c.tiles), *place) for c in tried)
+        return any(resolved(c, program_of(c)) for c in tried)
 
     def _best_tiles(self, kernel: Kernel) -> Choice | None:
         """The best tiles for a labelled kernel, or None if none fits; what `fits` has priced is not
@@ -102,7 +101,7 @@ class Search:
         found = self._priced.pop(kernel, None)
         if found is None:
             return best_tiles(kernel, self.sizes, self.dtype, self.machine)
-        return next(_ranked(found, self.dtype, self.machine), None)
+        return next(_ranked(found), None)
 
     @cached_property
     def best(self) -> tuple[Choice, ...]:
@@ -208,14 +207,14 @@ def _rank(choices: Sequence[Choice]) -> tuple[float, ...]:
 
 def _flat(choices: Sequence[Choice]) -> bool:
     """Whether every product of some kernels takes tiles of two dimensions as they are."""
-    return all(flat(build(c.kernel, c.tiles)) for c in choices)
+    return all(flat(program_of(c)) for c in choices)
 
 
 def _kind(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> str:
     """Which of `PAYS` a kernel is: "few" where even groups of the fewest rows of a matrix product
     leave multiprocessors idle."""
     known, kernel = whole.kernel.sized(sizes), whole.kernel
-    groups = math.prod(-(-known[a] // min(whole.tiles[a], MIN_DOT)) for a in kernel.group)
+    groups = math.prod(-(-known[a] // min(whole.schedule.tiles[a], MIN_DOT)) for a in kernel.group)
     if groups < machine.sms:
         return "few"
     return "products" if held(kernel).products and not chained(kernel) else "other"
@@ -225,10 +224,11 @@ def part_numbers(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> l
     """Into how many parts the stream of a kernel may be worth cutting: where its groups are fewer
     than multiprocessors, powers of two up to a few groups for each of them."""
     kernel, known = whole.kernel, whole.kernel.sized(sizes)
-    groups = math.prod(-(-known[a] // whole.tiles[a]) for a in kernel.group)
+    tiles = whole.schedule.tiles
+    groups = math.prod(-(-known[a] // tiles[a]) for a in kernel.group)
     if not kernel.stream.axes or groups > machine.sms or why_not_parted(kernel):
         return []
-    chunks = -(-known[kernel.stream.axes[0]] // whole.tiles[kernel.stream.axes[0]])
+    chunks = -(-known[kernel.stream.axes[0]] // tiles[kernel.stream.axes[0]])
     most = min(chunks, FULL * machine.sms // max(groups, 1))
     return [1 << i for i in range(1, most.bit_length())]
 
@@ -304,26 +304,25 @@ def ranked(
     Tiles that must be flattened between loads and products come last, whatever their rank: Triton
     3.6 fails to compile some, and computes some wrongly where it stores them in boxes.
     """
-    return _ranked(choices(kernel, sizes, dtype, machine), dtype, machine)
+    return _ranked(choices(kernel, sizes, dtype, machine))
 
 
-def _ranked(found: Iterable[Choice], dtype: str, machine: Machine) -> Iterator[Choice]:
+def _ranked(found: Iterable[Choice]) -> Iterator[Choice]:
     """Settings as `ranked` gives them."""
     refused = 0
     folded: list[Choice] = []
     for choice in sorted(found, key=lambda c: c.rank):
-        program = build(choice.kernel, choice.tiles)
+        program = program_of(choice)
         if not flat(program):
             folded.append(choice)
-        elif (fitting := in_boxes(choice, program, dtype, machine)) is not None:
+        elif (fitting := resolved(choice, program)) is not None:
             refused = 0
             yield fitting
             continue
         if (refused := refused + 1) == TRIED:
             break
     for choice in folded:
-        fitting = in_boxes(choice, build(choice.kernel, choice.tiles), dtype, machine)
-        if fitting is not None:
+        if (fitting := resolved(choice, program_of(choice))) is not None:
             yield fitting
 
 
@@ -342,13 +341,16 @@ def flat(program: Program) -> bool:
     return all(dot.flat for dot in dots if dot)
 
 
-def in_boxes(choice: Choice, program: Program, dtype: str, machine: Machine) -> Choice | None:
-    """A choice with its operands in boxes, where descriptors serve them; None where its instances
-    are persistent and a streamed operand comes in none."""
-    kernel, item = choice.kernel, described_bytes(dtype, machine)
-    plain = replace(program, persistent=choice.persistent, rows=choice.rows)
-    boxed = described(plain, item) if item else plain
+def program_of(choice: Choice) -> Program:
+    """The loop program of a choice, whatever the type of its values."""
+    return build(choice.kernel, choice.schedule)
+
+
+def resolved(choice: Choice, program: Program) -> Choice | None:
+    """A choice with what of its schedule serves its program; None where its instances are
+    persistent and a streamed operand comes in no box."""
+    kernel = choice.kernel
     streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
-    if choice.persistent and not streamed <= boxed.boxes.keys():
+    if choice.schedule.persistent and not streamed <= program.boxes.keys():
         return None
-    return replace(choice, described=boxed.described)
+    return replace(choice, schedule=program.schedule)

@@ -19,7 +19,7 @@ from napkin.diagram.expand import own_axes
 from napkin.diagram.keys.slots import guard
 from napkin.diagram.node import Node, postorder
 from napkin.diagram.storage import own_type, packed_axis, unstorable
-from napkin.diagram.types import FP8_CAPABILITY, PACKED, STORAGE, STORED
+from napkin.diagram.types import PACKED, STORAGE, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.alike import IN_FULL, Alike
 from napkin.plan.cut import SHORT, Cut, cut
@@ -29,6 +29,7 @@ from napkin.plan.frontier import Frontier
 from napkin.plan.plan import Plan, PlannedKernel, distinct, holders
 from napkin.plan.steps import kernel_moves
 from napkin.plan.tuned import remembered
+from napkin.target import FP8
 
 
 def derive(
@@ -205,12 +206,12 @@ def _check_stored(ready: Prepared, place: Machine) -> None:
     order = list(postorder(o.node for o in ready.outputs))
     for n in order:
         _check_packed(n, order)
-        if own_type(n) == "fp8" and place.capability < FP8_CAPABILITY:
+        if own_type(n) == "fp8" and not place.target.has_fp8:
             name = ready.names.get(n) or str(n.params[0])
             raise Refusal(
                 "storage fp8",
                 f"{name} on {place.name}",
-                f"Triton compiles float8_e4m3fn from sm_{FP8_CAPABILITY} on, not for {place.arch}",
+                f"Triton compiles float8_e4m3fn from sm_{FP8} on, not for {place.arch}",
                 f"store {name} in int8 with a scale, as in matmul_w8a8, or derive for h100",
             )
     for o in ready.outputs:

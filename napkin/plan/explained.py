@@ -33,7 +33,6 @@ from napkin.diagram.storage import unstored
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.steps import OF_THE_WHOLE
-from napkin.plan.words import setting_text
 
 
 @dataclass(frozen=True)
@@ -232,17 +231,16 @@ def _kernels(plan: Plan, tracer: Tracer) -> Iterator[Item]:
         own = (m for m in plan.trail if m.kernel == name and m.rule not in OF_THE_WHOLE)
         yield from (_moved(m, name) for m in own)
         yield _set(k)
-    yield from (_set(k) for k in distinct(plan.launched.kernels) if k.choice.band[1])
+    yield from (_set(k) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups)
 
 
 def _set(k: PlannedKernel) -> Item:
     """The setting that was chosen for a kernel."""
     choice = k.choice
-    parts = [choice.warpgroups] if choice.band[1] else []
-    parts += [setting_text(choice), f"about {k.shared_bytes:,} bytes of shared memory"]
+    shared = f"about {k.shared_bytes:,} bytes of shared memory"
     return Item(
         "setting",
-        "; ".join([*parts, f"limited by {choice.time.limited_by}"]),
+        f"{k.schedule}; {shared}; limited by {choice.time.limited_by}",
         kernel=k.name,
         time_us=round(choice.time.seconds * 1e6, 3),
     )

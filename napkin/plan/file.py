@@ -30,7 +30,7 @@ def warpgroup_file(plan: Plan, derivation: bool = True) -> str:
     Args:
         derivation: say in the header what they are and cost.
     """
-    kernels = [k for k in distinct(plan.launched.kernels) if k.choice.band[1]]
+    kernels = [k for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
     if not kernels:
         return ""
     head = _header(plan, _bands(kernels) if derivation else [_GENERATED])
@@ -41,7 +41,7 @@ def warpgroup_file(plan: Plan, derivation: bool = True) -> str:
 def function_file(k: PlannedKernel) -> str:
     """The text of a file with one kernel alone."""
     functions = _functions([k])
-    return f"{imports(functions) if k.choice.band[1] else _IMPORTS}{functions}"
+    return f"{imports(functions) if k.schedule.warpgroups else _IMPORTS}{functions}"
 
 
 def _header(plan: Plan, lines: list[str]) -> str:
@@ -52,14 +52,14 @@ def _header(plan: Plan, lines: list[str]) -> str:
 def _bands(kernels: list[PlannedKernel]) -> list[str]:
     lines = [_GENERATED, ""]
     for k in kernels:
-        axis, groups = k.choice.band
+        axis = k.schedule.axis
         tiles = ", ".join(f"{a} = {n}" for a, n in k.tiles.items() if n > 1)
         each = f", with chunks of their own; tiles are {tiles}."
         if axis:
-            rows = k.tiles[axis] // groups
+            rows = k.schedule.group[axis]
             each = f", {rows} of {axis} each, share what they stream; of all of them, tiles are "
             each += f"{tiles}."
-        lines += _wrapped(f"{k.name}: {k.choice.warpgroups}{each}")
+        lines += _wrapped(f"{k.name}: {k.schedule.side}{each}")
         lines += _wrapped(f"  H = {k.H.total}")
     return lines
 

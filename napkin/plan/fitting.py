@@ -20,17 +20,17 @@ from napkin.diagram.storage import storage_type
 from napkin.diagram.types import PACKED, STORAGE, stored_bytes
 from napkin.errors import Refusal
 from napkin.lower.dots import dot_of
-from napkin.lower.launch import MIN_CAPABILITY, WARPS, Launch, launch
+from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program
 from napkin.plan.choose import ranked
 from napkin.plan.file import function_file
 from napkin.plan.plan import PlannedKernel
 from napkin.plan.pricing import Choice
-from napkin.plan.words import setting_text
 from napkin.run.arrays import Descriptor, empty
 from napkin.run.compile import ARCHITECTURES, Job, allocations, available, specialise
 from napkin.run.interpret import Argument
 from napkin.run.worker import KernelError
+from napkin.target import target_of
 
 ASKED = 16
 """Settings of a kernel that the compiler is asked about, at most."""
@@ -50,8 +50,8 @@ def fitting(k: PlannedKernel) -> Choice:
         return k.choice
     room, said = k.machine.shared_per_block, ""
     for choice in itertools.islice(_settings(k), ASKED):
-        for stages in range(choice.stages, 0, -1):
-            tried = replace(k, choice=replace(choice, stages=stages))
+        for stages in range(choice.schedule.stages, 0, -1):
+            tried = replace(k, choice=choice.under(stages=stages))
             taken = _taken(tried)
             if not isinstance(taken, KernelError) and taken <= room:
                 return tried.choice
@@ -70,7 +70,7 @@ def fitting(k: PlannedKernel) -> Choice:
 def _tell(k: PlannedKernel, why: str) -> None:
     """Report a setting that the compiler refused to the tracer."""
     if (tracer := active()) is not None:
-        tracer.dropped("setting", f"{k.name}: {setting_text(k.choice)}", why)
+        tracer.dropped("setting", f"{k.name}: {k.schedule}", why)
 
 
 def asked(machine: Machine) -> bool:
@@ -82,7 +82,7 @@ def at_most(k: PlannedKernel) -> int:
     """Bytes of shared memory that the compiler allocates at most: every term of the loop program at
     once, a chunk in one slot more than there are stages, and as much again for changes of layout
     and banks."""
-    program, slots = k.program, k.choice.stages + 1
+    program, slots = k.program, k.schedule.stages + 1
     found = 0
     for n in (n for n in postorder(program.roots) if not n.constant):
         values = program.span(_formed(program, n))
@@ -101,16 +101,16 @@ def _formed(program: Program, n: Node) -> Collection[int]:
 
 def _settings(k: PlannedKernel) -> Iterator[Choice]:
     """The setting of a kernel, then the others of the same labels, the best first."""
-    own = k.choice
+    own, s = k.choice, k.schedule
     yield own
     others = ranked(own.kernel, own.sizes, k.dtype, k.machine)
-    yield from (c for c in others if (c.tiles, c.warps) != (own.tiles, own.warps))
+    yield from (c for c in others if (c.schedule.tiles, c.schedule.warps) != (s.tiles, s.warps))
 
 
 def _taken(k: PlannedKernel) -> int | KernelError:
     """The bytes of shared memory that the compiler allocates, the more of those for tensors that
     descriptors serve and for others; or why it refuses one."""
-    served = [True, False] if k.choice.described else [False]
+    served = [True, False] if k.schedule.described else [False]
     found = allocations([job_of(k, k.choice.sizes, k.machine.arch, s) for s in served])
     most = 0
     for taken in found:
@@ -137,20 +137,18 @@ def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool =
     """
     entry = k.written.entry
     strides = {t: contiguous(_shape(t, k, sizes)) for t in entry.axes_of}
-    capability = ARCHITECTURES.get(arch, 0)
     constants = [a.of for a in entry.arguments if isinstance(a.of, Node)]
     scalars = {str(n.params[0]): 0.5 for n in postorder(constants) if n.op == "scalar"}
-    call = launch(entry, sizes, scalars, strides, served and capability >= MIN_CAPABILITY)
+    call = launch(entry, sizes, scalars, strides, served and target_of(arch).has_descriptors)
     special = specialise({a: _argument(a, call, k.dtypes) for a in call.order})
-    banded = bool(k.choice.band[1])
     return Job(
         function_file(k),
         k.name,
         special.signature,
         call.constexprs,
         arch,
-        num_warps=WARPS if banded else k.choice.warps,
-        num_stages=k.choice.stages,
+        num_warps=k.schedule.launched_warps,
+        num_stages=k.schedule.stages,
         divisible=special.divisible,
         ones=special.ones,
     )

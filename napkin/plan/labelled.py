@@ -23,14 +23,11 @@ from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE
 from napkin.lower.descriptors import boxable
 from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
-from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, SEEN
+from napkin.lower.launch import ROW_BYTES, SEEN
 from napkin.lower.order import Launching
-from napkin.lower.program import build, memory_order
+from napkin.lower.program import looped, memory_order
 from napkin.plan.tiles import MAX_GROUP, MAX_TILE
-
-FLATTENED = 9
-"""The generation of GPUs (compute capability over 10) for which a flattened loop over groups was
-seen to be pipelined: the next group's boxes are asked for before the results of this one."""
+from napkin.schedule import Schedule
 
 COPIED = 4
 """Bytes that a thread copies to shared memory at once, at least (PTX ISA, cp.async)."""
@@ -42,21 +39,13 @@ def described_bytes(dtype: str, machine: Machine) -> int:
     Products of float32 are computed by multiply-add on registers, to which a box is no shortcut.
     """
     item = ITEM_BYTES[dtype]
-    return item if machine.capability >= MIN_CAPABILITY and item == 2 else 0
+    return item if machine.target.has_descriptors and item == 2 else 0
 
 
 def storage(kernel: Kernel, dtype: str) -> dict[str, str]:
     """The storage type of every tensor of a kernel."""
     terms = {a.tensor: a.leaf for a in kernel.reads} | {o.name: o.node for o in kernel.outputs}
     return {t: storage_type(n, dtype) for t, n in terms.items()}
-
-
-def rounded(kernel: Kernel, item: int) -> bool:
-    """Whether all that a kernel stores is rounded to 16 bits, where a value that asks for no type
-    has `item` bytes."""
-    own = [own_type(o.node) for o in kernel.outputs]
-    bits = [STORAGE[t].bits if t else 8 * item for t in own]
-    return all(o.node.kind == "real" for o in kernel.outputs) and set(bits) == {16}
 
 
 def least_seconds(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine) -> float:
@@ -144,7 +133,7 @@ class Labelled:
         and registers hold what is multiplied out to be summed."""
         if math.prod(tiles[a] for a in self.kernel.axes) <= MAX_TILE:
             return True
-        program = build(self.kernel, tiles)
+        program = looped(self.kernel, Schedule(tiles))
         form = program.dims, program.loops
         if form not in self._tensors:
             self._tensors[form] = tensors_of(program)
@@ -199,11 +188,10 @@ class Labelled:
 
     def _lasting(self) -> bool:
         """Whether persistent program instances load the next group's chunks ahead: where the
-        compiler flattens their loop (Triton 3.6 and 3.9, Hopper), with boxes, around one loop of
-        products."""
+        compiler flattens their loop, with boxes, around one loop of products."""
         kernel = self.kernel
         one = len(kernel.stream.passes) == 1 and kernel.visits is None and not kernel.part
-        if self.machine.capability // 10 != FLATTENED or not (one and self.boxed):
+        if not self.machine.target.flattens or not (one and self.boxed):
             return False
         if self.chained or self.computes or self.held.windowed or not self.held.products:
             return False

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from napkin.lower.program import build
-from napkin.plan.choose import choices, flat, in_boxes
+from napkin.plan.choose import choices, flat, program_of, resolved
 from napkin.plan.plan import PlannedKernel
 
 
@@ -32,7 +31,7 @@ def landscape(k: PlannedKernel) -> Landscape | None:
     kernel = k.choice.kernel
     every = choices(kernel, k.choice.sizes, k.dtype, k.machine)
     found = sorted(every, key=lambda c: c.time.seconds)
-    tried = {a: len({c.tiles[a] for c in found}) for a in kernel.axes}
+    tried = {a: len({c.schedule.tiles[a] for c in found}) for a in kernel.axes}
     several = sorted((a for a in tried if tried[a] > 1), key=lambda a: -tried[a])[:2]
     if len(several) < 2:
         return None
@@ -41,10 +40,10 @@ def landscape(k: PlannedKernel) -> Landscape | None:
     chosen = k.tiles[across], k.tiles[up]
     out[chosen] = k.choice.time.seconds
     for c in found:
-        key = c.tiles[across], c.tiles[up]
+        key = c.schedule.tiles[across], c.schedule.tiles[up]
         if key in out:
             continue
-        program = build(kernel, c.tiles)
-        if flat(program) and in_boxes(c, program, k.dtype, k.machine) is not None:
+        program = program_of(c)
+        if flat(program) and resolved(c, program) is not None:
             out[key] = c.time.seconds
     return Landscape((across, up), out, chosen)

@@ -24,15 +24,16 @@ from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.node import Node
 from napkin.diagram.taking import table_of
 from napkin.diagram.types import stored_bytes
-from napkin.lower.descriptors import described, served
-from napkin.lower.lanes import in_lanes
+from napkin.lower.build import build
+from napkin.lower.descriptors import served
 from napkin.lower.order import Launching
-from napkin.lower.program import Program, build
+from napkin.lower.program import Program
 from napkin.lower.write import Written, write
-from napkin.plan.bands import band_bytes, band_of, best_band, written
-from napkin.plan.labelled import rounded, storage
+from napkin.plan.bands import band_bytes, best_band, written
+from napkin.plan.labelled import storage
 from napkin.plan.pricing import Choice
 from napkin.plan.recipe import Recipe, Step, Stored
+from napkin.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,12 @@ class PlannedKernel:
     @property
     def tiles(self) -> Mapping[str, int]:
         """Values of each axis that one tile holds."""
-        return self.choice.tiles
+        return self.choice.schedule.tiles
+
+    @property
+    def schedule(self) -> Schedule:
+        """How it runs."""
+        return self.choice.schedule
 
     @cached_property
     def dtypes(self) -> dict[str, str]:
@@ -121,8 +127,7 @@ class PlannedKernel:
             boxed = served(self.program, sizes)
         boxes = self.program.boxes if boxed else {}
         whole = {tensor_of(leaf) for leaf in boxes}
-        bind, band = self._bind(arrays), self.choice.band
-        return self.H.bytes(sizes, self.tiles, self.dtypes, bind, whole, band)
+        return self.H.bytes(sizes, self.schedule, self.dtypes, self._bind(arrays), whole)
 
     def crossing_at(
         self,
@@ -144,11 +149,11 @@ class PlannedKernel:
         moved = [(t, t.values(sizes, self.tiles, bind, t.tensor in boxed)) for t in self.H.parts]
         asked = Asked(moved, sizes, self.tiles, self.dtypes, kernel.group, boxed, self._ahead, bind)
         launching = Launching(kernel, ITEM_BYTES[self.dtype])
-        order = launching.order(sizes, self.tiles, self.choice.rows)
+        order = launching.order(sizes, self.tiles, self.schedule.swizzle)
         choice = self.choice
         out = Moving(asked, self.machine, order, choice.resident, self.shared_bytes).crossing()
         if spilled:
-            threads = int(self.machine.granules["warp"].value) * choice.warps * asked.groups
+            threads = int(self.machine.granules["warp"].value) * self.schedule.warps * asked.groups
             out["", "write"] = spilled * threads
         return out
 
@@ -156,7 +161,7 @@ class PlannedKernel:
     def _ahead(self) -> frozenset[str]:
         """The tensors that are copied to shared memory ahead of their use."""
         found = held(self.choice.kernel).streamed_operands
-        return frozenset(t for t, _ in found) if self.choice.stages > 1 else frozenset[str]()
+        return frozenset(t for t, _ in found) if self.schedule.stages > 1 else frozenset[str]()
 
     def _bind(self, arrays: Mapping[str, Any] | None) -> Bind | None:
         """The inputs that the key set reads, from tensors by their names in the plan."""
@@ -169,34 +174,25 @@ class PlannedKernel:
     @cached_property
     def program(self) -> Program:
         """The loop program; of a band, that of one group."""
-        if self.choice.band[1]:
-            return band_of(self.choice).program
-        made = in_lanes(build(self.choice.kernel, self.tiles), self.choice.warps)
-        made = replace(
-            made,
-            persistent=self.choice.persistent,
-            rows=self.choice.rows,
-            rounded=rounded(self.choice.kernel, ITEM_BYTES[self.dtype]),
-        )
-        return described(made, self.choice.described) if self.choice.described else made
+        return build(self.choice.kernel, self.schedule, ITEM_BYTES[self.dtype])
 
     @cached_property
     def written(self) -> Written:
         """The kernel's function, and its arguments."""
-        return written(self.choice) if self.choice.band[1] else write(self.program)
+        return written(self.choice) if self.schedule.warpgroups else write(self.program)
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of one group, in bytes, as the search estimates it: of operands, in as many
         copies as there are stages. Of a kernel of warpgroups, which says where all lies, exact."""
-        return band_bytes(self.choice) if self.choice.band[1] else self.choice.shared
+        return band_bytes(self.choice) if self.schedule.warpgroups else self.choice.shared
 
     @property
     def operand_bytes(self) -> int:
         """Bytes of shared memory that the compiler allocates at least: of the largest box, which
         the hardware copies there and nowhere else. Operands without boxes may stay in registers,
         and one may take the place of another. Of a kernel of warpgroups, all."""
-        if self.choice.band[1]:
+        if self.schedule.warpgroups:
             return self.shared_bytes
         if not served(self.program, self.choice.sizes):
             return 0
@@ -306,7 +302,7 @@ class Plan:
         return replace(self, kernels=tuple(kernels))
 
     def _band(self, k: PlannedKernel) -> Choice | None:
-        if k.choice.band[1]:
+        if k.schedule.warpgroups:
             return None
         if k.name in self.given:
             return self.given[k.name]
@@ -335,9 +331,7 @@ class Plan:
             Step(
                 k.written.entry,
                 k.binding,
-                k.choice.warps,
-                k.choice.stages,
-                fast.written.entry if fast.choice.band[1] else None,
+                fast.written.entry if fast.schedule.warpgroups else None,
             )
             for k, fast in pairs
         )
@@ -354,7 +348,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data; expressions are sympy text."""
-        fast = [k for k in self.launched.kernels if k.choice.band[1]]
+        fast = [k for k in self.launched.kernels if k.schedule.warpgroups]
         return {
             "name": self.name,
             "machine": self.machine.name,
@@ -364,13 +358,13 @@ class Plan:
             "materialised": {t: " ".join(axes) for t, axes in self.materialised.items()},
             "workspace_bytes": self.workspace,
             "kernels": [_kernel_json(k) for k in self.kernels],
-            **({"warpgroups": [_band_json(k) for k in fast]} if fast else {}),
+            **({"warpgroups": [_kernel_json(k) for k in fast]} if fast else {}),
         }
 
     def without_descriptors(self) -> Plan:
         """The plan with every operand read by addresses, as it is where a tensor does not lie in
         memory as descriptors need."""
-        made = [replace(k, choice=replace(k.choice, described=0)) for k in self.kernels]
+        made = [replace(k, choice=k.choice.under(described=0)) for k in self.kernels]
         return replace(self, kernels=tuple(made), given={})
 
     def ranked(self, most: int = 8) -> dict[str, list[Choice]]:
@@ -397,11 +391,6 @@ class Plan:
         return moves.made("plan_text", self)
 
 
-def _band_json(k: PlannedKernel) -> dict[str, Any]:
-    axis, groups = k.choice.band
-    return {"axis": axis, "groups": groups, **_kernel_json(k)}
-
-
 def _kernel_json(k: PlannedKernel) -> dict[str, Any]:
     by_tensor: dict[str, int] = {}
     for (tensor, _), count in k.bytes.items():
@@ -419,11 +408,7 @@ def _kernel_json(k: PlannedKernel) -> dict[str, Any]:
         "bound": str(k.bound),
         "terms": [{"alpha": str(t.alpha), "beta": str(t.beta)} for t in k.terms],
         "flops": str(k.flops),
-        "tiles": dict(k.tiles),
-        "warps": k.choice.warps,
-        "stages": k.choice.stages,
-        "persistent": k.choice.persistent,
-        "rows": k.choice.rows,
+        **k.schedule.to_json(),
         "bytes": by_tensor,
         "shared_bytes": k.shared_bytes,
         "register_bytes": register_bytes(held(k.choice.kernel), k.tiles),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from napkin.cost.execution import Execution, Time
 from napkin.cost.levels import Held, extent
@@ -14,9 +15,9 @@ from napkin.cost.moving import Moving
 from napkin.cost.time import predict
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.diagram.diagram import Output
-from napkin.lower.launch import WARPS
-from napkin.plan.labelled import Labelled
+from napkin.plan.labelled import Labelled, described_bytes
 from napkin.plan.tiled import Tiled
+from napkin.schedule import Schedule
 
 DOUBT = 0.02
 """What a chunk twice as large is preferred by (1.4 %): what a turn takes beside its work is what
@@ -49,58 +50,35 @@ SHAPED = 2**16
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Labels, tiles and launch settings of one kernel, with what they are predicted to cost.
+    """Labels and schedule of one kernel, with what they are predicted to cost.
 
     Attributes:
         run: what its groups do, of which `time` is predicted.
-        described: bytes of a value where operands are read through tensor descriptors; else 0.
+        schedule: how it runs. The search asks for lanes and descriptors wherever they may serve;
+            `napkin.plan.choose.resolved` finds what of that the kernel has.
         outer: bytes from and to the outermost memory ("read", "write"), as its time has them.
         resident: groups that one multiprocessor holds at once.
-        laned: whether lanes keep the folds (`napkin.lower.lanes`).
-        persistent: program instances that take all groups in turn; 0 where each group has its own.
-        rows: groups in a block, along one axis, whose numbers follow each other; 0 where none do.
-        band: the axis along which groups lie side by side as warpgroups of one block, and how many
-            do; `tiles` and `warps` are those of all of them. ("", N) where N warpgroups take groups
-            in turn, ("", 0) where each group is a block.
     """
 
     kernel: Kernel
-    tiles: Mapping[str, int]
+    schedule: Schedule
     sizes: Mapping[str, int]
-    warps: int
-    stages: int
     shared: int
     time: Time
     bytes: int
     run: Execution
-    described: int = 0
     outer: Mapping[str, int] = field(default_factory=dict[str, int])
     resident: int = 1
-    laned: bool = False
-    persistent: int = 0
-    rows: int = 0
-    band: tuple[str, int] = ("", 0)
 
     @property
     def origin(self) -> Sequence[Output]:
         """The terms that it computes, unstreamed."""
         return self.kernel.origin
 
-    @property
-    def launched(self) -> str:
-        """Launch settings in words."""
-        if self.band[1]:
-            blocks = f", groups in blocks of {self.rows}" if self.rows else ""
-            return f"{self.warps} warps and one that loads, {self.stages} stages{blocks}"
-        lasting = f", {self.persistent} persistent instances" if self.persistent else ""
-        blocks = f", groups in blocks of {self.rows}" if self.rows else ""
-        return f"{self.warps} warps, {self.stages} stages{lasting}{blocks}"
-
-    @property
-    def warpgroups(self) -> str:
-        """How its groups run as warpgroups, in words."""
-        axis, groups = self.band
-        return f"{groups} warpgroups " + (f"side by side along {axis}" if axis else "in turn")
+    def under(self, **settings: Any) -> Choice:
+        """The same labels under other settings of the schedule, with the predictions for its
+        own."""
+        return replace(self, schedule=replace(self.schedule, **settings))
 
     @cached_property
     def rank(self) -> tuple[float, ...]:
@@ -109,15 +87,15 @@ class Choice:
         move as many bytes in about one time (1 %) the one with the fewest rows, then with no more
         lanes than threads: cross entropy of 8,192 rows of 32,000 classes took 196 us with 1 row of
         1,024, 207 with 8 of 256, 252 with 8 of 512 (H100)."""
-        passes = len(self.kernel.stream.passes)
-        chunk = math.prod(self.tiles[a] for a in self.kernel.stream.axes)
+        passes, tiles = len(self.kernel.stream.passes), self.schedule.tiles
+        chunk = math.prod(tiles[a] for a in self.kernel.stream.axes)
         whole = math.prod(self.sizes[a] for a in self.kernel.stream.axes)
         turns = max(1.0, whole / chunk)
         seconds = self.time.seconds * turns ** (DOUBT if self.run.work["product"] else ROW_DOUBT)
-        rows = math.prod(self.tiles[a] for a in self.kernel.group)
-        if self.laned:
+        rows = math.prod(tiles[a] for a in self.kernel.group)
+        if self.run.laned:
             return (math.exp(round(math.log(seconds), 2)), passes, rows, chunk)
-        return (seconds, passes, -chunk, self.warps, -rows)
+        return (seconds, passes, -chunk, self.schedule.warps, -rows)
 
 
 class Pricing:
@@ -141,24 +119,12 @@ class Pricing:
         for tiles in settings:
             yield from self._settle(Tiled(self.of, tiles))
 
-    def at(self, tiles: dict[str, int], warps: int, stages: int, persistent: int = 0) -> Choice:
-        """The price of one setting, whether or not it fits."""
-        tiled = Tiled(self.of, tiles)
-        shared, registers = tiled.taken(warps, stages)
-        if persistent:
-            shared += tiled.leaving
-        resident = self._resident(shared, registers, warps)
-        return self._priced(tiled, warps, stages, shared, resident, persistent)
-
-    def banded(
-        self, tiles: Mapping[str, int], axis: str, groups: int, stages: int, persistent: int = 0
-    ) -> Choice:
-        """The price of groups of these tiles that run as warpgroups, side by side along an axis, or
-        in turn where that is "", whether or not they fit."""
-        own = {a: n * (groups if a == axis else 1) for a, n in tiles.items()}
-        tiled, warps = Tiled(self.of, own), WARPS * groups
-        made = self._priced(tiled, warps, stages, 0, 1, persistent, band=groups, in_turn=not axis)
-        return replace(made, band=(axis, groups), described=self.of.item)
+    def at(self, schedule: Schedule) -> Choice:
+        """The price of one setting, whether or not it fits, in the blocks of groups that are best.
+        What shared memory warpgroups take is left open."""
+        tiled = Tiled(self.of, schedule.tiles)
+        shared, _, resident = self._room(tiled, schedule)
+        return self._priced(tiled, schedule, shared, resident)
 
     def _settle(self, tiled: Tiled) -> Iterator[Choice]:
         held = self.of.held
@@ -178,18 +144,17 @@ class Pricing:
             warps = 4 if values <= 4096 else 8
         found: dict[int, Choice] = {}
         for stages in (3, 2, 1):
-            alone = tiled.waits(stages)
-            shared, used = tiled.taken(warps, stages)
+            alone, schedule = tiled.waits(stages), self._schedule(tiled, warps, stages)
+            shared, used, resident = self._room(tiled, schedule)
             if alone and used > warps * most:  # what spills is read again in every turn
                 continue
-            resident = self._resident(shared, used, warps)
             # Fewer stages only make room for other groups, and loads still run ahead; with one, a
             # group waits for them while others compute, which pays where it would be alone.
             most_yet = max(found, default=0)
             waits = alone and self.of.chained and most_yet == 1
             worth = resident > most_yet and (stages > 1 or waits)
             if shared <= self.machine.shared_per_block and (worth or not found):
-                found[resident] = self._priced(tiled, warps, stages, shared, resident)
+                found[resident] = self._priced(tiled, schedule, shared, resident)
         found |= self._deeper(tiled, warps, found)
         if found:
             yield min(found.values(), key=lambda c: c.rank)
@@ -212,11 +177,11 @@ class Pricing:
         alone = held.products and not self.of.chained and held.streamed_operands
         if not alone or not found or tiled.groups > self.machine.sms:
             return {}
-        shared, registers = tiled.taken(warps, DEEPEST)
+        schedule = self._schedule(tiled, warps, DEEPEST)
+        shared, _, resident = self._room(tiled, schedule)
         if shared > self.machine.shared_per_block:
             return {}
-        resident = self._resident(shared, registers, warps)
-        deeper = self._priced(tiled, warps, DEEPEST, shared, resident)
+        deeper = self._priced(tiled, schedule, shared, resident)
         least = min(c.time.seconds for c in found.values())
         return {resident: deeper} if deeper.time.seconds < least else {}
 
@@ -225,13 +190,27 @@ class Pricing:
         do not fit or where each would take one group."""
         if not self.of.lasting:
             return None
-        shared, registers = tiled.taken(warps, stages)
-        shared += tiled.leaving
-        resident = self._resident(shared, registers, warps)
+        schedule = replace(self._schedule(tiled, warps, stages), persistent=self.machine.sms)
+        shared, _, resident = self._room(tiled, schedule)
         programs = resident * self.machine.sms
         if shared > self.machine.shared_per_block or programs >= tiled.groups:
             return None
-        return self._priced(tiled, warps, stages, shared, resident, programs)
+        return self._priced(tiled, replace(schedule, persistent=programs), shared, resident)
+
+    def _schedule(self, tiled: Tiled, warps: int, stages: int) -> Schedule:
+        """A setting that asks for all that may serve it."""
+        described = described_bytes(self.of.dtype, self.machine)
+        return Schedule(tiled.tiles, warps, stages, described=described, laned=True)
+
+    def _room(self, tiled: Tiled, schedule: Schedule) -> tuple[int, int, int]:
+        """Bytes of shared memory, by operands, and of registers that a group takes, and how many
+        groups a multiprocessor holds at once; of warpgroups, which have one to themselves, the
+        last alone."""
+        if schedule.warpgroups:
+            return 0, 0, 1
+        shared, registers = tiled.taken(schedule.warps, schedule.stages)
+        shared += tiled.leaving if schedule.persistent else 0
+        return shared, registers, self._resident(shared, registers, schedule.warps)
 
     def _resident(self, shared: int, registers: int, warps: int) -> int:
         """Groups that one multiprocessor holds at once."""
@@ -247,30 +226,21 @@ class Pricing:
         )
         return max(1, min(most))
 
-    def _priced(
-        self,
-        tiled: Tiled,
-        warps: int,
-        stages: int,
-        shared: int,
-        resident: int,
-        persistent: int = 0,
-        band: int = 0,
-        in_turn: bool = False,
-    ) -> Choice:
-        of = self.of
+    def _priced(self, tiled: Tiled, schedule: Schedule, shared: int, resident: int) -> Choice:
+        of, stages, specialised = self.of, schedule.stages, schedule.warpgroups > 0
         kernel, held = of.kernel, of.held
         plain = Moving(tiled.asked(stages), self.machine, tiled.order, resident, shared)
-        moving, outer, rows = self._ordered(tiled, plain, bool(band) and not of.chained)
+        moving, outer, swizzle = self._ordered(tiled, plain, specialised and not of.chained)
+        schedule = replace(schedule, swizzle=swizzle)
         crossing = moving.crossing()
         work, tail = tiled.work
         chunks, longest = tiled.turns
         # A slot that wgmma reads is in use for one turn more.
         ahead = 2 if of.boxed and held.products else 1
-        by_lanes = tiled.laned(warps)
         run = Execution(
             work,
             tiled.groups,
+            schedule,
             tail,
             inner_bytes=sum(crossing.values()),
             cached_bytes=moving.from_l1(),
@@ -280,26 +250,20 @@ class Pricing:
             accesses=tiled.accesses,
             stored_bytes=tiled.stored_bytes,
             resident=moving.running,
-            warps=warps,
             chunks=chunks,
             pipelined=stages > 1 and bool(held.streamed_operands or not held.products),
-            ahead=stages - 1,
             overlapped=stages > ahead or not kernel.stream.axes,
             chained=of.chained,
             rows=tiled.rows,
             longest=longest,
             staggered=kernel.visits is not None,
             loads=max(1, len(held.streamed_operands)),
-            laned=by_lanes,
-            persistent=bool(persistent),
-            band=band,
-            in_turn=in_turn,
-            tested=bool(band) and (not tiled.bare or tiled.uneven),
+            laned=tiled.laned(schedule.warps),
+            tested=specialised and (not tiled.bare or tiled.uneven),
         )
         return Choice(
-            kernel, tiled.tiles, of.sizes, warps, stages, shared,
-            predict(self.machine, of.dtype, run), tiled.asked_bytes, run,
-            outer=outer, resident=resident, laned=by_lanes, persistent=persistent, rows=rows,
+            kernel, schedule, of.sizes, shared, predict(self.machine, of.dtype, run),
+            tiled.asked_bytes, run, outer, resident,
         )  # fmt: skip
 
     def _ordered(

@@ -23,18 +23,16 @@ from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.pricing import Choice
 from napkin.plan.steps import OF_THE_WHOLE, kernel_moves
+from napkin.schedule import Schedule, schedule_of
 
-Setting = tuple[str, int, tuple[tuple[str, int], ...], int, int, int, int, tuple[str, int]]
-"""What is streamed, in how many passes, tiles, warps, stages, persistent program instances, rows of
-a block of groups, warpgroups: what a launch differs by."""
+Setting = tuple[str, int, Schedule]
+"""What is streamed, in how many passes, and the schedule: what a launch differs by."""
 
 
 def setting(choice: Choice) -> Setting:
     """What tells a choice from the others of the same kernel."""
     stream = choice.kernel.stream
-    tiles = tuple(sorted(choice.tiles.items()))
-    launched = choice.warps, choice.stages, choice.persistent, choice.rows, choice.band
-    return stream.axis, len(stream.passes), tiles, *launched
+    return stream.axis, len(stream.passes) if stream.axis else 0, choice.schedule
 
 
 def ranked(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice]:
@@ -53,7 +51,7 @@ def ranked(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice
     first = itertools.islice(alone, 1) if own is None else [own]
     rest = heapq.merge(alone, others, key=lambda c: c.rank)
     found = _first(itertools.chain(first, rest), most)
-    return [replace(c, shared=band_bytes(c)) if c.band[1] else c for c in found]
+    return [replace(c, shared=band_bytes(c)) if c.schedule.warpgroups else c for c in found]
 
 
 def ranked_alone(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice]:
@@ -102,9 +100,9 @@ def with_choices(plan: Plan, choices: Sequence[Choice]) -> Plan:
     for k, choice in zip(kinds, choices, strict=True):
         if [o.node for o in choice.origin] != [o.node for o in k.choice.origin]:
             raise InputError(f"{plan.name}: the setting for {k.name} is of another kernel")
-        if choice.band[1]:
+        if choice.schedule.warpgroups:
             given[k.name] = choice
-        instead[id(k.choice)] = k.choice if choice.band[1] else choice
+        instead[id(k.choice)] = k.choice if choice.schedule.warpgroups else choice
     kernels = tuple(replace(k, choice=instead[id(k.choice)]) for k in plan.kernels)
     own = {k.name for k in plan.kernels}
     head = [m for m in plan.trail if m.kernel not in own or m.rule in OF_THE_WHOLE]
@@ -115,16 +113,11 @@ def with_choices(plan: Plan, choices: Sequence[Choice]) -> Plan:
 
 def setting_json(choice: Choice) -> dict[str, Any]:
     """A setting as plain data, with its prediction."""
-    stream = choice.kernel.stream
+    axis, passes, schedule = setting(choice)
     return {
-        "stream": stream.axis,
-        "passes": len(stream.passes) if stream.axis else 0,
-        "tiles": dict(choice.tiles),
-        "warps": choice.warps,
-        "stages": choice.stages,
-        "persistent": choice.persistent,
-        "rows": choice.rows,
-        "band": list(choice.band),
+        "stream": axis,
+        "passes": passes,
+        **schedule.to_json(),
         "shared_bytes": choice.shared,
         "predicted_us": round(choice.time.seconds * 1e6, 3),
         "limited_by": choice.time.limited_by,
@@ -133,6 +126,7 @@ def setting_json(choice: Choice) -> dict[str, Any]:
 
 def same_setting(choice: Choice, data: Mapping[str, Any]) -> bool:
     """Whether plain data (of `setting_json`) describe this setting."""
-    own = setting_json(choice)
-    keys = ("stream", "passes", "tiles", "warps", "stages", "persistent", "rows", "band")
-    return all(own[key] == data.get(key) for key in keys)
+    try:
+        return setting(choice) == (data["stream"], data["passes"], schedule_of(data))
+    except (KeyError, TypeError, ValueError):
+        return False

@@ -14,6 +14,7 @@ from napkin.diagram.node import Kind, Node, node, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.types import STORAGE
 from napkin.lower.launch import ArgKind, Argument, Entry, Launch, launch
+from napkin.schedule import schedule_of
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,11 @@ class Step:
     Attributes:
         entry: the kernel.
         binding: the kernel's tensor names to the plan's.
-        warps, stages: launch settings.
         band: the kernel of warpgroups that takes its place where it may (`Recipe.warpgroups`).
     """
 
     entry: Entry
     binding: Mapping[str, str]
-    warps: int
-    stages: int
     band: Entry | None = None
 
     def launch(
@@ -112,8 +110,6 @@ class Recipe:
                 {
                     "entry": place[id(s.entry)],
                     "binding": dict(s.binding),
-                    "warps": s.warps,
-                    "stages": s.stages,
                     "band": None if s.band is None else place[id(s.band)],
                 }
                 for s in self.steps
@@ -152,8 +148,6 @@ def _step(data: Mapping[str, Any], entries: Sequence[Entry]) -> Step:
     return Step(
         entries[_whole(data["entry"])],
         {_text(theirs): _text(ours) for theirs, ours in data["binding"].items()},
-        _whole(data["warps"]),
-        _whole(data["stages"]),
         None if data["band"] is None else entries[_whole(data["band"])],
     )
 
@@ -202,36 +196,29 @@ def _entry_json(e: Entry) -> dict[str, Any]:
             [a.name, a.kind, _term_json(a.of) if isinstance(a.of, Node) else list(a.of)]
             for a in e.arguments
         ],
-        "tiles": dict(e.tiles),
+        "schedule": e.schedule.to_json(),
         "group": e.group,
         "whole": e.whole,
         "splits": [asdict(s) for s in e.splits],
         "ragged": list(e.ragged),
         "boxes": dict(e.boxes),
-        "described": e.described,
         "streamed": [list(axes) for axes in e.streamed],
-        "persistent": e.persistent,
-        "band": list(e.band),
     }
 
 
 def _entry(data: Mapping[str, Any]) -> Entry:
     splits = tuple(_split(s) for s in data["splits"])
     by_place = {s.place: s for s in splits}
-    axis, groups = data["band"]
     return Entry(
         _text(data["name"]),
         tuple(_argument(*a) for a in data["arguments"]),
-        {_text(axis): _whole(n) for axis, n in data["tiles"].items()},
+        schedule_of(data["schedule"]),
         _texts(data["group"]),
         _texts(data["whole"]),
         splits,
         {place: by_place[place] for place in data["ragged"]},
         {_text(tensor): _texts(axes) for tensor, axes in data["boxes"].items()},
-        _whole(data["described"]),
         tuple(_texts(axes) for axes in data["streamed"]),
-        _whole(data["persistent"]),
-        (_text(axis), _whole(groups)),
     )
 
 

@@ -26,5 +26,5 @@ def kernel_moves(choice: Choice) -> list[Move]:
     groups = [a for a in kernel.group if a != kernel.part]
     moves += [Move("group", kernel.name, a) for a in groups]
     tiled = (*groups, *(kernel.stream.axes if not kernel.merges else ()))
-    moves += [Move("tile", kernel.name, a, choice.tiles[a]) for a in tiled]
+    moves += [Move("tile", kernel.name, a, choice.schedule.tiles[a]) for a in tiled]
     return moves

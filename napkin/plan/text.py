@@ -17,7 +17,7 @@ def plan_text(plan: Plan) -> str:
     for k in plan.kernels:
         lines += ["", *_kernel(k)]
     for k in plan.launched.kernels:
-        lines += _band(k) if k.choice.band[1] else []
+        lines += _band(k) if k.schedule.warpgroups else []
     lines += ["", f"predicted time {plan.seconds * 1e6:.1f} us"]
     return "\n".join(lines)
 
@@ -30,7 +30,7 @@ def _kernel(k: PlannedKernel) -> list[str]:
         f"  H      {k.H.total} values = {moved:,} bytes",
         f"  M      {k.M} values",
         f"  bound  {k.bound}",
-        f"  tiles  {tiles}; {k.choice.launched}, {k.shared_bytes:,} bytes of shared memory",
+        f"  tiles  {tiles}; {k.schedule.words}, {k.shared_bytes:,} bytes of shared memory",
         f"  time   {k.choice.time.seconds * 1e6:.1f} us, limited by {k.choice.time.limited_by}",
     ]
 
@@ -39,8 +39,8 @@ def _band(k: PlannedKernel) -> list[str]:
     tiles = ", ".join(f"{a}={n}" for a, n in k.tiles.items())
     return [
         "",
-        f"kernel {k.name}, {k.choice.warpgroups}",
+        f"kernel {k.name}, {k.schedule.side}",
         f"  H      {sum(k.bytes.values()):,} bytes",
-        f"  tiles  {tiles}; {k.choice.launched}, {k.shared_bytes:,} bytes of shared memory",
+        f"  tiles  {tiles}; {k.schedule.words}, {k.shared_bytes:,} bytes of shared memory",
         f"  time   {k.choice.time.seconds * 1e6:.1f} us, limited by {k.choice.time.limited_by}",
     ]

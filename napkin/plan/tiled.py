@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from napkin.cost.asked import Asked
@@ -15,10 +15,11 @@ from napkin.cost.visited import longest, share
 from napkin.cost.work import Count
 from napkin.derive.kernel import tile_axes
 from napkin.diagram.types import stored_bytes
-from napkin.lower.lanes import along_memory, laned
+from napkin.lower.lanes import along_memory, in_lanes, laned
 from napkin.lower.launch import LANES
-from napkin.lower.program import build
+from napkin.lower.program import looped
 from napkin.plan.labelled import Labelled, Moved, has_rows
+from napkin.schedule import Schedule
 
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at
@@ -43,7 +44,7 @@ takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
 class Tiled:
     """A labelled kernel at given tiles, whatever its warps and stages."""
 
-    def __init__(self, of: Labelled, tiles: dict[str, int]) -> None:
+    def __init__(self, of: Labelled, tiles: Mapping[str, int]) -> None:
         self.of, self.tiles = of, tiles
         self.cuts = {a: -(-of.sizes[a] // n) for a, n in tiles.items()}
         self._laned: dict[int, bool] = {}  # by warps
@@ -110,7 +111,7 @@ class Tiled:
     def taken(self, warps: int, stages: int) -> tuple[int, int]:
         """Bytes of shared memory, by operands, and of registers that a group takes."""
         of, alone = self.of, self.waits(stages)
-        slots = stages if of.machine.capability >= 90 else max(stages - 1, 1)
+        slots = of.machine.target.slots(stages)
         held, each, largest = self._operands
         shared = held + (largest if alone else each * slots)
         if not of.held.products:
@@ -148,7 +149,8 @@ class Tiled:
         if self.of.held.products or not along_memory(self.of.kernel, self.tiles):
             return False
         if warps not in self._laned:
-            self._laned[warps] = laned(build(self.of.kernel, self.tiles), warps)
+            program = looped(self.of.kernel, Schedule(self.tiles, warps))
+            self._laned[warps] = laned(in_lanes(program))
         return self._laned[warps]
 
     # --- what its groups do ---------------------------------------------------------------------

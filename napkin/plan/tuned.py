@@ -20,7 +20,7 @@ from napkin.plan.plan import Plan, distinct
 from napkin.plan.pricing import Choice
 from napkin.plan.ranked import ranked, same_setting, setting_json, with_choices
 
-FORMAT = 2
+FORMAT = 3
 """Changes when the file's form does; a file of another form is not read."""
 
 

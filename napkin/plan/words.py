@@ -35,12 +35,6 @@ def stream_text(axis: str, passes: int) -> str:
     return f"stream {axis}" + (f" in {passes} passes" if passes > 1 else "")
 
 
-def setting_text(choice: Choice) -> str:
-    """Tiles and launch settings of a choice."""
-    tiles = ",".join(f"{a}={n}" for a, n in choice.tiles.items())
-    return f"{tiles}; {choice.launched}"
-
-
 def way_text(way: Sequence[Choice]) -> str:
     """The kernel of a way to run a term, or both that pass the states of parts."""
     return " and ".join(kernel_text(c.kernel) for c in way)
@@ -48,4 +42,4 @@ def way_text(way: Sequence[Choice]) -> str:
 
 def priced_text(way: Sequence[Choice]) -> str:
     """The same with the setting of each."""
-    return " and ".join(f"{kernel_text(c.kernel)}; {setting_text(c)}" for c in way)
+    return " and ".join(f"{kernel_text(c.kernel)}; {c.schedule}" for c in way)

@@ -17,7 +17,6 @@ from napkin.cost.machines import machine
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load, names
 from napkin.diagram.storage import own_type
-from napkin.diagram.types import FP8_CAPABILITY
 from napkin.errors import InputError, NapkinError
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
@@ -173,7 +172,7 @@ def compare(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
 def runs(d: Diagram, place: str) -> bool:
     """Whether a machine has the storage types of a diagram's inputs."""
     types = {own_type(n) for n in d.inputs}
-    return "fp8" not in types or machine(place).capability >= FP8_CAPABILITY
+    return "fp8" not in types or machine(place).target.has_fp8
 
 
 def _plan(d: Diagram, place: str) -> Plan | None:

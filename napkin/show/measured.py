@@ -69,13 +69,13 @@ def _setting_table(title: str, *more: str) -> Table:
 def _setting(row: Mapping[str, Any]) -> list[str]:
     tiles = {a: n for a, n in row["tiles"].items() if n > 1}
     stream = row["stream"] + (f" in {row['passes']} passes" if row["passes"] > 1 else "")
-    some = [str(row[key] or "-") for key in ("persistent", "rows")]
+    some = [str(row[key] or "-") for key in ("persistent", "swizzle")]
     numbers = (str(row["stages"]), *some, f"{row['shared_bytes']:,}")
     return [
         stream or "-",
         sizes_text(tiles) or "1",
         str(row["warps"]),
-        _band(*row["band"]),
+        _band(row["axis"], row["warpgroups"]),
         *numbers,
     ]
 

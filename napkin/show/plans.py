@@ -26,7 +26,7 @@ def heading(plan: Plan) -> str:
 def plan_view(plan: Plan) -> list[RenderableType]:
     """The derivation and the costs of a plan."""
     tables = [kernel_table(k) for k in plan.kernels]
-    tables += [band_table(k) for k in distinct(plan.launched.kernels) if k.choice.band[1]]
+    tables += [band_table(k) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
     total = f"predicted time {plan.seconds * 1e6:,.1f} us"
     if len(plan.kernels) > 1:
         total += f", of {len(plan.kernels)} kernels"
@@ -63,7 +63,7 @@ def kernel_table(k: PlannedKernel) -> Table:
 
 def band_table(k: PlannedKernel) -> Table:
     """What a kernel costs whose groups run as warpgroups."""
-    return _table(f"kernel {k.name}, {k.choice.warpgroups}", _band_rows(k))
+    return _table(f"kernel {k.name}, {k.schedule.side}", _band_rows(k))
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
@@ -100,7 +100,7 @@ def _band_rows(k: PlannedKernel) -> Iterable[tuple[str, str]]:
 
 def _settings(k: PlannedKernel) -> Iterable[tuple[str, str]]:
     yield "tiles", sizes_text(k.tiles)
-    yield "launch", k.choice.launched
+    yield "launch", k.schedule.words
     limit = k.machine.shared_per_block
     yield "shared memory", f"about {k.shared_bytes:,} of {limit:,} bytes"
     yield "time", f"{k.choice.time.seconds * 1e6:,.1f} us"

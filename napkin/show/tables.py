@@ -51,9 +51,9 @@ def cost_rows(plan: Plan) -> list[Row]:
 
 
 def _costs(k: Mapping[str, Any]) -> Row:
-    side = f"{k['groups']} along {k['axis']}" if k.get("axis") else k.get("groups", "")
+    side = f"{k['warpgroups']} along {k['axis']}" if k["axis"] else k["warpgroups"] or ""
     out = {
-        "kernel": k["name"], "warpgroups": side, "H": k["H"]["total"], "blocks": k["rows"],
+        "kernel": k["name"], "warpgroups": side, "H": k["H"]["total"], "blocks": k["swizzle"],
         "bytes": _listed(k["bytes"]), "tiles": _listed(k["tiles"]),
     }  # fmt: skip
     same = ("M", "bound", "warps", "stages", "persistent", "shared_bytes", "register_bytes",
@@ -79,8 +79,8 @@ def verdict_rows(plan: Plan, verdict: Mapping[str, Any]) -> list[Row]:
 def digest(plan: Plan) -> str:
     """What a verdict is about: the sources of a plan, and how they are launched."""
     launched = [
-        (s.entry.name, dict(s.entry.tiles), s.warps, s.stages, s.entry.persistent)
-        for s in plan.recipe.steps
+        (e.name, e.schedule.tiles, e.schedule.warps, e.schedule.stages, e.schedule.persistent)
+        for e in (s.entry for s in plan.recipe.steps)
     ]
     text = json.dumps([plan.source, plan.warpgroups, launched])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

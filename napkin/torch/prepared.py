@@ -12,8 +12,9 @@ import torch
 
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.storage import storage_type
-from napkin.lower.launch import MIN_CAPABILITY, ROW_BYTES, WARPGROUPS, WARPS
+from napkin.lower.launch import ROW_BYTES
 from napkin.plan.recipe import Recipe, Step
+from napkin.target import Target
 from napkin.torch.cache import module_of
 from napkin.torch.launching import Arguments, Described, Launch, current_stream, described
 from napkin.torch.storage import DTYPES, input_types
@@ -67,9 +68,9 @@ def prepare(
     own |= {t: (list(shape), list(row_major(shape)[1])) for t, shape in made.items()}
     device = arrays[0].device
     aligned = all(a.data_ptr() % ROW_BYTES == 0 for a in seen)
-    capability = torch.cuda.get_device_capability(device)[0] * 10
-    aligned = aligned and capability >= MIN_CAPABILITY
-    found = [_launch(s, recipe, own, sizes, scalars, _Place(aligned, capability))
+    target = Target(torch.cuda.get_device_capability(device)[0] * 10)
+    aligned = aligned and target.has_descriptors
+    found = [_launch(s, recipe, own, sizes, scalars, _Place(aligned, target))
              for s in recipe.steps]  # fmt: skip
     place = {t: i for i, t in enumerate(own)}
     return OnCuda(
@@ -105,7 +106,7 @@ class _Place:
     machine that has descriptors, and which one that is."""
 
     aligned: bool
-    capability: int
+    target: Target
 
 
 def _launch(
@@ -119,7 +120,7 @@ def _launch(
     """One launch of a recipe on tensors with these shapes and strides; None where it is empty."""
     strides = {t: strides for t, (_, strides) in own.items()}
     banded = None
-    if place.aligned and place.capability == WARPGROUPS:
+    if place.aligned and place.target.has_warpgroups:
         banded = step.in_band(sizes, scalars, strides)
     call = banded or step.launch(sizes, scalars, strides, place.aligned)
     if not call.grid:
@@ -134,9 +135,10 @@ def _launch(
             made = None if box is None else described(own[t], box, banded is not None)
             holes.append((len(arguments), at[t], made))
         arguments.append(call.scalars.get(a))
-    settings = {"num_warps": step.warps, "num_stages": step.stages}
-    if banded is not None:
-        settings = {"num_warps": WARPS}
+    schedule = step.entry.schedule
+    settings = {"num_warps": schedule.warps, "num_stages": schedule.stages}
+    if banded is not None and step.band is not None:
+        settings = {"num_warps": step.band.schedule.launched_warps}
     module = module_of(recipe.source if banded is None else recipe.warpgroups)
     kernel = getattr(module, step.entry.name)
     made = Launch(kernel, call.grid, arguments, holes, call.constexprs, settings)

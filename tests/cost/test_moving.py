@@ -88,13 +88,13 @@ def test_blocks_of_rows_are_taken_where_less_comes_from_memory() -> None:
     gives each array once anyway, groups stay in their order. A batch of products is in blocks of
     its own."""
     few = nk.derive(load("matmul"), "h100", dict(a=2048, b=2048, c=2048), "bf16").kernels[0]
-    assert not few.choice.rows
+    assert not few.schedule.swizzle
     sizes = dict(a=6400, b=1792, c=12032)
     for diagram, more in ((load("matmul"), {}), (load("matmul").weave("h"), {"h": 2})):
         (k,) = nk.derive(diagram, "h100", sizes | more, "bf16").kernels
-        assert k.choice.rows
+        assert k.schedule.swizzle
         own = Launching(k.choice.kernel, 2)
-        plain, rows = (own.order(k.choice.sizes, k.tiles, n) for n in (0, k.choice.rows))
+        plain, rows = (own.order(k.choice.sizes, k.tiles, n) for n in (0, k.schedule.swizzle))
         row, column = own.in_blocks(k.tiles) or ("", "")
         group = k.choice.kernel.group
         read = [
@@ -142,7 +142,7 @@ def test_a_product_reads_its_columns_again_in_every_wave() -> None:
     asked = Asked(moved, sizes, k.tiles, dtypes, kernel.group, operands, operands)
     moving = Moving(asked, machine("h100"), plain, k.choice.resident, k.choice.shared)
     read = moving.outer()["read"]
-    assert k.choice.rows
+    assert k.schedule.swizzle
     assert k.choice.outer["read"] < 0.6 * read
     assert waves * whole < read <= (waves + 1) * whole + waves * 2 * 8192 * k.tiles["a"]
     small = nk.derive(load("matmul"), "h100", dict(a=2048, b=2048, c=2048), "bf16").kernels[0]

@@ -10,6 +10,7 @@ from napkin.cost.machines import machine
 from napkin.cost.products import fed, matrix_products
 from napkin.diagram.library import load
 from napkin.plan.pricing import Pricing
+from napkin.schedule import Schedule
 
 
 @pytest.mark.parametrize(("chunk", "times"), [(16, 2.5), (32, 1.5), (64, 1.0), (128, 1.0)])
@@ -27,7 +28,7 @@ def test_few_columns_read_their_rows_longer_than_they_multiply(chunk: int, times
     assert fed(scores, h100, "bf16", {**tiles, "q": 16}) == 1.0  # mma.sync
     assert fed(scores, h100, "fp32", tiles) == 1.0
     sizes = {"q": 4096, "x": 4096, "d": 128}
-    run = Pricing(kernel, sizes, held(kernel), "bf16", h100).at(tiles, 4, 2).run
+    run = Pricing(kernel, sizes, held(kernel), "bf16", h100).at(Schedule(tiles, 4, 2)).run
     plain = 4.0 * sizes["q"] * sizes["x"] * sizes["d"]
     assert run.work["product"] == pytest.approx(plain * (times + 1) / 2, rel=1e-3)
 

@@ -16,9 +16,10 @@ from napkin.derive.law import folded, ranges
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import aligned
+from napkin.lower.build import build
 from napkin.lower.execute import execute
 from napkin.lower.launch import Launch, launch
-from napkin.lower.program import Program, build
+from napkin.lower.program import Program
 from napkin.lower.write import Written, write
 from napkin.plan.labelled import storage
 from napkin.plan.labels import labellings
@@ -26,6 +27,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.tiles import power_of_two
 from napkin.run.arrays import DeviceArray, empty, to_device
 from napkin.run.interpret import run as interpret
+from napkin.schedule import Schedule
 
 Array = np.ndarray[Any, Any]
 Sizes = tuple[tuple[str, int], ...]
@@ -52,7 +54,8 @@ def written(kernel: Kernel, sizes: Sizes, chunk: int) -> tuple[Program, Written]
     """A kernel's source, in groups of 4 and chunks of `chunk`."""
     whole = {a: power_of_two(max(n, 2)) for a, n in sizes if a in kernel.whole}
     streamed = {kernel.stream.axis: chunk} if kernel.stream.axis else {}
-    program = build(kernel, {**whole, **dict.fromkeys(kernel.group, 4), **streamed})
+    tiles = {**whole, **dict.fromkeys(kernel.group, 4), **streamed}
+    program = build(kernel, Schedule(tiles))
     return program, write(program)
 
 

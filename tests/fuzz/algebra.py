@@ -200,7 +200,7 @@ def how(kernel: Kernel) -> str:
 def kind(k) -> str:
     """What kind of kernel it is as it was planned."""
     more = " part" if k.choice.kernel.part else " merge" if k.choice.kernel.merges else ""
-    return how(k.choice.kernel) + more + (" boxes" if k.choice.described else "")
+    return how(k.choice.kernel) + more + (" boxes" if k.schedule.described else "")
 
 
 def _rule(law: str) -> str:

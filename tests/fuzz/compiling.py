@@ -74,7 +74,7 @@ def memory(program: Program, seed: int) -> None:
     plan = planned(program, seed)
     arch, room = plan.machine.arch, plan.machine.shared_per_block
     for k in distinct(plan.kernels):
-        for served in {bool(k.choice.described), False}:
+        for served in {bool(k.schedule.described), False}:
             (taken,) = allocations([job_of(k, k.choice.sizes, arch, served)])
             about = f"{k.name} for {arch}, {plan.dtype}, sizes {dict(plan.sizes)}"
             if not isinstance(taken, int):

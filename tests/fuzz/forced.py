@@ -17,9 +17,8 @@ from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import postorder
 from napkin.errors import Refusal
-from napkin.lower.descriptors import described
+from napkin.lower.build import build
 from napkin.lower.order import Launching
-from napkin.lower.program import build
 from napkin.plan.alike import Alike, Form, Known
 from napkin.plan.bands import bands, may_band
 from napkin.plan.bands import written as written_band
@@ -29,6 +28,7 @@ from napkin.plan.pieces import Piece, Pieces, named_apart
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
 from napkin.plan.tiles import Tiles
+from napkin.schedule import Schedule
 
 SETTINGS = 400
 """Tiles of a kernel among which one is drawn."""
@@ -163,12 +163,11 @@ class Forcing:
         if tiles is None:
             return None
         item = described_bytes(self.dtype, H100) if self.rng.random() < 0.3 else 0
-        if item and not described(build(kernel, tiles), item).boxes:
-            item = 0
         blocks = Launching(kernel, 4).in_blocks(tiles)
         rows = 4 if blocks is not None and self.rng.random() < 0.2 else 0
         warps = self.rng.choice((1, 2, 4, 4, 8))
-        choice = Choice(kernel, tiles, sizes, warps, 2, 0, None, 0, None, described=item, rows=rows)
+        asked = Schedule(tiles, warps, 2, rows, item, laned=True)
+        choice = Choice(kernel, build(kernel, asked).schedule, sizes, 0, None, 0, None)
         names = {*kernel.tensors, *(o.name for o in kernel.origin)}
         return PlannedKernel(choice, {t: ours[t] for t in names}, self.dtype, H100)
 

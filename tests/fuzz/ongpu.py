@@ -183,9 +183,9 @@ class Case:
                 "name": k.name,
                 "kind": kind(k),
                 "tiles": dict(k.tiles),
-                "warps": k.choice.warps,
-                "stages": k.choice.stages,
-                "warpgroups": k.choice.warpgroups if k.choice.band[1] else "",
+                "warps": k.schedule.warps,
+                "stages": k.schedule.stages,
+                "warpgroups": k.schedule.side,
             }
             for k in plan.launched.kernels
         ]

@@ -62,10 +62,10 @@ def _hopper() -> None:
 def some(plan: Plan) -> Iterator[Choice]:
     """The best bands of every kind, two of each."""
     (k,) = plan.kernels
-    found: dict[tuple[str, int], list[Choice]] = {}
+    found: dict[str, list[Choice]] = {}
     for part in bands(k.choice.kernel, k.choice.sizes, plan.dtype, plan.machine):
         for c in sorted(part, key=lambda c: c.rank):
-            found.setdefault(c.band, []).append(c)
+            found.setdefault(c.schedule.side, []).append(c)
     for own in found.values():
         yield from own[:2]
 
@@ -92,11 +92,11 @@ def test_bands_beside_plain_kernels_and_float64(
     tried = 0
     for choice in some(plan):
         made = with_choices(plan, [choice])
-        assert prepared(made, tuple(drawn), {}).banded, choice.warpgroups
+        assert prepared(made, tuple(drawn), {}).banded, choice.schedule.side
         found = made(*drawn)
-        assert torch.equal(found, made(*drawn)), choice.warpgroups
-        assert not found.isnan().any(), choice.warpgroups
-        assert off(found, plain) < 5e-3, choice.warpgroups
+        assert torch.equal(found, made(*drawn)), choice.schedule.side
+        assert not found.isnan().any(), choice.schedule.side
+        assert off(found, plain) < 5e-3, choice.schedule.side
         tried += 1
     assert tried
     if diagram is product:

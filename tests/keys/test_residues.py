@@ -36,6 +36,7 @@ from napkin.plan.pricing import Choice
 from napkin.plan.samples import Case
 from napkin.run.arrays import to_device
 from napkin.run.interpret import run
+from napkin.schedule import Schedule
 
 LINE: Any = {"queries": "q", "keys": "x"}
 PLANE: Any = {"queries": "a b", "keys": "x y"}
@@ -87,7 +88,9 @@ def planned(diagram: nk.Diagram, tiles: Mapping[str, int], streamed: bool = True
     every = kernel.sized(sizes)
     chosen = {a: tiles.get(a.split("_div_")[0], 1) for a in kernel.axes}
     chosen |= {a: max(2, 1 << (every[a] - 1).bit_length()) for a in kernel.whole}
-    choice = Choice(kernel, chosen, every, 4, 1, 0, Time(0.0, "", {}), 0, Execution({}, 1))
+    choice = Choice(
+        kernel, Schedule(chosen, laned=True), every, 0, Time(0.0, "", {}), 0, Execution({}, 1)
+    )
     own = {n: n for n in (*(x.tensor for x in kernel.reads), *(o.name for o in kernel.outputs))}
     place = machine("h100")
     made = PlannedKernel(choice, own, "fp32", place)
@@ -355,7 +358,7 @@ def test_kernels_visit_the_tiles_of_the_simulator() -> None:
 
 def agrees(plan: Plan, check: Any) -> None:
     choice = plan.kernels[0].choice
-    (box,) = counted(choice.kernel, choice.sizes, choice.tiles)
+    (box,) = counted(choice.kernel, choice.sizes, choice.schedule.tiles)
     assert (int(box.tiles.sum()), int(box.whole.sum())) == (check.visited, check.full)
 
 

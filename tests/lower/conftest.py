@@ -20,6 +20,7 @@ from napkin.plan.pricing import Choice
 from napkin.plan.tiles import power_of_two
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.run.warpgroups import run_band
+from napkin.schedule import Schedule
 
 Ran = tuple[list[np.ndarray], list[np.ndarray], dict[tuple[str, str], int]]
 
@@ -91,6 +92,6 @@ def _forced(
     own = {a: max(2, power_of_two(sizes[a])) for a in kernel.axes}
     own |= dict.fromkeys(kernel.stream.axes, 4) | dict.fromkeys(kernel.group, 2)
     own |= tiles or {}
-    choice = Choice(kernel, own, dict(sizes), 4, 1, 0, UNPRICED, 0, UNPRICED)
+    choice = Choice(kernel, Schedule(own, laned=True), dict(sizes), 0, UNPRICED, 0, UNPRICED)
     planned = PlannedKernel(choice, {t: t for t in kernel.tensors}, "fp32", place)
     return Plan(diagram, place, "fp32", sizes, (planned,), {}, Trail(()), bands=False)

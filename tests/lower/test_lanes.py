@@ -12,12 +12,12 @@ from napkin.check.verdict import run_case
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.node import over, postorder
+from napkin.lower.build import build
 from napkin.lower.lanes import _where_loaded as where_loaded
-from napkin.lower.lanes import in_lanes
-from napkin.lower.program import build
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
 from napkin.plan.samples import Case
+from napkin.schedule import Schedule
 
 JOIN = "# join what lanes have folded"
 
@@ -31,7 +31,7 @@ def streamed(
     plan = nk.derive(diagram, on="h100", sizes=sizes, dtype="bf16")
     (kernel,) = plan.kernels
     assert kernel.choice.kernel.stream.axis == "x"
-    choice = replace(kernel.choice, tiles=dict(kernel.choice.tiles) | tiles, warps=warps)
+    choice = kernel.choice.under(tiles={**kernel.tiles, **tiles}, warps=warps, laned=True)
     return replace(plan, kernels=(replace(kernel, choice=choice),))
 
 
@@ -167,7 +167,8 @@ def test_lanes_join_without_the_padding_of_what_is_whole() -> None:
         for k in labellings("joined", ready.outputs, ready.names, sizes)
         if k.stream.axes == ("x",) and k.group == ("n", "m") and len(k.stream.passes) == 1
     )
-    (loop,) = in_lanes(build(kernel, {"n": 1, "m": 16, "x": 512, "k": 2048}), 4).loops
+    tiles = {"n": 1, "m": 16, "x": 512, "k": 2048}
+    (loop,) = build(kernel, Schedule(tiles, laned=True)).loops
     maxima = [n for j in loop.joins.values() for n in postorder([j.of]) if over(n) == ("k",)]
     assert maxima
     assert all(n.op == "max" and n.args[0].op == "mask" for n in maxima)

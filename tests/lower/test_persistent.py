@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ def persistent(name: str, sizes: dict[str, int], programs: int, **changes: Any) 
     """The plan of one kernel on an H100, as so many program instances."""
     plan = nk.derive(load(name), on="h100", sizes=sizes)
     (kernel,) = plan.kernels
-    choice = replace(kernel.choice, persistent=programs, **changes)
+    choice = kernel.choice.under(persistent=programs, **changes)
     return with_choices(plan, [choice])
 
 
@@ -31,7 +30,7 @@ def test_instances_take_every_group_once(name: str) -> None:
     cut = {*kernel.choice.kernel.group, *kernel.choice.kernel.stream.axes}
     tiles = {a: min(n, 16) if a in cut else n for a, n in kernel.tiles.items()}
     plan = persistent(name, planned, 3, tiles=tiles)
-    assert plan.recipe.steps[0].entry.persistent == 3
+    assert plan.recipe.steps[0].entry.schedule.persistent == 3
     assert "tl.range(tl.program_id(0), groups, tl.num_programs(0)" in plan.source
     plan.check(sizes=small, resources=False).raise_if_wrong()
 
@@ -47,7 +46,7 @@ def test_groups_in_blocks_of_rows(programs: int, rows: int, batch: bool) -> None
     plan = nk.derive(diagram, on="h100", sizes=planned)
     (kernel,) = plan.kernels
     tiles = {a: 16 for a in "abc"} | ({"h": 1} if batch else {})
-    choice = replace(kernel.choice, persistent=programs, rows=rows, tiles=tiles)
+    choice = kernel.choice.under(persistent=programs, swizzle=rows, tiles=tiles)
     plan = with_choices(plan, [choice])
     assert f"in blocks of {rows} along a, times all along c" in plan.source
     small = {"a": 72, "b": 40, "c": 40} | ({"h": 3} if batch else {})
@@ -82,7 +81,7 @@ def test_results_of_one_shape_leave_from_one_place() -> None:
 
     plan = nk.derive(both, on="h100", sizes={"x": 65536, "c": 512, "n": 128, "v": 128})
     (kernel,) = plan.kernels
-    assert kernel.choice.persistent
+    assert kernel.schedule.persistent
     assert len(kernel.program.stores) == 2
     found = {r.arch: r for r in compiled(plan)}
     assert found["sm_90"].ok

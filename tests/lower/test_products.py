@@ -11,8 +11,9 @@ import napkin as nk
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.node import substitute
-from napkin.lower.program import build
+from napkin.lower.build import build
 from napkin.lower.write import write
+from napkin.schedule import Schedule
 
 
 def test_a_factor_beside_the_operands_scales_the_product_alone() -> None:
@@ -47,7 +48,7 @@ def test_an_accumulator_with_more_dimensions_than_a_product_is_added_to() -> Non
     loop = replace(kernel.stream.passes[0], states=(replace(wide, step=step),))
     tails = (replace(kernel.stream.tails[0], node=tail),)
     made = replace(kernel, stream=replace(kernel.stream, passes=(loop,), tails=tails))
-    source = write(build(made, dict.fromkeys(kernel.axes, 16))).source
+    source = write(build(made, Schedule(dict.fromkeys(kernel.axes, 16)))).source
     assert "t_2 = tl.dot(A_tile, B_tile, input_precision='ieee')" in source
     assert "t = t + t_2[:, :, None]" in source
 

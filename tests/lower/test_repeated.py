@@ -10,8 +10,9 @@ import napkin as nk
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Output
-from napkin.lower.program import build
+from napkin.lower.build import build
 from napkin.lower.write import write
+from napkin.schedule import Schedule
 
 
 def test_one_result_is_repeated_along_an_axis_that_another_lacks() -> None:
@@ -27,7 +28,7 @@ def test_one_result_is_repeated_along_an_axis_that_another_lacks() -> None:
     outputs = [Output("share", share, ("q",)), Output("total", total, ("w",))]
     kernel = label("shares", outputs, ready.names)
     assert set(kernel.whole) == {"q", "w"}
-    assert "total + w * total_stride_w" in write(build(kernel, {"q": 4, "w": 8})).source
+    assert "total + w * total_stride_w" in write(build(kernel, Schedule({"q": 4, "w": 8}))).source
 
 
 def test_parts_of_a_sum_are_merged_into_a_result_that_is_repeated() -> None:

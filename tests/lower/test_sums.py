@@ -11,16 +11,17 @@ import pytest
 
 import napkin as nk
 from napkin.diagram.diagram import Diagram
+from napkin.lower.build import build
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import HEAD
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import write_band
-from napkin.plan.bands import program_of
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import PlannedKernel
 from napkin.run import warpgroups
 from napkin.run.compile import allocations
 from napkin.run.worker import KernelError
+from napkin.schedule import specialised
 
 Runner = Callable[..., Any]
 
@@ -91,10 +92,10 @@ def banded(
     """The kernel of a diagram, and a band of groups of these tiles."""
     long = {a: n * 16 if a in "ac" else n for a, n in sizes.items()}
     (k,) = nk.derive(diagram, on="h100", sizes=long, dtype="bf16").kernels
-    program = program_of(k.choice.kernel, tiles, 2)
-    program = replace(program, persistent=PROGRAMS, rows=rows)
-    assert why_not(program, axis) == ""
-    return k, Band(program, axis, groups, stages)
+    schedule = specialised(tiles, groups, axis, stages, persistent=PROGRAMS, swizzle=rows)
+    program = build(k.choice.kernel, schedule, 2)
+    assert why_not(program) == ""
+    return k, Band(program)
 
 
 def off(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -115,7 +116,7 @@ def test_values_and_bytes(
     found, wanted, moved = ran(k, band, diagram, sizes)
     for f, w in zip(found, wanted, strict=True):
         assert off(f, w) < 1e-2
-    choice = replace(k.choice, tiles=band.tiles, band=(axis, groups), stages=stages, described=2)
+    choice = replace(k.choice, schedule=band.program.schedule)
     predicted = replace(k, choice=choice).bytes_at(sizes)
     assert moved == {(k.binding[t], way): n for (t, way), n in predicted.items()}
 
@@ -177,7 +178,7 @@ def test_a_place_given_back_before_its_product_is_done_shows(
 def test_what_runs_in_no_band_is_said(tiles: dict[str, int], axis: str, says: str) -> None:
     sizes = {"a": 4096, "b": 4096, "c": 4096}
     (k,) = nk.derive(product, on="h100", sizes=sizes, dtype="bf16").kernels
-    assert why_not(program_of(k.choice.kernel, tiles, 2), axis) == says
+    assert why_not(build(k.choice.kernel, specialised(tiles, 2, axis))) == says
 
 
 def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:
@@ -198,9 +199,10 @@ def test_several_axes_within_the_rows_of_an_operand_make_no_matrix() -> None:
     sizes = {"a": 4096, "b": 1024, "h": 12, "c": 64}
     plan = nk.derive(heads, on="h100", sizes=sizes, dtype="bf16")
     kernel = plan.kernels[0].choice.kernel
-    program = program_of(kernel, {"a": 64, "b": 64, "h": 2, "c": 64}, 2)
-    assert why_not(program, "a") == "several axes lie inside the rows of an operand"
-    assert why_not(program_of(kernel, {"a": 64, "b": 64, "h": 1, "c": 64}, 2), "a") == ""
+    tiles = {"a": 64, "b": 64, "h": 2, "c": 64}
+    program = build(kernel, specialised(tiles, 2, "a"))
+    assert why_not(program) == "several axes lie inside the rows of an operand"
+    assert why_not(build(kernel, specialised({**tiles, "h": 1}, 2, "a"))) == ""
     assert plan.launched.tiles["h"] == 1
 
 
@@ -212,7 +214,7 @@ def test_kernels_of_one_plan_have_functions_of_their_own() -> None:
         return nk.contract(h_rows, E, over="d")
 
     plan = nk.derive(g, on="h100", sizes=dict.fromkeys("abcde", 8192), dtype="bf16")
-    assert [k.choice.band[1] > 0 for k in plan.launched.kernels] == [True] * 3
+    assert [k.schedule.warpgroups > 0 for k in plan.launched.kernels] == [True] * 3
     names = re.findall(r"^def (\w+)", plan.warpgroups, re.MULTILINE)
     assert len(names) == len(set(names)) == 3 * 3 + 1  # and the function of gelu
 
@@ -224,7 +226,7 @@ def test_a_diagram_named_as_what_the_file_has(name: str) -> None:
         return nk.contract(A, B, over="b")
 
     plan = nk.derive(named, on="h100", sizes={"a": 4096, "b": 4096, "c": 4096}, dtype="bf16")
-    assert plan.launched.kernels[0].choice.band[1]
+    assert plan.launched.kernels[0].schedule.warpgroups
     assert f"def {name}_kernel(" in plan.warpgroups
 
 

@@ -10,15 +10,16 @@ import pytest
 import napkin as nk
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
+from napkin.lower.build import build
 from napkin.lower.warpgroups import gluon
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import HEAD
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import write_band
-from napkin.plan.bands import program_of
 from napkin.plan.plan import PlannedKernel
 from napkin.run import warpgroups
 from napkin.run.worker import KernelError
+from napkin.schedule import specialised
 
 Runner = Callable[..., Any]
 
@@ -93,9 +94,9 @@ def banded(
     (k,) = nk.derive(diagram, on="h100", sizes=long, dtype="bf16").kernels
     kernel = k.choice.kernel
     least = {a: 1 << (sizes[a] - 1).bit_length() if a in "de" else 1 for a in kernel.axes}
-    program = program_of(kernel, {**least, **tiles}, 2)
-    assert why_not(program, axis) == ""
-    return k, Band(program, axis, groups, 2)
+    program = build(kernel, specialised({**least, **tiles}, groups, axis), 2)
+    assert why_not(program) == ""
+    return k, Band(program)
 
 
 def off(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -116,7 +117,7 @@ def test_values_and_bytes(
     for f, w in zip(found, wanted, strict=True):
         assert off(f, w) < 1e-2
     boxed = {str(n.params[0]) for n in band.program.boxes}
-    predicted = k.H.bytes(sizes, band.tiles, k.dtypes, None, boxed)
+    predicted = k.H.bytes(sizes, band.program.schedule, k.dtypes, None, boxed)
     assert moved == {(k.binding[t], way): n for (t, way), n in predicted.items()}
 
 
@@ -131,8 +132,8 @@ def test_names_of_a_diagram_hide_none_of_the_kernel(ran: Runner) -> None:
     sizes = {"i": 3, "tma": 136, "x": 136, "d": 32, "e": 32}
     (k,) = nk.derive(odd_names, on="h100", sizes=long, dtype="bf16").kernels
     tiles = {"i": 1, "tma": 64, "x": 64, "d": 32, "e": 32}
-    band = Band(program_of(k.choice.kernel, tiles, 2), "tma", 2, 2)
-    assert why_not(band.program, "tma") == ""
+    band = Band(build(k.choice.kernel, specialised(tiles, 2, "tma"), 2))
+    assert why_not(band.program) == ""
     found, wanted, _ = ran(k, band, odd_names, sizes)
     assert off(found[0], wanted[0]) < 1e-2
 
@@ -151,7 +152,8 @@ def test_products_before_or_after_the_stream_run_in_no_band() -> None:
         if not {"q", "x", "f"} <= set(kernel.axes) or kernel.stream.axes != ("x",):
             continue
         tiles = {a: 64 if a in "qx" else 32 for a in kernel.axes}
-        assert why_not(program_of(kernel, tiles, 2), "q") == "a product is made after the stream"
+        program = build(kernel, specialised(tiles, 2, "q"))
+        assert why_not(program) == "a product is made after the stream"
 
 
 def text_of(band: Band) -> str:
@@ -205,8 +207,8 @@ def test_a_product_is_not_read_before_it_is_done(ran: Runner) -> None:
 def test_what_runs_in_no_band_is_said(tiles: dict[str, int], axis: str, says: str) -> None:
     sizes = {"h": 2, "q": 4096, "x": 4096, "d": 32, "e": 32}
     (k,) = nk.derive(plain, on="h100", sizes=sizes, dtype="bf16").kernels
-    program = program_of(k.choice.kernel, {"h": 1, "d": 32, "e": 32, **tiles}, 2)
-    assert why_not(program, axis) == says
+    tiles = {"h": 1, "d": 32, "e": 32, **tiles}
+    assert why_not(build(k.choice.kernel, specialised(tiles, 2, axis))) == says
 
 
 def test_what_gluon_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

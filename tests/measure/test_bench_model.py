@@ -77,7 +77,7 @@ def test_a_sweep_has_enough_settings(small: Any, tmp_path: Path, capsys: Any) ->
     """The ranking first; what a setting that fails says is no time."""
     small.us = {"0": 12.0, "3": 10.0}
     small.refuse = lambda plan: (
-        RuntimeError("registers") if plan.kernels[0].choice.stages == 4 else None
+        RuntimeError("registers") if plan.kernels[0].schedule.stages == 4 else None
     )
     file = tmp_path / "rows.json"
     assert bench_model.main(["tiles", "--settings", "24", "--json", str(file)]) == 0

@@ -11,10 +11,11 @@ import pytest
 import napkin as nk
 from napkin.cost.levels import held
 from napkin.diagram.library import load
-from napkin.lower.program import build
 from napkin.plan import choose
+from napkin.plan.labelled import described_bytes
 from napkin.plan.plan import PlannedKernel
 from napkin.plan.pricing import Pricing
+from napkin.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,10 @@ RAN: list[tuple[str, dict[str, int], list[Ran]]] = [
 def as_it_ran(k: PlannedKernel, ran: Ran) -> PlannedKernel:
     kernel = k.choice.kernel
     pricing = Pricing(kernel, kernel.sized(k.choice.sizes), held(kernel), k.dtype, k.machine)
-    choice = pricing.at(dict(ran.tiles), ran.warps, ran.stages)
-    found = choose.in_boxes(choice, build(kernel, choice.tiles), k.dtype, k.machine)
+    item = described_bytes(k.dtype, k.machine)
+    choice = pricing.at(Schedule(ran.tiles, ran.warps, ran.stages, described=item, laned=True))
+    found = choose.resolved(choice, choose.program_of(choice))
     assert found is not None
-    assert found.stages == ran.stages
     return replace(k, choice=found)
 
 

@@ -60,13 +60,13 @@ def test_other_settings_are_another_plan(plan: Plan) -> None:
     (k,) = plan.kernels
     other = ranked_alone(plan, k, 3)[2]
     turned = with_choices(plan, [other])
-    assert turned.kernels[0].tiles == other.tiles
+    assert turned.kernels[0].tiles == other.schedule.tiles
     assert turned.kernels[0].shared_bytes == other.shared
     assert turned.seconds > plan.seconds
     assert [m for m in turned.trail if m.rule == "separate"] == [
         m for m in plan.trail if m.rule == "separate"
     ]
-    assert f"tile x = {other.tiles['x']}" in str(turned.trail)
+    assert f"tile x = {other.schedule.tiles['x']}" in str(turned.trail)
     assert str(turned.trail) != str(plan.trail)
     with pytest.raises(InputError, match="has 1 distinct kernels, but 2 settings"):
         with_choices(plan, [other, other])
@@ -111,12 +111,12 @@ def test_bands_are_remembered(cache: Path) -> None:
     plan = nk.derive(diagram, on="h100")
     (k,) = plan.kernels
     for band, groups in (True, 3), (False, 0):
-        other = next(c for c in ranked(plan, k, 12)[1:] if bool(c.band[1]) == band)
+        other = next(c for c in ranked(plan, k, 12)[1:] if bool(c.schedule.warpgroups) == band)
         remember(plan, [other])
         taken = nk.derive(diagram, on="h100", tuned=True)
         (runs,) = taken.launched.kernels
         assert setting(runs.choice) == setting(other)
-        assert runs.choice.band[1] == groups
+        assert runs.schedule.warpgroups == groups
 
 
 def test_what_cannot_be_used_is_left(plan: Plan, cache: Path) -> None:
@@ -212,10 +212,10 @@ def test_settings_of_both_kinds_are_launched(monkeypatch: pytest.MonkeyPatch) ->
     with played(lambda *given: launched.append(given[0])):
         tuned, (ranking,) = tune(plan, 4, 0)
     assert [r.note for r in ranking.rows] == [""] * 4
-    groups = [r.choice.band[1] for r in ranking.rows]
+    groups = [r.choice.schedule.warpgroups for r in ranking.rows]
     assert 0 in groups
     assert set(groups) > {0}
-    rows = [r.choice.tiles["q"] for r in ranking.rows]
+    rows = [r.choice.schedule.tiles["q"] for r in ranking.rows]
     assert launched == [32 * -(-1024 // n) for n in rows]  # program instances
     assert ranking.best.place == fastest + 1
     (k,) = tuned.launched.kernels

@@ -28,8 +28,8 @@ def planned(**settings: Any) -> Plan:
 def test_two_groups_share_keys_and_values() -> None:
     plan = planned()
     (k,), (plain,) = plan.launched.kernels, plan.kernels
-    assert k.choice.band == ("q", 2)
-    assert (k.tiles["q"], k.tiles["x"], plain.choice.band) == (128, 128, ("", 0))
+    assert (k.schedule.axis, k.schedule.warpgroups) == ("q", 2)
+    assert (k.tiles["q"], k.tiles["x"], plain.schedule.kind) == (128, 128, "blocks")
     groups = SIZES["q"] // k.tiles["q"]
     streamed = 2 * SIZES["h"] * groups * SIZES["x"] * SIZES["d"] * 2
     once = 2 * SIZES["h"] * SIZES["q"] * SIZES["d"] * 2
@@ -57,7 +57,7 @@ def test_settings_that_are_asked_for_run_as_they_are() -> None:
     plan = planned()
     again = with_choices(plan, ranked_alone(plan, plan.kernels[0], 1))
     assert again.launched is again
-    assert replace(again, bands=True).launched.kernels[0].choice.band == ("q", 2)
+    assert replace(again, bands=True).launched.kernels[0].schedule.axis == "q"
 
 
 def test_bands_are_among_the_settings() -> None:
@@ -67,32 +67,34 @@ def test_bands_are_among_the_settings() -> None:
     assert setting(first) == setting(own.choice)
     assert first.shared == own.shared_bytes
     assert [c.rank for c in others] == sorted(c.rank for c in others)
-    alone = [setting(c) for c in others if not c.band[1]]
+    alone = [setting(c) for c in others if not c.schedule.warpgroups]
     assert alone == [setting(c) for c in ranked_alone(plan, k, len(alone))]
-    bands = [c for c in others if c.band[1]]
+    bands = [c for c in others if c.schedule.warpgroups]
     assert bands
     for band in bands[:2]:
         made = with_choices(plan, [band])
         assert [k.choice for k in made.launched.kernels] == [band]
         assert made.kernels[0].choice is k.choice
         assert made.recipe.warpgroups != plan.recipe.warpgroups
-        assert made.without_descriptors().launched.kernels[0].choice.band == ("", 0)
+        assert made.without_descriptors().launched.kernels[0].schedule.kind == "blocks"
 
 
 def test_sums_are_tuned_over_blocks_of_rows() -> None:
     plan = nk.derive(load("matmul"), on="h100", sizes={"a": 8192, "b": 1024, "c": 8192})
     first, *others = ranked(plan, plan.kernels[0], 4)
     assert setting(first) == setting(plan.launched.kernels[0].choice)
-    assert {c.rows for c in (first, *others)} == {0, 4, 8, 16}
-    assert all((c.band, c.tiles, c.time) == (first.band, first.tiles, first.time) for c in others)
+    assert {c.schedule.swizzle for c in (first, *others)} == {0, 4, 8, 16}
+    own = first.schedule
+    assert all(replace(c.schedule, swizzle=own.swizzle) == own for c in others)
+    assert all(c.time == first.time for c in others)
     taken = with_choices(plan, [others[-1]]).launched.kernels[0]
-    assert f"groups in blocks of {others[-1].rows}" in taken.choice.launched
+    assert f"groups in blocks of {others[-1].schedule.swizzle}" in taken.schedule.words
 
 
 def test_a_band_that_is_asked_for_is_checked() -> None:
     plan = planned(sizes={"b": 1, "h": 2, "q": 200, "x": 1000, "d": 64})
     assert plan.launched is plan
-    band = next(c for c in ranked(plan, plan.kernels[0], 60) if c.band == ("q", 3))
+    band = next(c for c in ranked(plan, plan.kernels[0], 60) if c.schedule.warpgroups == 3)
     verdict = with_choices(plan, [band]).check(sizes=plan.sizes, resources=False)
     verdict.raise_if_wrong()
     assert "warpgroups" in str(verdict)
@@ -101,13 +103,13 @@ def test_a_band_that_is_asked_for_is_checked() -> None:
 def test_three_groups_where_registers_allow() -> None:
     plan = planned(sizes={**SIZES, "h": 128, "d": 64})
     (k,) = plan.launched.kernels
-    assert k.choice.band == ("q", 3)
+    assert k.schedule.warpgroups == 3
     assert k.tiles["q"] == 192
 
 
 def test_values_of_256_take_chunks_of_64() -> None:
     (k,) = planned(sizes={**SIZES, "d": 256}).launched.kernels
-    assert (k.choice.band, k.tiles["x"]) == (("q", 2), 64)
+    assert (k.schedule.warpgroups, k.tiles["x"]) == (2, 64)
 
 
 def test_the_files_of_a_recipe_are_those_of_the_plan_without_the_derivation() -> None:
@@ -147,7 +149,7 @@ def test_plans_say_their_bands() -> None:
     assert "kernel multi_head_attention, 2 warpgroups side by side along q" in text
     assert "8 warps and one that loads, 2 stages" in text
     (data,) = plan.to_json()["warpgroups"]
-    assert (data["axis"], data["groups"]) == ("q", 2)
+    assert (data["axis"], data["warpgroups"]) == ("q", 2)
     assert "warpgroups" not in planned(on="a100").to_json()
     assert plan.warpgroups.count("@gluon.jit") == 3
 
@@ -176,5 +178,5 @@ def test_a_choice_has_the_tiles_of_all_its_groups() -> None:
     found = best_band(plan.kernels[0].choice, "bf16", plan.machine)
     assert found is not None
     band = band_of(found)
-    assert band.program.tiles["q"] * band.groups == found.tiles["q"]
+    assert band.program.tiles["q"] * band.groups == found.schedule.tiles["q"]
     assert found.shared <= plan.machine.shared_per_block

@@ -94,4 +94,4 @@ def test_a_setting_that_the_compiler_refuses_has_its_reason(
     (refused,) = dropped(tracer, "setting")
     assert refused.what.startswith("attention: q=64,x=128,d=128; 4 warps, 3 stages")
     assert refused.why == "the compiler allocates 300,000 bytes of shared memory, of 232,448"
-    assert plan.kernels[0].choice.stages == 2
+    assert plan.kernels[0].schedule.stages == 2

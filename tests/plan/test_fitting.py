@@ -217,7 +217,7 @@ def test_kernels_fit_and_the_bounds_hold(
     diagram: nk.Diagram, sizes: Mapping[str, int], dtype: str, on: str
 ) -> None:
     for k in distinct(nk.derive(diagram, on, sizes, dtype).kernels):
-        for served in {bool(k.choice.described), False}:
+        for served in {bool(k.schedule.described), False}:
             taken = bytes_of(k, served)
             assert taken <= min(at_most(k), k.machine.shared_per_block)
             assert not served or taken >= k.operand_bytes
@@ -259,17 +259,17 @@ def test_fewer_stages_are_taken_where_that_makes_room(monkeypatch: pytest.Monkey
     (k,) = product().kernels
     asked = told(monkeypatch, 300_000)
     found = fitting.fitting(k)
-    assert (found.stages, found.tiles) == (k.choice.stages - 1, k.tiles)
-    assert [a.choice.stages for a in asked] == [k.choice.stages, k.choice.stages - 1]
+    assert found.schedule == replace(k.schedule, stages=k.schedule.stages - 1)
+    assert [a.schedule.stages for a in asked] == [k.schedule.stages, k.schedule.stages - 1]
 
 
 def test_the_next_setting_is_taken_where_no_stages_make_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (k,) = product().kernels
-    told(monkeypatch, *[300_000] * k.choice.stages)
+    told(monkeypatch, *[300_000] * k.schedule.stages)
     found = fitting.fitting(k)
-    assert (found.tiles, found.warps) != (k.tiles, k.choice.warps)
+    assert (found.schedule.tiles, found.schedule.warps) != (k.tiles, k.schedule.warps)
     assert found.rank >= k.choice.rank
 
 
@@ -279,7 +279,7 @@ def test_the_next_setting_is_taken_where_one_does_not_compile(
     (k,) = product().kernels
     asked = told(monkeypatch, CompileError("kernel matmul does not compile for sm_90: no layout"))
     found = fitting.fitting(k)
-    assert (found.tiles, found.warps) != (k.tiles, k.choice.warps)
+    assert (found.schedule.tiles, found.schedule.warps) != (k.tiles, k.schedule.warps)
     assert len(asked) == 2
 
 

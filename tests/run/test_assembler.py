@@ -103,6 +103,7 @@ def test_a_loop_with_many_products_is_assembled_right() -> None:
     recipe = derive(Scaled().diagram(), "h100", sizes, "bf16").recipe
     sizes = recipe.full(sizes | {"q": 300, "d": 33, "e": 57})
     step = recipe.steps[0]
+    schedule = step.entry.schedule
     strides: dict[str, list[int]] = {}
     for tensor, axes in step.entry.axes_of.items():
         counts = [sizes[a] for a in axes]
@@ -117,7 +118,7 @@ def test_a_loop_with_many_products_is_assembled_right() -> None:
     pointers = {a: own[step.tensor(a, call)] for a in call.tensors}
     found = resources(
         recipe.source, step.entry.name, {**types.signature, **pointers}, call.constexprs,
-        num_warps=step.warps, num_stages=step.stages,
+        num_warps=schedule.warps, num_stages=schedule.stages,
         divisible={*types.divisible, *pointers}, ones=types.ones,
     )  # fmt: skip
     assert found.registers

@@ -11,7 +11,7 @@ take turns (ping-pong): then nothing is shared, and one multiplies while another
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -63,26 +63,28 @@ class Sum:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A program whose groups run `groups` at a time.
+    """A warp-specialised program.
 
     Attributes:
         program: that of one group.
-        axis: along which they lie side by side; "" where they take turns.
-        groups: how many there are in one block, a warpgroup each.
-        stages: chunks that are in shared memory at once, two at least: a place is given back one
-            turn late.
     """
 
     program: Program
-    axis: str
-    groups: int
-    stages: int
 
     @property
-    def tiles(self) -> Mapping[str, int]:
-        """Values of each axis that the band holds: what it streams is shared."""
-        own = self.program.tiles
-        return {a: n * (self.groups if a == self.axis else 1) for a, n in own.items()}
+    def axis(self) -> str:
+        """Along which its groups lie side by side; "" where they take turns."""
+        return self.program.schedule.axis
+
+    @property
+    def groups(self) -> int:
+        """How many there are in one block, a warpgroup each."""
+        return self.program.schedule.warpgroups
+
+    @property
+    def stages(self) -> int:
+        """Chunks that are in shared memory at once."""
+        return self.program.schedule.stages
 
     @property
     def in_turn(self) -> bool:

@@ -8,10 +8,11 @@ import ast
 from napkin.derive.kernel import tensor_of
 from napkin.diagram.node import Node
 from napkin.lower import syntax as sx
-from napkin.lower.launch import WARPS, in_box
+from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.whole import Whole
+from napkin.schedule import WARPS
 
 EACH = 8
 """Values that a thread stores at once, of 16 bits."""
@@ -91,5 +92,5 @@ class Chunks(Whole):
         """A box asked for, with its bytes."""
         t, scope = tensor_of(leaf), self.scope
         full = sx.method(sx.name(scope.full(t)), "index", at)
-        count = sx.binary(self._values(leaf), "*", sx.const(self.program.described))
+        count = sx.binary(self._values(leaf), "*", sx.const(self.program.schedule.described))
         return [ast.Expr(sx.call("mbarrier.expect", full, count)), self._copy(leaf, full, at)]

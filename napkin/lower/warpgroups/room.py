@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from napkin.derive.kernel import tensor_of
-from napkin.lower.launch import WARPS
 from napkin.lower.warpgroups.band import Band
+from napkin.schedule import WARPS
 
 BARRIER = 8
 """Bytes of one."""
@@ -46,10 +46,14 @@ def boxes_of(band: Band) -> dict[str, tuple[int, int]]:
     return out
 
 
+def _box_bytes(band: Band) -> int:
+    each = sum(n * values for n, values in boxes_of(band).values())
+    return each * band.program.schedule.described
+
+
 def shared_of(band: Band) -> int:
     """Bytes of shared memory of one block, about: to the byte but for `PASSED`."""
-    boxes = sum(n * values for n, values in boxes_of(band).values()) * band.program.described
-    return boxes + sum(_barriers(band)) * BARRIER + PASSED
+    return _box_bytes(band) + sum(_barriers(band)) * BARRIER + PASSED
 
 
 def _barriers(band: Band) -> list[int]:
@@ -69,10 +73,14 @@ def exact_bytes(band: Band, passed: Sequence[str]) -> int:
     Args:
         passed: the kinds of values that are passed (`napkin.lower.warpgroups.write.passed`).
     """
-    boxes = sum(n * values for n, values in boxes_of(band).values()) * band.program.described
     *first, last = (n * BARRIER for n in _barriers(band))
     barriers = sum(map(_aligned, first)) + last
-    return boxes + barriers + _aligned(sum(map(_passed_bytes, passed))) + WARPS * band.groups
+    return (
+        _box_bytes(band)
+        + barriers
+        + _aligned(sum(map(_passed_bytes, passed)))
+        + WARPS * band.groups
+    )
 
 
 def _passed_bytes(kind: str) -> int:
@@ -111,6 +119,6 @@ def registers_of(band: Band) -> int:
     tiles = sum(program.span(program.shape(n)) for n in states.values())
     scores = sum(program.span((*d.rows, *d.columns)) for d in band.early)
     rows = {x.product.spans[0] for loop in program.loops for x in band.late(loop)}
-    kept = sum(program.span(dims) for dims in rows) * program.described // 4
+    kept = sum(program.span(dims) for dims in rows) * program.schedule.described // 4
     beside = BESIDE if program.kernel.visits is None else BESIDE_TESTS
     return (tiles + scores + kept) // THREADS + beside

@@ -92,7 +92,7 @@ class Sums(Whole):
         slot, phase = map(sx.name, scope.slot())
         full = sx.method(sx.name(scope.full(EVERY)), "index", slot)
         each = [self._times(n) for n in band.streamed]
-        count = sx.binary(sx.chain("+", each), "*", sx.const(self.program.described))
+        count = sx.binary(sx.chain("+", each), "*", sx.const(self.program.schedule.described))
         body = [
             self._wait(scope.free(EVERY), slot, sx.binary(sx.const(1), "-", phase)),
             ast.Expr(sx.call("mbarrier.expect", full, count)),

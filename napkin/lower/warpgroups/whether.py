@@ -10,21 +10,23 @@ from napkin.lower.program import Loop, Program, moving_terms
 from napkin.lower.warpgroups.band import ROWS, WIDEST, Band, early, sums
 
 
-def why_not(program: Program, axis: str) -> str:
-    """Why the groups of a program cannot run in a band along an axis; "" where they can."""
-    kernel, tiles = program.kernel, program.tiles
+def why_not(program: Program) -> str:
+    """Why the groups of a program cannot run as the warpgroups that its schedule asks for; "" where
+    they can."""
+    kernel, tiles, schedule = program.kernel, program.tiles, program.schedule
     if sums(program):
-        return _why_not_added(program, axis)
+        return _why_not_added(program)
+    axis = schedule.axis
     if axis not in kernel.group or tiles[axis] == 1:
         return f"{axis} is not grouped in tiles"
     if not program.loops or len(kernel.stream.passes) != 1 or kernel.fills or kernel.part:
         return "it is not one pass over a stream"
-    if program.persistent or program.rows or kernel.ragged or program.packed:
+    if schedule.persistent or schedule.swizzle or kernel.ragged or program.packed:
         return "its groups are not numbered one by one"
     row = program.shape_of((axis,))[0]
     if program.extent(row) % ROWS:
         return f"a group has {program.extent(row)} rows, not a multiple of {ROWS}"
-    band = Band(program, axis, 1, 1)
+    band = Band(program)
     if any(dot_of(program, n) for n in postorder(program.tails.values())):
         return "a product is made after the stream"
     for loop in program.loops:
@@ -47,10 +49,10 @@ def why_not(program: Program, axis: str) -> str:
     return ""
 
 
-def _why_not_added(program: Program, axis: str) -> str:
-    """The same for a program that only adds products up; an axis "" where groups take turns."""
-    kernel, tiles = program.kernel, program.tiles
-    band = Band(program, axis, 1, 1)
+def _why_not_added(program: Program) -> str:
+    """The same for a program that only adds products up."""
+    kernel, tiles, axis = program.kernel, program.tiles, program.schedule.axis
+    band = Band(program)
     if axis and (axis not in kernel.group or tiles[axis] == 1):
         return f"{axis} is not grouped in tiles"
     if kernel.fills or kernel.part or kernel.ragged or program.packed or program.loops[0].emits:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import replace
 
 from napkin.diagram.keys.terms import spec_of
 from napkin.lower import syntax as sx
-from napkin.lower.launch import WARPS, Argument, Entry
 from napkin.lower.printer import called, comment
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.band import Band
@@ -17,6 +15,7 @@ from napkin.lower.warpgroups.gluon import free, function, helper, in_gluon, lent
 from napkin.lower.warpgroups.rings import Rings
 from napkin.lower.warpgroups.room import LOADING, registers
 from napkin.lower.write import Written
+from napkin.schedule import WARPS
 
 
 class Whole(Rings):
@@ -92,9 +91,6 @@ class Whole(Rings):
             out.append(comment(f"the keys that this band visits: {keys}"))
             out += self.visiting.prologue()
         return out
-
-    def entry(self, arguments: tuple[Argument, ...]) -> Entry:
-        return replace(super().entry(arguments), band=(self.band.axis, self.band.groups))
 
     def bases(self) -> list[ast.stmt]:
         """Pointers of tensors without a descriptor."""

@@ -1,0 +1,34 @@
+"""The one way from a labelled kernel and its schedule to a loop program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from napkin.derive.kernel import Kernel
+from napkin.diagram.storage import own_type
+from napkin.diagram.types import STORAGE
+from napkin.lower.descriptors import in_boxes
+from napkin.lower.lanes import in_lanes
+from napkin.lower.program import Program, looped
+from napkin.schedule import Schedule
+
+
+def build(kernel: Kernel, schedule: Schedule, item: int = 4) -> Program:
+    """The loop program of a kernel; of a warp-specialised one, that of one group.
+
+    Its schedule says what of the settings serves this kernel (`Program.schedule`).
+
+    Args:
+        item: bytes of a value that asks for no type of its own.
+    """
+    made = looped(kernel, schedule)
+    made = in_lanes(made) if schedule.laned else made
+    made = in_boxes(made) if schedule.described else made
+    return replace(made, rounded=_rounded(kernel, item))
+
+
+def _rounded(kernel: Kernel, item: int) -> bool:
+    """Whether all that a kernel stores is rounded to 16 bits."""
+    own = [own_type(o.node) for o in kernel.outputs]
+    bits = [STORAGE[t].bits if t else 8 * item for t in own]
+    return all(o.node.kind == "real" for o in kernel.outputs) and set(bits) == {16}

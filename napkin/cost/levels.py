@@ -4,15 +4,15 @@ rest. In values or bytes of one group, for given tiles.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from napkin.derive.contraction import MIN_DOT, contractions
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_operand, is_read, multiplies, narrow_type, reads_bytes
-from napkin.diagram.node import LEAVES, Node, factors, inside_sums, over, postorder
+from napkin.derive.terms import is_operand, is_read
+from napkin.diagram.node import LEAVES, Node, inside_sums, over, postorder
 from napkin.diagram.storage import own_type
 from napkin.diagram.taking import slides
 from napkin.diagram.types import stored_bytes
@@ -78,24 +78,20 @@ def held(kernel: Kernel) -> Held:
     partial: dict[Axes, None] = {}
     narrow: set[Axes] = set()
     inner = inside_sums(kernel.terms)
-    for n in postorder(kernel.terms):
-        if n.op != "sum":
+    for n, c in contractions(kernel).items():
+        inside = c.parts
+        if not c.is_product:
+            # The factors are multiplied out in registers, then summed.
+            spread[c.axes] = None
             continue
-        parts = [p for p in factors(n.args[0]) if p.axes]
-        shape = product_shape(n, parts)
-        if shape is None:
-            # No matrix product: the factors are multiplied out in registers, then summed.
-            spread[tuple(dict.fromkeys(a for p in parts for a in p.axes))] = None
-            continue
-        products[shape] = None
-        inside = [p for p in parts if set(over(n)) & set(p.axes)]
+        products[c.rows, c.columns, c.gone] = None
         operands.update((p, None) for p in inside if is_operand(p, inside))
         computed = [p for p in inside if not is_operand(p, inside)]
         rounded.update((p.axes, None) for p in computed)
         converted.update((p, None) for p in computed if is_read(p) and own_type(p))
         quantised.update((x, None) for p in computed for x in postorder([p]) if is_read(x))
-        narrow |= {over(n)} if reads_bytes(inside) else set()
-        if narrow_type(inside) == "fp8":
+        narrow |= {c.gone} if c.least_depth > MIN_DOT else set()
+        if c.dtype == "fp8":
             partial[n.axes] = None
     read = [*operands, *(p for p in quantised if own_type(p))]
     straight = {p for p in read if not p.args or slides(p)}
@@ -125,42 +121,11 @@ def held(kernel: Kernel) -> Held:
     )
 
 
-def product_shape(n: Node, parts: list[Node]) -> tuple[Axes, Axes, Axes] | None:
-    """Rows, columns and reduced axes, if a sum is a matrix product of its factors."""
-    sides = _sides(n, parts)
-    if sides is None:
-        return None
-    first, second = sides
-    rows = [a for a in first.axes if a not in second.axes and a not in over(n)]
-    columns = [a for a in second.axes if a not in first.axes and a not in over(n)]
-    return tuple(rows), tuple(columns), over(n)
-
-
-def _sides(n: Node, parts: list[Node]) -> tuple[Node, Node] | None:
-    """The factors that have the rows and the columns, if a sum is a matrix product."""
-    gone = set(over(n))
-    parts = [p for p in parts if gone & set(p.axes)]
-    if not multiplies(n, parts):
-        return None
-    for first, second in itertools.combinations(parts, 2):
-        rows, columns = set(first.axes) - set(second.axes), set(second.axes) - set(first.axes)
-        rows, columns = rows - gone, columns - gone
-        rest = {a for p in parts if p not in (first, second) for a in p.axes}
-        if rows and columns and not (rest & rows and rest & columns):
-            return first, second
-    return None
-
-
 def batched(kernel: Kernel) -> frozenset[str]:
     """Axes that both sides of a matrix product carry, and its result: one product for each
     position of them."""
-    out = set[str]()
-    for n in postorder(kernel.terms):
-        parts = [p for p in factors(n.args[0]) if p.axes] if n.op == "sum" else []
-        sides = _sides(n, parts) if parts else None
-        if sides is not None:
-            out |= set(sides[0].axes) & set(sides[1].axes) - set(over(n))
-    return frozenset(out)
+    found = [(c, set(over(n))) for n, c in contractions(kernel).items() if c.is_product]
+    return frozenset(a for c, gone in found for a in c.single - gone)
 
 
 def chained(kernel: Kernel) -> bool:
@@ -171,12 +136,12 @@ def chained(kernel: Kernel) -> bool:
     steps = [s.step for p in kernel.stream.passes for s in p.states] or list(kernel.terms)
     added = {n for step in steps if step.op == "add" for n in step.args}
     products: set[Node] = set()
+    sums = contractions(kernel)
     for n in postorder(steps):
-        parts = [p for p in factors(n.args[0]) if p.axes] if n.op == "sum" else []
-        if product_shape(n, parts) is None:
+        if n not in sums or not sums[n].is_product:
             continue
         products.add(n)
-        inside = [p for p in parts if set(over(n)) & set(p.axes) and kernel.stream.carried(p.axes)]
+        inside = [p for p in sums[n].parts if kernel.stream.carried(p.axes)]
         if any(not is_operand(p, inside) for p in inside) or len(inside) > 2:
             return True
     waited = products - (added - {a for n in postorder(steps) if n not in steps for a in n.args})
@@ -186,15 +151,12 @@ def chained(kernel: Kernel) -> bool:
 def computes(kernel: Kernel) -> bool:
     """Whether an operand of a product is computed from what is read alone: its tiles pass through
     registers in the layout of loads."""
-    terms = list(postorder(kernel.terms))
-    sums = [(n, [p for p in factors(n.args[0]) if p.axes]) for n in terms if n.op == "sum"]
-    products = {n for n, parts in sums if product_shape(n, parts) is not None}
-    for n, parts in sums:
-        inside = [p for p in parts if set(over(n)) & set(p.axes) and kernel.stream.carried(p.axes)]
-        plain = [p for p in inside if not products & set(postorder([p])) and not own_type(p)]
-        if n in products and any(not is_operand(p) for p in plain):
-            return True
-        if n in products and len(plain) > 2:
+    products = {n: c for n, c in contractions(kernel).items() if c.is_product}
+    for c in products.values():
+        inside = [p for p in c.parts if kernel.stream.carried(p.axes)]
+        plain = [p for p in inside if products.keys().isdisjoint(postorder([p]))]
+        plain = [p for p in plain if not own_type(p)]
+        if len(plain) > 2 or not all(map(is_operand, plain)):
             return True
     return False
 

@@ -8,15 +8,14 @@ marks on one axis combine by their least common multiple, and nested tiles pass 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from napkin.cost.chain import Chain, Stage
-from napkin.cost.levels import product_shape
+from napkin.derive.contraction import contractions
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.terms import is_read
-from napkin.diagram.node import Node, factors, over, postorder
 
 Bytes = Mapping[str, Fraction]
 """Bytes of a value of each tensor; half a byte for 4-bit values."""
@@ -78,12 +77,10 @@ def _lines(kernel: Kernel, stage: Stage, item: Bytes) -> Iterable[Mark]:
 def _shapes(kernel: Kernel, chain: Chain, inner: Stage, item: Bytes) -> Iterable[Mark]:
     """Rows, columns and depth of matrix instructions."""
     sizes = {key: int(f.value) for key, f in chain.machine.granules.items()}
-    for n in postorder(kernel.terms):
-        parts = [p for p in factors(n.args[0]) if p.axes] if n.op == "sum" else []
-        shape = product_shape(n, parts) if parts else None
-        if shape is None:
+    for c in contractions(kernel).values():
+        if not c.is_product:
             continue
-        rows, columns, reduced = shape
+        rows, columns = c.rows, c.columns
         # Either side may be the rows: the one that is cut into groups, where just one is.
         if set(columns) & set(kernel.group) and not set(rows) & set(kernel.group):
             rows, columns = columns, rows
@@ -91,17 +88,12 @@ def _shapes(kernel: Kernel, chain: Chain, inner: Stage, item: Bytes) -> Iterable
             why = f"matrix instructions take {side} by {sizes[f'mma_{side}']}"
             # Of axes that are packed into one side of a product, the last carries its mark.
             yield Mark(axes[-1], sizes[f"mma_{side}"], inner.name, why)
-        depth = max(_operands(n, parts, item), default=max(item.values()))
+        depth = max((item[tensor_of(p)] for p in c.parts if is_read(p)), default=max(item.values()))
         multiple = max(int(sizes["mma_depth"] / depth), 1)
         why = f"matrix instructions reduce {sizes['mma_depth']} bytes of {_bytes(depth)} a value"
-        deep = [a for a in reduced if a not in kernel.taps]  # taps are streamed one by one
+        deep = [a for a in c.gone if a not in kernel.taps]  # taps are streamed one by one
         if deep:
             yield Mark(deep[-1], multiple, inner.name, why)
-
-
-def _operands(n: Node, parts: Sequence[Node], item: Bytes) -> Iterable[Fraction]:
-    """Bytes of a value of the operands of a product that lie in memory."""
-    return (item[tensor_of(p)] for p in parts if is_read(p) and set(over(n)) & set(p.axes))
 
 
 def _warps(kernel: Kernel, chain: Chain, inner: Stage) -> Iterable[Mark]:

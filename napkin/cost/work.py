@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -14,11 +14,12 @@ from napkin.cost.interior import read_sum, seen_sum
 from napkin.cost.places import plain
 from napkin.cost.traffic import tile_symbol
 from napkin.cost.visited import share
+from napkin.derive.contraction import Contraction, contractions
 from napkin.derive.kernel import Kernel
 from napkin.derive.residues import Split
-from napkin.derive.terms import is_read, narrow_type
+from napkin.derive.terms import is_read
 from napkin.diagram.keys.terms import query_axes
-from napkin.diagram.node import REDUCTIONS, Node, factors, inside_sums, over, postorder
+from napkin.diagram.node import REDUCTIONS, Node, inside_sums, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 
@@ -39,7 +40,9 @@ class Count:
         part: the grouped axis of parts of the streamed axis, if there is one.
         tail: whether it is done after the loops, once a group; without loops, nothing is.
         dtype: of a product of operands of 8 bits, their type; else that of the plan, "".
-        node: the sum that is a matrix product; None of other pipes.
+        sum: the sum of products that it is part of; None of other terms.
+        small: whether it is done only on tiles on which that sum, otherwise a matrix product, is
+            none; other parts of a matrix product, only where it is one.
     """
 
     pipe: str
@@ -52,7 +55,8 @@ class Count:
     part: str = ""
     tail: bool = False
     dtype: str = ""
-    node: Node | None = None
+    sum: Contraction[str] | None = None
+    small: bool = False
 
     @property
     def total(self) -> Any:
@@ -91,6 +95,10 @@ class Count:
     def again(self) -> tuple[str, ...]:
         """The axes of which every group and chunk computes it again."""
         return (*self.repeated, *(a for a, _ in self.chunked))
+
+    def done(self, tiles: Mapping[str, int]) -> bool:
+        """Whether kernels with these tiles do it."""
+        return self.sum is None or self.sum.at(tiles).is_product != self.small
 
     def number(self, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> float:
         """Operations in total."""
@@ -136,30 +144,40 @@ def _moving(roots: Iterable[Node], kernel: Kernel) -> set[Node]:
 
 
 def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Count]:
-    def made(pipe: str, per_value: int, axes: tuple[str, ...], dtype: str = "") -> Count:
+    def made(pipe: str, per_value: int, axes: Sequence[str], **of: Any) -> Count:
+        axes = tuple(axes)
         chunked = tuple((a, tile_symbol(kernel, a)) for a in streamed if a not in axes)
         repeated = kernel.lacking((*axes, *(a for a, _ in chunked)))
         moves = kernel.stream.carried(axes) or bool(chunked)
         seen = kernel if moves and kernel.visits is not None else None
-        return Count(
-            pipe, per_value, axes, repeated, chunked, seen, kernel.splits, kernel.part,
-            dtype=dtype, node=n if pipe == "product" else None,
-        )  # fmt: skip
+        split = (kernel.splits, kernel.part)
+        return Count(pipe, per_value, axes, repeated, chunked, seen, *split, **of)
 
-    if n.op in REDUCTIONS:
-        parts = [p for p in factors(n.args[0]) if p.op != "ones"] if n.op == "sum" else [n.args[0]]
-        axes = tuple(dict.fromkeys(a for p in parts for a in p.axes))
-        if _is_product(n):
-            inner = [p for p in parts if set(over(n)) & set(p.axes)]
-            yield made("product", 2, axes, narrow_type(inner))
-        elif parts:
-            for pipe, number in operations(REDUCTIONS[n.op].combine).items():
-                yield made(pipe, number * len(parts), axes)
-    elif n.op == "add" and any(map(_is_product, n.args)):
-        return  # a matrix instruction adds to what its accumulator holds
+    if n.op == "sum":
+        yield from _of_sum(contractions(kernel)[n], made)
+    elif n.op in REDUCTIONS:
+        for pipe, number in operations(REDUCTIONS[n.op].combine).items():
+            yield made(pipe, number, n.args[0].axes)
     elif n.op in POINTWISE and n.axes:
+        # A matrix instruction adds to what its accumulator holds.
+        sums = [contractions(kernel)[a] for a in n.args if n.op == "add" and a.op == "sum"]
+        taken = [c for c in sums if c.is_product and not c.outside]
+        of = {"sum": taken[0], "small": True} if taken else {}
         for pipe, number in operations(n.op).items():
-            yield made(pipe, number, n.axes)
+            yield made(pipe, number, n.axes, **of)
+
+
+def _of_sum(c: Contraction[str], made: Callable[..., Count]) -> Iterable[Count]:
+    """A sum of products: multiplied by matrix instructions, or its factors one after another. What
+    makes one operand of several factors is not counted."""
+    parts = [p for p in c.parts if p.op != "ones"]
+    if c.is_product:
+        yield made("product", 2, c.axes, dtype=c.dtype, sum=c)
+    if parts:
+        of = {"sum": c, "small": True} if c.is_product else {}
+        yield made("arithmetic", len(parts), c.axes, **of)
+    if c.outside:
+        yield made("arithmetic", len(c.outside), c.node.axes)
 
 
 def operations(op: str) -> dict[str, int]:
@@ -168,22 +186,10 @@ def operations(op: str) -> dict[str, int]:
     return {k: v for k, v in (("arithmetic", row.flops), ("special", row.special)) if v}
 
 
-def _is_product(n: Node) -> bool:
-    """Whether a sum is of products of arrays with different axes."""
-    if n.op != "sum":
-        return False
-    held = [p for p in factors(n.args[0]) if p.op != "ones" and set(over(n)) & set(p.axes)]
-    return len(held) > 1 and not _same(held)
-
-
-def _same(parts: list[Node]) -> bool:
-    return all(set(p.axes) == set(parts[0].axes) for p in parts)
-
-
 def flops(kernel: Kernel) -> Any:
     """Operations of the matrix products, symbolic: 2 for each multiply-add; where a kernel has no
     product, its arithmetic."""
-    every = counts(kernel)
+    every = [c for c in counts(kernel) if not c.small]
     products = [c.total for c in every if c.pipe == "product"]
     moving = len(kernel.stream.axes)
     chosen = products or [c.total for c in every if not moving or len(c.chunked) < moving]
@@ -194,5 +200,6 @@ def work(kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> 
     """Operations per pipe: "product", "arithmetic" and "special"."""
     out = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
     for c in counts(kernel):
-        out[c.pipe] += c.number(sizes, tiles)
+        if c.done(tiles):
+            out[c.pipe] += c.number(sizes, tiles)
     return out

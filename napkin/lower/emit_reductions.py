@@ -9,16 +9,14 @@ from napkin.derive.terms import (
     identity,
     is_operand,
     is_read,
-    multiplies,
-    narrow_type,
 )
-from napkin.diagram.node import REDUCTIONS, Node, factors, over
+from napkin.diagram.node import REDUCTIONS, Node, over
 from napkin.diagram.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, stabilises
+from napkin.lower.dots import EXACT_SUM, Dot, contracted, dot_of, multiplied_as
 from napkin.lower.emit_block import TILES
 from napkin.lower.emit_memory import Memory
-from napkin.lower.operands import EXACT_SUM, MIN_DOT, least_depth, multiplied_as, splits
 from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
 
@@ -60,39 +58,29 @@ class Reductions(Memory):
         """`accumulator + product` as one product that starts from the accumulator."""
         for a, b in (n.args, n.args[::-1]):
             if b.op == "sum" and b not in self.have and self.uses[b] <= 1:
-                split = self._split(b)
-                # A factor beside the operands scales the product, and not what it is added to.
-                whole = split is not None and len([*split[0], *split[1]]) == len(factors(b.args[0]))
+                dot = dot_of(self.program, b)
                 shapes = {self.program.shape(x) for x in (a, b, n)}
-                if whole and len(shapes) == 1:
+                # A factor outside scales the product, and not what it is added to.
+                if dot and not dot.outside and len(shapes) == 1:
                     return self._contraction(b, a)
         return None
 
     def _contraction(self, n: Node, start: Node | None) -> Expr:
-        gone = [d for d in self._all_dims(n) if self.program.dims[d][0] in over(n)]
-        parts = list(factors(n.args[0]))
-        outside = [p for p in parts if not set(self.program.shape(p)) & set(gone)]
-        split = self._split(n) if gone else None
-        if split is None:
-            inner = [p for p in parts if p not in outside] if gone else parts
-            if not gone:  # every reduced axis has tile size 1
-                return self._product(parts, self.program.shape(n))
-            dims = sorted({d for p in inner for d in self.program.shape(p)})
-            total = self._reduce_dims("sum", self._product(inner, dims), list(dims), over(n))
-            dims = [d for d in dims if d not in gone]
-            return self._times(total, dims, outside, self.program.shape(n))
-        left, right = split
-        total, dims = self._dot(left, right, gone, start, n)
-        return self._times(total, dims, outside, self.program.shape(n))
+        c, shape = contracted(self.program, n), self.program.shape(n)
+        if c.is_product:
+            total, dims = self._dot(c, start)
+            return self._times(total, dims, c.outside, shape)
+        if not c.gone:  # every reduced axis has tile size 1
+            return self._product(c.outside, shape)
+        dims = sorted({d for p in c.parts for d in self.program.shape(p)})
+        total = self._reduce_dims("sum", self._product(c.parts, dims), list(dims), over(n))
+        return self._times(total, [d for d in dims if d not in c.gone], c.outside, shape)
 
     def _times(
         self, total: Expr, have: Sequence[int], more: Sequence[Node], dims: Sequence[int]
     ) -> Expr:
         total = self.spread(total, have, dims)
         return sx.chain("*", [total, *(self.fit(p, dims) for p in more)])
-
-    def _all_dims(self, n: Node) -> list[int]:
-        return sorted({d for p in factors(n.args[0]) for d in self.program.shape(p)})
 
     def _product(self, parts: Sequence[Node], dims: Sequence[int]) -> Expr:
         """`parts` multiplied, over tile dimensions `dims`.
@@ -109,60 +97,25 @@ class Reductions(Memory):
             values[loose[0]] = as_kind("int", parts[loose[0]], values[loose[0]])
         return sx.chain("*", values)
 
-    def _split(self, n: Node) -> tuple[list[Node], list[Node]] | None:
-        """The factors of a contraction as the two operands of a matrix product, if it is one."""
-        gone = {d for d in self._all_dims(n) if self.program.dims[d][0] in over(n)}
-        parts = [p for p in factors(n.args[0]) if set(self.program.shape(p)) & gone]
-        if not multiplies(n, parts) or len(parts) < 2 or not gone:
-            return None
-        if self.program.span(gone) < least_depth(parts):
-            return None
-        best: tuple[int, list[Node], list[Node]] | None = None
-        for chosen in splits([self.program.shape(p) for p in parts], gone):
-            left = [p for p, c in zip(parts, chosen, strict=True) if not c]
-            right = [p for p, c in zip(parts, chosen, strict=True) if c]
-            spans = [{d for p in side for d in self.program.shape(p)} for side in (left, right)]
-            rows, columns = spans[0] - gone, spans[1] - gone
-            if not right or rows & columns or not rows or not columns:
-                continue
-            if not (gone <= spans[0] and gone <= spans[1]):
-                continue
-            if any(self.program.span(group) < MIN_DOT for group in (rows, columns, gone)):
-                continue
-            work = sum(self.program.span(s) for s in spans)
-            if best is None or work < best[0]:
-                best = (work, left, right)
-        if best is None:
-            return None
-        left, right = best[1:]
-        first = min(d for p in left for d in self.program.shape(p) if d not in gone)
-        other = min(d for p in right for d in self.program.shape(p) if d not in gone)
-        return (left, right) if first < other else (right, left)
-
-    def _dot(
-        self, left: list[Node], right: list[Node], gone: list[int], start: Node | None, n: Node
-    ) -> tuple[Expr, list[int]]:
-        spans = [sorted({d for p in side for d in self.program.shape(p)}) for side in (left, right)]
-        rows = [d for d in spans[0] if d not in gone]
-        columns = [d for d in spans[1] if d not in gone]
-        a = self._operand(left, spans[0], (*left, *right))
-        b = self._operand(right, spans[1], (*left, *right))
-        a = self._matrix(a, spans[0], rows, gone)
-        b = self._matrix(b, spans[1], gone, columns)
-        out = [*rows, *columns]
+    def _dot(self, c: Dot, start: Node | None) -> tuple[Expr, list[int]]:
+        """A matrix product, and its dimensions."""
+        left, right = self.operand(c, 0), self.operand(c, 1)
+        a = self._matrix(left, c.spans[0], c.rows, c.gone)
+        b = self._matrix(right, c.spans[1], c.gone, c.columns)
+        out = [*c.rows, *c.columns]
         args = [a, b]
-        flat = len(rows) == 1 and len(columns) == 1
+        flat = len(out) == 2
         if start is not None:
             begin = self.value(start)
-            want = list(self.program.shape(n))
+            want = list(self.program.shape(c.node))
             if want != out:
                 begin = self._permuted(begin, want, out)
-            args.append(begin if flat else self._matrix(begin, out, rows, columns))
+            args.append(begin if flat else self._matrix(begin, out, c.rows, c.columns))
         kinds: dict[str, Expr] = {"input_precision": ast.Constant("ieee")}
-        if n.kind == "int":  # Triton 3.6 does not see it from the accumulator
-            kinds["out_dtype"] = sx.name(TILES[n.kind])
-        if narrow_type((*left, *right)) == "fp8":
-            kinds["max_num_imprecise_acc"] = self._exact_sum(gone)
+        if c.node.kind == "int":  # Triton 3.6 does not see it from the accumulator
+            kinds["out_dtype"] = sx.name(TILES[c.node.kind])
+        if c.dtype == "fp8":
+            kinds["max_num_imprecise_acc"] = self._exact_sum(c.gone)
         done = sx.call("tl.dot", *args, **kinds)
         if not flat:
             done = sx.call("tl.reshape", done, self._extents(out))
@@ -175,15 +128,16 @@ class Reductions(Memory):
         most = sx.const(EXACT_SUM)
         return sx.choose(sx.less(depth, most), depth, most)
 
-    def _operand(self, parts: list[Node], dims: list[int], every: Sequence[Node]) -> Expr:
-        """One operand of the product of `every` factor."""
+    def operand(self, c: Dot, side: int) -> Expr:
+        """One operand of a product."""
+        parts, every = c.sides[side], c.parts
         if len(parts) == 1 and is_read(parts[0]):
             self.value(parts[0])
             value = self.have[parts[0]]
-            if is_operand(parts[0], every) or narrow_type(every):
+            if is_operand(parts[0], every) or c.dtype:
                 return value
         else:
-            value = self._product(parts, dims)
+            value = self._product(parts, c.spans[side])
         boxes, kernel = self.program.boxes, self.program.kernel
         like = multiplied_as(kernel, every, {*boxes, *self.program.stores})
         if like:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from napkin.derive.kernel import tile_axes
-from napkin.diagram.node import Node, factors, inside_sums, over, postorder
-from napkin.lower.dots import dot_of
+from napkin.diagram.node import Node, inside_sums, postorder
+from napkin.lower.dots import Dot, contracted
 from napkin.lower.program import Program
 
 MAX_TENSOR = 2**20
@@ -34,10 +34,11 @@ class Tensors:
         where no matrix product does that, and nothing else more than `tensor`."""
         if any(program.span(dims) > tensor for dims in self.shapes):
             return False
-        dots = {n: dot_of(program, n) for n in self.sums}
-        if any(program.span(_inside(program, n)) > tile for n, dot in dots.items() if dot is None):
+        found = [contracted(program, n) for n in self.sums]
+        if any(program.span(_inside(program, c)) > tile for c in found if not c.is_product):
             return False
-        sides = (dims for d in dots.values() if d for dims in (*d.spans, (*d.rows, *d.columns)))
+        dots = [c for c in found if c.is_product]
+        sides = (dims for c in dots for dims in (*c.spans, (*c.rows, *c.columns)))
         return all(program.span(dims) <= tensor for dims in sides)
 
 
@@ -50,8 +51,6 @@ def tensors_of(program: Program) -> Tensors:
     return Tensors(tuple(shapes), tuple(n for n in order if n.op == "sum"))
 
 
-def _inside(program: Program, n: Node) -> set[int]:
-    """The dimensions of what a sum adds up; a factor that has none of those reduced comes after."""
-    parts = [set(program.shape(p)) for p in factors(n.args[0])]
-    gone = {d for dims in parts for d in dims if program.dims[d][0] in over(n)}
-    return set[int]().union(*(dims for dims in parts if dims & gone or not gone))
+def _inside(program: Program, c: Dot) -> set[int]:
+    """The dimensions of what a sum adds up; a factor outside comes after."""
+    return {d for p in c.parts or c.outside for d in program.shape(p)}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
+from napkin.derive.contraction import memory_order
 from napkin.derive.fold import Stream
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
@@ -19,7 +20,6 @@ from napkin.derive.visits import Visits
 from napkin.diagram.node import FLIGHT, REDUCTIONS, SCANS, Node, inside_sums, over, postorder
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import packed_axis
-from napkin.diagram.taking import read_axes
 from napkin.lower.base2 import in_base_two
 from napkin.lower.masks import masked
 from napkin.lower.words import OUTSIDE, fits_words, in_words
@@ -114,11 +114,16 @@ class Program:
 
     def span(self, dims: Iterable[int]) -> int:
         """Values of a tile with these dimensions."""
-        return math.prod(self.extent(d) for d in dims)
+        return math.prod(self.extents[d] for d in dims)
 
     def extent(self, dim: int) -> int:
         """Values along one tile dimension."""
         return math.prod(self.tiles[a] for a in self.dims[dim])
+
+    @cached_property
+    def extents(self) -> Mapping[int, int]:
+        """Values along each tile dimension, in order."""
+        return {d: self.extent(d) for d in range(len(self.dims))}
 
     @cached_property
     def packed(self) -> frozenset[str]:
@@ -309,21 +314,3 @@ def _role(kernel: Kernel, axis: str) -> str:
     if axis in kernel.slots:
         return "slot"
     return "stream" if axis in kernel.stream.axes else "whole"
-
-
-def memory_order(kernel: Kernel, tiled: Sequence[str]) -> list[str]:
-    """Axes so that every tensor's own order is kept where possible: the last stays contiguous."""
-    after: dict[str, set[str]] = {a: set() for a in tiled}
-    orders = [[u for u in read_axes(a.leaf) if u in after] for a in kernel.reads]
-    orders += [[a for a in o.axes if a in after] for o in kernel.outputs]
-    for held in orders:
-        for i, a in enumerate(held):
-            after[a] |= {b for b in held[i + 1 :] if a not in after[b]}
-    out: list[str] = []
-    left = list(tiled)
-    while left:
-        ready = [a for a in left if not any(a in after[b] for b in left if b != a)]
-        chosen = (ready or left)[0]
-        out.append(chosen)
-        left.remove(chosen)
-    return out

@@ -17,6 +17,7 @@ from functools import cached_property
 from napkin.cost.levels import chained, held
 from napkin.cost.machines import Machine
 from napkin.cost.time import at_least
+from napkin.derive.contraction import MIN_DOT
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.trace import active, times
@@ -24,7 +25,6 @@ from napkin.diagram.diagram import Output
 from napkin.diagram.node import Node, postorder
 from napkin.lower.build import build
 from napkin.lower.dots import dot_of
-from napkin.lower.operands import MIN_DOT
 from napkin.lower.program import Program
 from napkin.plan.labelled import least_seconds
 from napkin.plan.labels import labellings

@@ -14,7 +14,6 @@ from napkin.cost.levels import (
     computes,
 )
 from napkin.cost.machines import Machine
-from napkin.cost.products import matrix_products
 from napkin.cost.time import at_least
 from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
 from napkin.cost.work import Count, counts
@@ -25,7 +24,7 @@ from napkin.lower.descriptors import boxable
 from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
 from napkin.lower.launch import ROW_BYTES, SEEN
 from napkin.lower.order import Launching
-from napkin.lower.program import looped, memory_order
+from napkin.lower.program import looped
 from napkin.plan.tiles import MAX_GROUP, MAX_TILE
 from napkin.schedule import Schedule
 
@@ -116,17 +115,10 @@ class Labelled:
         kinds = [c for c, _ in self.counts]
         self.again, self.spans = {c.again for c in kinds}, {c.axes for c in kinds}
         self.slower = {c.dtype: slower(c.dtype, dtype, machine) for c in kinds}
-        self.products = {p.node: p for p in matrix_products(kernel)}
-        last = any(c.tail and c.pipe != "product" for c in kinds)
+        last = any(c.tail and c.pipe != "product" and not c.small for c in kinds)
         self.finishes = last and not self.chained
         self.lasting = self._lasting()
         self._tensors: dict[Hashable, Tensors] = {}  # of each program, whatever its tiles
-        place = {a: i for i, a in enumerate(memory_order(kernel, kernel.axes))}
-        # As in the emitter: the rows are those of the side that comes first in memory.
-        self.rows = [
-            min(sides, key=lambda role: min(place[a] for a in role))
-            for *sides, _ in self.held.products
-        ]
 
     def formed(self, tiles: Mapping[str, int]) -> bool:
         """Whether the compiler takes every tensor that the kernel's statements form at given tiles,

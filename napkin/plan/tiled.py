@@ -165,6 +165,8 @@ class Tiled:
         again = {axes: math.prod([self.cuts[a] for a in axes]) for axes in self.of.again}
         lanes = {axes: self._lanes(axes) for axes in self.of.spans}
         for c, once in self.of.counts:
+            if not c.done(self.tiles):
+                continue
             done = float(once * again[c.again])
             done = done if c.kernel is None else done * visited
             done = done * lanes[c.axes] * self.of.slower[c.dtype] * self._fed(c)
@@ -175,9 +177,10 @@ class Tiled:
     def _fed(self, c: Count) -> float:
         """How long a product takes as its operands are read, in products that they do not hold up;
         1 of other operations."""
-        found = self.of.products.get(c.node) if c.node is not None else None
+        if c.pipe != "product" or c.sum is None:
+            return 1.0
         known = c.dtype if c.dtype in self.of.machine.dtypes else self.of.dtype
-        return fed(found, self.of.machine, known, self.tiles) if found else 1.0
+        return fed(c.sum, self.of.machine, known, self.tiles)
 
     def _lanes(self, axes: Sequence[str]) -> float:
         """Lanes computed over lanes wanted along axes."""
@@ -196,7 +199,7 @@ class Tiled:
     @cached_property
     def rows(self) -> int:
         """Of the smallest product; 0 where there is none."""
-        return min((extent(role, self.tiles) for role in self.of.rows), default=0)
+        return min((extent(role, self.tiles) for role, _, _ in self.of.held.products), default=0)
 
     @cached_property
     def turns(self) -> tuple[int, float]:

@@ -12,11 +12,11 @@ import numpy as np
 from napkin.cost.levels import Held, batched, extent
 from napkin.cost.traffic import transfers
 from napkin.cost.visited import visiting
+from napkin.derive.contraction import MIN_DOT, NARROW_DEPTH
 from napkin.derive.kernel import Kernel
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import query_axes, spec_of
 from napkin.diagram.node import over, postorder
-from napkin.lower.operands import MIN_DOT, NARROW_DEPTH
 from napkin.lower.program import packed_axes
 
 MAX_TILE = 2**16

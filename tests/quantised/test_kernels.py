@@ -12,7 +12,7 @@ import napkin as nk
 from napkin.check.verdict import compiled
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
-from napkin.lower.operands import EXACT_SUM
+from napkin.lower.dots import EXACT_SUM
 from napkin.plan.plan import Plan
 
 GROUPS = {"a": 64, "g": 4, "b": 64, "c": 128}

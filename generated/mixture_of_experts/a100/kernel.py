@@ -26,7 +26,7 @@ mixture_of_experts_Y:
 mixture_of_experts:
   group t
   group n
-  tile t = 16
+  tile t = 4
   tile n = 256
 
 mixture_of_experts_H, in values and axis sizes (g: group, s: chunk, M: memory):

@@ -15,8 +15,9 @@ from typing import Literal
 
 from napkin.cost.pipeline.looped import Block, Looped, looped
 from napkin.cost.pipeline.setting import Setting
-from napkin.cost.products import Product, as_product, dtype_of, product_type
+from napkin.cost.products import dtype_of, product_type
 from napkin.cost.traffic import ITEM_BYTES
+from napkin.derive.contraction import Contraction, in_axes, memory_order
 from napkin.derive.fold import State
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
@@ -93,7 +94,7 @@ class Step:
     """
 
     stage: Stage
-    product: Product | None
+    product: Contraction[str] | None
     pieces: Mapping[str, tuple[str, int]]
     split: Mapping[str, tuple[str, int]]
     added: bool = False
@@ -176,12 +177,10 @@ class Colouring:
 class _Painter:
     def __init__(self, kernel: Kernel, s: Setting, block: Block) -> None:
         self.kernel, self.s, self.block = kernel, s, block
-        order = kernel.outputs[0].axes
-        self.products = {
-            stage.node: found
-            for stage in block.stages
-            if (found := as_product(stage.node, block.names[stage.node], order, block.names))
-        }
+        order = memory_order(kernel, kernel.axes)
+        sums = [x.node for x in block.stages if x.node.op == "sum"]
+        found = [in_axes(n, order, held=block.names) for n in sums]
+        self.products = {c.node: c for c in found if c.is_product}
         self.pieces, self.splits = self._cuts()
         self.added = {n for n, state in block.states.items() if self._only_adds(n, state)}
         self.inside = {a for n in self.added for a in n.args if a in self.products}
@@ -231,7 +230,7 @@ class _Painter:
         own = next(o for o in self.kernel.outputs if o.name == made.name)
         return self.s.storage.get(own.name, storage_type(own.node, self.s.dtype))
 
-    def _operand(self, p: Product, side: tuple[Node, ...]) -> Variable | None:
+    def _operand(self, p: Contraction[str], side: tuple[Node, ...]) -> Variable | None:
         """What registers make of a side: its factors multiplied, or one rounded."""
         dtype = self._type(p)
         if len(side) == 1 and (is_read(side[0]) or self._computed(side[0]) == dtype):
@@ -243,7 +242,7 @@ class _Painter:
         crossing: tuple[Crossing, ...] = ("to tensor",)
         return Variable(name, of, "computed", "registers", "team", dtype, axes, shape, crossing)
 
-    def _type(self, p: Product) -> str:
+    def _type(self, p: Contraction[str]) -> str:
         return product_type(p.parts, self.s.storage, self.s.dtype)
 
     def _computed(self, n: Node) -> str:

@@ -16,7 +16,7 @@ from napkin.cost.chain import chains
 from napkin.cost.levels import batched
 from napkin.cost.machines import Machine
 from napkin.cost.marks import Mark, combined, marks
-from napkin.cost.products import dtype_of, matrix_products, row_marks, team
+from napkin.cost.products import dtype_of, matrix_products, names_of, row_marks, team
 from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import storage_type
 from napkin.diagram.types import STORAGE
@@ -117,8 +117,8 @@ def setting(
         streamed = set(rows) <= set(kernel.stream.axes)
         raise Refusal(
             "a pipeline", kernel.name,
-            f"the rows {' '.join(rows)} of {products[0].name} are not cut into groups, so teams "
-            "have nothing to lie along",
+            f"the rows {' '.join(rows)} of {names_of(kernel)[products[0].node]} are not cut into "
+            "groups, so teams have nothing to lie along",
             f"stream another axis than {' '.join(rows)}" if streamed else "",
         )  # fmt: skip
     held = _filled(kernel, sizes, given, along, wide or team(machine)[1])

@@ -17,7 +17,7 @@ from functools import cached_property
 
 from napkin.derive.fold import State
 from napkin.derive.terms import is_read
-from napkin.diagram.node import Node, factors, postorder
+from napkin.diagram.node import Node, postorder
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.launch import in_box
 from napkin.lower.program import Loop, Program
@@ -174,9 +174,9 @@ def sums(program: Program) -> tuple[Sum, ...]:
     for s in program.kernel.stream.passes[loop.part].states:
         n = loop.steps[s.name]
         dot = dot_of(program, n.args[1]) if n.op == "add" and n.args[0] is s.leaf("old") else None
-        if dot is None or len(dot.parts) != 2 or not set(dot.parts) <= program.boxes.keys():
+        if dot is None or dot.outside or len(dot.parts) != 2:
             return ()
-        if len(dot.parts) < len(factors(dot.node.args[0])):
+        if not set(dot.parts) <= program.boxes.keys():
             return ()
         found.append(Sum(s, dot))
     return tuple(found)
@@ -198,7 +198,7 @@ def _added(program: Program, n: Node) -> tuple[Node, Dot] | None:
         return None
     for a, b in (n.args, n.args[::-1]):
         dot = dot_of(program, b)
-        if dot is None or len(dot.parts) < len(factors(b.args[0])):
+        if dot is None or dot.outside:
             continue
         left, right = dot.sides
         computed = not any(p in program.boxes for p in left)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from napkin.diagram.node import Node
 from napkin.lower import syntax as sx
+from napkin.lower.dots import Dot
 from napkin.lower.emit import Emitter
 from napkin.lower.launch import in_box
 from napkin.lower.program import Program
@@ -47,17 +48,12 @@ class BandEmitter(Emitter):
             value = sx.call("gl.convert_layout", value, self.scope.of((row,)))
         return value
 
-    def _dot(
-        self, left: list[Node], right: list[Node], gone: list[int], start: Node | None, n: Node
-    ) -> tuple[Expr, list[int]]:
+    def _dot(self, c: Dot, start: Node | None) -> tuple[Expr, list[int]]:
         """The product that the loop has made of these operands."""
-        made = sx.name(self.scope.products[n])
-        rows = {d for p in (*left, *right) for d in self.program.shape(p)} - set(gone)
-        return (made if start is None else sx.binary(self.value(start), "+", made)), sorted(rows)
-
-    def operand(self, parts: Sequence[Node], dims: Sequence[int], every: Sequence[Node]) -> Expr:
-        """The rows of a product, as they are multiplied."""
-        return self._operand(list(parts), list(dims), every)
+        made = sx.name(self.scope.products[c.node])
+        if start is not None:
+            made = sx.binary(self.value(start), "+", made)
+        return made, sorted((*c.rows, *c.columns))
 
     def corner(self, axis: str) -> Expr:
         """Where a box begins along an axis."""

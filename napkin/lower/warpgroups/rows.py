@@ -119,9 +119,7 @@ class Rows(Chunks):
                 inner.have[d.node] = sx.name(scope.products[d.node])
         inner.statements, after = [], list[ast.stmt]()
         self._folded(loop, left, inner, after)
-        rows = [
-            inner.operand(x.product.sides[0], x.product.spans[0], x.product.parts) for x in left
-        ]
+        rows = [inner.operand(x.product, 0) for x in left]
         out += inner.statements
         inner.statements = []
         out += self._taken(left)

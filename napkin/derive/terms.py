@@ -9,8 +9,8 @@ import numpy as np
 
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.infer import pointwise
-from napkin.diagram.node import Node, node, number, over, postorder
-from napkin.diagram.operators import RELATIONS
+from napkin.diagram.node import REDUCTIONS, Node, node, number, over, postorder
+from napkin.diagram.operators import POINTWISE, RELATIONS
 from napkin.diagram.storage import own_type
 from napkin.diagram.taking import slides
 from napkin.diagram.types import PACKED, STORAGE
@@ -154,8 +154,16 @@ def quotients(n: Node) -> Node:
 
 def value_at(term: Node, start: Mapping[Node, float]) -> float:
     """The value of a term with one position along each axis, where its leaves are as `start` says,
-    or 1."""
-    leaves = [n for n in postorder([term]) if n.op in {"input", "size", "scalar", "state"}]
-    bind = {n: np.full([1] * len(n.axes), start.get(n, 1.0)) for n in leaves}
-    sizes = {a: 1 for n in postorder([term]) for a in n.axes}
-    return float(np.ravel(evaluate([term], bind, sizes, {})[0])[0])
+    or 1; not finite where something on the way is not in float32, in which kernels compute."""
+    order = list(postorder([term]))
+    leaves = [n for n in order if n.op in {"input", "size", "scalar", "state"}]
+    exact = {n: np.full([1] * len(n.axes), start.get(n, 1.0)) for n in leaves}
+    sizes = {a: 1 for n in order for a in n.axes}
+    (value,), held = evaluate([term], exact, sizes, {}), dict(exact)
+    with np.errstate(all="ignore"):
+        for n in order:
+            if n.op in POINTWISE or n.op in REDUCTIONS or n in exact:
+                (found,) = evaluate([n], held, sizes, {})
+                held[n] = found.astype(np.float32) if n.kind == "real" else found
+    kept = float(np.ravel(held.get(term, value))[0])
+    return float(np.ravel(value)[0]) if math.isfinite(kept) else kept

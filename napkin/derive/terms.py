@@ -52,6 +52,15 @@ def as_written(n: Node) -> bool:
     return n.op in EXTREMA and n.params[-1] == WRITTEN
 
 
+def rounds_alike(roots: Iterable[Node]) -> bool:
+    """Whether terms are to be rounded as other kernels round the same terms: of two reals that are
+    compared, or an extremum that something is compared with."""
+    return any(
+        as_written(n) or (compares(n) and all(a.kind == "real" and not a.constant for a in n.args))
+        for n in postorder(roots)
+    )
+
+
 def is_read(n: Node) -> bool:
     """Whether `n` is read from memory."""
     return n.op == "input"

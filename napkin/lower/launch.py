@@ -87,6 +87,8 @@ class Entry:
             instance for each group.
         band: the axis along which groups lie side by side in one block, and how many do; "" where
             they are taken in turn.
+        contracts: whether the compiler may contract a product and a sum into one operation (FMA),
+            in one place and not in another: not where equal terms are to be rounded alike.
     """
 
     name: str
@@ -101,6 +103,12 @@ class Entry:
     streamed: tuple[tuple[str, ...], ...] = ()
     persistent: int = 0
     band: tuple[str, int] = ("", 1)
+    contracts: bool = True
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What is asked of the compiler, beside warps and stages."""
+        return {} if self.contracts else {"enable_fp_fusion": False}
 
     def span(self, axis: str) -> int:
         """Values of an axis that one program instance has."""

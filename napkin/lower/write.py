@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from napkin.derive.fold import State
 from napkin.derive.kernel import tensor_of
+from napkin.derive.terms import rounds_alike
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import Node, in_kind, postorder
@@ -342,6 +343,7 @@ class Writer(Places):
             program.described,
             kernel.streamed,
             program.persistent,
+            contracts=not rounds_alike((*program.roots, *(o.node for o in kernel.outputs))),
         )
 
 

@@ -153,6 +153,7 @@ def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool =
         num_stages=k.choice.stages,
         divisible=special.divisible,
         ones=special.ones,
+        options=entry.options,
     )
 
 

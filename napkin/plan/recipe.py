@@ -212,6 +212,7 @@ def _entry_json(e: Entry) -> dict[str, Any]:
         "streamed": [list(axes) for axes in e.streamed],
         "persistent": e.persistent,
         "band": list(e.band),
+        "contracts": e.contracts,
     }
 
 
@@ -232,6 +233,7 @@ def _entry(data: Mapping[str, Any]) -> Entry:
         tuple(_texts(axes) for axes in data["streamed"]),
         _whole(data["persistent"]),
         (_text(axis), _whole(groups)),
+        bool(data["contracts"]),
     )
 
 

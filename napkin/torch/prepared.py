@@ -134,9 +134,10 @@ def _launch(
             made = None if box is None else described(own[t], box, banded is not None)
             holes.append((len(arguments), at[t], made))
         arguments.append(call.scalars.get(a))
-    settings = {"num_warps": step.warps, "num_stages": step.stages}
+    settings: dict[str, Any] = {"num_warps": step.warps, "num_stages": step.stages}
     if banded is not None:
         settings = {"num_warps": WARPS}
+    settings |= step.entry.options
     module = module_of(recipe.source if banded is None else recipe.warpgroups)
     kernel = getattr(module, step.entry.name)
     made = Launch(kernel, call.grid, arguments, holes, call.constexprs, settings)

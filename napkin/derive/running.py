@@ -301,7 +301,8 @@ def _linear(row: Sequence[Any], results: Sequence[Any]) -> bool:
     own = [f for f in sympy.Mul.make_args(total) if f.free_symbols & set(columns)]
     if len(own) != 1:
         return True
-    return own[0].is_polynomial(*results) and sympy.Poly(own[0], *results).total_degree() <= 1
+    polynomial = bool(own[0].is_polynomial(*results))
+    return polynomial and int(sympy.Poly(own[0], *results).total_degree()) <= 1
 
 
 def _column(meaning: Meaning, a: Any, f: Node, p: int, folding: Folding) -> State | None:

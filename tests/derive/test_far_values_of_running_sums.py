@@ -16,6 +16,7 @@ import napkin as nk
 from napkin.derive.meaning import Meaning
 from napkin.derive.repair import repaired
 from napkin.derive.rules.rule import LawError, Rule, verified
+from napkin.diagram.diagram import Diagram
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.infer import along, pointwise
 from napkin.diagram.node import Node, node
@@ -29,7 +30,9 @@ SIZE = node("size", params=("x",), kind="int")
 @pytest.mark.parametrize("seed", [3000260, 3000741, 3000776, 3000961, 3000222, 3002110])
 def test_laws_hold_of_programs_that_broke_them(seed: int) -> None:
     program, rng = draw(seed), random.Random(seed)
-    assert list(plans(written(program), dict(program.sizes), "fp32", rng, 2))
+    diagram = written(program)
+    assert isinstance(diagram, Diagram)
+    assert list(plans(diagram, dict(program.sizes), "fp32", rng, 2))
 
 
 @nk.diagram("q x -> q, q, q", sizes={"q": 4, "x": 64})

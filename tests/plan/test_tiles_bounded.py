@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -68,12 +69,12 @@ def test_the_fastest_setting_is_not_left_out(name: str, monkeypatch: pytest.Monk
     assert best.time.seconds <= 1.02 * choice.time.seconds
 
 
-def _tiles(kernel: Kernel, sizes: dict[str, int]) -> Tiles:
+def _tiles(kernel: Kernel, sizes: Mapping[str, int]) -> Tiles:
     return Tiles(kernel, kernel.sized(sizes), held(kernel))
 
 
 def test_all_settings_of_a_shipped_diagram_are_priced() -> None:
     for k in nk.derive(load("conv2d"), on="h100").kernels:
-        asked = _tiles(k.choice.kernel, dict(k.choice.sizes))
+        asked = _tiles(k.choice.kernel, k.choice.sizes)
         list(asked.settings())
         assert not asked.left_out

@@ -245,7 +245,7 @@ def label(
     cut, origin = tuple(streamed.split()), tuple(outputs)
     if split is not None:
         outputs, names = split.outputs, split.names
-    outputs = _known_counts(outputs, cut)
+    outputs = known_counts(outputs, cut)
     legal = weaved(outputs)
     chosen = legal if group is None else tuple(group)
     for axis in chosen:
@@ -359,7 +359,7 @@ def refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed:
             raise Refusal(what, place, reason, instead)
 
 
-def _known_counts(outputs: Sequence[Output], streamed: Sequence[str]) -> list[Output]:
+def known_counts(outputs: Sequence[Output], streamed: Sequence[str]) -> list[Output]:
     """The outputs with each count of positions as a size, unless streaming makes it grow."""
     roots = [o.node for o in outputs]
     done = COUNTED.everywhere(roots, roots, streamed)

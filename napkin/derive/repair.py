@@ -220,13 +220,15 @@ def _between(rows: Sequence[Sequence[Any]], renamed: Mapping[Any, Any]) -> Any:
 
 def _by_moves(e: Any, by: Mapping[Any, Any], old: set[Any]) -> Any:
     """An entry with sums of more than a difference over how far results move, where these alone
-    settle them: of results far from zero, 1 + r_new - r_old loses the 1, and their squares more."""
+    settle them, or in fewer terms: of results far from zero, 1 + r_new - r_old loses the 1, their
+    squares more, and where nothing moves what is left of a fourth power is not 0."""
     factors: list[Any] = []
     for factor in sympy.Mul.make_args(e):
         base, exponent = factor.as_base_exp()
         if base.is_Add and len(base.args) > 2:
             moved = sympy.expand(base.subs(by, simultaneous=True))
-            factor = factor if moved.free_symbols & old else moved**exponent
+            fewer = len(sympy.Add.make_args(moved)) < len(sympy.Add.make_args(sympy.expand(base)))
+            factor = moved**exponent if fewer or not moved.free_symbols & old else factor
         factors.append(factor)
     return sympy.Mul(*factors)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -51,8 +51,11 @@ def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
     The results that the repair is by get states of their own where nothing carries them yet.
 
     Raises:
-        NotSeparable: no start makes the repair finite, or no operator computes it.
+        NotSeparable: no start makes the repair finite, no operator computes it, or it takes
+            differences from a result that may have seen nothing of a chunk.
     """
+    if len(repair.basis) > 1:
+        _refuse_unseen(f, [repair.meaning.nodes[s] for s in repair.old], folding)
     choices = [
         _choices(repair.meaning.nodes[s], p, folding, repair.exponential) for s in repair.old
     ]
@@ -78,6 +81,24 @@ def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
         folding.states[p].append(State(names[i], axes, f.kind, 0.0, step, merge, "running"))
     folding.running.update(found)
     return sums[0]["new"]
+
+
+def _refuse_unseen(f: Node, results: Sequence[Node], folding: Folding) -> None:
+    """Refuse sums of powers of differences from a result that leaves out positions which the sum
+    has: where it has seen none yet it is 0, and K**2 - 2 r K + r**2 of K and r far from 0 has lost
+    the digits of (K - r)**2.
+
+    Raises:
+        NotSeparable: there is such a result.
+    """
+    own = set(_tests(postorder(f.args, set(results)), folding))
+    if any(test not in own for r in results for test in _tests(postorder([r]), folding)):
+        raise NotSeparable("sum", "it takes differences from a result that leaves positions out")
+
+
+def _tests(terms: Iterable[Node], folding: Folding) -> Iterator[Node]:
+    """The conditions of choices that differ from chunk to chunk."""
+    return (n.args[0] for n in terms if n.op == "where" and folding.streamed(n.args[0].axes))
 
 
 def _axes(repair: Repair, f: Node) -> tuple[str, ...]:
@@ -243,8 +264,11 @@ def _read_off(
 ) -> Sums | None:
     """The sum of a basis function from folds that are held anyway; None where they do not give it.
 
-    Chan's merge needs no sum of deviations because that sum is s - n * (s / n) = 0.
+    Chan's merge needs no sum of deviations because that sum is s - n * (s / n) = 0. A square of a
+    deviation is not read off: s2 - 2 r s + r**2 n loses twice the digits that s - n r does.
     """
+    if not _linear(repair.rows[i], repair.old):
+        return None
     total, states = sympy.Integer(0), dict[Any, State]()
     for b, a in zip(repair.rows[i], repair.columns, strict=True):
         if b == 0:
@@ -268,6 +292,18 @@ def _read_off(
         tag: filled(total, {s: state.leaf(tag) for s, state in states.items()}, repair.meaning)
         for tag in BEFORE
     }
+
+
+def _linear(row: Sequence[Any], results: Sequence[Any]) -> bool:
+    """Whether the coefficients of a basis function, without a factor that all have, are at most
+    linear in the results together."""
+    columns = [sympy.Dummy() for _ in row]
+    total = sympy.factor_terms(sum(b * c for b, c in zip(row, columns, strict=True)))
+    own = [f for f in sympy.Mul.make_args(total) if f.free_symbols & set(columns)]
+    if len(own) != 1:
+        return True
+    polynomial = bool(own[0].is_polynomial(*results))
+    return polynomial and int(sympy.Poly(own[0], *results).total_degree()) <= 1
 
 
 def _column(meaning: Meaning, a: Any, f: Node, p: int, folding: Folding) -> State | None:

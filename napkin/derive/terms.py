@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from napkin.diagram.evaluate import evaluate
 from napkin.diagram.infer import pointwise
 from napkin.diagram.node import Node, node, number, over, postorder
-from napkin.diagram.operators import REDUCTIONS, RELATIONS
+from napkin.diagram.operators import POINTWISE, REDUCTIONS, RELATIONS
 from napkin.diagram.storage import own_type
 from napkin.diagram.taking import slides
 from napkin.diagram.types import PACKED, STORAGE
@@ -50,6 +51,15 @@ def compares(n: Node) -> bool:
 def as_written(n: Node) -> bool:
     """Whether a maximum or minimum is to be computed as it is written."""
     return n.op in EXTREMA and n.params[-1] == WRITTEN
+
+
+def rounds_alike(roots: Iterable[Node]) -> bool:
+    """Whether terms are to be rounded as other kernels round the same terms: of two reals that are
+    compared, or an extremum that something is compared with."""
+    return any(
+        as_written(n) or (compares(n) and all(a.kind == "real" and not a.constant for a in n.args))
+        for n in postorder(roots)
+    )
 
 
 def is_read(n: Node) -> bool:
@@ -145,8 +155,16 @@ def scaled(n: Node, factor: Node) -> Node:
 
 def value_at(term: Node, start: Mapping[Node, float]) -> float:
     """The value of a term with one position along each axis, where its leaves are as `start` says,
-    or 1."""
-    leaves = [n for n in postorder([term]) if n.op in {"input", "size", "scalar", "state"}]
-    bind = {n: np.full([1] * len(n.axes), start.get(n, 1.0)) for n in leaves}
-    sizes = {a: 1 for n in postorder([term]) for a in n.axes}
-    return float(np.ravel(evaluate([term], bind, sizes, {})[0])[0])
+    or 1; not finite where something on the way is not in float32, in which kernels compute."""
+    order = list(postorder([term]))
+    leaves = [n for n in order if n.op in {"input", "size", "scalar", "state"}]
+    exact = {n: np.full([1] * len(n.axes), start.get(n, 1.0)) for n in leaves}
+    sizes = {a: 1 for n in order for a in n.axes}
+    (value,), held = evaluate([term], exact, sizes, {}), dict(exact)
+    with np.errstate(all="ignore"):
+        for n in order:
+            if n.op in POINTWISE or n.op in REDUCTIONS or n in exact:
+                (found,) = evaluate([n], held, sizes, {})
+                held[n] = found.astype(np.float32) if n.kind == "real" else found
+    kept = float(np.ravel(held.get(term, value))[0])
+    return float(np.ravel(value)[0]) if math.isfinite(kept) else kept

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,11 @@ class Numpy(Library):
         numbers = all(values[p].dtype != object for p in parts)  # and no rational numbers
         lengths = {a: k for p in parts for a, k in zip(p.axes, values[p].shape, strict=True)}
         optimize = numbers and math.prod(lengths.values()) > FEW
+        if not optimize and numbers and not all(np.isfinite(x).all() for x in operands[::2]):
+            # einsum takes a factor out of its inner loop, and inf * (1 - 1) is not inf - inf.
+            axes = (*n.axes, *over(n))
+            product = reduce(np.multiply, (self.aligned(values[p], p.axes, axes) for p in parts))
+            return np.asarray(np.sum(product, axis=tuple(range(len(n.axes), len(axes)))))
         if not optimize:  # numpy adds up in the order of memory
             operands[::2] = [np.asarray(x, order="C") for x in operands[::2]]
         return np.asarray(np.einsum(*operands, out, optimize=optimize))

@@ -74,6 +74,8 @@ class Entry:
         ragged: of those, the ones whose length depends on the residue, by the axis of places.
         boxes: the tensors that descriptors may serve, with their axes in memory order.
         streamed: the axes of each tensor that is streamed.
+        contracts: whether the compiler may contract a product and a sum into one operation (FMA),
+            in one place and not in another: not where equal terms are to be rounded alike.
     """
 
     name: str
@@ -85,6 +87,12 @@ class Entry:
     ragged: Mapping[str, Split]
     boxes: Mapping[str, tuple[str, ...]]
     streamed: tuple[tuple[str, ...], ...] = ()
+    contracts: bool = True
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What is asked of the compiler, beside warps and stages."""
+        return {} if self.contracts else {"enable_fp_fusion": False}
 
     @property
     def tiles(self) -> Mapping[str, int]:

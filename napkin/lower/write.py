@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from napkin.derive.fold import State
 from napkin.derive.kernel import tensor_of
+from napkin.derive.terms import rounds_alike
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import Node, in_kind, postorder
@@ -340,6 +341,7 @@ class Writer(Places):
             kernel.ragged,
             {tensor_of(leaf): axes for leaf, axes in program.boxes.items()} | dict(program.stores),
             kernel.streamed,
+            contracts=not rounds_alike((*program.roots, *(o.node for o in kernel.outputs))),
         )
 
 

@@ -29,7 +29,7 @@ from napkin.lower.program import Program
 from napkin.plan.labelled import least_seconds
 from napkin.plan.labels import labellings
 from napkin.plan.pricing import Choice, Pricing
-from napkin.plan.tiles import Tiles
+from napkin.plan.tiles import MOST, Tiles
 from napkin.plan.words import kernel_text, labels_text, priced_text, way_text
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}
@@ -43,6 +43,12 @@ FULL = 8
 
 TRIED = 40
 """Settings in turn that are passed over before no more of them are tried."""
+
+BOUNDED = (
+    "the search is bounded: of each number of values of a group and of a chunk, those for which "
+    "groups ask for the fewest values are priced"
+)
+"""Why settings are left out where a kernel has more than `MOST`."""
 
 ROUNDED = 0.99
 """A setting's rank over its seconds, at least (see `Choice.rank`)."""
@@ -331,7 +337,10 @@ def choices(
 ) -> Iterator[Choice]:
     """The settings of a labelled kernel that fit by their operands, small tiles first."""
     known, levels = kernel.sized(sizes), held(kernel)
-    settings = Tiles(kernel, known, levels).settings()
+    tiles = Tiles(kernel, known, levels)
+    settings = tiles.settings()
+    if tiles.left_out and (tracer := active()) is not None:
+        tracer.dropped("setting", f"{kernel_text(kernel)}; of more than {MOST:,} settings", BOUNDED)
     return Pricing(kernel, known, levels, dtype, machine).choices(settings)
 
 

@@ -151,6 +151,7 @@ def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool =
         num_stages=k.schedule.stages,
         divisible=special.divisible,
         ones=special.ones,
+        options=entry.options,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from napkin.derive.kernel import Kernel, label, leaves, tensor_of, weaved
+from napkin.derive.kernel import Kernel, known_counts, label, leaves, tensor_of, weaved
 from napkin.derive.residues import sized
 from napkin.derive.rules.split import apart
 from napkin.derive.rules.stream import streamed
@@ -49,7 +49,8 @@ def _labellings(
 ) -> Iterator[Kernel]:
     whose = "" if active() is None else _called(name, outputs)
     for split in (None, *apart(outputs, names)):
-        terms = split.outputs if split else outputs
+        # A count of positions is a size wherever its axes are not streamed: it asks for no label.
+        terms = known_counts(split.outputs if split else outputs, ())
         known = sized(sizes, split.splits) if split else sizes
         legal = set(weaved(terms))
         every = tuple(dict.fromkeys(a for n in postorder(o.node for o in terms) for a in n.axes))

@@ -203,6 +203,7 @@ def _entry_json(e: Entry) -> dict[str, Any]:
         "ragged": list(e.ragged),
         "boxes": dict(e.boxes),
         "streamed": [list(axes) for axes in e.streamed],
+        "contracts": e.contracts,
     }
 
 
@@ -219,6 +220,7 @@ def _entry(data: Mapping[str, Any]) -> Entry:
         {place: by_place[place] for place in data["ragged"]},
         {_text(tensor): _texts(axes) for tensor, axes in data["boxes"].items()},
         tuple(_texts(axes) for axes in data["streamed"]),
+        bool(data["contracts"]),
     )
 
 

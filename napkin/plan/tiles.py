@@ -34,6 +34,14 @@ FILL = 64
 SHAPES = 3
 """Shapes of a box of queries and keys that are priced, for each number of both."""
 
+MOST = 3000
+"""Settings of a kernel that are priced, about. Kernels of `diagrams/` have 2,840 at most; of one
+with seven axes that is 1 in 60."""
+
+LISTED = 6
+"""Settings that are listed for each that is priced, at most about: of most, products are too small
+for matrix instructions (11,200 of the 14,040 of conv2d)."""
+
 
 def power_of_two(size: int) -> int:
     """The least power of two that is at least `size`."""
@@ -59,6 +67,9 @@ class Tiles:
         sizes: of every axis of the kernel.
         held: what a group of it holds.
         rows, chunks: values of a group and of a chunk that are asked for, where others are not.
+
+    Attributes:
+        left_out: whether settings were left out because there are more than `MOST`.
     """
 
     def __init__(
@@ -76,10 +87,15 @@ class Tiles:
         self.in_product = {a for p in held.products for role in p for a in role}
         self.ends = _ends(kernel)
         self.summed = _only_summed(kernel)
+        self.left_out = False
 
     def settings(self) -> Iterator[dict[str, int]]:
-        """Every setting whose products and arrays have a size that can be computed with."""
-        return (t for t in self._settings() if self._shaped(t) and self._asked(t) and self._cut(t))
+        """Every setting whose products and arrays have a size that can be computed with; of more
+        than `MOST` those for which groups ask for least (see `_few`)."""
+        return iter(self._few([t for t in self._settings() if self._takes(t)], MOST))
+
+    def _takes(self, tiles: Mapping[str, int]) -> bool:
+        return self._shaped(tiles) and self._asked(tiles) and self._cut(tiles)
 
     def _cut(self, tiles: Mapping[str, int]) -> bool:
         """Whether two of the axes that are only summed over together are cut: to stream one is a
@@ -92,7 +108,7 @@ class Tiles:
         asked = ((self.rows, kernel.group), (self.chunks, kernel.stream.axes))
         return all(not some or math.prod(tiles[a] for a in axes) in some for some, axes in asked)
 
-    def _settings(self) -> Iterator[dict[str, int]]:
+    def _settings(self) -> list[dict[str, int]]:
         """Tiles to try: every combination, but of axes that only their product matters for, the
         few shapes that waste least, and of boxes of keys and queries, those that visit least."""
         seen, stream = self.kernel.visits, self.kernel.stream.axes
@@ -101,21 +117,42 @@ class Tiles:
         apart = tuple(a for a in apart if a not in self.kernel.residues)
         rest = [self._fewest(axes) for axes in self._alike(apart)]
         parts = [self._boxes(apart), *rest] if boxed else rest
-        if all(parts):
-            least = {a: min(shape[a] for shape in part) for part in parts for a in part[0]}
-            yield from self._joined(parts, least)
+        if not all(parts):
+            return []
+        found = [{a: min(shape[a] for shape in part) for part in parts for a in part[0]}]
+        for part in parts:
+            some = self._few(found, LISTED * MOST)
+            joined = ({**tiles, **shape} for tiles in some for shape in part)
+            found = [tiles for tiles in joined if self._held(tiles)]
+        return found
 
-    def _joined(
-        self, parts: Sequence[Sequence[Mapping[str, int]]], tiles: dict[str, int]
-    ) -> Iterator[dict[str, int]]:
-        """Every combination of a shape of each part, in order, but those in which an array of a
-        chunk is too large: none is finished that is so with the least tiles of what is to come."""
-        if any(extent(axes, tiles) > MAX_TILE for axes in self.held.chunk):
-            return
-        if not parts:
-            yield tiles
-        for shape in parts[0] if parts else ():
-            yield from self._joined(parts[1:], {**tiles, **shape})
+    def _held(self, tiles: Mapping[str, int]) -> bool:
+        """Whether every array of a chunk is small enough; larger tiles along other axes make none
+        smaller."""
+        return all(extent(axes, tiles) <= MAX_TILE for axes in self.held.chunk)
+
+    def _few(self, found: list[dict[str, int]], most: int) -> list[dict[str, int]]:
+        """At most about so many of some settings, in their order: as many for each number of values
+        of a group and of a chunk, those for which all groups ask for the fewest values."""
+        if len(found) <= most:
+            return found
+        self.left_out = True
+        kernel = self.kernel
+        tiles = {a: np.array([t[a] for t in found], float) for a in kernel.axes}
+        cuts = {a: np.ceil(self.sizes[a] / n) for a, n in tiles.items()}
+        asked = sum(
+            t.once(self.sizes) * math.prod([cuts[a] for a in t.again]) for t in transfers(kernel)
+        )
+        group, chunk = (
+            math.prod([tiles[a] for a in axes], start=np.ones(len(found)))
+            for axes in (kernel.group, kernel.stream.axes)
+        )
+        order = np.lexsort((np.broadcast_to(asked, len(found)), chunk, group))
+        new = np.diff(group[order], prepend=0) + abs(np.diff(chunk[order], prepend=0)) != 0
+        begins = np.flatnonzero(new)
+        place = np.arange(len(found)) - begins[np.cumsum(new) - 1]
+        kept = order[place < max(SHAPES, most // len(begins))]
+        return [found[i] for i in sorted(kept)]
 
     def _alike(self, apart: Collection[str]) -> list[list[str]]:
         """The axes but those in `apart`; together, those that the same arrays carry."""

@@ -136,9 +136,10 @@ def _launch(
             holes.append((len(arguments), at[t], made))
         arguments.append(call.scalars.get(a))
     schedule = step.entry.schedule
-    settings = {"num_warps": schedule.warps, "num_stages": schedule.stages}
+    settings: dict[str, Any] = {"num_warps": schedule.warps, "num_stages": schedule.stages}
     if banded is not None and step.band is not None:
         settings = {"num_warps": step.band.schedule.launched_warps}
+    settings |= step.entry.options
     module = module_of(recipe.source if banded is None else recipe.warpgroups)
     kernel = getattr(module, step.entry.name)
     made = Launch(kernel, call.grid, arguments, holes, call.constexprs, settings)

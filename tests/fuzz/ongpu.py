@@ -22,7 +22,7 @@ from forced import Forcing
 from judged import COUNTS, Failure, Found, crash, differing, error, worst
 from programs import Program, Ref, shapes, union
 from sized import fit
-from unsure import LARGEST, excess, wobbles
+from unsure import FLOAT16, FLOAT32, Wobble, excess, wobbles
 from values import results, wrapped
 from written import diagram as written_diagram
 
@@ -228,13 +228,14 @@ class Case:
         said += differing(found, wanted)
         raise Found(category, f"on the device, {self.plan.dtype}", said)
 
-    def _wobbles(self, types: Set[str], step: float) -> list[np.ndarray]:
+    def _wobbles(self, types: Set[str], step: float) -> list[Wobble]:
         """How far results move by a few roundings of each step. In 16 bits a value is rounded where
-        it is stored or multiplied, not at every step; and so it is where it leaves fp16."""
+        it is stored or multiplied, not at every step; and so it is where it leaves fp16, or is too
+        small for it."""
         between = self.plan.materialised or "tl.dot" in self.plan.source
-        largest = 6e4 if "fp16" in types and between else LARGEST
+        held = FLOAT16 if "fp16" in types and between else FLOAT32
         few = step if types == {"fp32"} else step / 8
-        return wobbles(self.program, self.data, self.sizes, self.wanted, few, largest)
+        return wobbles(self.program, self.data, self.sizes, self.wanted, few, held)
 
     def _moves(self, i: int, step: float) -> float:
         rng = np.random.default_rng(0)

@@ -3,12 +3,15 @@
 Monte Carlo arithmetic (Parker, 1997): what a step computes is moved at random by some roundings of
 its size, a sum by roundings of the size of its terms. Results that then move far have a condition
 that float32 does not serve, and results that jump are steps of a value that lies on the edge. What
-is read from inputs alone, and only selected, is exact and stays. What overflows is NaN.
+is read from inputs alone, and only selected, is exact and stays. What overflows is NaN. What
+underflows is 0, or a multiple of the least positive number: in one evaluation everywhere, in
+another nowhere, in the others here and there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from programs import Program, Ref, Step
@@ -23,7 +26,52 @@ ROUNDINGS = 16
 WOBBLES = 4.0
 """How much further off than the samples a result may be."""
 
-LARGEST, SMALLEST = 1e37, 2.0**-126
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that steps are held in: the largest, the least normal one, the least of all."""
+
+    largest: float
+    normal: float
+    least: float
+
+
+FLOAT32 = Range(1e37, 2.0**-126, 2.0**-149)
+FLOAT16 = Range(6e4, 2.0**-14, 2.0**-24)
+
+
+@dataclass(frozen=True, eq=False)
+class Wobble:
+    """What roundings make of a result.
+
+    Attributes:
+        by: how far they move each value.
+        up, down: where they make it infinite.
+        anything: where they make it no number, or a number of what is none.
+    """
+
+    by: np.ndarray
+    up: np.ndarray
+    down: np.ndarray
+    anything: np.ndarray
+
+    @staticmethod
+    def none(wanted: np.ndarray) -> Wobble:
+        """No movement yet."""
+        never = np.zeros(np.shape(wanted), bool)
+        return Wobble(np.zeros(np.shape(wanted)), never, never, never)
+
+    def beside(self, wanted: np.ndarray, near: np.ndarray) -> Wobble:
+        """With one more sample."""
+        same = (near == wanted) | (np.isnan(near) & np.isnan(wanted))
+        odd = ~same & (np.isnan(near) | ~np.isfinite(wanted))
+        up, down = (~same & ~odd & (near == end) for end in (np.inf, -np.inf))
+        with np.errstate(all="ignore"):
+            moved = np.where(same | odd | up | down, 0.0, np.abs(near - wanted))
+        return Wobble(
+            np.maximum(self.by, moved), self.up | up, self.down | down, self.anything | odd
+        )
+
 
 SELECTS = {
     "rename", "take", "slide", "compress", "spread", "sort", "max", "min", "maximum", "minimum",
@@ -34,20 +82,20 @@ ENDLESS = {"log", "div", "rsqrt", "logsumexp", *SELECTS}
 """Operators that make infinities of finite numbers, in float32 the same ones."""
 
 
-def excess(found: np.ndarray, wanted: np.ndarray, wobble: np.ndarray) -> float:
+def excess(found: np.ndarray, wanted: np.ndarray, wobble: Wobble) -> float:
     """How far values are off beyond what roundings make of them, by norm, beside their size and 1;
-    infinite where what is no number differs and roundings do not explain it."""
+    infinite where one is no number or infinite and roundings do not explain it."""
     found = np.asarray(found, float)
     wanted = np.broadcast_to(np.asarray(wanted, float), found.shape)
-    sure = np.isfinite(wobble)
-    good = sure & np.isfinite(wanted)
-    if not np.array_equal(found[sure & ~good], wanted[sure & ~good], equal_nan=True):
-        return np.inf
-    gap = np.abs(found[good] - wanted[good]) - WOBBLES * wobble[good]
+    with np.errstate(all="ignore"):
+        gap = np.maximum(np.abs(found - wanted) - WOBBLES * wobble.by, 0.0)
+    same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+    beyond = (wobble.up & (found > wanted)) | (wobble.down & (found < wanted))
+    gap = np.where(same | beyond | wobble.anything, 0.0, gap)
     if not np.isfinite(gap).all():
         return np.inf
     size = np.linalg.norm(wanted[np.isfinite(wanted)])
-    return float(np.linalg.norm(np.maximum(gap, 0.0)) / (1 + size))
+    return float(np.linalg.norm(gap) / (1 + size))
 
 
 def wobbles(
@@ -56,20 +104,19 @@ def wobbles(
     sizes: Mapping[str, int],
     wanted: Sequence[np.ndarray],
     rounding: float,
-    largest: float = LARGEST,
-) -> list[np.ndarray]:
-    """How far each value of every output moves; infinite where it leaves the numbers, which end at
-    `largest`."""
+    held: Range = FLOAT32,
+) -> list[Wobble]:
+    """What roundings make of each value of every output, where steps are held in numbers of a
+    range."""
     rng = np.random.default_rng(0)
-    out = [np.zeros(np.shape(w)) for w in wanted]
-    for _ in range(SAMPLES):
-        found = disturbed(program, arrays, sizes, rounding, rng, largest)
+    exact = [np.asarray(w, float) for w in wanted]
+    out = [Wobble.none(w) for w in exact]
+    for sample in range(SAMPLES):
+        lost = {0: 1.0, 1: 0.0}.get(sample, 0.5)
+        found = disturbed(program, arrays, sizes, rounding, rng, held, lost)
         for i, (r, axes) in enumerate(program.outputs):
             near = np.asarray(found[r.at].filled(axes, sizes), float)
-            with np.errstate(all="ignore"):
-                same = (near == wanted[i]) | (np.isnan(near) & np.isnan(wanted[i]))
-                moved = np.where(same, 0.0, np.abs(near - wanted[i]))
-            out[i] = np.fmax(out[i], np.nan_to_num(moved, nan=np.inf))
+            out[i] = out[i].beside(exact[i], near)
     return out
 
 
@@ -79,9 +126,11 @@ def disturbed(
     sizes: Mapping[str, int],
     rounding: float,
     rng: np.random.Generator,
-    largest: float = LARGEST,
+    held: Range,
+    lost: float,
 ) -> list[Value]:
-    """The value of every input and step, each moved after it is computed."""
+    """The value of every input and step, each moved after it is computed; a share of what is too
+    small for normal numbers is 0."""
     found = [
         Value(given.axes, np.asarray(x).astype(DTYPE[given.kind]))
         for given, x in zip(program.inputs, arrays, strict=True)
@@ -94,9 +143,9 @@ def disturbed(
         exact.append(plain and all(exact[r.at] for r in _read(step)))
         if real and not exact[-1]:
             moved = _moved(step, made.data, found, sizes, rounding * ROUNDINGS, rng)
-            made = Value(
-                made.axes, np.where(_beyond(step, made.data, found, largest), np.nan, moved)
-            )
+            moved = _small(moved, held, lost, rng)
+            beyond = _beyond(step, made.data, found, held.largest)
+            made = Value(made.axes, np.where(beyond, np.nan, moved))
         found.append(made)
     return found
 
@@ -113,13 +162,25 @@ def _moved(
     reach: float,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """What a step computed, moved; in half of the cases 0 where it is too small for float32."""
+    """What a step computed, moved."""
     with np.errstate(all="ignore"):
         size = _terms(step, known, sizes) if step.op in SUMS else np.abs(data)
         drawn = rng.uniform(-1, 1, data.shape)
-        moved = data + np.where(np.isfinite(size), size, 0.0) * reach * drawn
-    lost = (np.abs(moved) < SMALLEST) & (rng.random(data.shape) < 0.5)
-    return np.where(lost, 0.0, moved)
+        return data + np.where(np.isfinite(size), size, 0.0) * reach * drawn
+
+
+def _small(data: np.ndarray, held: Range, lost: float, rng: np.random.Generator) -> np.ndarray:
+    """Values of which those too small for normal numbers are 0, or the multiples of the least one
+    on either side; where none is lost they stay, as in an operator that is computed at once with
+    the next."""
+    small = np.abs(data) < held.normal
+    if not lost or not small.any():
+        return data
+    with np.errstate(all="ignore"):
+        steps = np.where(small, np.abs(data) / held.least, 0.0)
+    near = np.copysign(np.floor(steps + rng.random(data.shape)) * held.least, data)
+    near = np.where(rng.random(data.shape) < lost, np.copysign(0.0, data), near)
+    return np.where(small, near, data)
 
 
 def _beyond(

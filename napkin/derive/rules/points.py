@@ -26,6 +26,10 @@ from napkin.diagram.windows import Slide, slide_of
 _EXACT = frozenset({"input", "number", "size", "ones", "index", "mean", "rename", "keys"})
 """Terms without an operator's record that have rational values of rational numbers."""
 
+SUMS = frozenset({"sum", "prod"})
+"""Reductions that overflow: of what is computed from an infinite one, no rule says anything but
+those that hold of infinities."""
+
 LARGEST = 20_000
 """Values of the largest array with which more than one point is tried."""
 
@@ -104,9 +108,17 @@ class Point:
                 value = cast("float", n.params[0])
                 bind[n] = np.asarray(Fraction(value) if math.isfinite(value) else value, object)
             elif n.op in REDUCTIONS and n.kind == "real" and self.shift:
-                (value,) = evaluate([n], bind, self.sizes, scalars, box)
+                near = bind | self._near(bind)
+                (value,) = evaluate([n], near, self.sizes, scalars, box)
+                value = np.where(np.isinf(value), np.nan, value) if n.op in SUMS else value
                 bind[n] = _moved(value, [self.seed, self.shift, len(bind)])
         return evaluate(roots, bind, self.sizes, scalars, box)
+
+    def _near(self, bind: Mapping[Node, Array]) -> dict[Node, Array]:
+        """The real inputs, moved once more: each reduction rounds what it reads by itself."""
+        key = [self.seed, self.shift, len(bind)]
+        inputs = [n for n in bind if n.op == "input" and n.kind == "real"]
+        return {n: _moved(bind[n], [*key, i]) for i, n in enumerate(inputs)}
 
     def _tables(self, roots: Sequence[Node]) -> list[Node]:
         """The terms, after the tensors that they read at computed positions."""

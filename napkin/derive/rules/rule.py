@@ -245,6 +245,8 @@ def _closed(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[Node, N
 def _hold(
     rule: Rule, point: Point, pairs: Sequence[tuple[Node, Node]], splits: Sequence[Split]
 ) -> None:
+    if not rule.infinite and 0 in point.sizes.values():
+        pairs = [pair for pair in pairs if _defined(pair[0], point)]
     wanted = point.values([b for b, _ in pairs])
     after = [a for _, a in pairs]
     found = _joined(point, pairs, splits) if splits else point.values(after)
@@ -252,6 +254,13 @@ def _hold(
         value = new if splits else aligned(new, a.axes, b.axes)
         if not agree(value, old, point, b, infinite=rule.infinite):
             raise LawError(_message(rule, b, a, point, old, value))
+
+
+def _defined(term: Node, point: Point) -> bool:
+    """Whether all that a term is computed from are numbers. A mean of nothing is none, of which a
+    sum of nothing leaves no trace, and another order of sums does (docs/semantics.md)."""
+    real = [n for n in postorder([term]) if n.kind == "real"]
+    return not any(np.isnan(np.asarray(v, float)).any() for v in point.values(real))
 
 
 def _joined(

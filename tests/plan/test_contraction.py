@@ -1,0 +1,93 @@
+"""Multiply and add are not contracted where equal terms are to be rounded alike: on a GPU
+max_x (x w + b) would else be of one rounding less than the x w + b that it is compared with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import napkin as nk
+from napkin.diagram.library import load
+from napkin.plan.fitting import job_of
+from napkin.plan.plan import Plan
+from napkin.plan.recipe import recipe_of
+
+
+@nk.diagram("b x, b x, b -> b x", sizes={"b": 64, "x": 100_000})
+def largest(X: Any, W: Any, B: Any) -> Any:
+    t = X * W + B
+    return nk.where(t == nk.reduce(t, "max", over="b x"), 1.0, 0.0)
+
+
+@nk.diagram("b x, b x, b -> b", sizes={"b": 64, "x": 100_000})
+def maximum(X: Any, W: Any, B: Any) -> Any:
+    return nk.reduce(X * W + B, "max", over="x")
+
+
+def contracts(plan: Plan) -> set[bool]:
+    return {k.written.entry.contracts for k in plan.kernels}
+
+
+def test_no_kernel_of_a_compared_maximum_contracts() -> None:
+    plan = nk.derive(largest, on="h100", dtype="fp32")
+    assert len(plan.kernels) > 1
+    assert contracts(plan) == {False}
+    for k in plan.kernels:
+        assert job_of(k, k.choice.sizes, "sm_90").options == {"enable_fp_fusion": False}
+
+
+@pytest.mark.parametrize("name", ["causal_attention", "softmax", "cross_entropy", "mlp"])
+def test_other_kernels_do(name: str) -> None:
+    """Positions are compared as whole numbers, and a maximum that nothing is compared with may be
+    rounded as it comes."""
+    assert contracts(nk.derive(load(name), on="h100")) == {True}
+    assert contracts(nk.derive(maximum, on="h100", dtype="fp32")) == {True}
+
+
+def test_parts_of_a_compared_maximum_do_not_contract() -> None:
+    assert contracts(nk.derive(largest, on="h100", dtype="fp32", parts={"x": 4})) == {False}
+
+
+def test_a_recipe_says_so() -> None:
+    recipe = nk.derive(largest, on="h100", dtype="fp32").recipe
+    again = recipe_of(json.loads(json.dumps(recipe.to_json())))
+    assert [step.entry.options for step in again.steps] == [{"enable_fp_fusion": False}] * 3
+
+
+COMPILED = """
+import sys
+import triton
+from triton.backends.compiler import GPUTarget
+import napkin as nk
+from napkin.plan.fitting import job_of
+from napkin.run import _compiler
+from napkin.run.compile import _compilation
+sys.path.insert(0, {folder!r})
+import test_contraction as own
+
+for d in (own.largest, own.maximum):
+    for k in nk.derive(d, on="h100", dtype="fp32").kernels:
+        job = _compilation(job_of(k, k.choice.sizes, "sm_90"))
+        kernel = _compiler.find(_compiler.load(job.text, job.path), job.kernel, triton.JITFunction)
+        options = {{"enable_fp_fusion": True, **job.options}}
+        source, target = _compiler._source(kernel, job), GPUTarget("cuda", 90, 32)
+        text = triton.compile(source, target=target, options=options).asm["ptx"]
+        print(k.name, "fma.rn.f32" in text, "mul.rn.f32" in text or "mul.f32" in text)
+"""
+
+
+def test_what_is_compiled() -> None:
+    folder = __file__.rpartition("/")[0]
+    ran = subprocess.run(
+        [sys.executable, "-c", COMPILED.format(folder=folder)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    found = {name: said for name, *said in map(str.split, ran.stdout.splitlines())}
+    for name in ("largest_t_parts", "largest_kernel"):
+        assert found[name] == ["False", "True"], found
+    assert found["maximum_parts"] == ["True", "False"], found

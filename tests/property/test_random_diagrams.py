@@ -21,7 +21,7 @@ from napkin.cost.traffic import Traffic
 from napkin.derive.kernel import label, weaved
 from napkin.derive.law import chunk_of, folded, merged
 from napkin.derive.prepare import prepare
-from napkin.derive.terms import COMBINE, identity
+from napkin.derive.terms import combined, identity
 from napkin.diagram.evaluate import aligned, evaluate
 from napkin.diagram.infer import pointwise
 from napkin.diagram.node import (
@@ -232,8 +232,8 @@ def naively_streamed(roots, arrays, sizes, axis):
             bind[old[f]] = held[f]
         for f in folds:
             chunk = substitute([f], {g: n for g, n in new.items() if g is not f})[f]
-            combined = pointwise(COMBINE[f.op], (old[f], chunk))
-            (value,) = evaluate([combined], bind, sizes, {}, {axis: part})
+            joined = combined(f.op, old[f], chunk)
+            (value,) = evaluate([joined], bind, sizes, {}, {axis: part})
             bind[new[f]] = held[f] = np.array(np.broadcast_to(value, held[f].shape))
         values = evaluate([done[n] for n in roots], bind, sizes, {}, {axis: part})
         for kept, n, value in zip(stored, roots, values, strict=True):

@@ -138,8 +138,11 @@ def _computed(n: Node, values: Sequence[float]) -> float | None:
         return None
     if n.op == "pow" and n.args[1].kind == "real" and (values[0] < 0 or values[1] == 0.0):
         return None  # by logarithms
+    record = POINTWISE[n.op]
+    if record.definition and any(map(math.isinf, values)):  # its text may say otherwise there
+        return None
     with np.errstate(all="ignore"):
-        found = float(POINTWISE[n.op].evaluate(np, *map(np.float64, values)))
+        found = float(record.evaluate(np, *map(np.float64, values)))
     return None if math.isnan(found) else found
 
 

@@ -79,6 +79,7 @@ def check_operator(record: Operator) -> None:
 
     arrays = _values(0, record.arity)
     found = _computed(record, *arrays)
+    _computed(record, *(a[:1].reshape(()) for a in arrays))  # of single values, too
     for signs in itertools.product(_SIGNS, repeat=record.arity):
         _check_sign(record, arrays, found, signs)
     if record.increasing:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from napkin.derive.meaning import sign
 from napkin.derive.terms import identity
 from napkin.diagram.node import FLOOR, REDUCTIONS, Kind, Node, number
 from napkin.diagram.operators import POINTWISE
@@ -80,18 +81,8 @@ def _typed(n: Node, a: Node, value: Expr) -> Expr:
     return value
 
 
-def _nonnegative(n: Node) -> bool:
-    if n.op == "number":
-        return float(str(n.params[0])) >= 0
-    if n.op == "sub" and n.args[0].op == "maximum":
-        return n.args[1] in n.args[0].args
-    if n.op in {"add", "mul", "floordiv", "mod", "maximum", "minimum"}:
-        return all(map(_nonnegative, n.args))
-    return n.op in {"index", "corner", "size", "ones"}
-
-
 _CONDITIONS: dict[str, Callable[[Node], bool]] = {
-    "nonnegative": lambda n: all(map(_nonnegative, n.args)),
+    "nonnegative": lambda n: all(map(sign, n.args)),
     "whole power": lambda n: n.args[-1].kind != "real",
     "no NaN": _keeps_no_nan,
 }

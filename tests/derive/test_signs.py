@@ -52,3 +52,13 @@ def test_the_sign_of_a_square_is_known() -> None:
     assert sign(square) == "nonnegative"
     (value,) = evaluate([square], {x: np.array([-2.0, 0.0])}, {"a": 2})
     assert (value >= 0).all()
+
+
+def test_a_relu_and_a_count_are_not_negative() -> None:
+    x = node("input", params=("X",), axes=("a",))
+    zero, one = (node("number", params=(v,)) for v in (0.0, 1.0))
+    assert sign(pointwise("maximum", (x, zero))) == "nonnegative"
+    assert sign(pointwise("maximum", (x, one))) == "positive"
+    assert sign(pointwise("minimum", (x, zero))) == ""
+    assert sign(pointwise("less", (x, zero))) == "nonnegative"
+    assert sign(pointwise("sub", (pointwise("maximum", (x, one)), one))) == "nonnegative"

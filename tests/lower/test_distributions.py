@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.lower.printer import HELPERS
+from napkin.diagram.operators import FUNCTIONS
 
 Array = np.ndarray[Any, Any]
 
@@ -77,7 +77,7 @@ def short(x: Array) -> Array:
         "tl": SimpleNamespace(abs=np.abs, where=np.where, exp2=np.exp2),
         "triton": SimpleNamespace(jit=lambda function: function),
     }
-    exec(HELPERS["ndtr_16"], space)
+    exec(FUNCTIONS["ndtr_16"].triton, space)
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(space["ndtr_16"](x), float)
 

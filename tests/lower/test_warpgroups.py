@@ -64,6 +64,18 @@ def gated(Q: Any, K: Any, V: Any) -> Any:
     return nk.contract(nk.sigmoid(S), V, over="x")
 
 
+softened_value = nk.operator(
+    "softened", 1, evaluate=lambda xp, x: xp.logaddexp(x, xp.zeros_like(x)), sign="nonnegative",
+    triton="y = tl.exp(-tl.abs(x))\nreturn tl.maximum(x, 0.0) + tl.log(1.0 + y)",
+)  # fmt: skip
+
+
+@nk.diagram("q d, x d, x e -> q e")
+def softened(Q: Any, K: Any, V: Any) -> Any:
+    """With an operator of a user, whose function is written for Gluon."""
+    return nk.contract(softened_value(nk.contract(Q, K, over="d")), V, over="x")
+
+
 @nk.diagram("q d, x d, x e, q x -> q e")
 def biased(Q: Any, K: Any, V: Any, B: Any) -> Any:
     S = nk.contract(Q, K, over="d") * 0.2 + B
@@ -82,6 +94,7 @@ CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int]] = [
      {"q0": 8, "q1": 8, "x0": 8, "x1": 8}, "q1", 3),
     (weights, {"q": 136, "x": 200, "d": 32, "e": 64}, {"q": 64, "x": 64}, "q", 2),
     (gated, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
+    (softened, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
     (biased, {"q": 136, "x": 200, "d": 32, "e": 32}, {"q": 64, "x": 64}, "q", 2),
 ]  # fmt: skip
 

@@ -85,3 +85,26 @@ def test_what_calls_are_compared_with(how: Scaled) -> None:
     tensors = tensors_of(diagram, sizes, "fp32", 0, device="cpu")
     arrays = [(t.double() if t.is_floating_point() else t).numpy() for t in tensors]
     assert compare(diagram, arrays, sizes) == 1
+
+
+def test_operators_and_reductions_of_a_user() -> None:
+    import napkin as nk
+
+    larger = nk.operator(
+        "larger_by_far", 2, evaluate=lambda xp, a, b: xp.where(a > 2 * b, a, b),
+        triton="tl.where(a > 2 * b, a, b)",
+    )  # fmt: skip
+    root = nk.operator(
+        "root_of_squares", 2, evaluate=lambda xp, a, b: xp.sqrt(a * a + b * b),
+        triton="tl.sqrt_rn(a * a + b * b)",
+    )  # fmt: skip
+    with pytest.raises(nk.InputError, match=r"combine\(a, 0.0\) = a fails at a = -1"):
+        nk.reduction("norm_of", combine=root, identity=0.0)
+    product = nk.reduction("with_one", combine=lambda a, b: a + b + a * b, identity=0.0)
+
+    @nk.diagram("m x, m x -> m")
+    def both(A: Any, T: Any) -> Any:
+        return product(larger(A, T) * 0.1, over="x")
+
+    sizes = {"m": 7, "x": 5}
+    assert compare(both, drawn(both, sizes), sizes) == 1

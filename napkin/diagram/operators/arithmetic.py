@@ -23,6 +23,12 @@ def _sum_sign(n: Term, *signs: Sign) -> Sign:
     return "positive" if all(signs) and "positive" in signs else every(n, *signs)
 
 
+def _difference_sign(n: Term, *signs: Sign) -> Sign:
+    # max(x, y) - y is never negative.
+    above, below = n.args
+    return "nonnegative" if above.op == "maximum" and below in above.args else ""
+
+
 def _product_sign(n: Term, *signs: Sign) -> Sign:
     # x * x is never negative.
     return (signs[0] or "nonnegative") if n.args[0] is n.args[1] else every(n, *signs)
@@ -30,6 +36,10 @@ def _product_sign(n: Term, *signs: Sign) -> Sign:
 
 def _power_sign(n: Term, base: Sign, exponent: Sign) -> Sign:
     return "positive" if base == "positive" else every(n, base, exponent)
+
+
+def _most_sign(n: Term, *signs: Sign) -> Sign:
+    return "positive" if "positive" in signs else "nonnegative" if any(signs) else ""
 
 
 def _size_sign(n: Term, inner: Sign) -> Sign:
@@ -42,7 +52,7 @@ define(Operator(
 ))  # fmt: skip
 define(Operator(
     "sub", 2, lambda xp, a, b: a - b, "{0} - {1}", text="{0} - {1}",
-    meaning=lambda sp, a, b: a - b, rational=True,
+    meaning=lambda sp, a, b: a - b, sign=_difference_sign, rational=True,
 ))  # fmt: skip
 define(Operator(
     "mul", 2, lambda xp, a, b: a * b, "{0} * {1}", text="{0} * {1}",
@@ -101,13 +111,13 @@ def _extremum(name: str, most: str, function: str, larger: str, sign: Any) -> No
     ))  # fmt: skip
     define(Reduction(
         way, name, start, lambda xp, x, axes, begin: getattr(xp, way)(x, axis=axes, initial=begin),
-        order=way, pole=True, over="add", sign=lambda inner: inner if way == "max" else "",
+        order=way, pole=True, over="add", sign=lambda inner: inner,
         native=way, function=function, stem=most,
     ))  # fmt: skip
 
 
-_extremum("maximum", "m", "largest", "larger", lambda n, *signs: "")
-_extremum("minimum", "low", "smallest", "smaller", lambda n, *signs: "")
+_extremum("maximum", "m", "largest", "larger", _most_sign)
+_extremum("minimum", "low", "smallest", "smaller", every)
 define(Reduction(
     "prod", "mul", 1.0, lambda xp, x, axes, begin: xp.prod(x, axis=axes),
     sign=lambda inner: inner, function="multiply", counts=True, stem="product",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.diagram.operators.record import Operator, Sign, Term, define, every
+from napkin.diagram.operators.record import Operator, Sign, Term, define, every, never_negative
 
 _COMPARISONS = {
     "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==",
@@ -17,6 +17,7 @@ def _relation(name: str, symbol: str) -> None:
     text = f"{{0}} {symbol} {{1}}"
     define(Operator(
         name, 2, lambda xp, a, b: getattr(xp, name)(a, b), text, "bool", text, rational=True,
+        sign=never_negative,
     ))  # fmt: skip
 
 
@@ -24,13 +25,15 @@ for _name, _symbol in _COMPARISONS.items():
     _relation(_name, _symbol)
 define(Operator(
     "and", 2, lambda xp, a, b: xp.logical_and(a, b), "{0} & {1}", "bool", "{0} & {1}",
-    rational=True,
+    rational=True, sign=never_negative,
 ))  # fmt: skip
 define(Operator(
     "or", 2, lambda xp, a, b: xp.logical_or(a, b), "{0} | {1}", "bool", "{0} | {1}", rational=True,
+    sign=never_negative,
 ))  # fmt: skip
 define(Operator(
     "not", 1, lambda xp, a: xp.logical_not(a), "{0} == 0", "bool", "not {0}", rational=True,
+    sign=never_negative,
 ))  # fmt: skip
 
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from napkin.diagram.operators.record import Operator, Sign, Term, define, jitted
 
+
+def _whole_sign(n: Term, *signs: Sign) -> Sign:
+    return "nonnegative" if all(signs) else ""
+
+
 define(Operator(
     "floordiv", 2, lambda xp, a, b: xp.floor_divide(a, b), "floor_divide({0}, {1})", "int",
-    "{0} // {1}", variants={"nonnegative": "{0} // {1}"},
+    "{0} // {1}", sign=_whole_sign, variants={"nonnegative": "{0} // {1}"},
     functions={"floor_divide": jitted(
         "floor_divide",
         "The whole quotient rounded down; Triton rounds to zero",
@@ -16,7 +21,7 @@ define(Operator(
 ))  # fmt: skip
 define(Operator(
     "mod", 2, lambda xp, a, b: xp.mod(a, b), "remainder({0}, {1})", "int", "{0} % {1}",
-    variants={"nonnegative": "{0} % {1}"},
+    sign=_whole_sign, variants={"nonnegative": "{0} % {1}"},
     functions={"remainder": jitted(
         "remainder",
         "The remainder with the sign of b; Triton gives it the sign of a",

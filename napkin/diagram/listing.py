@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from napkin.diagram.infer import part_of, parts_of
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import COMPOSITES, LEAVES, MOVES, Node, over, postorder
-from napkin.diagram.operators import POINTWISE
+from napkin.diagram.node import COMPOSITES, LEAVES, MOVES, Node, factors, over, postorder
+from napkin.diagram.operators import POINTWISE, RELATIONS
 from napkin.diagram.taking import take_text
 
 LONGEST = 2000
@@ -41,11 +41,10 @@ def assign_names(
         if n not in out and n in names and names[n] not in used:
             out[n] = names[n]
             used.add(out[n])
-    stems = {"max": "m", "min": "low", "exp": "p", "prod": "product"}
     for n in order:
         if n in out or n.op == "keys" or (n.op in POINTWISE and n not in names):
             continue
-        stem = names.get(n) or stems.get(n.op, "z" if _sums_exp(n) else "t")
+        stem = names.get(n) or stem_of(n)
         name, i = stem, 1
         while name in used:
             i += 1
@@ -55,8 +54,25 @@ def assign_names(
     return out
 
 
-def _sums_exp(n: Node) -> bool:
-    return n.op == "sum" and n.args[0].op == "exp"
+_STEMS = {
+    "max": "m", "min": "low", "exp": "p", "exp2": "p", "prod": "product", "sum": "total",
+    "add": "shifted", "sub": "difference", "mul": "scaled", "div": "ratio", "maximum": "larger",
+    "minimum": "smaller", "where": "chosen", "floordiv": "quotient", "mod": "rest",
+    "cast": "rounded", **dict.fromkeys((*RELATIONS, "not", "and", "or"), "test"),
+}  # fmt: skip
+
+
+def stem_of(n: Node) -> str:
+    """What a value is called where nobody named it: by the tensors that it multiplies, or by the
+    operator that makes it."""
+    if n.op != "sum":
+        return _STEMS.get(n.op, n.op)
+    parts = factors(n.args[0])
+    if parts[0].op == "exp":
+        return "z"
+    if len(parts) > 1 and all(p.op == "input" for p in parts):
+        return "_".join(str(p.params[0]) for p in parts)
+    return _STEMS[n.op]
 
 
 def text(n: Node, names: Mapping[Node, str], *, top: bool = True) -> str:
@@ -140,7 +156,7 @@ def listing(
     """
     outputs = tuple(outputs)
     roots = [n for _, n, _ in outputs]
-    hints = {**dict.fromkeys(_shared(roots), "t"), **names}
+    hints = {**{n: stem_of(n) for n in _shared(roots)}, **names}
     known = assign_names(roots, hints, taken={name for name, _, _ in outputs})
     lines: list[tuple[str, str]] = []
     result = {n: name for name, n, _ in outputs if n.op != "input"}

@@ -13,6 +13,7 @@ from napkin.derive.trace import active
 from napkin.diagram.diagram import Output
 from napkin.diagram.expand import view
 from napkin.diagram.keys.slots import read_inputs
+from napkin.diagram.listing import stem_of
 from napkin.diagram.node import Node, node, rewrite, substitute
 from napkin.diagram.storage import Tensor, own_type, unstored, widens
 from napkin.diagram.taking import read_table
@@ -252,7 +253,7 @@ class Pieces:
     def _tensor(self, n: Node) -> str:
         if n not in self.tensors:
             result = self._named[n].name if n in self._named else ""
-            self.tensors[n] = self._fresh(result or self.names.get(n) or "t", result)
+            self.tensors[n] = self._fresh(result or self.names.get(n) or stem_of(n), result)
         return self.tensors[n]
 
     def _fresh(self, base: str, result: str = "") -> str:

@@ -17,7 +17,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.expand import expanded as expanded_nodes
 from napkin.diagram.infer import rebuilt
 from napkin.diagram.keys.slots import slots_of
-from napkin.diagram.listing import assign_names, stem_of, text
+from napkin.diagram.listing import assign_names, text
 from napkin.diagram.node import LEAVES, MOVES, Node, over, postorder, union_axes
 from napkin.diagram.operators import POINTWISE
 from napkin.errors import InputError
@@ -286,11 +286,10 @@ def _named(diagram: Diagram) -> dict[Node, str]:
     out: dict[Node, str] = {}
     for n in postorder([*diagram.inputs, *diagram.roots]):
         if n in wires:
-            stem = stem_of(n)
-            name, i = known.get(n, stem), 1
+            name, i = known.get(n, "t"), 1
             while n not in known and name in used:
                 i += 1
-                name = f"{stem}{i}"
+                name = f"t{i}"
             used.add(name)
             out[n] = name
     return out

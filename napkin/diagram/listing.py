@@ -156,7 +156,7 @@ def listing(
     """
     outputs = tuple(outputs)
     roots = [n for _, n, _ in outputs]
-    hints = {**{n: stem_of(n) for n in _shared(roots)}, **names}
+    hints = {**dict.fromkeys(_shared(roots), "t"), **names}
     known = assign_names(roots, hints, taken={name for name, _, _ in outputs})
     lines: list[tuple[str, str]] = []
     result = {n: name for name, n, _ in outputs if n.op != "input"}

@@ -35,7 +35,7 @@ def test_attention() -> None:
     ]
     assert [c.after.text for c in made if c.after] == [
         "sum(Q * K, over d)",
-        "t * (d ** -0.5)",
+        "Q_K * (d ** -0.5)",
         "softmax(S, over x)",
         "sum(softmax * V, over x)",
     ]

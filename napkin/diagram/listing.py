@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping
 from napkin.diagram.infer import part_of, parts_of
 from napkin.diagram.keys.slots import slots_of
 from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import COMPOSITES, LEAVES, MOVES, REDUCTIONS, Node, over, postorder
+from napkin.diagram.node import (
+    COMPOSITES,
+    LEAVES,
+    MOVES,
+    REDUCTIONS,
+    Node,
+    factors,
+    over,
+    postorder,
+)
 from napkin.diagram.operators import POINTWISE
 from napkin.diagram.taking import take_text
 
@@ -44,7 +53,7 @@ def assign_names(
     for n in order:
         if n in out or n.op == "keys" or (n.op in POINTWISE and n not in names):
             continue
-        stem = names.get(n) or ("z" if _sums_exp(n) else _stem(n))
+        stem = names.get(n) or stem_of(n)
         name, i = stem, 1
         while name in used:
             i += 1
@@ -54,12 +63,16 @@ def assign_names(
     return out
 
 
-def _stem(n: Node) -> str:
-    return REDUCTIONS[n.op].stem if n.op in REDUCTIONS else "t"
-
-
-def _sums_exp(n: Node) -> bool:
-    return n.op == "sum" and n.args[0].op == "exp"
+def stem_of(n: Node) -> str:
+    """What a value is called where nobody named it: by the tensors that it multiplies, or by the
+    operator that makes it."""
+    parts = factors(n.args[0]) if n.op == "sum" else ()
+    if parts and parts[0].op == "exp":
+        return "z"
+    if len(parts) > 1 and all(p.op == "input" for p in parts):
+        return "_".join(str(p.params[0]) for p in parts)
+    row = POINTWISE.get(n.op) or REDUCTIONS.get(n.op)
+    return (row.stem if row else "") or n.op
 
 
 def text(n: Node, names: Mapping[Node, str], *, top: bool = True) -> str:

@@ -227,13 +227,15 @@ def substitute(roots: Iterable[Node], by: Mapping[Node, Node]) -> dict[Node, Nod
 
 
 def factors(body: Node, whole: Container[Node] = ()) -> tuple[Node, ...]:
-    """The factors of a product, however it is nested; products in `whole` are factors, and where
-    there are more than `MOST_FACTORS`, so are those deepest inside."""
+    """The factors of a product, however it is nested; constant products and those in `whole` are
+    one factor each, and where there are more than `MOST_FACTORS`, so are those deepest inside."""
     parts, opened = (), (body,)
     while opened != parts and len(opened) <= MOST_FACTORS:
         parts = opened
         opened = tuple(
-            x for p in parts for x in (p.args if p.op == "mul" and p not in whole else (p,))
+            x
+            for p in parts
+            for x in (p.args if p.op == "mul" and not p.constant and p not in whole else (p,))
         )
     return parts
 

@@ -105,38 +105,88 @@ def statement(s: ast.stmt, depth: int) -> str:
         if text.startswith(_MARK):
             return f"\n{pad}# {text[len(_MARK) :]}\n"
     if isinstance(s, ast.For):
-        head = f"{pad}for {ast.unparse(s.target)} in {ast.unparse(s.iter)}:\n"
+        target = f"for {ast.unparse(s.target)} in "
+        head = f"{pad}{target}{_laid(s.iter, len(pad), len(target) + 1, top=True)}:\n"
         return head + "".join(statement(inner, depth + 1) for inner in s.body)
     if isinstance(s, ast.If):
         test = f"{pad}if {ast.unparse(s.test)}:\n"
         yes, no = ("".join(statement(x, depth + 1) for x in part) for part in (s.body, s.orelse))
         return test + yes + (f"{pad}else:\n{no}" if no else "")
     text = pad + ast.unparse(ast.fix_missing_locations(s))
-    if len(text) <= WIDTH:
-        return text + "\n"
-    return _wrapped(s, pad) + "\n"
+    if len(text) > WIDTH and isinstance(s, ast.Assign | ast.Expr):
+        target = f"{ast.unparse(s.targets[0])} = " if isinstance(s, ast.Assign) else ""
+        text = f"{pad}{target}{_laid(s.value, len(pad), len(target), top=True)}"
+    return text + "\n"
 
 
-def _wrapped(s: ast.stmt, pad: str) -> str:
-    """A long call with each argument on a line of its own."""
-    value = s.value if isinstance(s, ast.Assign | ast.Expr) else None
-    if not isinstance(value, ast.Call):
-        return pad + ast.unparse(s)
-    target = f"{ast.unparse(s.targets[0])} = " if isinstance(s, ast.Assign) else ""
-    parts = [ast.unparse(a) for a in value.args]
-    parts += [f"{k.arg}={ast.unparse(k.value)}" for k in value.keywords]
-    values = [*value.args, *(k.value for k in value.keywords)]
-    inner = "".join(_part(p, v, f"{pad}    ") for p, v in zip(parts, values, strict=True))
-    return f"{pad}{target}{ast.unparse(value.func)}(\n{inner}{pad})"
+def _laid(e: ast.expr, indent: int, taken: int, *, top: bool = False) -> str:
+    """An expression in lines of at most `WIDTH` characters, as far as names allow: arguments,
+    elements and operands on lines of their own.
+
+    Args:
+        indent: spaces before the line on which it begins.
+        taken: characters beside it on that line.
+        top: whether only the brackets that it brings let it go on in the next line.
+    """
+    text = ast.unparse(e)
+    if indent + taken + len(text) <= WIDTH:
+        return text
+    inside, end = f"\n{' ' * (indent + 4)}", f"\n{' ' * indent}"
+    if isinstance(e, ast.Call) and (e.args or e.keywords):
+        parts = [("", a) for a in e.args] + [(f"{k.arg}=", k.value) for k in e.keywords]
+        lines = (f"{inside}{k}{_laid(v, indent + 4, len(k) + 1)}," for k, v in parts)
+        return f"{ast.unparse(e.func)}({''.join(lines)}{end})"
+    if isinstance(e, ast.List) and e.elts:
+        lines = (f"{inside}{_laid(v, indent + 4, 1)}," for v in e.elts)
+        return f"[{''.join(lines)}{end}]"
+    if isinstance(e, ast.Tuple) and len(e.elts) > 1:
+        flat = ", ".join(map(ast.unparse, e.elts)) + ","
+        return f"({inside}{inside.join(textwrap.wrap(flat, WIDTH - indent - 4))}{end})"
+    if isinstance(e, ast.IfExp) and top:
+        test, other = ast.unparse(e.test), _operand(e.orelse, ast.Pow(), indent + 4, 5)
+        yes = _operand(e.body, ast.Pow(), indent + 4, 0)
+        return f"({inside}{yes}{inside}if {test}{inside}else {other}{end})"
+    if isinstance(e, ast.BinOp) and not isinstance(e.op, ast.Pow):
+        deep = 4 if top else 0
+        lines = _operands(e, indent + deep)
+        return f"({inside}{inside.join(lines)}{end})" if top else f"\n{' ' * indent}".join(lines)
+    return text
 
 
-def _part(text: str, value: ast.expr, pad: str) -> str:
-    """One argument on a line of its own; a list of tuples that is too long, over several."""
-    if len(pad) + len(text) < WIDTH or not isinstance(value, ast.List):
-        return f"{pad}{text},\n"
-    inside = f"{pad}    "
-    each = (textwrap.fill(
-        f"{ast.unparse(v)},", WIDTH, initial_indent=inside, subsequent_indent=f"{inside}    ",
-        break_long_words=False,
-    ) for v in value.elts)  # fmt: skip
-    return f"{pad}[\n" + "".join(f"{e}\n" for e in each) + f"{pad}],\n"
+def _operands(e: ast.BinOp, indent: int) -> list[str]:
+    """The operands of operators of one rank, each but the first after its operator."""
+    first, rest = e.left, [(e.op, e.right)]
+    while isinstance(first, ast.BinOp) and _rank(first.op) == _rank(e.op):
+        rest.insert(0, (first.op, first.right))
+        first = first.left
+    lines = [_operand(first, e.op, indent, 0)]
+    for op, right in rest:
+        sign = ast.unparse(ast.BinOp(ast.Name("a"), op, ast.Name("b")))[2:-1]
+        lines.append(sign + _operand(right, e.op, indent, len(sign), right=True))
+    return lines
+
+
+def _operand(e: ast.expr, op: ast.operator, indent: int, taken: int, *, right: bool = False) -> str:
+    """One of them, in parentheses where it binds less."""
+    loose = isinstance(e, ast.Compare | ast.BoolOp | ast.IfExp | ast.Lambda)
+    if isinstance(e, ast.BinOp):
+        loose = _rank(e.op) < _rank(op) + right
+    if isinstance(e, ast.UnaryOp):
+        loose = isinstance(e.op, ast.Not)
+    if not loose:
+        return _laid(e, indent, taken)
+    inner = _laid(e, indent + 4, 0)
+    if "\n" not in inner and indent + taken + len(inner) + 2 <= WIDTH:
+        return f"({inner})"
+    return f"(\n{' ' * (indent + 4)}{inner}\n{' ' * indent})"
+
+
+_RANKS: list[tuple[type[ast.operator], ...]] = [
+    (ast.BitOr,), (ast.BitXor,), (ast.BitAnd,), (ast.LShift, ast.RShift), (ast.Add, ast.Sub),
+    (ast.Mult, ast.Div, ast.Mod, ast.FloorDiv), (ast.Pow,),
+]  # fmt: skip
+
+
+def _rank(op: ast.operator) -> int:
+    """How strongly an operator binds."""
+    return next(i for i, ops in enumerate(_RANKS) if isinstance(op, ops))

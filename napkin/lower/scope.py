@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import keyword
 import unicodedata
+from functools import cached_property
 
+from napkin.diagram.keys.terms import boxes_of, spec_of
+from napkin.diagram.listing import stem_of
 from napkin.diagram.node import LEAVES, Node, postorder
 from napkin.diagram.operators import FUNCTIONS
 from napkin.lower import syntax as sx
@@ -41,16 +44,8 @@ _LAUNCH = {
 """What a launch by Triton takes beside a kernel's own arguments, its options among them, and the
 names in the function that it writes to read them."""
 
-_NAMES = {
-    "exp": "p",
-    "exp2": "p",
-    "max": "top",
-    "sum": "total",
-    OUTSIDE: "outside",
-    PLACE: "place",
-    APART: "seen",
-}
-"""What values are called by the operator that makes them, where the diagram has no name."""
+_NAMES = {"max": "top", OUTSIDE: "outside", PLACE: "place", APART: "seen"}
+"""What values are called that only kernels have, and a chunk's maximum beside the running one."""
 
 
 class Scope:
@@ -192,13 +187,10 @@ class Scope:
         named = self.program.kernel.names.get(n)
         if n.op == "input":
             named = f"{n.params[0]}_tile"
-        if n.op == "mask":
-            inner = n.args[0]
+        if named is None and n.op in {"mask", "where"}:
+            inner = n.args[n.op == "where"]
             base = self.program.kernel.names.get(inner)
-            named = f"{base}_in" if base else None
-        if n.op == "where" and named is None:
-            inner = self.program.kernel.names.get(n.args[1])
-            named = f"{inner}_in" if inner else None
+            named = f"{base or stem_of(inner)}_in" if base or n.op == "mask" else None
         below = [a for a in postorder([n]) if a.op in LEAVES and a.op != "number"]
         if (
             n.op in {"exp", "exp2"}
@@ -206,7 +198,18 @@ class Scope:
             and all(a.op == "state" or a.constant for a in below)
         ):
             named = "repair"
-        return self._name(n, named or _NAMES.get(n.op, "t"))
+        return self._name(n, named or self._bounds.get(n) or _NAMES.get(n.op) or stem_of(n))
+
+    @cached_property
+    def _bounds(self) -> dict[Node, str]:
+        """The first key of each box that a query sees, and the end, along every key axis."""
+        out: dict[Node, str] = {}
+        for n in postorder(o.node for o in self.program.kernel.origin):
+            for box in boxes_of(n) if n.op == "keys" else ():
+                for axis, i in zip(spec_of(n).keys, box.intervals, strict=True):
+                    out.setdefault(i.first, f"{axis}_from")
+                    out.setdefault(i.end, f"{axis}_until")
+        return out
 
     def state(self, name: str) -> str:
         """A carried value."""

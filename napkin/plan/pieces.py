@@ -12,6 +12,7 @@ from napkin.derive.rules.materialise import STORED
 from napkin.derive.rules.rule import verifying
 from napkin.derive.trace import active
 from napkin.diagram.diagram import Output
+from napkin.diagram.listing import stem_of
 from napkin.diagram.node import Node, node
 from napkin.diagram.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
@@ -211,7 +212,7 @@ class Pieces:
     def _tensor(self, n: Node) -> str:
         if n not in self.tensors:
             result = self._named[n].name if n in self._named else ""
-            self.tensors[n] = self._fresh(result or self.names.get(n) or "t", result)
+            self.tensors[n] = self._fresh(result or self.names.get(n) or stem_of(n), result)
         return self.tensors[n]
 
     def _fresh(self, base: str, result: str = "") -> str:

@@ -33,7 +33,7 @@ def test_json(napkin: Callable[..., Any]) -> None:
     assert loop["pipes"] == {"tensor": 6, "fma_fp16": 1.0078125, "special": 4.0625}
     assert [round(b["least"]) for b in loop["bandwidth"]] == [295, 82]
     body, _ = data["blocks"]
-    assert [s["name"] for s in body["steps"] if s["level"] == "tensor"] == ["t", "O_x"]
+    assert [s["name"] for s in body["steps"] if s["level"] == "tensor"] == ["Q_K", "O_x"]
     assert body["columns"][0] == ["m", "Q", "K", "z", "O", "V"]
     assert sorted(body["columns"][-1]) == ["O'", "m'", "z'"]
     assert data["remark"] == ""

@@ -48,7 +48,7 @@ def in_pieces(kernel: Kernel, arrays: list[Any], lengths: list[int]) -> Any:
 @pytest.mark.parametrize("inner", ["max", "min"])
 def test_an_extremum_of_a_join_or_a_meet_with_a_result(outer: str, inner: str) -> None:
     kernel = streamed(joined(outer, inner))
-    assert [s.name for s in kernel.stream.states] == ["t", "O"]
+    assert [s.name for s in kernel.stream.states] == ["total", "O"]
     assert_law(kernel, extremes={"Y": (-30.0, 30.0)})
 
 
@@ -121,7 +121,9 @@ def test_what_does_not(body: Callable[..., Any]) -> None:
 
 def test_the_separation_is_shown() -> None:
     (found,) = streamed(joined("max", "min")).stream.separations
-    assert str(found) == "max(minimum(t, Y), over x) = [minimum(t, max(Y, over x))]; deferred t"
+    assert str(found) == (
+        "max(minimum(total, Y), over x) = [minimum(total, max(Y, over x))]; deferred total"
+    )
 
 
 def test_in_a_plan(rng: np.random.Generator) -> None:

@@ -21,9 +21,9 @@ def test_attention() -> None:
     made = columns(load("attention"))
     assert [str(c) for c in made] == [
         "Q[q d], K[x d], V[x d]",
-        "t[q x], V[x d]",
+        "Q_K[q x], V[x d]",
         "S[q x], V[x d]",
-        "t2[q x], V[x d]",
+        "softmax[q x], V[x d]",
         "O[q d]",
     ]
     assert [c.after and c.after.op for c in made] == [
@@ -35,9 +35,9 @@ def test_attention() -> None:
     ]
     assert [c.after.text for c in made if c.after] == [
         "sum(Q * K, over d)",
-        "t * (d ** -0.5)",
+        "Q_K * (d ** -0.5)",
         "softmax(S, over x)",
-        "sum(t2 * V, over x)",
+        "sum(softmax * V, over x)",
     ]
     assert made[1].after is not None
     assert made[1].after.over == ("d",)
@@ -56,7 +56,7 @@ def test_composites_open() -> None:
 
 def test_a_mean_counts_in_its_text() -> None:
     texts = [s.text for s in stages(opened(load("variance")))]
-    assert "t / sum(1, over x)" in texts
+    assert "total / sum(1, over x)" in texts
 
 
 @pytest.mark.parametrize("expanded", [False, True])

@@ -23,7 +23,7 @@ def test_a_called_diagram_keeps_its_names() -> None:
     def residual(Q, K, V):
         return attention(Q, K, V) * 0.5 + Q
 
-    assert "  S = t * (d ** -0.5)" in repr(residual)
+    assert "  S = Q_K * (d ** -0.5)" in repr(residual)
     assert set(residual.names.values()) == {"O", "S"}
 
 

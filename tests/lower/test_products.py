@@ -49,8 +49,8 @@ def test_an_accumulator_with_more_dimensions_than_a_product_is_added_to() -> Non
     tails = (replace(kernel.stream.tails[0], node=tail),)
     made = replace(kernel, stream=replace(kernel.stream, passes=(loop,), tails=tails))
     source = write(build(made, Schedule(dict.fromkeys(kernel.axes, 16)))).source
-    assert "t_2 = tl.dot(A_tile, B_tile, input_precision='ieee')" in source
-    assert "t = t + t_2[:, :, None]" in source
+    assert "A_B_2 = tl.dot(A_tile, B_tile, input_precision='ieee')" in source
+    assert "A_B = A_B + A_B_2[:, :, None]" in source
 
 
 @nk.diagram("e i, i c:int4, c -> c e")

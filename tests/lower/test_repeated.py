@@ -42,3 +42,12 @@ def test_parts_of_a_sum_are_merged_into_a_result_that_is_repeated() -> None:
     X = np.arange(1000.0)
     np.testing.assert_array_equal(plan(X, np.zeros(3))[0], np.full(3, X.sum()))
     plan.check(sizes={"q": 1000, "w": 3}, resources=False).raise_if_wrong()
+
+
+def test_a_power_of_a_size_within_a_contraction_is_one_argument() -> None:
+    @nk.diagram("q c, x c -> q x", sizes={"q": 64, "x": 64, "c": 32})
+    def scaled(A, B):
+        k = nk.size("c") ** -0.5
+        return nk.contract(A * (k * k), nk.exp(B), over="c")
+
+    assert nk.derive(scaled, "h100").check().ok

@@ -204,7 +204,7 @@ def test_a_product_is_not_read_before_it_is_done(ran: Runner) -> None:
     diagram, sizes, tiles, axis, groups = CASES[0]
     k, band = banded(diagram, sizes, tiles, axis, groups)
     text = text_of(band)
-    broken = text.replace("t = warpgroup_mma_wait(1, [t])", "pass")
+    broken = text.replace("Q_K = warpgroup_mma_wait(1, [Q_K])", "pass")
     assert broken != text
     with pytest.raises(KernelError, match="Pending"):
         ran(k, band, diagram, sizes, broken)

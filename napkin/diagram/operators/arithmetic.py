@@ -48,20 +48,22 @@ def _size_sign(n: Term, inner: Sign) -> Sign:
 
 define(Operator(
     "add", 2, lambda xp, a, b: a + b, "{0} + {1}", text="{0} + {1}",
-    meaning=lambda sp, a, b: a + b, sign=_sum_sign, rational=True,
+    meaning=lambda sp, a, b: a + b, sign=_sum_sign, rational=True, stem="shifted",
 ))  # fmt: skip
 define(Operator(
     "sub", 2, lambda xp, a, b: a - b, "{0} - {1}", text="{0} - {1}",
-    meaning=lambda sp, a, b: a - b, sign=_difference_sign, rational=True,
+    meaning=lambda sp, a, b: a - b, sign=_difference_sign, rational=True, stem="difference",
 ))  # fmt: skip
 define(Operator(
     "mul", 2, lambda xp, a, b: a * b, "{0} * {1}", text="{0} * {1}",
     meaning=lambda sp, a, b: a * b, sign=_product_sign, rational=True,
     functions={"multiply": jitted("multiply", "The product, for `tl.reduce`", "return a * b")},
+    stem="scaled",
 ))  # fmt: skip
 define(Operator(
     "div", 2, lambda xp, a, b: xp.true_divide(a, b), "{0} / {1}", "real", "{0} / {1}",
     meaning=lambda sp, a, b: a / b, sign=every, rational=True, pole=True, flops=0, special=1,
+    stem="ratio",
 ))  # fmt: skip
 define(Operator(
     "pow", 2, lambda xp, a, b: xp.power(xp.asarray(a, float), b), "tl.exp2(tl.log2({0}) * {1})",
@@ -72,10 +74,11 @@ define(Operator(
         "a to a whole power b, where exp2(b * log2(a)) is NaN for a < 0",
         "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
         "return tl.where(b % 2 != 0, tl.where(a < 0, -size, size), size)",
-    )},
+    )}, stem="power",
 ))  # fmt: skip
 define(Operator(
     "neg", 1, lambda xp, a: -a, "-{0}", text="-{0}", meaning=lambda sp, a: -a, rational=True,
+    stem="negated",
 ))  # fmt: skip
 define(Operator(
     "abs", 1, lambda xp, a: abs(a), "tl.abs({0})", meaning=lambda sp, a: sp.Abs(a), back="Abs",
@@ -92,7 +95,7 @@ define(Operator(
 ))  # fmt: skip
 define(Reduction(
     "sum", "add", 0.0, lambda xp, x, axes, begin: xp.sum(x, axis=axes), over="mul",
-    sign=lambda inner: inner, native="sum", counts=True,
+    sign=lambda inner: inner, native="sum", counts=True, stem="total",
 ))  # fmt: skip
 
 
@@ -104,7 +107,7 @@ def _extremum(name: str, most: str, function: str, larger: str, sign: Any) -> No
         name, 2, lambda xp, a, b: getattr(xp, name)(a, b), f"tl.{name}({{0}}, {{1}}, {_NAN})",
         meaning=lambda sp, a, b: getattr(sp, back)(a, b), back=back, rational=True, sign=sign,
         variants={"no NaN": f"tl.{name}({{0}}, {{1}})"},
-        functions={function: jitted(
+        stem=larger, functions={function: jitted(
             function, f"The {larger}, or NaN if one is NaN, for `tl.reduce`",
             f"return tl.{name}(a, b, {_NAN})",
         )},

@@ -9,11 +9,11 @@ from napkin.diagram.operators.record import Function, Operator, define, jitted, 
 # Of a masked score exp(-inf) and sigmoid(-inf) are 0.
 define(Operator(
     "exp", 1, lambda xp, a: xp.exp(a), "tl.exp({0})", "real", meaning=lambda sp, a: sp.exp(a),
-    back="exp", sign=never_negative, steep=True, increasing=True, flops=0, special=1,
+    back="exp", sign=never_negative, steep=True, increasing=True, flops=0, special=1, stem="p",
 ))  # fmt: skip
 define(Operator(
     "exp2", 1, lambda xp, a: xp.exp2(a), "tl.exp2({0})", "real", meaning=lambda sp, a: 2**a,
-    sign=never_negative, steep=True, flops=0, special=1,
+    sign=never_negative, steep=True, flops=0, special=1, stem="p",
 ))  # fmt: skip
 define(Operator(
     "log", 1, lambda xp, a: xp.log(a), "tl.log({0})", "real", meaning=lambda sp, a: sp.log(a),

@@ -17,7 +17,7 @@ def _relation(name: str, symbol: str) -> None:
     text = f"{{0}} {symbol} {{1}}"
     define(Operator(
         name, 2, lambda xp, a, b: getattr(xp, name)(a, b), text, "bool", text, rational=True,
-        sign=never_negative,
+        sign=never_negative, stem="test",
     ))  # fmt: skip
 
 
@@ -25,15 +25,15 @@ for _name, _symbol in _COMPARISONS.items():
     _relation(_name, _symbol)
 define(Operator(
     "and", 2, lambda xp, a, b: xp.logical_and(a, b), "{0} & {1}", "bool", "{0} & {1}",
-    rational=True, sign=never_negative,
+    rational=True, sign=never_negative, stem="test",
 ))  # fmt: skip
 define(Operator(
     "or", 2, lambda xp, a, b: xp.logical_or(a, b), "{0} | {1}", "bool", "{0} | {1}", rational=True,
-    sign=never_negative,
+    sign=never_negative, stem="test",
 ))  # fmt: skip
 define(Operator(
     "not", 1, lambda xp, a: xp.logical_not(a), "{0} == 0", "bool", "not {0}", rational=True,
-    sign=never_negative,
+    sign=never_negative, stem="test",
 ))  # fmt: skip
 
 
@@ -53,5 +53,5 @@ def _guards_zero(n: Term) -> bool:
 
 define(Operator(
     "where", 3, lambda xp, c, a, b: xp.where(c, a, b), "tl.where({0}, {1}, {2})",
-    sign=_chosen_sign, rational=True,
+    sign=_chosen_sign, rational=True, stem="chosen",
 ))  # fmt: skip

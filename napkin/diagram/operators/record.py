@@ -68,6 +68,7 @@ class Operator:
         flops: arithmetic operations per value.
         special: operations per value of the special-function unit.
         derivative: of the value by each argument, as terms; None where none is known.
+        stem: what a value of it is called where nobody named it; "" for the operator's name.
         definition: all that tells the operator of a user from another of its name; "" of napkin's.
     """
 
@@ -89,6 +90,7 @@ class Operator:
     flops: int = 1
     special: int = 0
     derivative: Callable[..., Any] | None = None
+    stem: str = ""
     definition: str = ""
 
 
@@ -110,7 +112,7 @@ class Reduction:
         function: the function of two values in the kernel file that computes it, for `tl.reduce`;
             where there is a native one, it stands in where that loses a NaN.
         counts: whether tests are counted as whole numbers.
-        stem: what listings call an array that it makes.
+        stem: as of `Operator`.
         definition: as of `Operator`.
     """
 
@@ -125,7 +127,7 @@ class Reduction:
     native: str = ""
     function: str = ""
     counts: bool = False
-    stem: str = "t"
+    stem: str = ""
     definition: str = ""
 
 

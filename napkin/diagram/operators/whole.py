@@ -17,7 +17,7 @@ define(Operator(
         "The whole quotient rounded down; Triton rounds to zero",
         "down = (a % b != 0) & ((a < 0) != (b < 0))",
         "return a // b - down.to(tl.int32)",
-    )},
+    )}, stem="quotient",
 ))  # fmt: skip
 define(Operator(
     "mod", 2, lambda xp, a, b: xp.mod(a, b), "remainder({0}, {1})", "int", "{0} % {1}",
@@ -27,7 +27,7 @@ define(Operator(
         "The remainder with the sign of b; Triton gives it the sign of a",
         "r = a % b",
         "return tl.where((r != 0) & ((a < 0) != (b < 0)), r + b, r)",
-    )},
+    )}, stem="rest",
 ))  # fmt: skip
 
 
@@ -43,5 +43,5 @@ def _cast_sign(n: Term, inner: Sign) -> Sign:
 
 # The item type of a cast is its parameter; lowering writes the conversion itself.
 define(Operator(
-    "cast", 1, lambda xp, a: a, "{0}", meaning=lambda sp, a: a, sign=_cast_sign,
+    "cast", 1, lambda xp, a: a, "{0}", meaning=lambda sp, a: a, sign=_cast_sign, stem="rounded",
 ))  # fmt: skip

@@ -11,11 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from napkin.diagram.infer import pointwise
-from napkin.diagram.keys.arithmetic import greater, length, lesser, over, plus, times, whole
+from napkin.diagram.keys.arithmetic import (
+    greater,
+    length,
+    lesser,
+    modulo,
+    over,
+    plus,
+    times,
+    whole,
+)
 from napkin.diagram.keys.axes import axes_of
 from napkin.diagram.keys.keyset import KeySet
 from napkin.diagram.keys.terms import MAX_BOXES, Box, Interval, position
-from napkin.diagram.language import Array, lifted
+from napkin.diagram.language import Array, Operand, lifted
 from napkin.diagram.node import Node, node, number
 from napkin.diagram.taking import take
 from napkin.errors import InputError
@@ -75,6 +84,43 @@ def _window(left: int, right: int, step: int = 1) -> Callable[[Node, Node], Sequ
         return [Interval(first, end, step)]
 
     return bounds
+
+
+def key_set(
+    text: str,
+    runs: Callable[[Array, Array], Sequence[tuple[Operand, ...]]],
+    queries: Axes = None,
+    keys: Axes = None,
+    at: At = None,
+) -> KeySet:
+    """A pattern of one's own over one key axis.
+
+    Args:
+        text: the set in words, for listings and messages.
+        runs: given the place of a query and the number of keys, the runs of keys that the query
+            sees: pairs (first, end), or (first, end, step) for every `step`-th key. Bounds are
+            whole numbers, and those outside the axis are moved into it.
+
+    Raises:
+        InputError: a run is no such pair, or a bound is no whole number.
+    """
+
+    def bounds(i: Node, size: Node) -> Sequence[Interval]:
+        return [_run(text, run, size) for run in runs(Array(i), Array(size))]
+
+    return _flat(text, queries, keys, at, bounds)
+
+
+def _run(text: str, run: tuple[Operand, ...], size: Node) -> Interval:
+    if not isinstance(run, tuple) or len(run) not in {2, 3}:  # pyright: ignore
+        raise InputError(f"{text}: {run!r} is no run of keys; write (first, end) or with a step")
+    first, end = (lifted(x) for x in run[:2])
+    step = whole(run[2], f"{text}: step", 1) if len(run) == 3 else 1
+    if {first.kind, end.kind} != {"int"}:
+        raise InputError(f"{text}: bounds are whole numbers; write // for a quotient of positions")
+    if step > 1:  # the first key of the same residue that is not before the axis
+        first = greater(first, modulo(first, step))
+    return _within(Interval(first, end, step), size)
 
 
 def causal(queries: Axes = None, keys: Axes = None, at: At = None) -> KeySet:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from napkin.cli.asked import asked, require_device, tuned_plan
 from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage, Tune, Tuned
+
+if TYPE_CHECKING:
+    from napkin.plan.plan import Plan
 
 
 def derive_diagram(
@@ -23,6 +27,14 @@ def derive_diagram(
     tune: Tune = 0,
     tuned: Tuned = False,
     parts: Parts = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Write kernel.py there, too (and warpgroups.py): run(...) needs torch and triton.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say how to run a diagram, and what that costs."""
@@ -37,8 +49,20 @@ def derive_diagram(
     about: dict[str, str] = {}
     if tune:
         plan, rankings, about = tuned_plan(plan, tune)
+    if out is not None:
+        _write(plan, out)
     if json:
         console.emit_json(measured.with_settings(plan.to_json(), first, rankings, about))
     else:
         console.emit(*plans.plan_view(plan), *measured.settings_view(first))
         console.emit(*measured.rankings_view(rankings, about)) if rankings else None
+
+
+def _write(plan: Plan, folder: Path) -> None:
+    """Write the files of a plan that run alone."""
+    from napkin.plan.standalone import standalone
+    from napkin.show.files import writable_folder, write_file
+
+    writable_folder(folder)
+    for name, text in standalone(plan).items():
+        write_file(folder / name, text.encode())

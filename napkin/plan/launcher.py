@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import ast
 import builtins
-import itertools
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from napkin.diagram.listing import text as listed
 from napkin.diagram.node import Node, postorder
@@ -19,15 +18,13 @@ from napkin.diagram.storage import packed_axis, storage_type
 from napkin.diagram.types import STORAGE
 from napkin.diagram.windows import Slide
 from napkin.lower import syntax as sx
-from napkin.lower.launch import SECTION_BYTES, WARPS, Argument, Entry, in_box
-from napkin.lower.printer import GLUON, WIDTH
+from napkin.lower.launch import Entry
+from napkin.lower.printer import GLUON
+from napkin.plan.call import LINE, RESERVED, Call, laid, settings, tuple_of
 from napkin.plan.plan import Plan
 from napkin.plan.recipe import Step
 
-_RESERVED = {
-    "math", "torch", "triton", "tl", "hopper", "kernel", "TensorDescriptor", "_",
-    "GRID", "WIDE", "DESCRIPTORS", "SECTION", "SECTIONS", "GROUPS", "STREAMED",
-}  # fmt: skip
+_IMPORTED = ("math", "torch", "triton", "tl", "hopper", "kernel", "TensorDescriptor", "_")
 
 _SPELT = {
     "maximum": "max({0}, {1})", "minimum": "min({0}, {1})", "abs": "abs({0})",
@@ -54,7 +51,7 @@ class Launcher:
         self.diagram, self.recipe, self.dtype = plan.diagram, plan.recipe, plan.dtype
         self.warpgroups = warpgroups
         kernels = re.findall(r"^def (\w+)\(", plan.source + plan.warpgroups, flags=re.MULTILINE)
-        self.taken = {*dir(builtins), *GLUON, *kernels, *_RESERVED}
+        self.taken = {*dir(builtins), *GLUON, *kernels, *_IMPORTED, *RESERVED}
         self.function = self._fresh("run")
         self.inputs = {str(n.params[0]): n for n in self.diagram.inputs}
         tensors = [*self.inputs, *self.diagram.scalars, *(t.name for t in self.recipe.stored)]
@@ -91,7 +88,7 @@ class Launcher:
             for s, default in self.diagram.scalars.items()
         ]
         named = [*self.unspelt.values(), *scalars]
-        return _laid(f"def {self.function}(", [[*given, *(["*", *named] if named else [])]], "):")
+        return laid(f"def {self.function}(", [[*given, *(["*", *named] if named else [])]], "):")
 
     def _doc(self) -> list[str]:
         """What `run` computes, and of which tensors."""
@@ -101,7 +98,7 @@ class Launcher:
         results, tensors = (", ".join(self._shown(*t) for t in each) for each in (made, given))
         text = f'"""{results} of {tensors}, on the current CUDA device.'
         text += "".join(f" {name} is {listed(n, {})}." for n, name in self.unspelt.items())
-        wrapped = textwrap.wrap(f'{text}"""', WIDTH - 5)  # tensors stay whole
+        wrapped = textwrap.wrap(f'{text}"""', LINE)  # tensors stay whole
         return [line.replace("\xa0", " ") for line in wrapped]
 
     def _shown(self, tensor: str, axes: Sequence[str], dtype: str) -> str:
@@ -142,8 +139,8 @@ class Launcher:
             yield from [f"{own[-1]} *= 2"] * (axes[-1] in new)
             own[-1] += " // 2"
         if len(new) < len(axes) or not axes:
-            yield f"if {t}.shape != {_tuple(own)}:"
-            yield f'    raise ValueError(f"{t} is {{tuple({t}.shape)}}, not {{{_tuple(own)}}}")'
+            yield f"if {t}.shape != {tuple_of(own)}:"
+            yield f'    raise ValueError(f"{t} is {{tuple({t}.shape)}}, not {{{tuple_of(own)}}}")'
 
     def _windows(self, s: Slide) -> Iterator[str]:
         """The line that counts the windows along an axis."""
@@ -166,7 +163,7 @@ class Launcher:
 
     def _stored(self, name: str, axes: Sequence[str], dtype: str) -> list[str]:
         """The line that makes a tensor which kernels write."""
-        shape = _tuple([self.sizes[a] for a in axes])
+        shape = tuple_of([self.sizes[a] for a in axes])
         first = next(iter(self.inputs), None)
         device = f"{self.names[first]}.device" if first else '"cuda"'
         options = f"dtype=torch.{STORAGE[dtype].torch}, device={device}"
@@ -174,99 +171,13 @@ class Launcher:
 
     # --- the launches -----------------------------------------------------------------------
 
-    def _launch(self, step: Step) -> Iterator[str]:
+    def _launch(self, step: Step) -> list[str]:
         """Lines that launch one kernel."""
-        entry, fast = self._chosen(step), self.warpgroups and step.band is not None
-        tensor = {theirs: self.names[ours] for theirs, ours in step.binding.items()}
-        strides = {t: self._strides(entry, t, tensor[t]) for t in entry.axes_of}
-        reach = [
-            f"_reach({_tuple([self.sizes[a] for a in axes])}, {_whole(strides[t], tensor[t])}, "
-            f"{_tuple([str(entry.tiles.get(a, 1)) for a in axes])})"
-            for t, axes in entry.axes_of.items()
-            if axes
-        ]
-        if len(reach) > 1:
-            yield from _laid("WIDE = max(", [[r] for r in reach], ") >= 2**31")
-        else:
-            yield f"WIDE = {reach[0]} >= 2**31" if reach else "WIDE = False"
-        described = ", ".join(tensor[t] for t in entry.boxes)
-        if fast:
-            yield f"if WIDE or not _described({described}):"
-            yield '    raise ValueError("descriptors do not serve these tensors; use kernel.py")'
-        elif entry.boxes:
-            yield f"DESCRIPTORS = not WIDE and _described({described})"
-        groups: list[list[str]] = []
-        for kind, arguments in itertools.groupby(entry.arguments, lambda a: a.kind):
-            own = list(arguments)
-            if kind == "section":
-                yield from self._section(entry, own[0])
-            if kind == "tensor":
-                groups.append([self._tensor(t, entry, tensor, fast) for t in map(_tensor_of, own)])
-            elif kind == "stride":
-                groups.append(_passed(own, strides, tensor))
-            else:
-                groups.append([self._argument(a, entry, strides, tensor) for a in own])
-        settings = [f"num_warps={step.warps}", f"num_stages={step.stages}"]
-        groups.append([f"num_warps={WARPS}"] if fast else settings)
-        yield f"GRID = ({self._grid(entry)},)"
-        yield from _laid(f"{entry.name}[GRID](", groups, ")")
-
-    def _strides(self, entry: Entry, tensor: str, called: str) -> dict[str, str]:
-        """A tensor's strides by axis, as text; see `napkin.lower.launch`."""
-        splits = {s.place: s for s in entry.splits}
-        own = entry.axes_of[tensor]
-        residues = {splits[a].residue for a in own if a in splits}
-        out = {a: "" for a in own}
-        for i, a in enumerate(a for a in own if a not in residues):
-            out[a] = one = f"{called}.stride({i})"
-            if a in splits:
-                out[a] = f"{splits[a].step} * {one}"
-                known = out[splits[a].residue]
-                out[splits[a].residue] = f"{known} + {one}" if known else one
-        return out
-
-    def _tensor(self, t: str, entry: Entry, tensor: Mapping[str, str], fast: bool) -> str:
-        """A tensor, or its descriptor."""
-        axes, called = entry.boxes.get(t), tensor[t]
-        if axes is None:
-            return called
-        seen = in_box(axes, entry.tiles)
-        order = ", ".join(str(axes.index(a)) for a in seen)
-        given = called if seen == tuple(axes) else f"{called}.permute({order})"
-        sizes = [entry.tiles[a] for a in seen]
-        if fast:
-            return f"_box({given}, {sizes})"
-        return f"TensorDescriptor.from_tensor({given}, {sizes}) if DESCRIPTORS else {called}"
-
-    def _argument(
-        self, a: Argument, entry: Entry, strides: Mapping[str, Mapping[str, str]],
-        tensor: Mapping[str, str],
-    ) -> str:  # fmt: skip
-        """An argument that is no tensor and no stride."""
-        if isinstance(a.of, Node):
-            return self._constant(a.of)
-        if a.kind in {"wide", "descriptors"}:
-            return f"{a.name}={'WIDE' if a.kind == 'wide' else 'DESCRIPTORS'}"
-        if a.kind == "section":
-            return "SECTION"
-        axis, *along = a.of
-        if a.kind == "size":
-            return self.sizes[axis]
-        if a.kind == "block":
-            return f"{a.name}={entry.tiles[axis]}"
-        if a.kind == "even":
-            return f"{a.name}={self._even(axis, entry)}"
-        rows = ", ".join([self.sizes[axis], *(_whole(strides[t], tensor[t]) for t in along)])
-        return f"{a.name}=_step({rows})"
-
-    def _even(self, axis: str, entry: Entry) -> str:
-        """Whether tiles cover an axis without a rest, as text."""
-        size, tile, whole = self.sizes[axis], entry.tiles[axis], axis in entry.whole
-        span, split = entry.span(axis), entry.ragged.get(axis)
-        if size.isdigit():
-            return str(int(size) == tile if whole else int(size) % span == 0)
-        even = f"{size} == {tile}" if whole else f"{size} % {span} == 0"
-        return f"{self.sizes[split.axis]} % {split.step} == 0 and {even}" if split else even
+        fast = self.warpgroups and step.band is not None
+        tensors = {theirs: self.names[ours] for theirs, ours in step.binding.items()}
+        how = settings(step.warps, step.stages, fast)
+        call = Call(self._chosen(step), tensors, self.sizes, self._constant, how, fast)
+        return list(call.lines())
 
     def _constant(self, n: Node) -> str:
         """An expression of sizes and scalars in Python."""
@@ -284,25 +195,6 @@ class Launcher:
         text = ast.unparse(done[n])
         return f"float({text})" if n.op == "scalar" and n.kind == "real" else text
 
-    def _groups(self, axis: str, tile: int) -> str:
-        return f"triton.cdiv({self.sizes[axis]}, {tile})" if tile > 1 else self.sizes[axis]
-
-    def _grid(self, entry: Entry) -> str:
-        """How many program instances run."""
-        groups = " * ".join(self._groups(a, entry.span(a)) for a in entry.group) or "1"
-        return f"min({groups}, {entry.persistent})" if entry.persistent else groups
-
-    def _section(self, entry: Entry, a: Argument) -> Iterator[str]:
-        """Lines that find how many groups share L2 with what they stream."""
-        assert isinstance(a.of, tuple)
-        others = [b for b in entry.group if b not in a.of]
-        streamed = [" * ".join(self.sizes[b] for b in axes) or "1" for axes in entry.streamed]
-        yield f"GROUPS = {' * '.join(self._groups(b, entry.tiles[b]) for b in others)}"
-        yield f"STREAMED = {entry.described or 2} * ({' + '.join(streamed)})"
-        share = f"triton.cdiv(STREAMED, {SECTION_BYTES >> 20} * 2**20)"
-        yield f"SECTIONS = max(1, min(GROUPS, {share}))"
-        yield "SECTION = max(1, triton.cdiv(GROUPS, SECTIONS))"
-
 
 def _spelling(op: str) -> str | None:
     return _SPELT.get(op) or (POINTWISE[op].text if op in POINTWISE else None)
@@ -311,53 +203,3 @@ def _spelling(op: str) -> str | None:
 def _spelt(n: Node) -> bool:
     """Whether Python has every operator of an expression."""
     return all(m.op in {"number", "size", "scalar"} or _spelling(m.op) for m in postorder([n]))
-
-
-def _tensor_of(a: Argument) -> str:
-    assert isinstance(a.of, tuple)
-    return a.of[0]
-
-
-def _whole(strides: Mapping[str, str], called: str) -> str:
-    """All strides of a tensor, as text."""
-    plain = list(strides.values()) == [f"{called}.stride({i})" for i in range(len(strides))]
-    return f"{called}.stride()" if plain else _tuple(list(strides.values()))
-
-
-def _passed(
-    arguments: Sequence[Argument], strides: Mapping[str, Mapping[str, str]],
-    tensor: Mapping[str, str],
-) -> list[str]:  # fmt: skip
-    """Strides as they are passed: those of a tensor together where all are."""
-    out: list[str] = []
-    for t, each in itertools.groupby(arguments, _tensor_of):
-        axes = [str(a.of[1]) for a in each]  # type: ignore[index]
-        whole = _whole(strides[t], tensor[t])
-        if axes == list(strides[t]) and whole.endswith("()"):
-            out.append(f"*{whole}")
-        else:
-            out += [strides[t][a] for a in axes]
-    return out
-
-
-def _tuple(parts: Sequence[str]) -> str:
-    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
-
-
-def _laid(head: str, groups: Sequence[Sequence[str]], tail: str) -> list[str]:
-    """A call on one line, or with the arguments of each group on lines of their own."""
-    one = head + ", ".join(a for group in groups for a in group) + tail
-    if len(one) <= WIDTH - 5:
-        return [one]
-    lines = [head]
-    for group in filter(None, groups):
-        line = "   "
-        for a in group:
-            if len(line) + len(a) + 2 > WIDTH - 5 and line.strip():
-                lines.append(line)
-                line = "   "
-            if len(a) > WIDTH - 12:
-                a = a.replace(" if ", f"\n{' ' * 8}if ", 1)
-            line += f" {a},"
-        lines.append(line)
-    return [*lines, tail]

@@ -4,6 +4,7 @@ the diagram's."""
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import math
 import os
 import subprocess
@@ -101,7 +102,7 @@ def check_launch(
     known: dict[str, torch.Tensor],
     fast: bool,
 ) -> None:
-    """One recorded launch is the one that is wanted; tensors met first join those that are known."""
+    """One recorded launch is the one that is wanted, on these tensors."""
     name, grid, args, keywords = call
     assert (name, grid) == (step.entry.name, (want.grid,))
     settings = {"num_warps": step.warps, "num_stages": step.stages}
@@ -131,7 +132,6 @@ def check_file(
     sizes: Mapping[str, int],
     layout: str,
     fast: bool,
-    **unspelt: float,
 ) -> list[Launch] | None:
     """The launches of a file on tensors of these sizes are those of the recipe; None where it
     refuses them, as the recipe does not run its kernels of warpgroups on them."""
@@ -142,12 +142,14 @@ def check_file(
     known = {**given, **made}
     strides = {t: x.stride() for t, x in known.items()}
     scalars = {s: v + 0.25 for s, v in diagram.scalars.items()}
+    keywords = inspect.getfullargspec(module.run).kwonlyargs
+    values = dict(zip(keywords, scalars.values(), strict=True))
     wanted: list[Launch] = []
     for s in recipe.steps:
         banded = s.in_band(full, scalars, strides) if fast and s.band else None
         if fast and s.band and banded is None:
             with pytest.raises(ValueError, match="descriptors do not serve"):
-                module.run(*given.values(), **scalars, **unspelt)
+                module.run(*given.values(), **values)
             return None
         wanted.append(banded or s.launch(full, scalars, strides))
     calls: list[Any] = []
@@ -160,7 +162,7 @@ def check_file(
     for s in recipe.steps:
         setattr(module, s.entry.name, Recorder(s.entry.name, calls))
     module.torch = type("Torch", (), {**vars(torch), "empty": staticmethod(empty)})  # type: ignore[attr-defined]
-    results = module.run(*given.values(), **scalars, **unspelt)
+    results = module.run(*given.values(), **values)
     for t, x in zip(recipe.stored, fresh, strict=True):
         assert list(x.shape) == [full[a] for a in t.axes]
         assert x.dtype == getattr(torch, STORAGE[t.dtype].torch)
@@ -173,7 +175,7 @@ def check_file(
 
 
 def smaller(diagram: Diagram, by: int) -> dict[str, int]:
-    """Sizes that are smaller by so much, where that leaves some; of windows and slots, they follow."""
+    """Sizes that are smaller by so much, where that leaves some."""
     own = dict.fromkeys(diagram.same_size.get(a, a) for n in diagram.inputs for a in n.axes)
     packed = {packed_axis(n) for n in diagram.inputs}
     free = {a: diagram.sizes[a] for a in own if a in diagram.sizes and a not in diagram.slots}

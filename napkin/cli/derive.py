@@ -32,7 +32,7 @@ def derive_diagram(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Write kernel.py there, too (and warpgroups.py): run(...) needs torch and triton.",
+            help="Write the kernel files there, too; they run alone, with torch and Triton.",
         ),
     ] = None,
     json: Json = False,

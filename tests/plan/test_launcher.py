@@ -28,6 +28,7 @@ from napkin.diagram.library import load, names
 from napkin.diagram.storage import packed_axis, storage_type
 from napkin.diagram.types import STORAGE
 from napkin.lower.launch import WARPS, Launch
+from napkin.plan import launcher
 from napkin.plan.plan import Plan
 from napkin.plan.recipe import Step
 from napkin.plan.samples import cases
@@ -251,6 +252,14 @@ def test_windows(tmp_path: Path) -> None:
 
 def test_names_that_the_file_has_itself(tmp_path: Path) -> None:
     check_plan(nk.derive(named, on="h100"), tmp_path)
+
+
+def test_operators_that_python_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`run` is given the constants of kernels with such operators."""
+    monkeypatch.delitem(launcher._SPELT, "tanh")
+    text = standalone(nk.derive(named, on="h100"))["kernel.py"]
+    assert "def run(x, GRID_, *, scale, math_=2.0):" in text
+    assert "scale is\n    tanh(torch * 0.01)." in text
 
 
 def test_an_axis_longer_than_its_tile_and_shapes_that_disagree(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from napkin.cli.asked import asked, require_device, tuned_plan
 from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage, Tune, Tuned
+from napkin.show.files import writable_folder, write_file
 
 if TYPE_CHECKING:
     from napkin.plan.plan import Plan
@@ -41,6 +42,8 @@ def derive_diagram(
     wanted = asked(name, on, sizes, dtype, parts, storage)
     if tune:
         require_device("derive --tune")
+    if out is not None:
+        writable_folder(out)
     plan = wanted.plan(tuned and not tune)
     from napkin.show import console, measured, plans
 
@@ -61,8 +64,6 @@ def derive_diagram(
 def _write(plan: Plan, folder: Path) -> None:
     """Write the files of a plan that run alone."""
     from napkin.plan.standalone import standalone
-    from napkin.show.files import writable_folder, write_file
 
-    writable_folder(folder)
     for name, text in standalone(plan).items():
         write_file(folder / name, text.encode())

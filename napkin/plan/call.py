@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from napkin.diagram.node import Node
-from napkin.lower.launch import SECTION_BYTES, WARPS, Argument, Entry, in_box
+from napkin.lower.launch import SECTION_BYTES, Argument, Entry, in_box
 from napkin.lower.printer import WIDTH
 
 LINE = WIDTH - 5
@@ -179,11 +179,6 @@ class Call:
         share = f"triton.cdiv(STREAMED, {SECTION_BYTES >> 20} * 2**20)"
         yield f"SECTIONS = max(1, min(GROUPS, {share}))"
         yield "SECTION = max(1, triton.cdiv(GROUPS, SECTIONS))"
-
-
-def settings(warps: int, stages: int, fast: bool) -> list[str]:
-    """How a kernel is launched, beside its arguments."""
-    return [f"num_warps={WARPS}"] if fast else [f"num_warps={warps}", f"num_stages={stages}"]
 
 
 def _names(a: Argument) -> tuple[str, ...]:

@@ -18,15 +18,15 @@ from napkin.diagram.storage import packed_axis, storage_type
 from napkin.diagram.types import STORAGE
 from napkin.diagram.windows import Slide
 from napkin.lower import syntax as sx
-from napkin.lower.launch import Entry
+from napkin.lower.launch import WARPS, Entry
 from napkin.lower.printer import GLUON
-from napkin.plan.call import LINE, RESERVED, Call, laid, settings, tuple_of
+from napkin.plan.call import LINE, RESERVED, Call, laid, tuple_of
 from napkin.plan.plan import Plan
 from napkin.plan.recipe import Step
 
 _IMPORTED = ("math", "torch", "triton", "tl", "hopper", "kernel", "TensorDescriptor", "_")
 
-_SPELT = {
+SPELT = {
     "maximum": "max({0}, {1})", "minimum": "min({0}, {1})", "abs": "abs({0})",
     "exp": "math.exp({0})", "exp2": "math.exp2({0})", "log": "math.log({0})",
     "sqrt": "math.sqrt({0})", "rsqrt": "1 / math.sqrt({0})", "tanh": "math.tanh({0})",
@@ -83,8 +83,8 @@ class Launcher:
 
     def _signature(self) -> list[str]:
         given = [self.names[t] for t in self.inputs]
-        scalars = [
-            self.names[s] + (f"={default!r}" if default == default else "")
+        scalars = [  # NaN stands for none
+            self.names[s] + (f"={ast.unparse(sx.const(default))}" if default == default else "")
             for s, default in self.diagram.scalars.items()
         ]
         named = [*self.unspelt.values(), *scalars]
@@ -159,7 +159,7 @@ class Launcher:
             size, tile = self.sizes[a], entry.tiles[a]
             if not size.isdigit():
                 yield f"if {size} > {tile}:"
-                yield f'    raise ValueError(f"tiles hold up to {tile} of {a}, not {{{size}}}")'
+                yield f'    raise ValueError(f"tiles hold up to {tile} of {size}, not {{{size}}}")'
 
     def _stored(self, name: str, axes: Sequence[str], dtype: str) -> list[str]:
         """The line that makes a tensor which kernels write."""
@@ -175,7 +175,8 @@ class Launcher:
         """Lines that launch one kernel."""
         fast = self.warpgroups and step.band is not None
         tensors = {theirs: self.names[ours] for theirs, ours in step.binding.items()}
-        how = settings(step.warps, step.stages, fast)
+        how = [f"num_warps={step.warps}", f"num_stages={step.stages}"]
+        how = [f"num_warps={WARPS}"] if fast else how
         call = Call(self._chosen(step), tensors, self.sizes, self._constant, how, fast)
         return list(call.lines())
 
@@ -197,7 +198,7 @@ class Launcher:
 
 
 def _spelling(op: str) -> str | None:
-    return _SPELT.get(op) or (POINTWISE[op].text if op in POINTWISE else None)
+    return SPELT.get(op) or (POINTWISE[op].text if op in POINTWISE else None)
 
 
 def _spelt(n: Node) -> bool:

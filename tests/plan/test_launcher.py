@@ -256,7 +256,7 @@ def test_names_that_the_file_has_itself(tmp_path: Path) -> None:
 
 def test_operators_that_python_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`run` is given the constants of kernels with such operators."""
-    monkeypatch.delitem(launcher._SPELT, "tanh")
+    monkeypatch.delitem(launcher.SPELT, "tanh")
     text = standalone(nk.derive(named, on="h100"))["kernel.py"]
     assert "def run(x, GRID_, *, scale, math_=2.0):" in text
     assert "scale is\n    tanh(torch * 0.01)." in text

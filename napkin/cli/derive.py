@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from napkin.cli.asked import asked, require_device, tuned_plan
 from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage, Tune, Tuned
+from napkin.show.files import writable_folder, write_file
+
+if TYPE_CHECKING:
+    from napkin.plan.plan import Plan
 
 
 def derive_diagram(
@@ -23,12 +28,22 @@ def derive_diagram(
     tune: Tune = 0,
     tuned: Tuned = False,
     parts: Parts = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Write the kernel files there, too; they run alone, with torch and Triton.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say how to run a diagram, and what that costs."""
     wanted = asked(name, on, sizes, dtype, parts, storage)
     if tune:
         require_device("derive --tune")
+    if out is not None:
+        writable_folder(out)
     plan = wanted.plan(tuned and not tune)
     from napkin.show import console, measured, plans
 
@@ -37,8 +52,18 @@ def derive_diagram(
     about: dict[str, str] = {}
     if tune:
         plan, rankings, about = tuned_plan(plan, tune)
+    if out is not None:
+        _write(plan, out)
     if json:
         console.emit_json(measured.with_settings(plan.to_json(), first, rankings, about))
     else:
         console.emit(*plans.plan_view(plan), *measured.settings_view(first))
         console.emit(*measured.rankings_view(rankings, about)) if rankings else None
+
+
+def _write(plan: Plan, folder: Path) -> None:
+    """Write the files of a plan that run alone."""
+    from napkin.plan.standalone import standalone
+
+    for name, text in standalone(plan).items():
+        write_file(folder / name, text.encode())

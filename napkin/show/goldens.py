@@ -2,6 +2,7 @@
 
 NAME/diagram.svg, for each machine NAME/MACHINE/ with kernel.py, derivation.txt and warpgroups.py
 where groups run as warpgroups, and for all kernels costs.csv and verdicts.csv (`show/tables.py`).
+The kernel files run alone (`plan/standalone.py`).
 All but the verdicts are made again in seconds and compared as bytes; a verdict says which sources
 and which launches it is about, so that one made for an older kernel is found out.
 """
@@ -20,6 +21,7 @@ from napkin.diagram.storage import own_type
 from napkin.errors import InputError, NapkinError
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
+from napkin.plan.standalone import standalone
 from napkin.show.console import Progress
 from napkin.show.files import writable_folder, write_file
 from napkin.show.tables import (
@@ -186,11 +188,8 @@ def _plan(d: Diagram, place: str) -> Plan | None:
 def plan_files(plan: Plan) -> dict[str, bytes]:
     """The files that follow from a plan alone, by their places in the folder."""
     folder = f"{plan.name}/{plan.machine.name}"
-    return {
-        f"{folder}/kernel.py": plan.source.encode(),
-        f"{folder}/derivation.txt": f"{plan!r}\n".encode(),
-        **({f"{folder}/warpgroups.py": plan.warpgroups.encode()} if plan.warpgroups else {}),
-    }
+    texts = {**standalone(plan), "derivation.txt": f"{plan!r}\n"}
+    return {f"{folder}/{name}": text.encode() for name, text in texts.items()}
 
 
 def _drawing(d: Diagram) -> bytes:

@@ -29,6 +29,14 @@ def same(text: str, expected: str) -> bool:
     return sympy.simplify(difference) == 0
 
 
+def test_derive_writes_files_that_run_alone(napkin: Callable[..., Any], here: Path) -> None:
+    found = napkin("derive", "matmul", "--out", "made", "--sizes", "a=512,b=512,c=512")
+    assert (found.status, found.err) == (0, "")
+    texts = [p.read_text() for p in (here / "made").iterdir()]
+    assert texts
+    assert all("def run(A, B):" in text and "napkin import" not in text for text in texts)
+
+
 def test_derive_json(napkin: Callable[..., Any]) -> None:
     found = napkin("derive", "attention", "--json")
     assert (found.status, found.err) == (0, "")

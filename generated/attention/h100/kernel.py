@@ -19,8 +19,12 @@ attention, in values and axis sizes (g: group, s: chunk, M: memory):
   scale = 1.4427 * (d ** -0.5)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -102,3 +106,66 @@ def attention(
             O_tile,
             mask=q_in[:, None] & d_in[None, :],
         )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def run(Q, K, V):
+    """O [q d] bf16 of Q [q d] bf16, K [x d] bf16, V [x d] bf16, on the current CUDA device."""
+    q, d = Q.shape
+    x, _ = K.shape
+    if K.shape != (x, d):
+        raise ValueError(f"K is {tuple(K.shape)}, not {(x, d)}")
+    if V.shape != (x, d):
+        raise ValueError(f"V is {tuple(V.shape)}, not {(x, d)}")
+    if d > 128:
+        raise ValueError(f"tiles hold up to 128 of d, not {d}")
+    O = torch.empty((q, d), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((q, d), Q.stride(), (64, 128)),
+        _reach((x, d), K.stride(), (128, 128)),
+        _reach((x, d), V.stride(), (128, 128)),
+        _reach((q, d), O.stride(), (64, 128)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(Q, K, V, O)
+    GRID = (triton.cdiv(q, 64),)
+    attention[GRID](
+        TensorDescriptor.from_tensor(Q, [64, 128]) if DESCRIPTORS else Q,
+        TensorDescriptor.from_tensor(K, [128, 128]) if DESCRIPTORS else K,
+        TensorDescriptor.from_tensor(V, [128, 128]) if DESCRIPTORS else V,
+        TensorDescriptor.from_tensor(O, [64, 128]) if DESCRIPTORS else O,
+        1.4426950408889634 * d ** -0.5,
+        q, x, d,
+        *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
+        BLOCK_Q=64, BLOCK_X=128, BLOCK_D=128,
+        EVEN_Q=q % 64 == 0, EVEN_X=x % 128 == 0, EVEN_D=d == 128,
+        STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+    return O

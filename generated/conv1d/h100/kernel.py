@@ -17,8 +17,12 @@ conv1d, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = o*p + 2*c*o*p*w/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -82,3 +86,59 @@ def conv1d(
             O_tile,
             mask=p_in[:, None] & o_in[None, :],
         )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def run(X, W):
+    """O [p o] bf16 of X [i c] bf16, W [w c o] bf16, on the current CUDA device."""
+    i, c = X.shape
+    w, _, o = W.shape
+    if W.shape != (w, c, o):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(w, c, o)}")
+    p = max(i - w + 3, 0)
+    O = torch.empty((p, o), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((i, c), X.stride(), (1, 64)),
+        _reach((w, c, o), W.stride(), (1, 64, 128)),
+        _reach((p, o), O.stride(), (256, 128)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(W, O)
+    GRID = (triton.cdiv(p, 256) * triton.cdiv(o, 128),)
+    conv1d[GRID](
+        X, TensorDescriptor.from_tensor(W, [1, 64, 128]) if DESCRIPTORS else W,
+        TensorDescriptor.from_tensor(O, [256, 128]) if DESCRIPTORS else O,
+        p, o, c, w, i,
+        *X.stride(), *W.stride(), *O.stride(),
+        BLOCK_P=256, BLOCK_O=128, BLOCK_C=64,
+        EVEN_P=p % 256 == 0, EVEN_O=o % 128 == 0, EVEN_C=c % 64 == 0,
+        STEP_C=_step(c, X.stride()), STEP_O=_step(o, W.stride(), O.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=4,
+    )
+    return O

@@ -22,6 +22,9 @@ conv2d, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = b*o*p*q + 2*b*c*o*p*q*u*v/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -99,3 +102,46 @@ def conv2d(
         O_acc,
         mask=b_in[:, None] & p_in[:, None] & q_in[:, None] & o_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(X, W):
+    """O [b p q o] bf16 of X [b i j c] bf16, W [u v c o] bf16, on the current CUDA device."""
+    b, i, j, c = X.shape
+    u, v, _, o = W.shape
+    if W.shape != (u, v, c, o):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(u, v, c, o)}")
+    p = max(i - u + 3, 0)
+    q = max(j - v + 3, 0)
+    O = torch.empty((b, p, q, o), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((b, i, j, c), X.stride(), (4, 1, 1, 128)),
+        _reach((u, v, c, o), W.stride(), (1, 1, 128, 128)),
+        _reach((b, p, q, o), O.stride(), (4, 8, 8, 128)),
+    ) >= 2**31
+    GRID = (triton.cdiv(b, 4) * triton.cdiv(p, 8) * triton.cdiv(q, 8) * triton.cdiv(o, 128),)
+    conv2d[GRID](
+        X, W, O,
+        b, p, q, o, c, u, v, i, j,
+        *X.stride(), *W.stride(), *O.stride(),
+        BLOCK_B=4, BLOCK_P=8, BLOCK_Q=8, BLOCK_O=128, BLOCK_C=128,
+        EVEN_B=b % 4 == 0, EVEN_P=p % 8 == 0, EVEN_Q=q % 8 == 0, EVEN_O=o % 128 == 0,
+        EVEN_C=c % 128 == 0,
+        STEP_C=_step(c, X.stride()), STEP_O=_step(o, W.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=2,
+    )
+    return O

@@ -22,8 +22,12 @@ conv2d, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = b*o*p*q + 2*b*c*o*p*q*u*v/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -102,3 +106,60 @@ def conv2d(
         O_acc,
         mask=b_in[:, None] & p_in[:, None] & q_in[:, None] & o_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def run(X, W):
+    """O [b p q o] bf16 of X [b i j c] bf16, W [u v c o] bf16, on the current CUDA device."""
+    b, i, j, c = X.shape
+    u, v, _, o = W.shape
+    if W.shape != (u, v, c, o):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(u, v, c, o)}")
+    p = max(i - u + 3, 0)
+    q = max(j - v + 3, 0)
+    O = torch.empty((b, p, q, o), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((b, i, j, c), X.stride(), (2, 1, 1, 64)),
+        _reach((u, v, c, o), W.stride(), (1, 1, 64, 128)),
+        _reach((b, p, q, o), O.stride(), (2, 8, 8, 128)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(W)
+    GRID = (triton.cdiv(b, 2) * triton.cdiv(p, 8) * triton.cdiv(q, 8) * triton.cdiv(o, 128),)
+    conv2d[GRID](
+        X, TensorDescriptor.from_tensor(W, [1, 1, 64, 128]) if DESCRIPTORS else W, O,
+        b, p, q, o, c, u, v, i, j,
+        *X.stride(), *W.stride(), *O.stride(),
+        BLOCK_B=2, BLOCK_P=8, BLOCK_Q=8, BLOCK_O=128, BLOCK_C=64,
+        EVEN_B=b % 2 == 0, EVEN_P=p % 8 == 0, EVEN_Q=q % 8 == 0, EVEN_O=o % 128 == 0,
+        EVEN_C=c % 64 == 0,
+        STEP_C=_step(c, X.stride()), STEP_O=_step(o, W.stride(), O.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+    return O

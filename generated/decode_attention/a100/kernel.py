@@ -23,6 +23,9 @@ decode_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   scale = 1.4427 * (d ** -0.5)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -117,3 +120,50 @@ def decode_attention(
         O_acc / tl.where(z == 0, 1.0, z)[:, None],
         mask=r_in[:, None] & d_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(Q, K, V):
+    """O [b k r d] bf16 of Q [b k r d] bf16, K [b k x d] bf16, V [b k x d] bf16, on the current
+    CUDA device."""
+    b, k, r, d = Q.shape
+    _, _, x, _ = K.shape
+    if K.shape != (b, k, x, d):
+        raise ValueError(f"K is {tuple(K.shape)}, not {(b, k, x, d)}")
+    if V.shape != (b, k, x, d):
+        raise ValueError(f"V is {tuple(V.shape)}, not {(b, k, x, d)}")
+    if d > 128:
+        raise ValueError(f"tiles hold up to 128 of d, not {d}")
+    O = torch.empty((b, k, r, d), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((b, k, r, d), Q.stride(), (1, 1, 16, 128)),
+        _reach((b, k, x, d), K.stride(), (1, 1, 256, 128)),
+        _reach((b, k, x, d), V.stride(), (1, 1, 256, 128)),
+        _reach((b, k, r, d), O.stride(), (1, 1, 16, 128)),
+    ) >= 2**31
+    GRID = (b * k * triton.cdiv(r, 16),)
+    decode_attention[GRID](
+        Q, K, V, O,
+        1.4426950408889634 * d ** -0.5,
+        b, k, r, x, d,
+        *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
+        BLOCK_R=16, BLOCK_X=256, BLOCK_D=128,
+        EVEN_R=r % 16 == 0, EVEN_X=x % 256 == 0, EVEN_D=d == 128,
+        STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=2,
+    )
+    return O

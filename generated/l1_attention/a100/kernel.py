@@ -15,6 +15,9 @@ l1_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = 2*d*q + 4*d**2*q*x/M
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -77,3 +80,48 @@ def l1_attention(
         (1.0 / norm)[:, None] * O_acc,
         mask=q_in[:, None] & d_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(Q, K, V):
+    """O [q d] bf16 of Q [q d] bf16, K [x d] bf16, V [x d] bf16, on the current CUDA device."""
+    q, d = Q.shape
+    x, _ = K.shape
+    if K.shape != (x, d):
+        raise ValueError(f"K is {tuple(K.shape)}, not {(x, d)}")
+    if V.shape != (x, d):
+        raise ValueError(f"V is {tuple(V.shape)}, not {(x, d)}")
+    if d > 128:
+        raise ValueError(f"tiles hold up to 128 of d, not {d}")
+    O = torch.empty((q, d), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((q, d), Q.stride(), (64, 128)),
+        _reach((x, d), K.stride(), (256, 128)),
+        _reach((x, d), V.stride(), (256, 128)),
+        _reach((q, d), O.stride(), (64, 128)),
+    ) >= 2**31
+    GRID = (triton.cdiv(q, 64),)
+    l1_attention[GRID](
+        Q, K, V, O,
+        q, x, d,
+        *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
+        BLOCK_Q=64, BLOCK_X=256, BLOCK_D=128,
+        EVEN_Q=q % 64 == 0, EVEN_X=x % 256 == 0, EVEN_D=d == 128,
+        STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=1,
+    )
+    return O

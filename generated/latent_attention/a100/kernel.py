@@ -63,6 +63,9 @@ latent_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   scale = 1.4427 * ((n + r) ** -0.5)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -320,3 +323,100 @@ def latent_attention(
         O_acc / tl.where(z == 0, 1.0, z)[:, None],
         mask=q_in[:, None] & v_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(Q, P, C, R, U, W):
+    """O [b h q v] bf16 of Q [b h q n] bf16, P [b h q r] bf16, C [b x c] bf16, R [b x r] bf16,
+    U [h c n] bf16, W [h c v] bf16, on the current CUDA device."""
+    b, h, q, n = Q.shape
+    _, _, _, r = P.shape
+    if P.shape != (b, h, q, r):
+        raise ValueError(f"P is {tuple(P.shape)}, not {(b, h, q, r)}")
+    _, x, c = C.shape
+    if C.shape != (b, x, c):
+        raise ValueError(f"C is {tuple(C.shape)}, not {(b, x, c)}")
+    if R.shape != (b, x, r):
+        raise ValueError(f"R is {tuple(R.shape)}, not {(b, x, r)}")
+    if U.shape != (h, c, n):
+        raise ValueError(f"U is {tuple(U.shape)}, not {(h, c, n)}")
+    _, _, v = W.shape
+    if W.shape != (h, c, v):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(h, c, v)}")
+    if n > 128:
+        raise ValueError(f"tiles hold up to 128 of n, not {n}")
+    if r > 64:
+        raise ValueError(f"tiles hold up to 64 of r, not {r}")
+    K = torch.empty((b, x, h, n), dtype=torch.bfloat16, device=Q.device)
+    V = torch.empty((b, x, h, v), dtype=torch.bfloat16, device=Q.device)
+    O = torch.empty((b, h, q, v), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((b, x, c), C.stride(), (1, 128, 128)),
+        _reach((h, c, n), U.stride(), (2, 128, 128)),
+        _reach((b, x, h, n), K.stride(), (1, 128, 2, 128)),
+    ) >= 2**31
+    GRID = (b * triton.cdiv(x, 128) * triton.cdiv(h, 2) * triton.cdiv(n, 128),)
+    latent_attention_K[GRID](
+        C, U, K,
+        b, x, h, n, c,
+        *C.stride(), *U.stride(), *K.stride(),
+        BLOCK_X=128, BLOCK_H=2, BLOCK_N=128, BLOCK_C=128,
+        EVEN_X=x % 128 == 0, EVEN_H=h % 2 == 0, EVEN_N=n % 128 == 0, EVEN_C=c % 128 == 0,
+        STEP_C=_step(c, C.stride()), STEP_N=_step(n, U.stride(), K.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=2,
+    )
+
+    WIDE = max(
+        _reach((b, x, c), C.stride(), (1, 128, 128)),
+        _reach((h, c, v), W.stride(), (2, 128, 128)),
+        _reach((b, x, h, v), V.stride(), (1, 128, 2, 128)),
+    ) >= 2**31
+    GRID = (b * triton.cdiv(x, 128) * triton.cdiv(h, 2) * triton.cdiv(v, 128),)
+    latent_attention_V[GRID](
+        C, W, V,
+        b, x, h, v, c,
+        *C.stride(), *W.stride(), *V.stride(),
+        BLOCK_X=128, BLOCK_H=2, BLOCK_V=128, BLOCK_C=128,
+        EVEN_X=x % 128 == 0, EVEN_H=h % 2 == 0, EVEN_V=v % 128 == 0, EVEN_C=c % 128 == 0,
+        STEP_C=_step(c, C.stride()), STEP_V=_step(v, W.stride(), V.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=2,
+    )
+
+    WIDE = max(
+        _reach((b, h, q, n), Q.stride(), (1, 1, 64, 128)),
+        _reach((b, x, h, n), K.stride(), (1, 32, 1, 128)),
+        _reach((b, h, q, r), P.stride(), (1, 1, 64, 64)),
+        _reach((b, x, r), R.stride(), (1, 32, 64)),
+        _reach((b, x, h, v), V.stride(), (1, 32, 1, 128)),
+        _reach((b, h, q, v), O.stride(), (1, 1, 64, 128)),
+    ) >= 2**31
+    GRID = (b * h * triton.cdiv(q, 64) * triton.cdiv(v, 128),)
+    latent_attention[GRID](
+        Q, K, P, R, V, O,
+        1.4426950408889634 * (n + r) ** -0.5,
+        b, h, q, v, x, n, r,
+        *Q.stride(), *K.stride(), *P.stride(), *R.stride(), *V.stride(), *O.stride(),
+        BLOCK_Q=64, BLOCK_V=128, BLOCK_X=32, BLOCK_N=128, BLOCK_R=64,
+        EVEN_Q=q % 64 == 0, EVEN_V=v % 128 == 0, EVEN_X=x % 32 == 0, EVEN_N=n == 128,
+        EVEN_R=r == 64,
+        STEP_N=_step(n, Q.stride(), K.stride()), STEP_R=_step(r, P.stride(), R.stride()),
+        STEP_V=_step(v, V.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=2,
+    )
+    return O

@@ -10,6 +10,9 @@ latent_attention_V: 2 warpgroups side by side along x, 64 of x each, share what 
   H = b*c*h*v*x/(g_h*g_v) + b*c*h*v*x/(g_b*g_x) + b*h*v*x
 """
 
+import math
+
+import torch
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -20,6 +23,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.experimental.gluon.nvidia import hopper
+from triton.tools.tensor_descriptor import TensorDescriptor
+from kernel import latent_attention  # beside this file
 
 # Triton 3.6 calls them async_copy_global_to_shared and async_copy_shared_to_global
 _renamed = hasattr(tma, "async_load")
@@ -307,3 +313,129 @@ def latent_attention_V(
         [4, 1],
         [240, 24],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] != 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def _box(t, sizes):
+    """The descriptor of a tensor's boxes, and how they lie in shared memory."""
+    layout = gl.NVMMASharedLayout.get_default_for(sizes, gl.float16)
+    return hopper.TensorDescriptor.from_tensor(t, sizes, layout)
+
+
+def run(Q, P, C, R, U, W):
+    """O [b h q v] bf16 of Q [b h q n] bf16, P [b h q r] bf16, C [b x c] bf16, R [b x r] bf16,
+    U [h c n] bf16, W [h c v] bf16, on the current CUDA device."""
+    b, h, q, n = Q.shape
+    _, _, _, r = P.shape
+    if P.shape != (b, h, q, r):
+        raise ValueError(f"P is {tuple(P.shape)}, not {(b, h, q, r)}")
+    _, x, c = C.shape
+    if C.shape != (b, x, c):
+        raise ValueError(f"C is {tuple(C.shape)}, not {(b, x, c)}")
+    if R.shape != (b, x, r):
+        raise ValueError(f"R is {tuple(R.shape)}, not {(b, x, r)}")
+    if U.shape != (h, c, n):
+        raise ValueError(f"U is {tuple(U.shape)}, not {(h, c, n)}")
+    _, _, v = W.shape
+    if W.shape != (h, c, v):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(h, c, v)}")
+    if n > 128:
+        raise ValueError(f"tiles hold up to 128 of n, not {n}")
+    if r > 64:
+        raise ValueError(f"tiles hold up to 64 of r, not {r}")
+    K = torch.empty((b, x, h, n), dtype=torch.bfloat16, device=Q.device)
+    V = torch.empty((b, x, h, v), dtype=torch.bfloat16, device=Q.device)
+    O = torch.empty((b, h, q, v), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((b, x, c), C.stride(), (1, 64, 64)),
+        _reach((h, c, n), U.stride(), (1, 64, 128)),
+        _reach((b, x, h, n), K.stride(), (1, 64, 1, 128)),
+    ) >= 2**31
+    if WIDE or not _described(C, U, K):
+        raise ValueError("descriptors do not serve these tensors; use kernel.py")
+    GRID = (min(b * triton.cdiv(x, 128) * h * triton.cdiv(n, 128), 132),)
+    latent_attention_K[GRID](
+        _box(C, [1, 64, 64]), _box(U, [1, 64, 128]), _box(K.permute(0, 2, 1, 3), [1, 1, 64, 128]),
+        b, x, h, n, c,
+        *C.stride(), *U.stride(), *K.stride(),
+        BLOCK_X=64, BLOCK_N=128, BLOCK_C=64,
+        EVEN_X=x % 128 == 0, EVEN_N=n % 128 == 0, EVEN_C=c % 64 == 0,
+        STEP_C=_step(c, C.stride()), STEP_N=_step(n, U.stride(), K.stride()),
+        num_warps=4,
+    )
+
+    WIDE = max(
+        _reach((b, x, c), C.stride(), (1, 64, 64)),
+        _reach((h, c, v), W.stride(), (1, 64, 128)),
+        _reach((b, x, h, v), V.stride(), (1, 64, 1, 128)),
+    ) >= 2**31
+    if WIDE or not _described(C, W, V):
+        raise ValueError("descriptors do not serve these tensors; use kernel.py")
+    GRID = (min(b * triton.cdiv(x, 128) * h * triton.cdiv(v, 128), 132),)
+    latent_attention_V[GRID](
+        _box(C, [1, 64, 64]), _box(W, [1, 64, 128]), _box(V.permute(0, 2, 1, 3), [1, 1, 64, 128]),
+        b, x, h, v, c,
+        *C.stride(), *W.stride(), *V.stride(),
+        BLOCK_X=64, BLOCK_V=128, BLOCK_C=64,
+        EVEN_X=x % 128 == 0, EVEN_V=v % 128 == 0, EVEN_C=c % 64 == 0,
+        STEP_C=_step(c, C.stride()), STEP_V=_step(v, W.stride(), V.stride()),
+        num_warps=4,
+    )
+
+    WIDE = max(
+        _reach((b, h, q, n), Q.stride(), (1, 1, 64, 128)),
+        _reach((b, x, h, n), K.stride(), (1, 64, 1, 128)),
+        _reach((b, h, q, r), P.stride(), (1, 1, 64, 64)),
+        _reach((b, x, r), R.stride(), (1, 64, 64)),
+        _reach((b, x, h, v), V.stride(), (1, 64, 1, 128)),
+        _reach((b, h, q, v), O.stride(), (1, 1, 64, 128)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(Q, K, P, R, V, O)
+    GRID = (b * h * triton.cdiv(q, 64) * triton.cdiv(v, 128),)
+    latent_attention[GRID](
+        TensorDescriptor.from_tensor(Q, [1, 1, 64, 128]) if DESCRIPTORS else Q,
+        TensorDescriptor.from_tensor(K.permute(0, 2, 1, 3), [1, 1, 64, 128])
+        if DESCRIPTORS else K,
+        TensorDescriptor.from_tensor(P, [1, 1, 64, 64]) if DESCRIPTORS else P,
+        TensorDescriptor.from_tensor(R, [1, 64, 64]) if DESCRIPTORS else R,
+        TensorDescriptor.from_tensor(V.permute(0, 2, 1, 3), [1, 1, 64, 128])
+        if DESCRIPTORS else V,
+        TensorDescriptor.from_tensor(O, [1, 1, 64, 128]) if DESCRIPTORS else O,
+        1.4426950408889634 * (n + r) ** -0.5,
+        b, h, q, v, x, n, r,
+        *Q.stride(), *K.stride(), *P.stride(), *R.stride(), *V.stride(), *O.stride(),
+        BLOCK_Q=64, BLOCK_V=128, BLOCK_X=64, BLOCK_N=128, BLOCK_R=64,
+        EVEN_Q=q % 64 == 0, EVEN_V=v % 128 == 0, EVEN_X=x % 64 == 0, EVEN_N=n == 128,
+        EVEN_R=r == 64,
+        STEP_N=_step(n, Q.stride(), K.stride()), STEP_R=_step(r, P.stride(), R.stride()),
+        STEP_V=_step(v, V.stride(), O.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=2,
+    )
+    return O

@@ -21,6 +21,9 @@ latent_attention_absorbed, in values and axis sizes (g: group, s: chunk, M: memo
   scale = scale
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -121,3 +124,57 @@ def latent_attention_absorbed(
         O_acc / tl.where(z == 0, 1.0, z)[:, None],
         mask=h_in[:, None] & c_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(Q, P, C, R, *, scale=0.07216878364870322):
+    """O [b h c] bf16 of Q [b h c] bf16, P [b h r] bf16, C [b x c] bf16, R [b x r] bf16, on the
+    current CUDA device."""
+    b, h, c = Q.shape
+    _, _, r = P.shape
+    if P.shape != (b, h, r):
+        raise ValueError(f"P is {tuple(P.shape)}, not {(b, h, r)}")
+    _, x, _ = C.shape
+    if C.shape != (b, x, c):
+        raise ValueError(f"C is {tuple(C.shape)}, not {(b, x, c)}")
+    if R.shape != (b, x, r):
+        raise ValueError(f"R is {tuple(R.shape)}, not {(b, x, r)}")
+    if c > 512:
+        raise ValueError(f"tiles hold up to 512 of c, not {c}")
+    if r > 64:
+        raise ValueError(f"tiles hold up to 64 of r, not {r}")
+    O = torch.empty((b, h, c), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((b, h, c), Q.stride(), (1, 16, 512)),
+        _reach((b, x, c), C.stride(), (1, 64, 512)),
+        _reach((b, h, r), P.stride(), (1, 16, 64)),
+        _reach((b, x, r), R.stride(), (1, 64, 64)),
+        _reach((b, h, c), O.stride(), (1, 16, 512)),
+    ) >= 2**31
+    GRID = (b * triton.cdiv(h, 16),)
+    latent_attention_absorbed[GRID](
+        Q, C, P, R, O,
+        float(scale),
+        b, h, x, c, r,
+        *Q.stride(), *C.stride(), *P.stride(), *R.stride(), *O.stride(),
+        BLOCK_H=16, BLOCK_X=64, BLOCK_C=512, BLOCK_R=64,
+        EVEN_H=h % 16 == 0, EVEN_X=x % 64 == 0, EVEN_C=c == 512, EVEN_R=r == 64,
+        STEP_C=_step(c, Q.stride(), C.stride(), O.stride()),
+        STEP_R=_step(r, P.stride(), R.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=2,
+    )
+    return O

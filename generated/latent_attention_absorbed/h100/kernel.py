@@ -21,8 +21,12 @@ latent_attention_absorbed, in values and axis sizes (g: group, s: chunk, M: memo
   scale = scale
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -128,3 +132,72 @@ def latent_attention_absorbed(
         O_acc / tl.where(z == 0, 1.0, z)[:, None],
         mask=h_in[:, None] & c_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def run(Q, P, C, R, *, scale=0.07216878364870322):
+    """O [b h c] bf16 of Q [b h c] bf16, P [b h r] bf16, C [b x c] bf16, R [b x r] bf16, on the
+    current CUDA device."""
+    b, h, c = Q.shape
+    _, _, r = P.shape
+    if P.shape != (b, h, r):
+        raise ValueError(f"P is {tuple(P.shape)}, not {(b, h, r)}")
+    _, x, _ = C.shape
+    if C.shape != (b, x, c):
+        raise ValueError(f"C is {tuple(C.shape)}, not {(b, x, c)}")
+    if R.shape != (b, x, r):
+        raise ValueError(f"R is {tuple(R.shape)}, not {(b, x, r)}")
+    if c > 512:
+        raise ValueError(f"tiles hold up to 512 of c, not {c}")
+    if r > 64:
+        raise ValueError(f"tiles hold up to 64 of r, not {r}")
+    O = torch.empty((b, h, c), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((b, h, c), Q.stride(), (1, 64, 512)),
+        _reach((b, x, c), C.stride(), (1, 32, 512)),
+        _reach((b, h, r), P.stride(), (1, 64, 64)),
+        _reach((b, x, r), R.stride(), (1, 32, 64)),
+        _reach((b, h, c), O.stride(), (1, 64, 512)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(P, R)
+    GRID = (b * triton.cdiv(h, 64),)
+    latent_attention_absorbed[GRID](
+        Q, C, TensorDescriptor.from_tensor(P, [1, 64, 64]) if DESCRIPTORS else P,
+        TensorDescriptor.from_tensor(R, [1, 32, 64]) if DESCRIPTORS else R, O,
+        float(scale),
+        b, h, x, c, r,
+        *Q.stride(), *C.stride(), *P.stride(), *R.stride(), *O.stride(),
+        BLOCK_H=64, BLOCK_X=32, BLOCK_C=512, BLOCK_R=64,
+        EVEN_H=h % 64 == 0, EVEN_X=x % 32 == 0, EVEN_C=c == 512, EVEN_R=r == 64,
+        STEP_C=_step(c, Q.stride(), C.stride(), O.stride()),
+        STEP_R=_step(r, P.stride(), R.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+    return O

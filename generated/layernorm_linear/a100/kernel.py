@@ -29,6 +29,9 @@ layernorm_linear, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = m*n + 2*sqrt(d)*m*n*sqrt(M*d + 2*M + 4*d)/M + 4*d*m*n/M
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -126,3 +129,76 @@ def layernorm_linear(
         O_acc,
         mask=n_in[:, None] & m_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(X, G, B, W, *, eps=1e-05):
+    """O [n m] bf16 of X [n d] bf16, G [d] bf16, B [d] bf16, W [d m] bf16, on the current CUDA
+    device."""
+    n, d = X.shape
+    if G.shape != (d,):
+        raise ValueError(f"G is {tuple(G.shape)}, not {(d,)}")
+    if B.shape != (d,):
+        raise ValueError(f"B is {tuple(B.shape)}, not {(d,)}")
+    _, m = W.shape
+    if W.shape != (d, m):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(d, m)}")
+    if d > 4096:
+        raise ValueError(f"tiles hold up to 4096 of d, not {d}")
+    mean = torch.empty((n,), dtype=torch.bfloat16, device=X.device)
+    t = torch.empty((n,), dtype=torch.bfloat16, device=X.device)
+    O = torch.empty((n, m), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((n, d), X.stride(), (1, 4096)),
+        _reach((n,), mean.stride(), (1,)),
+        _reach((n,), t.stride(), (1,)),
+    ) >= 2**31
+    GRID = (n,)
+    layernorm_linear_mean_t[GRID](
+        X, mean, t,
+        float(eps),
+        n, d,
+        *X.stride(), *mean.stride(), *t.stride(),
+        BLOCK_D=4096,
+        EVEN_D=d == 4096,
+        STEP_D=_step(d, X.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((n, d), X.stride(), (64, 64)),
+        _reach((n,), mean.stride(), (64,)),
+        _reach((n,), t.stride(), (64,)),
+        _reach((d,), G.stride(), (64,)),
+        _reach((d,), B.stride(), (64,)),
+        _reach((d, m), W.stride(), (64, 256)),
+        _reach((n, m), O.stride(), (64, 256)),
+    ) >= 2**31
+    GRID = (triton.cdiv(n, 64) * triton.cdiv(m, 256),)
+    layernorm_linear[GRID](
+        X, mean, t, G, B, W, O,
+        n, m, d,
+        *X.stride(), *mean.stride(), *t.stride(), *G.stride(), *B.stride(), *W.stride(),
+        *O.stride(),
+        BLOCK_N=64, BLOCK_M=256, BLOCK_D=64,
+        EVEN_N=n % 64 == 0, EVEN_M=m % 256 == 0, EVEN_D=d % 64 == 0,
+        STEP_D=_step(d, X.stride(), G.stride(), B.stride()),
+        STEP_M=_step(m, W.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+    return O

@@ -31,6 +31,9 @@ linear_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = d*q + 2*d*d2*q/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -135,3 +138,63 @@ def linear_attention(
         O_acc,
         mask=q_in[:, None] & d_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(Q, K, V):
+    """O [q d] bf16 of Q [q d] bf16, K [x d] bf16, V [x d] bf16, on the current CUDA device."""
+    q, d = Q.shape
+    x, _ = K.shape
+    if K.shape != (x, d):
+        raise ValueError(f"K is {tuple(K.shape)}, not {(x, d)}")
+    if V.shape != (x, d):
+        raise ValueError(f"V is {tuple(V.shape)}, not {(x, d)}")
+    t = torch.empty((d, d), dtype=torch.bfloat16, device=Q.device)
+    O = torch.empty((q, d), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((x, d), K.stride(), (256, 16)),
+        _reach((x, d), V.stride(), (256, 16)),
+        _reach((d, d), t.stride(), (16, 16)),
+    ) >= 2**31
+    GRID = (triton.cdiv(d, 16) * triton.cdiv(d, 16),)
+    linear_attention_t[GRID](
+        K, V, t,
+        d, d, x,
+        *K.stride(), *V.stride(), *t.stride(),
+        BLOCK_D2=16, BLOCK_D=16, BLOCK_X=256,
+        EVEN_D2=d % 16 == 0, EVEN_D=d % 16 == 0, EVEN_X=x % 256 == 0,
+        STEP_D2=_step(d, K.stride()), STEP_D=_step(d, V.stride(), t.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=4,
+    )
+
+    WIDE = max(
+        _reach((q, d), Q.stride(), (64, 128)),
+        _reach((d, d), t.stride(), (128, 128)),
+        _reach((q, d), O.stride(), (64, 128)),
+    ) >= 2**31
+    GRID = (triton.cdiv(q, 64) * triton.cdiv(d, 128),)
+    linear_attention[GRID](
+        Q, t, O,
+        q, d, d,
+        *Q.stride(), *t.stride(), *O.stride(),
+        BLOCK_Q=64, BLOCK_D=128, BLOCK_D2=128,
+        EVEN_Q=q % 64 == 0, EVEN_D=d % 128 == 0, EVEN_D2=d % 128 == 0,
+        STEP_D2=_step(d, Q.stride()), STEP_D=_step(d, t.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=4,
+    )
+    return O

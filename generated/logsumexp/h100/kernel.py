@@ -16,6 +16,9 @@ logsumexp, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = n*v + n
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -59,3 +62,36 @@ def logsumexp(
 
     # tail
     tl.store(O_base, m_all + tl.log(z_all))
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(L):
+    """O [n] fp32 of L [n v] bf16, on the current CUDA device."""
+    n, v = L.shape
+    O = torch.empty((n,), dtype=torch.float32, device=L.device)
+
+    WIDE = max(_reach((n, v), L.stride(), (1, 4096)), _reach((n,), O.stride(), (1,))) >= 2**31
+    GRID = (n,)
+    logsumexp[GRID](
+        L, O,
+        n, v,
+        *L.stride(), *O.stride(),
+        BLOCK_V=4096,
+        EVEN_V=v % 4096 == 0,
+        STEP_V=_step(v, L.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+    return O

@@ -16,6 +16,9 @@ matmul, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = a*c + 2*a*b*c/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -73,3 +76,43 @@ def matmul(
         C_acc,
         mask=a_in[:, None] & c_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(A, B):
+    """C [a c] bf16 of A [a b] bf16, B [b c] bf16, on the current CUDA device."""
+    a, b = A.shape
+    _, c = B.shape
+    if B.shape != (b, c):
+        raise ValueError(f"B is {tuple(B.shape)}, not {(b, c)}")
+    C = torch.empty((a, c), dtype=torch.bfloat16, device=A.device)
+
+    WIDE = max(
+        _reach((a, b), A.stride(), (256, 128)),
+        _reach((b, c), B.stride(), (128, 128)),
+        _reach((a, c), C.stride(), (256, 128)),
+    ) >= 2**31
+    GRID = (triton.cdiv(a, 256) * triton.cdiv(c, 128),)
+    matmul[GRID](
+        A, B, C,
+        a, c, b,
+        *A.stride(), *B.stride(), *C.stride(),
+        BLOCK_A=256, BLOCK_C=128, BLOCK_B=128,
+        EVEN_A=a % 256 == 0, EVEN_C=c % 128 == 0, EVEN_B=b % 128 == 0,
+        STEP_B=_step(b, A.stride()), STEP_C=_step(c, B.stride(), C.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=2,
+    )
+    return C

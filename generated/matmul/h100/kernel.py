@@ -16,8 +16,12 @@ matmul, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = a*c + 2*a*b*c/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -87,3 +91,59 @@ def matmul(
                 C_tile,
                 mask=a_in[:, None] & c_in[None, :],
             )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def run(A, B):
+    """C [a c] bf16 of A [a b] bf16, B [b c] bf16, on the current CUDA device."""
+    a, b = A.shape
+    _, c = B.shape
+    if B.shape != (b, c):
+        raise ValueError(f"B is {tuple(B.shape)}, not {(b, c)}")
+    C = torch.empty((a, c), dtype=torch.bfloat16, device=A.device)
+
+    WIDE = max(
+        _reach((a, b), A.stride(), (128, 64)),
+        _reach((b, c), B.stride(), (64, 256)),
+        _reach((a, c), C.stride(), (128, 256)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(A, B, C)
+    GRID = (min(triton.cdiv(a, 128) * triton.cdiv(c, 256), 132),)
+    matmul[GRID](
+        TensorDescriptor.from_tensor(A, [128, 64]) if DESCRIPTORS else A,
+        TensorDescriptor.from_tensor(B, [64, 256]) if DESCRIPTORS else B,
+        TensorDescriptor.from_tensor(C, [128, 256]) if DESCRIPTORS else C,
+        a, c, b,
+        *A.stride(), *B.stride(), *C.stride(),
+        BLOCK_A=128, BLOCK_C=256, BLOCK_B=64,
+        EVEN_A=a % 128 == 0, EVEN_C=c % 256 == 0, EVEN_B=b % 64 == 0,
+        STEP_B=_step(b, A.stride()), STEP_C=_step(c, B.stride(), C.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+    return C

@@ -7,6 +7,9 @@ matmul: 2 warpgroups side by side along a, 64 of a each, share what they stream;
   H = a*b*c/g_c + a*b*c/g_a + a*c
 """
 
+import math
+
+import torch
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -17,6 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.experimental.gluon.nvidia import hopper
 
 # Triton 3.6 calls them async_copy_global_to_shared and async_copy_shared_to_global
 _renamed = hasattr(tma, "async_load")
@@ -158,3 +162,62 @@ def matmul(
         [4, 1],
         [240, 24],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] != 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def _box(t, sizes):
+    """The descriptor of a tensor's boxes, and how they lie in shared memory."""
+    layout = gl.NVMMASharedLayout.get_default_for(sizes, gl.float16)
+    return hopper.TensorDescriptor.from_tensor(t, sizes, layout)
+
+
+def run(A, B):
+    """C [a c] bf16 of A [a b] bf16, B [b c] bf16, on the current CUDA device."""
+    a, b = A.shape
+    _, c = B.shape
+    if B.shape != (b, c):
+        raise ValueError(f"B is {tuple(B.shape)}, not {(b, c)}")
+    C = torch.empty((a, c), dtype=torch.bfloat16, device=A.device)
+
+    WIDE = max(
+        _reach((a, b), A.stride(), (64, 64)),
+        _reach((b, c), B.stride(), (64, 256)),
+        _reach((a, c), C.stride(), (64, 256)),
+    ) >= 2**31
+    if WIDE or not _described(A, B, C):
+        raise ValueError("descriptors do not serve these tensors; use kernel.py")
+    GRID = (min(triton.cdiv(a, 128) * triton.cdiv(c, 256), 132),)
+    matmul[GRID](
+        _box(A, [64, 64]), _box(B, [64, 256]), _box(C, [64, 256]),
+        a, c, b,
+        *A.stride(), *B.stride(), *C.stride(),
+        BLOCK_A=64, BLOCK_C=256, BLOCK_B=64,
+        EVEN_A=a % 128 == 0, EVEN_C=c % 256 == 0, EVEN_B=b % 64 == 0,
+        STEP_B=_step(b, A.stride()), STEP_C=_step(c, B.stride(), C.stride()),
+        num_warps=4,
+    )
+    return C

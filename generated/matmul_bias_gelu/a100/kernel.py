@@ -16,6 +16,9 @@ matmul_bias_gelu, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = a*c + a*b*c/M + 2*a*sqrt(b)*c*sqrt(b + 1)/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -88,3 +91,46 @@ def matmul_bias_gelu(
         t_2 * ndtr_16(t_2),
         mask=a_in[:, None] & c_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(X, W, B):
+    """O [a c] bf16 of X [a b] bf16, W [b c] bf16, B [c] bf16, on the current CUDA device."""
+    a, b = X.shape
+    _, c = W.shape
+    if W.shape != (b, c):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(b, c)}")
+    if B.shape != (c,):
+        raise ValueError(f"B is {tuple(B.shape)}, not {(c,)}")
+    O = torch.empty((a, c), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((a, b), X.stride(), (128, 128)),
+        _reach((b, c), W.stride(), (128, 128)),
+        _reach((c,), B.stride(), (128,)),
+        _reach((a, c), O.stride(), (128, 128)),
+    ) >= 2**31
+    GRID = (triton.cdiv(a, 128) * triton.cdiv(c, 128),)
+    matmul_bias_gelu[GRID](
+        X, W, B, O,
+        a, c, b,
+        *X.stride(), *W.stride(), *B.stride(), *O.stride(),
+        BLOCK_A=128, BLOCK_C=128, BLOCK_B=128,
+        EVEN_A=a % 128 == 0, EVEN_C=c % 128 == 0, EVEN_B=b % 128 == 0,
+        STEP_B=_step(b, X.stride()), STEP_C=_step(c, W.stride(), B.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=2,
+    )
+    return O

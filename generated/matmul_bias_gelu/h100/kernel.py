@@ -16,8 +16,12 @@ matmul_bias_gelu, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = a*c + a*b*c/M + 2*a*sqrt(b)*c*sqrt(b + 1)/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -102,3 +106,62 @@ def matmul_bias_gelu(
                 O_tile,
                 mask=a_in[:, None] & c_in[None, :],
             )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def run(X, W, B):
+    """O [a c] bf16 of X [a b] bf16, W [b c] bf16, B [c] bf16, on the current CUDA device."""
+    a, b = X.shape
+    _, c = W.shape
+    if W.shape != (b, c):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(b, c)}")
+    if B.shape != (c,):
+        raise ValueError(f"B is {tuple(B.shape)}, not {(c,)}")
+    O = torch.empty((a, c), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((a, b), X.stride(), (256, 64)),
+        _reach((b, c), W.stride(), (64, 128)),
+        _reach((c,), B.stride(), (128,)),
+        _reach((a, c), O.stride(), (256, 128)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(X, W, O)
+    GRID = (min(triton.cdiv(a, 256) * triton.cdiv(c, 128), 132),)
+    matmul_bias_gelu[GRID](
+        TensorDescriptor.from_tensor(X, [256, 64]) if DESCRIPTORS else X,
+        TensorDescriptor.from_tensor(W, [64, 128]) if DESCRIPTORS else W, B,
+        TensorDescriptor.from_tensor(O, [256, 128]) if DESCRIPTORS else O,
+        a, c, b,
+        *X.stride(), *W.stride(), *B.stride(), *O.stride(),
+        BLOCK_A=256, BLOCK_C=128, BLOCK_B=64,
+        EVEN_A=a % 256 == 0, EVEN_C=c % 128 == 0, EVEN_B=b % 64 == 0,
+        STEP_B=_step(b, X.stride()), STEP_C=_step(c, W.stride(), B.stride(), O.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+    return O

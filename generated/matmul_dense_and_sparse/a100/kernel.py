@@ -17,6 +17,9 @@ matmul_dense_and_sparse, in values and axis sizes (g: group, s: chunk, M: memory
       1)/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -102,3 +105,55 @@ def matmul_dense_and_sparse(
         t * scale_tile.to(tl.float32)[None, :] + t2,
         mask=a_in[:, None] & c_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(X, W, scale, V, I):
+    """O [a c] bf16 of X [a b] bf16, W [c b] int4, scale [c] bf16, V [c s] bf16, I [c s] int32, on
+    the current CUDA device."""
+    a, b = X.shape
+    c, = scale.shape
+    _, s = V.shape
+    if V.shape != (c, s):
+        raise ValueError(f"V is {tuple(V.shape)}, not {(c, s)}")
+    if I.shape != (c, s):
+        raise ValueError(f"I is {tuple(I.shape)}, not {(c, s)}")
+    if W.shape != (c, b // 2):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(c, b // 2)}")
+    if s > 16:
+        raise ValueError(f"tiles hold up to 16 of s, not {s}")
+    O = torch.empty((a, c), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((a, b), X.stride(), (16, 256)),
+        _reach((c, b), W.stride(), (32, 256)),
+        _reach((c,), scale.stride(), (32,)),
+        _reach((c, s), V.stride(), (32, 16)),
+        _reach((c, s), I.stride(), (32, 16)),
+        _reach((a, c), O.stride(), (16, 32)),
+    ) >= 2**31
+    GRID = (triton.cdiv(a, 16) * triton.cdiv(c, 32),)
+    matmul_dense_and_sparse[GRID](
+        X, W, scale, V, I, O,
+        a, c, b, s,
+        *X.stride(), *W.stride(), *scale.stride(), *V.stride(), *I.stride(), *O.stride(),
+        BLOCK_A=16, BLOCK_C=32, BLOCK_B=256, BLOCK_S=16,
+        EVEN_A=a % 16 == 0, EVEN_C=c % 32 == 0, EVEN_B=b % 256 == 0, EVEN_S=s == 16,
+        STEP_B=_step(b, X.stride(), W.stride()), STEP_S=_step(s, V.stride(), I.stride()),
+        STEP_C=_step(c, scale.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+    return O

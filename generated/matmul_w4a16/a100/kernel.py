@@ -16,6 +16,9 @@ matmul_w4a16, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = a*c + 2*a*sqrt(b)*c*g*sqrt(b + 1)/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -83,3 +86,49 @@ def matmul_w4a16(
         O_acc,
         mask=a_in[:, None] & c_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(X, W, scale):
+    """O [a c] bf16 of X [a g b] bf16, W [c g b] int4, scale [g c] bf16, on the current CUDA
+    device."""
+    a, g, b = X.shape
+    _, c = scale.shape
+    if scale.shape != (g, c):
+        raise ValueError(f"scale is {tuple(scale.shape)}, not {(g, c)}")
+    if W.shape != (c, g, b // 2):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(c, g, b // 2)}")
+    if b > 128:
+        raise ValueError(f"tiles hold up to 128 of b, not {b}")
+    O = torch.empty((a, c), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((a, g, b), X.stride(), (16, 1, 128)),
+        _reach((c, g, b), W.stride(), (64, 1, 128)),
+        _reach((g, c), scale.stride(), (1, 64)),
+        _reach((a, c), O.stride(), (16, 64)),
+    ) >= 2**31
+    GRID = (triton.cdiv(a, 16) * triton.cdiv(c, 64),)
+    matmul_w4a16[GRID](
+        X, W, scale, O,
+        a, c, g, b,
+        *X.stride(), *W.stride(), *scale.stride(), *O.stride(),
+        BLOCK_A=16, BLOCK_C=64, BLOCK_B=128,
+        EVEN_A=a % 16 == 0, EVEN_C=c % 64 == 0, EVEN_B=b == 128,
+        STEP_B=_step(b, X.stride(), W.stride()), STEP_C=_step(c, scale.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+    return O

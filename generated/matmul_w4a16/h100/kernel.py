@@ -16,8 +16,12 @@ matmul_w4a16, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = a*c + 2*a*sqrt(b)*c*g*sqrt(b + 1)/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -90,3 +94,64 @@ def matmul_w4a16(
             O_tile,
             mask=a_in[:, None] & c_in[None, :],
         )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def run(X, W, scale):
+    """O [a c] bf16 of X [a g b] bf16, W [c g b] int4, scale [g c] bf16, on the current CUDA
+    device."""
+    a, g, b = X.shape
+    _, c = scale.shape
+    if scale.shape != (g, c):
+        raise ValueError(f"scale is {tuple(scale.shape)}, not {(g, c)}")
+    if W.shape != (c, g, b // 2):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(c, g, b // 2)}")
+    if b > 128:
+        raise ValueError(f"tiles hold up to 128 of b, not {b}")
+    O = torch.empty((a, c), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((a, g, b), X.stride(), (16, 1, 128)),
+        _reach((c, g, b), W.stride(), (32, 1, 128)),
+        _reach((g, c), scale.stride(), (1, 32)),
+        _reach((a, c), O.stride(), (16, 32)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(X, O)
+    GRID = (triton.cdiv(a, 16) * triton.cdiv(c, 32),)
+    matmul_w4a16[GRID](
+        TensorDescriptor.from_tensor(X.permute(1, 0, 2), [1, 16, 128]) if DESCRIPTORS else X, W,
+        scale, TensorDescriptor.from_tensor(O, [16, 32]) if DESCRIPTORS else O,
+        a, c, g, b,
+        *X.stride(), *W.stride(), *scale.stride(), *O.stride(),
+        BLOCK_A=16, BLOCK_C=32, BLOCK_B=128,
+        EVEN_A=a % 16 == 0, EVEN_C=c % 32 == 0, EVEN_B=b == 128,
+        STEP_B=_step(b, X.stride(), W.stride()), STEP_C=_step(c, scale.stride(), O.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+    return O

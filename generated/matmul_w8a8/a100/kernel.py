@@ -16,6 +16,9 @@ matmul_w8a8, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = a*c + 2*a*b*c*sqrt(M + 1)/M + 2*a*b*c/M + 2*a*c*sqrt(M + 1)/M + 2*a*c/M
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -71,3 +74,50 @@ def matmul_w8a8(
         C * X_scale_tile[:, None] * W_scale_tile[None, :],
         mask=a_in[:, None] & c_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(X, W, X_scale, W_scale):
+    """O [a c] bf16 of X [a b] int8, W [c b] int8, X_scale [a] fp32, W_scale [c] fp32, on the
+    current CUDA device."""
+    a, b = X.shape
+    c, _ = W.shape
+    if W.shape != (c, b):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(c, b)}")
+    if X_scale.shape != (a,):
+        raise ValueError(f"X_scale is {tuple(X_scale.shape)}, not {(a,)}")
+    if W_scale.shape != (c,):
+        raise ValueError(f"W_scale is {tuple(W_scale.shape)}, not {(c,)}")
+    O = torch.empty((a, c), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((a, b), X.stride(), (128, 256)),
+        _reach((c, b), W.stride(), (256, 256)),
+        _reach((a,), X_scale.stride(), (128,)),
+        _reach((c,), W_scale.stride(), (256,)),
+        _reach((a, c), O.stride(), (128, 256)),
+    ) >= 2**31
+    GRID = (triton.cdiv(a, 128) * triton.cdiv(c, 256),)
+    matmul_w8a8[GRID](
+        X, W, X_scale, W_scale, O,
+        a, c, b,
+        *X.stride(), *W.stride(), *X_scale.stride(), *W_scale.stride(), *O.stride(),
+        BLOCK_A=128, BLOCK_C=256, BLOCK_B=256,
+        EVEN_A=a % 128 == 0, EVEN_C=c % 256 == 0, EVEN_B=b % 256 == 0,
+        STEP_B=_step(b, X.stride(), W.stride()), STEP_C=_step(c, W_scale.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=2,
+    )
+    return O

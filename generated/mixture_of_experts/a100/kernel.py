@@ -45,6 +45,9 @@ mixture_of_experts, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = 3*k**2*n*t/(M - k) + k*n*t + n*t
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -242,3 +245,96 @@ def mixture_of_experts(
         O_2,
         mask=t_in[:, None] & n_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(X, I, U, W, G, E, P):
+    """O [t n] bf16 of X [t m] bf16, I [e s] int32, U [e m f] bf16, W [e f n] bf16, G [t k] bf16,
+    E [t k] int32, P [t k] int32, on the current CUDA device."""
+    t, m = X.shape
+    e, s = I.shape
+    _, _, f = U.shape
+    if U.shape != (e, m, f):
+        raise ValueError(f"U is {tuple(U.shape)}, not {(e, m, f)}")
+    _, _, n = W.shape
+    if W.shape != (e, f, n):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(e, f, n)}")
+    _, k = G.shape
+    if G.shape != (t, k):
+        raise ValueError(f"G is {tuple(G.shape)}, not {(t, k)}")
+    if E.shape != (t, k):
+        raise ValueError(f"E is {tuple(E.shape)}, not {(t, k)}")
+    if P.shape != (t, k):
+        raise ValueError(f"P is {tuple(P.shape)}, not {(t, k)}")
+    if k > 2:
+        raise ValueError(f"tiles hold up to 2 of k, not {k}")
+    H = torch.empty((e, s, f), dtype=torch.bfloat16, device=X.device)
+    Y = torch.empty((e, s, n), dtype=torch.bfloat16, device=X.device)
+    O = torch.empty((t, n), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((t, m), X.stride(), (1, 32)),
+        _reach((e, s), I.stride(), (1, 128)),
+        _reach((e, m, f), U.stride(), (1, 32, 256)),
+        _reach((e, s, f), H.stride(), (1, 128, 256)),
+    ) >= 2**31
+    GRID = (e * triton.cdiv(s, 128) * triton.cdiv(f, 256),)
+    mixture_of_experts_H[GRID](
+        X, I, U, H,
+        e, s, f, m, t,
+        *X.stride(), *I.stride(), *U.stride(), *H.stride(),
+        BLOCK_S=128, BLOCK_F=256, BLOCK_M=32,
+        EVEN_S=s % 128 == 0, EVEN_F=f % 256 == 0, EVEN_M=m % 32 == 0,
+        STEP_M=_step(m, X.stride()), STEP_F=_step(f, U.stride(), H.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((e, s, f), H.stride(), (1, 128, 128)),
+        _reach((e, f, n), W.stride(), (1, 128, 256)),
+        _reach((e, s, n), Y.stride(), (1, 128, 256)),
+    ) >= 2**31
+    GRID = (e * triton.cdiv(s, 128) * triton.cdiv(n, 256),)
+    mixture_of_experts_Y[GRID](
+        H, W, Y,
+        e, s, n, f,
+        *H.stride(), *W.stride(), *Y.stride(),
+        BLOCK_S=128, BLOCK_N=256, BLOCK_F=128,
+        EVEN_S=s % 128 == 0, EVEN_N=n % 256 == 0, EVEN_F=f % 128 == 0,
+        STEP_F=_step(f, H.stride()), STEP_N=_step(n, W.stride(), Y.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=2,
+    )
+
+    WIDE = max(
+        _reach((t, k), G.stride(), (16, 2)),
+        _reach((e, s, n), Y.stride(), (1, 1, 256)),
+        _reach((t, k), E.stride(), (16, 2)),
+        _reach((t, k), P.stride(), (16, 2)),
+        _reach((t, n), O.stride(), (16, 256)),
+    ) >= 2**31
+    GRID = (triton.cdiv(t, 16) * triton.cdiv(n, 256),)
+    mixture_of_experts[GRID](
+        G, Y, E, P, O,
+        t, n, k, e, s,
+        *G.stride(), *Y.stride(), *E.stride(), *P.stride(), *O.stride(),
+        BLOCK_T=16, BLOCK_N=256, BLOCK_K=2,
+        EVEN_T=t % 16 == 0, EVEN_N=n % 256 == 0, EVEN_K=k == 2,
+        STEP_N=_step(n, Y.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+    return O

@@ -30,6 +30,9 @@ mlp, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = e*n + 2*e*f*n/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -155,3 +158,64 @@ def mlp(
         O_acc,
         mask=n_in[:, None] & e_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(X, U, W):
+    """O [n e] bf16 of X [n d] bf16, U [d f] bf16, W [f e] bf16, on the current CUDA device."""
+    n, d = X.shape
+    _, f = U.shape
+    if U.shape != (d, f):
+        raise ValueError(f"U is {tuple(U.shape)}, not {(d, f)}")
+    _, e = W.shape
+    if W.shape != (f, e):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(f, e)}")
+    H = torch.empty((n, f), dtype=torch.bfloat16, device=X.device)
+    O = torch.empty((n, e), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((n, d), X.stride(), (256, 128)),
+        _reach((d, f), U.stride(), (128, 128)),
+        _reach((n, f), H.stride(), (256, 128)),
+    ) >= 2**31
+    GRID = (triton.cdiv(n, 256) * triton.cdiv(f, 128),)
+    mlp_H[GRID](
+        X, U, H,
+        n, f, d,
+        *X.stride(), *U.stride(), *H.stride(),
+        BLOCK_N=256, BLOCK_F=128, BLOCK_D=128,
+        EVEN_N=n % 256 == 0, EVEN_F=f % 128 == 0, EVEN_D=d % 128 == 0,
+        STEP_D=_step(d, X.stride()), STEP_F=_step(f, U.stride(), H.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=2,
+    )
+
+    WIDE = max(
+        _reach((n, f), H.stride(), (128, 256)),
+        _reach((f, e), W.stride(), (256, 128)),
+        _reach((n, e), O.stride(), (128, 128)),
+    ) >= 2**31
+    GRID = (triton.cdiv(n, 128) * triton.cdiv(e, 128),)
+    mlp[GRID](
+        H, W, O,
+        n, e, f,
+        *H.stride(), *W.stride(), *O.stride(),
+        BLOCK_N=128, BLOCK_E=128, BLOCK_F=256,
+        EVEN_N=n % 128 == 0, EVEN_E=e % 128 == 0, EVEN_F=f % 256 == 0,
+        STEP_F=_step(f, H.stride()), STEP_E=_step(e, W.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=2,
+    )
+    return O

@@ -30,8 +30,12 @@ mlp, in values and axis sizes (g: group, s: chunk, M: memory):
   bound = e*n + 2*e*f*n/sqrt(M)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -183,3 +187,84 @@ def mlp(
                 O_tile,
                 mask=n_in[:, None] & e_in[None, :],
             )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def run(X, U, W):
+    """O [n e] bf16 of X [n d] bf16, U [d f] bf16, W [f e] bf16, on the current CUDA device."""
+    n, d = X.shape
+    _, f = U.shape
+    if U.shape != (d, f):
+        raise ValueError(f"U is {tuple(U.shape)}, not {(d, f)}")
+    _, e = W.shape
+    if W.shape != (f, e):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(f, e)}")
+    H = torch.empty((n, f), dtype=torch.bfloat16, device=X.device)
+    O = torch.empty((n, e), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((n, d), X.stride(), (256, 64)),
+        _reach((d, f), U.stride(), (64, 128)),
+        _reach((n, f), H.stride(), (256, 128)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(X, U, H)
+    GRID = (min(triton.cdiv(n, 256) * triton.cdiv(f, 128), 132),)
+    mlp_H[GRID](
+        TensorDescriptor.from_tensor(X, [256, 64]) if DESCRIPTORS else X,
+        TensorDescriptor.from_tensor(U, [64, 128]) if DESCRIPTORS else U,
+        TensorDescriptor.from_tensor(H, [256, 128]) if DESCRIPTORS else H,
+        n, f, d,
+        *X.stride(), *U.stride(), *H.stride(),
+        BLOCK_N=256, BLOCK_F=128, BLOCK_D=64,
+        EVEN_N=n % 256 == 0, EVEN_F=f % 128 == 0, EVEN_D=d % 64 == 0,
+        STEP_D=_step(d, X.stride()), STEP_F=_step(f, U.stride(), H.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((n, f), H.stride(), (128, 64)),
+        _reach((f, e), W.stride(), (64, 256)),
+        _reach((n, e), O.stride(), (128, 256)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(H, W, O)
+    GRID = (min(triton.cdiv(n, 128) * triton.cdiv(e, 256), 132),)
+    mlp[GRID](
+        TensorDescriptor.from_tensor(H, [128, 64]) if DESCRIPTORS else H,
+        TensorDescriptor.from_tensor(W, [64, 256]) if DESCRIPTORS else W,
+        TensorDescriptor.from_tensor(O, [128, 256]) if DESCRIPTORS else O,
+        n, e, f,
+        *H.stride(), *W.stride(), *O.stride(),
+        BLOCK_N=128, BLOCK_E=256, BLOCK_F=64,
+        EVEN_N=n % 128 == 0, EVEN_E=e % 256 == 0, EVEN_F=f % 64 == 0,
+        STEP_F=_step(f, H.stride()), STEP_E=_step(e, W.stride(), O.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+    return O

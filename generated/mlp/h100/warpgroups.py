@@ -9,6 +9,9 @@ mlp: 2 warpgroups side by side along n, 64 of n each, share what they stream; of
   H = e*f*n/g_n + e*f*n/g_e + e*n
 """
 
+import math
+
+import torch
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -19,6 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.experimental.gluon.nvidia import hopper
 
 # Triton 3.6 calls them async_copy_global_to_shared and async_copy_shared_to_global
 _renamed = hasattr(tma, "async_load")
@@ -309,3 +313,84 @@ def mlp(
         [4, 1],
         [240, 24],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] != 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def _box(t, sizes):
+    """The descriptor of a tensor's boxes, and how they lie in shared memory."""
+    layout = gl.NVMMASharedLayout.get_default_for(sizes, gl.float16)
+    return hopper.TensorDescriptor.from_tensor(t, sizes, layout)
+
+
+def run(X, U, W):
+    """O [n e] bf16 of X [n d] bf16, U [d f] bf16, W [f e] bf16, on the current CUDA device."""
+    n, d = X.shape
+    _, f = U.shape
+    if U.shape != (d, f):
+        raise ValueError(f"U is {tuple(U.shape)}, not {(d, f)}")
+    _, e = W.shape
+    if W.shape != (f, e):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(f, e)}")
+    H = torch.empty((n, f), dtype=torch.bfloat16, device=X.device)
+    O = torch.empty((n, e), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((n, d), X.stride(), (128, 64)),
+        _reach((d, f), U.stride(), (64, 128)),
+        _reach((n, f), H.stride(), (128, 128)),
+    ) >= 2**31
+    if WIDE or not _described(X, U, H):
+        raise ValueError("descriptors do not serve these tensors; use kernel.py")
+    GRID = (min(triton.cdiv(n, 128) * triton.cdiv(f, 128), 132),)
+    mlp_H[GRID](
+        _box(X, [128, 64]), _box(U, [64, 128]), _box(H, [128, 128]),
+        n, f, d,
+        *X.stride(), *U.stride(), *H.stride(),
+        BLOCK_N=128, BLOCK_F=128, BLOCK_D=64,
+        EVEN_N=n % 128 == 0, EVEN_F=f % 128 == 0, EVEN_D=d % 64 == 0,
+        STEP_D=_step(d, X.stride()), STEP_F=_step(f, U.stride(), H.stride()),
+        num_warps=4,
+    )
+
+    WIDE = max(
+        _reach((n, f), H.stride(), (64, 64)),
+        _reach((f, e), W.stride(), (64, 256)),
+        _reach((n, e), O.stride(), (64, 256)),
+    ) >= 2**31
+    if WIDE or not _described(H, W, O):
+        raise ValueError("descriptors do not serve these tensors; use kernel.py")
+    GRID = (min(triton.cdiv(n, 128) * triton.cdiv(e, 256), 132),)
+    mlp[GRID](
+        _box(H, [64, 64]), _box(W, [64, 256]), _box(O, [64, 256]),
+        n, e, f,
+        *H.stride(), *W.stride(), *O.stride(),
+        BLOCK_N=64, BLOCK_E=256, BLOCK_F=64,
+        EVEN_N=n % 128 == 0, EVEN_E=e % 256 == 0, EVEN_F=f % 64 == 0,
+        STEP_F=_step(f, H.stride()), STEP_E=_step(e, W.stride(), O.stride()),
+        num_warps=4,
+    )
+    return O

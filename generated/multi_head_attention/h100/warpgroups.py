@@ -7,6 +7,9 @@ multi_head_attention: 2 warpgroups side by side along q, 64 of q each, share wha
   H = 2*b*d*h*q + 2*b*d*h*q*x/g_q
 """
 
+import math
+
+import torch
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -17,6 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.experimental.gluon.nvidia import hopper
 
 # Triton 3.6 calls them async_copy_global_to_shared and async_copy_shared_to_global
 _renamed = hasattr(tma, "async_load")
@@ -206,3 +210,70 @@ def multi_head_attention(
         [4, 1],
         [240, 24],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] != 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def _box(t, sizes):
+    """The descriptor of a tensor's boxes, and how they lie in shared memory."""
+    layout = gl.NVMMASharedLayout.get_default_for(sizes, gl.float16)
+    return hopper.TensorDescriptor.from_tensor(t, sizes, layout)
+
+
+def run(Q, K, V):
+    """O [b h q d] bf16 of Q [b h q d] bf16, K [b h x d] bf16, V [b h x d] bf16, on the current
+    CUDA device."""
+    b, h, q, d = Q.shape
+    _, _, x, _ = K.shape
+    if K.shape != (b, h, x, d):
+        raise ValueError(f"K is {tuple(K.shape)}, not {(b, h, x, d)}")
+    if V.shape != (b, h, x, d):
+        raise ValueError(f"V is {tuple(V.shape)}, not {(b, h, x, d)}")
+    if d > 128:
+        raise ValueError(f"tiles hold up to 128 of d, not {d}")
+    O = torch.empty((b, h, q, d), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((b, h, q, d), Q.stride(), (1, 1, 64, 128)),
+        _reach((b, h, x, d), K.stride(), (1, 1, 128, 128)),
+        _reach((b, h, x, d), V.stride(), (1, 1, 128, 128)),
+        _reach((b, h, q, d), O.stride(), (1, 1, 64, 128)),
+    ) >= 2**31
+    if WIDE or not _described(Q, K, V, O):
+        raise ValueError("descriptors do not serve these tensors; use kernel.py")
+    GRID = (b * h * triton.cdiv(q, 128),)
+    multi_head_attention[GRID](
+        _box(Q, [1, 1, 64, 128]), _box(K, [1, 1, 128, 128]), _box(V, [1, 1, 128, 128]),
+        _box(O, [1, 1, 64, 128]),
+        1.4426950408889634 * d ** -0.5,
+        b, h, q, x, d,
+        *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
+        BLOCK_Q=64, BLOCK_X=128, BLOCK_D=128,
+        EVEN_Q=q % 128 == 0, EVEN_X=x % 128 == 0, EVEN_D=d == 128,
+        STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
+        num_warps=4,
+    )
+    return O

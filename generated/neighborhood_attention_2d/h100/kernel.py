@@ -24,8 +24,12 @@ neighborhood_attention_2d, in values and axis sizes (g: group, s: chunk, M: memo
   scale = 1.4427 * (d ** -0.5)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -228,3 +232,64 @@ def neighborhood_attention_2d(
         O_acc / tl.where(z == 0, 1.0, z)[:, None],
         mask=q0_in[:, None] & q1_in[:, None] & d_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def run(Q, K, V):
+    """O [q0 q1 d] bf16 of Q [q0 q1 d] bf16, K [x0 x1 d] bf16, V [x0 x1 d] bf16, on the current
+    CUDA device."""
+    q0, q1, d = Q.shape
+    if K.shape != (q0, q1, d):
+        raise ValueError(f"K is {tuple(K.shape)}, not {(q0, q1, d)}")
+    if V.shape != (q0, q1, d):
+        raise ValueError(f"V is {tuple(V.shape)}, not {(q0, q1, d)}")
+    if d > 64:
+        raise ValueError(f"tiles hold up to 64 of d, not {d}")
+    O = torch.empty((q0, q1, d), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((q0, q1, d), Q.stride(), (4, 4, 64)),
+        _reach((q0, q1, d), K.stride(), (8, 8, 64)),
+        _reach((q0, q1, d), V.stride(), (8, 8, 64)),
+        _reach((q0, q1, d), O.stride(), (4, 4, 64)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(K, V)
+    GRID = (triton.cdiv(q0, 4) * triton.cdiv(q1, 4),)
+    neighborhood_attention_2d[GRID](
+        Q, TensorDescriptor.from_tensor(K, [8, 8, 64]) if DESCRIPTORS else K,
+        TensorDescriptor.from_tensor(V, [8, 8, 64]) if DESCRIPTORS else V, O,
+        1.4426950408889634 * d ** -0.5,
+        q0, q1, q0, q1, d,
+        *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
+        BLOCK_Q0=4, BLOCK_Q1=4, BLOCK_X0=8, BLOCK_X1=8, BLOCK_D=64,
+        EVEN_Q0=q0 % 4 == 0, EVEN_Q1=q1 % 4 == 0, EVEN_D=d == 64,
+        STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+    return O

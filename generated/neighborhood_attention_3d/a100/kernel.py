@@ -30,6 +30,9 @@ neighborhood_attention_3d, in values and axis sizes (g: group, s: chunk, M: memo
   scale = 1.4427 * (d ** -0.5)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -281,3 +284,49 @@ def neighborhood_attention_3d(
         O_acc / tl.where(z == 0, 1.0, z)[:, None],
         mask=q0_in[:, None] & q1_in[:, None] & q2_in[:, None] & d_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(Q, K, V):
+    """O [q0 q1 q2 d] bf16 of Q [q0 q1 q2 d] bf16, K [x0 x1 x2 d] bf16, V [x0 x1 x2 d] bf16, on the
+    current CUDA device."""
+    q0, q1, q2, d = Q.shape
+    if K.shape != (q0, q1, q2, d):
+        raise ValueError(f"K is {tuple(K.shape)}, not {(q0, q1, q2, d)}")
+    if V.shape != (q0, q1, q2, d):
+        raise ValueError(f"V is {tuple(V.shape)}, not {(q0, q1, q2, d)}")
+    if d > 64:
+        raise ValueError(f"tiles hold up to 64 of d, not {d}")
+    O = torch.empty((q0, q1, q2, d), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((q0, q1, q2, d), Q.stride(), (2, 4, 4, 64)),
+        _reach((q0, q1, q2, d), K.stride(), (1, 8, 16, 64)),
+        _reach((q0, q1, q2, d), V.stride(), (1, 8, 16, 64)),
+        _reach((q0, q1, q2, d), O.stride(), (2, 4, 4, 64)),
+    ) >= 2**31
+    GRID = (triton.cdiv(q0, 2) * triton.cdiv(q1, 4) * triton.cdiv(q2, 4),)
+    neighborhood_attention_3d[GRID](
+        Q, K, V, O,
+        1.4426950408889634 * d ** -0.5,
+        q0, q1, q2, q0, q1, q2, d,
+        *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
+        BLOCK_Q0=2, BLOCK_Q1=4, BLOCK_Q2=4, BLOCK_X1=8, BLOCK_X2=16, BLOCK_D=64,
+        EVEN_Q0=q0 % 2 == 0, EVEN_Q1=q1 % 4 == 0, EVEN_Q2=q2 % 4 == 0, EVEN_D=d == 64,
+        STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=2,
+    )
+    return O

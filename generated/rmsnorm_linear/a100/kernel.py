@@ -20,6 +20,9 @@ rmsnorm_linear, in values and axis sizes (g: group, s: chunk, M: memory):
   eps = eps
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -86,3 +89,47 @@ def rmsnorm_linear(
         tl.rsqrt(t / size_d + eps)[:, None] * O_acc,
         mask=n_in[:, None] & m_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(X, G, W, *, eps=1e-06):
+    """O [n m] bf16 of X [n d] bf16, G [d] bf16, W [d m] bf16, on the current CUDA device."""
+    n, d = X.shape
+    if G.shape != (d,):
+        raise ValueError(f"G is {tuple(G.shape)}, not {(d,)}")
+    _, m = W.shape
+    if W.shape != (d, m):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(d, m)}")
+    O = torch.empty((n, m), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((n, d), X.stride(), (64, 64)),
+        _reach((d,), G.stride(), (64,)),
+        _reach((d, m), W.stride(), (64, 256)),
+        _reach((n, m), O.stride(), (64, 256)),
+    ) >= 2**31
+    GRID = (triton.cdiv(n, 64) * triton.cdiv(m, 256),)
+    rmsnorm_linear[GRID](
+        X, G, W, O,
+        float(eps),
+        n, m, d,
+        *X.stride(), *G.stride(), *W.stride(), *O.stride(),
+        BLOCK_N=64, BLOCK_M=256, BLOCK_D=64,
+        EVEN_N=n % 64 == 0, EVEN_M=m % 256 == 0, EVEN_D=d % 64 == 0,
+        STEP_D=_step(d, X.stride(), G.stride()), STEP_M=_step(m, W.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+    return O

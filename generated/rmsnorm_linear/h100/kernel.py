@@ -20,8 +20,12 @@ rmsnorm_linear, in values and axis sizes (g: group, s: chunk, M: memory):
   eps = eps
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -93,3 +97,62 @@ def rmsnorm_linear(
             O_tile,
             mask=n_in[:, None] & m_in[None, :],
         )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def run(X, G, W, *, eps=1e-06):
+    """O [n m] bf16 of X [n d] bf16, G [d] bf16, W [d m] bf16, on the current CUDA device."""
+    n, d = X.shape
+    if G.shape != (d,):
+        raise ValueError(f"G is {tuple(G.shape)}, not {(d,)}")
+    _, m = W.shape
+    if W.shape != (d, m):
+        raise ValueError(f"W is {tuple(W.shape)}, not {(d, m)}")
+    O = torch.empty((n, m), dtype=torch.bfloat16, device=X.device)
+
+    WIDE = max(
+        _reach((n, d), X.stride(), (128, 64)),
+        _reach((d,), G.stride(), (64,)),
+        _reach((d, m), W.stride(), (64, 128)),
+        _reach((n, m), O.stride(), (128, 128)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(W, O)
+    GRID = (triton.cdiv(n, 128) * triton.cdiv(m, 128),)
+    rmsnorm_linear[GRID](
+        X, G, TensorDescriptor.from_tensor(W, [64, 128]) if DESCRIPTORS else W,
+        TensorDescriptor.from_tensor(O, [128, 128]) if DESCRIPTORS else O,
+        float(eps),
+        n, m, d,
+        *X.stride(), *G.stride(), *W.stride(), *O.stride(),
+        BLOCK_N=128, BLOCK_M=128, BLOCK_D=64,
+        EVEN_N=n % 128 == 0, EVEN_M=m % 128 == 0, EVEN_D=d % 64 == 0,
+        STEP_D=_step(d, X.stride(), G.stride()), STEP_M=_step(m, W.stride(), O.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=3,
+    )
+    return O

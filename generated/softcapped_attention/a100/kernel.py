@@ -20,6 +20,9 @@ softcapped_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   cap = cap
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -96,3 +99,49 @@ def softcapped_attention(
         O_acc / tl.where(z == 0, 1.0, z)[:, None],
         mask=q_in[:, None] & d_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(Q, K, V, *, cap=30.0):
+    """O [q d] bf16 of Q [q d] bf16, K [x d] bf16, V [x d] bf16, on the current CUDA device."""
+    q, d = Q.shape
+    x, _ = K.shape
+    if K.shape != (x, d):
+        raise ValueError(f"K is {tuple(K.shape)}, not {(x, d)}")
+    if V.shape != (x, d):
+        raise ValueError(f"V is {tuple(V.shape)}, not {(x, d)}")
+    if d > 128:
+        raise ValueError(f"tiles hold up to 128 of d, not {d}")
+    O = torch.empty((q, d), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((q, d), Q.stride(), (16, 128)),
+        _reach((x, d), K.stride(), (256, 128)),
+        _reach((x, d), V.stride(), (256, 128)),
+        _reach((q, d), O.stride(), (16, 128)),
+    ) >= 2**31
+    GRID = (triton.cdiv(q, 16),)
+    softcapped_attention[GRID](
+        Q, K, V, O,
+        d ** -0.5, float(cap),
+        q, x, d,
+        *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
+        BLOCK_Q=16, BLOCK_X=256, BLOCK_D=128,
+        EVEN_Q=q % 16 == 0, EVEN_X=x % 256 == 0, EVEN_D=d == 128,
+        STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=2,
+    )
+    return O

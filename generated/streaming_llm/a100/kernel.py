@@ -22,6 +22,9 @@ streaming_llm, in values and axis sizes (g: group, s: chunk, M: memory):
   scale = 1.4427 * (d ** -0.5)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
 
@@ -223,3 +226,48 @@ def streaming_llm(
         O_acc / tl.where(z == 0, 1.0, z)[:, None],
         mask=q_in[:, None] & d_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def run(Q, K, V):
+    """O [q d] bf16 of Q [q d] bf16, K [x d] bf16, V [x d] bf16, on the current CUDA device."""
+    q, d = Q.shape
+    if K.shape != (q, d):
+        raise ValueError(f"K is {tuple(K.shape)}, not {(q, d)}")
+    if V.shape != (q, d):
+        raise ValueError(f"V is {tuple(V.shape)}, not {(q, d)}")
+    if d > 64:
+        raise ValueError(f"tiles hold up to 64 of d, not {d}")
+    O = torch.empty((q, d), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((q, d), Q.stride(), (64, 64)),
+        _reach((q, d), K.stride(), (64, 64)),
+        _reach((q, d), V.stride(), (64, 64)),
+        _reach((q, d), O.stride(), (64, 64)),
+    ) >= 2**31
+    GRID = (triton.cdiv(q, 64),)
+    streaming_llm[GRID](
+        Q, K, V, O,
+        1.4426950408889634 * d ** -0.5,
+        q, q, d,
+        *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
+        BLOCK_Q=64, BLOCK_X=64, BLOCK_D=64,
+        EVEN_Q=q % 64 == 0, EVEN_D=d == 64,
+        STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+    return O

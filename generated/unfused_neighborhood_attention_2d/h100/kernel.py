@@ -47,8 +47,12 @@ unfused_neighborhood_attention_2d_out, in values and axis sizes (g: group, s: ch
       6*6**(1/3)*d*q0*q1*w0**(2/3)*w1**(2/3)/M**(2/3)
 """
 
+import math
+
+import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
@@ -405,3 +409,99 @@ def unfused_neighborhood_attention_2d_out(
         out_acc,
         mask=q0_in[:, None] & q1_in[:, None] & d_in[None, :],
     )
+
+
+def _reach(sizes, strides, tiles):
+    """The farthest offset that a kernel forms in a tensor, whose axes it pads to whole tiles."""
+    padded = [triton.cdiv(max(n, 1), tile) * tile for n, tile in zip(sizes, tiles)]
+    return sum(n * abs(stride) for n, stride in zip(padded, strides))
+
+
+def _step(length, *strides):
+    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
+    where 16 does, since Triton sees that by itself."""
+    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
+    return 1 if step == 16 else step
+
+
+def _described(*tensors):
+    """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
+    all rows begin at multiples of 16 bytes."""
+    device = tensors[0].device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9:
+        return False
+    rows = [s * t.element_size() for t in tensors for s in t.stride()[:-1]]
+    aligned = all(s > 0 and s % 16 == 0 for s in rows)
+    aligned = aligned and all(t.data_ptr() % 16 == 0 for t in tensors)
+    return aligned and all(t.numel() > 0 and t.stride(-1) == 1 for t in tensors)
+
+
+def run(Q, K, V):
+    """out [q0 q1 d] bf16, A [q0 q1 w0 w1] bf16 of Q [q0 q1 d] bf16, K [x0 x1 d] bf16,
+    V [x0 x1 d] bf16, on the current CUDA device."""
+    q0, q1, d = Q.shape
+    if K.shape != (q0, q1, d):
+        raise ValueError(f"K is {tuple(K.shape)}, not {(q0, q1, d)}")
+    if V.shape != (q0, q1, d):
+        raise ValueError(f"V is {tuple(V.shape)}, not {(q0, q1, d)}")
+    if d > 64:
+        raise ValueError(f"tiles hold up to 64 of d, not {d}")
+    C = torch.empty((q0, q1, 7, 7), dtype=torch.float32, device=Q.device)
+    A = torch.empty((q0, q1, 7, 7), dtype=torch.bfloat16, device=Q.device)
+    out = torch.empty((q0, q1, d), dtype=torch.bfloat16, device=Q.device)
+
+    WIDE = max(
+        _reach((q0, q1, d), Q.stride(), (8, 8, 64)),
+        _reach((q0, q1, d), K.stride(), (16, 16, 64)),
+        _reach((q0, q1, 7, 7), C.stride(), (8, 8, 1, 1)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(K)
+    GRID = (triton.cdiv(q0, 8) * triton.cdiv(q1, 8),)
+    unfused_neighborhood_attention_2d_C[GRID](
+        Q, TensorDescriptor.from_tensor(K, [16, 16, 64]) if DESCRIPTORS else K, C,
+        d ** -0.5,
+        q0, q1, q0, q1, d,
+        *Q.stride(), *K.stride(), *C.stride(),
+        BLOCK_Q0=8, BLOCK_Q1=8, BLOCK_X0=16, BLOCK_X1=16, BLOCK_D=64,
+        EVEN_Q0=q0 % 8 == 0, EVEN_Q1=q1 % 8 == 0, EVEN_D=d == 64,
+        STEP_D=_step(d, Q.stride(), K.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((q0, q1, 7, 7), C.stride(), (1, 8, 8, 8)),
+        _reach((q0, q1, 7, 7), A.stride(), (1, 8, 8, 8)),
+    ) >= 2**31
+    GRID = (q0 * triton.cdiv(q1, 8),)
+    unfused_neighborhood_attention_2d_A[GRID](
+        C, A,
+        q0, q1, 7, 7,
+        *C.stride(), *A.stride(),
+        BLOCK_Q1=8, BLOCK_W0=8, BLOCK_W1=8,
+        EVEN_Q1=q1 % 8 == 0, EVEN_W0=False, EVEN_W1=False,
+        STEP_W1=_step(7, C.stride(), A.stride()),
+        WIDE=WIDE,
+        num_warps=4, num_stages=3,
+    )
+
+    WIDE = max(
+        _reach((q0, q1, 7, 7), A.stride(), (8, 8, 1, 1)),
+        _reach((q0, q1, d), V.stride(), (8, 16, 32)),
+        _reach((q0, q1, d), out.stride(), (8, 8, 32)),
+    ) >= 2**31
+    DESCRIPTORS = not WIDE and _described(V)
+    GRID = (triton.cdiv(q0, 8) * triton.cdiv(q1, 8) * triton.cdiv(d, 32),)
+    unfused_neighborhood_attention_2d_out[GRID](
+        A, TensorDescriptor.from_tensor(V, [8, 16, 32]) if DESCRIPTORS else V, out,
+        q0, q1, d, q0, q1,
+        *A.stride(), *V.stride(), *out.stride(),
+        BLOCK_Q0=8, BLOCK_Q1=8, BLOCK_D=32, BLOCK_X0=8, BLOCK_X1=16,
+        EVEN_Q0=q0 % 8 == 0, EVEN_Q1=q1 % 8 == 0, EVEN_D=d % 32 == 0,
+        STEP_D=_step(d, V.stride(), out.stride()),
+        DESCRIPTORS=DESCRIPTORS,
+        WIDE=WIDE,
+        num_warps=8, num_stages=4,
+    )
+    return out, A

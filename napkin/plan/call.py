@@ -1,0 +1,210 @@
+"""Lines of Python that launch a kernel: what `napkin.lower.launch` works out, for any sizes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from napkin.diagram.node import Node
+from napkin.lower.launch import SECTION_BYTES, Argument, Entry, in_box
+from napkin.lower.printer import WIDTH
+
+LINE = WIDTH - 5
+"""Columns of a line in the body of a function."""
+
+RESERVED = frozenset(["GRID", "WIDE", "DESCRIPTORS", "SECTION", "SECTIONS", "GROUPS", "STREAMED"])
+"""Names that the lines of a launch give to values."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One launch.
+
+    Attributes:
+        entry: the kernel.
+        tensors: what its tensors are called.
+        sizes: the size of each axis, as text.
+        constant: an expression of sizes and scalars, as text.
+        settings: keywords of the launch beside constexprs.
+        fast: whether it is warp-specialised.
+    """
+
+    entry: Entry
+    tensors: Mapping[str, str]
+    sizes: Mapping[str, str]
+    constant: Callable[[Node], str]
+    settings: Sequence[str]
+    fast: bool
+
+    def lines(self) -> Iterator[str]:
+        """The lines."""
+        entry = self.entry
+        for t, name in self.tensors.items():
+            if t in self.strides and not self._plain(t):
+                yield f"{name}_strides = {tuple_of(list(self.strides[t].values()))}"
+        yield from self._wide()
+        described = ", ".join(self.tensors[t] for t in entry.boxes)
+        if self.fast:
+            yield f"if WIDE or not _described({described}):"
+            yield '    raise ValueError("descriptors do not serve these tensors; use kernel.py")'
+        elif entry.boxes:
+            yield f"DESCRIPTORS = not WIDE and _described({described})"
+        for a in entry.arguments:
+            if a.kind == "section":
+                yield from self._section(_names(a))
+        yield f"GRID = ({self._grid()},)"
+        kinds = itertools.groupby(entry.arguments, lambda a: a.kind)
+        groups = [
+            self._strides(list(own)) if kind == "stride" else [self._argument(a) for a in own]
+            for kind, own in kinds
+        ]
+        yield from laid(f"{entry.name}[GRID](", [*groups, self.settings], ")")
+
+    # --- strides ----------------------------------------------------------------------------
+
+    @cached_property
+    def strides(self) -> dict[str, dict[str, str]]:
+        """The strides of each tensor by axis; of an axis that is split by residue, from one place
+        to the next and from one residue to the next."""
+        out: dict[str, dict[str, str]] = {}
+        splits = {s.place: s for s in self.entry.splits}
+        for t, axes in self.entry.axes_of.items():
+            residues = {splits[a].residue for a in axes if a in splits}
+            own = {a: "" for a in axes}
+            for i, a in enumerate(a for a in axes if a not in residues):
+                own[a] = one = f"{self.tensors[t]}.stride({i})"
+                if s := splits.get(a):
+                    own[a] = f"{s.step} * {one}"
+                    own[s.residue] = " + ".join(filter(None, [own[s.residue], one]))
+            out[t] = own
+        return out
+
+    def _plain(self, t: str) -> bool:
+        """Whether no axis of a tensor is split."""
+        return not {s.place for s in self.entry.splits} & self.strides[t].keys()
+
+    def _all(self, t: str) -> str:
+        """All strides of a tensor."""
+        return self.tensors[t] + (".stride()" if self._plain(t) else "_strides")
+
+    def _strides(self, arguments: Sequence[Argument]) -> list[str]:
+        """Strides as they are passed: those of a tensor together where all are."""
+        out: list[str] = []
+        for t, each in itertools.groupby(map(_names, arguments), lambda of: of[0]):
+            axes = [a for _, a in each]
+            every = axes == list(self.strides[t])
+            out += [f"*{self._all(t)}"] if every else [self.strides[t][a] for a in axes]
+        return out
+
+    def _wide(self) -> Iterator[str]:
+        """Lines that say whether offsets take 64 bits."""
+        reach: list[str] = []
+        for t, axes in self.entry.axes_of.items():
+            sizes, tiles = [self.sizes[a] for a in axes], [self._tile(a) for a in axes]
+            each = tuple_of(sizes), self._all(t), tuple_of(tiles)
+            reach += [f"_reach({', '.join(each)})"] if axes else []
+        if len(reach) > 1:
+            yield from laid("WIDE = max(", [[r] for r in reach], ") >= 2**31")
+        else:
+            yield f"WIDE = {reach[0]} >= 2**31" if reach else "WIDE = False"
+
+    def _tile(self, axis: str) -> str:
+        return str(self.entry.tiles.get(axis, 1))
+
+    # --- arguments --------------------------------------------------------------------------
+
+    def _argument(self, a: Argument) -> str:
+        """An argument that is no stride."""
+        if isinstance(a.of, Node):
+            return self.constant(a.of)
+        if a.kind in {"wide", "descriptors", "section"}:
+            value = a.kind.upper()
+            return value if a.kind == "section" else f"{a.name}={value}"
+        axis, *along = a.of
+        if a.kind == "tensor":
+            return self._tensor(axis)
+        if a.kind == "size":
+            return self.sizes[axis]
+        if a.kind == "block":
+            return f"{a.name}={self._tile(axis)}"
+        if a.kind == "even":
+            return f"{a.name}={self._even(axis)}"
+        return f"{a.name}=_step({', '.join([self.sizes[axis], *map(self._all, along)])})"
+
+    def _tensor(self, t: str) -> str:
+        """A tensor, or its descriptor."""
+        axes, name, tiles = self.entry.boxes.get(t), self.tensors[t], self.entry.tiles
+        if axes is None:
+            return name
+        seen = in_box(axes, tiles)
+        order = ", ".join(str(axes.index(a)) for a in seen)
+        given = name if seen == tuple(axes) else f"{name}.permute({order})"
+        box = f"({given}, {[tiles[a] for a in seen]})"
+        return (
+            f"_box{box}"
+            if self.fast
+            else (f"TensorDescriptor.from_tensor{box} if DESCRIPTORS else {name}")
+        )
+
+    def _even(self, axis: str) -> str:
+        """Whether tiles cover an axis without a rest."""
+        entry, size = self.entry, self.sizes[axis]
+        tile, span, whole = entry.tiles[axis], entry.span(axis), axis in entry.whole
+        if size.isdigit():
+            return str(int(size) == tile if whole else int(size) % span == 0)
+        even = f"{size} == {tile}" if whole else f"{size} % {span} == 0"
+        split = entry.ragged.get(axis)
+        return f"{self.sizes[split.axis]} % {split.step} == 0 and {even}" if split else even
+
+    # --- the grid ---------------------------------------------------------------------------
+
+    def _groups(self, axis: str, tile: int) -> str:
+        return f"triton.cdiv({self.sizes[axis]}, {tile})" if tile > 1 else self.sizes[axis]
+
+    def _grid(self) -> str:
+        """How many program instances run."""
+        entry = self.entry
+        groups = " * ".join(self._groups(a, entry.span(a)) for a in entry.group) or "1"
+        return f"min({groups}, {entry.persistent})" if entry.persistent else groups
+
+    def _section(self, rising: Sequence[str]) -> Iterator[str]:
+        """Lines that find how many groups share L2 with what they stream."""
+        entry = self.entry
+        others = [self._groups(a, entry.tiles[a]) for a in entry.group if a not in rising]
+        values = [" * ".join(self.sizes[a] for a in axes) or "1" for axes in entry.streamed]
+        yield f"GROUPS = {' * '.join(others)}"
+        yield f"STREAMED = {entry.described or 2} * ({' + '.join(values)})"
+        share = f"triton.cdiv(STREAMED, {SECTION_BYTES >> 20} * 2**20)"
+        yield f"SECTIONS = max(1, min(GROUPS, {share}))"
+        yield "SECTION = max(1, triton.cdiv(GROUPS, SECTIONS))"
+
+
+def _names(a: Argument) -> tuple[str, ...]:
+    assert isinstance(a.of, tuple)
+    return a.of
+
+
+def tuple_of(parts: Sequence[str]) -> str:
+    """A tuple."""
+    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+
+
+def laid(head: str, groups: Sequence[Sequence[str]], tail: str) -> list[str]:
+    """A call on one line, or with the arguments of each group on lines of their own."""
+    one = head + ", ".join(a for group in groups for a in group) + tail
+    if len(one) <= LINE:
+        return [one]
+    lines = [head]
+    for group in filter(None, groups):
+        line = "   "
+        for a in group:
+            if len(line) + len(a) + 2 > LINE and line.strip():
+                lines.append(line)
+                line = "   "
+            if len(a) + 6 > LINE:
+                a = a.replace(" if ", f"\n{' ' * 8}if ", 1)
+            line += f" {a},"
+        lines.append(line)
+    return [*lines, tail]

@@ -95,6 +95,14 @@ class Entry:
         return {} if self.contracts else {"enable_fp_fusion": False}
 
     @property
+    def settings(self) -> dict[str, object]:
+        """What a launch is given beside its arguments."""
+        own: dict[str, object] = {"num_warps": self.schedule.launched_warps}
+        if not self.schedule.warpgroups:  # those wait for their chunks themselves
+            own["num_stages"] = self.schedule.stages
+        return own | self.options
+
+    @property
     def tiles(self) -> Mapping[str, int]:
         """Values of each axis that one group holds."""
         return self.schedule.group

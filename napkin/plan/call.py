@@ -151,7 +151,7 @@ class Call:
     def _even(self, axis: str) -> str:
         """Whether tiles cover an axis without a rest."""
         entry, size = self.entry, self.sizes[axis]
-        tile, span, whole = entry.tiles[axis], entry.span(axis), axis in entry.whole
+        tile, span, whole = entry.tiles[axis], entry.schedule.tiles[axis], axis in entry.whole
         if size.isdigit():
             return str(int(size) == tile if whole else int(size) % span == 0)
         even = f"{size} == {tile}" if whole else f"{size} % {span} == 0"
@@ -166,8 +166,10 @@ class Call:
     def _grid(self) -> str:
         """How many program instances run."""
         entry = self.entry
-        groups = " * ".join(self._groups(a, entry.span(a)) for a in entry.group) or "1"
-        return f"min({groups}, {entry.persistent})" if entry.persistent else groups
+        groups = " * ".join(self._groups(a, entry.schedule.tiles[a]) for a in entry.group) or "1"
+        return (
+            f"min({groups}, {entry.schedule.persistent})" if entry.schedule.persistent else groups
+        )
 
     def _section(self, rising: Sequence[str]) -> Iterator[str]:
         """Lines that find how many groups share L2 with what they stream."""
@@ -175,7 +177,7 @@ class Call:
         others = [self._groups(a, entry.tiles[a]) for a in entry.group if a not in rising]
         values = [" * ".join(self.sizes[a] for a in axes) or "1" for axes in entry.streamed]
         yield f"GROUPS = {' * '.join(others)}"
-        yield f"STREAMED = {entry.described or 2} * ({' + '.join(values)})"
+        yield f"STREAMED = {entry.schedule.described or 2} * ({' + '.join(values)})"
         share = f"triton.cdiv(STREAMED, {SECTION_BYTES >> 20} * 2**20)"
         yield f"SECTIONS = max(1, min(GROUPS, {share}))"
         yield "SECTION = max(1, triton.cdiv(GROUPS, SECTIONS))"

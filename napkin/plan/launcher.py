@@ -18,7 +18,7 @@ from napkin.diagram.storage import packed_axis, storage_type
 from napkin.diagram.types import STORAGE
 from napkin.diagram.windows import Slide
 from napkin.lower import syntax as sx
-from napkin.lower.launch import WARPS, Entry
+from napkin.lower.launch import Entry
 from napkin.lower.printer import GLUON
 from napkin.plan.call import LINE, RESERVED, Call, laid, tuple_of
 from napkin.plan.plan import Plan
@@ -175,9 +175,9 @@ class Launcher:
         """Lines that launch one kernel."""
         fast = self.warpgroups and step.band is not None
         tensors = {theirs: self.names[ours] for theirs, ours in step.binding.items()}
-        how = [f"num_warps={step.warps}", f"num_stages={step.stages}"]
-        how = [f"num_warps={WARPS}"] if fast else how
-        call = Call(self._chosen(step), tensors, self.sizes, self._constant, how, fast)
+        entry = self._chosen(step)
+        how = [f"{name}={value}" for name, value in entry.settings.items()]
+        call = Call(entry, tensors, self.sizes, self._constant, how, fast)
         return list(call.lines())
 
     def _constant(self, n: Node) -> str:

@@ -135,14 +135,10 @@ def _launch(
             made = None if box is None else described(own[t], box, banded is not None)
             holes.append((len(arguments), at[t], made))
         arguments.append(call.scalars.get(a))
-    schedule = step.entry.schedule
-    settings: dict[str, Any] = {"num_warps": schedule.warps, "num_stages": schedule.stages}
-    if banded is not None and step.band is not None:
-        settings = {"num_warps": step.band.schedule.launched_warps}
-    settings |= step.entry.options
+    entry = step.entry if banded is None or step.band is None else step.band
     module = module_of(recipe.source if banded is None else recipe.warpgroups)
-    kernel = getattr(module, step.entry.name)
-    made = Launch(kernel, call.grid, arguments, holes, call.constexprs, settings)
+    kernel = getattr(module, entry.name)
+    made = Launch(kernel, call.grid, arguments, holes, call.constexprs, entry.settings)
     made.banded = banded is not None
     return made
 

@@ -27,12 +27,13 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load, names
 from napkin.diagram.storage import packed_axis, storage_type
 from napkin.diagram.types import STORAGE
-from napkin.lower.launch import WARPS, Launch
+from napkin.lower.launch import Launch
 from napkin.plan import launcher
 from napkin.plan.plan import Plan
 from napkin.plan.recipe import Step
 from napkin.plan.samples import cases
 from napkin.plan.standalone import standalone
+from napkin.schedule import WARPS
 from napkin.show.goldens import MACHINES, runs
 
 # --- launches -----------------------------------------------------------------------------------
@@ -106,9 +107,10 @@ def check_launch(
     """One recorded launch is the one that is wanted, on these tensors."""
     name, grid, args, keywords = call
     assert (name, grid) == (step.entry.name, (want.grid,))
-    settings = {"num_warps": step.warps, "num_stages": step.stages}
+    schedule = step.entry.schedule
+    settings = {"num_warps": schedule.warps, "num_stages": schedule.stages}
     settings = {"num_warps": WARPS} if fast else settings
-    assert keywords == {**want.constexprs, **settings}
+    assert keywords == {**want.constexprs, **settings, **step.entry.options}
     assert len(args) == len(want.order)
     for a, have in zip(want.order, args, strict=True):
         if a not in want.tensors:

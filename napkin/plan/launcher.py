@@ -26,16 +26,6 @@ from napkin.plan.recipe import Step
 
 _IMPORTED = ("math", "torch", "triton", "tl", "hopper", "kernel", "TensorDescriptor", "_")
 
-SPELT = {
-    "maximum": "max({0}, {1})", "minimum": "min({0}, {1})", "abs": "abs({0})",
-    "exp": "math.exp({0})", "exp2": "math.exp2({0})", "log": "math.log({0})",
-    "sqrt": "math.sqrt({0})", "rsqrt": "1 / math.sqrt({0})", "tanh": "math.tanh({0})",
-    "sin": "math.sin({0})", "cos": "math.cos({0})", "sigmoid": "1 / (1 + math.exp(-{0}))",
-    "erf": "math.erf({0})", "ndtr": "math.erfc(-{0} / math.sqrt(2)) / 2",
-    "where": "{1} if {0} else {2}", "cast": "{0}",
-}  # fmt: skip
-"""Operators on sizes and scalars in Python, where listings print calls."""
-
 
 class Launcher:
     """What `run` launches, and what it calls tensors and sizes.
@@ -198,7 +188,8 @@ class Launcher:
 
 
 def _spelling(op: str) -> str | None:
-    return SPELT.get(op) or (POINTWISE[op].text if op in POINTWISE else None)
+    row = POINTWISE.get(op)
+    return (row.python or row.text) if row else None
 
 
 def _spelt(n: Node) -> bool:

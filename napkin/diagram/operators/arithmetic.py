@@ -82,16 +82,17 @@ define(Operator(
 ))  # fmt: skip
 define(Operator(
     "abs", 1, lambda xp, a: abs(a), "tl.abs({0})", meaning=lambda sp, a: sp.Abs(a), back="Abs",
-    sign=_size_sign, rational=True,
+    sign=_size_sign, rational=True, python="abs({0})",
 ))  # fmt: skip
 define(Operator(
     "sqrt", 1, lambda xp, a: xp.sqrt(a), "tl.sqrt_rn({0})", "real",
     meaning=lambda sp, a: sp.sqrt(a), sign=_size_sign, pole=True, flops=0, special=1,
+    python="math.sqrt({0})",
 ))  # fmt: skip
 define(Operator(
     "rsqrt", 1, lambda xp, a: 1 / xp.sqrt(a), "tl.rsqrt({0})", "real",
     meaning=lambda sp, a: a ** sp.Rational(-1, 2), sign=never_negative, pole=True,
-    flops=0, special=1,
+    flops=0, special=1, python="1 / math.sqrt({0})",
 ))  # fmt: skip
 define(Reduction(
     "sum", "add", 0.0, lambda xp, x, axes, begin: xp.sum(x, axis=axes), over="mul",
@@ -107,7 +108,7 @@ def _extremum(name: str, most: str, function: str, larger: str, sign: Any) -> No
         name, 2, lambda xp, a, b: getattr(xp, name)(a, b), f"tl.{name}({{0}}, {{1}}, {_NAN})",
         meaning=lambda sp, a, b: getattr(sp, back)(a, b), back=back, rational=True, sign=sign,
         variants={"no NaN": f"tl.{name}({{0}}, {{1}})"},
-        stem=larger, functions={function: jitted(
+        stem=larger, python=f"{way}({{0}}, {{1}})", functions={function: jitted(
             function, f"The {larger}, or NaN if one is NaN, for `tl.reduce`",
             f"return tl.{name}(a, b, {_NAN})",
         )},

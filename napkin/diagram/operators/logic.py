@@ -53,5 +53,5 @@ def _guards_zero(n: Term) -> bool:
 
 define(Operator(
     "where", 3, lambda xp, c, a, b: xp.where(c, a, b), "tl.where({0}, {1}, {2})",
-    sign=_chosen_sign, rational=True, stem="chosen",
+    sign=_chosen_sign, rational=True, stem="chosen", python="{1} if {0} else {2}",
 ))  # fmt: skip

@@ -67,6 +67,8 @@ class Operator:
         functions: the sources of functions that its expressions call.
         flops: arithmetic operations per value.
         special: operations per value of the special-function unit.
+        python: its text on Python's numbers, for launchers, with the same placeholders; "" where
+            that of listings is one, or where there is none.
         derivative: of the value by each argument, as terms; None where none is known.
         stem: what a value of it is called where nobody named it; "" for the operator's name.
         definition: all that tells the operator of a user from another of its name; "" of napkin's.
@@ -89,6 +91,7 @@ class Operator:
     functions: Mapping[str, Function] = field(default_factory=dict[str, Function])
     flops: int = 1
     special: int = 0
+    python: str = ""
     derivative: Callable[..., Any] | None = None
     stem: str = ""
     definition: str = ""

@@ -65,10 +65,11 @@ _NDTR_16 = jitted(
 define(Operator(
     "erf", 1, _erf, "erf({0})", "real", meaning=lambda sp, a: sp.erf(a), back="erf",
     sign=lambda n, a: a and "nonnegative", increasing=True, functions={"erf": _ERF}, flops=18,
-    special=1,
+    special=1, python="math.erf({0})",
 ))  # fmt: skip
 define(Operator(
     "ndtr", 1, _ndtr, "ndtr({0})", "real", meaning=lambda sp, a: (1 + sp.erf(a / sp.sqrt(2))) / 2,
     sign=never_negative, variants={"near": "ndtr_16({0})"},
     functions={"ndtr": _NDTR, "ndtr_16": _NDTR_16}, flops=13, special=1,
+    python="math.erfc(-{0} / math.sqrt(2)) / 2",
 ))  # fmt: skip

@@ -44,4 +44,5 @@ def _cast_sign(n: Term, inner: Sign) -> Sign:
 # The item type of a cast is its parameter; lowering writes the conversion itself.
 define(Operator(
     "cast", 1, lambda xp, a: a, "{0}", meaning=lambda sp, a: a, sign=_cast_sign, stem="rounded",
+    python="{0}",
 ))  # fmt: skip

@@ -165,11 +165,9 @@ class Call:
 
     def _grid(self) -> str:
         """How many program instances run."""
-        entry = self.entry
-        groups = " * ".join(self._groups(a, entry.schedule.tiles[a]) for a in entry.group) or "1"
-        return (
-            f"min({groups}, {entry.schedule.persistent})" if entry.schedule.persistent else groups
-        )
+        group, schedule = self.entry.group, self.entry.schedule
+        groups = " * ".join(self._groups(a, schedule.tiles[a]) for a in group) or "1"
+        return f"min({groups}, {schedule.persistent})" if schedule.persistent else groups
 
     def _section(self, rising: Sequence[str]) -> Iterator[str]:
         """Lines that find how many groups share L2 with what they stream."""

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,10 +25,10 @@ from napkin.check.rounding import roundings
 from napkin.check.verdict import TOLERANCE, draw
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load, names
+from napkin.diagram.operators import POINTWISE
 from napkin.diagram.storage import packed_axis, storage_type
 from napkin.diagram.types import STORAGE
 from napkin.lower.launch import Launch
-from napkin.plan import launcher
 from napkin.plan.plan import Plan
 from napkin.plan.recipe import Step
 from napkin.plan.samples import cases
@@ -258,7 +258,8 @@ def test_names_that_the_file_has_itself(tmp_path: Path) -> None:
 
 def test_operators_that_python_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`run` is given the constants of kernels with such operators."""
-    monkeypatch.delitem(launcher.SPELT, "tanh")
+    without = replace(POINTWISE["tanh"], python="")
+    monkeypatch.setitem(POINTWISE, "tanh", without)
     text = standalone(nk.derive(named, on="h100"))["kernel.py"]
     assert "def run(x, GRID_, *, scale, math_=2.0):" in text
     assert "scale is\n    tanh(torch * 0.01)." in text

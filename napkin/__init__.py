@@ -63,23 +63,23 @@ from napkin.errors import InputError, NapkinError, NoSuchName, Refusal, meant
 from napkin.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from napkin.cost.machines import Machine, machine
-    from napkin.cost.routing import Routing
-    from napkin.cost.simulate import simulate
     from napkin.derive.door import rule
-    from napkin.plan.compare import comparison
+    from napkin.machine.machines import Machine, machine
     from napkin.plan.derive import derive
     from napkin.plan.plan import Plan
+    from napkin.studies.compare import comparison
+    from napkin.studies.routing import Routing
+    from napkin.studies.simulator import simulate
 
 _LAZY = {
-    "comparison": "napkin.plan.compare",
+    "comparison": "napkin.studies.compare",
     "derive": "napkin.plan.derive",
     "rule": "napkin.derive.door",
     "Plan": "napkin.plan.plan",
-    "machine": "napkin.cost.machines",
-    "Machine": "napkin.cost.machines",
-    "Routing": "napkin.cost.routing",
-    "simulate": "napkin.cost.simulate",
+    "machine": "napkin.machine.machines",
+    "Machine": "napkin.machine.machines",
+    "Routing": "napkin.studies.routing",
+    "simulate": "napkin.studies.simulator",
 }
 """Names whose rooms import sympy and the like: loaded when they are first used."""
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from napkin.diagram.moves import offer
 
 if TYPE_CHECKING:
+    from napkin.bound.symbolic_cost import Cost
     from napkin.check.rows import Verdict
-    from napkin.cost.model import Cost
     from napkin.derive.derivation import Derivation
     from napkin.derive.kernel import Kernel
     from napkin.diagram.diagram import Diagram
@@ -30,7 +30,7 @@ def _start(diagram: Diagram) -> Derivation:
 
 def _cost(kernel: Kernel) -> Cost:
     """The symbolic cost of a labelled kernel."""
-    from napkin.cost.model import Cost
+    from napkin.bound.symbolic_cost import Cost
 
     return Cost(kernel)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from napkin.cost.machines import machine
+from napkin.machine.machines import machine
 from napkin.target import target_of
 
 

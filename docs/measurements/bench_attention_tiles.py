@@ -1,5 +1,5 @@
 """Times dense and causal attention over tiles, warps and stages on the GPU that is there: what the
-constants of `napkin.cost.time` were read from.
+constants of `napkin.timing.kernel_time` were read from.
 
     python docs/measurements/bench_attention_tiles.py
 """

@@ -32,7 +32,7 @@ from heading import heading
 from problems import Problem, drawn_shapes, fitted, shapes, sweeps, text
 
 import napkin as nk
-from napkin.cost.levels import held
+from napkin.count.residency import held
 from napkin.measure import timing, tune
 from napkin.measure.inputs import drawn
 from napkin.plan.labels import labellings

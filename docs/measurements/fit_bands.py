@@ -26,15 +26,15 @@ import numpy as np
 from scipy.optimize import minimize
 
 import napkin as nk
-from napkin.cost.calibration import Constants
-from napkin.cost.execution import Execution
-from napkin.cost.levels import held
-from napkin.cost.machines import machine
-from napkin.cost.time import predict
+from napkin.count.residency import held
 from napkin.diagram.library import load
+from napkin.machine.calibration import Constants
+from napkin.machine.machines import machine
 from napkin.plan.bands import ROWS
 from napkin.plan.pricing import Pricing
 from napkin.schedule import specialised
+from napkin.timing.execution import Execution
+from napkin.timing.kernel_time import predict
 
 SETTINGS = sorted(Path(__file__).parent.glob("*-h100-bands-of-sums.csv"))
 PLACE = machine("h100")

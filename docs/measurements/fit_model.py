@@ -26,17 +26,17 @@ from problems import KEYS, heads
 from scipy.optimize import minimize
 
 import napkin as nk
-from napkin.cost.calibration import Constants
-from napkin.cost.levels import held
-from napkin.cost.machines import machine
-from napkin.cost.products import WARPGROUP_ROWS
-from napkin.cost.time import predict
+from napkin.count.matrix_products import WARPGROUP_ROWS
+from napkin.count.residency import held
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
+from napkin.machine.calibration import Constants
+from napkin.machine.machines import machine
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
 from napkin.plan.pricing import Choice, Pricing
 from napkin.schedule import Schedule
+from napkin.timing.kernel_time import predict
 
 SETTINGS = sorted(Path(__file__).parent.glob("*-h100-settings.csv"))
 PLACE = machine("h100")

@@ -23,7 +23,7 @@ from napkin.run.interpret import run as interpret
 from napkin.run.warpgroups import run_band
 
 if TYPE_CHECKING:
-    from napkin.cost.traffic import Direction
+    from napkin.count.traffic import Direction
     from napkin.plan.plan import Plan
 
 SPELLING = {name: s.format for name, s in STORAGE.items()}

@@ -75,7 +75,7 @@ def asked(
     diagram = load(name).stored(**parse_types(storage or ()))
     if sized:
         diagram.check_sizes(given)
-    from napkin.cost.machines import machine
+    from napkin.machine.machines import machine
 
     machine(on)
     return Asked(diagram, on, given, dtype, cut)

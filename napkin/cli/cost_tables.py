@@ -113,8 +113,8 @@ def _through(on: str, through: str | None) -> tuple[str, ...]:
 
 def compared(asked: Asked, strategies: str) -> Costs:
     """Several strategies, beside the least there is."""
-    from napkin.plan.strategies import compare, named
     from napkin.show.strategies import comparison_json, comparison_rows, comparison_view
+    from napkin.studies.strategies import compare, named
 
     names = named(strategies)
     with console.progress() as tell:
@@ -144,8 +144,8 @@ def swept(asked: Asked, sweep: str) -> Costs:
             raise InputError(f"--sweep: {asked.diagram.name} has no axis {axis!r}; {known}")
         if axis in asked.sizes:
             raise InputError(f"--sweep: {axis} is swept, so leave it out of --sizes")
-    from napkin.plan.predicted import Predicted, over_sizes
     from napkin.show.predicted import sweep_json, sweep_rows, sweep_view
+    from napkin.studies.predicted import Predicted, over_sizes
 
     every = [{**asked.sizes, **dict.fromkeys(sizes.axes, size)} for size in sizes.sizes]
     with console.progress() as tell:
@@ -176,8 +176,8 @@ def against(asked: Asked, machines: str, prices: str | None) -> Costs:
         wrong = f"--against {machines!r}: a machine is empty"
         raise InputError(f"{wrong}; write --against a100,h100,b200")
     known = {} if prices is None else parse_prices(prices)
-    from napkin.plan.predicted import on_machines
     from napkin.show.predicted import against_json, against_rows, against_view
+    from napkin.studies.predicted import on_machines
 
     with console.progress() as tell:
         found, refused = on_machines(

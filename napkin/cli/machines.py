@@ -32,7 +32,7 @@ def list_machines(
 
     measure times a copy, products and exponentials on the CUDA device and writes a machine file.
     """
-    from napkin.cost.machines import machine, machines
+    from napkin.machine.machines import machine, machines
     from napkin.show import console, overview
 
     if name == "measure":
@@ -53,7 +53,7 @@ def _measure_machine(output: Path | None, json: bool) -> None:
     from napkin.measure.device import require
 
     require("machines measure")
-    from napkin.cost.machine_file import written
+    from napkin.machine.machine_file import written
     from napkin.measure.machine import measure
     from napkin.show import console, overview
     from napkin.show.files import write_file

@@ -99,10 +99,10 @@ def pipeline_diagram(
     }
     given |= {"stream": stream, "dtype": dtype, "computed": computed, "buffers": buffers}
     known = parse_sizes(sizes or ())
-    from napkin.cost.machines import machine
-    from napkin.cost.pipeline.model import pipeline
+    from napkin.machine.machines import machine
     from napkin.show import console
     from napkin.show.pipeline import drawn_body, pipeline_json
+    from napkin.studies.pipeline.model import pipeline
 
     made = pipeline(diagram, machine(on), known, **given)
     data = pipeline_json(made, share)

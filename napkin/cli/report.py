@@ -27,11 +27,11 @@ def report_diagram(
     The derivation, costs, strategies beside the least there is, levels of memory and rooflines.
     """
     wanted = asked(name, on, sizes, dtype, parts, storage)
-    from napkin.cost.machines import machine
-    from napkin.plan.strategies import compare
+    from napkin.machine.machines import machine
     from napkin.show import console
     from napkin.show.cost_plots import check_folder
     from napkin.show.report import write_report
+    from napkin.studies.strategies import compare
 
     place = machine(on)
     check_folder(output, "report")

@@ -87,11 +87,11 @@ def simulate_tiles(
     common: dict[str, Any] = {"heads": heads, "batch": batch, "share": share}
     common |= {"kv_tiling": kv_tiling} | shapes
     if sweep:
-        from napkin.cost.sweep import sweep as run_sweep
+        from napkin.studies.sweep import sweep as run_sweep
 
         found = run_sweep(size, **common, top=top)
     else:
-        from napkin.cost.simulate import simulate
+        from napkin.studies.simulator import simulate
 
         for name in ("q_tile", "kv_tile"):
             if name not in shapes:

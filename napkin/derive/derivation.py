@@ -81,7 +81,7 @@ class Derivation:
 
     @cached_property
     def cost(self) -> Any:
-        """Symbolic costs; see `napkin.cost.model.Cost`."""
+        """Symbolic costs; see `napkin.bound.symbolic_cost.Cost`."""
         return doors.made("cost", self.kernel)
 
     @property

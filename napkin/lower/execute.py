@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from napkin.cost.memory import alive
-from napkin.cost.traffic import Direction
-from napkin.cost.visited import chunks as visited_chunks
+from napkin.count.memory import alive
+from napkin.count.traffic import Direction
+from napkin.count.visited import chunks as visited_chunks
 from napkin.derive.fold import Emit, Pass
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
 from napkin.derive.law import advance, chunk_of, start

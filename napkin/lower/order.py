@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from napkin.cost.order import Order
+from napkin.count.starting_order import Order
 from napkin.derive.kernel import Kernel
 from napkin.diagram.taking import read_axes
 from napkin.lower.launch import section

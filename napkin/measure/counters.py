@@ -1,7 +1,7 @@
 """Bytes that the device counted, by Nsight Compute, beside the bytes predicted.
 
 H is what the groups of a kernel ask for. What passes between L2 and the multiprocessors is
-predicted from it (`napkin.cost.moving`: whole sectors and boxes, less what L1 has) and held to
+predicted from it (`napkin.count.crossing`: whole sectors and boxes, less what L1 has) and held to
 that. What crosses between memory and L2, from caches that start empty, stands beside what the time
 of the kernel was predicted with, and is not judged: results stay in L2 when a kernel ends.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from napkin.cost.traffic import Direction
+from napkin.count.traffic import Direction
 from napkin.plan.plan import Plan
 
 READ = "l1tex__m_xbar2l1tex_read_bytes.sum"

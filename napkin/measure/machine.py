@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from napkin.cost.hardware import Figure, Level, Machine, Pipe
+from napkin.machine.hardware import Figure, Level, Machine, Pipe
 
 COPIED = 2**30
 """Bytes of the array that is copied: many times any L2."""

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from napkin.cost.levels import held
-from napkin.cost.machines import Machine
-from napkin.cost.traffic import ITEM_BYTES
+from napkin.count.residency import held
+from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import own_type
 from napkin.errors import Refusal
@@ -20,6 +19,7 @@ from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, sha
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write import passed, write_band
 from napkin.lower.write import Written
+from napkin.machine.machines import Machine
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import Tiles
 from napkin.schedule import specialised

@@ -14,9 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from napkin.cost.levels import chained, held
-from napkin.cost.machines import Machine
-from napkin.cost.time import at_least
+from napkin.count.residency import chained, held
 from napkin.derive.contraction import MIN_DOT
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
@@ -26,11 +24,13 @@ from napkin.diagram.node import Node, postorder
 from napkin.lower.build import build
 from napkin.lower.dots import dot_of
 from napkin.lower.program import Program
+from napkin.machine.machines import Machine
 from napkin.plan.labelled import least_seconds
 from napkin.plan.labels import labellings
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import MOST, Tiles
 from napkin.plan.words import kernel_text, labels_text, priced_text, way_text
+from napkin.timing.kernel_time import at_least
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}
 """Share of a kernel's predicted time below which two that pass states are worth their workspace:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from napkin.cost.machines import Machine, machine
 from napkin.derive.labels import Move
 from napkin.derive.prepare import Prepared, exact, prepare
 from napkin.derive.refactor import Refactored, refactorings
@@ -21,6 +20,7 @@ from napkin.diagram.node import Node, postorder
 from napkin.diagram.storage import own_type, packed_axis, unstorable
 from napkin.diagram.types import PACKED, STORAGE, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.machine.machines import Machine, machine
 from napkin.plan.alike import IN_FULL, Alike
 from napkin.plan.cut import SHORT, Cut, cut
 from napkin.plan.explained import told

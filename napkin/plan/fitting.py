@@ -12,7 +12,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from napkin.cost.machines import Machine
 from napkin.derive.terms import is_read
 from napkin.derive.trace import active
 from napkin.diagram.node import REDUCTIONS, Node, postorder
@@ -22,6 +21,7 @@ from napkin.errors import Refusal
 from napkin.lower.dots import dot_of
 from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program
+from napkin.machine.machines import Machine
 from napkin.plan.choose import ranked
 from napkin.plan.file import function_file
 from napkin.plan.plan import PlannedKernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from napkin.cost.traffic import ITEM_BYTES
+from napkin.count.traffic import ITEM_BYTES
 from napkin.diagram.storage import storage_type
 from napkin.diagram.taking import read_axes
 from napkin.diagram.types import stored_bytes

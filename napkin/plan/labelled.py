@@ -7,16 +7,10 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from napkin.cost.asked import whole_bytes
-from napkin.cost.levels import (
-    Held,
-    chained,
-    computes,
-)
-from napkin.cost.machines import Machine
-from napkin.cost.time import at_least
-from napkin.cost.traffic import ITEM_BYTES, Transfer, transfers
-from napkin.cost.work import Count, counts
+from napkin.count.requested import whole_bytes
+from napkin.count.residency import Held, chained, computes
+from napkin.count.traffic import ITEM_BYTES, Transfer, transfers
+from napkin.count.work import Count, counts
 from napkin.derive.kernel import Kernel
 from napkin.diagram.storage import own_type, storage_type
 from napkin.diagram.types import STORAGE
@@ -25,8 +19,10 @@ from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
 from napkin.lower.launch import ROW_BYTES, SEEN
 from napkin.lower.order import Launching
 from napkin.lower.program import looped
+from napkin.machine.machines import Machine
 from napkin.plan.tiles import MAX_GROUP, MAX_TILE
 from napkin.schedule import Schedule
+from napkin.timing.kernel_time import at_least
 
 COPIED = 4
 """Bytes that a thread copies to shared memory at once, at least (PTX ISA, cp.async)."""

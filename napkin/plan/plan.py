@@ -9,14 +9,13 @@ from typing import Any
 
 import sympy
 
-from napkin.cost.asked import Asked
-from napkin.cost.bound import Term
-from napkin.cost.levels import held, register_bytes
-from napkin.cost.machines import Machine
-from napkin.cost.model import Cost
-from napkin.cost.moving import Moving
-from napkin.cost.traffic import ITEM_BYTES, Direction, Traffic
-from napkin.cost.visited import Bind
+from napkin.bound.optimum import Term
+from napkin.bound.symbolic_cost import Cost
+from napkin.count.crossing import Moving
+from napkin.count.requested import Asked
+from napkin.count.residency import held, register_bytes
+from napkin.count.traffic import ITEM_BYTES, Direction, Traffic
+from napkin.count.visited import Bind
 from napkin.derive.kernel import leaves, tensor_of
 from napkin.derive.trail import Trail
 from napkin.diagram import moves
@@ -29,6 +28,7 @@ from napkin.lower.descriptors import served
 from napkin.lower.order import Launching
 from napkin.lower.program import Program
 from napkin.lower.write import Written, write
+from napkin.machine.machines import Machine
 from napkin.plan.bands import band_bytes, best_band, written
 from napkin.plan.labelled import storage
 from napkin.plan.pricing import Choice

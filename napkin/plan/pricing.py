@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from napkin.cost.execution import Execution, Time
-from napkin.cost.levels import Held, extent
-from napkin.cost.machines import Machine
-from napkin.cost.moving import Moving
-from napkin.cost.time import predict
+from napkin.count.crossing import Moving
+from napkin.count.residency import Held, extent
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.diagram.diagram import Output
+from napkin.machine.machines import Machine
 from napkin.plan.labelled import Labelled, described_bytes
 from napkin.plan.tiled import Tiled
 from napkin.schedule import Schedule
+from napkin.timing.execution import Execution, Time
+from napkin.timing.kernel_time import predict
 
 DOUBT = 0.02
 """What a chunk twice as large is preferred by (1.4 %): what a turn takes beside its work is what

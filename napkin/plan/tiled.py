@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from napkin.cost.asked import Asked
-from napkin.cost.levels import extent, operand_bytes, register_bytes, tile_bytes
-from napkin.cost.order import Order
-from napkin.cost.products import fed
-from napkin.cost.traffic import Transfer
-from napkin.cost.visited import longest, share
-from napkin.cost.work import Count
+from napkin.count.matrix_products import fed
+from napkin.count.requested import Asked
+from napkin.count.residency import extent, operand_bytes, register_bytes, tile_bytes
+from napkin.count.starting_order import Order
+from napkin.count.traffic import Transfer
+from napkin.count.visited import longest, share
+from napkin.count.work import Count
 from napkin.derive.kernel import tile_axes
 from napkin.diagram.types import stored_bytes
 from napkin.lower.lanes import along_memory, in_lanes, laned

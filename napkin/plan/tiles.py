@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from napkin.cost.levels import Held, batched, extent
-from napkin.cost.traffic import transfers
-from napkin.cost.visited import visiting
+from napkin.count.residency import Held, batched, extent
+from napkin.count.traffic import transfers
+from napkin.count.visited import visiting
 from napkin.derive.contraction import MIN_DOT, NARROW_DEPTH
 from napkin.derive.kernel import Kernel
 from napkin.diagram.keys.slots import slots_of

@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from napkin.cost.least import for_memory, items_of
-from napkin.cost.traffic import ITEM_BYTES
+from napkin.bound.least import for_memory, items_of
+from napkin.count.traffic import ITEM_BYTES
 from napkin.diagram.symbols import size_symbol
 from napkin.errors import InputError
-from napkin.plan.landscape import Landscape, landscape
 from napkin.plan.plan import Plan, PlannedKernel, distinct
-from napkin.plan.predicted import Predicted
-from napkin.plan.roofline import Roofline, roofline
-from napkin.plan.strategies import Comparison
 from napkin.show.files import writable_folder
 from napkin.show.plans import heading
 from napkin.show.plots import drawing, figure_class, save
 from napkin.show.predicted import fixed_sizes
 from napkin.show.sizes import Range, sizes_text
+from napkin.studies.landscape import Landscape, landscape
+from napkin.studies.predicted import Predicted
+from napkin.studies.roofline import Roofline, roofline
+from napkin.studies.strategies import Comparison
 
 _POINTS = 33
 """Points of a curve."""

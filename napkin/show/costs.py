@@ -6,20 +6,20 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from napkin.cost.bound import Optimum
-from napkin.cost.interior import visited_symbol
-from napkin.cost.model import Cost
-from napkin.cost.traffic import ITEM_BYTES
-from napkin.cost.visited import read
+from napkin.bound.optimum import Optimum
+from napkin.bound.symbolic_cost import Cost
+from napkin.count.interior import visited_symbol
+from napkin.count.traffic import ITEM_BYTES
+from napkin.count.visited import read
 from napkin.diagram.symbols import MEMORY, group_symbol, size_symbol, stream_symbol
 from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
 from napkin.plan.plan import Plan, PlannedKernel
-from napkin.plan.roofline import roofline
 from napkin.show.console import table
 from napkin.show.notes import notes
 from napkin.show.plans import heading, term_text
 from napkin.show.roofline import roofline_json, roofline_view
+from napkin.studies.roofline import roofline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from napkin.cost.pipeline.model import Pipeline
-from napkin.cost.pipeline.schedule import Bar, schedule
 from napkin.show.plots import drawing, figure_class, save
+from napkin.studies.pipeline.model import Pipeline
+from napkin.studies.pipeline.schedule import Bar, schedule
 
 TURNS = 3
 """Turns of each team that are drawn."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from napkin.cost.machines import machine
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load, names
 from napkin.diagram.storage import own_type
 from napkin.errors import InputError, NapkinError
+from napkin.machine.machines import machine
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.standalone import standalone

@@ -7,15 +7,15 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from napkin.cost.chain import chains
-from napkin.cost.levels import held
-from napkin.cost.machines import machine
-from napkin.cost.marks import at_level, combined
-from napkin.cost.multilevel import Program, canonical, weighted
-from napkin.cost.rounding import Levels, Rounded, levels
+from napkin.bound.multilevel import Program, canonical, weighted
+from napkin.bound.whole_tiles import Levels, Rounded, levels
+from napkin.count.alignment import at_level, combined
+from napkin.count.residency import held
 from napkin.diagram.symbols import size_symbol
 from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
+from napkin.machine.chain import chains
+from napkin.machine.machines import machine
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.show.console import table
 from napkin.show.plans import heading

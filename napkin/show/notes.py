@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from napkin.cost.calibration import borrows
-from napkin.cost.interior import visited_symbol
-from napkin.cost.machines import MEASURED
+from napkin.count.interior import visited_symbol
 from napkin.derive.visits import Visits
 from napkin.diagram.keys.typical import asked
 from napkin.diagram.types import stored_bytes
+from napkin.machine.calibration import borrows
+from napkin.machine.machines import MEASURED
 from napkin.plan.graph import resident_bytes
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.show.units import bytes_text

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from napkin.cost.machines import Machine
 from napkin.diagram import library
 from napkin.diagram.diagram import Diagram
+from napkin.machine.machines import Machine
 from napkin.show.console import table
 
 if TYPE_CHECKING:

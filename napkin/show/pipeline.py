@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from napkin.cost.marks import combined
-from napkin.cost.pipeline.clocks import Clocks
-from napkin.cost.pipeline.colours import Coloured, Variable
-from napkin.cost.pipeline.fit import Held
-from napkin.cost.pipeline.model import Pipeline
-from napkin.cost.pipeline.overlap import NOT_INDEPENDENT, Overlap
-from napkin.cost.pipeline.setting import size_of
-from napkin.cost.traffic import ITEM_BYTES
+from napkin.count.alignment import combined
+from napkin.count.traffic import ITEM_BYTES
 from napkin.diagram.node import Node
+from napkin.studies.pipeline.clocks import Clocks
+from napkin.studies.pipeline.colours import Coloured, Variable
+from napkin.studies.pipeline.fit import Held
+from napkin.studies.pipeline.model import Pipeline
+from napkin.studies.pipeline.overlap import NOT_INDEPENDENT, Overlap
+from napkin.studies.pipeline.setting import size_of
 
 HOW = ("inter", "intra")
 

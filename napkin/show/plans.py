@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from napkin.cost.bound import Term
+from napkin.bound.optimum import Term
 from napkin.derive.labels import Move
 from napkin.derive.trail import Trail
 from napkin.plan.plan import Plan, PlannedKernel, distinct

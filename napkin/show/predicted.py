@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from napkin.cost.calibration import borrows
-from napkin.cost.machines import MEASURED
+from napkin.machine.calibration import borrows
+from napkin.machine.machines import MEASURED
 from napkin.plan.graph import resident_bytes
-from napkin.plan.predicted import Predicted, Refused
 from napkin.show.console import table
 from napkin.show.notes import fits, of_constants, of_memory
 from napkin.show.sizes import Range, sizes_text
 from napkin.show.units import bytes_text, us_text
+from napkin.studies.predicted import Predicted, Refused
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

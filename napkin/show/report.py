@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from napkin.plan.strategies import Comparison
 from napkin.show import console
 from napkin.show.files import write_file
+from napkin.studies.strategies import Comparison
 
 PAGE = "report.md"
 """The page's name in its folder."""

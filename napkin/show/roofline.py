@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from napkin.plan.roofline import LevelUse, PipeUse, Roofline
 from napkin.show.console import table
 from napkin.show.units import bytes_text, us_text
+from napkin.studies.roofline import LevelUse, PipeUse, Roofline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from napkin.cost.simulate import Simulation, group_tiles, shape_text
-from napkin.cost.sweep import Sweep
 from napkin.diagram.keys.neighbors import Window
 from napkin.errors import InputError
 from napkin.show.console import table
 from napkin.show.plots import drawing, figure_class, save
+from napkin.studies.simulator import Simulation, group_tiles, shape_text
+from napkin.studies.sweep import Sweep
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from napkin.plan.strategies import STRATEGIES, Comparison, Strategy
 from napkin.show.console import table
 from napkin.show.plans import heading
 from napkin.show.units import bytes_text
+from napkin.studies.strategies import STRATEGIES, Comparison, Strategy
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from napkin.cost.machines import Machine
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.fingerprint import fingerprint
 from napkin.diagram.keys.terms import query_axes, spec_of
@@ -16,6 +15,7 @@ from napkin.diagram.sizes import check_count
 from napkin.diagram.storage import own_type
 from napkin.diagram.types import PACKED
 from napkin.errors import InputError
+from napkin.machine.machines import Machine
 from napkin.plan.recipe import Recipe
 from napkin.torch import cache
 from napkin.torch.launching import loading

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import torch
 
-from napkin.cost.machines import Machine, machine, machines
+from napkin.machine.machines import Machine, machine, machines
 
 ON_CPU = "h100"
 """The machine whose plans CPU tensors run, through the interpreter."""

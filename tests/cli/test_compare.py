@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from napkin.cost.least import for_memory, items_of
+from napkin.bound.least import for_memory, items_of
 from napkin.diagram.library import load
-from napkin.plan.strategies import compare
+from napkin.studies.strategies import compare
 
 SIZES = ("--sizes", "q=8192,x=8192,d=128", "--dtype", "fp16")
 

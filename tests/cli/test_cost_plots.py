@@ -13,9 +13,9 @@ import pytest
 
 import napkin as nk
 from napkin.diagram.library import load
-from napkin.plan.landscape import landscape
 from napkin.show.cost_plots import plot_plan, traffic_terms
 from napkin.show.plans import heading
+from napkin.studies.landscape import landscape
 
 MATMUL = ("cost", "matmul", "--sizes", "a=512,b=512,c=512")
 

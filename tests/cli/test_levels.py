@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from napkin.cost.machines import machine
+from napkin.machine.machines import machine
 from napkin.measure import device
 from napkin.measure import machine as measuring
 from napkin.measure.machine import Facts, measured

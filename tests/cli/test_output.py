@@ -72,7 +72,7 @@ def test_derive_json_is_that_of_the_plan(napkin: Callable[..., Any]) -> None:
 
 
 def test_a_machine_of_ones_own(napkin: Callable[..., Any], here: Path) -> None:
-    shipped = Path(nk.__file__).parent / "machines" / "a100.toml"
+    shipped = Path(nk.__file__).parent / "machine" / "a100.toml"
     (here / "mine.toml").write_bytes(shipped.read_bytes())
     found = napkin("derive", "matmul", "--on", "mine.toml", "--json")
     assert json.loads(found.out)["machine"] == "mine"

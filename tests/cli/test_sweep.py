@@ -12,8 +12,8 @@ import pytest
 
 import napkin as nk
 from napkin.cli.parse import parse_prices, parse_sweep
-from napkin.cost.machines import machine
 from napkin.diagram.library import load
+from napkin.machine.machines import machine
 from napkin.show.sizes import Range
 
 
@@ -79,7 +79,7 @@ def test_several_machines(napkin: Callable[..., Any], here: Path) -> None:
 
 
 def test_the_price_of_a_machine_file(napkin: Callable[..., Any], here: Path) -> None:
-    shipped = Path(nk.__file__).parent / "machines" / "h100.toml"
+    shipped = Path(nk.__file__).parent / "machine" / "h100.toml"
     title, rest = shipped.read_text().split("\n", 1)
     price = '{ value = 3.0, unit = "USD/h", source = "an offer" }'
     (here / "mine.toml").write_text(f"{title}\nprice = {price}\n{rest}")

@@ -8,10 +8,10 @@ import sympy
 from sympy import sqrt
 
 import napkin as nk
-from napkin.cost.bound import Term
-from napkin.cost.memory import tile
-from napkin.cost.model import Cost
-from napkin.cost.traffic import ITEM_BYTES
+from napkin.bound.optimum import Term
+from napkin.bound.symbolic_cost import Cost
+from napkin.count.memory import tile
+from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.derivation import Derivation
 from napkin.derive.law import assert_law
 from napkin.diagram.library import load

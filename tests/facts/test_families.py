@@ -7,9 +7,9 @@ import sympy
 from sympy import sqrt
 
 import napkin as nk
-from napkin.cost.bound import Term
-from napkin.cost.model import Cost
-from napkin.cost.traffic import Traffic
+from napkin.bound.optimum import Term
+from napkin.bound.symbolic_cost import Cost
+from napkin.count.traffic import Traffic
 from napkin.diagram.library import load
 from napkin.diagram.symbols import MEMORY as M
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol

@@ -10,10 +10,10 @@ import math
 
 import pytest
 
-from napkin.cost.machines import machine
-from napkin.cost.marks import combined
-from napkin.cost.pipeline.model import Pipeline, pipeline
+from napkin.count.alignment import combined
 from napkin.diagram.library import load
+from napkin.machine.machines import machine
+from napkin.studies.pipeline.model import Pipeline, pipeline
 
 H100 = machine("h100")
 MIXED = {"Q": "fp8", "K": "fp8", "V": "fp16", "O": "fp16"}

@@ -8,27 +8,21 @@ from pathlib import Path
 import pytest
 import sympy
 
-from napkin.cost.balance import least
-from napkin.cost.chain import Chain, chains, joined
-from napkin.cost.machines import Machine, machine
-from napkin.cost.marks import combined, marks
-from napkin.cost.model import Cost
-from napkin.cost.multilevel import (
-    Program,
-    canonical,
-    memory_symbol,
-    rate_symbol,
-    weighted,
-)
-from napkin.cost.rounding import levels
-from napkin.cost.traffic import transfers
+from napkin.bound.balance import least
+from napkin.bound.multilevel import Program, canonical, memory_symbol, rate_symbol, weighted
+from napkin.bound.symbolic_cost import Cost
+from napkin.bound.whole_tiles import levels
+from napkin.count.alignment import combined, marks
+from napkin.count.traffic import transfers
 from napkin.derive.kernel import Kernel
 from napkin.diagram.library import load
 from napkin.diagram.symbols import MEMORY as M
 from napkin.diagram.symbols import group_symbol, size_symbol
+from napkin.machine.chain import Chain, chains, joined
+from napkin.machine.machines import Machine, machine
 
 a, b, c, d, q, x = map(size_symbol, "abcdqx")
-SHIPPED = Path(__file__).parents[2] / "napkin" / "machines"
+SHIPPED = Path(__file__).parents[2] / "napkin" / "machine"
 
 
 def attention() -> Kernel:

@@ -6,8 +6,8 @@ import numpy as np
 import sympy
 from sympy import Rational, sqrt
 
-from napkin.cost.bound import Term
-from napkin.cost.model import Cost
+from napkin.bound.optimum import Term
+from napkin.bound.symbolic_cost import Cost
 from napkin.diagram.library import load
 from napkin.diagram.symbols import MEMORY as M
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol

@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import napkin as nk
-from napkin.cost.memory import tile
+from napkin.count.memory import tile
 from napkin.derive.derivation import Derivation, replayed
 from napkin.derive.labels import Labels
 from napkin.derive.law import assert_law

@@ -13,7 +13,7 @@ from programs import Program
 from values import results
 from written import diagram as written_diagram
 
-from napkin.cost.traffic import Traffic
+from napkin.count.traffic import Traffic
 from napkin.derive.kernel import Kernel
 from napkin.derive.law import advance, chunk_of, finished, merged, start
 from napkin.derive.rules.part import why_not_parted

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from napkin.cost.machines import machine
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.prepare import exact, prepare
 from napkin.derive.refactor import Refactored, refactorings
@@ -20,6 +19,7 @@ from napkin.diagram.diagram import Diagram, Output
 from napkin.diagram.evaluate import aligned, evaluate
 from napkin.diagram.node import Node, postorder
 from napkin.diagram.taking import table_of
+from napkin.machine.machines import machine
 from napkin.plan.alike import Alike
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Pieces, Segment

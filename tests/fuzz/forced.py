@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import candidates
 from candidates import H100, Term
 
-from napkin.cost.levels import held
+from napkin.count.residency import held
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.trail import Trail

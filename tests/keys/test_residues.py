@@ -15,9 +15,7 @@ from launches import launch_of
 import napkin as nk
 from napkin.check.running import run_kernels
 from napkin.check.verdict import run_case
-from napkin.cost.execution import Execution, Time
-from napkin.cost.machines import machine
-from napkin.cost.visited import counted
+from napkin.count.visited import counted
 from napkin.derive.derivation import Derivation, replayed
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.labels import Labels
@@ -29,6 +27,7 @@ from napkin.diagram.keys.terms import spec_of
 from napkin.diagram.node import postorder
 from napkin.errors import InputError, Refusal
 from napkin.lower.execute import execute
+from napkin.machine.machines import machine
 from napkin.plan.choose import best_tiles
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel
@@ -37,6 +36,7 @@ from napkin.plan.samples import Case
 from napkin.run.arrays import to_device
 from napkin.run.interpret import run
 from napkin.schedule import Schedule
+from napkin.timing.execution import Execution, Time
 
 LINE: Any = {"queries": "q", "keys": "x"}
 PLANE: Any = {"queries": "a b", "keys": "x y"}

@@ -6,7 +6,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from napkin.cost.machines import machine
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.derive.trail import Trail
@@ -15,6 +14,7 @@ from napkin.lower.launch import launch
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import imports
 from napkin.lower.warpgroups.write import write_band
+from napkin.machine.machines import machine
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
 from napkin.plan.tiles import power_of_two

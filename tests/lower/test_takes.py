@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import napkin as nk
 from napkin.check.inputs import whole_numbers
 from napkin.check.verdict import compiled
-from napkin.cost.traffic import Traffic
+from napkin.count.traffic import Traffic
 from napkin.derive.law import assert_law
 from napkin.diagram.taking import table_of
 from napkin.lower.execute import execute

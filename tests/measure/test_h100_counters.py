@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 import napkin as nk
-from napkin.cost.levels import held
+from napkin.count.residency import held
 from napkin.diagram.library import load
 from napkin.plan import choose
 from napkin.plan.labelled import described_bytes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from napkin.cost.machine_file import written
-from napkin.cost.machines import machine
+from napkin.machine.machine_file import written
+from napkin.machine.machines import machine
 from napkin.measure.machine import COPIED, SIDE, THREADS, TURNS, Facts, measured
 
 ABOUT = {"device": "a stand-in", "arch": "sm_90", "torch": "9.9", "triton": "", "napkin": "0"}

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from napkin.cost.calibration import Constants
+from napkin.machine.calibration import Constants
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
 import fit_bands

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import napkin as nk
-from napkin.cost.memory import alive
+from napkin.count.memory import alive
 from napkin.derive.contraction import MOST_SPLIT, splits
 from napkin.diagram.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
 from napkin.plan import alike, cut

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.cost.machines import machine
 from napkin.derive.kernel import Kernel
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
+from napkin.machine.machines import machine
 from napkin.plan.choose import Search, best_tiles, ranked
 from napkin.plan.cut import _Cutting
 from napkin.plan.labelled import least_seconds

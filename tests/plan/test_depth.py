@@ -8,7 +8,7 @@ import time
 import pytest
 
 import napkin as nk
-from napkin.cost.machines import machine
+from napkin.machine.machines import machine
 from napkin.plan.alike import Alike
 from napkin.plan.plan import Plan, distinct
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 import napkin as nk
-from napkin.cost.machines import machine
 from napkin.diagram.library import load
+from napkin.machine.machines import machine
 from napkin.plan import fitting
 from napkin.plan.fitting import at_most, contiguous, job_of
 from napkin.plan.plan import Plan, PlannedKernel, distinct

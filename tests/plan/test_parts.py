@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.cost.calibration import Constants
-from napkin.cost.machines import machine
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules.part import part_axis, parted
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.errors import InputError, Refusal
+from napkin.machine.calibration import Constants
+from napkin.machine.machines import machine
 from napkin.plan.choose import PAYS
 
 DECODE = {"q": 1, "x": 65536, "d": 128, "h": 32}
@@ -58,7 +58,7 @@ def test_parts_past_the_end_are_empty(length: int) -> None:
 def test_what_parts_cost() -> None:
     """The chunks cross once whatever the parts; what is held crosses, and states are, once each."""
     first, second = parted(kernel(load("attention"), "x"), 4)
-    from napkin.cost.model import Cost
+    from napkin.bound.symbolic_cost import Cost
 
     assert str(Cost(first).H.total) == ("2*d*q*x_part4 + 2*d*q*x/g_q + 2*q*x_part4")
     assert str(Cost(second).H.total) == "d*q*x_part4 + d*q + 2*q*x_part4"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.cost.machines import machine
 from napkin.derive.prepare import prepare
+from napkin.machine.machines import machine
 from napkin.plan.choose import best_tiles
 from napkin.plan.labels import labellings
 

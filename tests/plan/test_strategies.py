@@ -7,7 +7,7 @@ import pytest
 
 import napkin as nk
 from napkin.diagram.library import load
-from napkin.plan.strategies import compare
+from napkin.studies.strategies import compare
 
 SMALL = {"q": 32, "x": 48, "d": 16}
 

@@ -8,15 +8,15 @@ import math
 import pytest
 
 import napkin as nk
-from napkin.cost.asked import SECTOR
-from napkin.cost.levels import held
-from napkin.cost.machines import machine
-from napkin.cost.traffic import Transfer
-from napkin.cost.visited import share, visiting
+from napkin.count.requested import SECTOR
+from napkin.count.residency import held
+from napkin.count.traffic import Transfer
+from napkin.count.visited import share, visiting
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
+from napkin.machine.machines import machine
 from napkin.plan.pricing import Pricing
 from napkin.plan.tiled import Tiled
 from napkin.plan.tiles import MAX_TILE, Tiles

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.cost.levels import held
-from napkin.cost.machines import machine
+from napkin.count.residency import held
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
 from napkin.derive.trace import Dropped, tracing
 from napkin.diagram.library import load
+from napkin.machine.machines import machine
 from napkin.plan import tiles
 from napkin.plan.choose import best_tiles, choices
 from napkin.plan.tiles import MOST, Tiles

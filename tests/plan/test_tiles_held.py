@@ -9,7 +9,7 @@ import pytest
 
 import napkin as nk
 from napkin.check.running import run_kernels
-from napkin.cost.levels import held
+from napkin.count.residency import held
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.bound.symbolic_cost import Cost
 from napkin.check.verdict import compiled
-from napkin.cost.model import Cost
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.diagram.symbols import size_symbol
 from napkin.lower.execute import execute
-from napkin.plan.compare import comparison, row
+from napkin.studies.compare import comparison, row
 
 
 def line(keys: nk.KeySet) -> nk.Diagram:

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from napkin.cost.chain import Chain, Stage, chains, joined
-from napkin.cost.machines import machine
-from napkin.cost.model import Cost
-from napkin.cost.multilevel import Program
-from napkin.cost.rounding import Rounded, levels, rounded
-from napkin.cost.traffic import transfers
+from napkin.bound.multilevel import Program
+from napkin.bound.symbolic_cost import Cost
+from napkin.bound.whole_tiles import Rounded, levels, rounded
+from napkin.count.traffic import transfers
 from napkin.derive.kernel import Kernel
 from napkin.diagram.library import load
+from napkin.machine.chain import Chain, Stage, chains, joined
+from napkin.machine.machines import machine
 
 LABELS = {
     "attention": ("x", ("q",)),
@@ -71,7 +71,7 @@ def least(program: Program, memory: float) -> float:
 @given(programs(), memories)
 def test_one_level_is_the_optimum_in_symbols(program: Program, memory: float) -> None:
     """Where only one pipe has a rate, the cost is that of `Cost.optimum`."""
-    from napkin.cost.multilevel import weights
+    from napkin.bound.multilevel import weights
     from napkin.diagram.symbols import MEMORY, size_symbol
 
     made = Cost(program.kernel).optimum(

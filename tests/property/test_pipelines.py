@@ -9,14 +9,14 @@ from random_diagrams import Drawing
 
 import napkin as nk
 from napkin import Array, Diagram
-from napkin.cost.machines import machine
-from napkin.cost.pipeline.model import pipeline
-from napkin.cost.products import matrix_products
+from napkin.count.matrix_products import matrix_products
 from napkin.derive.kernel import weaved
 from napkin.derive.prepare import prepare
 from napkin.errors import Refusal
+from napkin.machine.machines import machine
 from napkin.show.pipeline import drawn_body, pipeline_json
 from napkin.show.pipeline_view import pipeline_view
+from napkin.studies.pipeline.model import pipeline
 
 H100 = machine("h100")
 

@@ -17,7 +17,7 @@ from random_diagrams import draw
 
 import napkin as nk
 from napkin.check.verdict import run_case
-from napkin.cost.traffic import Traffic
+from napkin.count.traffic import Traffic
 from napkin.derive.kernel import label, weaved
 from napkin.derive.law import chunk_of, folded, merged
 from napkin.derive.prepare import prepare

@@ -9,9 +9,9 @@ import sympy
 from typer.testing import CliRunner
 
 import napkin as nk
+from napkin.bound.optimum import Term
+from napkin.bound.symbolic_cost import Cost
 from napkin.cli import app
-from napkin.cost.bound import Term
-from napkin.cost.model import Cost
 from napkin.diagram.library import load
 from napkin.diagram.symbols import MEMORY as M
 from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import napkin as nk
-from napkin.cost.machines import machine
 from napkin.diagram.fingerprint import fingerprint
 from napkin.diagram.library import load, names
+from napkin.machine.machines import machine
 from napkin.plan.kept import read, write
 from napkin.plan.tiles import power_of_two
 from napkin.torch import cache

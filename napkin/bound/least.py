@@ -1,0 +1,110 @@
+"""Lower bounds of what one kernel moves, in bytes: for a memory, and for one without limit.
+
+Bytes of each tensor are weights of the same posynomials (`napkin.count.problem`), so that mixed
+types need no case of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+
+from napkin.bound.symbolic_cost import Cost
+from napkin.count.problem import Problem
+from napkin.count.traffic import Direction, Transfer
+from napkin.derive.kernel import Kernel
+from napkin.diagram.symbols import MEMORY, size_symbol
+from napkin.diagram.types import STORAGE
+from napkin.errors import InputError
+
+_TOUCH = 1e-6
+"""Relative distance within which a memory is full."""
+
+Items = Mapping[str, Any]
+"""Bytes of a value of each tensor, and under "" of one of an array inside the kernel."""
+
+
+def items_of(dtypes: Mapping[str, str], inside: str) -> dict[str, Any]:
+    """Bytes of a value of tensors with these storage types; exact, half a byte being 1/2."""
+    every = {"": inside, **dtypes}
+    return {t: sympy.Rational(STORAGE[dtype].bits, 8) for t, dtype in every.items()}
+
+
+def for_memory(
+    cost: Cost, sizes: Mapping[str, int], memory: int, items: Items, chunk: int | None = None
+) -> float:
+    """The least bytes that a kernel moves where a group has `memory` bytes: H* of arXiv
+    2412.03317, section 3.1; infinite where no tile fits.
+
+    Args:
+        sizes: of every axis of the kernel.
+        chunk: values of each streamed axis that are held at once; by default s -> 0, which no
+            chunk undercuts.
+
+    Raises:
+        InputError: H or M is no posynomial in the tiles (a key set that is read from an input,
+            say).
+    """
+    problem = Problem.of(cost.kernel, items)
+    known: dict[Any, Any] = {size_symbol(a): n for a, n in sizes.items()} | {MEMORY: memory}
+    known |= dict.fromkeys(problem.streams, chunk or 0)
+
+    def holds(tiles: Mapping[Any, Any]) -> float:
+        return max(_number(c.subs(tiles), known, "memory") for c in problem.columns)
+
+    if holds(dict.fromkeys(problem.groups, 1)) > memory:
+        return math.inf
+    found = cost.optimum(
+        finite=chunk is not None, sizes=sizes, memory=memory, chunk=chunk, weights=items
+    )
+    # Without a stream, the column that binds is found for long axes; here another may not fit.
+    if holds(found.tiles) > memory * (1 + _TOUCH):
+        return math.inf
+    return _number(found.bound, known, "the least H")
+
+
+def _number(expression: Any, known: Mapping[Any, Any], what: str) -> float:
+    value = expression.subs(known)
+    if value.free_symbols:
+        unknown = ", ".join(sorted(map(str, value.free_symbols)))
+        raise InputError(f"{what} depends on {unknown}, which no size gives")
+    return float(value)
+
+
+def distinct(cost: Cost) -> dict[tuple[str, Direction], list[Transfer]]:
+    """The transfers of each tensor in each direction: one tensor may be read under two names."""
+    out: dict[tuple[str, Direction], list[Transfer]] = {}
+    for t in cost.H.parts:
+        out.setdefault((t.tensor, t.direction), []).append(t)
+    return out
+
+
+def once(cost: Cost) -> Any:
+    """Values that cross where memory has no limit: every tensor once, symbolic."""
+    return sympy.expand(sympy.Add(*(own[0].size for own in distinct(cost).values())))
+
+
+def bytes_once(
+    cost: Cost, sizes: Mapping[str, int], tiles: Mapping[str, int], items: Items
+) -> dict[tuple[str, Direction], int]:
+    """Bytes that cross where memory has no limit, for each tensor and direction.
+
+    Of a tensor that is read in part (at computed positions, say), no more than `tiles` read of it.
+    """
+    known = {size_symbol(a): n for a, n in sizes.items()}
+    out: dict[tuple[str, Direction], int] = {}
+    for key, own in distinct(cost).items():
+        whole = int(own[0].size.subs(known))
+        read = sum(t.values(sizes, tiles) for t in own)
+        out[key] = int(min(whole, read) * items[key[0]])
+    return out
+
+
+def bytes_of_ones(kernel: Kernel, sizes: Mapping[str, int], items: Items) -> int:
+    """Bytes that cross where no two values of a result share what they read: H at g = 1."""
+    known = kernel.sized(sizes)
+    tiles = {a: known[a] if a in kernel.whole else 1 for a in kernel.axes}
+    return int(sum(t.values(known, tiles) * items[t.tensor] for t in Cost(kernel).H.parts))

@@ -1,0 +1,218 @@
+"""Key sets in symbols: how many keys a query sees, and how many a group reads, away from borders.
+
+Bounds are clamped at the borders of an axis. Which branch of a clamp holds in the interior is found
+by evaluating it in the middle of a long axis; what is left is affine in the query, and sums over
+groups of an affine number are polynomials. Floors of a stride are exact where the stride divides
+the group size or the group size the stride. Borders are for `napkin.count.visited`, which counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import sympy
+
+from napkin.derive.kernel import Kernel
+from napkin.derive.visits import Visits
+from napkin.diagram.evaluate import evaluate
+from napkin.diagram.keys.terms import Box, Interval, query_axes
+from napkin.diagram.node import Node, postorder
+from napkin.diagram.symbols import group_symbol, size_symbol
+
+_MIDDLE = 2**20
+"""The query at which branches are chosen, in the middle of axes of twice the size."""
+
+
+class NoInterior(Exception):
+    """The bounds have no form in symbols: they depend on the values of inputs, say."""
+
+
+@cache
+def visited_symbol(axes: tuple[str, ...]) -> Any:
+    """Keys that a group visits on average, where they have no other form."""
+    return sympy.Symbol(f"visited_{'_'.join(axes)}", positive=True)
+
+
+@cache
+def seen_symbol(axes: tuple[str, ...]) -> Any:
+    """Keys that a query sees on average, where they have no other form."""
+    return sympy.Symbol(f"seen_{'_'.join(axes)}", positive=True)
+
+
+def read_sum(kernel: Kernel, seen: Visits) -> Any:
+    """Keys read, summed over the groups of the query axes (for one group of every other axis)."""
+    groups = [a for a in kernel.group if a in query_axes(seen.keys)]
+    try:
+        return _summed(seen.boxes, tuple(groups), _residues(seen), _reach)
+    except NoInterior:
+        count = sympy.prod([size_symbol(a) / group_symbol(a) for a in groups])
+        return count * visited_symbol(seen.axes)
+
+
+def seen_sum(seen: Visits, queries: tuple[str, ...]) -> Any:
+    """Pairs of a query and a key that it sees; `queries` are the axes of the queries."""
+    try:
+        return _summed(seen.boxes, queries, _residues(seen), _count)
+    except NoInterior:
+        return sympy.prod([size_symbol(a) for a in queries]) * seen_symbol(seen.axes)
+
+
+Residues = Mapping[str, int]
+"""Axes of residues, with the step from one place to the next."""
+
+_Length = Callable[[Interval, Mapping[str, Any], Residues], Any]
+
+
+def _residues(seen: Visits) -> tuple[tuple[str, int], ...]:
+    return tuple((s.residue, s.step) for s in seen.splits)
+
+
+@lru_cache(maxsize=256)
+def _summed(
+    boxes: tuple[Box, ...],
+    axes: tuple[str, ...],
+    residues: tuple[tuple[str, int], ...],
+    length: _Length,
+) -> Any:
+    """The sum over the tiles of `axes` of what is seen of all boxes: of every tensor that a key set
+    governs the same."""
+    found = sympy.Add(*(_box(b, axes, dict(residues), length) for b in boxes))
+    return sympy.expand(found)
+
+
+def _box(box: Box, axes: Sequence[str], residues: Residues, length: _Length) -> Any:
+    """The sum over the tiles of `axes` of the product of a box's lengths."""
+    turns = {a: sympy.Symbol(f"i_{a}", integer=True, nonnegative=True) for a in axes}
+    whole = length is _count
+    body = sympy.expand(sympy.prod([length(i, turns, residues) for i in box.intervals]))
+    for a in axes:
+        count = size_symbol(a) if whole else size_symbol(a) / group_symbol(a)
+        body = _sum(body, turns[a], count)
+    return body
+
+
+def _sum(body: Any, turn: Any, count: Any) -> Any:
+    """The sum of a polynomial for turn = 0, ..., count - 1 (Faulhaber's formula)."""
+    if turn not in body.free_symbols:
+        return sympy.expand(body * count)
+    if body.has(sympy.Max, sympy.floor):
+        raise NoInterior
+    try:
+        poly = sympy.Poly(body, turn)
+    except sympy.PolynomialError:
+        raise NoInterior from None
+    powers = [count, count * (count - 1) / 2, count * (count - 1) * (2 * count - 1) / 6]
+    if poly.degree() >= len(powers):
+        raise NoInterior
+    return sympy.expand(sum(c * powers[m[0]] for m, c in poly.terms()))
+
+
+def _reach(i: Interval, turns: Mapping[str, Any], residues: Residues) -> Any:
+    """Keys from the first that the group's first query sees to the last that its last one does."""
+    first = {a: (t * group_symbol(a), 0) for a, t in turns.items()}
+    last = {a: (t * group_symbol(a), group_symbol(a) - 1) for a, t in turns.items()}
+    return sympy.expand(_meaning(i.end, last, residues) - _meaning(i.first, first, residues))
+
+
+def _count(i: Interval, turns: Mapping[str, Any], residues: Residues) -> Any:
+    """Keys that one query sees."""
+    at = {a: (t, 0) for a, t in turns.items()}
+    span = sympy.expand(_meaning(i.end, at, residues) - _meaning(i.first, at, residues))
+    if i.step == 1:
+        return span
+    # The end is one past the last key, or wherever an axis ends: on average the same.
+    exact = sympy.expand((span + i.step - 1) / i.step)
+    return exact if not exact.free_symbols & set(turns.values()) else sympy.expand(span / i.step)
+
+
+def _meaning(n: Node, at: Mapping[str, tuple[Any, Any]], residues: Residues) -> Any:
+    """A bound for the query at `start + behind` along each axis, in the interior; of the first
+    residue, which stands for all."""
+    at = {**at, **{a: (sympy.Integer(0), 0) for a in residues}}
+    floors: dict[Any, tuple[Any, int]] = {}
+    done: dict[Node, Any] = {}
+    for m in postorder([n]):
+        done[m] = _one(m, done, at, floors, residues)
+    out = sympy.expand(done[n])
+    while left := [f for f in floors if out.has(f)]:
+        # Outer floors first: they may hold inner ones.
+        f = max(left, key=lambda s: len(str(s)))
+        body, step = floors[f]
+        out = sympy.expand(out.subs(f, _floor(body, step, at)))
+    return out
+
+
+def _one(
+    n: Node,
+    done: Mapping[Node, Any],
+    at: Mapping[str, tuple[Any, Any]],
+    floors: dict[Any, tuple[Any, int]],
+    residues: Residues,
+) -> Any:
+    args = [done[a] for a in n.args]
+    if n.op == "number":
+        return sympy.Integer(int(float(str(n.params[0]))))
+    if n.op == "size":
+        return size_symbol(str(n.params[0]))
+    if n.op == "index" and n.axes[0] in at:
+        start, behind = at[n.axes[0]]
+        return start + behind
+    if n.op == "add":
+        return args[0] + args[1]
+    if n.op == "sub":
+        return args[0] - args[1]
+    if n.op == "mul":
+        return args[0] * args[1]
+    if n.op in {"floordiv", "mod"} and n.args[1].op == "number":
+        step, body = int(float(str(n.args[1].params[0]))), sympy.expand(args[0])
+        if residues and any(abs(body.coeff(s)) > 1 for s, _ in at.values() if s != 0):
+            raise NoInterior  # blocks of positions, of which a residue has now more, now fewer
+        quotient = sympy.Symbol(f"floor({body})/{step}", integer=True)
+        floors[quotient] = body, step
+        return quotient if n.op == "floordiv" else body - step * quotient
+    if n.op in {"maximum", "minimum"}:
+        return args[_taken(n, residues)]
+    if n.op == "where":
+        return args[1] if _probe(n.args[0], residues) else args[2]
+    if n.op in {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}:
+        return sympy.Integer(0)  # a test, which only `where` reads
+    raise NoInterior
+
+
+def _floor(body: Any, step: int, at: Mapping[str, tuple[Any, Any]]) -> Any:
+    """floor(body / step), where the step divides the group size or the group size the step."""
+    behind = sympy.Add(*(b for _, b in at.values() if b != 0 and body.has(*b.free_symbols)))
+    start = sympy.expand(body - behind)
+    constant, rest = start.as_coeff_Add()
+    whole = rest / step + sympy.floor(constant / sympy.Integer(step))
+    if behind == 0:
+        return whole
+    # From the first query of a group to its last: g / step - 1 steps, or none.
+    return whole + sympy.Max(0, (behind + 1) / sympy.Integer(step) - 1)
+
+
+def _taken(n: Node, residues: Residues) -> int:
+    a, b = (_probe(x, residues) for x in n.args)
+    first = a >= b if n.op == "maximum" else a <= b
+    return 0 if first else 1
+
+
+def _probe(n: Node, residues: Residues) -> float:
+    """The value of a bound in the middle of a long axis: of the first residue, where axes are
+    split."""
+    if any(m.op not in _PLAIN for m in postorder([n])):
+        raise NoInterior
+    axes = {str(m.params[0]) for m in postorder([n]) if m.op in {"index", "size"}}
+    sizes = dict.fromkeys(axes, 2 * _MIDDLE * math.prod(residues.values()))
+    box = {a: range(_MIDDLE, _MIDDLE + 1) for a in axes - residues.keys()}
+    box |= dict.fromkeys(residues, range(1))
+    return float(evaluate([n], {}, sizes, box=box)[0].reshape(-1)[0])
+
+
+_PLAIN = frozenset({
+    "index", "size", "number", "add", "sub", "mul", "floordiv", "mod", "maximum", "minimum",
+    "where", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal",
+})  # fmt: skip

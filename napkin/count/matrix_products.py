@@ -1,0 +1,102 @@
+"""Matrix products of a kernel: in which type they are multiplied, how their operands are read, and
+which threads issue them together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from napkin.count.alignment import Mark
+from napkin.count.traffic import ITEM_BYTES
+from napkin.derive.contraction import Contraction, contractions
+from napkin.derive.kernel import Kernel, tensor_of
+from napkin.derive.terms import is_operand, is_read
+from napkin.diagram.node import Node, postorder
+from napkin.diagram.storage import storage_type
+from napkin.machine.hardware import Machine
+
+WARPGROUP_ROWS = 64
+"""The fewest rows of a matrix instruction that a warpgroup issues (PTX ISA, wgmma, tcgen05.mma)."""
+
+COLUMNS = 256
+"""The most columns of one (PTX ISA, wgmma)."""
+
+
+def team(machine: Machine) -> tuple[str, int]:
+    """The threads that issue a matrix product together: a warp, or a warpgroup of four where its
+    instruction has the rows of four."""
+    warp = int(machine.granules["warp"].value)
+    high = machine.granules["mma_rows"].value
+    return ("warpgroup", 4 * warp) if high >= WARPGROUP_ROWS else ("warp", warp)
+
+
+def dtype_of(leaf: Node, storage: Mapping[str, str], dtype: str) -> str:
+    """The type in which a reading's tensor is stored: that of `storage`, by name, or by default."""
+    return storage.get(tensor_of(leaf), storage_type(leaf, dtype))
+
+
+def product_type(parts: Sequence[Node], storage: Mapping[str, str], dtype: str) -> str:
+    """The type in which a product of `parts` is multiplied: the widest of those that are read; what
+    is computed is rounded to it."""
+    known = [dtype_of(p, storage, dtype) for p in parts if is_read(p)]
+    return max(known, key=ITEM_BYTES.__getitem__, default=dtype)
+
+
+def matrix_products(kernel: Kernel) -> tuple[Contraction[str], ...]:
+    """Every sum of a kernel that is a matrix product at some tiles, in an order in which they can
+    run."""
+    return tuple(c for c in contractions(kernel).values() if c.is_product)
+
+
+def names_of(kernel: Kernel) -> dict[Node, str]:
+    """What the terms of a kernel are called: as in its diagram, or as the first state or output
+    that is computed of them."""
+    s = kernel.stream
+    named = [(x.name, x.step) for p in s.passes for x in p.states]
+    named += [(e.output, e.node) for p in s.passes for e in p.emits]
+    named += [(e.output, e.node) for e in s.tails]
+    out: dict[Node, str] = {}
+    for name, root in named:
+        for n in postorder([root]):
+            out.setdefault(n, kernel.names.get(n, name))
+    return out
+
+
+def fed(p: Contraction[str], machine: Machine, dtype: str, tiles: Mapping[str, int]) -> float:
+    """Times that a product in `dtype` takes for reading its operands, where multiplying takes 1.
+
+    An instruction that a warpgroup issues reads its columns from shared memory for every
+    `mma_rows` rows, and its rows, where they lie there, for every `COLUMNS` columns: with few
+    columns the rows take longer to read than to multiply. Where warps issue it, it reads registers.
+    """
+    rows, columns, gone = (
+        math.prod(tiles[a] for a in axes) for axes in (p.rows, p.columns, p.gone)
+    )
+    high = int(machine.granules["mma_rows"].value) if "mma_rows" in machine.granules else 0
+    if dtype == "fp32" or high < WARPGROUP_ROWS or rows < high:
+        return 1.0
+    left, _ = p.sides
+    lies = len(left) == 1 and is_operand(left[0], p.parts)
+    values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if lies else 0)
+    reading = values * gone * ITEM_BYTES[dtype] / machine.register_rate
+    return max(1.0, reading / (2 * rows * columns * gone / machine.peak(dtype)))
+
+
+def row_marks(kernel: Kernel, machine: Machine, tiles: Mapping[str, int]) -> tuple[Mark, ...]:
+    """The marks where the threads that issue a product compute on with rows of it: whole rows for
+    each, or a row for a whole number of threads."""
+    name, threads = team(machine)
+    out: list[Mark] = []
+    names = names_of(kernel)
+    for p in matrix_products(kernel):
+        last = p.rows[-1]  # as in other marks, of packed axes the last carries it
+        rows = math.prod(tiles[a] for a in p.rows)
+        if rows >= threads:
+            reason = f"whole rows of {names[p.node]} for each of the {threads} threads of a {name}"
+            out.append(Mark(last, threads, "registers", reason))
+        elif threads % rows:
+            reason = (
+                f"rows of {names[p.node]}, each for as many of the {threads} threads of a {name}"
+            )
+            out.append(Mark(last, 1 << rows.bit_length(), "registers", reason))
+    return tuple(out)

@@ -1,0 +1,371 @@
+"""H: values that cross between the outer and the inner level, per tensor, per step and in total.
+
+A reading of a tensor costs its whole size once for every group along the grouped axes that it does
+not carry (arXiv 2412.03317, section 2; with ceil(a/g) for a/g the count is exact for ragged
+sizes). Where several axes are streamed together, a loop goes over boxes of them and loads in each
+all that carries one: once more for every chunk of those that it does not carry. A result is written
+once, by every group that has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import sympy
+
+from napkin.count.interior import read_sum, seen_sum
+from napkin.count.split_axes import plain, positions
+from napkin.count.visited import Bind, members, read
+from napkin.count.window_images import image, inside
+from napkin.derive.kernel import Kernel, tile_axes
+from napkin.derive.residues import Split
+from napkin.derive.visits import Visits
+from napkin.diagram.expand import own_axes
+from napkin.diagram.keys.slots import full, guard, read_slots
+from napkin.diagram.keys.terms import boxes_of, query_axes
+from napkin.diagram.node import Node
+from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.diagram.taking import slides, taken_of
+from napkin.diagram.types import PACKED, STORAGE, stored_bytes
+from napkin.diagram.windows import Slide
+from napkin.schedule import Schedule
+
+Direction = Literal["read", "write"]
+
+ITEM_BYTES = {name: s.bits // 8 for name, s in STORAGE.items() if name not in PACKED}
+"""Bytes per value, of the types that do not share a byte."""
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """The transfers of one tensor in one direction.
+
+    Attributes:
+        tensor: the tensor's name.
+        direction: "read" or "write".
+        axes: the axes it is read or written under; of a tensor that is read at computed addresses,
+            its own.
+        repeated: grouped axes that it does not carry: it crosses once per group of each.
+        times: readings per group (a second pass reads again).
+        kernel: the kernel, where a key set says which chunks of the tensor cross; else None.
+        streamed: whether it crosses chunk by chunk.
+        tile: the axes of the part that crosses at once, where these are not `axes`.
+        leaf: the reading, where it is at computed addresses: only what its key set sees crosses.
+        own: the tensor's own axes, where it is read at computed positions.
+        splits: the axes that are split by residue.
+        part: the grouped axis of parts of the streamed axis, if there is one.
+        slides: the axes of the tensor that are read in windows.
+        held: for each of these, how many windows and taps a group holds at once; nothing where
+            every tap is loaded by itself.
+        chunked: the streamed axes that it does not carry, though it is streamed along others, and
+            how much of each a chunk holds: it crosses once per chunk of each.
+        left: of these, the axes within whose chunks other values of it cross.
+    """
+
+    tensor: str
+    direction: Direction
+    axes: tuple[str, ...]
+    repeated: tuple[str, ...]
+    times: int
+    streamed: bool
+    kernel: Kernel | None = None
+    tile: tuple[str, ...] = ()
+    leaf: Node | None = None
+    own: tuple[str, ...] = ()
+    splits: tuple[Split, ...] = ()
+    part: str = ""
+    slides: tuple[Slide, ...] = ()
+    held: tuple[tuple[Any, Any], ...] = ()
+    chunked: tuple[tuple[str, Any], ...] = ()
+    left: tuple[str, ...] = ()
+
+    @property
+    def again(self) -> tuple[str, ...]:
+        """The axes of which every group and chunk has it again."""
+        return (*self.repeated, *(a for a, _ in self.chunked))
+
+    @property
+    def size(self) -> Any:
+        """Values of the tensor."""
+        size = sympy.Mul(*(size_symbol(a) for a in self.own or self.axes))
+        return plain(size, self.splits)
+
+    @property
+    def total(self) -> Any:
+        """Values in total, over all groups, as a function of the group sizes; of windows, those
+        that a group holds at once count what they share once."""
+        shared = [
+            image(s, g, k) / (g * k) for s, (g, k) in zip(self.slides, self.held, strict=False)
+        ]
+        return plain(self._total * sympy.prod(shared), self.splits, self.part)
+
+    @property
+    def _total(self) -> Any:
+        if self.kernel is not None:
+            return self.times * self._visited(self.kernel)
+        groups = [size_symbol(a) / group_symbol(a) for a in self.repeated]
+        groups += [size_symbol(a) / tile for a, tile in self.chunked]
+        crossing = sympy.prod([size_symbol(a) for a in self.axes])
+        size = crossing if self.leaf is None else self._members(self.leaf)
+        return self.times * size * sympy.prod(groups)
+
+    def _members(self, leaf: Node) -> Any:
+        """Values of a tensor that a key set sees: all, where every query fills its window."""
+        keys, slots = leaf.args[0], read_slots(leaf)
+        if full(keys, slots):
+            return self.size
+        queries = query_axes(keys)
+        rest = [size_symbol(a) for a in self.axes if a not in (*queries, *slots.slots)]
+        return seen_sum(Visits(keys, boxes_of(keys)), queries) * sympy.prod(rest)
+
+    def _visited(self, kernel: Kernel) -> Any:
+        """Values in total where a key set says what crosses: exact but for the borders."""
+        seen = kernel.visits
+        assert seen is not None
+        queries = query_axes(seen.keys)
+        groups = [size_symbol(a) / group_symbol(a) for a in self.repeated if a not in queries]
+        held = [size_symbol(a) for a in self.axes if a not in kernel.stream.axes]
+        shared = [tile_symbol(kernel, a) / size_symbol(a) for a in self.axes if a in queries]
+        lacking = [stream_symbol(a) for a in kernel.stream.axes if a not in self.axes]
+        parts = [*groups, *held, *shared, *(1 / s for s in lacking)]
+        return read_sum(kernel, seen) * sympy.prod(parts)
+
+    def per_step(self, kernel: Kernel) -> Any:
+        """Values per chunk of one group if it is streamed, else per group."""
+        if self.held:
+            return held_values(kernel, self.axes, self.slides)
+        size = sympy.Mul(*(tile_symbol(kernel, a) for a in self.tile or self.axes))
+        return plain(size, self.splits, self.part)
+
+    def values(
+        self,
+        sizes: Mapping[str, int],
+        tiles: Mapping[str, int],
+        bind: Bind | None = None,
+        boxed: bool = False,
+        past: bool = False,
+    ) -> int:
+        """Values that a kernel asks for in total, exact for any sizes.
+
+        Args:
+            bind: the inputs that key sets read.
+            boxed: whether chunks cross in whole boxes, up to the end of the tensor.
+            past: whether these count past its end, too, where they arrive as 0.
+        """
+        if past:  # a box is the tile, whatever part of it the tensor has
+            moving = self.kernel.stream.axes if self.kernel is not None else ()
+            held = [a for a in self.axes if a not in moving]
+            sizes = {**sizes, **{a: -(-sizes[a] // tiles[a]) * tiles[a] for a in held}}
+        if self.kernel is not None:
+            return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed, past)
+        return self.once(sizes) * math.prod([-(-sizes[a] // tiles[a]) for a in self.again])
+
+    def once(self, sizes: Mapping[str, int]) -> int:
+        """Values that cross where no key set says which do, for one group and chunk of each axis
+        that the tensor does not carry."""
+        windows = {a for s in self.slides for a in (s.out, s.tap)}
+        size = positions([a for a in self.axes if a not in windows], sizes, self.splits)
+        size *= inside(self.slides, sizes)
+        if self.leaf is not None:
+            slots = read_slots(self.leaf).slots
+            size = members(self.leaf.args[0], [a for a in self.axes if a not in slots], sizes)
+        return self.times * size
+
+
+def tile_symbol(kernel: Kernel, axis: str) -> Any:
+    """What one group (or chunk) holds of an axis: g_a, s_a, or the whole size; of the taps of
+    windows that are streamed, one."""
+    if axis in kernel.taps:
+        return sympy.Integer(1)
+    if axis in kernel.group:
+        return group_symbol(axis)
+    return stream_symbol(axis) if axis in kernel.stream.axes else size_symbol(axis)
+
+
+def windows_held(kernel: Kernel, slides: Sequence[Slide]) -> tuple[tuple[Any, Any], ...]:
+    """How many windows and taps of each slide a group holds at once."""
+    return tuple((tile_symbol(kernel, s.out), tile_symbol(kernel, s.tap)) for s in slides)
+
+
+def held_values(kernel: Kernel, axes: Collection[str], slides: Sequence[Slide]) -> Any:
+    """Values that a group holds of a tensor that is read under `axes`: what windows share once."""
+    windows = {a for s in slides for a in (s.out, s.tap)}
+    parts = [tile_symbol(kernel, a) for a in axes if a not in windows]
+    held = zip(slides, windows_held(kernel, slides), strict=True)
+    parts += [image(s, *of) for s, of in held]
+    return plain(sympy.Mul(*parts), kernel.splits)
+
+
+def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
+    """Every reading and writing of a kernel.
+
+    Args:
+        apart: the taps of windows are loaded one by one, as kernels do, whatever a group holds.
+    """
+    out: list[Transfer] = []
+    for access in kernel.reads:
+        leaf, axes = access.leaf, access.leaf.axes
+        streamed = kernel.stream.carried(axes)
+        repeated = kernel.lacking(axes)
+        placed = guard(leaf) is not None
+        out.append(
+            Transfer(
+                access.tensor,
+                "read",
+                own_axes(leaf) if placed else axes,
+                repeated,
+                access.times,
+                streamed,
+                kernel if streamed and not placed and kernel.visits is not None else None,
+                axes,
+                leaf if placed else None,
+                own_axes(leaf) if taken_of(leaf) else (),
+                kernel.splits,
+                kernel.part,
+                slides(leaf),
+                () if apart else windows_held(kernel, slides(leaf)),
+                tuple((a, tile_symbol(kernel, a)) for a in _chunked(kernel, axes)),
+                tuple(a for a in _chunked(kernel, axes) if _within(kernel, a, axes)),
+            )
+        )
+    for o in kernel.outputs:
+        tile = tile_axes(o)
+        streamed = kernel.stream.carried(tile)
+        out.append(
+            Transfer(
+                o.name,
+                "write",
+                o.axes,
+                kernel.lacking(o.axes),
+                1,
+                streamed,
+                tile=tile,
+                splits=kernel.splits,
+                part=kernel.part,
+            )
+        )
+    return tuple(out)
+
+
+def _chunked(kernel: Kernel, axes: Collection[str]) -> list[str]:
+    """The streamed axes that a streamed reading does not carry; none where a key set says which
+    chunks are visited, which counts them itself."""
+    streamed = kernel.stream.carried(axes) and kernel.visits is None
+    return [a for a in kernel.stream.axes if streamed and a not in axes]
+
+
+def _within(kernel: Kernel, axis: str, axes: Collection[str]) -> bool:
+    """Whether some of `axes` is streamed faster than `axis`."""
+    order = kernel.stream.axes
+    return any(a in axes for a in order[order.index(axis) + 1 :])
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What H and M are counted in: values, or bytes where each array has its own per value.
+
+    With the same number q of bytes everywhere, a term alpha * M**-beta of the optimum is
+    alpha * q**(1 + beta) * M**-beta in bytes; with several, they are coefficients of H and M
+    (arXiv 2412.03317, section 3.3 and App. A.2).
+
+    Attributes:
+        each: of a value of each tensor; exact, half a byte being 1/2.
+        rest: of a value of what no tensor holds.
+    """
+
+    each: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rest: Any = 1
+
+    def __getitem__(self, tensor: str) -> Any:
+        """What a value of a tensor counts; of "", of what no tensor holds."""
+        return self.each.get(tensor, self.rest)
+
+
+VALUES = Unit()
+"""Every value counts 1."""
+
+
+def in_bytes(dtypes: Mapping[str, str], rest: str) -> Unit:
+    """Bytes, for tensors of these storage types; what no tensor holds counts as `rest` does."""
+    sizes = {t: sympy.Rational(STORAGE[dtype].bits, 8) for t, dtype in dtypes.items()}
+    return Unit(sizes, sympy.Rational(STORAGE[rest].bits, 8))
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """H of one kernel: symbolic in axis and group sizes, in values or in bytes (`unit`).
+
+    Attributes:
+        apart: whether the taps of windows are loaded one by one, whatever a group holds.
+    """
+
+    kernel: Kernel
+    apart: bool = False
+    unit: Unit = VALUES
+
+    @cached_property
+    def parts(self) -> tuple[Transfer, ...]:
+        """The transfers that make it up."""
+        return transfers(self.kernel, self.apart)
+
+    @property
+    def per_tensor(self) -> dict[str, Any]:
+        """Values (or bytes) in total for each tensor, read and written."""
+        out: dict[str, Any] = {}
+        for t in self.parts:
+            here = self.unit[t.tensor] * t.total
+            out[t.tensor] = sympy.expand(out.get(t.tensor, 0) + here)
+        return out
+
+    @property
+    def total(self) -> Any:
+        """Values in total."""
+        return sympy.expand(sympy.Add(*(self.unit[t.tensor] * t.total for t in self.parts)))
+
+    @property
+    def per_group(self) -> Any:
+        """Values per group: the total over the number of groups."""
+        groups = sympy.prod([size_symbol(a) / group_symbol(a) for a in self.kernel.group])
+        return sympy.expand(self.total / plain(groups, self.kernel.splits, self.kernel.part))
+
+    @property
+    def per_step(self) -> Any:
+        """Values per chunk of one group: what one turn of the streamed loop reads and writes."""
+        moving = [t for t in self.parts if t.streamed]
+        parts = [self.unit[t.tensor] * t.per_step(self.kernel) for t in moving]
+        return sympy.expand(sympy.Add(*parts))
+
+    def values(
+        self, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None = None
+    ) -> int:
+        """Values in total, exact for any sizes; `bind` gives the inputs that key sets read."""
+        sizes = self.kernel.sized(sizes)
+        return sum(t.values(sizes, tiles, bind) for t in self.parts)
+
+    def bytes(
+        self,
+        sizes: Mapping[str, int],
+        schedule: Schedule,
+        dtypes: Mapping[str, str],
+        bind: Bind | None = None,
+        boxed: Collection[str] = (),
+    ) -> dict[tuple[str, Direction], int]:
+        """Bytes in total for each tensor and direction, exact for any sizes.
+
+        Args:
+            schedule: cooperative warpgroups read for themselves what they share, but boxes.
+            boxed: tensors whose chunks cross in whole boxes.
+        """
+        out: dict[tuple[str, Direction], int] = {}
+        sizes = self.kernel.sized(sizes)
+        for t in self.parts:
+            key = (t.tensor, t.direction)
+            count = t.values(sizes, schedule.tiles, bind, t.tensor in boxed)
+            shared = schedule.axis in t.repeated and t.tensor not in boxed
+            count *= schedule.warpgroups if shared else 1
+            out[key] = out.get(key, 0) + stored_bytes(count, dtypes[t.tensor])
+        return out

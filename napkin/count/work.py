@@ -1,0 +1,205 @@
+"""Work: floating-point operations of a kernel, matrix products apart from the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import sympy
+
+from napkin.count.interior import read_sum, seen_sum
+from napkin.count.split_axes import plain
+from napkin.count.traffic import tile_symbol
+from napkin.count.visited import share
+from napkin.derive.contraction import Contraction, contractions
+from napkin.derive.kernel import Kernel
+from napkin.derive.residues import Split
+from napkin.derive.terms import is_read
+from napkin.diagram.keys.terms import query_axes
+from napkin.diagram.node import REDUCTIONS, Node, inside_sums, over, postorder
+from napkin.diagram.operators import POINTWISE
+from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+
+
+@dataclass(frozen=True)
+class Count:
+    """Operations on one array.
+
+    Attributes:
+        pipe: "product", "arithmetic" or "special".
+        per_value: operations per value.
+        axes: the array's axes.
+        repeated: grouped axes that it does not carry: each of their groups computes it again.
+        chunked: the streamed axes that it does not carry, and how much of each a chunk holds, if
+            it is computed once for each chunk; else ().
+        kernel: the kernel, where a key set says which of its values there are; else None.
+        splits: the axes that are split by residue.
+        part: the grouped axis of parts of the streamed axis, if there is one.
+        tail: whether it is done after the loops, once a group; without loops, nothing is.
+        dtype: of a product of operands of 8 bits, their type; else that of the plan, "".
+        sum: the sum of products that it is part of; None of other terms.
+        small: whether it is done only on tiles on which that sum, otherwise a matrix product, is
+            none; other parts of a matrix product, only where it is one.
+    """
+
+    pipe: str
+    per_value: int
+    axes: tuple[str, ...]
+    repeated: tuple[str, ...]
+    chunked: tuple[tuple[str, Any], ...] = ()
+    kernel: Kernel | None = None
+    splits: tuple[Split, ...] = ()
+    part: str = ""
+    tail: bool = False
+    dtype: str = ""
+    sum: Contraction[str] | None = None
+    small: bool = False
+
+    @property
+    def total(self) -> Any:
+        """Operations in total, symbolic."""
+        return plain(self._total, self.splits, self.part)
+
+    @property
+    def _total(self) -> Any:
+        if self.kernel is not None:
+            return self.per_value * self._seen(self.kernel)
+        sizes = [size_symbol(a) for a in self.axes]
+        again = [size_symbol(a) / group_symbol(a) for a in self.repeated]
+        again += [size_symbol(a) / tile for a, tile in self.chunked]
+        return self.per_value * sympy.prod(sizes) * sympy.prod(again)
+
+    def _seen(self, kernel: Kernel) -> Any:
+        """Values of the array for the keys that are seen; computed once per chunk, those of the
+        chunks that are visited."""
+        seen = kernel.visits
+        assert seen is not None
+        queries = query_axes(seen.keys)
+        own = set(queries) <= set(self.axes)
+        pairs = seen_sum(seen, queries) if own else read_sum(kernel, seen)
+        rest = [size_symbol(a) for a in self.axes if a not in (*queries, *kernel.stream.axes)]
+        again = [size_symbol(a) / group_symbol(a) for a in self.repeated if a not in queries]
+        lacking = [stream_symbol(a) for a in kernel.stream.axes if a not in self.axes]
+        partly = [group_symbol(a) for a in queries if a in self.axes and not own]
+        parts = [*rest, *again, *partly, *(1 / s for s in lacking)]
+        return sympy.expand(pairs * sympy.prod(parts))
+
+    def once(self, sizes: Mapping[str, int]) -> int:
+        """Operations to compute the array once."""
+        return self.per_value * math.prod([sizes[a] for a in self.axes])
+
+    @cached_property
+    def again(self) -> tuple[str, ...]:
+        """The axes of which every group and chunk computes it again."""
+        return (*self.repeated, *(a for a, _ in self.chunked))
+
+    def done(self, tiles: Mapping[str, int]) -> bool:
+        """Whether kernels with these tiles do it."""
+        return self.sum is None or self.sum.at(tiles).is_product != self.small
+
+    def number(self, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> float:
+        """Operations in total."""
+        again = math.prod(-(-sizes[a] // tiles[a]) for a in self.again)
+        found = float(self.once(sizes) * again)
+        return found if self.kernel is None else found * share(self.kernel, sizes, tiles)[0]
+
+
+@lru_cache(maxsize=256)
+def counts(kernel: Kernel) -> tuple[Count, ...]:
+    """Every operation of a kernel; a second pass over the stream computes again, but what neither
+    carries the streamed axes nor reads a state is computed before the loops, once."""
+    s = kernel.stream
+    blocks = [[*(x.step for x in p.states), *(e.node for e in p.emits)] for p in s.passes]
+    blocks.append([e.node for e in s.tails])
+    out: list[Count] = []
+    held = set[Node]()
+    for i, roots in enumerate(blocks):
+        streamed = s.axes if i < len(s.passes) else ()
+        roots = [n.args[0] if n.op == "scatter" else n for n in roots]
+        inside = inside_sums(roots)
+        # Addresses are not counted, whatever they are computed from.
+        reads = {n for n in postorder(roots) if is_read(n)}
+        moving = _moving(roots, kernel)
+        for n in postorder(roots, reads):
+            if is_read(n) or n.constant or n in inside or n in held:
+                continue
+            found = _counts(n, kernel, streamed if n in moving else ())
+            out += [replace(c, tail=bool(i) and i == len(s.passes)) for c in found]
+            if n not in moving:
+                held.add(n)
+    return tuple(out)
+
+
+def _moving(roots: Iterable[Node], kernel: Kernel) -> set[Node]:
+    """The terms that change from chunk to chunk."""
+    out = set[Node]()
+    for n in postorder(roots):
+        here = n.op == "state" or kernel.stream.carried((*n.axes, *over(n)))
+        if here or not out.isdisjoint(n.args):
+            out.add(n)
+    return out
+
+
+def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Count]:
+    def made(pipe: str, per_value: int, axes: Sequence[str], **of: Any) -> Count:
+        axes = tuple(axes)
+        chunked = tuple((a, tile_symbol(kernel, a)) for a in streamed if a not in axes)
+        repeated = kernel.lacking((*axes, *(a for a, _ in chunked)))
+        moves = kernel.stream.carried(axes) or bool(chunked)
+        seen = kernel if moves and kernel.visits is not None else None
+        split = (kernel.splits, kernel.part)
+        return Count(pipe, per_value, axes, repeated, chunked, seen, *split, **of)
+
+    if n.op == "sum":
+        yield from _of_sum(contractions(kernel)[n], made)
+    elif n.op in REDUCTIONS:
+        for pipe, number in operations(REDUCTIONS[n.op].combine).items():
+            yield made(pipe, number, n.args[0].axes)
+    elif n.op in POINTWISE and n.axes:
+        # A matrix instruction adds to what its accumulator holds.
+        sums = [contractions(kernel)[a] for a in n.args if n.op == "add" and a.op == "sum"]
+        taken = [c for c in sums if c.is_product and not c.outside]
+        of = {"sum": taken[0], "small": True} if taken else {}
+        for pipe, number in operations(n.op).items():
+            yield made(pipe, number, n.axes, **of)
+
+
+def _of_sum(c: Contraction[str], made: Callable[..., Count]) -> Iterable[Count]:
+    """A sum of products: multiplied by matrix instructions, or its factors one after another. What
+    makes one operand of several factors is not counted."""
+    parts = [p for p in c.parts if p.op != "ones"]
+    if c.is_product:
+        yield made("product", 2, c.axes, dtype=c.dtype, sum=c)
+    if parts:
+        of = {"sum": c, "small": True} if c.is_product else {}
+        yield made("arithmetic", len(parts), c.axes, **of)
+    if c.outside:
+        yield made("arithmetic", len(c.outside), c.node.axes)
+
+
+def operations(op: str) -> dict[str, int]:
+    """Operations per value of a pointwise operator on the pipes that compute it."""
+    row = POINTWISE[op]
+    return {k: v for k, v in (("arithmetic", row.flops), ("special", row.special)) if v}
+
+
+def flops(kernel: Kernel) -> Any:
+    """Operations of the matrix products, symbolic: 2 for each multiply-add; where a kernel has no
+    product, its arithmetic."""
+    every = [c for c in counts(kernel) if not c.small]
+    products = [c.total for c in every if c.pipe == "product"]
+    moving = len(kernel.stream.axes)
+    chosen = products or [c.total for c in every if not moving or len(c.chunked) < moving]
+    return sympy.expand(sympy.Add(*chosen))
+
+
+def work(kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> dict[str, float]:
+    """Operations per pipe: "product", "arithmetic" and "special"."""
+    out = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
+    for c in counts(kernel):
+        if c.done(tiles):
+            out[c.pipe] += c.number(sizes, tiles)
+    return out

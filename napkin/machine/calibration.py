@@ -1,0 +1,111 @@
+"""What the time model takes from runs on a machine, and not from a datasheet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+
+from napkin.machine.machines import MEASURED, Machine, machine
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What is read off runs on one machine; its file says how each was measured.
+
+    Attributes:
+        launch: seconds from a launch to the first instruction, and after the last.
+        start: seconds from a group's first load to its first product.
+        turn: seconds that a turn of a loop of products takes beside them.
+        arrival: seconds from when a chunk is asked for to its first byte.
+        chain_turn: that of a turn in which products and arithmetic wait for each other.
+        row_wait: seconds that a group waits beside a loop that multiplies nothing.
+        row_turn: that in a turn of it.
+        row_lanes: operations of such a group for each of arithmetic that is counted, with its
+            addresses, masks and conversions.
+        uneven: of what the busiest pipe does in a round of such groups, how much is left for the
+            last of them.
+        wait: seconds for each load that is waited for in a turn.
+        row_slots: instructions that a warp issues there beside its values, in a turn or in all:
+            reductions over a warp and a group.
+        dram_share, l2_share, tensor_share: of the stated rates, what is reached.
+        l2_apart: that of L2 where groups are of different lengths, which read a chunk one after
+            another and not at once.
+        streamed: bytes/s that one multiprocessor takes from DRAM, however few there are.
+        stall: clocks of a multiprocessor for each of arithmetic that products wait for.
+        special_slots: instructions that one special function counts as there.
+        hidden_2, hidden_3: what is left of such a turn where two groups, or three and more, share
+            a multiprocessor.
+        narrow: times that a product takes whose rows are fewer than those of the fastest matrix
+            instruction, on a machine where a group issues that (wgmma): it runs on another.
+        single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
+            one.
+        access: clocks of a multiprocessor for each load or store of a warp, however few its bytes.
+        partial: what a byte of a line that a box touches and does not read counts, of those that
+            it reads.
+        exposed: share of the faster pipes' time that is not hidden behind the slowest.
+        band_cycle: of the time in which warpgroups of a band that meet at tensor cores and
+            arithmetic come round, what is left as a chunk's products run into the next one.
+        band_tests: of its arithmetic, what loops take longer that test their chunks.
+        band_turn, band_start: seconds that a turn of a band takes beside, and a band.
+        sums_beside, sums_in_turn: times that what groups of bands compute after sums takes, where
+            they lie side by side, and where others multiply beside.
+        sums_l2: of the stated rate of L2, what bands that only add up are answered at.
+        sums_partial: what a byte of a line that a box touches and does not read counts there.
+        sums_exposed: share of the faster pipes' time that is not hidden there.
+        sums_start: seconds from such a band's first load to its first product.
+    """
+
+    launch: float
+    start: float
+    turn: float
+    arrival: float
+    chain_turn: float
+    row_wait: float
+    row_turn: float
+    row_lanes: float
+    uneven: float
+    wait: float
+    row_slots: float
+    dram_share: float
+    l2_share: float
+    l2_apart: float
+    tensor_share: float
+    streamed: float
+    stall: float
+    special_slots: float
+    hidden_2: float
+    hidden_3: float
+    narrow: float
+    single: float
+    access: float
+    partial: float
+    exposed: float
+    band_cycle: float
+    band_tests: float
+    band_turn: float
+    band_start: float
+    sums_beside: float
+    sums_in_turn: float
+    sums_l2: float
+    sums_partial: float
+    sums_exposed: float
+    sums_start: float
+
+    def hidden(self, resident: int, pipelined: bool) -> float:
+        """What is left of a turn of products and arithmetic beside other groups."""
+        most = min(resident, 3 if pipelined else 2)
+        return {1: 1.0, 2: self.hidden_2, 3: self.hidden_3}[most]
+
+    @staticmethod
+    @cache
+    def of(place: Machine) -> Constants:
+        """The constants of a machine; where its file lacks one, that of the H100."""
+        own = {k: f.value for k, f in place.calibration.items()}
+        if borrows(place):
+            own = {k: f.value for k, f in machine(MEASURED).calibration.items()} | own
+        return Constants(**{f.name: own[f.name] for f in fields(Constants)})
+
+
+def borrows(place: Machine) -> bool:
+    """Whether some constants of a machine are those of `MEASURED`."""
+    return not {f.name for f in fields(Constants)} <= place.calibration.keys()

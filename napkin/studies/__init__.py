@@ -1,0 +1,1 @@
+"""Tables that reports need: strategies, rooflines, the paper's pipelines, simulator, routing."""

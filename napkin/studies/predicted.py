@@ -1,0 +1,157 @@
+"""What plans are predicted to take: over sizes, and on several machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from napkin.count.work import work
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.symbols import size_symbol
+from napkin.errors import InputError, Refusal
+from napkin.machine.machines import Machine, machine
+from napkin.plan.derive import derive
+from napkin.plan.plan import Plan, PlannedKernel
+from napkin.studies.compare import row
+from napkin.studies.strategies import compulsory, optimum_of
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is done now, and how many steps of how many are done."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """One plan in numbers.
+
+    Attributes:
+        plan: the plan.
+        moved: bytes that all kernels read and write (H), at the plan's tiles.
+        optimum: the least bytes that these kernels move in the memory of one group; None where that
+            has no such form (see `napkin.studies.strategies.optimum_of`).
+        compulsory: bytes of every input and output once.
+        operations: of the matrix products, or of all arithmetic where a kernel has none.
+        seconds: predicted time.
+        limited_by: what limits the kernel that takes longest.
+        price: USD per hour of the machine; None where nobody said.
+    """
+
+    plan: Plan
+    moved: int
+    optimum: float | None
+    compulsory: int
+    operations: float
+    seconds: float
+    limited_by: str
+    price: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Operations per second."""
+        return self.operations / self.seconds
+
+    @property
+    def usd(self) -> float | None:
+        """What one run costs in USD, at the price of the hour."""
+        return None if self.price is None else self.price * self.seconds / 3600
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A machine on which a diagram has no plan at some sizes, and why."""
+
+    machine: str
+    reason: str
+
+
+def predicted(plan: Plan, price: float | None = None) -> Predicted:
+    """A plan in numbers."""
+    longest = max(plan.launched.kernels, key=lambda k: k.choice.time.seconds)
+    own = plan.machine.price.value if plan.machine.price else None
+    return Predicted(
+        plan,
+        row(plan).moved,
+        optimum_of(plan),
+        compulsory(plan),
+        sum(map(operations, plan.kernels)),
+        plan.seconds,
+        longest.choice.time.limited_by,
+        own if price is None else price,
+    )
+
+
+def operations(k: PlannedKernel) -> float:
+    """Operations of a kernel's matrix products, or of all its arithmetic where it has none.
+
+    Where a key set says which there are, those of the chunks that are visited.
+    """
+    found = k.flops.subs({size_symbol(a): n for a, n in k.choice.sizes.items()})
+    if not found.free_symbols:
+        return float(found)
+    counted = work(k.choice.kernel, k.choice.sizes, k.tiles)
+    return counted["product"] or counted["arithmetic"] + counted["special"]
+
+
+def over_sizes(
+    diagram: Diagram,
+    on: str | Machine,
+    every: Sequence[Mapping[str, int]],
+    dtype: str,
+    *,
+    parts: Mapping[str, int] | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> list[Predicted | Refused]:
+    """The plans of a diagram at several sizes, in their order; or why there is none.
+
+    Raises:
+        InputError: a size, a dtype or a machine is not known.
+    """
+    place = on if isinstance(on, Machine) else machine(on)
+    every = [diagram.check_sizes(sizes) for sizes in every]  # before any work
+    out: list[Predicted | Refused] = []
+    for i, sizes in enumerate(every):
+        progress("planning", i, len(every))
+        try:
+            out.append(predicted(derive(diagram, place, sizes, dtype, parts=parts)))
+        except Refusal as refusal:
+            out.append(Refused(place.name, str(refusal)))
+    progress("planning", len(every), len(every))
+    return out
+
+
+def on_machines(
+    diagram: Diagram,
+    names: Sequence[str],
+    sizes: Mapping[str, int],
+    dtype: str,
+    prices: Mapping[str, float],
+    *,
+    parts: Mapping[str, int] | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> tuple[list[Predicted], list[Refused]]:
+    """The plans of a diagram on several machines, the fastest first; and where there is none.
+
+    Args:
+        prices: USD per hour of machines, where the machine's file says none or another.
+
+    Raises:
+        InputError: a machine, a size or a dtype is not known, or a price is of none of them.
+    """
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise InputError(f"--against: {name} is given twice; write it once")
+    places = [machine(name) for name in names]  # before any work
+    for name in prices:
+        if name not in names and name not in {place.name for place in places}:
+            raise InputError(f"--prices: {name} is none of {', '.join(names)}")
+    found: list[Predicted] = []
+    refused: list[Refused] = []
+    for i, (name, place) in enumerate(zip(names, places, strict=True)):
+        progress(f"on {place.name}", i, len(places))
+        try:
+            plan = derive(diagram, place, sizes, dtype, parts=parts)
+        except Refusal as refusal:
+            refused.append(Refused(place.name, str(refusal)))
+            continue
+        found.append(predicted(plan, prices.get(name, prices.get(place.name))))
+    progress("done", len(places), len(places))
+    return sorted(found, key=lambda p: p.seconds), refused

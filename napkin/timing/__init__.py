@@ -1,0 +1,1 @@
+"""From what a kernel does to seconds."""

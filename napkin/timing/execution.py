@@ -1,0 +1,104 @@
+"""What a kernel does and the time that it takes: what goes into the time model and comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from napkin.machine.machines import Machine
+from napkin.schedule import Schedule
+
+ARITHMETIC_LANES = 128
+"""float32 operations per clock and SM (CUDA Programming Guide, arithmetic throughput)."""
+
+SCHEDULERS = 4
+"""Warps of an SM that issue an instruction in a clock."""
+
+L2, DRAM, L1 = "L2 to shared memory", "DRAM", "L1"
+ACCESSES = "loads and stores of few bytes each"
+ARITHMETIC, SPECIAL = "arithmetic", "special functions"
+
+DEFAULT = Schedule({})
+"""One chunk at a time, in groups of 4 warps."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a kernel does at given tiles, over all groups.
+
+    Attributes:
+        work: operations per pipe: "product", "arithmetic", "special".
+        schedule: how it runs; of its tiles, all that counts is said here.
+        tail: those of them that are done after the loops.
+        inner_bytes: bytes that pass between L2 and the multiprocessors.
+        cached_bytes: bytes that are read of what L1 has already.
+        outer_bytes: bytes from and to the outermost memory.
+        partial_bytes: bytes of the lines of the inner level that boxes touch, beyond those that
+            they would fill.
+        singles: values of streamed operands that are loaded one by one, and not ahead.
+        accesses: loads and stores of whole warps, of what no tensor descriptor serves.
+        stored_bytes: bytes that are written after the loops.
+        groups: program instances; the last wave of them may leave multiprocessors idle.
+        resident: program instances that one multiprocessor has room for at once.
+        chunks: turns of the streamed loop in one group; 0 where nothing is streamed.
+        pipelined: whether their loads are started a turn or more ahead.
+        overlapped: whether a group's own loads go on while its last chunk is computed.
+        chained: whether products and arithmetic wait for each other.
+        rows: of the smallest product; 0 where there is none.
+        longest: work of the busiest group over that of a group on average.
+        staggered: whether groups of one wave visit other chunks, or as many as they need.
+        loads: how often a turn waits for memory where loads are not started ahead.
+        laned: whether lanes keep the folds of all loops, so that no turn reduces over a warp or a
+            group.
+        tested: whether its loops test which values of a chunk count, in more than a few chunks.
+    """
+
+    work: Mapping[str, float]
+    groups: int
+    schedule: Schedule = DEFAULT
+    tail: Mapping[str, float] = field(default_factory=dict[str, float])
+    inner_bytes: float = 0.0
+    cached_bytes: float = 0.0
+    outer_bytes: float = 0.0
+    partial_bytes: float = 0.0
+    singles: float = 0.0
+    accesses: float = 0.0
+    stored_bytes: float = 0.0
+    resident: int = 1
+    chunks: int = 0
+    pipelined: bool = False
+    overlapped: bool = True
+    chained: bool = False
+    rows: int = 0
+    longest: float = 1.0
+    staggered: bool = False
+    loads: int = 1
+    laned: bool = False
+    tested: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether products and arithmetic wait, in every turn, for what it loads."""
+        return self.chained and not self.pipelined
+
+    def looped(self, pipe: str) -> float:
+        """Operations of a pipe in the loops."""
+        return self.work[pipe] - self.tail.get(pipe, 0.0)
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds of one kernel and the pipe that sets them.
+
+    Attributes:
+        pipes: seconds of every pipe by itself.
+    """
+
+    seconds: float
+    limited_by: str
+    pipes: Mapping[str, float]
+
+
+def arithmetic_rate(place: Machine) -> float:
+    """float32 operations per second of the chip."""
+    return ARITHMETIC_LANES * place.sms * place.clock

@@ -1,0 +1,90 @@
+"""Time of kernels whose groups run side by side as warpgroups of one block.
+
+While one warpgroup multiplies, another computes: they meet at the tensor cores and at what issues
+arithmetic and special functions as customers of a closed queue do, and as the products that a chunk
+leaves are made while the next one's scores are, something of that is saved (arXiv 2412.03317,
+section 4.4, for how they overlap at best). What a band does before and after its loop is not
+hidden: it is alone on its multiprocessor.
+
+Bands that only add products up last, and ask for the next group's chunks while they finish one.
+Side by side, they finish together. In turn, one finishes while another multiplies; both pass the
+same registers, so that some of it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from napkin.machine.calibration import Constants
+from napkin.machine.machines import Machine
+from napkin.timing.execution import DRAM, L2, Execution, Time
+from napkin.timing.queueing import cycle
+
+ARRIVAL = "arrival of chunks that are loaded ahead"
+BAND = "warpgroups at tensor cores and arithmetic"
+
+
+def adding(
+    place: Machine,
+    run: Execution,
+    c: Constants,
+    computing: Mapping[str, float],
+    memory: float,
+    arrives: float,
+    end: tuple[float, float],
+) -> Time:
+    """The time of a kernel of bands that only add products up.
+
+    Args:
+        computing: seconds of its loops on each pipe that computes, products first.
+        memory: seconds of the bytes from and to the outermost memory.
+        arrives: seconds from one chunk of a group to the next, as they arrive.
+        end: seconds of what a group computes after its loop, and of what it stores.
+    """
+    computed, stored = end
+    busiest = -(-run.groups // place.sms)
+    product = next(iter(computing.values())) * place.sms / run.groups
+    in_turn = run.schedule.kind == "ping-pong"
+    shown = c.sums_in_turn if in_turn else c.sums_beside
+    crossing = run.inner_bytes + c.sums_partial * run.partial_bytes
+    moving = {L2: crossing / (c.sums_l2 * place.l2_rate), DRAM: memory}
+    late = busiest * (run.chunks * arrives + shown * computed)
+    pipes = {**computing, BAND: busiest * (product + shown * computed), ARRIVAL: late, **moving}
+    slowest = max((BAND, ARRIVAL, *moving), key=lambda k: pipes[k])
+    rest = sum(pipes[k] for k in (BAND, *moving) if k != slowest)
+    last = computed + stored if in_turn else stored
+    seconds = pipes[slowest] + c.sums_exposed * rest + c.sums_start + last
+    return Time(seconds + c.launch, slowest, pipes)
+
+
+def in_bands(
+    place: Machine,
+    run: Execution,
+    c: Constants,
+    computing: Mapping[str, float],
+    moving: Mapping[str, float],
+) -> Time:
+    """The time of a kernel of bands.
+
+    Args:
+        computing: seconds of its loops on each pipe that computes, products first, then arithmetic
+            and special functions.
+        moving: seconds of each pipe that moves bytes.
+    """
+    product, arithmetic, special = computing.values()
+    busiest = -(-run.groups // place.sms)
+    groups = run.schedule.warpgroups
+    each = [x / groups for x in (product, arithmetic + special)]
+    turns = c.band_cycle * cycle(groups, each, 0.0)
+    turns += run.chunks * run.groups / place.sms * c.band_turn
+    turns += c.band_tests * arithmetic if run.tested else 0.0
+    # Where the longest start first, the last to start are as short as those are long.
+    last = min(1.0, max(0.0, 2.0 - run.longest))
+    idle = 1.0 + (busiest * place.sms / run.groups - 1.0) * last
+    pipes = {**computing, BAND: turns * idle + busiest * c.band_start, **moving}
+    slowest = max(pipes, key=lambda k: pipes[k])
+    seconds = pipes[slowest]
+    alone = turns * place.sms / run.groups * run.longest + c.band_start
+    if alone > seconds:
+        slowest, seconds = "the longest group", alone
+    return Time(seconds + c.launch, slowest, pipes)

@@ -1,0 +1,41 @@
+"""Matrix products whose operands take longer to read than to multiply."""
+
+from __future__ import annotations
+
+import pytest
+
+import napkin as nk
+from napkin.count.matrix_products import fed, matrix_products
+from napkin.count.residency import held
+from napkin.diagram.library import load
+from napkin.machine.machines import machine
+from napkin.plan.pricing import Pricing
+from napkin.schedule import Schedule
+
+
+@pytest.mark.parametrize(("chunk", "times"), [(16, 2.5), (32, 1.5), (64, 1.0), (128, 1.0)])
+def test_few_columns_read_their_rows_longer_than_they_multiply(chunk: int, times: float) -> None:
+    """wgmma of 64 rows, N columns and 16 deep multiplies for N / 2 clocks and reads 2,048 bytes of
+    queries and 32 N of keys, 128 of them in a clock; weights are in registers."""
+    plan = nk.derive(load("attention"), on="h100")
+    kernel = plan.kernels[0].choice.kernel
+    scores, results = matrix_products(kernel)
+    tiles = {"q": 64, "x": chunk, "d": 128}
+    h100 = machine("h100")
+    assert fed(scores, h100, "bf16", tiles) == pytest.approx(times, rel=1e-3)
+    assert fed(results, h100, "bf16", tiles) == 1.0
+    assert fed(scores, machine("a100"), "bf16", tiles) == 1.0  # warps read registers
+    assert fed(scores, h100, "bf16", {**tiles, "q": 16}) == 1.0  # mma.sync
+    assert fed(scores, h100, "fp32", tiles) == 1.0
+    sizes = {"q": 4096, "x": 4096, "d": 128}
+    run = Pricing(kernel, sizes, held(kernel), "bf16", h100).at(Schedule(tiles, 4, 2)).run
+    plain = 4.0 * sizes["q"] * sizes["x"] * sizes["d"]
+    assert run.work["product"] == pytest.approx(plain * (times + 1) / 2, rel=1e-3)
+
+
+def test_a_product_of_wide_tiles_is_fed() -> None:
+    kernel = nk.derive(load("matmul"), on="h100").kernels[0].choice.kernel
+    (product,) = matrix_products(kernel)
+    for a, c in ((64, 64), (128, 256), (256, 128), (64, 512)):
+        assert fed(product, machine("h100"), "bf16", {"a": a, "c": c, "b": 64}) == 1.0
+    assert fed(product, machine("h100"), "bf16", {"a": 128, "c": 32, "b": 64}) > 1.4

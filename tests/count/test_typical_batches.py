@@ -1,0 +1,24 @@
+"""What a key set of a batch visits, where its values are not known: they are alike for each."""
+
+from __future__ import annotations
+
+import napkin as nk
+from napkin.count.visited import read, share
+
+
+@nk.diagram("w c d, w b d, w n:int -> w c")
+def documents(X, K, B):
+    S = nk.contract(X, K, over="d")
+    keys = nk.documents(B, queries="c", keys="b")
+    return nk.reduce(S, "max", over="b", keys=keys)
+
+
+def test_a_batch_of_documents_takes_no_more_memory_than_one() -> None:
+    """4096 x 4096 x 4096 comparisons of lengths and queries would be 64 GiB."""
+    kernel = documents.stream("b").kernel
+    sizes = {"c": 4096, "b": 4096, "d": 8, "n": 4096}
+    tiles = {"w": 1, "c": 64, "b": 64, "d": 8, "n": 1}
+    one, many = {**sizes, "w": 1}, {**sizes, "w": 4096}
+    assert share(kernel, many, tiles) == share(kernel, one, tiles) == (1 / 64, 1 / 64)
+    axes = ("w", "b", "d")
+    assert read(kernel, axes, many, tiles) == 4096 * read(kernel, axes, one, tiles)

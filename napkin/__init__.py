@@ -15,10 +15,38 @@ from typing import TYPE_CHECKING, Any
 from napkin import face as face  # says how moves of other rooms are made
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.extending import operator, reduction
-from napkin.diagram.keys.compressed import compress, spread
-from napkin.diagram.keys.keyset import KeySet
-from napkin.diagram.keys.neighbors import neighborhood
-from napkin.diagram.keys.patterns import (
+from napkin.diagram.language import (
+    abs,
+    cast,
+    cos,
+    erf,
+    exp,
+    gelu,
+    index,
+    log,
+    maximum,
+    minimum,
+    ndtr,
+    rsqrt,
+    sigmoid,
+    silu,
+    sin,
+    size,
+    slide,
+    sqrt,
+    take,
+    tanh,
+    where,
+)
+from napkin.diagram.reductions import contract, cumsum, reduce, softmax, sort
+from napkin.diagram.trace import diagram
+from napkin.errors import InputError, NapkinError, NoSuchName, Refusal, meant
+from napkin.ir.array import Array, rename
+from napkin.ir.packing import pack, unpack
+from napkin.keys.compressed import compress, spread
+from napkin.keys.keyset import KeySet
+from napkin.keys.neighbors import neighborhood
+from napkin.keys.patterns import (
     bigbird,
     blocked,
     causal,
@@ -31,35 +59,6 @@ from napkin.diagram.keys.patterns import (
     sliding,
     strided,
 )
-from napkin.diagram.language import (
-    Array,
-    abs,
-    cast,
-    cos,
-    erf,
-    exp,
-    gelu,
-    index,
-    log,
-    maximum,
-    minimum,
-    ndtr,
-    rename,
-    rsqrt,
-    sigmoid,
-    silu,
-    sin,
-    size,
-    slide,
-    sqrt,
-    take,
-    tanh,
-    where,
-)
-from napkin.diagram.packing import pack, unpack
-from napkin.diagram.reductions import contract, cumsum, reduce, softmax, sort
-from napkin.diagram.trace import diagram
-from napkin.errors import InputError, NapkinError, NoSuchName, Refusal, meant
 from napkin.version import __version__ as __version__
 
 if TYPE_CHECKING:

@@ -50,11 +50,8 @@ def edges() -> nx.DiGraph[str]:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    """But for those of the diagram, which are to be taken apart."""
-    circles = [c for c in nx.strongly_connected_components(edges()) if len(c) > 1]
-    rooms = sorted({".".join(name.split(".")[:2]) for c in circles for name in c})
-    assert rooms == ["napkin.diagram"]
-    assert sorted(map(len, circles)) == [24]
+    """Imports in functions and for types alone count, too."""
+    assert not [sorted(c) for c in nx.strongly_connected_components(edges()) if len(c) > 1]
 
 
 def test_no_room_imports_the_face_of_the_package() -> None:

@@ -28,7 +28,7 @@ import napkin as nk
 from napkin.check.verdict import spilled
 from napkin.derive.kernel import tensor_of
 from napkin.diagram.library import load
-from napkin.diagram.types import stored_bytes
+from napkin.ir.types import stored_bytes
 from napkin.measure import counters
 from napkin.measure.counters import CounterRow
 from napkin.measure.driver import command

@@ -16,9 +16,9 @@ from napkin.bound.symbolic_cost import Cost
 from napkin.count.problem import Problem
 from napkin.count.traffic import Direction, Transfer
 from napkin.derive.kernel import Kernel
-from napkin.diagram.symbols import MEMORY, size_symbol
-from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
+from napkin.ir.symbols import MEMORY, size_symbol
+from napkin.ir.types import STORAGE
 
 _TOUCH = 1e-6
 """Relative distance within which a memory is full."""

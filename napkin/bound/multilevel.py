@@ -24,8 +24,8 @@ from napkin.bound.posynomial import Posynomial
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.problem import Problem
 from napkin.derive.kernel import Kernel
-from napkin.diagram.symbols import size_symbol
 from napkin.errors import InputError
+from napkin.ir.symbols import size_symbol
 from napkin.machine.chain import Chain
 
 ACTIVE = 1e-5

@@ -17,8 +17,8 @@ import sympy
 from napkin.bound.asymptotic import solve_leading
 from napkin.bound.posynomial import Coefficient, Posynomial, solve_exactly
 from napkin.bound.regime import find_regime
-from napkin.diagram.symbols import MEMORY
 from napkin.errors import InputError
+from napkin.ir.symbols import MEMORY
 
 Number: TypeAlias = int | float
 

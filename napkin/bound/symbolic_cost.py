@@ -16,9 +16,9 @@ from napkin.count.problem import Problem, without_corners
 from napkin.count.traffic import VALUES, Traffic, Unit, in_bytes
 from napkin.count.work import flops
 from napkin.derive.kernel import Kernel, label
-from napkin.diagram.symbols import size_symbol
-from napkin.diagram.taking import slides
 from napkin.errors import InputError
+from napkin.ir.sliding import slides
+from napkin.ir.symbols import size_symbol
 
 
 @dataclass(frozen=True, eq=False)

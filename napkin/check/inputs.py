@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.keys.typical import asked, drawn
-from napkin.diagram.node import Node
 from napkin.diagram.reading import numbers
-from napkin.diagram.storage import storage_type
-from napkin.diagram.taking import taken_axes
-from napkin.diagram.types import RANGES
 from napkin.errors import InputError, did_you_mean
+from napkin.ir.key_sets import spec_of
+from napkin.ir.node import Node
+from napkin.ir.storage import storage_type
+from napkin.ir.taking import taken_axes
+from napkin.ir.types import RANGES
+from napkin.keys.typical import asked, drawn
 
 Numbers = np.ndarray[Any, Any]
 Range = tuple[float, float]

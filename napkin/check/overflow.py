@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.evaluate import evaluate, needs
-from napkin.diagram.expand import expanded
-from napkin.diagram.listing import text
-from napkin.diagram.node import REDUCTIONS, Node, postorder
-from napkin.diagram.operators import POINTWISE
+from napkin.ir.evaluate import evaluate, needs
+from napkin.ir.expand import expanded
+from napkin.ir.listing import text
+from napkin.ir.node import REDUCTIONS, Node, postorder
+from napkin.ir.operators import POINTWISE
 
 _LARGEST = float(np.finfo(np.float32).max)
 """The largest number of float32, in which kernels compute."""

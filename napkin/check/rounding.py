@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from napkin.derive.kernel import tensor_of
 from napkin.derive.terms import is_operand, is_read, narrow_type
-from napkin.diagram.node import Node, factors
+from napkin.ir.node import Node, factors
 from napkin.lower.dots import dot_of, multiplied_as
 from napkin.plan.plan import Plan, PlannedKernel
 

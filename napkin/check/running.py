@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import Node
-from napkin.diagram.storage import own_type, storage_type
-from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
+from napkin.ir.node import Node
+from napkin.ir.storage import own_type, storage_type
+from napkin.ir.types import STORAGE
 from napkin.lower.launch import Launch
 from napkin.plan.recipe import Recipe, Step
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device

@@ -18,8 +18,8 @@ from napkin.check.rounding import roundings
 from napkin.check.rows import CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.check.running import SPELLING, run_kernels
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.evaluate import close_to
-from napkin.diagram.storage import storage_type
+from napkin.ir.evaluate import close_to
+from napkin.ir.storage import storage_type
 from napkin.plan.derive import derive
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan, PlannedKernel, distinct

@@ -92,7 +92,7 @@ def check_diagram(
 
 def _on_device(plan: Plan, name: str, how: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
     """A plan's values, counters and time on the device, as plain data."""
-    from napkin.diagram.storage import own_type
+    from napkin.ir.storage import own_type
     from napkin.measure.check import on_device
     from napkin.measure.device import fresh_seed
     from napkin.measure.driver import command

@@ -17,10 +17,10 @@ import sympy
 
 from napkin.derive.kernel import Kernel
 from napkin.derive.visits import Visits
-from napkin.diagram.evaluate import evaluate
-from napkin.diagram.keys.terms import Box, Interval, query_axes
-from napkin.diagram.node import Node, postorder
-from napkin.diagram.symbols import group_symbol, size_symbol
+from napkin.ir.evaluate import evaluate
+from napkin.ir.key_sets import Box, Interval, query_axes
+from napkin.ir.node import Node, postorder
+from napkin.ir.symbols import group_symbol, size_symbol
 
 _MIDDLE = 2**20
 """The query at which branches are chosen, in the middle of axes of twice the size."""

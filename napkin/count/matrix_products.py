@@ -11,8 +11,8 @@ from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.contraction import Contraction, contractions
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.terms import is_operand, is_read
-from napkin.diagram.node import Node, postorder
-from napkin.diagram.storage import storage_type
+from napkin.ir.node import Node, postorder
+from napkin.ir.storage import storage_type
 from napkin.machine.hardware import Machine
 
 WARPGROUP_ROWS = 64

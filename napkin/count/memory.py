@@ -18,8 +18,8 @@ from napkin.count.split_axes import plain
 from napkin.count.traffic import VALUES, Unit, held_values, tile_symbol
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
 from napkin.derive.terms import is_read
-from napkin.diagram.node import LEAVES, Node, inside_sums, postorder
-from napkin.diagram.taking import slides
+from napkin.ir.node import LEAVES, Node, inside_sums, postorder
+from napkin.ir.sliding import slides
 
 
 def tile(kernel: Kernel, axes: Iterable[str]) -> Any:

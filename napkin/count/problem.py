@@ -12,7 +12,7 @@ from napkin.count.memory import Weights, memory
 from napkin.count.split_axes import plain
 from napkin.count.traffic import VALUES, transfers
 from napkin.derive.kernel import Kernel
-from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 
 from napkin.count.traffic import Transfer
 from napkin.count.visited import Bind
-from napkin.diagram.types import STORAGE, stored_bytes
+from napkin.ir.types import STORAGE, stored_bytes
 
 SECTOR = 32
 """Bytes that cross at once, at least."""

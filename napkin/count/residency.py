@@ -12,10 +12,10 @@ from functools import cached_property
 from napkin.derive.contraction import MIN_DOT, contractions
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.terms import is_operand, is_read
-from napkin.diagram.node import LEAVES, Node, inside_sums, over, postorder
-from napkin.diagram.storage import own_type
-from napkin.diagram.taking import slides
-from napkin.diagram.types import stored_bytes
+from napkin.ir.node import LEAVES, Node, inside_sums, over, postorder
+from napkin.ir.sliding import slides
+from napkin.ir.storage import own_type
+from napkin.ir.types import stored_bytes
 
 Axes = tuple[str, ...]
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from napkin.derive.residues import Array, Split
-from napkin.diagram.evaluate import aligned
-from napkin.diagram.symbols import group_symbol, size_symbol
+from napkin.ir.evaluate import aligned
+from napkin.ir.symbols import group_symbol, size_symbol
 
 
 def positions(axes: Iterable[str], sizes: Mapping[str, int], splits: Sequence[Split]) -> int:

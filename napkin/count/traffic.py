@@ -24,14 +24,14 @@ from napkin.count.window_images import image, inside
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.derive.residues import Split
 from napkin.derive.visits import Visits
-from napkin.diagram.expand import own_axes
-from napkin.diagram.keys.slots import full, guard, read_slots
-from napkin.diagram.keys.terms import boxes_of, query_axes
-from napkin.diagram.node import Node
-from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
-from napkin.diagram.taking import slides, taken_of
-from napkin.diagram.types import PACKED, STORAGE, stored_bytes
-from napkin.diagram.windows import Slide
+from napkin.ir.key_sets import boxes_of, query_axes
+from napkin.ir.node import Node
+from napkin.ir.sliding import slides
+from napkin.ir.slotted import full, guard, read_slots
+from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.ir.taking import own_axes, taken_of
+from napkin.ir.types import PACKED, STORAGE, stored_bytes
+from napkin.ir.windows import Slide
 from napkin.schedule import Schedule
 
 Direction = Literal["read", "write"]

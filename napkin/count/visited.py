@@ -20,11 +20,11 @@ from napkin.derive.hulls import Hull, census, hull
 from napkin.derive.kernel import Kernel
 from napkin.derive.residues import Split
 from napkin.derive.visits import Visits
-from napkin.diagram.evaluate import aligned, evaluate
-from napkin.diagram.keys.slots import lengths
-from napkin.diagram.keys.terms import Interval, boxes_of, query_axes
-from napkin.diagram.keys.typical import asked, typical
-from napkin.diagram.node import Node, postorder, union_axes
+from napkin.ir.evaluate import aligned, evaluate
+from napkin.ir.key_sets import Interval, boxes_of, query_axes
+from napkin.ir.node import Node, postorder, union_axes
+from napkin.ir.slotted import lengths
+from napkin.keys.typical import asked, typical
 
 Array = np.ndarray[Any, Any]
 Bind = Mapping[Node, Array]

@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy
 
-from napkin.diagram.windows import Slide
+from napkin.ir.windows import Slide
 
 
 def image(s: Slide, windows: Any, taps: Any) -> Any:

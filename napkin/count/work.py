@@ -18,10 +18,10 @@ from napkin.derive.contraction import Contraction, contractions
 from napkin.derive.kernel import Kernel
 from napkin.derive.residues import Split
 from napkin.derive.terms import is_read
-from napkin.diagram.keys.terms import query_axes
-from napkin.diagram.node import REDUCTIONS, Node, inside_sums, over, postorder
-from napkin.diagram.operators import POINTWISE
-from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.ir.key_sets import query_axes
+from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder
+from napkin.ir.operators import POINTWISE
+from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import Generic, TypeVar
 
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import multiplies, narrow_type, reads_bytes
-from napkin.diagram.node import Node, factors, over, postorder
-from napkin.diagram.taking import read_axes
+from napkin.ir.node import Node, factors, over, postorder
+from napkin.ir.taking import read_axes
 
 MOST_SPLIT = 12
 """Factors of a product of which every split into two operands is tried."""

@@ -17,8 +17,8 @@ from napkin.derive.rules.stream import streamed
 from napkin.derive.trail import Trail, relabelled
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import over
 from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.ir.node import over
 
 
 @dataclass(frozen=True, eq=False, repr=False)

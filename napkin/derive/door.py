@@ -10,11 +10,11 @@ from napkin.derive.rules.rule import Instance, LawError, Rule, hold_terms, one_n
 from napkin.derive.rules.table import ADDED, TABLE
 from napkin.diagram import library
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.expand import expanded
-from napkin.diagram.language import Array
-from napkin.diagram.listing import text
-from napkin.diagram.node import Node, postorder
 from napkin.errors import InputError
+from napkin.ir.array import Array
+from napkin.ir.expand import expanded
+from napkin.ir.listing import text
+from napkin.ir.node import Node, postorder
 
 ENOUGH = 8
 """Instances at which the law of a new rule is evaluated, at most."""

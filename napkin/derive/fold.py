@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from napkin.diagram.node import Kind, Node, node
+from napkin.ir.node import Kind, Node, node
 
 Tag = Literal["old", "new", "left", "right"]
 

@@ -13,8 +13,9 @@ from napkin.derive.fold import State, Tag, state_leaf
 from napkin.derive.meaning import Meaning
 from napkin.derive.rules.divide import DIVIDED
 from napkin.derive.terms import combined, extent, identity, is_count
-from napkin.diagram.infer import along, rebuilt
-from napkin.diagram.node import REDUCTIONS, Node, over, postorder, substitute
+from napkin.ir.infer import along, rebuilt
+from napkin.ir.node import REDUCTIONS, Node, over, postorder
+from napkin.ir.rewrite import substitute
 
 
 class Folding:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from napkin.derive.residues import Split
-from napkin.diagram.evaluate import aligned, aligned_to, evaluate
-from napkin.diagram.keys.terms import Interval
-from napkin.diagram.node import Node, union_axes
+from napkin.ir.evaluate import aligned, aligned_to, evaluate
+from napkin.ir.key_sets import Interval
+from napkin.ir.node import Node, union_axes
 
 Array = np.ndarray[Any, Any]
 

@@ -17,12 +17,13 @@ from napkin.derive.rules.visit import visits
 from napkin.derive.streaming import stream
 from napkin.derive.terms import is_read
 from napkin.derive.visits import Visits
-from napkin.diagram.diagram import Output
-from napkin.diagram.keys.slots import filling, scattered, slots_of
-from napkin.diagram.node import MOVES, Node, over, postorder
-from napkin.diagram.storage import unstored
-from napkin.diagram.taking import slides
+from napkin.diagram.interface import Output
 from napkin.errors import Refusal
+from napkin.ir.node import MOVES, Node, over, postorder
+from napkin.ir.sliding import slides
+from napkin.ir.slots import slots_of
+from napkin.ir.slotted import filling, scattered
+from napkin.ir.storage import unstored
 
 
 @dataclass(frozen=True, eq=False)

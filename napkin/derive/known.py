@@ -15,8 +15,7 @@ import numpy as np
 
 from napkin.derive.meaning import sign
 from napkin.derive.terms import identity, is_read
-from napkin.diagram.keys.slots import guard
-from napkin.diagram.node import (
+from napkin.ir.node import (
     INT32,
     REDUCTIONS,
     SCANS,
@@ -27,7 +26,8 @@ from napkin.diagram.node import (
     over,
     postorder,
 )
-from napkin.diagram.operators import POINTWISE
+from napkin.ir.operators import POINTWISE
+from napkin.ir.slotted import guard
 
 Where: TypeAlias = "str | Node"
 """Past the end of the axis of this name, or outside the key set of this node."""

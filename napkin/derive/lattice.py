@@ -24,7 +24,7 @@ from typing import Any
 import sympy
 
 from napkin.derive.sides import NotSeparable
-from napkin.diagram.operators.record import COMPUTING
+from napkin.ir.operators.record import COMPUTING
 
 Kind = Callable[[Any], str]
 """How a term depends on the axis: "" where it is the same everywhere, "mixed" where it cannot be

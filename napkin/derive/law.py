@@ -17,10 +17,10 @@ import numpy as np
 from napkin.derive.fold import Pass, State, Stream
 from napkin.derive.kernel import Kernel, leaves, tensor_of, tile_axes
 from napkin.derive.terms import added
-from napkin.diagram.evaluate import Array, aligned, close_to, evaluate, evaluate_more
-from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import Node, in_kind, over, postorder
 from napkin.errors import Refusal
+from napkin.ir.evaluate import Array, aligned, close_to, evaluate, evaluate_more
+from napkin.ir.infer import along, pointwise
+from napkin.ir.node import Node, in_kind, over, postorder
 
 States = dict[str, Array]
 Bind = Mapping[Node, Array]

@@ -14,10 +14,11 @@ from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
 from napkin.derive.rules.rule import Rule
 from napkin.derive.rules.scale import SCALED, scales
-from napkin.diagram.diagram import Diagram, Output
-from napkin.diagram.listing import assign_names
-from napkin.diagram.node import COMPOSITES, Node, over, postorder
-from napkin.diagram.storage import unstored
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.interface import Output
+from napkin.ir.listing import assign_names
+from napkin.ir.node import COMPOSITES, Node, over, postorder
+from napkin.ir.storage import unstored
 
 
 @dataclass(frozen=True, eq=False)

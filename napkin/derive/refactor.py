@@ -9,9 +9,10 @@ from itertools import islice
 
 from napkin.derive.rules.rule import Instance, Rule
 from napkin.derive.rules.table import ADDED, TABLE
-from napkin.diagram.diagram import Output
-from napkin.diagram.listing import text
-from napkin.diagram.node import Node, postorder, substitute
+from napkin.diagram.interface import Output
+from napkin.ir.listing import text
+from napkin.ir.node import Node, postorder
+from napkin.ir.rewrite import substitute
 
 MOST = 4
 """Instances in one term that are tried, of the rules of napkin and of those that were added."""

@@ -23,10 +23,10 @@ import sympy
 from napkin.derive.meaning import Meaning
 from napkin.derive.separate import separate_by
 from napkin.derive.sides import NotSeparable, by_side
-from napkin.diagram.infer import pointwise
-from napkin.diagram.listing import text
-from napkin.diagram.node import Node, node
-from napkin.diagram.operators.record import COMPUTING
+from napkin.ir.infer import pointwise
+from napkin.ir.listing import text
+from napkin.ir.node import Node, node
+from napkin.ir.operators.record import COMPUTING
 
 DERIVATIVES = 9
 """Derivatives of a body that a basis is looked for among."""

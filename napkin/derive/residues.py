@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from napkin.diagram.infer import pointwise
-from napkin.diagram.keys.arithmetic import length, over, plus
-from napkin.diagram.keys.terms import position
-from napkin.diagram.node import Node
+from napkin.ir.infer import pointwise
+from napkin.ir.key_sets import position
+from napkin.ir.node import Node
+from napkin.ir.whole_numbers import length, over, plus
 
 Array = np.ndarray[Any, Any]
 

@@ -20,18 +20,9 @@ from napkin.derive.meaning import Meaning, sign
 from napkin.derive.repair import Repair, filled, tidy
 from napkin.derive.sides import NotSeparable
 from napkin.derive.terms import added, combined, is_count, scaled, starting, value_at
-from napkin.diagram.infer import along, pointwise, rebuilt
-from napkin.diagram.node import (
-    FLOOR,
-    REDUCTIONS,
-    Node,
-    in_kind,
-    number,
-    over,
-    postorder,
-    substitute,
-    union_axes,
-)
+from napkin.ir.infer import along, pointwise, rebuilt
+from napkin.ir.node import FLOOR, REDUCTIONS, Node, in_kind, number, over, postorder, union_axes
+from napkin.ir.rewrite import substitute
 
 BEFORE: tuple[Tag, ...] = ("old", "left", "right")
 """The sides that a repair starts from: one step, or the two halves of a merge."""

@@ -18,9 +18,9 @@ from napkin.derive.rules.cancel import CANCELLED
 from napkin.derive.rules.separation import Separating
 from napkin.derive.sides import NotSeparable
 from napkin.derive.terms import is_count
-from napkin.diagram.listing import text
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.errors import Refusal
+from napkin.ir.listing import text
+from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder
 
 
 def stream(

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
 
-from napkin.diagram.evaluate import evaluate
-from napkin.diagram.infer import pointwise
-from napkin.diagram.node import Node, node, number, over, postorder
-from napkin.diagram.operators import POINTWISE, REDUCTIONS, RELATIONS
-from napkin.diagram.storage import own_type
-from napkin.diagram.taking import slides
-from napkin.diagram.types import PACKED, STORAGE
+from napkin.ir.evaluate import evaluate
+from napkin.ir.infer import pointwise
+from napkin.ir.node import Node, node, number, over, postorder
+from napkin.ir.operators import POINTWISE, REDUCTIONS, RELATIONS
+from napkin.ir.sliding import slides
+from napkin.ir.storage import own_type
+from napkin.ir.types import PACKED, STORAGE
 
 EXTREMA = frozenset({"max", "min"})
 

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 
 Kind = Literal["term", "order", "cut", "kernel", "setting"]
 """Of what ways are weighed: orders of sums, orders of reductions, cuts into kernels, labels of a

@@ -12,15 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from napkin.derive.residues import Split
-from napkin.diagram.infer import pointwise, rebuilt
-from napkin.diagram.keys.terms import Box, box_member, member, spec_of
-from napkin.diagram.node import (
-    REDUCTIONS,
-    Node,
-    node,
-    number,
-    rewrite,
-)
+from napkin.ir.infer import pointwise, rebuilt
+from napkin.ir.key_sets import Box, box_member, member, spec_of
+from napkin.ir.node import REDUCTIONS, Node, node, number
+from napkin.ir.rewrite import rewrite
 
 
 @dataclass(frozen=True, eq=False)

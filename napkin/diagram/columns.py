@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.expand import expanded as expanded_nodes
-from napkin.diagram.infer import rebuilt
-from napkin.diagram.keys.slots import slots_of
-from napkin.diagram.listing import assign_names, text
-from napkin.diagram.node import LEAVES, MOVES, Node, over, postorder, union_axes
-from napkin.diagram.operators import POINTWISE
 from napkin.errors import InputError
+from napkin.ir.expand import expanded as expanded_nodes
+from napkin.ir.infer import rebuilt
+from napkin.ir.listing import assign_names, text
+from napkin.ir.node import LEAVES, MOVES, Node, over, postorder, union_axes
+from napkin.ir.operators import POINTWISE
+from napkin.ir.slots import slots_of
 
 OUTER, INNER = "outer", "inner"
 """The levels of a diagram without labels: its inputs and outputs lie at the outer one."""
@@ -129,7 +129,7 @@ def alive(diagram: Diagram) -> tuple[tuple[Node, ...], ...]:
 
 
 def opened(diagram: Diagram) -> Diagram:
-    """The same diagram with its composites opened (`napkin.diagram.expand`)."""
+    """The same diagram with its composites opened (`napkin.ir.expand`)."""
     by = expanded_nodes(diagram.roots)
     return replace(
         diagram,

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from napkin.diagram.definition import definition_of
-from napkin.diagram.language import Array
-from napkin.diagram.node import Node, node, postorder
-from napkin.diagram.operators.record import POINTWISE, Operator, jitted
 from napkin.errors import InputError
+from napkin.ir.array import Array
+from napkin.ir.node import Node, node, postorder
+from napkin.ir.operators.record import POINTWISE, Operator, jitted
 
 _LONGEST = 50
 """Characters of an expression that has no line of its own in the kernel function, at most."""

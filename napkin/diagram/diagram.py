@@ -10,21 +10,20 @@ import keyword
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from napkin.diagram import moves
 from napkin.diagram import sizes as checks
-from napkin.diagram.keys.slots import slots_of
-from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.language import Array, lifted
-from napkin.diagram.listing import listing
-from napkin.diagram.node import MOVES, Node, node, postorder, rewrite
-from napkin.diagram.signature import Shape, Signature, axis_names
-from napkin.diagram.storage import leaf, own_type
-from napkin.diagram.types import STORAGE
-from napkin.diagram.windows import Slide, slides_of
+from napkin.diagram.interface import Interface
 from napkin.errors import InputError, did_you_mean
+from napkin.ir.array import Array, lifted
+from napkin.ir.listing import listing
+from napkin.ir.names import axis_names
+from napkin.ir.node import Node, node, postorder
+from napkin.ir.rewrite import rewrite
+from napkin.ir.storage import leaf
+from napkin.ir.types import STORAGE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,103 +61,9 @@ def function_name(name: str) -> str:
     return name
 
 
-@dataclass(frozen=True, eq=False)
-class Output:
-    """One result: its name, its node, and the order of its axes in memory."""
-
-    name: str
-    node: Node
-    axes: tuple[str, ...]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Diagram:
-    """An algorithm as a term over named axes (arXiv 2412.03317, section 2).
-
-    Attributes:
-        name: the function's name.
-        inputs: the input leaves, in the order of the call.
-        outputs: the results.
-        scalars: user scalars (a softcap, an epsilon) with their default values.
-        names: what the function called its arrays; for listings and kernels only.
-        sizes: default axis sizes, so that a shipped diagram runs without arguments.
-    """
-
-    name: str
-    inputs: tuple[Node, ...]
-    outputs: tuple[Output, ...]
-    scalars: Mapping[str, float] = field(default_factory=dict[str, float])
-    names: Mapping[Node, str] = field(default_factory=dict[Node, str])
-    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
-    doc: str = ""
-
-    # --- what it is -------------------------------------------------------------------------
-
-    @property
-    def signature(self) -> Signature:
-        """The shapes of inputs and outputs."""
-        return Signature(
-            tuple(Shape(n.axes, n.kind, own_type(n)) for n in self.inputs),
-            tuple(Shape(o.axes, o.node.kind) for o in self.outputs),
-        )
-
-    @property
-    def roots(self) -> tuple[Node, ...]:
-        """The nodes of the outputs."""
-        return tuple(o.node for o in self.outputs)
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """Every axis of the diagram, in order of first appearance."""
-        every = [a for n in self.inputs for a in n.axes]
-        every += [a for n in postorder(self.roots) for a in n.axes]
-        return tuple(dict.fromkeys(every))
-
-    @property
-    def key_sets(self) -> tuple[Node, ...]:
-        """The nodes of the key sets that the diagram uses."""
-        return tuple(n for n in postorder(self.roots) if n.op == "keys")
-
-    @property
-    def takes(self) -> tuple[Node, ...]:
-        """The readings at computed positions."""
-        return tuple(n for n in postorder(self.roots) if n.op == "take")
-
-    @property
-    def slides(self) -> tuple[Slide, ...]:
-        """The windows that arrays are read in, each once."""
-        return tuple(dict.fromkeys(slides_of(self.takes)))
-
-    @property
-    def slots(self) -> dict[str, tuple[int, str]]:
-        """Axes of slots: the size that the window gives each, and the key set in words."""
-        out: dict[str, tuple[int, str]] = {}
-        for n in postorder(self.roots):
-            if n.op in MOVES:
-                s = slots_of(n)
-                for axis, count in zip(s.slots, s.counts, strict=True):
-                    out.setdefault(axis, (count, spec_of(n.args[1]).text))
-        return out
-
-    @property
-    def same_size(self) -> dict[str, str]:
-        """Axes whose size is another axis's, because an array is read under both names."""
-        table: dict[str, str] = {}
-
-        def root(axis: str) -> str:
-            while axis in table:
-                axis = table[axis]
-            return axis
-
-        for n in postorder(self.roots):
-            if n.op == "rename":
-                pairs = cast("tuple[tuple[str, str], ...]", n.params[0])
-            else:
-                pairs = spec_of(n).tied if n.op == "keys" else ()
-            for old, new in pairs:
-                if root(old) != root(new):
-                    table[root(new)] = root(old)
-        return {axis: root(axis) for axis in table}
+class Diagram(Interface):
+    """An algorithm as a term over named axes (arXiv 2412.03317, section 2)."""
 
     def __repr__(self) -> str:
         left = ", ".join(f"{n.params[0]}[{' '.join(n.axes)}]" for n in self.inputs)
@@ -216,8 +121,8 @@ class Diagram:
         """
         import numpy as np
 
-        from napkin.diagram.evaluate import aligned, evaluate
-        from napkin.diagram.expand import expanded
+        from napkin.ir.evaluate import aligned, evaluate
+        from napkin.ir.expand import expanded
 
         values = self.read(arrays)
         sizes = self.sizes_of([a.shape for a in values])

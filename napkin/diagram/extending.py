@@ -15,10 +15,11 @@ from typing import Any
 
 from napkin.diagram import composed, laws
 from napkin.diagram.definition import definition_of
-from napkin.diagram.keys.keyset import KeySet
-from napkin.diagram.language import Array, Operand, applied
-from napkin.diagram.node import COMPOSITES, LEAVES, MOVES, SCANS, WRAPPERS
-from napkin.diagram.operators.record import (
+from napkin.diagram.reductions import reduce
+from napkin.errors import InputError, did_you_mean
+from napkin.ir.array import Array, Operand, applied
+from napkin.ir.node import COMPOSITES, LEAVES, MOVES, SCANS, WRAPPERS
+from napkin.ir.operators.record import (
     FUNCTIONS,
     POINTWISE,
     REDUCTIONS,
@@ -30,8 +31,7 @@ from napkin.diagram.operators.record import (
     define,
     jitted,
 )
-from napkin.diagram.reductions import reduce
-from napkin.errors import InputError, did_you_mean
+from napkin.keys.keyset import KeySet
 
 _TAKEN = {
     *COMPOSITES, *LEAVES, *MOVES, *SCANS, *WRAPPERS, "rename", "keys", "scatter", "take", "any",

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import REDUCTIONS, Node, postorder
-from napkin.diagram.operators import POINTWISE
+from napkin.ir.node import REDUCTIONS, Node, postorder
+from napkin.ir.operators import POINTWISE
 
 
 def definitions(terms: Iterable[Node]) -> dict[str, str]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from napkin.diagram.operators.record import POINTWISE, Operator, Reduction, Sign
 from napkin.errors import InputError
+from napkin.ir.operators.record import POINTWISE, Operator, Reduction, Sign
 
 _HARD = (0.0, 1.0, -1.0, 0.5, -3.25, 1e-3, 7.0, -60.0, 88.0, 1e4, -1e4)
 """Values at which laws fail that hold elsewhere."""

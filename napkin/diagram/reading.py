@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from napkin.diagram.node import Kind, Node
-from napkin.diagram.packing import unpack
-from napkin.diagram.storage import storage_type
-from napkin.diagram.types import PACKED, RANGES
 from napkin.errors import InputError
+from napkin.ir.node import Kind, Node
+from napkin.ir.packing import unpack
+from napkin.ir.storage import storage_type
+from napkin.ir.types import PACKED, RANGES
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast, overload
 
-from napkin.diagram import infer
-from napkin.diagram.infer import pointwise
-from napkin.diagram.keys.keyset import KeySet, attached
-from napkin.diagram.keys.terms import query_axes
-from napkin.diagram.language import Array, Operand, lifted
-from napkin.diagram.node import REDUCTIONS, Kind, Node, factors, in_kind, number
-from napkin.diagram.signature import axis_names
 from napkin.errors import SPELLED, InputError, did_you_mean, meant
+from napkin.ir import infer
+from napkin.ir.array import Array, Operand, lifted
+from napkin.ir.infer import pointwise
+from napkin.ir.key_sets import query_axes
+from napkin.ir.names import axis_names
+from napkin.ir.node import REDUCTIONS, Kind, Node, factors, in_kind, number
+from napkin.keys.keyset import KeySet, attached
 
 
 def _over(names: object, word: str = "over") -> tuple[str, ...]:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sized
-from typing import TYPE_CHECKING
 
-from napkin.diagram.keys.keyset import check_sizes as check_keys
-from napkin.diagram.storage import own_type
-from napkin.diagram.taking import spans_of, taken_axes
-from napkin.diagram.types import PACKED
-from napkin.diagram.windows import settle
+from napkin.diagram.interface import Interface
 from napkin.errors import InputError, did_you_mean
-
-if TYPE_CHECKING:
-    from napkin.diagram.diagram import Diagram
+from napkin.ir.storage import own_type
+from napkin.ir.taking import spans_of, taken_axes
+from napkin.ir.types import PACKED
+from napkin.keys.keyset import check_sizes as check_keys
 
 MAX_SIZE = 2**40
 """No axis is longer: it is a slip of the keyboard, not a size."""
@@ -34,7 +30,7 @@ def by_axis(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_sizes(
-    diagram: Diagram, sizes: Mapping[str, int], *, empty: bool = False, partial: bool = False
+    diagram: Interface, sizes: Mapping[str, int], *, empty: bool = False, partial: bool = False
 ) -> dict[str, int]:
     """Sizes for every axis: those given, over the defaults.
 
@@ -103,7 +99,7 @@ def check_sizes(
     return found
 
 
-def sizes_of(diagram: Diagram, shapes: Iterable[tuple[int, ...]]) -> dict[str, int]:
+def sizes_of(diagram: Interface, shapes: Iterable[tuple[int, ...]]) -> dict[str, int]:
     """Axis sizes from the shapes of the inputs, in order.
 
     Raises:
@@ -127,7 +123,7 @@ def sizes_of(diagram: Diagram, shapes: Iterable[tuple[int, ...]]) -> dict[str, i
     return check_sizes(diagram, {a: v for a, (v, _) in found.items()}, empty=True)
 
 
-def check_count(diagram: Diagram, given: Sized) -> None:
+def check_count(diagram: Interface, given: Sized) -> None:
     """Check that as many arrays are given as the diagram takes.
 
     Raises:
@@ -140,7 +136,7 @@ def check_count(diagram: Diagram, given: Sized) -> None:
         )
 
 
-def check_scalars(diagram: Diagram, scalars: Mapping[str, float]) -> dict[str, float]:
+def check_scalars(diagram: Interface, scalars: Mapping[str, float]) -> dict[str, float]:
     """Values for every user scalar.
 
     Raises:
@@ -159,7 +155,7 @@ def check_scalars(diagram: Diagram, scalars: Mapping[str, float]) -> dict[str, f
     return out
 
 
-def _number(diagram: Diagram, name: str, value: object) -> float:
+def _number(diagram: Interface, name: str, value: object) -> float:
     """The value of a scalar.
 
     Raises:
@@ -171,3 +167,60 @@ def _number(diagram: Diagram, name: str, value: object) -> float:
     raise InputError(
         f"{diagram.name}: the scalar {name}={value!r} is no number; write one, as in {name}=1.0"
     )
+
+
+def settle(
+    diagram: Interface, given: dict[str, int], defaults: Mapping[str, int], *, empty: bool = False
+) -> None:
+    """Add to `given` the sizes that follow from windows: how many there are, or where only this is
+    given, the shortest axis that has as many.
+
+    Args:
+        given: sizes that were asked for, of axes by the name that stands for all of one size.
+
+    Raises:
+        InputError: a given size does not fit.
+    """
+    same = diagram.same_size
+    base = {same.get(a, a): n for a, n in defaults.items()}
+    named = [[same.get(a, a) for a in (s.axis, s.out, s.tap)] for s in diagram.slides]
+    shortest, made = dict(given), {out for _, out, _ in named}
+    fixed = {tap for s, (_, _, tap) in zip(diagram.slides, named, strict=True) if s.span.window}
+    # Of windows of windows, the last may be what is given.
+    for s, (axis, out, tap) in reversed(list(zip(diagram.slides, named, strict=True))):
+        taps = given.get(tap, base.get(tap, s.span.window))
+        if out in shortest and axis not in fixed | given.keys() and taps:
+            shortest[axis] = max(shortest.get(axis, 1), s.least(shortest[out], taps))
+    given.update((a, n) for a, n in shortest.items() if a not in made)
+    for s, (axis, out, tap) in zip(diagram.slides, named, strict=True):
+        if s.span.window and given.setdefault(tap, s.span.window) != s.span.window:
+            raise InputError(
+                f"sizes: {s.tap}={given[tap]}, but {diagram.name} slides a window of "
+                f"{s.span.window} along {s.axis}"
+            )
+        taps = given.get(tap, base.get(tap))
+        if taps is None:
+            continue
+        asked = given.get(out)
+        length = given.get(axis, base.get(axis))
+        if length is None:
+            continue
+        windows = s.count(length, taps)
+        if axis == out and windows != length:
+            raise InputError(
+                f"sizes: {diagram.name} reads {s}, and {s.out} is {s.axis} under another name, but "
+                f"with {s.axis}={length} and {s.tap}={taps} there are {windows} windows; pad by "
+                f"{s.reach(taps)} in all, with stride 1"
+            )
+        if windows < 1 and not empty:
+            raise InputError(
+                f"sizes: {s.axis}={length} is shorter than a window of {diagram.name}, which "
+                f"reads {s}; write {s.axis}={s.least(1, taps)} or more"
+            )
+        if asked is not None and asked != max(windows, 0):
+            raise InputError(
+                f"sizes: {s.out}={asked}, but with {s.axis}={length} and {s.tap}={taps} "
+                f"{diagram.name} has {max(windows, 0)} windows, as it reads {s}; leave out "
+                f"{s.out} or {s.axis}"
+            )
+        given[out] = max(windows, 0)

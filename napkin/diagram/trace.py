@@ -13,16 +13,17 @@ from types import FrameType
 from typing import Any, cast
 
 from napkin.diagram.columns import validate
-from napkin.diagram.diagram import INNER_NAMES, Diagram, Output, function_name
-from napkin.diagram.keys.slots import slots_of
-from napkin.diagram.language import Array
+from napkin.diagram.diagram import INNER_NAMES, Diagram, function_name
+from napkin.diagram.interface import Output
 from napkin.diagram.miscalled import miscalled
-from napkin.diagram.node import MOVES, Node, node, over, postorder
 from napkin.diagram.signature import Signature, parse
 from napkin.diagram.sizes import by_axis
-from napkin.diagram.storage import leaf
-from napkin.diagram.windows import windowed
 from napkin.errors import InputError, did_you_mean
+from napkin.ir.array import Array
+from napkin.ir.node import MOVES, Node, node, over, postorder
+from napkin.ir.sliding import windowed
+from napkin.ir.slots import slots_of
+from napkin.ir.storage import leaf
 
 
 def diagram(
@@ -32,7 +33,7 @@ def diagram(
 
     `signature` gives the axes of each array parameter and of each result, and after a colon what an
     array holds (`n:int`, `n:bool`) or how an input is stored where that is not the plan's type:
-    `x d:fp8`, `c b:int8`, `c g b:int4` (see `napkin.diagram.types`). Parameters beyond the arrays
+    `x d:fp8`, `c b:int8`, `c g b:int4` (see `napkin.ir.types`). Parameters beyond the arrays
     are user scalars; their defaults are kept.
 
     Raises:

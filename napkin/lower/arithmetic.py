@@ -14,8 +14,8 @@ from typing import cast
 
 from napkin.derive.meaning import sign
 from napkin.derive.terms import identity
-from napkin.diagram.node import FLOOR, REDUCTIONS, Kind, Node, number
-from napkin.diagram.operators import POINTWISE
+from napkin.ir.node import FLOOR, REDUCTIONS, Kind, Node, number
+from napkin.ir.operators import POINTWISE
 from napkin.lower import syntax as sx
 from napkin.lower.syntax import Expr
 

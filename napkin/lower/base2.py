@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.derive.fold import Pass, State
 from napkin.derive.meaning import sign
-from napkin.diagram.infer import pointwise
-from napkin.diagram.node import FLOOR, Node, node, number, postorder, rewrite, substitute
+from napkin.ir.infer import pointwise
+from napkin.ir.node import FLOOR, Node, node, number, postorder
+from napkin.ir.rewrite import rewrite, substitute
 
 _LOG2E = math.log2(math.e)
 _ONE = number(1.0)

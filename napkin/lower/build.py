@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from napkin.derive.kernel import Kernel
-from napkin.diagram.storage import own_type
-from napkin.diagram.types import STORAGE
+from napkin.ir.storage import own_type
+from napkin.ir.types import STORAGE
 from napkin.lower.descriptors import in_boxes
 from napkin.lower.lanes import in_lanes
 from napkin.lower.program import Program, looped

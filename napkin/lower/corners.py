@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from napkin.diagram.node import Node, node, postorder, rewrite
+from napkin.ir.node import Node, node, postorder
+from napkin.ir.rewrite import rewrite
 
 
 def corner(axis: str, which: str) -> Node:

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_operand
-from napkin.diagram.node import Node, inside_sums, postorder
-from napkin.diagram.storage import own_type
+from napkin.ir.node import Node, inside_sums, postorder
+from napkin.ir.storage import own_type
 from napkin.lower.dots import dot_of
 from napkin.lower.launch import ROW_BYTES, fits
 from napkin.lower.program import Program

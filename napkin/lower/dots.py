@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from napkin.derive.contraction import Contraction, on_tile
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.terms import is_operand
-from napkin.diagram.node import Node, factors, over
-from napkin.diagram.storage import own_type
+from napkin.ir.node import Node, factors, over
+from napkin.ir.storage import own_type
 from napkin.lower.program import Program
 
 Dot = Contraction[int]

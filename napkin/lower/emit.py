@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Sequence
 
 from napkin.derive.terms import is_read
-from napkin.diagram.keys.terms import member
-from napkin.diagram.node import REDUCTIONS, Node, in_kind, landings, over
-from napkin.diagram.operators import POINTWISE
-from napkin.diagram.storage import own_type, widens
+from napkin.ir.key_sets import member
+from napkin.ir.node import REDUCTIONS, Node, in_kind, landings, over
+from napkin.ir.operators import POINTWISE
+from napkin.ir.storage import own_type, widens
 from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, pointwise
 from napkin.lower.emit_reductions import Reductions

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from napkin.diagram.node import Kind, Node, factors
+from napkin.ir.node import Kind, Node, factors
 from napkin.lower import syntax as sx
 from napkin.lower.program import Program
 from napkin.lower.scope import Scope

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Sequence
 
 from napkin.derive.kernel import tensor_of
-from napkin.diagram.expand import own_axes
-from napkin.diagram.keys.slots import guard, place_of, slots_of
-from napkin.diagram.node import Node, number
-from napkin.diagram.storage import own_type, packed_axis
-from napkin.diagram.taking import clamped, read_axes, windows
-from napkin.diagram.windows import within
+from napkin.ir.node import Node, number
+from napkin.ir.sliding import windows, within
+from napkin.ir.slots import slots_of
+from napkin.ir.slotted import guard, place_of
+from napkin.ir.storage import own_type, packed_axis
+from napkin.ir.taking import clamped, own_axes, read_axes
 from napkin.lower import syntax as sx
 from napkin.lower.emit_block import TILES, Block
 from napkin.lower.launch import in_box

@@ -10,8 +10,8 @@ from napkin.derive.terms import (
     is_operand,
     is_read,
 )
-from napkin.diagram.node import REDUCTIONS, Node, over
-from napkin.diagram.operators import FUNCTIONS
+from napkin.ir.node import REDUCTIONS, Node, over
+from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.arithmetic import as_kind, stabilises
 from napkin.lower.dots import EXACT_SUM, Dot, contracted, dot_of, multiplied_as

@@ -20,12 +20,12 @@ from napkin.derive.fold import Emit, Pass
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
 from napkin.derive.law import advance, chunk_of, start
 from napkin.derive.terms import is_read
-from napkin.diagram.diagram import Output
-from napkin.diagram.evaluate import Array, aligned, aligned_to, evaluate
-from napkin.diagram.expand import own_axes
-from napkin.diagram.keys.slots import guard, read_slots, slots_of, spread
-from napkin.diagram.node import Node, node
-from napkin.diagram.taking import table_of, taken_of
+from napkin.diagram.interface import Output
+from napkin.ir.evaluate import Array, aligned, aligned_to, evaluate
+from napkin.ir.node import Node, node
+from napkin.ir.slots import slots_of, spread
+from napkin.ir.slotted import guard, read_slots
+from napkin.ir.taking import own_axes, table_of, taken_of
 
 
 @dataclass

@@ -18,8 +18,9 @@ from typing import Any
 from napkin.derive.fold import State
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, over, postorder, substitute
-from napkin.diagram.taking import read_axes, taken_of
+from napkin.ir.node import REDUCTIONS, SCANS, Node, factors, over, postorder
+from napkin.ir.rewrite import substitute
+from napkin.ir.taking import read_axes, taken_of
 from napkin.lower.base2 import in_base_two
 from napkin.lower.launch import LANES
 from napkin.lower.masks import masked

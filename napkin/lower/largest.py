@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from napkin.derive.kernel import tile_axes
-from napkin.diagram.node import Node, inside_sums, postorder
+from napkin.ir.node import Node, inside_sums, postorder
 from napkin.lower.dots import Dot, contracted
 from napkin.lower.program import Program
 

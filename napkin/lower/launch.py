@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Literal
 
 from napkin.derive.residues import Split, sized
-from napkin.diagram.evaluate import evaluate
-from napkin.diagram.node import Node
 from napkin.errors import InputError
+from napkin.ir.evaluate import evaluate
+from napkin.ir.node import Node
 from napkin.schedule import Schedule
 
 LANES = 32

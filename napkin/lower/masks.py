@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.derive.known import Known, left_out, value_at
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, factors, node, over, postorder, rewrite
+from napkin.ir.node import REDUCTIONS, SCANS, Node, factors, node, over, postorder
+from napkin.ir.rewrite import rewrite
 
 
 def mask(n: Node, axis: str, fill: float) -> Node:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from napkin.count.starting_order import Order
 from napkin.derive.kernel import Kernel
-from napkin.diagram.taking import read_axes
+from napkin.ir.taking import read_axes
 from napkin.lower.launch import section
 from napkin.lower.visit import rising
 

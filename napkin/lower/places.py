@@ -6,9 +6,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from napkin.diagram.keys.slots import place_of
-from napkin.diagram.node import Node
-from napkin.diagram.taking import read_axes
+from napkin.ir.node import Node
+from napkin.ir.slotted import place_of
+from napkin.ir.taking import read_axes
 from napkin.lower import syntax as sx
 from napkin.lower.emit import Emitter
 from napkin.lower.lanes import EACH, Laned, as_seen

@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from napkin.diagram.operators.record import FUNCTIONS, jitted
+from napkin.ir.operators.record import FUNCTIONS, jitted
 
 WIDTH = 100
 _MARK = "#: "

@@ -17,9 +17,9 @@ from napkin.derive.fold import Stream
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
 from napkin.derive.visits import Visits
-from napkin.diagram.node import FLIGHT, REDUCTIONS, SCANS, Node, inside_sums, over, postorder
-from napkin.diagram.operators import POINTWISE
-from napkin.diagram.storage import packed_axis
+from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, inside_sums, over, postorder
+from napkin.ir.operators import POINTWISE
+from napkin.ir.storage import packed_axis
 from napkin.lower.base2 import in_base_two
 from napkin.lower.masks import masked
 from napkin.lower.words import OUTSIDE, fits_words, in_words

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.derive.kernel import Kernel, tile_axes
-from napkin.diagram.expand import own_axes
-from napkin.diagram.node import Node
-from napkin.diagram.taking import position_of, read_axes, taken_of
+from napkin.ir.node import Node
+from napkin.ir.taking import own_axes, position_of, read_axes, taken_of
 from napkin.lower.program import Program
 
 

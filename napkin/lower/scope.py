@@ -7,10 +7,10 @@ import keyword
 import unicodedata
 from functools import cached_property
 
-from napkin.diagram.keys.terms import boxes_of, spec_of
-from napkin.diagram.listing import stem_of
-from napkin.diagram.node import LEAVES, Node, postorder
-from napkin.diagram.operators import FUNCTIONS
+from napkin.ir.key_sets import boxes_of, spec_of
+from napkin.ir.listing import stem_of
+from napkin.ir.node import LEAVES, Node, postorder
+from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.lanes import EACH, Laned
 from napkin.lower.program import Program

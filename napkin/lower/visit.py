@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from napkin.derive.kernel import Kernel
 from napkin.derive.visits import Visits
-from napkin.diagram.keys.terms import Box
-from napkin.diagram.node import INT32, Node
+from napkin.ir.key_sets import Box
+from napkin.ir.node import INT32, Node
 from napkin.lower import syntax as sx
 from napkin.lower.corners import at_corner, corner, corners, rises
 from napkin.lower.emit import Emitter

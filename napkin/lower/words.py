@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.derive.visits import Visits
-from napkin.diagram.keys.terms import Box, box_member
-from napkin.diagram.node import Node, node, postorder, rewrite, union_axes
+from napkin.ir.key_sets import Box, box_member
+from napkin.ir.node import Node, node, postorder, union_axes
+from napkin.ir.rewrite import rewrite
 from napkin.lower import syntax as sx
 from napkin.lower.syntax import Expr
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from napkin.derive.fold import State
 from napkin.derive.kernel import tensor_of
 from napkin.derive.terms import rounds_alike
-from napkin.diagram.keys.slots import slots_of
-from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import Node, in_kind, postorder
-from napkin.diagram.taking import taken_of
+from napkin.ir.key_sets import spec_of
+from napkin.ir.node import Node, in_kind, postorder
+from napkin.ir.slots import slots_of
+from napkin.ir.taking import taken_of
 from napkin.lower import syntax as sx
 from napkin.lower.emit import Emitter
 from napkin.lower.lanes import as_joined, as_seen

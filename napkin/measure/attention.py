@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.infer import parts_of
-from napkin.diagram.keys.terms import query_axes, spec_of
-from napkin.diagram.node import Node, factors, number, over, postorder
+from napkin.ir.infer import parts_of
+from napkin.ir.key_sets import query_axes, spec_of
+from napkin.ir.node import Node, factors, number, over, postorder
 
 AGAINST = ("torch", "compile", "sdpa", "flex", "fa3", "natten")
 """Baselines, by the names that --against takes (`napkin.measure.baselines`)."""
@@ -72,7 +72,7 @@ def constant(n: Node, sizes: Mapping[str, int]) -> float:
     """
     import numpy as np
 
-    from napkin.diagram.evaluate import evaluate
+    from napkin.ir.evaluate import evaluate
 
     if any(m.op == "scalar" for m in postorder([n])):
         raise NotAttention("the scale of the scores is a scalar of the user")

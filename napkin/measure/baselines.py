@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from napkin.diagram.keys.neighbors import neighborhood
-from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import Node, postorder
-from napkin.diagram.operators import POINTWISE
 from napkin.errors import InputError
+from napkin.ir.key_sets import spec_of
+from napkin.ir.node import Node, postorder
+from napkin.ir.operators import POINTWISE
+from napkin.keys.neighbors import neighborhood
 from napkin.measure.attention import AGAINST, Attention, NotAttention, constant
 from napkin.measure.heads import Problem, heads, seen_of
 from napkin.torch.evaluate import evaluation

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.expand import expanded
-from napkin.diagram.infer import along
-from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import factors, postorder, union_axes
 from napkin.errors import InputError, did_you_mean
+from napkin.ir.expand import expanded
+from napkin.ir.infer import along
+from napkin.ir.key_sets import spec_of
+from napkin.ir.node import factors, postorder, union_axes
 from napkin.measure.attention import AGAINST, NotAttention, attention_of
 from napkin.measure.timing import Sample
 from napkin.plan.plan import Plan

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.keys.neighbors import neighborhood
-from napkin.diagram.keys.patterns import causal
 from napkin.diagram.language import cast, index, size, where
 from napkin.diagram.reductions import contract, reduce, softmax
 from napkin.diagram.trace import diagram
+from napkin.keys.neighbors import neighborhood
+from napkin.keys.patterns import causal
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.keys.terms import boxes_of
+from napkin.ir.key_sets import boxes_of
 from napkin.measure.attention import Attention, NotAttention, attention_of
 from napkin.torch.evaluate import terms
 

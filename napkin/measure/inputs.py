@@ -10,10 +10,10 @@ import torch
 
 from napkin.check.inputs import whole_numbers
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.packing import pack
-from napkin.diagram.storage import storage_type
-from napkin.diagram.types import PACKED
 from napkin.errors import InputError, did_you_mean
+from napkin.ir.packing import pack
+from napkin.ir.storage import storage_type
+from napkin.ir.types import PACKED
 from napkin.torch.storage import DTYPES
 
 DEVICE = "cuda"

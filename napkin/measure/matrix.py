@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.keys.keyset import KeySet
-from napkin.diagram.keys.neighbors import neighborhood
-from napkin.diagram.keys.patterns import causal, sliding
 from napkin.diagram.language import size
 from napkin.diagram.library import load, names
 from napkin.diagram.reductions import contract, softmax
 from napkin.diagram.trace import diagram
+from napkin.keys.keyset import KeySet
+from napkin.keys.neighbors import neighborhood
+from napkin.keys.patterns import causal, sliding
 from napkin.measure.calls import Near, Scaled, compiled
 
 DTYPES = ("bf16", "fp16", "fp32")

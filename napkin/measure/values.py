@@ -11,7 +11,7 @@ import torch
 from napkin.check.rows import ValueRow
 from napkin.check.verdict import TOLERANCE
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.types import LARGEST, NEAR
+from napkin.ir.types import LARGEST, NEAR
 from napkin.measure.inputs import drawn, poison
 from napkin.plan.plan import Plan
 from napkin.torch.evaluate import BUDGET, evaluation
@@ -26,7 +26,7 @@ RUNS = 3
 class Errors:
     """Relative error by norm of one output, gathered part by part; inf where special values
     differ, and past the largest number of the storage type, as in
-    `napkin.diagram.evaluate.close_to`."""
+    `napkin.ir.evaluate.close_to`."""
 
     gap: float = 0.0
     scale: float = 0.0

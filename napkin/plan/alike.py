@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from napkin.diagram.diagram import Output
-from napkin.diagram.node import Node, postorder
-from napkin.diagram.storage import own_type
+from napkin.diagram.interface import Output
+from napkin.ir.node import Node, postorder
+from napkin.ir.storage import own_type
 from napkin.machine.machines import Machine
 from napkin.plan.choose import Search
 from napkin.plan.pricing import Choice

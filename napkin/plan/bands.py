@@ -10,8 +10,8 @@ from functools import lru_cache
 from napkin.count.residency import held
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
-from napkin.diagram.storage import own_type
 from napkin.errors import Refusal
+from napkin.ir.storage import own_type
 from napkin.lower.build import build
 from napkin.lower.program import Program
 from napkin.lower.warpgroups.band import BITS, ROWS, Band, sums

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 from napkin.lower.launch import SECTION_BYTES, Argument, Entry, in_box
 from napkin.lower.printer import WIDTH
 

@@ -19,8 +19,8 @@ from napkin.derive.contraction import MIN_DOT
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.trace import active, times
-from napkin.diagram.diagram import Output
-from napkin.diagram.node import Node, postorder
+from napkin.diagram.interface import Output
+from napkin.ir.node import Node, postorder
 from napkin.lower.build import build
 from napkin.lower.dots import dot_of
 from napkin.lower.program import Program

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.derive.trace import active, times
-from napkin.diagram.diagram import Output
-from napkin.diagram.node import Node
-from napkin.diagram.storage import unstored
+from napkin.diagram.interface import Output
 from napkin.errors import Refusal
+from napkin.ir.node import Node
+from napkin.ir.storage import unstored
 from napkin.plan.alike import Alike
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Piece, Pieces, Segment, named_apart

@@ -14,12 +14,12 @@ from napkin.derive.rules.part import part_axis, why_not_parted
 from napkin.derive.trace import active, times
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.expand import own_axes
-from napkin.diagram.keys.slots import guard
-from napkin.diagram.node import Node, postorder
-from napkin.diagram.storage import own_type, packed_axis, unstorable
-from napkin.diagram.types import PACKED, STORAGE, STORED
 from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.ir.node import Node, postorder
+from napkin.ir.slotted import guard
+from napkin.ir.storage import own_type, packed_axis, unstorable
+from napkin.ir.taking import own_axes
+from napkin.ir.types import PACKED, STORAGE, STORED
 from napkin.machine.machines import Machine, machine
 from napkin.plan.alike import IN_FULL, Alike
 from napkin.plan.cut import SHORT, Cut, cut

@@ -27,10 +27,10 @@ from napkin.derive.trace import (
     tracing,
 )
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.listing import listing, text
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, over, postorder
-from napkin.diagram.storage import unstored
 from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.ir.listing import listing, text
+from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder
+from napkin.ir.storage import unstored
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.steps import OF_THE_WHOLE
 

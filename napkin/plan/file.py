@@ -91,7 +91,7 @@ def _derivation(plan: Plan, kernels: list[PlannedKernel]) -> list[str]:
         lines += _wrapped(f"  M = {k.M}")
         lines += _wrapped(f"  bound = {k.bound}")
         for n in k.program.constants:
-            from napkin.diagram.listing import text
+            from napkin.ir.listing import text
 
             name = next(a.name for a in k.written.arguments if a.of is n)
             lines += _wrapped(f"  {name} = {text(n, {})}")

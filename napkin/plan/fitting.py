@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from napkin.derive.terms import is_read
 from napkin.derive.trace import active
-from napkin.diagram.node import REDUCTIONS, Node, postorder
-from napkin.diagram.storage import storage_type
-from napkin.diagram.types import PACKED, STORAGE, stored_bytes
 from napkin.errors import Refusal
+from napkin.ir.node import REDUCTIONS, Node, postorder
+from napkin.ir.storage import storage_type
+from napkin.ir.types import PACKED, STORAGE, stored_bytes
 from napkin.lower.dots import dot_of
 from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program

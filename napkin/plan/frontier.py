@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from napkin.derive.terms import is_count, is_read
-from napkin.diagram.diagram import Output
-from napkin.diagram.expand import own_axes
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, landings, over, postorder
-from napkin.diagram.storage import own_type
+from napkin.diagram.interface import Output
+from napkin.ir.node import REDUCTIONS, SCANS, Node, landings, over, postorder
+from napkin.ir.storage import own_type
+from napkin.ir.taking import own_axes
 
 READ_AGAIN = frozenset({"rename", "spread", "take"})
 """Operators whose argument is read from memory, under other axis names or at computed addresses."""

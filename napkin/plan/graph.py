@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from napkin.count.traffic import ITEM_BYTES
-from napkin.diagram.storage import storage_type
-from napkin.diagram.taking import read_axes
-from napkin.diagram.types import stored_bytes
+from napkin.ir.storage import storage_type
+from napkin.ir.taking import read_axes
+from napkin.ir.types import stored_bytes
 from napkin.plan.plan import Plan
 
 if TYPE_CHECKING:

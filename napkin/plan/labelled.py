@@ -12,8 +12,8 @@ from napkin.count.residency import Held, chained, computes
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers
 from napkin.count.work import Count, counts
 from napkin.derive.kernel import Kernel
-from napkin.diagram.storage import own_type, storage_type
-from napkin.diagram.types import STORAGE
+from napkin.ir.storage import own_type, storage_type
+from napkin.ir.types import STORAGE
 from napkin.lower.descriptors import boxable
 from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
 from napkin.lower.launch import ROW_BYTES, SEEN

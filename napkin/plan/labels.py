@@ -10,11 +10,11 @@ from napkin.derive.residues import sized
 from napkin.derive.rules.split import apart
 from napkin.derive.rules.stream import streamed
 from napkin.derive.trace import active
-from napkin.diagram.diagram import Output
-from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import REDUCTIONS, Node, inside_sums, over, postorder
-from napkin.diagram.taking import slides
+from napkin.diagram.interface import Output
 from napkin.errors import Refusal
+from napkin.ir.key_sets import spec_of
+from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder
+from napkin.ir.sliding import slides
 from napkin.plan.tiles import MAX_TILE, power_of_two
 from napkin.plan.words import called, kernel_text, stream_text
 

@@ -11,12 +11,12 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from napkin.diagram.listing import text as listed
-from napkin.diagram.node import Node, postorder
-from napkin.diagram.operators import POINTWISE
-from napkin.diagram.storage import packed_axis, storage_type
-from napkin.diagram.types import STORAGE
-from napkin.diagram.windows import Slide
+from napkin.ir.listing import text as listed
+from napkin.ir.node import Node, postorder
+from napkin.ir.operators import POINTWISE
+from napkin.ir.storage import packed_axis, storage_type
+from napkin.ir.types import STORAGE
+from napkin.ir.windows import Slide
 from napkin.lower import syntax as sx
 from napkin.lower.launch import Entry
 from napkin.lower.printer import GLUON

@@ -11,10 +11,10 @@ from napkin.derive.rules.alike import ALIKE
 from napkin.derive.rules.materialise import STORED
 from napkin.derive.rules.rule import verifying
 from napkin.derive.trace import active
-from napkin.diagram.diagram import Output
-from napkin.diagram.listing import stem_of
-from napkin.diagram.node import Node, node
-from napkin.diagram.storage import Tensor, own_type, unstored
+from napkin.diagram.interface import Output
+from napkin.ir.listing import stem_of
+from napkin.ir.node import Node, node
+from napkin.ir.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
 from napkin.plan.alike import IN_FULL, Alike, Form, Known
 from napkin.plan.choose import Search

@@ -19,10 +19,11 @@ from napkin.count.visited import Bind
 from napkin.derive.kernel import leaves, tensor_of
 from napkin.derive.trail import Trail
 from napkin.diagram import moves
-from napkin.diagram.diagram import Diagram, Output
-from napkin.diagram.node import Node
-from napkin.diagram.taking import table_of
-from napkin.diagram.types import stored_bytes
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.interface import Output
+from napkin.ir.node import Node
+from napkin.ir.taking import table_of
+from napkin.ir.types import stored_bytes
 from napkin.lower.build import build
 from napkin.lower.descriptors import served
 from napkin.lower.order import Launching

@@ -11,7 +11,7 @@ from typing import Any
 from napkin.count.crossing import Moving
 from napkin.count.residency import Held, extent
 from napkin.derive.kernel import Kernel, tile_axes
-from napkin.diagram.diagram import Output
+from napkin.diagram.interface import Output
 from napkin.machine.machines import Machine
 from napkin.plan.labelled import Labelled, described_bytes
 from napkin.plan.tiled import Tiled

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from napkin.diagram.keys.terms import boxes_of, spec_of
-from napkin.diagram.node import Node, postorder
-from napkin.diagram.storage import own_type
-from napkin.diagram.types import PACKED
 from napkin.errors import InputError
+from napkin.ir.key_sets import boxes_of, spec_of
+from napkin.ir.node import Node, postorder
+from napkin.ir.storage import own_type
+from napkin.ir.types import PACKED
 from napkin.plan.plan import Plan, PlannedKernel
 
 BATCH = "batch"

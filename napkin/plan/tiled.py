@@ -14,7 +14,7 @@ from napkin.count.traffic import Transfer
 from napkin.count.visited import longest, share
 from napkin.count.work import Count
 from napkin.derive.kernel import tile_axes
-from napkin.diagram.types import stored_bytes
+from napkin.ir.types import stored_bytes
 from napkin.lower.lanes import along_memory, in_lanes, laned
 from napkin.lower.launch import LANES
 from napkin.lower.program import looped

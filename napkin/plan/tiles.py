@@ -14,9 +14,9 @@ from napkin.count.traffic import transfers
 from napkin.count.visited import visiting
 from napkin.derive.contraction import MIN_DOT, NARROW_DEPTH
 from napkin.derive.kernel import Kernel
-from napkin.diagram.keys.slots import slots_of
-from napkin.diagram.keys.terms import query_axes, spec_of
-from napkin.diagram.node import over, postorder
+from napkin.ir.key_sets import query_axes, spec_of
+from napkin.ir.node import over, postorder
+from napkin.ir.slots import slots_of
 from napkin.lower.program import packed_axes
 
 MAX_TILE = 2**16

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from napkin.diagram.packing import pack, unpack
 from napkin.errors import InputError
+from napkin.ir.packing import pack, unpack
 from napkin.run.formats import (
     CODED,
     HALVES,

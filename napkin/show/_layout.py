@@ -15,7 +15,7 @@ from typing import cast
 
 from napkin.diagram.columns import Stage, alive, stages
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 
 LANE = 20
 """Between two wires of a bundle."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.diagram.columns import INNER, OUTER, Entry, Levels, columns, opened
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 from napkin.show._layout import ITEM, LANE, RULE, Block, Wire, layout
 from napkin.show._svg import GREY, INK, Paper, short, width
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from napkin.bound.least import for_memory, items_of
 from napkin.count.traffic import ITEM_BYTES
-from napkin.diagram.symbols import size_symbol
 from napkin.errors import InputError
+from napkin.ir.symbols import size_symbol
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.show.files import writable_folder
 from napkin.show.plans import heading

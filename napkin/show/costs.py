@@ -11,9 +11,9 @@ from napkin.bound.symbolic_cost import Cost
 from napkin.count.interior import visited_symbol
 from napkin.count.traffic import ITEM_BYTES
 from napkin.count.visited import read
-from napkin.diagram.symbols import MEMORY, group_symbol, size_symbol, stream_symbol
-from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
+from napkin.ir.symbols import MEMORY, group_symbol, size_symbol, stream_symbol
+from napkin.ir.types import STORAGE
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.show.console import table
 from napkin.show.notes import notes

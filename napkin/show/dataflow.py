@@ -12,8 +12,8 @@ from graphviz import Digraph, escape
 
 from napkin.diagram.columns import columns, opened, stages
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import Node
 from napkin.errors import InputError
+from napkin.ir.node import Node
 
 
 def dot(diagram: Diagram, *, expanded: bool = False) -> str:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load, names
-from napkin.diagram.storage import own_type
 from napkin.errors import InputError, NapkinError
+from napkin.ir.storage import own_type
 from napkin.machine.machines import machine
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan

@@ -11,9 +11,9 @@ from napkin.bound.multilevel import Program, canonical, weighted
 from napkin.bound.whole_tiles import Levels, Rounded, levels
 from napkin.count.alignment import at_level, combined
 from napkin.count.residency import held
-from napkin.diagram.symbols import size_symbol
-from napkin.diagram.types import STORAGE
 from napkin.errors import InputError
+from napkin.ir.symbols import size_symbol
+from napkin.ir.types import STORAGE
 from napkin.machine.chain import chains
 from napkin.machine.machines import machine
 from napkin.plan.plan import Plan, PlannedKernel

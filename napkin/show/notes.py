@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from napkin.count.interior import visited_symbol
 from napkin.derive.visits import Visits
-from napkin.diagram.keys.typical import asked
-from napkin.diagram.types import stored_bytes
+from napkin.ir.types import stored_bytes
+from napkin.keys.typical import asked
 from napkin.machine.calibration import borrows
 from napkin.machine.machines import MEASURED
 from napkin.plan.graph import resident_bytes

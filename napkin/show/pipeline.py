@@ -7,7 +7,7 @@ from typing import Any
 
 from napkin.count.alignment import combined
 from napkin.count.traffic import ITEM_BYTES
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 from napkin.studies.pipeline.clocks import Clocks
 from napkin.studies.pipeline.colours import Coloured, Variable
 from napkin.studies.pipeline.fit import Held

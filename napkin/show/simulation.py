@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from napkin.diagram.keys.neighbors import Window
 from napkin.errors import InputError
+from napkin.keys.neighbors import Window
 from napkin.show.console import table
 from napkin.show.plots import drawing, figure_class, save
 from napkin.studies.simulator import Simulation, group_tiles, shape_text

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from napkin.count.work import work
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.symbols import size_symbol
 from napkin.errors import InputError, Refusal
+from napkin.ir.symbols import size_symbol
 from napkin.machine.machines import Machine, machine
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan, PlannedKernel

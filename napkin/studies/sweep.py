@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from napkin.diagram.keys.arithmetic import whole
-from napkin.diagram.keys.neighbors import PerAxis, PerAxisFlag, Window
 from napkin.errors import InputError
+from napkin.ir.whole_numbers import whole
+from napkin.keys.neighbors import PerAxis, PerAxisFlag, Window
 from napkin.studies.simulator import (
     Counts,
     Simulation,

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.keys.neighbors import neighborhood
-from napkin.diagram.keys.patterns import causal as causal_keys
-from napkin.diagram.language import Array, cast, index, size, where
+from napkin.diagram.language import cast, index, size, where
 from napkin.diagram.reductions import contract, reduce, softmax
 from napkin.diagram.trace import diagram
+from napkin.ir.array import Array
+from napkin.keys.neighbors import neighborhood
+from napkin.keys.patterns import causal as causal_keys
 
 Parameters = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[bool, ...]]
 """kernel_size, stride, dilation and is_causal, each for every axis of tokens."""

@@ -1,7 +1,7 @@
 """The value of a diagram in torch, in float64 on any device: what kernels are compared with where
 numpy would take minutes.
 
-It reads the same table of operators as `napkin.diagram.evaluate`, with the same meaning at the
+It reads the same table of operators as `napkin.ir.evaluate`, with the same meaning at the
 edges. Arrays that do not fit in memory are evaluated in chunks along axes that the whole diagram is
 weaved over, which changes no result.
 """
@@ -18,12 +18,12 @@ import torch
 
 from napkin.derive.kernel import weaved
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.expand import expanded
-from napkin.diagram.node import Kind, Node, over
-from napkin.diagram.storage import own_type
-from napkin.diagram.taking import taken_axes, taken_of
-from napkin.diagram.types import PACKED, RANGES
-from napkin.diagram.walk import Library, Walk, needs, ordered
+from napkin.ir.expand import expanded
+from napkin.ir.node import Kind, Node, over
+from napkin.ir.storage import own_type
+from napkin.ir.taking import taken_axes, taken_of
+from napkin.ir.types import PACKED, RANGES
+from napkin.ir.walk import Library, Walk, needs, ordered
 
 Box = Mapping[str, range]
 """The part of some axes that arrays hold; of the others they hold all."""

@@ -10,11 +10,11 @@ import torch
 
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.fingerprint import fingerprint
-from napkin.diagram.keys.terms import query_axes, spec_of
 from napkin.diagram.sizes import check_count
-from napkin.diagram.storage import own_type
-from napkin.diagram.types import PACKED
 from napkin.errors import InputError
+from napkin.ir.key_sets import query_axes, spec_of
+from napkin.ir.storage import own_type
+from napkin.ir.types import PACKED
 from napkin.machine.machines import Machine
 from napkin.plan.recipe import Recipe
 from napkin.torch import cache

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from napkin.diagram.keys.neighbors import PerAxis, PerAxisFlag
 from napkin.errors import InputError
+from napkin.keys.neighbors import PerAxis, PerAxisFlag
 from napkin.torch.neighborhood import checked, na1d, na2d, na3d
 
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import torch
 
-from napkin.diagram.keys.neighbors import PerAxis, PerAxisFlag, windows
 from napkin.errors import InputError
+from napkin.keys.neighbors import PerAxis, PerAxisFlag, windows
 from napkin.torch.diagrams import Parameters
 from napkin.torch.given import captured, in_autocast, scalar, told_apart
 from napkin.torch.ops import built, graph_call, remember

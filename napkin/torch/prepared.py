@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.storage import storage_type
+from napkin.ir.storage import storage_type
 from napkin.lower.launch import ROW_BYTES
 from napkin.plan.recipe import Recipe, Step
 from napkin.target import Target

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from napkin.check.running import plan_for
-from napkin.diagram.storage import own_type
 from napkin.errors import InputError
+from napkin.ir.storage import own_type
 from napkin.plan.plan import Plan
 from napkin.torch.given import told_apart
 from napkin.torch.prepared import OnCuda, Prepared, facts, prepare

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from napkin.diagram.diagram import Diagram, Output
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.interface import Output
 from napkin.diagram.sizes import check_count
-from napkin.diagram.storage import own_type, storage_type
-from napkin.diagram.types import PACKED, STORAGE, STORED
 from napkin.errors import InputError
+from napkin.ir.storage import own_type, storage_type
+from napkin.ir.types import PACKED, STORAGE, STORED
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, s.torch) for name, s in STORAGE.items()}
 """Storage types by the names that plans give them."""

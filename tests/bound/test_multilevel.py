@@ -18,9 +18,9 @@ from napkin.count.alignment import Mark, at_level, combined, marks
 from napkin.count.traffic import transfers
 from napkin.derive.kernel import Kernel
 from napkin.diagram.library import load
-from napkin.diagram.symbols import MEMORY as M
-from napkin.diagram.symbols import group_symbol, size_symbol
 from napkin.errors import InputError
+from napkin.ir.symbols import MEMORY as M
+from napkin.ir.symbols import group_symbol, size_symbol
 from napkin.machine.chain import Chain, Stage, chains, default
 from napkin.machine.machines import machine
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sympy import Rational, sqrt
 
 from napkin.bound.optimum import Optimum, optimum
-from napkin.diagram.symbols import MEMORY as M
-from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 from napkin.errors import InputError
+from napkin.ir.symbols import MEMORY as M
+from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
 
 a, b, c, d, e, f, h, k, q, r, w, x, y = map(size_symbol, "abcdefhkqrwxy")
 g_a, g_b, g_c, g_e, g_f, g_h, g_q, g_r = map(group_symbol, "abcefhqr")

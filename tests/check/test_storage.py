@@ -13,8 +13,8 @@ from launches import outputs_of
 import napkin as nk
 from napkin.check.rounding import roundings
 from napkin.check.verdict import TOLERANCE
-from napkin.diagram.storage import own_type, storage_type
 from napkin.errors import InputError
+from napkin.ir.storage import own_type, storage_type
 from napkin.plan.plan import Plan
 from napkin.run.arrays import to_device
 

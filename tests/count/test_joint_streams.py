@@ -13,8 +13,8 @@ from napkin.count.traffic import Traffic
 from napkin.count.work import counts
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
-from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
 from napkin.errors import Refusal
+from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
 from napkin.lower.execute import Execution, execute
 
 

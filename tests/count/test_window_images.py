@@ -12,8 +12,8 @@ import napkin as nk
 from napkin.count.traffic import Traffic
 from napkin.count.window_images import image, inside
 from napkin.diagram.library import load
-from napkin.diagram.symbols import group_symbol, size_symbol
-from napkin.diagram.windows import Slide, Span
+from napkin.ir.symbols import group_symbol, size_symbol
+from napkin.ir.windows import Slide, Span
 
 SLIDES = st.builds(
     lambda stride, dilation, before, past: Slide(

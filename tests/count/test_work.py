@@ -16,7 +16,7 @@ from napkin.derive.contraction import MIN_DOT, NARROW_DEPTH, contractions
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load, names
-from napkin.diagram.symbols import size_symbol
+from napkin.ir.symbols import size_symbol
 from napkin.lower.program import build, packed_axes
 from napkin.lower.write import write
 

@@ -13,7 +13,7 @@ from napkin.derive.law import breach, folded, ranges
 from napkin.derive.prepare import prepare
 from napkin.derive.refactor import refactorings
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.evaluate import aligned, close_to
+from napkin.ir.evaluate import aligned, close_to
 from napkin.plan.labels import labellings
 
 FAR = 1e6

@@ -17,10 +17,10 @@ from napkin.derive.meaning import Meaning
 from napkin.derive.repair import repaired
 from napkin.derive.rules.rule import LawError, Rule, verified
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.evaluate import evaluate
-from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import Node, node
 from napkin.errors import Refusal
+from napkin.ir.evaluate import evaluate
+from napkin.ir.infer import along, pointwise
+from napkin.ir.node import Node, node
 
 X = node("input", params=("X",), axes=("x",), kind="real")
 W = node("input", params=("W",), axes=("x",), kind="real")

@@ -16,10 +16,11 @@ from napkin.derive.rules import divide, together
 from napkin.derive.rules import part as parts
 from napkin.derive.rules import split as apart
 from napkin.derive.rules.rule import LawError
-from napkin.diagram import behind
-from napkin.diagram.infer import pointwise
-from napkin.diagram.keys.terms import Interval, box_member, position
-from napkin.diagram.node import Node, number, substitute
+from napkin.ir import behind
+from napkin.ir.infer import pointwise
+from napkin.ir.key_sets import Interval, box_member, position
+from napkin.ir.node import Node, number
+from napkin.ir.rewrite import substitute
 
 
 def streamed(d: nk.Diagram) -> Any:

@@ -11,7 +11,7 @@ import napkin as nk
 from napkin.derive.kernel import leaves
 from napkin.derive.prepare import prepare
 from napkin.derive.refactor import refactorings
-from napkin.diagram.evaluate import aligned, evaluate
+from napkin.ir.evaluate import aligned, evaluate
 
 SIZES = {"q": 3, "x": 4, "d": 2, "v": 5, "a": 3, "b": 4}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import napkin as nk
 from napkin.derive.prepare import prepare
-from napkin.diagram.node import postorder
+from napkin.ir.node import postorder
 
 SIZES = {"n": 64, "d": 48, "f": 96}
 

@@ -15,8 +15,8 @@ from napkin.derive.refactor import refactorings
 from napkin.derive.rules import rule as rules
 from napkin.derive.rules.rule import Instance, LawError, Rule, between
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import Node, node, number
+from napkin.ir.infer import along, pointwise
+from napkin.ir.node import Node, node, number
 from napkin.plan.labels import labellings
 
 

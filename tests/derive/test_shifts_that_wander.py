@@ -11,8 +11,8 @@ import pytest
 import napkin as nk
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import postorder
 from napkin.errors import Refusal
+from napkin.ir.node import postorder
 from napkin.lower.execute import execute
 from napkin.plan.labels import labellings
 

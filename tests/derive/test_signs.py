@@ -9,11 +9,11 @@ import pytest
 
 import napkin as nk
 from napkin.derive.meaning import sign
-from napkin.diagram.evaluate import evaluate
-from napkin.diagram.infer import pointwise
 from napkin.diagram.laws import check_operator
-from napkin.diagram.node import node
-from napkin.diagram.operators import POINTWISE
+from napkin.ir.evaluate import evaluate
+from napkin.ir.infer import pointwise
+from napkin.ir.node import node
+from napkin.ir.operators import POINTWISE
 
 
 @pytest.mark.parametrize("function", [nk.ndtr, nk.sigmoid, nk.exp], ids=["ndtr", "sigmoid", "exp"])

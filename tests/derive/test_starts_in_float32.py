@@ -8,8 +8,8 @@ import pytest
 
 from napkin.derive.fold import state_leaf
 from napkin.derive.terms import value_at
-from napkin.diagram.infer import pointwise
-from napkin.diagram.node import Node, number
+from napkin.ir.infer import pointwise
+from napkin.ir.node import Node, number
 
 R = state_leaf("r", "old", (), "real")
 SQUARE = pointwise("mul", (R, R))

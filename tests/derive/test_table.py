@@ -20,9 +20,9 @@ from napkin.derive.rules.rule import Instance, LawError, between, verified
 from napkin.derive.rules.separation import Separating
 from napkin.derive.rules.table import TABLE
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.expand import expanded
-from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import Node, node, number
+from napkin.ir.expand import expanded
+from napkin.ir.infer import along, pointwise
+from napkin.ir.node import Node, node, number
 
 ROOT = Path(nk.__file__).parent
 

@@ -9,8 +9,8 @@ import pytest
 import napkin as nk
 from napkin.diagram.columns import INNER, OUTER, alive, columns, opened, stages, validate
 from napkin.diagram.library import load, names
-from napkin.diagram.node import Node, node
 from napkin.errors import InputError
+from napkin.ir.node import Node, node
 
 
 def lines(diagram: nk.Diagram, **how: bool) -> list[str]:

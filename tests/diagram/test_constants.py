@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.diagram.node import node, number
+from napkin.ir.node import node, number
 
 VALUES = np.array([-1.0, 1.0, 0.0, -0.0, math.inf, -math.inf, math.nan, 2.5])
 

@@ -11,9 +11,9 @@ import pytest
 import napkin as nk
 from napkin.derive.law import assert_law
 from napkin.diagram.library import load
-from napkin.diagram.listing import LONGEST
-from napkin.diagram.storage import own_type
 from napkin.errors import InputError
+from napkin.ir.listing import LONGEST
+from napkin.ir.storage import own_type
 
 
 def test_a_called_diagram_keeps_its_names() -> None:

@@ -15,7 +15,7 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.law import folded, ranges
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.evaluate import aligned
+from napkin.ir.evaluate import aligned
 from napkin.lower.build import build
 from napkin.lower.execute import execute
 from napkin.lower.launch import Launch, launch

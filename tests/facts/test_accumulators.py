@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import napkin as nk
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.law import assert_law, breach
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 
 BIG = (1e4, -1e4)
 SCORES = (1e4, -1e4, -math.inf)

@@ -15,8 +15,8 @@ from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.derivation import Derivation
 from napkin.derive.law import assert_law
 from napkin.diagram.library import load
-from napkin.diagram.symbols import MEMORY as M
-from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.ir.symbols import MEMORY as M
+from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
 from napkin.lower.execute import execute
 
 b, d, h, k, q, r, x = map(size_symbol, "bdhkqrx")

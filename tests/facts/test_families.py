@@ -11,8 +11,8 @@ from napkin.bound.optimum import Term
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.traffic import Traffic
 from napkin.diagram.library import load
-from napkin.diagram.symbols import MEMORY as M
-from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.ir.symbols import MEMORY as M
+from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
 
 c, d, e, f, m, o, p, q, s, w = map(size_symbol, "cdefmopqsw")
 g_e, g_f, g_o, g_p, g_q, g_s = map(group_symbol, "efopqs")

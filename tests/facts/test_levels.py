@@ -16,8 +16,8 @@ from napkin.count.alignment import combined, marks
 from napkin.count.traffic import transfers
 from napkin.derive.kernel import Kernel
 from napkin.diagram.library import load
-from napkin.diagram.symbols import MEMORY as M
-from napkin.diagram.symbols import group_symbol, size_symbol
+from napkin.ir.symbols import MEMORY as M
+from napkin.ir.symbols import group_symbol, size_symbol
 from napkin.machine.chain import Chain, chains, joined
 from napkin.machine.machines import Machine, machine
 

@@ -9,8 +9,8 @@ from sympy import Rational, sqrt
 from napkin.bound.optimum import Term
 from napkin.bound.symbolic_cost import Cost
 from napkin.diagram.library import load
-from napkin.diagram.symbols import MEMORY as M
-from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.ir.symbols import MEMORY as M
+from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
 from napkin.lower.execute import execute
 
 a, b, c = map(size_symbol, "abc")

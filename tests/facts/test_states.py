@@ -25,8 +25,8 @@ from napkin.derive.law import (
     ranges,
     start,
 )
-from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import Node, node, number
+from napkin.ir.infer import along, pointwise
+from napkin.ir.node import Node, node, number
 from napkin.lower.execute import execute
 
 

@@ -16,8 +16,9 @@ from napkin.derive.labels import Labels
 from napkin.derive.law import assert_law
 from napkin.diagram.columns import columns
 from napkin.diagram.library import load
-from napkin.diagram.node import Node, substitute
-from napkin.diagram.symbols import group_symbol, size_symbol
+from napkin.ir.node import Node
+from napkin.ir.rewrite import substitute
+from napkin.ir.symbols import group_symbol, size_symbol
 from napkin.lower.execute import execute
 
 a, b, c, w, x, y = map(size_symbol, "abcwxy")

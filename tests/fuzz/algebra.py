@@ -17,8 +17,8 @@ from napkin.count.traffic import Traffic
 from napkin.derive.kernel import Kernel
 from napkin.derive.law import advance, chunk_of, finished, merged, start
 from napkin.derive.rules.part import why_not_parted
-from napkin.diagram.evaluate import aligned, evaluate
-from napkin.diagram.keys.slots import guard
+from napkin.ir.evaluate import aligned, evaluate
+from napkin.ir.slotted import guard
 from napkin.lower.execute import execute
 from napkin.plan.alike import Alike
 

@@ -15,10 +15,11 @@ import numpy as np
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.prepare import exact, prepare
 from napkin.derive.refactor import Refactored, refactorings
-from napkin.diagram.diagram import Diagram, Output
-from napkin.diagram.evaluate import aligned, evaluate
-from napkin.diagram.node import Node, postorder
-from napkin.diagram.taking import table_of
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.interface import Output
+from napkin.ir.evaluate import aligned, evaluate
+from napkin.ir.node import Node, postorder
+from napkin.ir.taking import table_of
 from napkin.machine.machines import machine
 from napkin.plan.alike import Alike
 from napkin.plan.frontier import Frontier, orders

@@ -14,8 +14,8 @@ from sized import fit
 from written import diagram as written_diagram
 
 from napkin.check.verdict import compiled
-from napkin.diagram.node import postorder
-from napkin.diagram.storage import own_type
+from napkin.ir.node import postorder
+from napkin.ir.storage import own_type
 from napkin.machine.machines import machine
 from napkin.plan.derive import derive
 from napkin.plan.fitting import at_most, job_of

@@ -15,8 +15,8 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import postorder
 from napkin.errors import Refusal
+from napkin.ir.node import postorder
 from napkin.lower.build import build
 from napkin.lower.order import Launching
 from napkin.plan.alike import Alike, Form, Known

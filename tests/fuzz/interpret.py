@@ -25,7 +25,7 @@ import napkin.run.interpret as interpreting
 from napkin.check.rounding import roundings
 from napkin.check.running import SPELLING, Ran, run_kernels
 from napkin.check.verdict import HALF_STEP, TOLERANCE
-from napkin.diagram.storage import storage_type
+from napkin.ir.storage import storage_type
 from napkin.plan import fitting
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan

@@ -6,7 +6,7 @@ from drawing import Drawing
 from programs import Axes, Keys
 from sized import counts
 
-from napkin.diagram.keys.terms import MAX_BOXES
+from napkin.ir.key_sets import MAX_BOXES
 
 __all__ = ["box_set", "key_set"]
 

@@ -28,9 +28,9 @@ from written import diagram as written_diagram
 
 from napkin.check.rounding import roundings
 from napkin.check.verdict import HALF_STEP, TOLERANCE
-from napkin.diagram.storage import own_type
-from napkin.diagram.types import PACKED
 from napkin.errors import Refusal
+from napkin.ir.storage import own_type
+from napkin.ir.types import PACKED
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 

@@ -26,7 +26,7 @@ from values import results
 from written import diagram, text
 
 import napkin as nk
-from napkin.diagram.keys.terms import MAX_BOXES
+from napkin.ir.key_sets import MAX_BOXES
 
 EXAMPLES = int(os.environ.get("NAPKIN_EXAMPLES", "300"))
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.diagram.keys.reverse import queries_of
+from napkin.keys.reverse import queries_of
 
 
 def softmax(signature: str, over: str, keys: nk.KeySet) -> nk.Diagram:

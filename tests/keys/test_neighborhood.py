@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.diagram.evaluate import aligned_to, evaluate
-from napkin.diagram.keys.reverse import queries_of
-from napkin.diagram.keys.terms import member
+from napkin.ir.evaluate import aligned_to, evaluate
+from napkin.ir.key_sets import member
+from napkin.keys.reverse import queries_of
 
 PROBLEMS = 102_000
 """Random problems: a layout with window, stride, dilation and causality for each of its axes."""

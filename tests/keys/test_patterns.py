@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import napkin as nk
-from napkin.diagram.evaluate import aligned_to, evaluate
 from napkin.errors import InputError
+from napkin.ir.evaluate import aligned_to, evaluate
 
 Sees = Callable[[int, int], bool]
 """Whether a query at a place sees a key."""

@@ -22,10 +22,10 @@ from napkin.derive.labels import Labels
 from napkin.derive.prepare import prepare
 from napkin.derive.rules.split import Apart, apart
 from napkin.derive.trail import Trail
-from napkin.diagram.evaluate import aligned_to, evaluate
-from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import postorder
 from napkin.errors import InputError, Refusal
+from napkin.ir.evaluate import aligned_to, evaluate
+from napkin.ir.key_sets import spec_of
+from napkin.ir.node import postorder
 from napkin.lower.execute import execute
 from napkin.machine.machines import machine
 from napkin.plan.choose import best_tiles

@@ -10,7 +10,7 @@ import pytest
 
 import napkin as nk
 from napkin.derive.prepare import prepare
-from napkin.diagram.keys.slots import filling
+from napkin.ir.slotted import filling
 from napkin.lower.execute import execute
 from napkin.plan.labels import labellings
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.diagram.operators import FUNCTIONS
+from napkin.ir.operators import FUNCTIONS
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ from napkin.check.inputs import given
 from napkin.check.verdict import run_case
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.node import over, postorder
+from napkin.ir.node import over, postorder
 from napkin.lower.build import build
 from napkin.lower.lanes import _where_loaded as where_loaded
 from napkin.plan.labels import labellings

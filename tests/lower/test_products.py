@@ -10,7 +10,7 @@ import pytest
 import napkin as nk
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
-from napkin.diagram.node import substitute
+from napkin.ir.rewrite import substitute
 from napkin.lower.build import build
 from napkin.lower.write import write
 from napkin.schedule import Schedule

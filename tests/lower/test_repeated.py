@@ -9,7 +9,7 @@ import numpy as np
 import napkin as nk
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
-from napkin.diagram.diagram import Output
+from napkin.diagram.interface import Output
 from napkin.lower.build import build
 from napkin.lower.write import write
 from napkin.schedule import Schedule

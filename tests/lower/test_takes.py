@@ -15,7 +15,7 @@ from napkin.check.inputs import whole_numbers
 from napkin.check.verdict import compiled
 from napkin.count.traffic import Traffic
 from napkin.derive.law import assert_law
-from napkin.diagram.taking import table_of
+from napkin.ir.taking import table_of
 from napkin.lower.execute import execute
 
 LONG = {"q": 4096, "x": 4096, "d": 64}

@@ -9,8 +9,8 @@ import pytest
 
 from napkin.check.inputs import whole_numbers
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.evaluate import close_to
 from napkin.diagram.library import load, names
+from napkin.ir.evaluate import close_to
 from napkin.measure.calls import Scaled
 from napkin.measure.matrix import CALLED
 
@@ -22,7 +22,7 @@ FEW = 12
 
 def sizes_of(diagram: Diagram, most: int) -> dict[str, int]:
     """Small sizes that every key set of the diagram allows."""
-    from napkin.diagram.keys.terms import spec_of
+    from napkin.ir.key_sets import spec_of
 
     out = {a: min(n, most) for a, n in diagram.check_sizes({}).items()}
     same = diagram.same_size

@@ -164,7 +164,7 @@ def test_errors_are_by_norm_and_special_values_count() -> None:
     ],
 )
 def test_past_the_largest_number(found: list[float], wanted: list[float], right: bool) -> None:
-    from napkin.diagram.evaluate import close_to
+    from napkin.ir.evaluate import close_to
     from napkin.measure.values import Errors
 
     total = Errors()

@@ -9,7 +9,7 @@ import pytest
 import napkin as nk
 from napkin.derive.rules import rule as rules
 from napkin.derive.rules.rule import LawError
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 from napkin.plan.alike import Alike
 
 

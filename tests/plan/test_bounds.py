@@ -9,7 +9,7 @@ import pytest
 import napkin as nk
 from napkin.count.memory import alive
 from napkin.derive.contraction import MOST_SPLIT, splits
-from napkin.diagram.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
+from napkin.ir.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
 from napkin.plan import alike, cut
 from napkin.plan.recipe import recipe_of
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import napkin as nk
 from napkin.derive.prepare import prepare
-from napkin.diagram.diagram import Output
-from napkin.diagram.infer import pointwise
-from napkin.diagram.node import node, postorder
+from napkin.diagram.interface import Output
+from napkin.ir.infer import pointwise
+from napkin.ir.node import node, postorder
 from napkin.plan.labels import labellings
 
 LONG = {"x": 256, "k": 1024, "b": 256, "h": 256}

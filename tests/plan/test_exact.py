@@ -7,8 +7,8 @@ import pytest
 
 import napkin as nk
 from napkin.check.verdict import TOLERANCE
-from napkin.diagram.evaluate import close_to
 from napkin.diagram.library import load
+from napkin.ir.evaluate import close_to
 from napkin.run.arrays import to_device
 
 SIZES = {"q": 48, "x": 96, "d": 64}

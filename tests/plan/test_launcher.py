@@ -25,9 +25,9 @@ from napkin.check.rounding import roundings
 from napkin.check.verdict import TOLERANCE, draw
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load, names
-from napkin.diagram.operators import POINTWISE
-from napkin.diagram.storage import packed_axis, storage_type
-from napkin.diagram.types import STORAGE
+from napkin.ir.operators import POINTWISE
+from napkin.ir.storage import packed_axis, storage_type
+from napkin.ir.types import STORAGE
 from napkin.lower.launch import Launch
 from napkin.plan.plan import Plan
 from napkin.plan.recipe import Step

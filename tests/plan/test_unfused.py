@@ -11,7 +11,7 @@ from napkin.check.verdict import compiled
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
-from napkin.diagram.symbols import size_symbol
+from napkin.ir.symbols import size_symbol
 from napkin.lower.execute import execute
 from napkin.studies.compare import comparison, row
 

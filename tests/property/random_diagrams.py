@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import napkin as nk
 from napkin import Array, Diagram
-from napkin.diagram.node import node, postorder
+from napkin.ir.node import node, postorder
 
 AXES = ("a", "b", "c", "d", "e")
 

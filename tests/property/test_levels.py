@@ -72,7 +72,7 @@ def least(program: Program, memory: float) -> float:
 def test_one_level_is_the_optimum_in_symbols(program: Program, memory: float) -> None:
     """Where only one pipe has a rate, the cost is that of `Cost.optimum`."""
     from napkin.bound.multilevel import weights
-    from napkin.diagram.symbols import MEMORY, size_symbol
+    from napkin.ir.symbols import MEMORY, size_symbol
 
     made = Cost(program.kernel).optimum(
         sizes=program.sizes, memory=memory, weights=weights(program.item)

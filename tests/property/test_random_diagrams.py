@@ -22,19 +22,11 @@ from napkin.derive.kernel import label, weaved
 from napkin.derive.law import chunk_of, folded, merged
 from napkin.derive.prepare import prepare
 from napkin.derive.terms import combined, identity
-from napkin.diagram.evaluate import aligned, evaluate
-from napkin.diagram.infer import pointwise
-from napkin.diagram.node import (
-    REDUCTIONS,
-    SCANS,
-    node,
-    number,
-    over,
-    postorder,
-    rewrite,
-    substitute,
-)
 from napkin.errors import Refusal
+from napkin.ir.evaluate import aligned, evaluate
+from napkin.ir.infer import pointwise
+from napkin.ir.node import REDUCTIONS, SCANS, node, number, over, postorder
+from napkin.ir.rewrite import rewrite, substitute
 from napkin.lower.execute import execute
 from napkin.plan.labels import labellings
 from napkin.plan.samples import Case

@@ -13,8 +13,8 @@ from napkin.bound.optimum import Term
 from napkin.bound.symbolic_cost import Cost
 from napkin.cli import app
 from napkin.diagram.library import load
-from napkin.diagram.symbols import MEMORY as M
-from napkin.diagram.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.ir.symbols import MEMORY as M
+from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
 
 a, b, c, d, q, x = map(size_symbol, "abcdqx")
 g_q, s_x = group_symbol("q"), stream_symbol("x")

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import napkin as nk
-from napkin.diagram.types import RANGES, STORAGE, stored_bytes
 from napkin.errors import InputError
+from napkin.ir.types import RANGES, STORAGE, stored_bytes
 from napkin.run.arrays import empty, to_device
 
 SHAPES = st.lists(st.integers(0, 5), max_size=2).flatmap(

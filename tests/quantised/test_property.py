@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import napkin as nk
 from napkin.check.verdict import check
-from napkin.diagram.types import PACKED, STORAGE
+from napkin.ir.types import PACKED, STORAGE
 
 TYPES = st.sampled_from(["bf16", "fp32", "fp8", "int8", "uint8", "int4", "uint4"])
 ROWS, DEPTHS = st.sampled_from([12, 24, 65]), st.sampled_from([1, 6, 40, 130])

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from napkin.count.alignment import combined
 from napkin.count.work import counts
 from napkin.derive.kernel import Kernel, leaves, tensor_of
-from napkin.diagram.evaluate import aligned, evaluate
 from napkin.diagram.library import load
-from napkin.diagram.node import Node, in_kind
 from napkin.errors import InputError, Refusal
+from napkin.ir.evaluate import aligned, evaluate
+from napkin.ir.node import Node, in_kind
 from napkin.machine.machines import machine
 from napkin.studies.pipeline.looped import Block, looped
 from napkin.studies.pipeline.model import Pipeline, pipeline

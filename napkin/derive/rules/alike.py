@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from napkin.derive.rules.rule import Instance, Rule, Sides
-from napkin.diagram.node import Node, node, rewrite
-from napkin.diagram.storage import Tensor, own_type
+from napkin.ir.node import Node, node
+from napkin.ir.rewrite import rewrite
+from napkin.ir.storage import Tensor, own_type
 
 
 def _matches(

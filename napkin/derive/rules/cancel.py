@@ -18,9 +18,10 @@ from napkin.derive.meaning import Meaning, like
 from napkin.derive.rules.rule import Instance, Rule, between
 from napkin.derive.separate import Parts, Split, running_symbols, separate_by
 from napkin.derive.sides import NotSeparable
-from napkin.diagram.expand import count
-from napkin.diagram.infer import pointwise, rebuilt
-from napkin.diagram.node import REDUCTIONS, Node, number, over, postorder, rewrite
+from napkin.ir.expand import count
+from napkin.ir.infer import pointwise, rebuilt
+from napkin.ir.node import REDUCTIONS, Node, number, over, postorder
+from napkin.ir.rewrite import rewrite
 
 MOST = 4
 """Reductions over the axes among which one that cancels is looked for."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from napkin.derive.rules.rule import Change, node_rule
 from napkin.derive.terms import EXTREMA, WRITTEN, compares
-from napkin.diagram.infer import along
-from napkin.diagram.node import Node, over, postorder
+from napkin.ir.infer import along
+from napkin.ir.node import Node, over, postorder
 
 
 def _change(roots: Sequence[Node]) -> Change:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from napkin.diagram.evaluate import Array, aligned
-from napkin.diagram.infer import Parts, part_of
-from napkin.diagram.node import FLOOR, Node
+from napkin.ir.evaluate import Array, aligned
+from napkin.ir.infer import Parts, part_of
+from napkin.ir.node import FLOOR, Node
 
 
 def value(n: Node, parts: Parts, values: Sequence[Array]) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from napkin.derive.rules.rule import Change, node_rule
 from napkin.derive.terms import extent, is_count
-from napkin.diagram.node import Node, over
+from napkin.ir.node import Node, over
 
 
 def _change(_: Sequence[Node], streamed: Collection[str]) -> Change:

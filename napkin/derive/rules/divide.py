@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from napkin.derive.rules.rule import Instance, Rule, one_node
 from napkin.derive.terms import scaled
-from napkin.diagram.infer import pointwise
-from napkin.diagram.node import Node
+from napkin.ir.infer import pointwise
+from napkin.ir.node import Node
 
 
 def _matches(term: Node) -> Iterator[Instance]:

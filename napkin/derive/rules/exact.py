@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 
 from napkin.derive.rules.rule import Change, node_rule
 from napkin.derive.terms import compares, in_float32, is_read
-from napkin.diagram.infer import rebuilt
-from napkin.diagram.node import REDUCTIONS, SCANS, Node, postorder
-from napkin.diagram.operators import POINTWISE
+from napkin.ir.infer import rebuilt
+from napkin.ir.node import REDUCTIONS, SCANS, Node, postorder
+from napkin.ir.operators import POINTWISE
 
 _MOVED = frozenset({"rename", "compress", "spread", "take"})
 """Operators that say where values lie."""

@@ -1,4 +1,4 @@
-"""Composites, renames and takes as what they stand for (`napkin.diagram.expand`)."""
+"""Composites, renames and takes as what they stand for (`napkin.ir.expand`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from napkin.derive.labels import Labels, Move, Relabel
 from napkin.derive.rules.rule import node_rule
-from napkin.diagram.expand import opened
+from napkin.ir.expand import opened
 
 
 def _expand(labels: Labels, m: Move) -> Labels:

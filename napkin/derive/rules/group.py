@@ -13,9 +13,9 @@ from napkin.derive.labels import Labels, Move, Relabel
 from napkin.derive.law import chunk_of
 from napkin.derive.rules.points import Point, scalars_of
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
-from napkin.diagram.diagram import Output
-from napkin.diagram.evaluate import Array, evaluate
-from napkin.diagram.node import Node
+from napkin.diagram.interface import Output
+from napkin.ir.evaluate import Array, evaluate
+from napkin.ir.node import Node
 
 
 def _groups(outputs: Sequence[Output], among: Container[str] | None = None) -> Iterator[Instance]:

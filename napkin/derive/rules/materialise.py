@@ -8,9 +8,10 @@ from typing import cast
 
 from napkin.derive.rules.read import read
 from napkin.derive.rules.rule import Instance, Rule, Sides
-from napkin.diagram.expand import view
-from napkin.diagram.node import Node, node, rewrite, substitute
-from napkin.diagram.storage import own_type, widens
+from napkin.ir.expand import view
+from napkin.ir.node import Node, node
+from napkin.ir.rewrite import rewrite, substitute
+from napkin.ir.storage import own_type, widens
 
 
 def _matches(roots: Sequence[Node], stored: Mapping[Node, Node], dtype: str) -> Iterator[Instance]:

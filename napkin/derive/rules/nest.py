@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from napkin.derive.rules.rule import Instance, Rule, one_node
 from napkin.derive.rules.swap import contraction_inside, product, without
 from napkin.derive.terms import in_float32, is_count
-from napkin.diagram.infer import along
-from napkin.diagram.node import REDUCTIONS, Node, factors, over, postorder
-from napkin.diagram.taking import slides
+from napkin.ir.infer import along
+from napkin.ir.node import REDUCTIONS, Node, factors, over, postorder
+from napkin.ir.sliding import slides
 
 
 def _matches(terms: Sequence[Node]) -> Iterator[Instance]:

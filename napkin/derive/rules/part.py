@@ -20,11 +20,12 @@ from napkin.derive.law import advance, chunk_of, chunks, finished, ranges, start
 from napkin.derive.rules.points import Point, scalars_of
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.derive.rules.stream import cut
-from napkin.diagram.diagram import Output
-from napkin.diagram.evaluate import Array, aligned
-from napkin.diagram.node import Node, node, postorder, substitute
-from napkin.diagram.storage import Tensor
+from napkin.diagram.interface import Output
 from napkin.errors import Refusal
+from napkin.ir.evaluate import Array, aligned
+from napkin.ir.node import Node, node, postorder
+from napkin.ir.rewrite import substitute
+from napkin.ir.storage import Tensor
 
 
 def part_axis(axis: str, number: int) -> str:

@@ -13,15 +13,16 @@ from typing import cast
 import numpy as np
 
 from napkin.derive.residues import Split
-from napkin.diagram.evaluate import Array, aligned, evaluate
-from napkin.diagram.expand import own_axes
-from napkin.diagram.infer import parts_of
-from napkin.diagram.keys.slots import guard, read_slots, slots_of, spread
-from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import COMPOSITES, MOVES, REDUCTIONS, Kind, Node, node, over, postorder
-from napkin.diagram.operators import POINTWISE
-from napkin.diagram.taking import reading_of, table_of, taken_of
-from napkin.diagram.windows import Slide, slide_of
+from napkin.ir.evaluate import Array, aligned, evaluate
+from napkin.ir.infer import parts_of
+from napkin.ir.key_sets import spec_of
+from napkin.ir.node import COMPOSITES, MOVES, REDUCTIONS, Kind, Node, node, over, postorder
+from napkin.ir.operators import POINTWISE
+from napkin.ir.sliding import slide_of
+from napkin.ir.slots import slots_of, spread
+from napkin.ir.slotted import guard, read_slots
+from napkin.ir.taking import own_axes, reading_of, table_of, taken_of
+from napkin.ir.windows import Slide
 
 _EXACT = frozenset({"input", "number", "size", "ones", "index", "mean", "rename", "keys"})
 """Terms without an operator's record that have rational values of rational numbers."""

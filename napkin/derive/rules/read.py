@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from napkin.derive.rules.rule import node_rule
-from napkin.diagram.keys.slots import read_inputs
-from napkin.diagram.node import Node
-from napkin.diagram.taking import read_table
+from napkin.ir.node import Node
+from napkin.ir.slotted import read_inputs
+from napkin.ir.taking import read_table
 
 
 def read(old: Node, args: tuple[Node, ...]) -> Node | None:

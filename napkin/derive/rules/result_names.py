@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from napkin.derive.rules.rule import Change, node_rule
-from napkin.diagram.expand import sunk
-from napkin.diagram.infer import along
-from napkin.diagram.node import REDUCTIONS, Node, over, postorder
-from napkin.diagram.operators import POINTWISE
+from napkin.ir.expand import sunk
+from napkin.ir.infer import along
+from napkin.ir.node import REDUCTIONS, Node, over, postorder
+from napkin.ir.operators import POINTWISE
 
 
 def _change(roots: Sequence[Node]) -> Change:

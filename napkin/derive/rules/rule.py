@@ -25,9 +25,10 @@ from napkin.derive.labels import Relabel
 from napkin.derive.residues import Split
 from napkin.derive.rules.points import Point, is_rational, points
 from napkin.derive.trace import active
-from napkin.diagram.evaluate import Array, aligned
-from napkin.diagram.listing import text
-from napkin.diagram.node import Node, node, postorder, rewrite, substitute
+from napkin.ir.evaluate import Array, aligned
+from napkin.ir.listing import text
+from napkin.ir.node import Node, node, postorder
+from napkin.ir.rewrite import rewrite, substitute
 
 VERIFYING = os.environ.get("NAPKIN_VERIFY", "") not in {"", "0"}
 

@@ -6,8 +6,8 @@ from functools import reduce
 
 from napkin.derive.rules.rule import node_rule
 from napkin.derive.terms import is_read, narrow_type, scaled
-from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import Node, factors, over
+from napkin.ir.infer import along, pointwise
+from napkin.ir.node import Node, factors, over
 
 
 def scales(n: Node) -> list[Node]:

@@ -25,10 +25,11 @@ from napkin.derive.running import hold as hold_running
 from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.derive.sides import NotSeparable, Side, by_side
 from napkin.derive.terms import added, as_written, extent, scaled
-from napkin.diagram.infer import along, pointwise
-from napkin.diagram.listing import text
-from napkin.diagram.node import REDUCTIONS, Node, over, postorder, substitute
-from napkin.diagram.operators import POINTWISE, RELATIONS
+from napkin.ir.infer import along, pointwise
+from napkin.ir.listing import text
+from napkin.ir.node import REDUCTIONS, Node, over, postorder
+from napkin.ir.operators import POINTWISE, RELATIONS
+from napkin.ir.rewrite import substitute
 
 _ONE = sympy.Integer(1)
 

@@ -15,32 +15,15 @@ from napkin.derive.known import Known, vanishes
 from napkin.derive.labels import Labels, Move, Relabel
 from napkin.derive.residues import Split
 from napkin.derive.rules.rule import Instance, Rule, between
-from napkin.diagram.diagram import Output
-from napkin.diagram.expand import own_axes
-from napkin.diagram.infer import along
-from napkin.diagram.keys.linear import Within, at_places
-from napkin.diagram.keys.slots import guard
-from napkin.diagram.keys.terms import (
-    Box,
-    Interval,
-    boxes_of,
-    keys_node,
-    member,
-    position,
-    spec_of,
-)
-from napkin.diagram.node import (
-    MOVES,
-    REDUCTIONS,
-    Node,
-    node,
-    over,
-    postorder,
-    rewrite,
-    substitute,
-    union_axes,
-)
-from napkin.diagram.taking import slides, taken_of
+from napkin.diagram.interface import Output
+from napkin.ir.infer import along
+from napkin.ir.key_sets import Box, Interval, boxes_of, keys_node, member, position, spec_of
+from napkin.ir.linear import Within, at_places
+from napkin.ir.node import MOVES, REDUCTIONS, Node, node, over, postorder, union_axes
+from napkin.ir.rewrite import rewrite, substitute
+from napkin.ir.sliding import slides
+from napkin.ir.slotted import guard
+from napkin.ir.taking import own_axes, taken_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ from napkin.derive.law import advance, chunk_of, chunks, finished, folded, merge
 from napkin.derive.rules.points import Point, scalars_of
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.derive.trace import active
-from napkin.diagram.evaluate import Array, aligned
-from napkin.diagram.node import Node
+from napkin.ir.evaluate import Array, aligned
+from napkin.ir.node import Node
 
 
 def streamed(kernel: Kernel) -> Kernel:

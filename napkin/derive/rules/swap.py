@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 
 from napkin.derive.rules.rule import Instance, Rule, one_node
-from napkin.diagram.expand import sunk
-from napkin.diagram.infer import along, pointwise
-from napkin.diagram.node import Node, factors, over, postorder
+from napkin.ir.expand import sunk
+from napkin.ir.infer import along, pointwise
+from napkin.ir.node import Node, factors, over, postorder
 
 
 def _matches(terms: Sequence[Node]) -> Iterator[Instance]:

@@ -12,8 +12,8 @@ from typing import Any
 import sympy
 
 from napkin.derive.rules.rule import Instance, Rule
-from napkin.diagram.infer import pointwise
-from napkin.diagram.node import Node
+from napkin.ir.infer import pointwise
+from napkin.ir.node import Node
 
 
 def _matches(exponent: Any, node: Callable[[Any], Node]) -> Iterator[Instance]:

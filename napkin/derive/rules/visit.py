@@ -11,19 +11,11 @@ from napkin.derive.residues import Split
 from napkin.derive.rules.rule import Instance, Rule, Sides
 from napkin.derive.terms import combined, starting
 from napkin.derive.visits import Visits
-from napkin.diagram.infer import along, pointwise
-from napkin.diagram.keys.slots import guard
-from napkin.diagram.keys.terms import boxes_of, position, spec_of
-from napkin.diagram.node import (
-    REDUCTIONS,
-    Node,
-    factors,
-    in_kind,
-    number,
-    over,
-    postorder,
-    substitute,
-)
+from napkin.ir.infer import along, pointwise
+from napkin.ir.key_sets import boxes_of, position, spec_of
+from napkin.ir.node import REDUCTIONS, Node, factors, in_kind, number, over, postorder
+from napkin.ir.rewrite import substitute
+from napkin.ir.slotted import guard
 
 
 def visits(stream: Stream, splits: Sequence[Split] = ()) -> Visits | None:

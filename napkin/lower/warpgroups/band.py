@@ -17,7 +17,7 @@ from functools import cached_property
 
 from napkin.derive.fold import State
 from napkin.derive.terms import is_read
-from napkin.diagram.node import Node, postorder
+from napkin.ir.node import Node, postorder
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.launch import in_box
 from napkin.lower.program import Loop, Program

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 
 from napkin.derive.kernel import tensor_of
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 from napkin.lower import syntax as sx
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment

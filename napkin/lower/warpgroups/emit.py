@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 from napkin.lower import syntax as sx
 from napkin.lower.dots import Dot
 from napkin.lower.emit import Emitter

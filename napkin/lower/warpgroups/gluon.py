@@ -9,8 +9,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from napkin.diagram.operators import FUNCTIONS
 from napkin.errors import Refusal
+from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.printer import GLUON, signature, statement
 

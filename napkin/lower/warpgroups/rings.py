@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from napkin.derive.kernel import tensor_of
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 from napkin.lower import syntax as sx
 from napkin.lower.launch import Argument, in_box
 from napkin.lower.program import Loop

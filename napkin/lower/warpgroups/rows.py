@@ -11,7 +11,7 @@ import ast
 from collections.abc import Sequence
 
 from napkin.derive.kernel import tensor_of
-from napkin.diagram.node import Node, factors, postorder
+from napkin.ir.node import Node, factors, postorder
 from napkin.lower import syntax as sx
 from napkin.lower.dots import Dot
 from napkin.lower.printer import comment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.derive.kernel import tensor_of
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 from napkin.lower import syntax as sx
 from napkin.lower.program import Program
 from napkin.lower.scope import Scope

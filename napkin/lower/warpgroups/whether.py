@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.derive.terms import is_operand, is_read
-from napkin.diagram.node import Node, inside_sums, postorder
+from napkin.ir.node import Node, inside_sums, postorder
 from napkin.lower.corners import rises
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.program import Loop, Program, moving_terms

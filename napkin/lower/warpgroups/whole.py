@@ -6,7 +6,7 @@ import ast
 from abc import abstractmethod
 from collections.abc import Iterable
 
-from napkin.diagram.keys.terms import spec_of
+from napkin.ir.key_sets import spec_of
 from napkin.lower import syntax as sx
 from napkin.lower.printer import called, comment
 from napkin.lower.syntax import Expr

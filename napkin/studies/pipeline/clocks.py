@@ -16,8 +16,8 @@ from functools import cached_property
 from napkin.count.matrix_products import product_type
 from napkin.count.work import operations
 from napkin.derive.terms import is_read
-from napkin.diagram.node import REDUCTIONS, Node, factors
-from napkin.diagram.operators import POINTWISE
+from napkin.ir.node import REDUCTIONS, Node, factors
+from napkin.ir.operators import POINTWISE
 from napkin.machine.machines import Machine
 from napkin.studies.pipeline.colours import Coloured, Colouring, Step
 

@@ -20,9 +20,9 @@ from napkin.derive.fold import State
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
 from napkin.diagram.columns import Stage
-from napkin.diagram.node import Node, over
-from napkin.diagram.storage import storage_type
 from napkin.errors import InputError, did_you_mean
+from napkin.ir.node import Node, over
+from napkin.ir.storage import storage_type
 from napkin.studies.pipeline.looped import Block, Looped, looped
 from napkin.studies.pipeline.setting import Setting
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from napkin.count.matrix_products import team
 from napkin.count.traffic import ITEM_BYTES
-from napkin.diagram.node import Node
 from napkin.errors import InputError
+from napkin.ir.node import Node
 from napkin.machine.machines import Machine
 from napkin.studies.pipeline.colours import Coloured, Colouring, Step, Variable
 

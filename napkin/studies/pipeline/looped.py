@@ -16,9 +16,11 @@ from napkin.derive.fold import Pass, State
 from napkin.derive.kernel import Kernel
 from napkin.derive.terms import is_read
 from napkin.diagram.columns import Column, Stage, columns, stages
-from napkin.diagram.diagram import Diagram, Output
-from napkin.diagram.node import REDUCTIONS, Node, node, over, postorder, substitute
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.interface import Output
 from napkin.errors import Refusal
+from napkin.ir.node import REDUCTIONS, Node, node, over, postorder
+from napkin.ir.rewrite import substitute
 
 
 @dataclass(frozen=True, eq=False)

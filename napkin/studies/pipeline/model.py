@@ -13,9 +13,9 @@ from napkin.count.matrix_products import team
 from napkin.derive.kernel import Kernel, label, reduced
 from napkin.derive.prepare import Prepared, prepare
 from napkin.diagram.diagram import Diagram
-from napkin.diagram.keys.terms import spec_of
-from napkin.diagram.node import postorder
 from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.ir.key_sets import spec_of
+from napkin.ir.node import postorder
 from napkin.machine.machines import Machine
 from napkin.studies.pipeline.clocks import Clocks
 from napkin.studies.pipeline.colours import Colouring

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from napkin.diagram.node import Node
+from napkin.ir.node import Node
 from napkin.studies.pipeline.clocks import Clocks
 
 NOT_INDEPENDENT = (

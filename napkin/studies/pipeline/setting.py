@@ -16,9 +16,9 @@ from napkin.count.alignment import Mark, combined, marks
 from napkin.count.matrix_products import dtype_of, matrix_products, names_of, row_marks, team
 from napkin.count.residency import batched
 from napkin.derive.kernel import Kernel
-from napkin.diagram.storage import storage_type
-from napkin.diagram.types import STORAGE
 from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.ir.storage import storage_type
+from napkin.ir.types import STORAGE
 from napkin.machine.chain import chains
 from napkin.machine.machines import Machine
 

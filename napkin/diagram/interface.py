@@ -1,0 +1,112 @@
+"""What can be read off a diagram: its inputs, outputs, axes and key sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from napkin.diagram.signature import Shape, Signature
+from napkin.ir.key_sets import spec_of
+from napkin.ir.node import MOVES, Node, postorder
+from napkin.ir.sliding import slides_of
+from napkin.ir.slots import slots_of
+from napkin.ir.storage import own_type
+from napkin.ir.windows import Slide
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """One result: its name, its node, and the order of its axes in memory."""
+
+    name: str
+    node: Node
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Interface:
+    """Inputs and outputs of a term, and what follows from them.
+
+    Attributes:
+        name: the function's name.
+        inputs: the input leaves, in the order of the call.
+        outputs: the results.
+        scalars: user scalars (a softcap, an epsilon) with their default values.
+        names: what the function called its arrays; for listings and kernels only.
+        sizes: default axis sizes, so that a shipped diagram runs without arguments.
+    """
+
+    name: str
+    inputs: tuple[Node, ...]
+    outputs: tuple[Output, ...]
+    scalars: Mapping[str, float] = field(default_factory=dict[str, float])
+    names: Mapping[Node, str] = field(default_factory=dict[Node, str])
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    doc: str = ""
+
+    @property
+    def signature(self) -> Signature:
+        """The shapes of inputs and outputs."""
+        return Signature(
+            tuple(Shape(n.axes, n.kind, own_type(n)) for n in self.inputs),
+            tuple(Shape(o.axes, o.node.kind) for o in self.outputs),
+        )
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """The nodes of the outputs."""
+        return tuple(o.node for o in self.outputs)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Every axis of the diagram, in order of first appearance."""
+        every = [a for n in self.inputs for a in n.axes]
+        every += [a for n in postorder(self.roots) for a in n.axes]
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def key_sets(self) -> tuple[Node, ...]:
+        """The nodes of the key sets that the diagram uses."""
+        return tuple(n for n in postorder(self.roots) if n.op == "keys")
+
+    @property
+    def takes(self) -> tuple[Node, ...]:
+        """The readings at computed positions."""
+        return tuple(n for n in postorder(self.roots) if n.op == "take")
+
+    @property
+    def slides(self) -> tuple[Slide, ...]:
+        """The windows that arrays are read in, each once."""
+        return tuple(dict.fromkeys(slides_of(self.takes)))
+
+    @property
+    def slots(self) -> dict[str, tuple[int, str]]:
+        """Axes of slots: the size that the window gives each, and the key set in words."""
+        out: dict[str, tuple[int, str]] = {}
+        for n in postorder(self.roots):
+            if n.op in MOVES:
+                s = slots_of(n)
+                for axis, count in zip(s.slots, s.counts, strict=True):
+                    out.setdefault(axis, (count, spec_of(n.args[1]).text))
+        return out
+
+    @property
+    def same_size(self) -> dict[str, str]:
+        """Axes whose size is another axis's, because an array is read under both names."""
+        table: dict[str, str] = {}
+
+        def root(axis: str) -> str:
+            while axis in table:
+                axis = table[axis]
+            return axis
+
+        for n in postorder(self.roots):
+            if n.op == "rename":
+                pairs = cast("tuple[tuple[str, str], ...]", n.params[0])
+            else:
+                pairs = spec_of(n).tied if n.op == "keys" else ()
+            for old, new in pairs:
+                if root(old) != root(new):
+                    table[root(new)] = root(old)
+        return {axis: root(axis) for axis in table}

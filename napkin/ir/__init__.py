@@ -1,0 +1,1 @@
+"""Terms: nodes, operators, what they mean, and their values in numpy."""

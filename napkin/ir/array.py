@@ -1,0 +1,279 @@
+"""Arrays as users hold them in a diagram: terms with arithmetic and comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from numbers import Integral, Real
+from typing import Any, NoReturn, TypeAlias
+
+from napkin.errors import InputError, NoSuchName, did_you_mean, meant
+from napkin.ir.infer import pointwise, renamed
+from napkin.ir.names import axis_names
+from napkin.ir.node import INT32, Node, number
+from napkin.ir.operators import POINTWISE
+
+Operand: TypeAlias = "Array | float | int | bool"
+
+
+class Array:
+    """A named-axis array in a diagram; `axes` are its axis names in order."""
+
+    __slots__ = ("node",)
+    __hash__ = object.__hash__
+
+    def __init__(self, n: Node) -> None:
+        self.node = n
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axis names, in order."""
+        return self.node.axes
+
+    def __repr__(self) -> str:
+        return f"Array('{' '.join(self.axes)}')"
+
+    def __bool__(self) -> bool:
+        raise InputError(
+            "an array in a diagram has no truth value; choose between values with nk.where(...)"
+        )
+
+    def __iter__(self) -> Iterable[Array]:
+        raise InputError("an array in a diagram cannot be iterated; name its axes instead")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "node" or name.startswith("__"):  # asked for by copy and the like
+            raise AttributeError(name)
+        raise NoSuchName(
+            f"an array in a diagram has axis names ({' '.join(self.axes)}) and no {name!r}; "
+            + meant(name)
+        )
+
+    def __getitem__(self, place: object) -> NoReturn:
+        raise InputError(
+            "an array in a diagram is not indexed by place; write nk.take(X, axis=position) to "
+            "read it at positions along an axis, or nk.slide for windows"
+        )
+
+    def __matmul__(self, other: object) -> NoReturn:
+        raise InputError("@ does not say which axis is summed; write nk.contract(X, Y, over='...')")
+
+    __rmatmul__ = __matmul__
+
+    def __float__(self) -> NoReturn:
+        raise InputError(
+            "an array in a diagram, a size among them, is no number yet; write nk.sqrt, nk.exp and "
+            "the like for functions of math, and ** 0.5 for roots"
+        )
+
+    __int__ = __index__ = __len__ = __round__ = __float__
+
+    def __array_ufunc__(self, function: Any, method: str, *args: object, **_: object) -> Array:
+        """What numpy does with a number of its own beside an array; its functions have none."""
+        name = str(function.__name__)
+        if name not in _UFUNCS or method != "__call__":
+            raise InputError(f"np.{name} is a function of numpy's arrays; {meant(name)}")
+        return applied(_UFUNCS[name], *args)
+
+    def rename(self, /, **names: str) -> Array:
+        """See `rename`."""
+        return rename(self, **names)
+
+    def __add__(self, other: Operand) -> Array:
+        return applied("add", self, other)
+
+    def __radd__(self, other: Operand) -> Array:
+        return applied("add", other, self)
+
+    def __sub__(self, other: Operand) -> Array:
+        return applied("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Array:
+        return applied("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Array:
+        return applied("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Array:
+        return applied("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Array:
+        return applied("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Array:
+        return applied("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> Array:
+        return applied("floordiv", self, other)
+
+    def __mod__(self, other: Operand) -> Array:
+        return applied("mod", self, other)
+
+    def __pow__(self, other: Operand) -> Array:
+        return _power(self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Array:
+        return applied("floordiv", other, self)
+
+    def __rmod__(self, other: Operand) -> Array:
+        return applied("mod", other, self)
+
+    def __rpow__(self, other: Operand) -> Array:
+        return _power(other, self)
+
+    def __neg__(self) -> Array:
+        return applied("neg", self)
+
+    def __abs__(self) -> Array:
+        return applied("abs", self)
+
+    def __lt__(self, other: Operand) -> Array:
+        return applied("less", self, other)
+
+    def __le__(self, other: Operand) -> Array:
+        return applied("less_equal", self, other)
+
+    def __gt__(self, other: Operand) -> Array:
+        return applied("greater", self, other)
+
+    def __ge__(self, other: Operand) -> Array:
+        return applied("greater_equal", self, other)
+
+    def __eq__(self, other: object) -> Array:  # type: ignore[override]
+        return applied("equal", self, other)
+
+    def __ne__(self, other: object) -> Array:  # type: ignore[override]
+        return applied("not_equal", self, other)
+
+    def __and__(self, other: Operand) -> Array:
+        return applied("and", self, other)
+
+    def __or__(self, other: Operand) -> Array:
+        return applied("or", self, other)
+
+    def __rand__(self, other: Operand) -> Array:
+        return applied("and", other, self)
+
+    def __ror__(self, other: Operand) -> Array:
+        return applied("or", other, self)
+
+    def __invert__(self) -> Array:
+        return applied("not", self)
+
+
+_UFUNCS = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow"}
+"""numpy's arithmetic on a number of its own, and the operator that it is."""
+
+
+def lifted(value: object) -> Node:
+    """The node of an array or of a Python number.
+
+    Raises:
+        InputError: `value` is neither.
+    """
+    if isinstance(value, Array):
+        return value.node
+    if isinstance(value, bool):
+        return number(value)
+    if isinstance(value, Real):  # numpy's, too
+        return number(int(value) if isinstance(value, Integral) else float(value))
+    raise InputError(
+        f"{type(value).__name__} {value!r} is not an array of the diagram or a number; "
+        "pass it to the diagram as an input"
+    )
+
+
+def applied(op: str, *args: object) -> Array:
+    """A pointwise operator of arrays and numbers.
+
+    Raises:
+        InputError: an argument is neither, or no operand of it.
+    """
+    nodes = [lifted(a) for a in args]
+    kinds = {n.kind for n in nodes}
+    if op in _WHOLE and "real" in kinds:
+        raise InputError(
+            f"{_WHOLE[op]} is of whole numbers, and an operand is real; write "
+            "nk.cast(X, 'int32'), which rounds towards zero, on what is whole"
+        )
+    if op in _LOGICAL and kinds != {"bool"}:
+        raise InputError(
+            f"{_LOGICAL[op]} joins tests, as in (X > 0) & (Y > 0), and has no bits of numbers; "
+            "write X != 0 for a test of each number, and // and % for bits"
+        )
+    if "real" in kinds or POINTWISE[op].kind == "real":
+        nodes = [real_beyond_int32(n) for n in nodes]
+    return Array(pointwise(op, [within_int32(n) for n in nodes]))
+
+
+_WHOLE = {"floordiv": "//", "mod": "%"}
+
+
+_LOGICAL = {"and": "&", "or": "|", "not": "~"}
+
+
+def _is_wide(n: Node) -> bool:
+    return n.op == "number" and n.kind == "int" and n.params[0] not in INT32
+
+
+def within_int32(n: Node) -> Node:
+    """A term that kernels hold.
+
+    Raises:
+        InputError: it is a whole number beyond int32.
+    """
+    if _is_wide(n):
+        value = n.params[0]
+        raise InputError(f"{value} is beyond int32, which whole numbers are; write {value}.0")
+    return n
+
+
+def real_beyond_int32(n: Node) -> Node:
+    """A number that int32 does not hold as a real one, beside which it is."""
+    return number(float(str(n.params[0]))) if _is_wide(n) else n
+
+
+def _power(base: object, exponent: object) -> Array:
+    # On arrays the common powers become products and roots, which kernels compute exactly.
+    if isinstance(exponent, int | float) and isinstance(base, Array) and base.axes:
+        if exponent == 2:
+            return base * base
+        if exponent == 3:
+            return base * base * base
+        roots: dict[float, Callable[[Array], Array]] = {0.5: _sqrt, -0.5: _rsqrt, -1: _reciprocal}
+        if exponent in roots:
+            return roots[exponent](base)
+        if exponent == exponent // 1:  # a whole power has a value for negative numbers
+            exponent = int(exponent)
+    return applied("pow", base, exponent)
+
+
+def _sqrt(x: Array) -> Array:
+    return applied("sqrt", x)
+
+
+def _rsqrt(x: Array) -> Array:
+    return applied("rsqrt", x)
+
+
+def _reciprocal(x: Array) -> Array:
+    return 1.0 / x
+
+
+def rename(x: Array, /, **names: str) -> Array:
+    """`x` with axes renamed, old name = new name: a second view of the same values.
+
+    Self-attention needs it: keys are the queries' tokens under another name, as in
+    `rename(X, t="x")`. The two axes then have one size.
+    """
+    for old, new in names.items():
+        if old not in x.axes:
+            raise InputError(
+                f"rename {old}={new!r}: the array has axes '{' '.join(x.axes)}'; "
+                + did_you_mean(old, x.axes)
+            )
+        axis_names(new, f"rename {old}={new!r}")
+    after = [names.get(a, a) for a in x.axes]
+    for axis in after:
+        if after.count(axis) > 1:
+            raise InputError(f"rename: axis {axis!r} would stand twice in '{' '.join(after)}'")
+    return Array(renamed(x.node, tuple(sorted(names.items()))))

@@ -1,0 +1,166 @@
+"""Composite operators opened into reductions by a monoid and pointwise operators.
+
+Each rule is an identity; nothing here knows what the result will be used for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import cast
+
+from napkin.errors import InputError
+from napkin.ir.behind import behind, places_of
+from napkin.ir.infer import Parts, along, part_of, parts_of, pointwise, renamed
+from napkin.ir.key_sets import from_arguments, spec_of
+from napkin.ir.node import COMPOSITES, FLOOR, Node, node, number, over, postorder
+from napkin.ir.operators import POINTWISE
+from napkin.ir.rewrite import rewrite
+from napkin.ir.slots import Slots, slots_of, spread
+from napkin.ir.slotted import read_slots
+from napkin.ir.storage import beside_memory, own_type
+from napkin.ir.taking import TABLES, own_axes, spans_of, take, taken_axes
+
+
+def count(axes: tuple[str, ...]) -> Node:
+    """How many positions `axes` have, as a reduction: streamed, it counts those seen so far."""
+    return along("sum", node("ones", params=(axes,), axes=axes, kind="int"), axes)
+
+
+def shifted(parts: Parts) -> tuple[Node, list[Node]]:
+    """The maximum of all arrays, and exp(x - maximum) of each, which stays in range."""
+    # No whole number lies as far below all others as FLOOR.
+    real = [x if x.kind == "real" else pointwise("cast", (x,), ("fp32",)) for x, _ in parts]
+    tops = [along("max", x, axes, (FLOOR,)) for x, (_, axes) in zip(real, parts, strict=True)]
+    top = reduce(lambda a, b: pointwise("maximum", (a, b)), tops)
+    return top, [pointwise("exp", (pointwise("sub", (x, top)),)) for x in real]
+
+
+def _total(weights: Sequence[Node], parts: Parts) -> Node:
+    sums = [along("sum", w, axes) for w, (_, axes) in zip(weights, parts, strict=True)]
+    return reduce(lambda a, b: pointwise("add", (a, b)), sums)
+
+
+def _softmax(parts: Parts, which: int) -> Node:
+    _, weights = shifted(parts)
+    total = _total(weights, parts)
+    # A row without a single finite score has total 0: its weights are 0, not 0/0.
+    empty = pointwise("equal", (total, number(0)))
+    return pointwise("div", (weights[which], pointwise("where", (empty, number(1.0), total))))
+
+
+def _logsumexp(parts: Parts, _: int) -> Node:
+    top, weights = shifted(parts)
+    return pointwise("add", (top, pointwise("log", (_total(weights, parts),))))
+
+
+def _mean(parts: Parts, _: int) -> Node:
+    ((x, axes),) = parts
+    return pointwise("div", (along("sum", x, axes), count(axes)))
+
+
+RULES: dict[str, Callable[[Parts, int], Node]] = {
+    "softmax": _softmax,
+    "logsumexp": _logsumexp,
+    "mean": _mean,
+}
+assert set(RULES) == COMPOSITES
+
+
+def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
+    """The map from every node under `roots` to its form without composites, in which only inputs
+    and results of reductions are read under other axis names."""
+    return rewrite(roots, opened)
+
+
+def opened(old: Node, args: tuple[Node, ...]) -> Node | None:
+    """For `rewrite`: a composite, a renaming or a move of values as what it stands for."""
+    rule = RULES.get(old.op)
+    if rule:
+        return rule(parts_of(old, args), part_of(old))
+    if old.op == "rename":
+        return sunk(args[0], cast("tuple[tuple[str, str], ...]", old.params[0]))
+    if old.op == "take":
+        return behind(args[0], places_of(old, args[1:]))
+    if old.op == "spread":
+        return dispersed(args[0], args[1], slots_of(old))
+    return beside_memory(old, args)
+
+
+def dispersed(x: Node, keys: Node, slots: Slots) -> Node:
+    """`x` spread over key axes; arithmetic on inputs alone is done behind it, since no kernel
+    stores it."""
+    if x.op not in POINTWISE or not all(_moves(n, slots) for n in postorder([x])):
+        return spread(x, keys, slots)
+    inner = [dispersed(a, keys, slots) if slots.slots[0] in a.axes else a for a in x.args]
+    zero = number(False) if x.kind == "bool" else number(0 if x.kind == "int" else 0.0)
+    return pointwise("where", (keys, pointwise(x.op, inner, x.params), zero))
+
+
+def _moves(n: Node, slots: Slots) -> bool:
+    """Whether a term is arithmetic, or an input with every axis of slots or none."""
+    if n.op in POINTWISE:
+        return True
+    carried = set(slots.slots) & set(n.axes)
+    return not n.args and (not carried or (n.op == "input" and carried == set(slots.slots)))
+
+
+def view(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
+    """An input read under other axis names: a leaf that knows the tensor's own names."""
+    table = dict(names)
+    axes = tuple(table.get(a, a) for a in x.axes)
+    args = tuple(sunk(a, names) for a in x.args)
+    slots = (read_slots(x).renamed(table),) if args else ()
+    return node("input", args, (x.params[0], own_axes(x), *slots), axes, x.kind)
+
+
+def sunk(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
+    """`x` under other axis names, with the renaming moved below pointwise operators."""
+    table = dict(names)
+    if not any(a in table for a in x.axes):
+        return x
+    if x.op == "index":
+        axis = table[x.axes[0]]
+        return node("index", params=(axis,), axes=(axis,), kind="int")
+    if x.op == "input":
+        return view(x, names)
+    if x.op == "keys":
+        return from_arguments([sunk(a, names) for a in x.args], spec_of(x).renamed(table))
+    if x.op == "take":
+        return _sunk_take(x, names)
+    if x.op == "spread":
+        inner, keys = (sunk(a, names) for a in x.args)
+        return spread(inner, keys, slots_of(x).renamed(table))
+    if x.op in POINTWISE and not _stored(x):
+        return pointwise(x.op, [sunk(a, names) for a in x.args], x.params)
+    kept = tuple((a, b) for a, b in names if a in x.axes)
+    if x.op == "rename":
+        inner = dict(cast("tuple[tuple[str, str], ...]", x.params[0]))
+        joined = tuple((a, table.get(inner.get(a, a), inner.get(a, a))) for a in x.args[0].axes)
+        pairs = tuple((a, b) for a, b in joined if a != b)
+        return renamed(x.args[0], pairs) if pairs else x.args[0]
+    return renamed(x, kept)
+
+
+def _stored(x: Node) -> bool:
+    """Whether a cast says how an array is stored that is then read under other names."""
+    return x.op == "cast" and bool(own_type(x)) and any(over(n) for n in postorder([x]))
+
+
+def _sunk_take(x: Node, names: tuple[tuple[str, str], ...]) -> Node:
+    """A take under other axis names; where these have an axis that it takes, or the table is an
+    input, that gets a name that no result has."""
+    table, *positions = x.args
+    new, stored = {b for _, b in names}, table.op not in TABLES
+    taken = {a: a if stored and a not in new else f"?{i}" for i, a in enumerate(taken_axes(x))}
+    if stored and any(a != b for a, b in taken.items()):
+        axis = next(a for a, b in taken.items() if a != b)
+        raise InputError(
+            f"rename to {axis}: the array is read along {axis} of one that is computed; choose "
+            "another name"
+        )
+    pairs = [(a, b) for a, b in names if a in table.axes and a not in taken]
+    pairs += [(a, b) for a, b in taken.items() if a != b]
+    renamed_table = table if table.op == "listed" or not pairs else sunk(table, tuple(pairs))
+    at = [sunk(p, names) for p in positions]
+    return take(renamed_table, at, tuple(taken.values()), spans_of(x))

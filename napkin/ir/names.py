@@ -1,0 +1,45 @@
+"""Names of axes."""
+
+from __future__ import annotations
+
+import keyword
+import re
+
+from napkin.errors import InputError
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+
+
+_RESERVED = re.compile(r"[gs]_")
+
+
+_KERNELS = frozenset(["tl", "triton", "range"])
+"""Names that every kernel uses."""
+
+
+def axis_names(text: str, where: str) -> tuple[str, ...]:
+    """The axis names in `text`, separated by spaces.
+
+    Raises:
+        InputError: a name is not an axis name, or stands twice.
+    """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"{where}: axes are named; write a name, such as 'q' or 'x0'")
+    names = tuple(text.split())
+    for name in names:
+        if not _NAME.match(name):
+            raise InputError(
+                f"{where}: {name!r} is not an axis name; "
+                "write lower-case letters and digits, a letter first, such as 'q' or 'x0'"
+            )
+        if keyword.iskeyword(name) or name in _KERNELS:
+            whose = "a name of kernels" if name in _KERNELS else "a reserved word of Python"
+            raise InputError(f"{where}: {name!r} is {whose}; choose another name, such as {name}_")
+        if _RESERVED.match(name):
+            raise InputError(
+                f"{where}: {name!r} is reserved, since g_a and s_a are the group and stream sizes "
+                "of axis a; choose another name"
+            )
+        if names.count(name) > 1:
+            raise InputError(f"{where}: axis {name!r} stands twice in '{text.strip()}'")
+    return names

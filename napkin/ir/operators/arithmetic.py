@@ -1,0 +1,128 @@
+"""Sums, products, quotients, powers and extrema."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from napkin.ir.operators.record import (
+    Operator,
+    Reduction,
+    Sign,
+    Term,
+    define,
+    every,
+    jitted,
+    never_negative,
+)
+
+_NAN = "propagate_nan=tl.PropagateNan.ALL"
+
+
+def _sum_sign(n: Term, *signs: Sign) -> Sign:
+    return "positive" if all(signs) and "positive" in signs else every(n, *signs)
+
+
+def _difference_sign(n: Term, *signs: Sign) -> Sign:
+    # max(x, y) - y is never negative.
+    above, below = n.args
+    return "nonnegative" if above.op == "maximum" and below in above.args else ""
+
+
+def _product_sign(n: Term, *signs: Sign) -> Sign:
+    # x * x is never negative.
+    return (signs[0] or "nonnegative") if n.args[0] is n.args[1] else every(n, *signs)
+
+
+def _power_sign(n: Term, base: Sign, exponent: Sign) -> Sign:
+    return "positive" if base == "positive" else every(n, base, exponent)
+
+
+def _most_sign(n: Term, *signs: Sign) -> Sign:
+    return "positive" if "positive" in signs else "nonnegative" if any(signs) else ""
+
+
+def _size_sign(n: Term, inner: Sign) -> Sign:
+    return inner or "nonnegative"
+
+
+define(Operator(
+    "add", 2, lambda xp, a, b: a + b, "{0} + {1}", text="{0} + {1}",
+    meaning=lambda sp, a, b: a + b, sign=_sum_sign, rational=True, stem="shifted",
+))  # fmt: skip
+define(Operator(
+    "sub", 2, lambda xp, a, b: a - b, "{0} - {1}", text="{0} - {1}",
+    meaning=lambda sp, a, b: a - b, sign=_difference_sign, rational=True, stem="difference",
+))  # fmt: skip
+define(Operator(
+    "mul", 2, lambda xp, a, b: a * b, "{0} * {1}", text="{0} * {1}",
+    meaning=lambda sp, a, b: a * b, sign=_product_sign, rational=True,
+    functions={"multiply": jitted("multiply", "The product, for `tl.reduce`", "return a * b")},
+    stem="scaled",
+))  # fmt: skip
+define(Operator(
+    "div", 2, lambda xp, a, b: xp.true_divide(a, b), "{0} / {1}", "real", "{0} / {1}",
+    meaning=lambda sp, a, b: a / b, sign=every, rational=True, pole=True, flops=0, special=1,
+    stem="ratio",
+))  # fmt: skip
+define(Operator(
+    "pow", 2, lambda xp, a, b: xp.power(xp.asarray(a, float), b), "tl.exp2(tl.log2({0}) * {1})",
+    "real", "{0} ** {1}", meaning=lambda sp, a, b: a**b, sign=_power_sign, flops=0, special=1,
+    variants={"whole power": "power({0}, {1})"},
+    functions={"power": jitted(
+        "power",
+        "a to a whole power b, where exp2(b * log2(a)) is NaN for a < 0",
+        "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
+        "return tl.where(b % 2 != 0, tl.where(a < 0, -size, size), size)",
+    )}, stem="power",
+))  # fmt: skip
+define(Operator(
+    "neg", 1, lambda xp, a: -a, "-{0}", text="-{0}", meaning=lambda sp, a: -a, rational=True,
+    stem="negated",
+))  # fmt: skip
+define(Operator(
+    "abs", 1, lambda xp, a: abs(a), "tl.abs({0})", meaning=lambda sp, a: sp.Abs(a), back="Abs",
+    sign=_size_sign, rational=True, python="abs({0})",
+))  # fmt: skip
+define(Operator(
+    "sqrt", 1, lambda xp, a: xp.sqrt(a), "tl.sqrt_rn({0})", "real",
+    meaning=lambda sp, a: sp.sqrt(a), sign=_size_sign, pole=True, flops=0, special=1,
+    python="math.sqrt({0})",
+))  # fmt: skip
+define(Operator(
+    "rsqrt", 1, lambda xp, a: 1 / xp.sqrt(a), "tl.rsqrt({0})", "real",
+    meaning=lambda sp, a: a ** sp.Rational(-1, 2), sign=never_negative, pole=True,
+    flops=0, special=1, python="1 / math.sqrt({0})",
+))  # fmt: skip
+define(Reduction(
+    "sum", "add", 0.0, lambda xp, x, axes, begin: xp.sum(x, axis=axes), over="mul",
+    sign=lambda inner: inner, native="sum", counts=True, stem="total",
+))  # fmt: skip
+
+
+def _extremum(name: str, most: str, function: str, larger: str, sign: Any) -> None:
+    """The larger or the smaller of two, and of all values along axes."""
+    way, back = ("max", "Max") if name == "maximum" else ("min", "Min")
+    start = -math.inf if way == "max" else math.inf
+    define(Operator(
+        name, 2, lambda xp, a, b: getattr(xp, name)(a, b), f"tl.{name}({{0}}, {{1}}, {_NAN})",
+        meaning=lambda sp, a, b: getattr(sp, back)(a, b), back=back, rational=True, sign=sign,
+        variants={"no NaN": f"tl.{name}({{0}}, {{1}})"},
+        stem=larger, python=f"{way}({{0}}, {{1}})", functions={function: jitted(
+            function, f"The {larger}, or NaN if one is NaN, for `tl.reduce`",
+            f"return tl.{name}(a, b, {_NAN})",
+        )},
+    ))  # fmt: skip
+    define(Reduction(
+        way, name, start, lambda xp, x, axes, begin: getattr(xp, way)(x, axis=axes, initial=begin),
+        order=way, pole=True, over="add", sign=lambda inner: inner,
+        native=way, function=function, stem=most,
+    ))  # fmt: skip
+
+
+_extremum("maximum", "m", "largest", "larger", _most_sign)
+_extremum("minimum", "low", "smallest", "smaller", every)
+define(Reduction(
+    "prod", "mul", 1.0, lambda xp, x, axes, begin: xp.prod(x, axis=axes),
+    sign=lambda inner: inner, function="multiply", counts=True, stem="product",
+))  # fmt: skip

@@ -1,0 +1,66 @@
+"""Windows of takes: their positions, the tests for padding, the sizes that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from napkin.ir.infer import pointwise
+from napkin.ir.linear import linear
+from napkin.ir.node import Node, node, number
+from napkin.ir.taking import spans_of, taken_axes, taken_of
+from napkin.ir.windows import Slide, Span
+
+
+def slide_of(axis: str, at: Node, span: Span) -> Slide:
+    """The window whose positions `nk.slide` wrote: a sum of two multiples and an offset."""
+    form = linear(at)
+    (out, stride), (tap, dilation) = ((n.axes[0], f) for n, f in form.items() if n is not None)
+    return Slide(axis, out, tap, stride, dilation, form.get(None, 0), span)
+
+
+def within(s: Slide, at: Node) -> list[Node]:
+    """The tests that the positions of a window lie inside the axis, and not in its padding."""
+    before, after = s.beyond
+    tests: list[Node] = []
+    if before:
+        tests.append(pointwise("greater_equal", (at, number(0))))
+    if after:
+        tests.append(pointwise("less", (at, node("size", params=(s.axis,), kind="int"))))
+    return tests
+
+
+def slides_of(takes: Iterable[Node]) -> Iterator[Slide]:
+    """The windows of takes in a diagram."""
+    for n in takes:
+        for axis, at, span in zip(taken_axes(n), n.args[1:], spans_of(n), strict=True):
+            if span is not None:
+                yield slide_of(axis, at, span)
+
+
+def windowed(nodes: Iterable[Node]) -> set[str]:
+    """The axes whose sizes windows say, in dataflow order of the nodes: of windows, and of taps
+    where their number is given, also under other names."""
+    nodes = list(nodes)
+    found = list(slides_of(n for n in nodes if n.op == "take"))
+    out = {s.out for s in found} | {s.tap for s in found if s.span.window}
+    for n in nodes:
+        if n.op == "rename":
+            out |= {new for new, old in zip(n.axes, n.args[0].axes, strict=True) if old in out}
+    return out
+
+
+def windows(leaf: Node) -> tuple[tuple[Slide, Node], ...]:
+    """The windows of a reading, each with its positions."""
+    taken = taken_of(leaf)
+    own = cast("tuple[str, ...]", leaf.params[1]) if taken else ()
+    return tuple(
+        (slide_of(axis, leaf.args[u], span), leaf.args[u])
+        for axis, u in zip(own, taken.under if taken else (), strict=True)
+        if isinstance(u, int) and taken and (span := taken.spans[u]) is not None
+    )
+
+
+def slides(leaf: Node) -> tuple[Slide, ...]:
+    """The windows of a reading."""
+    return tuple(s for s, _ in windows(leaf))

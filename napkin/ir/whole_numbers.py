@@ -1,0 +1,64 @@
+"""Whole-number arithmetic on the bounds of key sets, and what users may give for a number."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from typing import SupportsIndex
+
+from napkin.errors import InputError
+from napkin.ir.infer import pointwise
+from napkin.ir.node import Node, node, number
+
+
+def whole(value: object, what: str, least: int = 0) -> int:
+    """A whole number that a user gave, from `least` on.
+
+    Raises:
+        InputError: it is something else.
+    """
+    # numpy's whole numbers count; booleans, which Python takes for numbers, do not.
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        with contextlib.suppress(TypeError):  # arrays have __index__, too
+            found = operator.index(value)
+            if found >= least:
+                return found
+    raise InputError(f"{what}={value!r} is not a whole number from {least}")
+
+
+def plus(a: Node, value: int) -> Node:
+    """a + value."""
+    if value == 0:
+        return a
+    op = "add" if value > 0 else "sub"
+    return pointwise(op, (a, number(abs(value))))
+
+
+def times(a: Node, value: int) -> Node:
+    """a * value."""
+    return a if value == 1 else pointwise("mul", (a, number(value)))
+
+
+def over(a: Node, value: int) -> Node:
+    """a // value, rounded down."""
+    return a if value == 1 else pointwise("floordiv", (a, number(value)))
+
+
+def modulo(a: Node, value: int) -> Node:
+    """a % value, from 0 to value - 1."""
+    return number(0) if value == 1 else pointwise("mod", (a, number(value)))
+
+
+def greater(a: Node, b: Node) -> Node:
+    """The larger of two whole numbers."""
+    return a if a is b else pointwise("maximum", (a, b))
+
+
+def lesser(a: Node, b: Node) -> Node:
+    """The smaller of two whole numbers."""
+    return a if a is b else pointwise("minimum", (a, b))
+
+
+def length(axis: str) -> Node:
+    """The size of an axis."""
+    return node("size", params=(axis,), kind="int")

@@ -1,0 +1,89 @@
+"""What the inputs that a key set reads hold where their values are not known.
+
+Plans are made for documents of equal lengths and for blocks that lie anywhere; checks draw both at
+random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from napkin.ir.node import Node, postorder
+from napkin.ir.taking import table_of, taken_of
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a key set makes of an input of whole numbers.
+
+    Attributes:
+        lengths: whether they are the lengths of pieces of the key axis, else places on it.
+        unit: keys from one place to the next, as of blocks.
+    """
+
+    lengths: bool
+    unit: int = 1
+
+
+def asked(terms: Iterable[Node]) -> dict[Node, Asked]:
+    """The inputs under the bounds of a key set, and what they are there."""
+    order = list(postorder(terms))
+    units: dict[Node, int] = {}
+    for n in order:
+        if n.op == "mul" and n.args[1].op == "number":
+            units[n.args[0]] = int(float(str(n.args[1].params[0])))
+    out: dict[Node, Asked] = {}
+    for n in order:
+        if n.op == "cumsum" and _source(n.args[0]).op == "input":
+            out[_source(n.args[0])] = Asked(lengths=True)
+    for n in sorted(order, key=lambda n: n.op != "take"):  # before what they take
+        read = _read(n)
+        if read is not None:
+            out.setdefault(read, Asked(False, units.get(n, 1)))
+    return out
+
+
+def _source(n: Node) -> Node:
+    while n.op == "rename":
+        n = n.args[0]
+    return n
+
+
+def _read(n: Node) -> Node | None:
+    """The input that a term reads, as a leaf that evaluation asks for."""
+    if n.op == "take":
+        source = _source(n.args[0])
+        return source if source.op == "input" else None
+    return table_of(n) if n.op == "input" and (taken_of(n) or not n.args) else None
+
+
+def typical(terms: Iterable[Node], sizes: Mapping[str, int], keys: int) -> dict[Node, Array]:
+    """Values of the inputs under the bounds of a key set over `keys` keys, to plan with."""
+    out: dict[Node, Array] = {}
+    for leaf, what in asked(terms).items():
+        shape = [sizes[a] for a in leaf.axes]
+        if what.lengths:
+            out[leaf] = np.full(shape, keys // max(shape[-1], 1))
+        elif leaf.kind == "int":
+            out[leaf] = np.random.default_rng(0).integers(0, _places(what, keys), size=shape)
+        else:
+            out[leaf] = np.zeros(shape)
+    return out
+
+
+def drawn(what: Asked, shape: tuple[int, ...], keys: int, rng: np.random.Generator) -> Array:
+    """Random values of such an input: lengths that fit the key axis, or places on it."""
+    if not what.lengths:
+        return rng.integers(0, _places(what, keys), size=shape)
+    cuts = np.sort(rng.integers(0, keys + 1, size=(*shape[:-1], shape[-1] + 1)))
+    return np.diff(cuts)
+
+
+def _places(what: Asked, keys: int) -> int:
+    return max(-(-keys // what.unit), 1)

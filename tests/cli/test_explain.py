@@ -65,7 +65,7 @@ def test_a_rewrite_has_its_rule_its_law_and_both_terms(attention: str) -> None:
     step = after(attention, "step: expand")
     assert "law: softmax, logsumexp, mean, renames and takes = what they stand for" in step
     old, _, new = step.partition("  after:\n")
-    assert "t2 = softmax(S, over x) [q x]" in old
+    assert "softmax = softmax(S, over x) [q x]" in old
     assert "softmax" not in new
     assert "m = max(S, over x) [q]" in new
 
@@ -139,13 +139,13 @@ def test_json_has_the_same_steps(napkin: Callable[..., Any], here: Path) -> None
 def test_two_kernels_say_why_they_are_cut(napkin: Callable[..., Any], here: Path) -> None:
     (here / "mine.py").write_text(CHAIN)
     items = json.loads(napkin("explain", "mine.py:chain", "--json").out)["items"]
-    assert [i["kernel"] for i in items if i["kind"] == "setting"] == ["chain_t", "chain"]
-    assert "materialise t [a c]" in [i["what"] for i in items if i["kind"] == "move"]
-    (fused,) = (i for i in items if i["kind"] == "dropped" and i["what"] == "t, O fused")
-    kept = next(i for i in items if i["what"] == "O alone, after the fastest way up to t")
+    assert [i["kernel"] for i in items if i["kind"] == "setting"] == ["chain_larger", "chain"]
+    assert "materialise larger [a c]" in [i["what"] for i in items if i["kind"] == "move"]
+    (fused,) = (i for i in items if i["kind"] == "dropped" and i["what"] == "A_B, O fused")
+    kept = next(i for i in items if i["what"] == "O alone, after the fastest way up to A_B")
     beside = f"{kept['time_us']:,.1f} us in 2 kernels"
     assert fused["why"].endswith(
-        f" us in 1 kernel, and O alone, after the fastest way up to t: {beside}"
+        f" us in 1 kernel, and O alone, after the fastest way up to A_B: {beside}"
     )
 
 

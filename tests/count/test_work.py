@@ -17,8 +17,9 @@ from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load, names
 from napkin.ir.symbols import size_symbol
-from napkin.lower.program import build, packed_axes
+from napkin.lower.program import looped, packed_axes
 from napkin.lower.write import write
+from napkin.schedule import Schedule
 
 
 def labelled(diagram: nk.Diagram, streamed: str = "", group: str | None = None) -> Kernel:
@@ -66,7 +67,7 @@ def test_a_product_on_small_tiles_is_arithmetic(tiles: tuple[int, ...], product:
     and added, and the sum of a chunk is added to the state."""
     kernel, sizes = labelled(matrices, "b"), {"a": 48, "b": 64, "c": 32}
     named = dict(zip("abc", tiles, strict=True))
-    tally, written = Tally(kernel, sizes, named), write(build(kernel, named)).source
+    tally, written = Tally(kernel, sizes, named), write(looped(kernel, Schedule(named))).source
     both = 2 * tally("a b c", "a b c")
     assert written.count("tl.dot(") == product
     found = work(kernel, sizes, named)
@@ -100,7 +101,7 @@ def test_a_tile_with_several_products_of_a_batch_is_none(h: int) -> None:
     kernel, sizes = labelled(batch), {"h": 4, "a": 32, "b": 32, "c": 32}
     tiles = {"h": h, "a": 16, "b": 32, "c": 16}
     both = 2 * Tally(kernel, sizes, tiles)("h a b c", "h a c")
-    assert write(build(kernel, tiles)).source.count("tl.dot(") == (h == 1)
+    assert write(looped(kernel, Schedule(tiles))).source.count("tl.dot(") == (h == 1)
     assert work(kernel, sizes, tiles) == (pipes(both, 0) if h == 1 else pipes(0, both))
 
 
@@ -116,7 +117,7 @@ def test_what_one_factor_alone_reduces_is_no_depth() -> None:
     apart = labelled(one_sided, "y")
     tiles = {"a": 16, "b": 32, "c": 16, "y": 1}
     sizes = {"a": 32, "b": 32, "c": 32, "y": 4}
-    assert write(build(apart, tiles)).source.count("tl.dot(") == 1
+    assert write(looped(apart, Schedule(tiles))).source.count("tl.dot(") == 1
     both = 2 * Tally(apart, sizes, tiles)("a b c y", "a c y")
     assert work(apart, sizes, tiles) == pipes(both, 0)
 
@@ -225,7 +226,7 @@ def test_what_lacks_a_streamed_axis_is_computed_for_each_of_its_chunks() -> None
 
 def written(kernel: Kernel, tiles: Mapping[str, int]) -> Counter[str]:
     """The products that a kernel's statements compute before, in and after each loop: "loop 0"."""
-    made, found = write(build(kernel, tiles)), Counter[str]()
+    made, found = write(looped(kernel, Schedule(tiles))), Counter[str]()
     (function,) = ast.parse(made.source).body[-1:]
     assert isinstance(function, ast.FunctionDef)
     loops = [n for n in ast.walk(function) if isinstance(n, ast.For)]
@@ -237,7 +238,7 @@ def written(kernel: Kernel, tiles: Mapping[str, int]) -> Counter[str]:
 
 def counted(kernel: Kernel, tiles: Mapping[str, int]) -> Counter[str]:
     """The products that are counted, each as often as there are loops that compute it."""
-    program, s = build(kernel, tiles), kernel.stream
+    program, s = looped(kernel, Schedule(tiles)), kernel.stream
     many = Counter(loop.part for loop in program.loops)
     products = [c for c in counts(kernel) if c.pipe == "product" and c.done(tiles)]
     found = Counter[str]()
@@ -282,9 +283,9 @@ def multiplied(source: str) -> set[str]:
 @pytest.mark.parametrize("name", ["matmul", "mlp", "multi_head_attention", "latent_attention"])
 def test_warp_specialised_kernels_issue_the_products_that_are_counted(name: str) -> None:
     """In several places of their loops, each into one accumulator."""
-    banded = [k for k in nk.derive(load(name), on="h100").launched.kernels if k.choice.band[1]]
+    banded = [k for k in nk.derive(load(name), on="h100").launched.kernels if k.schedule.warpgroups]
     assert banded
     for k in banded:
         products = [c for c in counts(k.choice.kernel) if c.pipe == "product"]
-        products = [c for c in products if c.done(k.choice.tiles)]
+        products = [c for c in products if c.done(k.schedule.group)]
         assert len(multiplied(k.written.source)) == len(products)

@@ -15,7 +15,7 @@ from written import diagram as written
 import napkin as nk
 from napkin.derive.meaning import Meaning
 from napkin.derive.repair import repaired
-from napkin.derive.rules.rule import LawError, Rule, verified
+from napkin.derive.rules.rule import Instance, LawError, Rule, verified
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.evaluate import evaluate
@@ -105,17 +105,22 @@ def squares(n: Node) -> Node:
     return along("sum", pointwise("mul", (away, away)), ("x",))
 
 
-TURNED = Rule("multiply out", "sum a (b - r) = sum a b - r sum a", empty=False)
+TURNED = Rule("multiply out", "sum a (b - r) = sum a b - r sum a", lambda term: (), empty=False)
+
+
+def turned(before: Node, after: Node) -> Instance:
+    """An application of the rule."""
+    return Instance("a sum", [after], lambda: ([before], [after]))
 
 
 def test_one_difference_may_be_multiplied_out() -> None:
     """Each sum may be off by as much as rounding what it reads moves it, whatever the others."""
-    verified(TURNED, [covariance(W, X)], [multiplied_out(W, X)])
+    verified(TURNED, turned(covariance(W, X), multiplied_out(W, X)))
 
 
 def test_a_square_may_not() -> None:
     with pytest.raises(LawError, match="far values"):
-        verified(TURNED, [squares(X)], [multiplied_out(X, X)])
+        verified(TURNED, turned(squares(X), multiplied_out(X, X)))
 
 
 def test_a_sum_of_products_with_an_infinite_factor() -> None:

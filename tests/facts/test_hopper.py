@@ -64,7 +64,7 @@ def test_fact_31_configuration() -> None:
 def test_fact_32_clocks() -> None:
     (clocks,) = mixed.clocks
     of = {(w.what, w.pipe): w for w in clocks.work}
-    assert (of["t", "tensor_fp8"].ops, of["t", "tensor_fp8"].clocks) == (16384, 2)
+    assert (of["Q_K", "tensor_fp8"].ops, of["Q_K", "tensor_fp8"].clocks) == (16384, 2)
     assert (of["O_x", "tensor_fp16"].ops, of["O_x", "tensor_fp16"].clocks) == (16384, 4)
     assert sum(w.ops + w.once for w in clocks.on("special")) == 65
     assert clocks.clocks("special") == pytest.approx(4.06, abs=0.005)

@@ -210,8 +210,8 @@ def test_the_recurrence() -> None:
 
 def test_as_it_is_written() -> None:
     text = str(line(None))
-    assert "softmax(t over x, t4 over a)[1]" in text
-    assert "logsumexp(t over x, t4 over a)" in text
+    assert "softmax(t over x, t2 over a)[1]" in text
+    assert "logsumexp(t over x, t2 over a)" in text
     assert line(None).weave("b").roots[0].axes[0] == "b"
     assert line(None).draw()
 

@@ -281,7 +281,7 @@ def test_refusals() -> None:
     assert "computes no array of that name" in refused("attention", cuts={("Z", "d"): 8})
     assert "O_x has no axis 'k'" in refused("attention", cuts={("O_x", "k"): 8})
     assert "does not divide d=128" in refused("attention", cuts={("O_x", "d"): 48})
-    assert "needs the whole of x" in refused("attention", cuts={("t", "x"): 32})
+    assert "needs the whole of x" in refused("attention", cuts={("Q_K", "x"): 32})
     assert "no 'W' to set" in refused("attention", storage={"W": "fp8"})
     assert "no type 'fp7'" in refused("attention", storage={"Q": "fp7"})
     assert "has no compute pipe 'tensor_fp32'" in refused_clocks("fp32")

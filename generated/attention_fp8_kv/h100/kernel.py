@@ -6,7 +6,7 @@ attention_fp8_kv:
   expand softmax over x into max, exp, sum and divide
   stream x
   separate z: exp(S - m) = [exp(S - m)]; running m (repair exp(m_old - m_new))
-  separate t2: (exp(S - m) / where(z == 0, 1, z)) * V = [V * exp(S - m)]; running m (repair
+  separate total: (exp(S - m) / where(z == 0, 1, z)) * V = [V * exp(S - m)]; running m (repair
       exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
   tile q = 64
@@ -61,7 +61,7 @@ def attention_fp8_kv(
     # stream x
     m = tl.full([BLOCK_Q], -3.4028234663852886e+38, tl.float32)
     z = tl.zeros([BLOCK_Q], tl.float32)
-    t2 = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
+    total = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = tl.full([BLOCK_X], True, tl.int1) if EVEN_X else x < size_x
@@ -70,24 +70,24 @@ def attention_fp8_kv(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t = tl.dot(Q_tile, tl.trans(K_tile.to(Q.dtype.element_ty)), input_precision='ieee')
-        S = t * scale
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile.to(Q.dtype.element_ty)), input_precision='ieee')
+        S = Q_K * scale
         S_in = tl.where(x_in[None, :], S, float('-inf'))
         top = tl.max(S_in, axis=1)
         m_new = tl.maximum(m, top)
         repair = tl.exp(m - m_new)
         p = tl.exp(S_in - m_new[:, None])
-        total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z_2 = tl.sum(p, axis=1)
+        z = z * repair + z_2
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t2 = tl.dot(
+        total = tl.dot(
             p.to(O.dtype.element_ty),
             V_tile.to(O.dtype.element_ty),
-            t2 * repair[:, None],
+            total * repair[:, None],
             input_precision='ieee',
         )
         m = m_new
@@ -95,7 +95,7 @@ def attention_fp8_kv(
     # tail
     tl.store(
         O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        t2 / tl.where(z == 0, 1.0, z)[:, None] * v_scale,
+        total / tl.where(z == 0, 1.0, z)[:, None] * v_scale,
         mask=q_in[:, None] & d_in[None, :],
     )
 

@@ -58,36 +58,37 @@ def bigbird(
         mask=q_in[:, None] & d_in[None, :],
         other=0.0,
     )
-    t = tl.where(q < 128, size_x, tl.minimum(size_x, 128))
-    t_2 = q // 64
-    t_3 = t_2 * 64
-    t_4 = tl.maximum(t_3 - 64, 0)
-    t_5 = tl.minimum(t_3 + 128, size_x)
-    A_m = tl.minimum(tl.maximum(t_2, 0), size_m - 1).to(INDEX)
+    x_until = tl.where(q < 128, size_x, tl.minimum(size_x, 128))
+    quotient = q // 64
+    scaled = quotient * 64
+    x_from = tl.maximum(scaled - 64, 0)
+    x_until_2 = tl.minimum(scaled + 128, size_x)
+    A_m = tl.minimum(tl.maximum(quotient, 0), size_m - 1).to(INDEX)
     A_tile = tl.load(A + A_m * A_stride_m, mask=q_in, other=0)
-    t_6 = A_tile * 64
-    t_7 = tl.minimum(tl.maximum(t_6, 0), size_x)
-    t_8 = tl.minimum(t_6 + 64, size_x)
-    B_m = tl.minimum(tl.maximum(t_2, 0), size_m - 1).to(INDEX)
+    scaled_2 = A_tile * 64
+    x_from_2 = tl.minimum(tl.maximum(scaled_2, 0), size_x)
+    x_until_3 = tl.minimum(scaled_2 + 64, size_x)
+    B_m = tl.minimum(tl.maximum(quotient, 0), size_m - 1).to(INDEX)
     B_tile = tl.load(B + B_m * B_stride_m, mask=q_in, other=0)
-    t_9 = B_tile * 64
-    t_10 = tl.minimum(tl.maximum(t_9, 0), size_x)
-    t_11 = tl.minimum(t_9 + 64, size_x)
-    C_m = tl.minimum(tl.maximum(t_2, 0), size_m - 1).to(INDEX)
+    scaled_3 = B_tile * 64
+    x_from_3 = tl.minimum(tl.maximum(scaled_3, 0), size_x)
+    x_until_4 = tl.minimum(scaled_3 + 64, size_x)
+    C_m = tl.minimum(tl.maximum(quotient, 0), size_m - 1).to(INDEX)
     C_tile = tl.load(C + C_m * C_stride_m, mask=q_in, other=0)
-    t_12 = C_tile * 64
-    t_13 = tl.minimum(tl.maximum(t_12, 0), size_x)
-    t_14 = tl.minimum(t_12 + 64, size_x)
+    scaled_4 = C_tile * 64
+    x_from_4 = tl.minimum(tl.maximum(scaled_4, 0), size_x)
+    x_until_5 = tl.minimum(scaled_4 + 64, size_x)
 
     # the keys that this group visits: bigbird(64, 1, 2, 3 random)
     q_first = q_id * BLOCK_Q
     q_last = tl.minimum(q_first + BLOCK_Q, size_q) - 1
     x_first = 0
-    x_end = tl.max(tl.where(q_in, t, -2147483648), axis=0)
+    x_end = tl.max(tl.where(q_in, x_until, -2147483648), axis=0)
     x_tiles = tl.cdiv(tl.maximum(x_end - x_first, 0), BLOCK_X)
     x_skip = tl.minimum(tl.cdiv(tl.maximum(0 - x_first, 0), BLOCK_X), x_tiles)
     x_whole = tl.maximum(
-        tl.maximum(tl.min(tl.where(q_in, t, 2147483647), axis=0) - x_first, 0) // BLOCK_X - x_skip,
+        tl.maximum(tl.min(tl.where(q_in, x_until, 2147483647), axis=0) - x_first, 0) // BLOCK_X
+        - x_skip,
         0,
     )
     x2_first = tl.maximum(tl.maximum(q_first // 64 * 64 - 64, 0), x_end)
@@ -101,40 +102,76 @@ def bigbird(
         tl.maximum(tl.minimum(q_first // 64 * 64 + 128, size_x) - x2_first, 0) // BLOCK_X - x2_skip,
         0,
     )
-    x3_first = tl.maximum(tl.min(tl.where(q_in, t_7, 2147483647), axis=0), x_end)
-    x3_end = tl.max(tl.where(q_in, t_8, -2147483648), axis=0)
+    x3_first = tl.maximum(tl.min(tl.where(q_in, x_from_2, 2147483647), axis=0), x_end)
+    x3_end = tl.max(tl.where(q_in, x_until_3, -2147483648), axis=0)
     x3_tiles = tl.cdiv(tl.maximum(x3_end - x3_first, 0), BLOCK_X)
     x3_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.max(tl.where(q_in, t_7, -2147483648), axis=0) - x3_first, 0), BLOCK_X),
+        tl.cdiv(
+            tl.maximum(tl.max(tl.where(q_in, x_from_2, -2147483648), axis=0) - x3_first, 0),
+            BLOCK_X,
+        ),
         x3_tiles,
     )
     x3_whole = tl.where(
         (x3_end <= x2_first) | (x2_end <= x3_first),
-        tl.maximum(tl.maximum(tl.min(tl.where(q_in, t_8, 2147483647), axis=0) - x3_first, 0) // BLOCK_X - x3_skip, 0),
+        tl.maximum(
+            tl.maximum(tl.min(tl.where(q_in, x_until_3, 2147483647), axis=0) - x3_first, 0)
+            // BLOCK_X
+            - x3_skip,
+            0,
+        ),
         0,
     )
-    x4_first = tl.maximum(tl.min(tl.where(q_in, t_10, 2147483647), axis=0), x_end)
-    x4_end = tl.max(tl.where(q_in, t_11, -2147483648), axis=0)
+    x4_first = tl.maximum(tl.min(tl.where(q_in, x_from_3, 2147483647), axis=0), x_end)
+    x4_end = tl.max(tl.where(q_in, x_until_4, -2147483648), axis=0)
     x4_tiles = tl.cdiv(tl.maximum(x4_end - x4_first, 0), BLOCK_X)
     x4_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.max(tl.where(q_in, t_10, -2147483648), axis=0) - x4_first, 0), BLOCK_X),
+        tl.cdiv(
+            tl.maximum(tl.max(tl.where(q_in, x_from_3, -2147483648), axis=0) - x4_first, 0),
+            BLOCK_X,
+        ),
         x4_tiles,
     )
     x4_whole = tl.where(
         (x4_end <= x3_first) | (x3_end <= x4_first),
-        tl.where((x4_end <= x2_first) | (x2_end <= x4_first), tl.maximum(tl.maximum(tl.min(tl.where(q_in, t_11, 2147483647), axis=0) - x4_first, 0) // BLOCK_X - x4_skip, 0), 0),
+        tl.where(
+            (x4_end <= x2_first) | (x2_end <= x4_first),
+            tl.maximum(
+                tl.maximum(tl.min(tl.where(q_in, x_until_4, 2147483647), axis=0) - x4_first, 0)
+                // BLOCK_X
+                - x4_skip,
+                0,
+            ),
+            0,
+        ),
         0,
     )
-    x5_first = tl.maximum(tl.min(tl.where(q_in, t_13, 2147483647), axis=0), x_end)
-    x5_end = tl.max(tl.where(q_in, t_14, -2147483648), axis=0)
+    x5_first = tl.maximum(tl.min(tl.where(q_in, x_from_4, 2147483647), axis=0), x_end)
+    x5_end = tl.max(tl.where(q_in, x_until_5, -2147483648), axis=0)
     x5_tiles = tl.cdiv(tl.maximum(x5_end - x5_first, 0), BLOCK_X)
     x5_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.max(tl.where(q_in, t_13, -2147483648), axis=0) - x5_first, 0), BLOCK_X),
+        tl.cdiv(
+            tl.maximum(tl.max(tl.where(q_in, x_from_4, -2147483648), axis=0) - x5_first, 0),
+            BLOCK_X,
+        ),
         x5_tiles,
     )
     x5_whole = tl.where(
         (x5_end <= x4_first) | (x4_end <= x5_first),
-        tl.where((x5_end <= x3_first) | (x3_end <= x5_first), tl.where((x5_end <= x2_first) | (x2_end <= x5_first), tl.maximum(tl.maximum(tl.min(tl.where(q_in, t_14, 2147483647), axis=0) - x5_first, 0) // BLOCK_X - x5_skip, 0), 0), 0),
+        tl.where(
+            (x5_end <= x3_first) | (x3_end <= x5_first),
+            tl.where(
+                (x5_end <= x2_first) | (x2_end <= x5_first),
+                tl.maximum(
+                    tl.maximum(tl.min(tl.where(q_in, x_until_5, 2147483647), axis=0) - x5_first, 0)
+                    // BLOCK_X
+                    - x5_skip,
+                    0,
+                ),
+                0,
+            ),
+            0,
+        ),
         0,
     )
 
@@ -150,12 +187,12 @@ def bigbird(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_15, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_16 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_16)
-        p = tl.exp2(t_15 * scale - t_16[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
@@ -182,17 +219,25 @@ def bigbird(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_17 = tl.where(
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        chosen_in = tl.where(
             x_in[None, :],
-            tl.where((x[None, :] < t[:, None]) | (t_4[:, None] <= x[None, :]) & (x[None, :] < t_5[:, None]) | (t_7[:, None] <= x[None, :]) & (x[None, :] < t_8[:, None]) | (t_10[:, None] <= x[None, :]) & (x[None, :] < t_11[:, None]) | (t_13[:, None] <= x[None, :]) & (x[None, :] < t_14[:, None]), t_15, float('-inf')),
+            tl.where(
+                (x[None, :] < x_until[:, None])
+                | (x_from[:, None] <= x[None, :]) & (x[None, :] < x_until_2[:, None])
+                | (x_from_2[:, None] <= x[None, :]) & (x[None, :] < x_until_3[:, None])
+                | (x_from_3[:, None] <= x[None, :]) & (x[None, :] < x_until_4[:, None])
+                | (x_from_4[:, None] <= x[None, :]) & (x[None, :] < x_until_5[:, None]),
+                Q_K,
+                float('-inf'),
+            ),
             float('-inf'),
         )
-        top_2 = tl.max(t_17, axis=1)
+        top_2 = tl.max(chosen_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        t_16 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_16)
-        p_2 = tl.exp2(t_17 * scale - t_16[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_2 = tl.exp2(chosen_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         V_tile = tl.load(
@@ -217,12 +262,12 @@ def bigbird(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_15, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_16 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_16)
-        p = tl.exp2(t_15 * scale - t_16[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
@@ -249,17 +294,17 @@ def bigbird(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(
-            (t_4[:, None] <= x[None, :]) & (x[None, :] < t_5[:, None]),
-            t_15,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(
+            (x_from[:, None] <= x[None, :]) & (x[None, :] < x_until_2[:, None]),
+            Q_K,
             float('-inf'),
         )
-        top_3 = tl.max(t_in, axis=1)
+        top_3 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_3)
-        t_16 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_16)
-        p_3 = tl.exp2(t_in * scale - t_16[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_3 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_3 = tl.sum(p_3, axis=1)
         z = z * repair + total_3
         V_tile = tl.load(
@@ -284,12 +329,12 @@ def bigbird(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_15, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_16 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_16)
-        p = tl.exp2(t_15 * scale - t_16[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
@@ -316,17 +361,19 @@ def bigbird(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in_2 = tl.where(
-            (t_7[:, None] <= x[None, :]) & (x[None, :] < t_8[:, None]) & ((t_4[:, None] <= x[None, :]) & (x[None, :] < t_5[:, None]) == 0),
-            t_15,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in_2 = tl.where(
+            (x_from_2[:, None] <= x[None, :])
+            & (x[None, :] < x_until_3[:, None])
+            & ((x_from[:, None] <= x[None, :]) & (x[None, :] < x_until_2[:, None]) == 0),
+            Q_K,
             float('-inf'),
         )
-        top_4 = tl.max(t_in_2, axis=1)
+        top_4 = tl.max(Q_K_in_2, axis=1)
         m_new = tl.maximum(m, top_4)
-        t_16 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_16)
-        p_4 = tl.exp2(t_in_2 * scale - t_16[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_4 = tl.exp2(Q_K_in_2 * scale - larger[:, None])
         total_4 = tl.sum(p_4, axis=1)
         z = z * repair + total_4
         V_tile = tl.load(
@@ -351,12 +398,12 @@ def bigbird(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_15, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_16 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_16)
-        p = tl.exp2(t_15 * scale - t_16[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
@@ -383,17 +430,20 @@ def bigbird(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in_3 = tl.where(
-            (t_10[:, None] <= x[None, :]) & (x[None, :] < t_11[:, None]) & ((t_4[:, None] <= x[None, :]) & (x[None, :] < t_5[:, None]) == 0) & ((t_7[:, None] <= x[None, :]) & (x[None, :] < t_8[:, None]) == 0),
-            t_15,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in_3 = tl.where(
+            (x_from_3[:, None] <= x[None, :])
+            & (x[None, :] < x_until_4[:, None])
+            & ((x_from[:, None] <= x[None, :]) & (x[None, :] < x_until_2[:, None]) == 0)
+            & ((x_from_2[:, None] <= x[None, :]) & (x[None, :] < x_until_3[:, None]) == 0),
+            Q_K,
             float('-inf'),
         )
-        top_5 = tl.max(t_in_3, axis=1)
+        top_5 = tl.max(Q_K_in_3, axis=1)
         m_new = tl.maximum(m, top_5)
-        t_16 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_16)
-        p_5 = tl.exp2(t_in_3 * scale - t_16[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_5 = tl.exp2(Q_K_in_3 * scale - larger[:, None])
         total_5 = tl.sum(p_5, axis=1)
         z = z * repair + total_5
         V_tile = tl.load(
@@ -418,12 +468,12 @@ def bigbird(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_15, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_16 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_16)
-        p = tl.exp2(t_15 * scale - t_16[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
@@ -450,17 +500,21 @@ def bigbird(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_15 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in_4 = tl.where(
-            (t_13[:, None] <= x[None, :]) & (x[None, :] < t_14[:, None]) & ((t_4[:, None] <= x[None, :]) & (x[None, :] < t_5[:, None]) == 0) & ((t_7[:, None] <= x[None, :]) & (x[None, :] < t_8[:, None]) == 0) & ((t_10[:, None] <= x[None, :]) & (x[None, :] < t_11[:, None]) == 0),
-            t_15,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in_4 = tl.where(
+            (x_from_4[:, None] <= x[None, :])
+            & (x[None, :] < x_until_5[:, None])
+            & ((x_from[:, None] <= x[None, :]) & (x[None, :] < x_until_2[:, None]) == 0)
+            & ((x_from_2[:, None] <= x[None, :]) & (x[None, :] < x_until_3[:, None]) == 0)
+            & ((x_from_3[:, None] <= x[None, :]) & (x[None, :] < x_until_4[:, None]) == 0),
+            Q_K,
             float('-inf'),
         )
-        top_6 = tl.max(t_in_4, axis=1)
+        top_6 = tl.max(Q_K_in_4, axis=1)
         m_new = tl.maximum(m, top_6)
-        t_16 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_16)
-        p_6 = tl.exp2(t_in_4 * scale - t_16[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_6 = tl.exp2(Q_K_in_4 * scale - larger[:, None])
         total_6 = tl.sum(p_6, axis=1)
         z = z * repair + total_6
         V_tile = tl.load(

@@ -62,9 +62,9 @@ def block_local(
             mask=q_in[:, None] & d_in[None, :],
             other=0.0,
         )
-    t = q // 128 * 128
-    t_2 = tl.minimum(t, size_x)
-    t_3 = tl.minimum(t + 128, size_x)
+    scaled = q // 128 * 128
+    x_from = tl.minimum(scaled, size_x)
+    x_until = tl.minimum(scaled + 128, size_x)
 
     # the keys that this group visits: blocked(128, 0, 0)
     q_first = q_id * BLOCK_Q
@@ -96,12 +96,12 @@ def block_local(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_4, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p = tl.exp2(t_4 * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         if DESCRIPTORS:
@@ -129,17 +129,17 @@ def block_local(
                 mask=x_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(
-            (t_2[:, None] <= x[None, :]) & (x[None, :] < t_3[:, None]),
-            t_4,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(
+            (x_from[:, None] <= x[None, :]) & (x[None, :] < x_until[:, None]),
+            Q_K,
             float('-inf'),
         )
-        top_2 = tl.max(t_in, axis=1)
+        top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p_2 = tl.exp2(t_in * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         if DESCRIPTORS:

@@ -58,7 +58,7 @@ def causal_attention(
         mask=q_in[:, None] & d_in[None, :],
         other=0.0,
     )
-    t = q + 1
+    x_until = q + 1
 
     # the keys that this group visits: causal
     q_first = q_id * BLOCK_Q
@@ -81,12 +81,12 @@ def causal_attention(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_2 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_2, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_3 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_3)
-        p = tl.exp2(t_2 * scale - t_3[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
@@ -113,13 +113,13 @@ def causal_attention(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_2 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(x[None, :] < t[:, None], t_2, float('-inf'))
-        top_2 = tl.max(t_in, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(x[None, :] < x_until[:, None], Q_K, float('-inf'))
+        top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        t_3 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_3)
-        p_2 = tl.exp2(t_in * scale - t_3[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         V_tile = tl.load(

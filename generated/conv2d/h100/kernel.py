@@ -86,15 +86,30 @@ def conv2d(
         X_i = p + u - 1
         X_j = q + v - 1
         X_tile = tl.load(
-            X + b[:, None] * X_stride_b + X_i[:, None] * X_stride_i + X_j[:, None] * X_stride_j + c[None, :] * X_stride_c,
-            mask=b_in[:, None] & p_in[:, None] & q_in[:, None] & c_in[None, :] & (X_i >= 0)[:, None] & (X_i < size_i)[:, None] & (X_j >= 0)[:, None] & (X_j < size_j)[:, None],
+            X
+            + b[:, None] * X_stride_b
+            + X_i[:, None] * X_stride_i
+            + X_j[:, None] * X_stride_j
+            + c[None, :] * X_stride_c,
+            mask=b_in[:, None]
+            & p_in[:, None]
+            & q_in[:, None]
+            & c_in[None, :]
+            & (X_i >= 0)[:, None]
+            & (X_i < size_i)[:, None]
+            & (X_j >= 0)[:, None]
+            & (X_j < size_j)[:, None],
             other=0.0,
         )
         if DESCRIPTORS:
             W_tile = tl.reshape(W.load([u, v, c_start, o_id * BLOCK_O]), [BLOCK_C, BLOCK_O])
         else:
             W_tile = tl.load(
-                W + u * W_stride_u + v * W_stride_v + c[:, None] * W_stride_c + o[None, :] * W_stride_o,
+                W
+                + u * W_stride_u
+                + v * W_stride_v
+                + c[:, None] * W_stride_c
+                + o[None, :] * W_stride_o,
                 mask=c_in[:, None] & o_in[None, :],
                 other=0.0,
             )
@@ -102,7 +117,11 @@ def conv2d(
 
     # tail
     tl.store(
-        O + b[:, None] * O_stride_b + p[:, None] * O_stride_p + q[:, None] * O_stride_q + o[None, :] * O_stride_o,
+        O
+        + b[:, None] * O_stride_b
+        + p[:, None] * O_stride_p
+        + q[:, None] * O_stride_q
+        + o[None, :] * O_stride_o,
         O_acc,
         mask=b_in[:, None] & p_in[:, None] & q_in[:, None] & o_in[None, :],
     )

@@ -54,11 +54,11 @@ def cross_entropy(
         v = v_start + (tl.arange(0, BLOCK_V // 8)[:, None] * 8 + tl.arange(0, 8)[None, :]).to(INDEX)
         v_in = tl.full([BLOCK_V // 8, 8], True, tl.int1) if EVEN_V else v < size_v
         L_tile = tl.load(L_base + v * L_stride_v, mask=v_in, other=0.0)
-        t = tl.where(v_in, L_tile.to(tl.float32), float('-inf'))
-        top = tl.max(t, axis=1)
+        input_in = tl.where(v_in, L_tile.to(tl.float32), float('-inf'))
+        top = tl.max(input_in, axis=1)
         m_new = tl.maximum(m, top)
-        total = tl.sum(tl.exp(t - m_new[:, None]), axis=1)
-        z = z * tl.exp(m - m_new) + total
+        z_2 = tl.sum(tl.exp(input_in - m_new[:, None]), axis=1)
+        z = z * tl.exp(m - m_new) + z_2
         target_2 = tl.sum(tl.where(v == T_tile, L_tile.to(tl.float32), 0.0), axis=1)
         target = target + target_2
         m = m_new

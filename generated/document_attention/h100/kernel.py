@@ -66,25 +66,29 @@ def document_attention(
             other=0.0,
         )
     N_tile = tl.load(N + n * N_stride_n, mask=n_in, other=0)
-    t = tl.cumsum(N_tile, axis=0)
-    t_2 = t[None, :] <= q[:, None]
-    t_3 = tl.where(n_in[None, :], tl.where(t_2, t[None, :], 0), -2147483648)
-    top = tl.max(t_3, axis=1)
-    t_4 = tl.maximum(top, 0)
-    t_5 = tl.where(n_in[None, :], tl.where(t_2, size_x, t[None, :]), 2147483647)
-    t_6 = tl.min(t_5, axis=1)
-    t_7 = tl.minimum(t_6, size_x)
+    cumsum = tl.cumsum(N_tile, axis=0)
+    test = cumsum[None, :] <= q[:, None]
+    chosen_in = tl.where(n_in[None, :], tl.where(test, cumsum[None, :], 0), -2147483648)
+    top = tl.max(chosen_in, axis=1)
+    larger = tl.maximum(top, 0)
+    chosen_in_2 = tl.where(n_in[None, :], tl.where(test, size_x, cumsum[None, :]), 2147483647)
+    low = tl.min(chosen_in_2, axis=1)
+    smaller = tl.minimum(low, size_x)
 
     # the keys that this group visits: documents
-    x_first = tl.min(tl.where(q_in, t_4, 2147483647), axis=0)
-    x_end = tl.max(tl.where(q_in, t_7, -2147483648), axis=0)
+    x_first = tl.min(tl.where(q_in, larger, 2147483647), axis=0)
+    x_end = tl.max(tl.where(q_in, smaller, -2147483648), axis=0)
     x_tiles = tl.cdiv(tl.maximum(x_end - x_first, 0), BLOCK_X)
     x_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.max(tl.where(q_in, t_4, -2147483648), axis=0) - x_first, 0), BLOCK_X),
+        tl.cdiv(
+            tl.maximum(tl.max(tl.where(q_in, larger, -2147483648), axis=0) - x_first, 0),
+            BLOCK_X,
+        ),
         x_tiles,
     )
     x_whole = tl.maximum(
-        tl.maximum(tl.min(tl.where(q_in, t_7, 2147483647), axis=0) - x_first, 0) // BLOCK_X - x_skip,
+        tl.maximum(tl.min(tl.where(q_in, smaller, 2147483647), axis=0) - x_first, 0) // BLOCK_X
+        - x_skip,
         0,
     )
 
@@ -103,12 +107,12 @@ def document_attention(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        t2 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top_2 = tl.max(t2, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top_2 = tl.max(Q_K, axis=1)
         m2_new = tl.maximum(m2, top_2)
-        t_8 = tl.maximum(m2_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m2 * scale - t_8)
-        p = tl.exp2(t2 * scale - t_8[:, None])
+        larger_2 = tl.maximum(m2_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m2 * scale - larger_2)
+        p = tl.exp2(Q_K * scale - larger_2[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         if DESCRIPTORS:
@@ -136,17 +140,17 @@ def document_attention(
                 mask=x_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        t2 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t2_in = tl.where(
-            (t_4[:, None] <= x[None, :]) & (x[None, :] < t_7[:, None]),
-            t2,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(
+            (larger[:, None] <= x[None, :]) & (x[None, :] < smaller[:, None]),
+            Q_K,
             float('-inf'),
         )
-        top_3 = tl.max(t2_in, axis=1)
+        top_3 = tl.max(Q_K_in, axis=1)
         m2_new = tl.maximum(m2, top_3)
-        t_8 = tl.maximum(m2_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m2 * scale - t_8)
-        p_2 = tl.exp2(t2_in * scale - t_8[:, None])
+        larger_2 = tl.maximum(m2_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m2 * scale - larger_2)
+        p_2 = tl.exp2(Q_K_in * scale - larger_2[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         if DESCRIPTORS:

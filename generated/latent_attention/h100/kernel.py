@@ -340,16 +340,16 @@ def latent_attention(
                 mask=x_in[:, None] & n_in[None, :],
                 other=0.0,
             )
-        t = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        S = tl.dot(P_tile, tl.trans(R_tile), t, input_precision='ieee')
+        total = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        S = tl.dot(P_tile, tl.trans(R_tile), total, input_precision='ieee')
         S_in = tl.where(x_in[None, :], S, float('-inf'))
         top = tl.max(S_in, axis=1)
         m_new = tl.maximum(m, top)
-        t_2 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_2)
-        p = tl.exp2(S_in * scale - t_2[:, None])
-        total = tl.sum(p, axis=1)
-        z = z * repair + total
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(S_in * scale - larger[:, None])
+        total_2 = tl.sum(p, axis=1)
+        z = z * repair + total_2
         if DESCRIPTORS:
             V_tile = tl.reshape(V.load([b, h, x_start, v_id * BLOCK_V]), [BLOCK_X, BLOCK_V])
         else:

@@ -162,12 +162,18 @@ def latent_attention_K(
     # its warps
     gl.warp_specialize(
         [
-            (_latent_attention_K_rows, (C_ring, K, K_ring, U_ring, free, full, size_b, size_c,
-                size_h, size_n, size_x, BLOCK_C, BLOCK_N, BLOCK_X, STAGES, 0)),
-            (_latent_attention_K_rows, (C_ring, K, K_ring, U_ring, free, full, size_b, size_c,
-                size_h, size_n, size_x, BLOCK_C, BLOCK_N, BLOCK_X, STAGES, 1)),
-            (_latent_attention_K_loads, (C, C_ring, U, U_ring, free, full, size_b, size_c, size_h,
-                size_n, size_x, BLOCK_C, BLOCK_N, BLOCK_X, STAGES)),
+            (
+                _latent_attention_K_rows, (C_ring, K, K_ring, U_ring, free, full, size_b, size_c,
+                size_h, size_n, size_x, BLOCK_C, BLOCK_N, BLOCK_X, STAGES, 0),
+            ),
+            (
+                _latent_attention_K_rows, (C_ring, K, K_ring, U_ring, free, full, size_b, size_c,
+                size_h, size_n, size_x, BLOCK_C, BLOCK_N, BLOCK_X, STAGES, 1),
+            ),
+            (
+                _latent_attention_K_loads, (C, C_ring, U, U_ring, free, full, size_b, size_c,
+                size_h, size_n, size_x, BLOCK_C, BLOCK_N, BLOCK_X, STAGES),
+            ),
         ],
         [4, 1],
         [240, 24],
@@ -303,12 +309,18 @@ def latent_attention_V(
     # its warps
     gl.warp_specialize(
         [
-            (_latent_attention_V_rows, (C_ring, V, V_ring, W_ring, free, full, size_b, size_c,
-                size_h, size_v, size_x, BLOCK_C, BLOCK_V, BLOCK_X, STAGES, 0)),
-            (_latent_attention_V_rows, (C_ring, V, V_ring, W_ring, free, full, size_b, size_c,
-                size_h, size_v, size_x, BLOCK_C, BLOCK_V, BLOCK_X, STAGES, 1)),
-            (_latent_attention_V_loads, (C, C_ring, W, W_ring, free, full, size_b, size_c, size_h,
-                size_v, size_x, BLOCK_C, BLOCK_V, BLOCK_X, STAGES)),
+            (
+                _latent_attention_V_rows, (C_ring, V, V_ring, W_ring, free, full, size_b, size_c,
+                size_h, size_v, size_x, BLOCK_C, BLOCK_V, BLOCK_X, STAGES, 0),
+            ),
+            (
+                _latent_attention_V_rows, (C_ring, V, V_ring, W_ring, free, full, size_b, size_c,
+                size_h, size_v, size_x, BLOCK_C, BLOCK_V, BLOCK_X, STAGES, 1),
+            ),
+            (
+                _latent_attention_V_loads, (C, C_ring, W, W_ring, free, full, size_b, size_c,
+                size_h, size_v, size_x, BLOCK_C, BLOCK_V, BLOCK_X, STAGES),
+            ),
         ],
         [4, 1],
         [240, 24],

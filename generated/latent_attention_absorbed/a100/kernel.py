@@ -101,15 +101,15 @@ def latent_attention_absorbed(
             mask=x_in[:, None] & c_in[None, :],
             other=0.0,
         )
-        t = tl.dot(Q_tile, tl.trans(C_tile), input_precision='ieee')
-        S = tl.dot(P_tile, tl.trans(R_tile), t, input_precision='ieee') * scale
+        Q_C = tl.dot(Q_tile, tl.trans(C_tile), input_precision='ieee')
+        S = tl.dot(P_tile, tl.trans(R_tile), Q_C, input_precision='ieee') * scale
         S_in = tl.where(x_in[None, :], S, float('-inf'))
         top = tl.max(S_in, axis=1)
         m_new = tl.maximum(m, top)
         repair = tl.exp(m - m_new)
         p = tl.exp(S_in - m_new[:, None])
-        total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z_2 = tl.sum(p, axis=1)
+        z = z * repair + z_2
         O_acc = tl.dot(
             p.to(C.dtype.element_ty),
             C_tile,

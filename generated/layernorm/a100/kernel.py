@@ -46,15 +46,16 @@ def layernorm(
         mask=n_in[:, None] & d_in[None, :],
         other=0.0,
     )
-    t = tl.sum(X_tile.to(tl.float32), axis=1)
-    t_2 = X_tile.to(tl.float32) - (t / size_d)[:, None]
-    t_3 = tl.where(d_in[None, :], t_2 * t_2, 0.0)
-    total = tl.sum(t_3, axis=1)
+    total = tl.sum(X_tile.to(tl.float32), axis=1)
+    difference = X_tile.to(tl.float32) - (total / size_d)[:, None]
+    scaled_in = tl.where(d_in[None, :], difference * difference, 0.0)
+    total_2 = tl.sum(scaled_in, axis=1)
     G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
     B_tile = tl.load(B + d * B_stride_d, mask=d_in, other=0.0)
     tl.store(
         O + n[:, None] * O_stride_n + d[None, :] * O_stride_d,
-        t_2 * tl.rsqrt(total / size_d + eps)[:, None] * G_tile.to(tl.float32)[None, :] + B_tile.to(tl.float32)[None, :],
+        difference * tl.rsqrt(total_2 / size_d + eps)[:, None] * G_tile.to(tl.float32)[None, :]
+        + B_tile.to(tl.float32)[None, :],
         mask=n_in[:, None] & d_in[None, :],
     )
 

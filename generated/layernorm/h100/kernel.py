@@ -44,15 +44,16 @@ def layernorm(
     X_base = X + n * X_stride_n
     O_base = O + n * O_stride_n
     X_tile = tl.load(X_base + d * X_stride_d, mask=d_in, other=0.0)
-    t = tl.sum(X_tile.to(tl.float32), axis=0)
-    t_2 = X_tile.to(tl.float32) - t / size_d
-    t_3 = tl.where(d_in, t_2 * t_2, 0.0)
-    total = tl.sum(t_3, axis=0)
+    total = tl.sum(X_tile.to(tl.float32), axis=0)
+    difference = X_tile.to(tl.float32) - total / size_d
+    scaled_in = tl.where(d_in, difference * difference, 0.0)
+    total_2 = tl.sum(scaled_in, axis=0)
     G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
     B_tile = tl.load(B + d * B_stride_d, mask=d_in, other=0.0)
     tl.store(
         O_base + d * O_stride_d,
-        t_2 * tl.rsqrt(total / size_d + eps) * G_tile.to(tl.float32) + B_tile.to(tl.float32),
+        difference * tl.rsqrt(total_2 / size_d + eps) * G_tile.to(tl.float32)
+        + B_tile.to(tl.float32),
         mask=d_in,
     )
 

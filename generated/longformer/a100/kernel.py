@@ -59,9 +59,9 @@ def longformer(
         mask=q_in[:, None] & d_in[None, :],
         other=0.0,
     )
-    t = tl.maximum(q - 256, 0)
-    t_2 = tl.minimum(q + 257, size_x)
-    t_3 = tl.where(q < 64, size_x, tl.minimum(size_x, 64))
+    x_from = tl.maximum(q - 256, 0)
+    x_until = tl.minimum(q + 257, size_x)
+    x_until_2 = tl.where(q < 64, size_x, tl.minimum(size_x, 64))
 
     # the keys that this group visits: sliding(256, 256) | global_tokens(64)
     q_first = q_id * BLOCK_Q
@@ -78,12 +78,17 @@ def longformer(
         0,
     )
     x2_first = 0
-    x2_end = tl.max(tl.where(q_in, t_3, -2147483648), axis=0)
+    x2_end = tl.max(tl.where(q_in, x_until_2, -2147483648), axis=0)
     x2_tiles = tl.cdiv(tl.maximum(x2_end - x2_first, 0), BLOCK_X)
     x2_skip = tl.minimum(tl.cdiv(tl.maximum(0 - x2_first, 0), BLOCK_X), x2_tiles)
     x2_whole = tl.where(
         (x2_end <= x_first) | (x_end <= x2_first),
-        tl.maximum(tl.maximum(tl.min(tl.where(q_in, t_3, 2147483647), axis=0) - x2_first, 0) // BLOCK_X - x2_skip, 0),
+        tl.maximum(
+            tl.maximum(tl.min(tl.where(q_in, x_until_2, 2147483647), axis=0) - x2_first, 0)
+            // BLOCK_X
+            - x2_skip,
+            0,
+        ),
         0,
     )
 
@@ -99,12 +104,12 @@ def longformer(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_4, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p = tl.exp2(t_4 * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
@@ -131,17 +136,17 @@ def longformer(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(
-            (t[:, None] <= x[None, :]) & (x[None, :] < t_2[:, None]),
-            t_4,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(
+            (x_from[:, None] <= x[None, :]) & (x[None, :] < x_until[:, None]),
+            Q_K,
             float('-inf'),
         )
-        top_2 = tl.max(t_in, axis=1)
+        top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p_2 = tl.exp2(t_in * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         V_tile = tl.load(
@@ -166,12 +171,12 @@ def longformer(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_4, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p = tl.exp2(t_4 * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
@@ -198,17 +203,18 @@ def longformer(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in_2 = tl.where(
-            (x[None, :] < t_3[:, None]) & ((t[:, None] <= x[None, :]) & (x[None, :] < t_2[:, None]) == 0),
-            t_4,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in_2 = tl.where(
+            (x[None, :] < x_until_2[:, None])
+            & ((x_from[:, None] <= x[None, :]) & (x[None, :] < x_until[:, None]) == 0),
+            Q_K,
             float('-inf'),
         )
-        top_3 = tl.max(t_in_2, axis=1)
+        top_3 = tl.max(Q_K_in_2, axis=1)
         m_new = tl.maximum(m, top_3)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p_3 = tl.exp2(t_in_2 * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_3 = tl.exp2(Q_K_in_2 * scale - larger[:, None])
         total_3 = tl.sum(p_3, axis=1)
         z = z * repair + total_3
         V_tile = tl.load(

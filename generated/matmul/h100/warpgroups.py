@@ -152,12 +152,18 @@ def matmul(
     # its warps
     gl.warp_specialize(
         [
-            (_matmul_rows, (A_ring, B_ring, C, C_ring, free, full, size_a, size_b, size_c, BLOCK_A,
-                BLOCK_B, BLOCK_C, STAGES, 0)),
-            (_matmul_rows, (A_ring, B_ring, C, C_ring, free, full, size_a, size_b, size_c, BLOCK_A,
-                BLOCK_B, BLOCK_C, STAGES, 1)),
-            (_matmul_loads, (A, A_ring, B, B_ring, free, full, size_a, size_b, size_c, BLOCK_A,
-                BLOCK_B, BLOCK_C, STAGES)),
+            (
+                _matmul_rows, (A_ring, B_ring, C, C_ring, free, full, size_a, size_b, size_c,
+                BLOCK_A, BLOCK_B, BLOCK_C, STAGES, 0),
+            ),
+            (
+                _matmul_rows, (A_ring, B_ring, C, C_ring, free, full, size_a, size_b, size_c,
+                BLOCK_A, BLOCK_B, BLOCK_C, STAGES, 1),
+            ),
+            (
+                _matmul_loads, (A, A_ring, B, B_ring, free, full, size_a, size_b, size_c, BLOCK_A,
+                BLOCK_B, BLOCK_C, STAGES),
+            ),
         ],
         [4, 1],
         [240, 24],

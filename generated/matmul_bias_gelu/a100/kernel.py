@@ -67,7 +67,7 @@ def matmul_bias_gelu(
     c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c
 
     # stream b
-    t = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
+    X_W = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
     for b_start in tl.range(0, size_b, BLOCK_B):
         b = b_start + tl.arange(0, BLOCK_B).to(INDEX)
         b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
@@ -81,14 +81,14 @@ def matmul_bias_gelu(
             mask=b_in[:, None] & c_in[None, :],
             other=0.0,
         )
-        t = tl.dot(X_tile, W_tile, t, input_precision='ieee')
+        X_W = tl.dot(X_tile, W_tile, X_W, input_precision='ieee')
 
     # tail
     B_tile = tl.load(B + c * B_stride_c, mask=c_in, other=0.0)
-    t_2 = t + B_tile.to(tl.float32)[None, :]
+    shifted = X_W + B_tile.to(tl.float32)[None, :]
     tl.store(
         O + a[:, None] * O_stride_a + c[None, :] * O_stride_c,
-        t_2 * ndtr_16(t_2),
+        shifted * ndtr_16(shifted),
         mask=a_in[:, None] & c_in[None, :],
     )
 

@@ -64,11 +64,14 @@ def matmul_dense_and_sparse(
     s_in = tl.full([BLOCK_S], True, tl.int1) if EVEN_S else s < size_s
 
     # stream b
-    t = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
+    X_W = tl.zeros([BLOCK_A, BLOCK_C], tl.float32)
     for b_start in tl.range(0, size_b, BLOCK_B):
         b = b_start + tl.arange(0, BLOCK_B).to(INDEX)
         b_in = tl.full([BLOCK_B], True, tl.int1) if EVEN_B else b < size_b
-        b_pair = tl.multiple_of(tl.cast(b_start // 2, INDEX), BLOCK_B // 2) + tl.arange(0, BLOCK_B // 2).to(INDEX)
+        b_pair = (
+            tl.multiple_of(tl.cast(b_start // 2, INDEX), BLOCK_B // 2)
+            + tl.arange(0, BLOCK_B // 2).to(INDEX)
+        )
         b_pair_in = tl.full([BLOCK_B // 2], True, tl.int1) if EVEN_B else b_pair * 2 < size_b
         X_tile = tl.load(
             X + a[:, None] * X_stride_a + b[None, :] * X_stride_b,
@@ -76,10 +79,16 @@ def matmul_dense_and_sparse(
             other=0.0,
         )
         W_tile = tl.reshape(
-            signed_halves(tl.load(W + c[:, None] * W_stride_c + b_pair[None, :] * W_stride_b, mask=c_in[:, None] & b_pair_in[None, :], other=0)),
+            signed_halves(
+                tl.load(
+                    W + c[:, None] * W_stride_c + b_pair[None, :] * W_stride_b,
+                    mask=c_in[:, None] & b_pair_in[None, :],
+                    other=0,
+                ),
+            ),
             [BLOCK_C, BLOCK_B],
         )
-        t = tl.dot(X_tile, tl.trans(W_tile.to(X.dtype.element_ty)), t, input_precision='ieee')
+        X_W = tl.dot(X_tile, tl.trans(W_tile.to(X.dtype.element_ty)), X_W, input_precision='ieee')
 
     # tail
     scale_tile = tl.load(scale + c * scale_stride_c, mask=c_in, other=0.0)
@@ -99,10 +108,10 @@ def matmul_dense_and_sparse(
         mask=a_in[:, None, None] & c_in[None, :, None] & s_in[None, None, :],
         other=0.0,
     )
-    t2 = tl.sum(V_tile.to(tl.float32)[None, :, :] * X_tile_2.to(tl.float32), axis=2)
+    V_X = tl.sum(V_tile.to(tl.float32)[None, :, :] * X_tile_2.to(tl.float32), axis=2)
     tl.store(
         O + a[:, None] * O_stride_a + c[None, :] * O_stride_c,
-        t * scale_tile.to(tl.float32)[None, :] + t2,
+        X_W * scale_tile.to(tl.float32)[None, :] + V_X,
         mask=a_in[:, None] & c_in[None, :],
     )
 

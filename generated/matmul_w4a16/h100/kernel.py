@@ -77,11 +77,20 @@ def matmul_w4a16(
                 other=0.0,
             )
         W_tile = tl.reshape(
-            signed_halves(tl.load(W + c[:, None] * W_stride_c + g * W_stride_g + b_pair[None, :] * W_stride_b, mask=c_in[:, None] & b_pair_in[None, :], other=0)),
+            signed_halves(
+                tl.load(
+                    W + c[:, None] * W_stride_c + g * W_stride_g + b_pair[None, :] * W_stride_b,
+                    mask=c_in[:, None] & b_pair_in[None, :],
+                    other=0,
+                ),
+            ),
             [BLOCK_C, BLOCK_B],
         )
         scale_tile = tl.load(scale + g * scale_stride_g + c * scale_stride_c, mask=c_in, other=0.0)
-        O_2 = tl.dot(X_tile, tl.trans(W_tile.to(scale.dtype.element_ty)), input_precision='ieee') * scale_tile.to(tl.float32)[None, :]
+        O_2 = (
+            tl.dot(X_tile, tl.trans(W_tile.to(scale.dtype.element_ty)), input_precision='ieee')
+            * scale_tile.to(tl.float32)[None, :]
+        )
         O_acc = O_acc + O_2
 
     # tail

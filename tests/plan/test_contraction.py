@@ -88,6 +88,6 @@ def test_what_is_compiled() -> None:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     found = {name: said for name, *said in map(str.split, ran.stdout.splitlines())}
-    for name in ("largest_shifted_parts", "largest_kernel"):
+    for name in ("largest_m_parts", "largest_kernel"):
         assert found[name] == ["False", "True"], found
     assert found["maximum_parts"] == ["True", "False"], found

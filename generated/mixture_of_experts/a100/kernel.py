@@ -105,7 +105,7 @@ def mixture_of_experts_H(
     I_tile = tl.load(I_base + s * I_stride_s, mask=s_in, other=0)
 
     # stream m
-    t = tl.zeros([BLOCK_S, BLOCK_F], tl.float32)
+    X_U = tl.zeros([BLOCK_S, BLOCK_F], tl.float32)
     for m_start in tl.range(0, size_m, BLOCK_M):
         m = m_start + tl.arange(0, BLOCK_M).to(INDEX)
         m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
@@ -120,12 +120,12 @@ def mixture_of_experts_H(
             mask=m_in[:, None] & f_in[None, :],
             other=0.0,
         )
-        t = tl.dot(X_tile, U_tile, t, input_precision='ieee')
+        X_U = tl.dot(X_tile, U_tile, X_U, input_precision='ieee')
 
     # tail
     tl.store(
         H_base + s[:, None] * H_stride_s + f[None, :] * H_stride_f,
-        t * ndtr_16(t),
+        X_U * ndtr_16(X_U),
         mask=s_in[:, None] & f_in[None, :],
     )
 
@@ -320,21 +320,21 @@ def run(X, I, U, W, G, E, P):
     )
 
     WIDE = max(
-        _reach((t, k), G.stride(), (16, 2)),
+        _reach((t, k), G.stride(), (4, 2)),
         _reach((e, s, n), Y.stride(), (1, 1, 256)),
-        _reach((t, k), E.stride(), (16, 2)),
-        _reach((t, k), P.stride(), (16, 2)),
-        _reach((t, n), O.stride(), (16, 256)),
+        _reach((t, k), E.stride(), (4, 2)),
+        _reach((t, k), P.stride(), (4, 2)),
+        _reach((t, n), O.stride(), (4, 256)),
     ) >= 2**31
-    GRID = (triton.cdiv(t, 16) * triton.cdiv(n, 256),)
+    GRID = (triton.cdiv(t, 4) * triton.cdiv(n, 256),)
     mixture_of_experts[GRID](
         G, Y, E, P, O,
         t, n, k, e, s,
         *G.stride(), *Y.stride(), *E.stride(), *P.stride(), *O.stride(),
-        BLOCK_T=16, BLOCK_N=256, BLOCK_K=2,
-        EVEN_T=t % 16 == 0, EVEN_N=n % 256 == 0, EVEN_K=k == 2,
+        BLOCK_T=4, BLOCK_N=256, BLOCK_K=2,
+        EVEN_T=t % 4 == 0, EVEN_N=n % 256 == 0, EVEN_K=k == 2,
         STEP_N=_step(n, Y.stride(), O.stride()),
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=4, num_stages=3,
     )
     return O

@@ -81,7 +81,7 @@ def mlp_H(
     f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
 
     # stream d
-    t = tl.zeros([BLOCK_N, BLOCK_F], tl.float32)
+    X_U = tl.zeros([BLOCK_N, BLOCK_F], tl.float32)
     for d_start in tl.range(0, size_d, BLOCK_D):
         d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
         d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
@@ -95,12 +95,12 @@ def mlp_H(
             mask=d_in[:, None] & f_in[None, :],
             other=0.0,
         )
-        t = tl.dot(X_tile, U_tile, t, input_precision='ieee')
+        X_U = tl.dot(X_tile, U_tile, X_U, input_precision='ieee')
 
     # tail
     tl.store(
         H + n[:, None] * H_stride_n + f[None, :] * H_stride_f,
-        t * ndtr_16(t),
+        X_U * ndtr_16(X_U),
         mask=n_in[:, None] & f_in[None, :],
     )
 

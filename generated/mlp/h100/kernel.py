@@ -86,7 +86,7 @@ def mlp_H(
         f_in = tl.full([BLOCK_F], True, tl.int1) if EVEN_F else f < size_f
 
         # stream d
-        t = tl.zeros([BLOCK_N, BLOCK_F], tl.float32)
+        X_U = tl.zeros([BLOCK_N, BLOCK_F], tl.float32)
         for d_start in tl.range(0, size_d, BLOCK_D):
             d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
             d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
@@ -106,10 +106,10 @@ def mlp_H(
                     mask=d_in[:, None] & f_in[None, :],
                     other=0.0,
                 )
-            t = tl.dot(X_tile, U_tile, t, input_precision='ieee')
+            X_U = tl.dot(X_tile, U_tile, X_U, input_precision='ieee')
 
         # tail
-        H_tile = t * ndtr_16(t)
+        H_tile = X_U * ndtr_16(X_U)
         if DESCRIPTORS:
             H.store([n_id * BLOCK_N, f_id * BLOCK_F], H_tile.to(H.dtype))
         else:

@@ -92,7 +92,11 @@ def _mlp_H_rows(
 
     # groups in turn
     groups = gl.cdiv(size_n, BLOCK_N) * gl.cdiv(size_f, BLOCK_F)
-    for group in range(gl.program_id(0) + warpgroup * gl.num_programs(0), groups, gl.num_programs(0) * 2):
+    for group in range(
+        gl.program_id(0) + warpgroup * gl.num_programs(0),
+        groups,
+        gl.num_programs(0) * 2,
+    ):
 
         # this group's place
         pid = gl.cast(group, INDEX)
@@ -103,7 +107,7 @@ def _mlp_H_rows(
         turn = pid % (8 * gl.cdiv(size_f, BLOCK_F))
         n_id = section + turn % width
         f_id = turn // width
-        t = gl.zeros([BLOCK_N, BLOCK_F], gl.float32, layout=ACROSS_F)
+        X_U = gl.zeros([BLOCK_N, BLOCK_F], gl.float32, layout=ACROSS_F)
         mbarrier.wait(order.index(warpgroup), rounds % 2)
 
         # stream d
@@ -111,20 +115,20 @@ def _mlp_H_rows(
             slot = turns % STAGES
             phase = turns // STAGES % 2
             mbarrier.wait(full.index(slot), phase)
-            t = warpgroup_mma(X_ring.index(slot), U_ring.index(slot), t, is_async=True)
-            t = warpgroup_mma_wait(1, [t])
+            X_U = warpgroup_mma(X_ring.index(slot), U_ring.index(slot), X_U, is_async=True)
+            X_U = warpgroup_mma_wait(1, [X_U])
             if 0 < d_start:
                 mbarrier.arrive(free.index((turns - 1) % STAGES))
             turns = turns + 1
         mbarrier.arrive(order.index((warpgroup + 1) % 2))
-        t = warpgroup_mma_wait(0, [t])
+        X_U = warpgroup_mma_wait(0, [X_U])
         mbarrier.arrive(free.index((turns - 1) % STAGES))
         turns = turns + chunks
         rounds = rounds + 1
 
         # tail
         tma.store_wait(0)
-        H_tile = t * ndtr_16(t)
+        H_tile = X_U * ndtr_16(X_U)
         H_ring.index(warpgroup).reshape([BLOCK_N, BLOCK_F]).store(H_tile.to(H.dtype))
         fence_async_shared()
         async_store(H, [n_id * BLOCK_N, f_id * BLOCK_F], H_ring.index(warpgroup))
@@ -167,12 +171,18 @@ def mlp_H(
     # its warps
     gl.warp_specialize(
         [
-            (_mlp_H_rows, (H, H_ring, U_ring, X_ring, free, full, order, size_d, size_f, size_n,
-                BLOCK_D, BLOCK_F, BLOCK_N, STAGES, 0)),
-            (_mlp_H_rows, (H, H_ring, U_ring, X_ring, free, full, order, size_d, size_f, size_n,
-                BLOCK_D, BLOCK_F, BLOCK_N, STAGES, 1)),
-            (_mlp_H_loads, (U, U_ring, X, X_ring, free, full, size_d, size_f, size_n, BLOCK_D,
-                BLOCK_F, BLOCK_N, STAGES)),
+            (
+                _mlp_H_rows, (H, H_ring, U_ring, X_ring, free, full, order, size_d, size_f, size_n,
+                BLOCK_D, BLOCK_F, BLOCK_N, STAGES, 0),
+            ),
+            (
+                _mlp_H_rows, (H, H_ring, U_ring, X_ring, free, full, order, size_d, size_f, size_n,
+                BLOCK_D, BLOCK_F, BLOCK_N, STAGES, 1),
+            ),
+            (
+                _mlp_H_loads, (U, U_ring, X, X_ring, free, full, size_d, size_f, size_n, BLOCK_D,
+                BLOCK_F, BLOCK_N, STAGES),
+            ),
         ],
         [4, 1],
         [240, 24],
@@ -303,12 +313,18 @@ def mlp(
     # its warps
     gl.warp_specialize(
         [
-            (_mlp_rows, (H_ring, O, O_ring, W_ring, free, full, size_e, size_f, size_n, BLOCK_E,
-                BLOCK_F, BLOCK_N, STAGES, 0)),
-            (_mlp_rows, (H_ring, O, O_ring, W_ring, free, full, size_e, size_f, size_n, BLOCK_E,
-                BLOCK_F, BLOCK_N, STAGES, 1)),
-            (_mlp_loads, (H, H_ring, W, W_ring, free, full, size_e, size_f, size_n, BLOCK_E,
-                BLOCK_F, BLOCK_N, STAGES)),
+            (
+                _mlp_rows, (H_ring, O, O_ring, W_ring, free, full, size_e, size_f, size_n, BLOCK_E,
+                BLOCK_F, BLOCK_N, STAGES, 0),
+            ),
+            (
+                _mlp_rows, (H_ring, O, O_ring, W_ring, free, full, size_e, size_f, size_n, BLOCK_E,
+                BLOCK_F, BLOCK_N, STAGES, 1),
+            ),
+            (
+                _mlp_loads, (H, H_ring, W, W_ring, free, full, size_e, size_f, size_n, BLOCK_E,
+                BLOCK_F, BLOCK_N, STAGES),
+            ),
         ],
         [4, 1],
         [240, 24],

@@ -100,13 +100,13 @@ def multi_head_attention(
                 mask=x_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        t = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(x_in[None, :], t, float('-inf'))
-        top = tl.max(t_in, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(x_in[None, :], Q_K, float('-inf'))
+        top = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top)
-        t_2 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_2)
-        p = tl.exp2(t_in * scale - t_2[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K_in * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         if DESCRIPTORS:

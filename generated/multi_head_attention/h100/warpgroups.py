@@ -81,11 +81,15 @@ def _multi_head_attention_rows(
     )
     for x_start in range(0, size_x, BLOCK_X):
         x = x_start + gl.arange(0, BLOCK_X, layout=gl.SliceLayout(0, ACROSS_X)).to(INDEX)
-        x_in = gl.full([BLOCK_X], True, gl.int1, layout=gl.SliceLayout(0, ACROSS_X)) if EVEN_X else x < size_x
+        x_in = (
+            gl.full([BLOCK_X], True, gl.int1, layout=gl.SliceLayout(0, ACROSS_X))
+            if EVEN_X
+            else (x < size_x)
+        )
         slot = turns % STAGES
         phase = turns // STAGES % 2
         mbarrier.wait(K_full.index(slot), phase)
-        t = warpgroup_mma(
+        Q_K = warpgroup_mma(
             Q_tile,
             K_ring.index(slot).reshape([BLOCK_X, BLOCK_D]).permute((1, 0)),
             gl.zeros([BLOCK_Q, BLOCK_X], gl.float32, layout=ACROSS_X),
@@ -101,14 +105,14 @@ def _multi_head_attention_rows(
             O_acc,
             is_async=True,
         )
-        t = warpgroup_mma_wait(1, [t])
+        Q_K = warpgroup_mma_wait(1, [Q_K])
         mbarrier.arrive(K_free.index(slot))
-        t_in = gl.where(x_in[None, :], t, float('-inf'))
-        top = gl.max(t_in, axis=1)
+        Q_K_in = gl.where(x_in[None, :], Q_K, float('-inf'))
+        top = gl.max(Q_K_in, axis=1)
         m_new = gl.maximum(m, top)
-        t_2 = gl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = gl.exp2(m * scale - t_2)
-        p = gl.exp2(t_in * scale - t_2[:, None])
+        larger = gl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = gl.exp2(m * scale - larger)
+        p = gl.exp2(Q_K_in * scale - larger[:, None])
         total = gl.sum(p, axis=1)
         z = z * repair + total
         O_acc = warpgroup_mma_wait(0, [O_acc])
@@ -130,7 +134,10 @@ def _multi_head_attention_rows(
     mbarrier.arrive(V_free.index(slot_before))
 
     # tail
-    O_tile = O_acc / gl.convert_layout(gl.where(z == 0, 1.0, z), gl.SliceLayout(1, ACROSS_D))[:, None]
+    O_tile = (
+        O_acc
+        / gl.convert_layout(gl.where(z == 0, 1.0, z), gl.SliceLayout(1, ACROSS_D))[:, None]
+    )
     Q_ring.index(warpgroup).reshape([BLOCK_Q, BLOCK_D]).store(O_tile.to(O.dtype))
     fence_async_shared()
     async_store(O, [b, h, q_own * BLOCK_Q, 0], Q_ring.index(warpgroup))
@@ -191,7 +198,11 @@ def multi_head_attention(
     for each in gl.static_range(STAGES):
         mbarrier.init(V_free.index(each), count=2)
     V_ring.index(0).reshape([BLOCK_X, BLOCK_D]).store(
-        gl.zeros([BLOCK_X, BLOCK_D], V_ring.dtype, layout=gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])),
+        gl.zeros(
+            [BLOCK_X, BLOCK_D],
+            V_ring.dtype,
+            layout=gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0]),
+        ),
     )
     fence_async_shared()
     mbarrier.arrive(K_full.index(0))
@@ -200,12 +211,20 @@ def multi_head_attention(
     # its warps
     gl.warp_specialize(
         [
-            (_multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full,
-                V_ring, b, h, q_id, scale, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_X, STAGES, 0)),
-            (_multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free, V_full,
-                V_ring, b, h, q_id, scale, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_X, STAGES, 1)),
-            (_multi_head_attention_loads, (K, K_free, K_full, K_ring, Q, Q_full, Q_ring, V, V_free,
-                V_full, V_ring, b, h, q_id, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, STAGES)),
+            (
+                _multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free,
+                V_full, V_ring, b, h, q_id, scale, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_X,
+                STAGES, 0),
+            ),
+            (
+                _multi_head_attention_rows, (K_free, K_full, K_ring, O, Q_full, Q_ring, V_free,
+                V_full, V_ring, b, h, q_id, scale, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, EVEN_X,
+                STAGES, 1),
+            ),
+            (
+                _multi_head_attention_loads, (K, K_free, K_full, K_ring, Q, Q_full, Q_ring, V,
+                V_free, V_full, V_ring, b, h, q_id, size_x, BLOCK_D, BLOCK_Q, BLOCK_X, STAGES),
+            ),
         ],
         [4, 1],
         [240, 24],

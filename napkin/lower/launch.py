@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from napkin.derive.residues import Split, sized
@@ -66,7 +65,8 @@ class Entry:
 
     Attributes:
         name: the function's name.
-        arguments: in the order of the signature.
+        arguments: in the order of the signature; the kernel reads each.
+        axes_of: the axes of every tensor, in memory order.
         schedule: how it runs; of that, a launch sets tiles, warps, stages and program instances.
         group: the grouped axes, in grid order.
         whole: the axes that every group holds whole.
@@ -80,6 +80,7 @@ class Entry:
 
     name: str
     arguments: tuple[Argument, ...]
+    axes_of: Mapping[str, tuple[str, ...]]
     schedule: Schedule
     group: tuple[str, ...]
     whole: tuple[str, ...]
@@ -106,16 +107,6 @@ class Entry:
     def tiles(self) -> Mapping[str, int]:
         """Values of each axis that one group holds."""
         return self.schedule.group
-
-    @cached_property
-    def axes_of(self) -> dict[str, list[str]]:
-        """The axes of every tensor that strides are passed for, in memory order."""
-        own = {a.of[0]: list[str]() for a in self.arguments if a.kind == "tensor"}  # type: ignore[index]
-        for a in self.arguments:
-            if a.kind == "stride":
-                assert isinstance(a.of, tuple)
-                own[a.of[0]].append(a.of[1])
-        return own
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from napkin.lower.printer import comment, source
 from napkin.lower.program import Loop, Program
 from napkin.lower.rows import tensor_axes
 from napkin.lower.scope import DESCRIPTORS, SECTION
+from napkin.lower.trim import loaded, trimmed
 from napkin.lower.visit import Head
 
 
@@ -323,17 +324,23 @@ class Writer(Places):
     # --- the function -----------------------------------------------------------------------
 
     def function(self) -> Written:
-        body = self.body()
-        arguments = self.arguments()
+        body = trimmed(self.body())
+        arguments = self.passed(body)
         names = [(a.name, "tl.constexpr" if a.constexpr else "") for a in arguments]
         text = source(self.kernel.name, names, body, self.emitter.helpers)
         return Written(self.kernel.name, text, arguments, self.kernel.group, self.entry(arguments))
+
+    def passed(self, body: Sequence[ast.stmt]) -> tuple[Argument, ...]:
+        """The arguments that the kernel reads."""
+        read = {name for s in body for name in loaded(s)}
+        return tuple(a for a in self.arguments() if a.name in read)
 
     def entry(self, arguments: tuple[Argument, ...]) -> Entry:
         kernel, program = self.kernel, self.program
         return Entry(
             kernel.name,
             arguments,
+            {t: tuple(axes) for t, axes in tensor_axes(kernel).items()},
             program.schedule,
             kernel.group,
             kernel.whole,

@@ -196,6 +196,7 @@ def _entry_json(e: Entry) -> dict[str, Any]:
             [a.name, a.kind, _term_json(a.of) if isinstance(a.of, Node) else list(a.of)]
             for a in e.arguments
         ],
+        "axes_of": dict(e.axes_of),
         "schedule": e.schedule.to_json(),
         "group": e.group,
         "whole": e.whole,
@@ -213,6 +214,7 @@ def _entry(data: Mapping[str, Any]) -> Entry:
     return Entry(
         _text(data["name"]),
         tuple(_argument(*a) for a in data["arguments"]),
+        {_text(tensor): _texts(axes) for tensor, axes in data["axes_of"].items()},
         schedule_of(data["schedule"]),
         _texts(data["group"]),
         _texts(data["whole"]),

@@ -58,8 +58,8 @@ def neighborhood_attention_1d(
         mask=q_in[:, None] & d_in[None, :],
         other=0.0,
     )
-    t = tl.maximum(tl.minimum(q - 128, size_x - 256), 0)
-    t_2 = t + 256
+    x_from = tl.maximum(tl.minimum(q - 128, size_x - 256), 0)
+    x_until = x_from + 256
 
     # the keys that this group visits: neighborhood(256)
     q_first = q_id * BLOCK_Q
@@ -68,11 +68,16 @@ def neighborhood_attention_1d(
     x_end = tl.maximum(tl.minimum(q_last - 128, size_x - 256), 0) + 256
     x_tiles = tl.cdiv(tl.maximum(x_end - x_first, 0), BLOCK_X)
     x_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q_last - 128, size_x - 256), 0) - x_first, 0), BLOCK_X),
+        tl.cdiv(
+            tl.maximum(tl.maximum(tl.minimum(q_last - 128, size_x - 256), 0) - x_first, 0),
+            BLOCK_X,
+        ),
         x_tiles,
     )
     x_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q_first - 128, size_x - 256), 0) + 256 - x_first, 0) // BLOCK_X - x_skip,
+        tl.maximum(tl.maximum(tl.minimum(q_first - 128, size_x - 256), 0) + 256 - x_first, 0)
+        // BLOCK_X
+        - x_skip,
         0,
     )
 
@@ -88,12 +93,12 @@ def neighborhood_attention_1d(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_3 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_3, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_4 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_4)
-        p = tl.exp2(t_3 * scale - t_4[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
@@ -120,17 +125,17 @@ def neighborhood_attention_1d(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_3 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(
-            (t[:, None] <= x[None, :]) & (x[None, :] < t_2[:, None]),
-            t_3,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(
+            (x_from[:, None] <= x[None, :]) & (x[None, :] < x_until[:, None]),
+            Q_K,
             float('-inf'),
         )
-        top_2 = tl.max(t_in, axis=1)
+        top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        t_4 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_4)
-        p_2 = tl.exp2(t_in * scale - t_4[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         V_tile = tl.load(

@@ -71,10 +71,10 @@ def neighborhood_attention_2d(
         mask=q0_in[:, None] & q1_in[:, None] & d_in[None, :],
         other=0.0,
     )
-    t = tl.maximum(tl.minimum(q0 - 10, size_x0 - 20), 0)
-    t_2 = t + 20
-    t_3 = tl.maximum(tl.minimum(q1 - 10, size_x1 - 20), 0)
-    t_4 = t_3 + 20
+    x0_from = tl.maximum(tl.minimum(q0 - 10, size_x0 - 20), 0)
+    x0_until = x0_from + 20
+    x1_from = tl.maximum(tl.minimum(q1 - 10, size_x1 - 20), 0)
+    x1_until = x1_from + 20
 
     # the keys that this group visits: neighborhood((20, 20))
     q0_first = q0_id * BLOCK_Q0
@@ -88,19 +88,29 @@ def neighborhood_attention_2d(
     x1_end = tl.maximum(tl.minimum(q1_last - 10, size_x1 - 20), 0) + 20
     x1_tiles = tl.cdiv(tl.maximum(x1_end - x1_first, 0), BLOCK_X1)
     x0_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q0_last - 10, size_x0 - 20), 0) - x0_first, 0), BLOCK_X0),
+        tl.cdiv(
+            tl.maximum(tl.maximum(tl.minimum(q0_last - 10, size_x0 - 20), 0) - x0_first, 0),
+            BLOCK_X0,
+        ),
         x0_tiles,
     )
     x0_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q0_first - 10, size_x0 - 20), 0) + 20 - x0_first, 0) // BLOCK_X0 - x0_skip,
+        tl.maximum(tl.maximum(tl.minimum(q0_first - 10, size_x0 - 20), 0) + 20 - x0_first, 0)
+        // BLOCK_X0
+        - x0_skip,
         0,
     )
     x1_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q1_last - 10, size_x1 - 20), 0) - x1_first, 0), BLOCK_X1),
+        tl.cdiv(
+            tl.maximum(tl.maximum(tl.minimum(q1_last - 10, size_x1 - 20), 0) - x1_first, 0),
+            BLOCK_X1,
+        ),
         x1_tiles,
     )
     x1_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q1_first - 10, size_x1 - 20), 0) + 20 - x1_first, 0) // BLOCK_X1 - x1_skip,
+        tl.maximum(tl.maximum(tl.minimum(q1_first - 10, size_x1 - 20), 0) + 20 - x1_first, 0)
+        // BLOCK_X1
+        - x1_skip,
         0,
     )
 
@@ -121,12 +131,12 @@ def neighborhood_attention_2d(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_5, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_6 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_6)
-        p = tl.exp2(t_5 * scale - t_6[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
@@ -175,17 +185,19 @@ def neighborhood_attention_2d(
             mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(
-            (t[:, None] <= x0[None, :]) & (x0[None, :] < t_2[:, None]) & ((t_3[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None])),
-            t_5,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(
+            (x0_from[:, None] <= x0[None, :])
+            & (x0[None, :] < x0_until[:, None])
+            & ((x1_from[:, None] <= x1[None, :]) & (x1[None, :] < x1_until[:, None])),
+            Q_K,
             float('-inf'),
         )
-        top_2 = tl.max(t_in, axis=1)
+        top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        t_6 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_6)
-        p_2 = tl.exp2(t_in * scale - t_6[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         V_tile = tl.load(

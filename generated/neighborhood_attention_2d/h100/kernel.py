@@ -80,10 +80,10 @@ def neighborhood_attention_2d(
         mask=q0_in[:, None] & q1_in[:, None] & d_in[None, :],
         other=0.0,
     )
-    t = tl.maximum(tl.minimum(q0 - 10, size_x0 - 20), 0)
-    t_2 = t + 20
-    t_3 = tl.maximum(tl.minimum(q1 - 10, size_x1 - 20), 0)
-    t_4 = t_3 + 20
+    x0_from = tl.maximum(tl.minimum(q0 - 10, size_x0 - 20), 0)
+    x0_until = x0_from + 20
+    x1_from = tl.maximum(tl.minimum(q1 - 10, size_x1 - 20), 0)
+    x1_until = x1_from + 20
 
     # the keys that this group visits: neighborhood((20, 20))
     q0_first = q0_id * BLOCK_Q0
@@ -97,19 +97,29 @@ def neighborhood_attention_2d(
     x1_end = tl.maximum(tl.minimum(q1_last - 10, size_x1 - 20), 0) + 20
     x1_tiles = tl.cdiv(tl.maximum(x1_end - x1_first, 0), BLOCK_X1)
     x0_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q0_last - 10, size_x0 - 20), 0) - x0_first, 0), BLOCK_X0),
+        tl.cdiv(
+            tl.maximum(tl.maximum(tl.minimum(q0_last - 10, size_x0 - 20), 0) - x0_first, 0),
+            BLOCK_X0,
+        ),
         x0_tiles,
     )
     x0_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q0_first - 10, size_x0 - 20), 0) + 20 - x0_first, 0) // BLOCK_X0 - x0_skip,
+        tl.maximum(tl.maximum(tl.minimum(q0_first - 10, size_x0 - 20), 0) + 20 - x0_first, 0)
+        // BLOCK_X0
+        - x0_skip,
         0,
     )
     x1_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q1_last - 10, size_x1 - 20), 0) - x1_first, 0), BLOCK_X1),
+        tl.cdiv(
+            tl.maximum(tl.maximum(tl.minimum(q1_last - 10, size_x1 - 20), 0) - x1_first, 0),
+            BLOCK_X1,
+        ),
         x1_tiles,
     )
     x1_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q1_first - 10, size_x1 - 20), 0) + 20 - x1_first, 0) // BLOCK_X1 - x1_skip,
+        tl.maximum(tl.maximum(tl.minimum(q1_first - 10, size_x1 - 20), 0) + 20 - x1_first, 0)
+        // BLOCK_X1
+        - x1_skip,
         0,
     )
 
@@ -133,12 +143,12 @@ def neighborhood_attention_2d(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_5, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_6 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_6)
-        p = tl.exp2(t_5 * scale - t_6[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         if DESCRIPTORS:
@@ -185,7 +195,10 @@ def neighborhood_attention_2d(
         x0_in = x0 < x0_end
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         x1_in = x1 < x1_end
-        outside = left_out(t, t_2, x0_start, BLOCK_X0) | left_out(t_3, t_4, x1_start, BLOCK_X1) << BLOCK_X0
+        outside = (
+            left_out(x0_from, x0_until, x0_start, BLOCK_X0)
+            | left_out(x1_from, x1_until, x1_start, BLOCK_X1) << BLOCK_X0
+        )
         place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << BLOCK_X0
         seen = outside[:, None] & place[None, :] == 0
         if DESCRIPTORS:
@@ -196,13 +209,13 @@ def neighborhood_attention_2d(
                 mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(seen, t_5, float('-inf'))
-        top_2 = tl.max(t_in, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(seen, Q_K, float('-inf'))
+        top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        t_6 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_6)
-        p_2 = tl.exp2(t_in * scale - t_6[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         if DESCRIPTORS:

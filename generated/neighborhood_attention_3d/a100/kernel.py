@@ -90,16 +90,20 @@ def neighborhood_attention_3d(
 
     # held by the group for the whole stream
     Q_tile = tl.load(
-        Q + q0[:, None] * Q_stride_q0 + q1[:, None] * Q_stride_q1 + q2[:, None] * Q_stride_q2 + d[None, :] * Q_stride_d,
+        Q
+        + q0[:, None] * Q_stride_q0
+        + q1[:, None] * Q_stride_q1
+        + q2[:, None] * Q_stride_q2
+        + d[None, :] * Q_stride_d,
         mask=q0_in[:, None] & q1_in[:, None] & q2_in[:, None] & d_in[None, :],
         other=0.0,
     )
-    t = tl.maximum(tl.minimum(q0 - 3, size_x0 - 6), 0)
-    t_2 = t + 6
-    t_3 = tl.maximum(tl.minimum(q1 - 6, size_x1 - 12), 0)
-    t_4 = t_3 + 12
-    t_5 = tl.maximum(tl.minimum(q2 - 6, size_x2 - 12), 0)
-    t_6 = t_5 + 12
+    x0_from = tl.maximum(tl.minimum(q0 - 3, size_x0 - 6), 0)
+    x0_until = x0_from + 6
+    x1_from = tl.maximum(tl.minimum(q1 - 6, size_x1 - 12), 0)
+    x1_until = x1_from + 12
+    x2_from = tl.maximum(tl.minimum(q2 - 6, size_x2 - 12), 0)
+    x2_until = x2_from + 12
 
     # the keys that this group visits: neighborhood((6, 12, 12))
     q0_first = q0_id * BLOCK_Q0
@@ -122,23 +126,34 @@ def neighborhood_attention_3d(
         x0_tiles,
     )
     x0_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q0_first - 3, size_x0 - 6), 0) + 6 - x0_first, 0) - x0_skip,
+        tl.maximum(tl.maximum(tl.minimum(q0_first - 3, size_x0 - 6), 0) + 6 - x0_first, 0)
+        - x0_skip,
         0,
     )
     x1_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q1_last - 6, size_x1 - 12), 0) - x1_first, 0), BLOCK_X1),
+        tl.cdiv(
+            tl.maximum(tl.maximum(tl.minimum(q1_last - 6, size_x1 - 12), 0) - x1_first, 0),
+            BLOCK_X1,
+        ),
         x1_tiles,
     )
     x1_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q1_first - 6, size_x1 - 12), 0) + 12 - x1_first, 0) // BLOCK_X1 - x1_skip,
+        tl.maximum(tl.maximum(tl.minimum(q1_first - 6, size_x1 - 12), 0) + 12 - x1_first, 0)
+        // BLOCK_X1
+        - x1_skip,
         0,
     )
     x2_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q2_last - 6, size_x2 - 12), 0) - x2_first, 0), BLOCK_X2),
+        tl.cdiv(
+            tl.maximum(tl.maximum(tl.minimum(q2_last - 6, size_x2 - 12), 0) - x2_first, 0),
+            BLOCK_X2,
+        ),
         x2_tiles,
     )
     x2_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q2_first - 6, size_x2 - 12), 0) + 12 - x2_first, 0) // BLOCK_X2 - x2_skip,
+        tl.maximum(tl.maximum(tl.minimum(q2_first - 6, size_x2 - 12), 0) + 12 - x2_first, 0)
+        // BLOCK_X2
+        - x2_skip,
         0,
     )
 
@@ -158,20 +173,28 @@ def neighborhood_attention_3d(
         x1 = x1_start + (x1_x2_lane // BLOCK_X2).to(INDEX)
         x2 = x2_start + (x1_x2_lane % BLOCK_X2).to(INDEX)
         K_tile = tl.load(
-            K + x0 * K_stride_x0 + x1[:, None] * K_stride_x1 + x2[:, None] * K_stride_x2 + d[None, :] * K_stride_d,
+            K
+            + x0 * K_stride_x0
+            + x1[:, None] * K_stride_x1
+            + x2[:, None] * K_stride_x2
+            + d[None, :] * K_stride_d,
             mask=d_in[None, :],
             other=0.0,
         )
-        t_7 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_7, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_8 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_8)
-        p = tl.exp2(t_7 * scale - t_8[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
-            V + x0 * V_stride_x0 + x1[:, None] * V_stride_x1 + x2[:, None] * V_stride_x2 + d[None, :] * V_stride_d,
+            V
+            + x0 * V_stride_x0
+            + x1[:, None] * V_stride_x1
+            + x2[:, None] * V_stride_x2
+            + d[None, :] * V_stride_d,
             mask=d_in[None, :],
             other=0.0,
         )
@@ -220,12 +243,20 @@ def neighborhood_attention_3d(
         x1_at = tl.where(
             x0_x1_x2_turn < slab_0,
             x1_tile,
-            tl.where(x0_x1_x2_turn < slab_1, tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole), x1_tile + x1_skip),
+            tl.where(
+                x0_x1_x2_turn < slab_1,
+                tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole),
+                x1_tile + x1_skip,
+            ),
         )
         x2_at = tl.where(
             x0_x1_x2_turn < slab_0,
             x2_tile,
-            tl.where(x0_x1_x2_turn < slab_1, x2_tile, tl.where(x2_tile < x2_skip, x2_tile, x2_tile + x2_whole)),
+            tl.where(
+                x0_x1_x2_turn < slab_1,
+                x2_tile,
+                tl.where(x2_tile < x2_skip, x2_tile, x2_tile + x2_whole),
+            ),
         )
         x0_start = x0_first + x0_at
         x1_start = x1_first + x1_at * BLOCK_X1
@@ -236,25 +267,41 @@ def neighborhood_attention_3d(
         x1_in = x1 < x1_end
         x2 = x2_start + (x1_x2_lane % BLOCK_X2).to(INDEX)
         x2_in = x2 < x2_end
-        outside = left_out(t, t_2, x0_start, 1) | left_out(t_3, t_4, x1_start, BLOCK_X1) << 1 | left_out(t_5, t_6, x2_start, BLOCK_X2) << 1 + BLOCK_X1
-        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << 1 | 1 << (x2 - x2_start).to(tl.int32) << 1 + BLOCK_X1
+        outside = (
+            left_out(x0_from, x0_until, x0_start, 1)
+            | left_out(x1_from, x1_until, x1_start, BLOCK_X1) << 1
+            | left_out(x2_from, x2_until, x2_start, BLOCK_X2) << 1 + BLOCK_X1
+        )
+        place = (
+            1 << (x0 - x0_start).to(tl.int32)
+            | 1 << (x1 - x1_start).to(tl.int32) << 1
+            | 1 << (x2 - x2_start).to(tl.int32) << 1 + BLOCK_X1
+        )
         seen = outside[:, None] & place[None, :] == 0
         K_tile = tl.load(
-            K + x0 * K_stride_x0 + x1[:, None] * K_stride_x1 + x2[:, None] * K_stride_x2 + d[None, :] * K_stride_d,
+            K
+            + x0 * K_stride_x0
+            + x1[:, None] * K_stride_x1
+            + x2[:, None] * K_stride_x2
+            + d[None, :] * K_stride_d,
             mask=x1_in[:, None] & x2_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_7 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(seen, t_7, float('-inf'))
-        top_2 = tl.max(t_in, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(seen, Q_K, float('-inf'))
+        top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        t_8 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_8)
-        p_2 = tl.exp2(t_in * scale - t_8[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         V_tile = tl.load(
-            V + x0 * V_stride_x0 + x1[:, None] * V_stride_x1 + x2[:, None] * V_stride_x2 + d[None, :] * V_stride_d,
+            V
+            + x0 * V_stride_x0
+            + x1[:, None] * V_stride_x1
+            + x2[:, None] * V_stride_x2
+            + d[None, :] * V_stride_d,
             mask=x1_in[:, None] & x2_in[:, None] & d_in[None, :],
             other=0.0,
         )
@@ -280,7 +327,11 @@ def neighborhood_attention_3d(
 
     # tail
     tl.store(
-        O + q0[:, None] * O_stride_q0 + q1[:, None] * O_stride_q1 + q2[:, None] * O_stride_q2 + d[None, :] * O_stride_d,
+        O
+        + q0[:, None] * O_stride_q0
+        + q1[:, None] * O_stride_q1
+        + q2[:, None] * O_stride_q2
+        + d[None, :] * O_stride_d,
         O_acc / tl.where(z == 0, 1.0, z)[:, None],
         mask=q0_in[:, None] & q1_in[:, None] & q2_in[:, None] & d_in[None, :],
     )

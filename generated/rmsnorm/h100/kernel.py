@@ -43,11 +43,11 @@ def rmsnorm(
     X_base = X + n * X_stride_n
     O_base = O + n * O_stride_n
     X_tile = tl.load(X_base + d * X_stride_d, mask=d_in, other=0.0)
-    t = tl.sum(X_tile.to(tl.float32) * X_tile.to(tl.float32), axis=0)
+    X_X = tl.sum(X_tile.to(tl.float32) * X_tile.to(tl.float32), axis=0)
     G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
     tl.store(
         O_base + d * O_stride_d,
-        X_tile.to(tl.float32) * tl.rsqrt(t / size_d + eps) * G_tile.to(tl.float32),
+        X_tile.to(tl.float32) * tl.rsqrt(X_X / size_d + eps) * G_tile.to(tl.float32),
         mask=d_in,
     )
 

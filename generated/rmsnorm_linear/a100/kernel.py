@@ -58,7 +58,7 @@ def rmsnorm_linear(
     m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
 
     # stream d
-    t = tl.zeros([BLOCK_N], tl.float32)
+    X_X = tl.zeros([BLOCK_N], tl.float32)
     O_acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     for d_start in tl.range(0, size_d, BLOCK_D):
         d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
@@ -68,8 +68,8 @@ def rmsnorm_linear(
             mask=n_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_2 = tl.sum(X_tile.to(tl.float32) * X_tile.to(tl.float32), axis=1)
-        t = t + t_2
+        X_X_2 = tl.sum(X_tile.to(tl.float32) * X_tile.to(tl.float32), axis=1)
+        X_X = X_X + X_X_2
         G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
         W_tile = tl.load(
             W + d[:, None] * W_stride_d + m[None, :] * W_stride_m,
@@ -86,7 +86,7 @@ def rmsnorm_linear(
     # tail
     tl.store(
         O + n[:, None] * O_stride_n + m[None, :] * O_stride_m,
-        tl.rsqrt(t / size_d + eps)[:, None] * O_acc,
+        tl.rsqrt(X_X / size_d + eps)[:, None] * O_acc,
         mask=n_in[:, None] & m_in[None, :],
     )
 

@@ -59,7 +59,7 @@ def rmsnorm_linear(
     m_in = tl.full([BLOCK_M], True, tl.int1) if EVEN_M else m < size_m
 
     # stream d
-    t = tl.zeros([BLOCK_N], tl.float32)
+    X_X = tl.zeros([BLOCK_N], tl.float32)
     O_acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     for d_start in tl.range(0, size_d, BLOCK_D):
         d = d_start + tl.arange(0, BLOCK_D).to(INDEX)
@@ -69,8 +69,8 @@ def rmsnorm_linear(
             mask=n_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_2 = tl.sum(X_tile.to(tl.float32) * X_tile.to(tl.float32), axis=1)
-        t = t + t_2
+        X_X_2 = tl.sum(X_tile.to(tl.float32) * X_tile.to(tl.float32), axis=1)
+        X_X = X_X + X_X_2
         G_tile = tl.load(G + d * G_stride_d, mask=d_in, other=0.0)
         if DESCRIPTORS:
             W_tile = W.load([d_start, m_id * BLOCK_M])
@@ -88,7 +88,7 @@ def rmsnorm_linear(
         )
 
     # tail
-    O_tile = tl.rsqrt(t / size_d + eps)[:, None] * O_acc
+    O_tile = tl.rsqrt(X_X / size_d + eps)[:, None] * O_acc
     if DESCRIPTORS:
         O.store([n_id * BLOCK_N, m_id * BLOCK_M], O_tile.to(O.dtype))
     else:

@@ -70,16 +70,16 @@ def softcapped_attention(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        S = t * scale
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        S = Q_K * scale
         C = cap * (2 * tl.sigmoid(2 * (S / cap)) - 1)
         C_in = tl.where(x_in[None, :], C, float('-inf'))
         top = tl.max(C_in, axis=1)
         m_new = tl.maximum(m, top)
         repair = tl.exp(m - m_new)
         p = tl.exp(C_in - m_new[:, None])
-        total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z_2 = tl.sum(p, axis=1)
+        z = z * repair + z_2
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=x_in[:, None] & d_in[None, :],

@@ -42,11 +42,11 @@ def softmax(
     X_base = X + n * X_stride_n
     O_base = O + n * O_stride_n
     X_tile = tl.load(X_base + x * X_stride_x, mask=x_in, other=0.0)
-    t = tl.where(x_in, X_tile.to(tl.float32), float('-inf'))
-    top = tl.maximum(tl.max(t, axis=0), -3.4028234663852886e+38)
-    p = tl.exp(t - top)
-    total = tl.sum(p, axis=0)
-    tl.store(O_base + x * O_stride_x, p / tl.where(total == 0, 1.0, total), mask=x_in)
+    input_in = tl.where(x_in, X_tile.to(tl.float32), float('-inf'))
+    top = tl.maximum(tl.max(input_in, axis=0), -3.4028234663852886e+38)
+    p = tl.exp(input_in - top)
+    z = tl.sum(p, axis=0)
+    tl.store(O_base + x * O_stride_x, p / tl.where(z == 0, 1.0, z), mask=x_in)
 
 
 def _reach(sizes, strides, tiles):

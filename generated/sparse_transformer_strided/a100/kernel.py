@@ -58,9 +58,9 @@ def sparse_transformer_strided(
         mask=q_in[:, None] & d_in[None, :],
         other=0.0,
     )
-    t = tl.maximum(q - 63, 0)
-    t_2 = q + 1
-    t_3 = q % 64
+    x_from = tl.maximum(q - 63, 0)
+    x_until = q + 1
+    x_from_2 = q % 64
 
     # the keys that this group visits: strided(64)
     q_first = q_id * BLOCK_Q
@@ -73,7 +73,7 @@ def sparse_transformer_strided(
         x_tiles,
     )
     x_whole = tl.maximum(tl.maximum(q_first + 1 - x_first, 0) // BLOCK_X - x_skip, 0)
-    x2_first = tl.min(tl.where(q_in, t_3, 2147483647), axis=0)
+    x2_first = tl.min(tl.where(q_in, x_from_2, 2147483647), axis=0)
     x2_end = q_last + 1
 
     # stream x, box 1: chunks that every query sees whole
@@ -88,12 +88,12 @@ def sparse_transformer_strided(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_4, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p = tl.exp2(t_4 * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         V_tile = tl.load(
@@ -120,17 +120,17 @@ def sparse_transformer_strided(
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(
-            (t[:, None] <= x[None, :]) & (x[None, :] < t_2[:, None]),
-            t_4,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(
+            (x_from[:, None] <= x[None, :]) & (x[None, :] < x_until[:, None]),
+            Q_K,
             float('-inf'),
         )
-        top_2 = tl.max(t_in, axis=1)
+        top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p_2 = tl.exp2(t_in * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         V_tile = tl.load(
@@ -150,23 +150,26 @@ def sparse_transformer_strided(
     for x_start in tl.range(x2_first, x2_end, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x2_end
-        t_6 = x[None, :] < t_2[:, None]
+        test = x[None, :] < x_until[:, None]
         K_tile = tl.load(
             K + x[:, None] * K_stride_x + d[None, :] * K_stride_d,
             mask=x_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in_2 = tl.where(
-            (t_3[:, None] <= x[None, :]) & t_6 & ((tl.maximum(x[None, :], t_3[:, None]) - t_3[:, None]) % 64 == 0) & ((t[:, None] <= x[None, :]) & t_6 == 0),
-            t_4,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in_2 = tl.where(
+            (x_from_2[:, None] <= x[None, :])
+            & test
+            & ((tl.maximum(x[None, :], x_from_2[:, None]) - x_from_2[:, None]) % 64 == 0)
+            & ((x_from[:, None] <= x[None, :]) & test == 0),
+            Q_K,
             float('-inf'),
         )
-        top_3 = tl.max(t_in_2, axis=1)
+        top_3 = tl.max(Q_K_in_2, axis=1)
         m_new = tl.maximum(m, top_3)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p_3 = tl.exp2(t_in_2 * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_3 = tl.exp2(Q_K_in_2 * scale - larger[:, None])
         total_3 = tl.sum(p_3, axis=1)
         z = z * repair + total_3
         V_tile = tl.load(

@@ -54,7 +54,7 @@ def spherical_attention(
     )
 
     # stream x
-    t = tl.zeros([BLOCK_Q], tl.float32)
+    total = tl.zeros([BLOCK_Q], tl.float32)
     O_acc = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
@@ -65,8 +65,8 @@ def spherical_attention(
             other=0.0,
         )
         S = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_2 = tl.sum(S * S, axis=1)
-        t = t + t_2
+        total_2 = tl.sum(S * S, axis=1)
+        total = total + total_2
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=x_in[:, None] & d_in[None, :],
@@ -77,7 +77,7 @@ def spherical_attention(
     # tail
     tl.store(
         O + q[:, None] * O_stride_q + d[None, :] * O_stride_d,
-        (1.0 / tl.sqrt_rn(t))[:, None] * O_acc,
+        (1.0 / tl.sqrt_rn(total))[:, None] * O_acc,
         mask=q_in[:, None] & d_in[None, :],
     )
 

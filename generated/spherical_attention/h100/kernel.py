@@ -58,7 +58,7 @@ def spherical_attention(
         )
 
     # stream x
-    t = tl.zeros([BLOCK_Q], tl.float32)
+    total = tl.zeros([BLOCK_Q], tl.float32)
     O_acc = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
     for x_start in tl.range(0, size_x, BLOCK_X):
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
@@ -72,8 +72,8 @@ def spherical_attention(
                 other=0.0,
             )
         S = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_2 = tl.sum(S * S, axis=1)
-        t = t + t_2
+        total_2 = tl.sum(S * S, axis=1)
+        total = total + total_2
         if DESCRIPTORS:
             V_tile = V.load([x_start, 0])
         else:
@@ -85,7 +85,7 @@ def spherical_attention(
         O_acc = tl.dot(S.to(V_tile.dtype), V_tile, O_acc, input_precision='ieee')
 
     # tail
-    O_tile = (1.0 / tl.sqrt_rn(t))[:, None] * O_acc
+    O_tile = (1.0 / tl.sqrt_rn(total))[:, None] * O_acc
     if DESCRIPTORS:
         O.store([q_id * BLOCK_Q, 0], O_tile.to(O.dtype))
     else:

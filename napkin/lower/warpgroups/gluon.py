@@ -6,13 +6,13 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from napkin.errors import Refusal
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.printer import GLUON, signature, statement
+from napkin.lower.trim import trimmed
 
 HEAD = """\
 import triton
@@ -114,25 +114,6 @@ def free(body: Sequence[ast.stmt]) -> set[str]:
     return used - made - beside()
 
 
-def trimmed(body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The statements without values that nothing uses."""
-    tree = ast.Module(list(body), [])
-    made: dict[str, list[ast.Assign]] = {}
-    for n in ast.walk(tree):
-        if isinstance(n, ast.Assign) and isinstance(target := n.targets[0], ast.Name):
-            made.setdefault(target.id, []).append(n)
-    used = Counter(_loaded(tree))
-    idle: set[ast.stmt] = set()
-    left = [name for name in made if not used[name]]
-    while left:
-        for n in made[left.pop()]:
-            idle.add(n)
-            own = Counter(_loaded(n))
-            used.subtract(own)
-            left += [name for name in own if not used[name] and name in made]
-    return _Without(idle).visit(tree).body
-
-
 class _Untyped(ast.NodeTransformer):
     """Takes the tensors out of which only a type is asked, which passes nothing."""
 
@@ -140,23 +121,6 @@ class _Untyped(ast.NodeTransformer):
         self.generic_visit(node)
         asked = isinstance(node.value, ast.Name) and node.attr == "dtype"
         return ast.Constant(None) if asked else node
-
-
-def _loaded(tree: ast.AST) -> Iterator[str]:
-    """The names that are read in a tree, as often as they are."""
-    for n in ast.walk(tree):
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
-            yield n.id
-
-
-class _Without(ast.NodeTransformer):
-    """Takes statements out."""
-
-    def __init__(self, idle: Collection[ast.stmt]) -> None:
-        self.idle = idle
-
-    def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
-        return None if node in self.idle else node
 
 
 def captured(bodies: Sequence[Sequence[ast.stmt]], known: Collection[str]) -> set[str]:

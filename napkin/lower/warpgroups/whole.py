@@ -10,8 +10,9 @@ from napkin.ir.key_sets import spec_of
 from napkin.lower import syntax as sx
 from napkin.lower.printer import called, comment
 from napkin.lower.syntax import Expr
+from napkin.lower.trim import trimmed
 from napkin.lower.warpgroups.band import Band
-from napkin.lower.warpgroups.gluon import free, function, helper, in_gluon, lent, trimmed
+from napkin.lower.warpgroups.gluon import free, function, helper, in_gluon, lent
 from napkin.lower.warpgroups.rings import Rings
 from napkin.lower.warpgroups.room import LOADING, registers
 from napkin.lower.write import Written
@@ -44,8 +45,7 @@ class Whole(Rings):
             *self.rings(),
         ]
         loads, rows = self.loads(), self.folds()
-        arguments = self.arguments()
-        fixed = {a.name for a in arguments if a.constexpr} | {scope.stages}
+        fixed = {a.name for a in self.arguments() if a.constexpr} | {scope.stages}
         own = {scope.warpgroup}
         texts: list[str] = []
         given: dict[str, list[str]] = {}
@@ -63,7 +63,8 @@ class Whole(Rings):
             if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant)
         }
         made = [comment("its warps"), self._specialised(name, given)]
-        body = in_gluon([*out, *made])
+        body = trimmed(in_gluon([*out, *made]))
+        arguments = self.passed(body)
         typed = [(a.name, "gl.constexpr" if a.constexpr else "") for a in arguments]
         texts.append(function(name, typed, body))
         entry = self.entry(arguments)

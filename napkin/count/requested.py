@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from napkin.count.traffic import Transfer
@@ -94,9 +94,8 @@ class Asked:
         return math.prod([-(-self.sizes[a] // self.tiles[a]) for a in axes])
 
     def sector(self, t: Transfer) -> float:
-        """Bytes that cross for each value of a tensor: whole sectors, of which a tile takes the
-        runs of values that lie side by side in memory. What is read at computed positions counts
-        as though these followed each other."""
+        """Bytes that cross for each value of a tensor, as sectors cross whole. Values at computed
+        positions count as though these followed each other."""
         return self._each_sector[id(t)]
 
     @cached_property
@@ -104,38 +103,42 @@ class Asked:
         return {id(t): self._of_sectors(t) for t, _ in self.moved}
 
     def _of_sectors(self, t: Transfer) -> float:
-        item = STORAGE[self.dtypes[t.tensor]].bits / 8
-        places = {s.axis: (s.out, s.stride) for s in t.slides}
-        # Values of a run, from one to the next, runs of a tile; and what all runs begin at.
-        run, apart, runs, stride, start = 1, 0, 1, 1, 0
+        item, runs = STORAGE[self.dtypes[t.tensor]].bits / 8, self._runs(t)
+        boxed = t.direction == "read" and t.tensor in self.boxed
+        return item if runs is None else runs.bytes_each(item, boxed)
+
+    def _runs(self, t: Transfer) -> Runs | None:
+        """How a tile lies in memory: its axes are gone through from the contiguous one outwards.
+        None where one of them has no tile."""
+        windows = {s.axis: (s.out, s.stride) for s in t.slides}
+        runs, stride = Runs(), 1  # from one position of an axis to the next, in values
         for own in reversed(t.own or t.axes):
-            axis, step = places.get(own, (own, 1))
+            axis, step = windows.get(own, (own, 1))
             if axis not in self.tiles:
-                return item
+                return None
             size, tile = self.sizes[axis], min(self.tiles[axis], self.sizes[axis])
-            moves = self._anywhere(t, axis) or step > 1 or apart
-            if size > 1 and (tile < size or apart):
-                start = math.gcd(start, stride * (1 if moves else tile))
-            if apart:
-                runs = tile if runs == 1 else runs
+            if size > 1 and (tile < size or runs.distance):
+                everywhere = runs.distance or step > 1 or self._anywhere(t, axis)
+                runs = runs.beginning(stride * (1 if everywhere else tile))
+            if runs.distance:  # the axes within have cut the tensor in runs
+                runs = runs if runs.number > 1 else replace(runs, number=tile)
             elif step > 1:
-                apart, runs = step * run, tile
+                runs = replace(runs, distance=step * stride, number=tile)
             else:
-                # L1 has the sector in which the chunk before ended.
-                chunk = self.cached(t) and tile < size and axis not in self.group
-                run *= size if chunk else tile
-                apart = run // tile * size if tile < size else 0
+                runs = replace(runs, length=stride * (size if self._follows(t, axis) else tile))
+                if tile < size:
+                    runs = replace(runs, distance=runs.length // tile * size)
             stride *= size
-        if runs > 1 and apart * item < SECTOR:  # these share sectors
-            return max(item, max(SECTOR, runs * apart * item) / (runs * run))
-        if t.direction == "read" and t.tensor in self.boxed and int(start * item) % SECTOR:
-            # Where rows may begin between sectors, a box asks for one more in each of its rows.
-            return (math.ceil(run * item / SECTOR) + 1) * SECTOR / run
-        return max(item, _sectors(run * item, start * item) * SECTOR / run)
+        return runs
 
     def _anywhere(self, t: Transfer, axis: str) -> bool:
         """Whether chunks along an axis may begin at any position."""
         return t.kernel is not None and axis in t.kernel.stream.axes
+
+    def _follows(self, t: Transfer, axis: str) -> bool:
+        """Whether a group reads chunk after chunk along an axis through L1, which still has the
+        sector in which the chunk before ended: all chunks are one run."""
+        return self.cached(t) and axis not in self.group
 
     # --- between memory and L2 ------------------------------------------------------------------
 
@@ -162,6 +165,38 @@ class Asked:
     def carried(self, t: Transfer) -> frozenset[int]:
         """The grouped axes that a tensor carries, by their places."""
         return frozenset([i for i, a in enumerate(self.group) if a not in t.repeated])
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How a tile lies in memory: runs of contiguous values, evenly spaced. All in values.
+
+    Attributes:
+        length: of a run.
+        distance: from the start of a run to that of the next; 0 where the tile is contiguous.
+        number: how many runs are so far from each other.
+        start: runs may begin at its multiples from the tensor's first value; 0 for that alone.
+    """
+
+    length: int = 1
+    distance: int = 0
+    number: int = 1
+    start: int = 0
+
+    def beginning(self, offset: int) -> Runs:
+        """The same where runs may begin at multiples of an offset, too."""
+        return replace(self, start=math.gcd(self.start, offset))
+
+    def bytes_each(self, item: float, boxed: bool) -> float:
+        """Bytes of the sectors of a tile for each of its values, of `item` bytes; `boxed` where
+        a descriptor reads them."""
+        apart, length, start = (n * item for n in (self.distance, self.length, self.start))
+        if self.number > 1 and apart < SECTOR:  # runs share sectors
+            return max(item, max(SECTOR, self.number * apart) / (self.number * self.length))
+        # Where rows may begin inside a sector, a box asks for one more in each of its rows.
+        more = boxed and int(start) % SECTOR
+        sectors = math.ceil(length / SECTOR) + 1 if more else _sectors(length, start)
+        return max(item, sectors * SECTOR / self.length)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
-"""The order in which groups start, and how often tiles are fetched in it.
+"""The order in which groups start, and how many tiles they fetch in it.
 
-Groups start in the order of their number, so many at a time as run at once: a wave. A tile is
-read again by the next group that stands where the last one stood along the axes that the array
-carries. That is so many numbers later as the axes between them have groups, whatever the place, so
-what follows is counted from a few such steps, and no group is looked at by itself.
+Groups start in the order of their numbers, as many at a time as run at once: a wave. A tile is read
+by the groups that stand at its place along the axes that the array carries. Along the other grouped
+axes the tile repeats, and its readers count through these like an odometer. The distance from one
+reader to the next, in numbers, depends only on which of these digits goes up, and not on the tile.
+So there are as many distances as digits that repeat the tile, and no group is looked at by itself.
 
-Groups may be numbered in blocks of rows: so many along one axis, the fastest, times all along the
-next. A wave of them is nearer to a square, and reads less. Where blocks do not divide the axis the
-last is smaller; then groups are looked at one by one.
+A swizzle (`GROUP_M`) numbers groups in blocks: so many along one axis, the fastest, times all along
+the next. A wave of them is nearer to a square, and reads less. Where blocks do not divide the axis
+the last is smaller; then groups are looked at one by one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 MOST = 256
-"""Waves that are looked at; what is found of them stands for those after them."""
+"""Waves that are counted; their mean stands for those after them."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,17 @@ class Order:
         """How many groups there are."""
         return math.prod(n for _, n in self.digits)
 
+    def stride(self, digit: int) -> int:
+        """Numbers from a group to the next along a digit."""
+        return math.prod(n for _, n in self.digits[digit + 1 :])
+
     def tiles(self, carried: Collection[int]) -> int:
         """Tiles of an array that carries these of the grouped axes."""
         return math.prod(n for axis, n in self.digits if axis in carried)
+
+    def repeating(self, carried: Collection[int]) -> list[int]:
+        """The digits along which a tile repeats of an array that carries these axes."""
+        return [i for i, (axis, n) in enumerate(self.digits) if axis not in carried and n > 1]
 
     def together(self, carried: Collection[int]) -> int:
         """Groups in a row that read the same tile of an array that carries these axes."""
@@ -104,8 +113,7 @@ def seen(order: Order, carried: frozenset[int], groups: int) -> int:
     """Different tiles that the first groups read of an array that carries these axes."""
     if order.rows:
         return int((_last(order, carried)[:groups] < 0).sum())
-    lacking = [i for i, (axis, _) in enumerate(order.digits) if axis not in carried]
-    return int(order.before(min(groups, order.groups), lacking))
+    return int(order.before(min(groups, order.groups), order.repeating(carried)))
 
 
 @lru_cache(maxsize=256)
@@ -133,7 +141,8 @@ def _last(order: Order, carried: frozenset[int]) -> Any:
 
 @lru_cache(maxsize=65536)
 def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
-    """How many tiles all groups fetch into a cache that they share.
+    """How many tiles all groups fetch into a cache that they share: each once, and again wherever
+    its last reader ran too many waves before.
 
     Args:
         carried: the grouped axes that the array carries.
@@ -142,31 +151,46 @@ def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
     """
     if order.rows:
         last = _last(order, carried)
-        apart = np.arange(order.groups) // wave - last // wave
-        return int(((last < 0) | (apart > kept)).sum())
-    out, waves = order.tiles(carried), -(-order.groups // wave)
-    if waves == 1:
-        return out
-    begin = np.arange(min(waves, MOST)) * wave
-    step = order.groups
-    strides: list[int] = []
-    for _, n in order.digits:
-        step //= n
-        strides.append(step)
-    lacking = [i for i, (axis, n) in enumerate(order.digits) if axis not in carried and n > 1]
-    back = 0  # from a group to the first one along the digits that are faster than this
-    first = order.groups  # those that stand first along these
-    for at in range(len(lacking) - 1, -1, -1):
-        i, many = lacking[at], order.digits[lacking[at]][1]
-        # Groups that stand first along the faster digits, and not along this one.
-        apart = strides[i] - back
-        back += strides[i] * (many - 1)
-        if apart // wave > kept:
-            out += first - first // many
-        elif apart // wave == kept and apart % wave:
-            ends = np.concatenate([begin, np.minimum(begin + apart % wave, order.groups)])
-            found = order.before(ends, lacking[at + 1 :]) - order.before(ends, lacking[at:])
-            inside = found[len(begin) :].sum() - found[: len(begin)].sum()
-            out += int(inside) * waves // len(begin)
-        first //= many
-    return out
+        waves = np.arange(order.groups) // wave - last // wave
+        return int(((last < 0) | (waves > kept)).sum())
+    digits = order.repeating(carried)
+    again = [Rereaders(order, digit, tuple(digits[i + 1 :])) for i, digit in enumerate(digits)]
+    return order.tiles(carried) + sum(r.fetches(wave, kept) for r in again)
+
+
+@dataclass(frozen=True)
+class Rereaders:
+    """The groups at which one digit of those that repeat a tile goes up, and the faster ones of
+    them are back at 0. All are equally far from the last reader of their tile.
+
+    Attributes:
+        digit: the digit that goes up.
+        faster: the faster digits that repeat the tile.
+    """
+
+    order: Order
+    digit: int
+    faster: tuple[int, ...]
+
+    @property
+    def distance(self) -> int:
+        """Numbers from the last reader, one lower along `digit` and last along the faster ones."""
+        stride = self.order.stride
+        back = sum(stride(i) * (self.order.digits[i][1] - 1) for i in self.faster)
+        return stride(self.digit) - back
+
+    def before(self, number: Any) -> Any:
+        """How many of them have a lower number than this, or than each of an array of them."""
+        before = self.order.before
+        return before(number, self.faster) - before(number, (self.digit, *self.faster))
+
+    def fetches(self, wave: int, kept: int) -> int:
+        """How many of them run more than `kept` waves after the last reader of their tile."""
+        groups, (waves, more) = self.order.groups, divmod(self.distance, wave)
+        if waves != kept:
+            return self.before(groups) if waves > kept else 0
+        # The first `more` groups of a wave are one wave further from that reader.
+        total = -(-groups // wave)
+        starts = np.arange(min(total, MOST)) * wave
+        far = self.before(np.minimum(starts + more, groups)) - self.before(starts)
+        return int(far.sum()) * total // len(starts)

@@ -1,35 +1,33 @@
-"""Time of a kernel from its own loop program: clocks on every pipe, and how they overlap.
+"""Time of a kernel from its own loop program: seconds on every pipe, and how they overlap.
 
-A kernel's groups run in waves. In a group, the loop's pipes run beside each other (loads ahead of
-products), or in turn where one waits for the other: products and the arithmetic between them
-(arXiv 2412.03317, section 6), loads that are not started ahead. The pipe that takes longest sets
-the time, and others add the share of theirs that is not hidden. Groups that wait for their loads in
-every turn, several to a multiprocessor, meet at its pipes: a closed queueing network.
+The pipe that takes longest sets the time, and the others add the share of theirs that is not
+hidden. Three kinds of kernels differ in what overlaps:
 
-Groups of one length read a chunk at once, and L2 answers many of them with one reading; where
-lengths differ, each asks for itself, and takes longer.
+- Kernels without matrix products load, compute and store in turn (`row_kernels.py`).
+- Warp-specialised kernels overlap warpgroups of one CTA (`warp_specialised.py`).
+- All others run in waves of CTAs (`Waves.predicted`). The iterations of a loop overlap loads with
+  products. They do not where products wait for arithmetic (arXiv 2412.03317, section 6), nor where
+  loads are not started ahead: then the CTAs of an SM overlap each other, as customers of a closed
+  queueing network.
 
-Chunks that are loaded ahead arrive no sooner than memory answers: a group with N chunks under way
-takes a turn for each N-th of that, however little it computes, and R groups of a multiprocessor
-take R turns in it. Products of few values need N R chunks to keep the tensor cores busy.
+Chunks that are loaded ahead arrive no sooner than memory answers: with N chunks under way, a CTA
+takes an iteration for each N-th of that latency. R CTAs of an SM take R iterations in it. L2
+answers CTAs that read a chunk at once with one reading; where their lengths differ, it takes longer
+(`l2_apart`).
 
-What a group does before and after its loop is not hidden. Around products it is paid for every
-group of the busiest multiprocessor, whether or not it holds others: those start and end together,
-and the tensor cores wait for all of them. Of R groups that wait, each waits 1 / sqrt(R) as long. A
-persistent program instance starts once: its next group's chunks are asked for before its products
-end. Its tile leaves between the products of one group and the next, and what it computes after a
-loop takes as long as its own warps can issue it.
+Prologue and epilogue around products are not hidden: the CTAs of an SM start and end together, and
+the tensor cores wait. Of R CTAs each waits 1 / sqrt(R) as long. A persistent CTA has one prologue:
+it asks for the next tile's chunks before its products end.
 
-Kernels that multiply nothing have a law of their own (`rows.py`). What no datasheet states
-(`Constants`) is read off one machine's runs and kept in its file, under ``[calibration]``, with how
-it was measured. No constant knows a diagram.
+What no datasheet states (`Constants`) is read off one machine's runs and kept in its file, under
+``[calibration]``, with how it was measured. No constant knows a diagram.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from napkin.count.matrix_products import WARPGROUP_ROWS
 from napkin.machine.calibration import Constants
@@ -56,6 +54,8 @@ after products takes twice its share of a multiprocessor with 4 warps, and its s
 
 CHAIN = "products in turn with arithmetic"
 TURNS = "products, with what a turn takes beside"
+LATENCY = "latency"
+SINGLES = "loads of single values"
 
 
 def predict(place: Machine, dtype: str, run: Execution, constants: Constants | None = None) -> Time:
@@ -65,50 +65,16 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
     # Groups are spread over all multiprocessors before one of them holds a second.
     resident = max(1, min(run.resident, -(-run.groups // place.sms)))
     run = run if run.resident == resident else replace(run, resident=resident)
-    computing = _computing(place, dtype, run, c)
+    model = Waves(place, dtype, run, c)
     if not run.work["product"]:
-        return in_rounds(place, run, c, {**computing, **_moving(place, run, c)})
-    specialised = run.schedule.warpgroups > 0
-    if specialised and not run.chained:
-        memory = _moving(place, run, c)[DRAM]
-        own = replace(c, l2_share=c.sums_l2, partial=c.sums_partial)
-        arrives = _arrives(place, run, own)
-        return adding(place, run, c, computing, memory, arrives, _end(place, dtype, run, c))
-    if specialised:
-        return in_bands(place, run, c, computing, _moving(place, run, c))
-    waves = run.groups / (place.sms * run.resident)
-    turns, pipes = _turns(place, run, c, computing)
-    busiest = -(-run.groups // place.sms)
-    idle = math.ceil(waves) / waves
-    if TURNS in pipes:
-        idle = busiest * place.sms / run.groups
-    if CHAIN in pipes:
-        idle = _unshared(place, run, c)
-    pipes = {k: v * idle for k, v in pipes.items()} | _moving(place, run, c, idle)
-    if TURNS in pipes and run.pipelined:
-        pipes[ARRIVAL] = -(-busiest // run.resident) * run.chunks * _arrives(place, run, c)
-    if not run.pipelined:
-        pipes["latency"] = math.ceil(waves) * run.chunks * run.loads * c.wait
-    alone = turns * place.sms / run.groups  # of a group on average
-    if not run.chunks:  # nothing starts before all of it is there
-        alone += run.inner_bytes / run.groups / c.streamed
-    if run.waits:
-        waited = run.chunks * run.loads * c.wait
-        product = next(iter(computing.values())) * place.sms / run.groups
-        each = cycle(run.resident, (product, alone - product), waited)
-        pipes["latency"] = busiest / run.resident * each
-        alone += waited
-    slowest = max(pipes, key=lambda k: pipes[k])
-    seconds = pipes[slowest] + _beside(run, c, pipes, slowest)
-    if not _overlaps(run):
-        moves = {L2, DRAM, ACCESSES} & pipes.keys()
-        moving = max(pipes[k] for k in moves)
-        seconds = moving + max(v for k, v in pipes.items() if k not in moves | {L1})
-    seconds += _apart(place, dtype, run, c, busiest)
-    # However the groups are spread, one of them runs on one multiprocessor.
-    if run.longest > 1.0 and alone * run.longest > seconds:
-        slowest, seconds = "the longest group", alone * run.longest
-    return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, pipes)
+        return in_rounds(place, run, c, {**model.computing, **model.moving()})
+    if not run.schedule.warpgroups:
+        return model.predicted()
+    if run.chained:
+        return in_bands(place, run, c, model.computing, model.moving())
+    own = replace(model, c=replace(c, l2_share=c.sums_l2, partial=c.sums_partial))
+    memory = model.moving()[DRAM]
+    return adding(place, run, c, model.computing, memory, own.arrival, model.epilogue)
 
 
 def at_least(place: Machine, moved: int, multiplied: float = 0.0, dtype: str = "") -> float:
@@ -120,108 +86,220 @@ def at_least(place: Machine, moved: int, multiplied: float = 0.0, dtype: str = "
     return max(moved / (c.dram_share * place.dram_rate), product) + c.launch
 
 
-def _moving(place: Machine, run: Execution, c: Constants, idle: float = 1.0) -> dict[str, float]:
-    """Seconds of each pipe that moves bytes; `idle` is how much longer those of a multiprocessor
-    take for the groups that the others do not have."""
-    crossing = run.inner_bytes + c.partial * run.partial_bytes
-    share = c.l2_apart if run.staggered else c.l2_share
-    pipes = {L2: crossing / (share * place.l2_rate) * idle}
-    accesses = run.accesses * c.access / (place.sms * place.clock) * idle
-    if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
-        pipes[ACCESSES] = accesses
-    busy = min(max(run.groups, 1), place.sms)
-    pipes[DRAM] = run.outer_bytes / min(c.dram_share * place.dram_rate, c.streamed * busy)
-    if run.cached_bytes:
-        pipes[L1] = run.cached_bytes / place.register_rate * idle
-    if run.singles:
-        pipes["loads of single values"] = run.singles / 32 * c.single / (place.sms * place.clock)
-    return pipes
+@dataclass(frozen=True)
+class Waves:
+    """Seconds of a kernel whose CTAs run in waves.
 
+    Attributes:
+        dtype: the type of its products.
+        run: what it does, with as many groups (CTAs) to an SM as run at once.
+    """
 
-def _unshared(place: Machine, run: Execution, c: Constants) -> float:
-    """Time of all waves over that of as many groups as fill them: in the last one a multiprocessor
-    may hold fewer groups, which hide less of each other's waiting and end sooner."""
-    waves, left = divmod(run.groups, place.sms * run.resident)
-    last = -(-left // place.sms)
-    each = run.resident * c.hidden(run.resident, run.pipelined)
-    rounds = waves * each + (last * c.hidden(last, run.pipelined) if last else 0.0)
-    return rounds * run.resident * place.sms / (each * run.groups)
+    place: Machine
+    dtype: str
+    run: Execution
+    c: Constants
 
+    def predicted(self) -> Time:
+        """Its time, where it has products."""
+        pipes = self.pipes
+        slowest = max(pipes, key=lambda k: pipes[k])
+        seconds = self._loops(slowest) + self._around_loops
+        # However the groups are spread, one of them runs on one multiprocessor.
+        longest = self._alone * self.run.longest
+        if self.run.longest > 1.0 and longest > seconds:
+            slowest, seconds = "the longest group", longest
+        launch = self.c.launch
+        return Time(seconds + launch, "launch" if seconds < launch else slowest, pipes)
 
-def _computing(place: Machine, dtype: str, run: Execution, c: Constants) -> dict[str, float]:
-    """Seconds of the loops on each pipe that computes."""
-    products = "tensor cores" if dtype != "fp32" else "fp32 arithmetic"
-    narrow = _narrow(place, dtype, run, c)
-    return {
-        products: run.looped("product") / (c.tensor_share * place.peak(dtype)) * narrow,
-        ARITHMETIC: run.looped("arithmetic") / arithmetic_rate(place),
-        SPECIAL: run.looped("special") / place.special_rate,
-    }
+    # --- pipes of the chip ----------------------------------------------------------------------
 
+    @cached_property
+    def pipes(self) -> dict[str, float]:
+        """Seconds of each pipe by itself; those of an SM count the SMs that idle at the end."""
+        run, looped = self.run, dict(self.computing)
+        if self._loop:
+            looped[self._loop] = self._iterations
+        if self._loop == CHAIN:
+            looped[CHAIN] *= self.c.hidden(run.resident, run.pipelined)
+        out = {k: v * self._idle for k, v in looped.items()} | self.moving(self._idle)
+        if self._loop == TURNS and run.pipelined:
+            out[ARRIVAL] = -(-self._busiest // run.resident) * run.chunks * self.arrival
+        if run.waits:
+            out[LATENCY] = self._busiest / run.resident * self._in_queue
+        elif not run.pipelined:
+            out[LATENCY] = math.ceil(self._waves) * run.chunks * run.loads * self.c.wait
+        return out
 
-def _narrow(place: Machine, dtype: str, run: Execution, c: Constants) -> float:
-    """Times that products take for having fewer rows than the fastest matrix instruction."""
-    least = place.granules["mma_rows"].value if "mma_rows" in place.granules else 0
-    few = dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < run.rows < WARPGROUP_ROWS
-    return c.narrow if few else 1.0
+    @cached_property
+    def computing(self) -> dict[str, float]:
+        """Seconds of the loops on each pipe that computes, with all SMs busy; products first."""
+        products = "tensor cores" if self.dtype != "fp32" else "fp32 arithmetic"
+        return {
+            products: self.run.looped("product") / self._product_rate * self._narrow,
+            ARITHMETIC: self.run.looped("arithmetic") / arithmetic_rate(self.place),
+            SPECIAL: self.run.looped("special") / self.place.special_rate,
+        }
 
+    def moving(self, idle: float = 1.0) -> dict[str, float]:
+        """Seconds of each pipe that moves bytes. Those of an SM take `idle` times as long: it has
+        groups that others do not have."""
+        place, run, c = self.place, self.run, self.c
+        share = c.l2_apart if run.staggered else c.l2_share
+        pipes = {L2: self._crossing / (share * place.l2_rate) * idle}
+        accesses = run.accesses * c.access / (place.sms * place.clock) * idle
+        if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
+            pipes[ACCESSES] = accesses
+        busy = min(max(run.groups, 1), place.sms)
+        pipes[DRAM] = run.outer_bytes / min(c.dram_share * place.dram_rate, c.streamed * busy)
+        if run.cached_bytes:
+            pipes[L1] = run.cached_bytes / place.register_rate * idle
+        if run.singles:
+            pipes[SINGLES] = run.singles / 32 * c.single / (place.sms * place.clock)
+        return pipes
 
-def _turns(
-    place: Machine, run: Execution, c: Constants, computing: Mapping[str, float]
-) -> tuple[float, dict[str, float]]:
-    """Seconds that the loops compute if all multiprocessors are busy, and of each pipe."""
-    pipes, product = dict(computing), next(iter(computing.values()))
-    if run.chained:
-        slots = run.looped("arithmetic") + c.special_slots * run.looped("special")
-        turns = product + c.stall * slots / arithmetic_rate(place)
-        if run.pipelined:
-            turns += run.chunks * c.chain_turn * run.groups / place.sms
-        pipes[CHAIN] = turns * c.hidden(run.resident, run.pipelined)
-        return turns, pipes
-    if run.chunks:
-        pipes[TURNS] = product + run.chunks * c.turn * run.groups / place.sms
-        return pipes[TURNS], pipes
-    return max(computing.values()), pipes
+    @property
+    def _crossing(self) -> float:
+        """Bytes that L2 answers, with a share of those that lie beside boxes in their lines."""
+        return self.run.inner_bytes + self.c.partial * self.run.partial_bytes
 
+    @property
+    def _product_rate(self) -> float:
+        """Operations per second of products that have enough rows."""
+        return self.c.tensor_share * self.place.peak(self.dtype)
 
-def _arrives(place: Machine, run: Execution, c: Constants) -> float:
-    """Seconds from one chunk of a group to the next, as they arrive: each crosses at its share of
-    what L2 gives."""
-    crossing = max(0.0, run.inner_bytes + c.partial * run.partial_bytes - run.stored_bytes)
-    each = crossing / (run.groups * run.chunks)
-    return (c.arrival + each * place.sms / (c.l2_share * place.l2_rate)) / max(
-        run.schedule.stages - 1, 1
-    )
+    @property
+    def _narrow(self) -> float:
+        """Times that products take for having fewer rows than the fastest matrix instruction."""
+        granules, rows = self.place.granules, self.run.rows
+        least = granules["mma_rows"].value if "mma_rows" in granules else 0
+        few = self.dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < rows < WARPGROUP_ROWS
+        return self.c.narrow if few else 1.0
 
+    # --- the loops ------------------------------------------------------------------------------
 
-def _overlaps(run: Execution) -> bool:
-    """Whether memory and computing go on together: in a group, or among the groups of one SM."""
-    if run.chunks and run.pipelined and not run.chained:  # what is waited for is in `ARRIVAL`
-        return True
-    beside = run.overlapped or run.resident > 1
-    return beside and (run.chained or run.pipelined or not run.chunks)
+    @property
+    def _loop(self) -> str:
+        """The pipe on which the iterations of a loop follow each other; "" where none do."""
+        return CHAIN if self.run.chained else TURNS if self.run.chunks else ""
 
+    @cached_property
+    def _iterations(self) -> float:
+        """Seconds that the loops compute with all SMs busy, each with one group."""
+        place, run, c = self.place, self.run, self.c
+        if not self._loop:
+            return max(self.computing.values())
+        seconds = next(iter(self.computing.values()))
+        if run.chained:
+            slots = run.looped("arithmetic") + c.special_slots * run.looped("special")
+            seconds += c.stall * slots / arithmetic_rate(place)
+        if not run.waits:
+            each = c.chain_turn if run.chained else c.turn
+            seconds += run.chunks * each * run.groups / place.sms
+        return seconds
 
-def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: str) -> float:
-    """Seconds of the faster pipes that are not hidden."""
-    rest = {k: v for k, v in pipes.items() if k not in {slowest, "latency"}}
-    whole = CHAIN in pipes or TURNS in pipes  # what computes is in the turn already
-    moved = {TURNS, ARRIVAL} if run.waits else {TURNS, ARRIVAL, L2, DRAM}
-    return c.exposed * sum(v for k, v in rest.items() if k in moved or not whole)
+    def _loops(self, slowest: str) -> float:
+        """Seconds of all loops: of the slowest pipe, and a share of those that it hides."""
+        pipes = self.pipes
+        if self._overlap:
+            # An iteration has its products and arithmetic in it already.
+            beside = {TURNS, ARRIVAL} if self.run.waits else {TURNS, ARRIVAL, L2, DRAM}
+            beside = (beside if self._loop else pipes.keys()) - {slowest, LATENCY}
+            return pipes[slowest] + self.c.exposed * sum(v for k, v in pipes.items() if k in beside)
+        moves = {L2, DRAM, ACCESSES} & pipes.keys()
+        computing = max(v for k, v in pipes.items() if k not in moves | {L1})
+        return max(pipes[k] for k in moves) + computing
 
+    @property
+    def _overlap(self) -> bool:
+        """Whether memory and computing go on together: in a group, or among those of an SM."""
+        run = self.run
+        if self._loop == TURNS and run.pipelined:  # waiting for memory is in `ARRIVAL`
+            return True
+        beside = run.overlapped or run.resident > 1
+        return beside and (run.chained or run.pipelined or not run.chunks)
 
-def _apart(place: Machine, dtype: str, run: Execution, c: Constants, busiest: int) -> float:
-    """Seconds of one multiprocessor's groups before and after their loops of products."""
-    computed, stored = _end(place, dtype, run, c)
-    starts = 1 if run.schedule.persistent else busiest
-    return (starts * c.start + busiest * stored) / math.sqrt(run.resident) + busiest * computed
+    # --- waves ----------------------------------------------------------------------------------
 
+    @property
+    def _waves(self) -> float:
+        return self.run.groups / (self.place.sms * self.run.resident)
 
-def _end(place: Machine, dtype: str, run: Execution, c: Constants) -> tuple[float, float]:
-    """Seconds of one group after its loops: of products and arithmetic, and of storing."""
-    rate = c.tensor_share * place.peak(dtype) / _narrow(place, dtype, run, c)
-    products = run.tail.get("product", 0.0) / rate * place.sms / run.groups
-    slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
-    stored = run.stored_bytes / run.groups / c.streamed
-    few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.schedule.warps))
-    return products + few * slots / arithmetic_rate(place) * place.sms / run.groups, stored
+    @property
+    def _busiest(self) -> int:
+        """Groups of the busiest SM."""
+        return -(-self.run.groups // self.place.sms)
+
+    @cached_property
+    def _idle(self) -> float:
+        """Time of the pipes of an SM over what they would take if all SMs were busy to the end."""
+        if self._loop == CHAIN:
+            return self._last_wave
+        if self._loop == TURNS:
+            return self._busiest * self.place.sms / self.run.groups
+        return math.ceil(self._waves) / self._waves
+
+    @property
+    def _last_wave(self) -> float:
+        """`_idle` where groups of an SM hide each other's waiting: in the last wave it may hold
+        fewer, which hide less of it and end sooner."""
+        sms, run, hidden = self.place.sms, self.run, self.c.hidden
+        waves, left = divmod(run.groups, sms * run.resident)
+        last = -(-left // sms)
+        each = run.resident * hidden(run.resident, run.pipelined)
+        rounds = waves * each + (last * hidden(last, run.pipelined) if last else 0.0)
+        return rounds * run.resident * sms / (each * run.groups)
+
+    # --- one group ------------------------------------------------------------------------------
+
+    @property
+    def _busy(self) -> float:
+        """Seconds of a group on average that does not wait for the loads of its iterations."""
+        busy = self._iterations * self.place.sms / self.run.groups
+        if not self.run.chunks:  # nothing starts before all of it is there
+            busy += self.run.inner_bytes / self.run.groups / self.c.streamed
+        return busy
+
+    @property
+    def _waited(self) -> float:
+        """Seconds that a group waits for the loads of its iterations, not started ahead."""
+        return self.run.chunks * self.run.loads * self.c.wait if self.run.waits else 0.0
+
+    @property
+    def _alone(self) -> float:
+        """Seconds of a group on average that has an SM to itself."""
+        return self._busy + self._waited
+
+    @property
+    def _in_queue(self) -> float:
+        """Seconds of a group that shares its SM with others that wait for loads, too."""
+        product = next(iter(self.computing.values())) * self.place.sms / self.run.groups
+        return cycle(self.run.resident, (product, self._busy - product), self._waited)
+
+    @property
+    def arrival(self) -> float:
+        """Seconds from one chunk of a group to the next, as they arrive: each crosses at its share
+        of what L2 gives."""
+        place, run, c = self.place, self.run, self.c
+        each = max(0.0, self._crossing - run.stored_bytes) / (run.groups * run.chunks)
+        answer = c.arrival + each * place.sms / (c.l2_share * place.l2_rate)
+        return answer / max(run.schedule.stages - 1, 1)
+
+    @property
+    def _around_loops(self) -> float:
+        """Seconds of the prologues and epilogues of one SM's groups."""
+        computed, stored = self.epilogue
+        prologues = 1 if self.run.schedule.persistent else self._busiest
+        waited = prologues * self.c.start + self._busiest * stored
+        return waited / math.sqrt(self.run.resident) + self._busiest * computed
+
+    @property
+    def epilogue(self) -> tuple[float, float]:
+        """Seconds of one group after its loops: of products and arithmetic, and of storing."""
+        place, run, c = self.place, self.run, self.c
+        products = run.tail.get("product", 0.0) / (self._product_rate / self._narrow)
+        slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
+        few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.schedule.warps))
+        computed = products * place.sms / run.groups
+        computed += few * slots / arithmetic_rate(place) * place.sms / run.groups
+        return computed, run.stored_bytes / run.groups / c.streamed

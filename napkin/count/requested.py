@@ -59,13 +59,13 @@ class Asked:
         return [(t, self._passing(t, values) * self.sector(t)) for t, values in self.moved]
 
     def _passing(self, t: Transfer, values: int) -> int:
-        if t.direction == "read" and t.tensor in self.boxed and self._reaches_past(t):
+        rests = (self.sizes[a] % self.tiles[a] for a in t.axes)
+        if self._boxed(t) and (t.kernel is not None or any(rests)):  # boxes reach past the end
             return t.values(self.sizes, self.tiles, self.bind, boxed=True, past=True)
         return values
 
-    def _reaches_past(self, t: Transfer) -> bool:
-        """Whether boxes of a tensor may reach past its end."""
-        return t.kernel is not None or any(self.sizes[a] % self.tiles[a] for a in t.axes)
+    def _boxed(self, t: Transfer) -> bool:
+        return t.direction == "read" and t.tensor in self.boxed
 
     def cached(self, t: Transfer) -> bool:
         """Whether a reading passes L1."""
@@ -74,7 +74,7 @@ class Asked:
     @cached_property
     def through_l1(self) -> list[tuple[Transfer, float]]:
         """Bytes that groups ask for of what passes L1."""
-        return [(t, n * self.sector(t)) for t, n in self.moved if self.cached(t)]
+        return [(t, crossing) for t, crossing in self.crossing if self.cached(t)]
 
     @cached_property
     def own_bytes(self) -> float:
@@ -96,16 +96,8 @@ class Asked:
     def sector(self, t: Transfer) -> float:
         """Bytes that cross for each value of a tensor, as sectors cross whole. Values at computed
         positions count as though these followed each other."""
-        return self._each_sector[id(t)]
-
-    @cached_property
-    def _each_sector(self) -> dict[int, float]:
-        return {id(t): self._of_sectors(t) for t, _ in self.moved}
-
-    def _of_sectors(self, t: Transfer) -> float:
         item, runs = STORAGE[self.dtypes[t.tensor]].bits / 8, self._runs(t)
-        boxed = t.direction == "read" and t.tensor in self.boxed
-        return item if runs is None else runs.bytes_each(item, boxed)
+        return item if runs is None else runs.bytes_each(item, self._boxed(t))
 
     def _runs(self, t: Transfer) -> Runs | None:
         """How a tile lies in memory: its axes are gone through from the contiguous one outwards.
@@ -119,15 +111,16 @@ class Asked:
             size, tile = self.sizes[axis], min(self.tiles[axis], self.sizes[axis])
             if size > 1 and (tile < size or runs.distance):
                 everywhere = runs.distance or step > 1 or self._anywhere(t, axis)
-                runs = runs.beginning(stride * (1 if everywhere else tile))
+                offset = stride * (1 if everywhere else tile)
+                runs = replace(runs, start=math.gcd(runs.start, offset))
             if runs.distance:  # the axes within have cut the tensor in runs
                 runs = runs if runs.number > 1 else replace(runs, number=tile)
             elif step > 1:
                 runs = replace(runs, distance=step * stride, number=tile)
             else:
-                runs = replace(runs, length=stride * (size if self._follows(t, axis) else tile))
-                if tile < size:
-                    runs = replace(runs, distance=runs.length // tile * size)
+                length = stride * (size if self._follows(t, axis) else tile)
+                distance = length // tile * size if tile < size else 0
+                runs = replace(runs, length=length, distance=distance)
             stride *= size
         return runs
 
@@ -183,13 +176,8 @@ class Runs:
     number: int = 1
     start: int = 0
 
-    def beginning(self, offset: int) -> Runs:
-        """The same where runs may begin at multiples of an offset, too."""
-        return replace(self, start=math.gcd(self.start, offset))
-
     def bytes_each(self, item: float, boxed: bool) -> float:
-        """Bytes of the sectors of a tile for each of its values, of `item` bytes; `boxed` where
-        a descriptor reads them."""
+        """Bytes of the sectors of a tile for each of its values, of `item` bytes."""
         apart, length, start = (n * item for n in (self.distance, self.length, self.start))
         if self.number > 1 and apart < SECTOR:  # runs share sectors
             return max(item, max(SECTOR, self.number * apart) / (self.number * self.length))

@@ -71,70 +71,43 @@ CONVERTED_BYTES = 2
 
 def held(kernel: Kernel) -> Held:
     """What a group of `kernel` holds at each level."""
-    sums = contractions(kernel).values()
+    sums, every = contractions(kernel).values(), list(postorder(kernel.terms))
     products = [c for c in sums if c.is_product]
-    f = Factors.of(products)
-    ahead = _ahead(kernel, [*f.operands, *f.behind])
-    every = postorder(kernel.terms)
-    # The factors of other sums are multiplied out in registers, then summed.
-    multiplied = [c.axes for c in sums if not c.is_product]
+    operands, computed = _factors(products)
+    converted = [p for p in computed if is_read(p) and own_type(p)]
+    behind = [n for n in postorder(computed) if is_read(n) and own_type(n)]
+    ahead = [p for p in (*operands, *behind) if _copied_ahead(kernel, p)]
+    # What is inside a sum is no array of its own, and operands come from shared memory.
+    elsewhere = {*inside_sums(kernel.terms), *operands, *converted}
+    arrays = [n for n in every if (is_read(n) or n.op not in LEAVES) and n not in elsewhere]
+    in_chunk = [n.axes for n in arrays if not n.constant]
+    # The factors of a sum that is no product are multiplied out in registers, then summed.
+    in_chunk += [c.axes for c in sums if not c.is_product]
     return Held(
         streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
-        fixed_operands=tuple((tensor_of(p), p.axes) for p in f.operands if p not in ahead),
+        fixed_operands=tuple((tensor_of(p), p.axes) for p in operands if p not in ahead),
         states=tuple(s.axes for s in kernel.stream.states),
-        chunk=_distinct([*_in_chunk(kernel, f), *multiplied]),
+        chunk=_distinct(in_chunk),
         products=_distinct((c.rows, c.columns, c.gone) for c in products),
         addressed=_distinct(n.axes for n in every if is_read(n) and n.args and not slides(n)),
-        rounded=_distinct(p.axes for p in f.computed),
-        windowed=any(slides(p) for p in f.operands),
-        converted=_distinct(p.axes for p in f.converted),
+        rounded=_distinct(p.axes for p in computed),
+        windowed=any(slides(p) for p in operands),
+        converted=_distinct(p.axes for p in converted),
         partial=_distinct(c.node.axes for c in products if c.dtype == "fp8"),
         narrow=frozenset(c.gone for c in products if c.least_depth > MIN_DOT),
     )
 
 
-@dataclass(frozen=True)
-class Factors:
-    """The factors of the matrix products of a kernel.
-
-    Attributes:
-        operands: the readings that are operands as they lie in memory.
-        computed: the others, whose values are computed or converted first.
-    """
-
-    operands: tuple[Node, ...]
-    computed: tuple[Node, ...]
-
-    @staticmethod
-    def of(products: Iterable[Contraction[str]]) -> Factors:
-        """The factors of these products."""
-        found = [(p, is_operand(p, c.parts)) for c in products for p in c.parts]
-        return Factors(_distinct(p for p, as_is in found if as_is),
-                       _distinct(p for p, as_is in found if not as_is))  # fmt: skip
-
-    @cached_property
-    def converted(self) -> tuple[Node, ...]:
-        """The readings that are converted from a type of their own, and nothing else."""
-        return tuple(p for p in self.computed if is_read(p) and own_type(p))
-
-    @cached_property
-    def behind(self) -> tuple[Node, ...]:
-        """The readings in a type of their own from which factors are computed."""
-        reads = (n for p in self.computed for n in postorder([p]) if is_read(n))
-        return _distinct(n for n in reads if own_type(n))
+def _factors(products: Iterable[Contraction[str]]) -> tuple[list[Node], list[Node]]:
+    """The factors of products that are operands as they lie in memory, and the others, which are
+    computed or converted first."""
+    found = {(p, is_operand(p, c.parts)): None for c in products for p in c.parts}
+    return [p for p, as_is in found if as_is], [p for p, as_is in found if not as_is]
 
 
-def _ahead(kernel: Kernel, reads: Iterable[Node]) -> list[Node]:
-    """The readings that a pipeline can copy ahead: chunk by chunk, and at no computed address."""
-    return [p for p in reads if kernel.stream.carried(p.axes) and (not p.args or slides(p))]
-
-
-def _in_chunk(kernel: Kernel, f: Factors) -> list[Axes]:
-    """The arrays that are computed from a chunk or read into registers; what is inside a sum is
-    never an array."""
-    inner, in_shared = inside_sums(kernel.terms), {*f.operands, *f.converted}
-    arrays = (n for n in postorder(kernel.terms) if n not in inner and not n.constant)
-    return [n.axes for n in arrays if n.op not in LEAVES or (is_read(n) and n not in in_shared)]
+def _copied_ahead(kernel: Kernel, read: Node) -> bool:
+    """Whether a pipeline can copy a reading ahead: chunk by chunk, at no computed address."""
+    return kernel.stream.carried(read.axes) and (not read.args or bool(slides(read)))
 
 
 def _distinct(found: Iterable[T]) -> tuple[T, ...]:

@@ -13,8 +13,9 @@ the last is smaller; then groups are looked at one by one.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -51,10 +52,6 @@ class Order:
     def groups(self) -> int:
         """How many groups there are."""
         return math.prod(n for _, n in self.digits)
-
-    def stride(self, digit: int) -> int:
-        """Numbers from a group to the next along a digit."""
-        return math.prod(n for _, n in self.digits[digit + 1 :])
 
     def tiles(self, carried: Collection[int]) -> int:
         """Tiles of an array that carries these of the grouped axes."""
@@ -98,14 +95,9 @@ class Order:
     def _runs(self, still: Collection[int]) -> list[tuple[bool, int]]:
         """The digits with those side by side as one that are all in `still`, or all not: whether
         they are, and how many groups along them."""
-        out: list[tuple[bool, int]] = []
-        for i, (_, n) in enumerate(self.digits):
-            if n > 1:
-                first = i in still
-                if out and out[-1][0] == first:
-                    n *= out.pop()[1]
-                out.append((first, n))
-        return out or [(False, 1)]
+        digits = ((i in still, n) for i, (_, n) in enumerate(self.digits) if n > 1)
+        runs = itertools.groupby(digits, key=lambda digit: digit[0])
+        return [(first, math.prod(n for _, n in run)) for first, run in runs] or [(False, 1)]
 
 
 @lru_cache(maxsize=65536)
@@ -154,43 +146,25 @@ def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
         waves = np.arange(order.groups) // wave - last // wave
         return int(((last < 0) | (waves > kept)).sum())
     digits = order.repeating(carried)
-    again = [Rereaders(order, digit, tuple(digits[i + 1 :])) for i, digit in enumerate(digits)]
-    return order.tiles(carried) + sum(r.fetches(wave, kept) for r in again)
+    again = (_again(order, i, digits[at + 1 :], wave, kept) for at, i in enumerate(digits))
+    return order.tiles(carried) + sum(again)
 
 
-@dataclass(frozen=True)
-class Rereaders:
-    """The groups at which one digit of those that repeat a tile goes up, and the faster ones of
-    them are back at 0. All are equally far from the last reader of their tile.
+def _again(order: Order, digit: int, faster: Sequence[int], wave: int, kept: int) -> int:
+    """How many groups fetch a tile again, of those at which `digit` goes up and the `faster` ones
+    of the digits that repeat the tile are back at 0. The last reader of their tile stands one lower
+    along `digit` and last along the faster ones: for all of them at one distance."""
 
-    Attributes:
-        digit: the digit that goes up.
-        faster: the faster digits that repeat the tile.
-    """
+    def these(number: Any) -> Any:  # how many of them have a lower number
+        return order.before(number, faster) - order.before(number, (digit, *faster))
 
-    order: Order
-    digit: int
-    faster: tuple[int, ...]
-
-    @property
-    def distance(self) -> int:
-        """Numbers from the last reader, one lower along `digit` and last along the faster ones."""
-        stride = self.order.stride
-        back = sum(stride(i) * (self.order.digits[i][1] - 1) for i in self.faster)
-        return stride(self.digit) - back
-
-    def before(self, number: Any) -> Any:
-        """How many of them have a lower number than this, or than each of an array of them."""
-        before = self.order.before
-        return before(number, self.faster) - before(number, (self.digit, *self.faster))
-
-    def fetches(self, wave: int, kept: int) -> int:
-        """How many of them run more than `kept` waves after the last reader of their tile."""
-        groups, (waves, more) = self.order.groups, divmod(self.distance, wave)
-        if waves != kept:
-            return self.before(groups) if waves > kept else 0
-        # The first `more` groups of a wave are one wave further from that reader.
-        total = -(-groups // wave)
-        starts = np.arange(min(total, MOST)) * wave
-        far = self.before(np.minimum(starts + more, groups)) - self.before(starts)
-        return int(far.sum()) * total // len(starts)
+    stride = [math.prod(n for _, n in order.digits[i + 1 :]) for i in range(len(order.digits))]
+    distance = stride[digit] - sum(stride[i] * (order.digits[i][1] - 1) for i in faster)
+    waves, more = divmod(distance, wave)
+    if waves != kept:
+        return these(order.groups) if waves > kept else 0
+    # The first `more` groups of a wave are one wave further from that reader.
+    total = -(-order.groups // wave)
+    starts = np.arange(min(total, MOST)) * wave
+    far = these(np.minimum(starts + more, order.groups)) - these(starts)
+    return int(far.sum()) * total // len(starts)

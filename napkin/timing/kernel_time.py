@@ -1,23 +1,19 @@
 """Time of a kernel from its own loop program: seconds on every pipe, and how they overlap.
 
-The pipe that takes longest sets the time, and the others add the share of theirs that is not
-hidden. Three kinds of kernels differ in what overlaps:
+The pipe that takes longest sets the time, and others add the share of theirs that is not hidden.
+Kernels without products load, compute and store in turn (`row_kernels`). Warpgroups of one CTA
+overlap each other (`warp_specialised`). All other kernels run in waves of CTAs (`Waves`): in an
+iteration, loads overlap products, unless products wait for arithmetic (arXiv 2412.03317, section 6)
+or loads are not started ahead. CTAs that wait meet at the pipes of their SM: a closed queueing
+network.
 
-- Kernels without matrix products load, compute and store in turn (`row_kernels.py`).
-- Warp-specialised kernels overlap warpgroups of one CTA (`warp_specialised.py`).
-- All others run in waves of CTAs (`Waves.predicted`). The iterations of a loop overlap loads with
-  products. They do not where products wait for arithmetic (arXiv 2412.03317, section 6), nor where
-  loads are not started ahead: then the CTAs of an SM overlap each other, as customers of a closed
-  queueing network.
+Chunks that are loaded ahead arrive no sooner than memory answers: with N of them under way, a CTA
+takes an iteration for each N-th of that latency, and R CTAs of an SM take R iterations in it. CTAs
+of one length read a chunk at once, and L2 answers them with one reading.
 
-Chunks that are loaded ahead arrive no sooner than memory answers: with N chunks under way, a CTA
-takes an iteration for each N-th of that latency. R CTAs of an SM take R iterations in it. L2
-answers CTAs that read a chunk at once with one reading; where their lengths differ, it takes longer
-(`l2_apart`).
-
-Prologue and epilogue around products are not hidden: the CTAs of an SM start and end together, and
-the tensor cores wait. Of R CTAs each waits 1 / sqrt(R) as long. A persistent CTA has one prologue:
-it asks for the next tile's chunks before its products end.
+Prologues and epilogues around products are not hidden: the CTAs of an SM start and end together. Of
+R CTAs each waits 1 / sqrt(R) as long. A persistent CTA has one prologue: it asks for the next
+group's chunks before its products end.
 
 What no datasheet states (`Constants`) is read off one machine's runs and kept in its file, under
 ``[calibration]``, with how it was measured. No constant knows a diagram.
@@ -55,7 +51,6 @@ after products takes twice its share of a multiprocessor with 4 warps, and its s
 CHAIN = "products in turn with arithmetic"
 TURNS = "products, with what a turn takes beside"
 LATENCY = "latency"
-SINGLES = "loads of single values"
 
 
 def predict(place: Machine, dtype: str, run: Execution, constants: Constants | None = None) -> Time:
@@ -88,12 +83,7 @@ def at_least(place: Machine, moved: int, multiplied: float = 0.0, dtype: str = "
 
 @dataclass(frozen=True)
 class Waves:
-    """Seconds of a kernel whose CTAs run in waves.
-
-    Attributes:
-        dtype: the type of its products.
-        run: what it does, with as many groups (CTAs) to an SM as run at once.
-    """
+    """Seconds of a kernel whose groups (CTAs) run in waves; `dtype` is that of its products."""
 
     place: Machine
     dtype: str
@@ -106,37 +96,38 @@ class Waves:
         slowest = max(pipes, key=lambda k: pipes[k])
         seconds = self._loops(slowest) + self._around_loops
         # However the groups are spread, one of them runs on one multiprocessor.
-        longest = self._alone * self.run.longest
+        longest = sum(self._group) * self.run.longest
         if self.run.longest > 1.0 and longest > seconds:
             slowest, seconds = "the longest group", longest
         launch = self.c.launch
         return Time(seconds + launch, "launch" if seconds < launch else slowest, pipes)
 
-    # --- pipes of the chip ----------------------------------------------------------------------
-
     @cached_property
     def pipes(self) -> dict[str, float]:
         """Seconds of each pipe by itself; those of an SM count the SMs that idle at the end."""
-        run, looped = self.run, dict(self.computing)
+        run, c, looped = self.run, self.c, dict(self.computing)
         if self._loop:
-            looped[self._loop] = self._iterations
-        if self._loop == CHAIN:
-            looped[CHAIN] *= self.c.hidden(run.resident, run.pipelined)
+            hidden = c.hidden(run.resident, run.pipelined) if run.chained else 1.0
+            looped[self._loop] = self._iterations * hidden
         out = {k: v * self._idle for k, v in looped.items()} | self.moving(self._idle)
         if self._loop == TURNS and run.pipelined:
-            out[ARRIVAL] = -(-self._busiest // run.resident) * run.chunks * self.arrival
+            out[ARRIVAL] = self._waves * run.chunks * self.arrival
         if run.waits:
-            out[LATENCY] = self._busiest / run.resident * self._in_queue
+            busy, waited = self._group
+            product = next(iter(self.computing.values())) * self.place.sms / run.groups
+            each = cycle(run.resident, (product, busy - product), waited)
+            out[LATENCY] = self._busiest / run.resident * each
         elif not run.pipelined:
-            out[LATENCY] = math.ceil(self._waves) * run.chunks * run.loads * self.c.wait
+            out[LATENCY] = self._waves * run.chunks * run.loads * c.wait
         return out
 
     @cached_property
     def computing(self) -> dict[str, float]:
         """Seconds of the loops on each pipe that computes, with all SMs busy; products first."""
         products = "tensor cores" if self.dtype != "fp32" else "fp32 arithmetic"
+        rate = self.c.tensor_share * self.place.peak(self.dtype)
         return {
-            products: self.run.looped("product") / self._product_rate * self._narrow,
+            products: self.run.looped("product") / rate * self._narrow,
             ARITHMETIC: self.run.looped("arithmetic") / arithmetic_rate(self.place),
             SPECIAL: self.run.looped("special") / self.place.special_rate,
         }
@@ -146,7 +137,8 @@ class Waves:
         groups that others do not have."""
         place, run, c = self.place, self.run, self.c
         share = c.l2_apart if run.staggered else c.l2_share
-        pipes = {L2: self._crossing / (share * place.l2_rate) * idle}
+        crossing = run.inner_bytes + c.partial * run.partial_bytes
+        pipes = {L2: crossing / (share * place.l2_rate) * idle}
         accesses = run.accesses * c.access / (place.sms * place.clock) * idle
         if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
             pipes[ACCESSES] = accesses
@@ -155,18 +147,9 @@ class Waves:
         if run.cached_bytes:
             pipes[L1] = run.cached_bytes / place.register_rate * idle
         if run.singles:
-            pipes[SINGLES] = run.singles / 32 * c.single / (place.sms * place.clock)
+            clocks = run.singles / 32 * c.single
+            pipes["loads of single values"] = clocks / (place.sms * place.clock)
         return pipes
-
-    @property
-    def _crossing(self) -> float:
-        """Bytes that L2 answers, with a share of those that lie beside boxes in their lines."""
-        return self.run.inner_bytes + self.c.partial * self.run.partial_bytes
-
-    @property
-    def _product_rate(self) -> float:
-        """Operations per second of products that have enough rows."""
-        return self.c.tensor_share * self.place.peak(self.dtype)
 
     @property
     def _narrow(self) -> float:
@@ -175,8 +158,6 @@ class Waves:
         least = granules["mma_rows"].value if "mma_rows" in granules else 0
         few = self.dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < rows < WARPGROUP_ROWS
         return self.c.narrow if few else 1.0
-
-    # --- the loops ------------------------------------------------------------------------------
 
     @property
     def _loop(self) -> str:
@@ -199,89 +180,63 @@ class Waves:
         return seconds
 
     def _loops(self, slowest: str) -> float:
-        """Seconds of all loops: of the slowest pipe, and a share of those that it hides."""
-        pipes = self.pipes
-        if self._overlap:
+        """Seconds of all loops: of the slowest pipe and a share of those that it hides; of moving
+        and then of computing where these do not go on together, in a group or among an SM's."""
+        run, pipes = self.run, self.pipes
+        ahead = run.pipelined or not run.chunks
+        beside = (run.overlapped or run.resident > 1) and (run.chained or ahead)
+        if beside or (self._loop == TURNS and run.pipelined):
             # An iteration has its products and arithmetic in it already.
-            beside = {TURNS, ARRIVAL} if self.run.waits else {TURNS, ARRIVAL, L2, DRAM}
-            beside = (beside if self._loop else pipes.keys()) - {slowest, LATENCY}
-            return pipes[slowest] + self.c.exposed * sum(v for k, v in pipes.items() if k in beside)
+            shown = {TURNS, ARRIVAL} if run.waits else {TURNS, ARRIVAL, L2, DRAM}
+            shown = (shown if self._loop else pipes.keys()) - {slowest, LATENCY}
+            return pipes[slowest] + self.c.exposed * sum(v for k, v in pipes.items() if k in shown)
         moves = {L2, DRAM, ACCESSES} & pipes.keys()
         computing = max(v for k, v in pipes.items() if k not in moves | {L1})
         return max(pipes[k] for k in moves) + computing
-
-    @property
-    def _overlap(self) -> bool:
-        """Whether memory and computing go on together: in a group, or among those of an SM."""
-        run = self.run
-        if self._loop == TURNS and run.pipelined:  # waiting for memory is in `ARRIVAL`
-            return True
-        beside = run.overlapped or run.resident > 1
-        return beside and (run.chained or run.pipelined or not run.chunks)
-
-    # --- waves ----------------------------------------------------------------------------------
-
-    @property
-    def _waves(self) -> float:
-        return self.run.groups / (self.place.sms * self.run.resident)
 
     @property
     def _busiest(self) -> int:
         """Groups of the busiest SM."""
         return -(-self.run.groups // self.place.sms)
 
+    @property
+    def _waves(self) -> int:
+        """Waves of groups, the last one however few these are."""
+        return -(-self._busiest // self.run.resident)
+
     @cached_property
     def _idle(self) -> float:
         """Time of the pipes of an SM over what they would take if all SMs were busy to the end."""
-        if self._loop == CHAIN:
-            return self._last_wave
-        if self._loop == TURNS:
-            return self._busiest * self.place.sms / self.run.groups
-        return math.ceil(self._waves) / self._waves
-
-    @property
-    def _last_wave(self) -> float:
-        """`_idle` where groups of an SM hide each other's waiting: in the last wave it may hold
-        fewer, which hide less of it and end sooner."""
         sms, run, hidden = self.place.sms, self.run, self.c.hidden
+        if self._loop == TURNS:
+            return self._busiest * sms / run.groups
+        if not self._loop:
+            return self._waves / (run.groups / (sms * run.resident))
+        # In the last wave an SM may hold fewer groups, which hide less of each other's waiting and
+        # end sooner.
         waves, left = divmod(run.groups, sms * run.resident)
         last = -(-left // sms)
         each = run.resident * hidden(run.resident, run.pipelined)
         rounds = waves * each + (last * hidden(last, run.pipelined) if last else 0.0)
         return rounds * run.resident * sms / (each * run.groups)
 
-    # --- one group ------------------------------------------------------------------------------
-
-    @property
-    def _busy(self) -> float:
-        """Seconds of a group on average that does not wait for the loads of its iterations."""
-        busy = self._iterations * self.place.sms / self.run.groups
-        if not self.run.chunks:  # nothing starts before all of it is there
-            busy += self.run.inner_bytes / self.run.groups / self.c.streamed
-        return busy
-
-    @property
-    def _waited(self) -> float:
-        """Seconds that a group waits for the loads of its iterations, not started ahead."""
-        return self.run.chunks * self.run.loads * self.c.wait if self.run.waits else 0.0
-
-    @property
-    def _alone(self) -> float:
-        """Seconds of a group on average that has an SM to itself."""
-        return self._busy + self._waited
-
-    @property
-    def _in_queue(self) -> float:
-        """Seconds of a group that shares its SM with others that wait for loads, too."""
-        product = next(iter(self.computing.values())) * self.place.sms / self.run.groups
-        return cycle(self.run.resident, (product, self._busy - product), self._waited)
+    @cached_property
+    def _group(self) -> tuple[float, float]:
+        """Seconds of an average group that is alone on its SM: it computes, and waits for loads
+        that are not started ahead."""
+        run, c = self.run, self.c
+        busy = self._iterations * self.place.sms / run.groups
+        if not run.chunks:  # nothing starts before all of it is there
+            busy += run.inner_bytes / run.groups / c.streamed
+        return busy, run.chunks * run.loads * c.wait if run.waits else 0.0
 
     @property
     def arrival(self) -> float:
         """Seconds from one chunk of a group to the next, as they arrive: each crosses at its share
         of what L2 gives."""
         place, run, c = self.place, self.run, self.c
-        each = max(0.0, self._crossing - run.stored_bytes) / (run.groups * run.chunks)
+        crossing = run.inner_bytes + c.partial * run.partial_bytes - run.stored_bytes
+        each = max(0.0, crossing) / (run.groups * run.chunks)
         answer = c.arrival + each * place.sms / (c.l2_share * place.l2_rate)
         return answer / max(run.schedule.stages - 1, 1)
 
@@ -297,9 +252,9 @@ class Waves:
     def epilogue(self) -> tuple[float, float]:
         """Seconds of one group after its loops: of products and arithmetic, and of storing."""
         place, run, c = self.place, self.run, self.c
-        products = run.tail.get("product", 0.0) / (self._product_rate / self._narrow)
+        rate = c.tensor_share * place.peak(self.dtype) / self._narrow
+        products = run.tail.get("product", 0.0) / rate * place.sms / run.groups
         slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
         few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.schedule.warps))
-        computed = products * place.sms / run.groups
-        computed += few * slots / arithmetic_rate(place) * place.sms / run.groups
-        return computed, run.stored_bytes / run.groups / c.streamed
+        arithmetic = few * slots / arithmetic_rate(place) * place.sms / run.groups
+        return products + arithmetic, run.stored_bytes / run.groups / c.streamed

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from napkin.count.traffic import Transfer
@@ -59,13 +59,13 @@ class Asked:
         return [(t, self._passing(t, values) * self.sector(t)) for t, values in self.moved]
 
     def _passing(self, t: Transfer, values: int) -> int:
-        if t.direction == "read" and t.tensor in self.boxed and self._reaches_past(t):
+        rests = (self.sizes[a] % self.tiles[a] for a in t.axes)
+        if self._boxed(t) and (t.kernel is not None or any(rests)):  # boxes reach past the end
             return t.values(self.sizes, self.tiles, self.bind, boxed=True, past=True)
         return values
 
-    def _reaches_past(self, t: Transfer) -> bool:
-        """Whether boxes of a tensor may reach past its end."""
-        return t.kernel is not None or any(self.sizes[a] % self.tiles[a] for a in t.axes)
+    def _boxed(self, t: Transfer) -> bool:
+        return t.direction == "read" and t.tensor in self.boxed
 
     def cached(self, t: Transfer) -> bool:
         """Whether a reading passes L1."""
@@ -74,7 +74,7 @@ class Asked:
     @cached_property
     def through_l1(self) -> list[tuple[Transfer, float]]:
         """Bytes that groups ask for of what passes L1."""
-        return [(t, n * self.sector(t)) for t, n in self.moved if self.cached(t)]
+        return [(t, crossing) for t, crossing in self.crossing if self.cached(t)]
 
     @cached_property
     def own_bytes(self) -> float:
@@ -94,48 +94,44 @@ class Asked:
         return math.prod([-(-self.sizes[a] // self.tiles[a]) for a in axes])
 
     def sector(self, t: Transfer) -> float:
-        """Bytes that cross for each value of a tensor: whole sectors, of which a tile takes the
-        runs of values that lie side by side in memory. What is read at computed positions counts
-        as though these followed each other."""
-        return self._each_sector[id(t)]
+        """Bytes that cross for each value of a tensor, as sectors cross whole. Values at computed
+        positions count as though these followed each other."""
+        item, runs = STORAGE[self.dtypes[t.tensor]].bits / 8, self._runs(t)
+        return item if runs is None else runs.bytes_each(item, self._boxed(t))
 
-    @cached_property
-    def _each_sector(self) -> dict[int, float]:
-        return {id(t): self._of_sectors(t) for t, _ in self.moved}
-
-    def _of_sectors(self, t: Transfer) -> float:
-        item = STORAGE[self.dtypes[t.tensor]].bits / 8
-        places = {s.axis: (s.out, s.stride) for s in t.slides}
-        # Values of a run, from one to the next, runs of a tile; and what all runs begin at.
-        run, apart, runs, stride, start = 1, 0, 1, 1, 0
+    def _runs(self, t: Transfer) -> Runs | None:
+        """How a tile lies in memory: its axes are gone through from the contiguous one outwards.
+        None where one of them has no tile."""
+        windows = {s.axis: (s.out, s.stride) for s in t.slides}
+        runs, stride = Runs(), 1  # from one position of an axis to the next, in values
         for own in reversed(t.own or t.axes):
-            axis, step = places.get(own, (own, 1))
+            axis, step = windows.get(own, (own, 1))
             if axis not in self.tiles:
-                return item
+                return None
             size, tile = self.sizes[axis], min(self.tiles[axis], self.sizes[axis])
-            moves = self._anywhere(t, axis) or step > 1 or apart
-            if size > 1 and (tile < size or apart):
-                start = math.gcd(start, stride * (1 if moves else tile))
-            if apart:
-                runs = tile if runs == 1 else runs
+            if size > 1 and (tile < size or runs.distance):
+                everywhere = runs.distance or step > 1 or self._anywhere(t, axis)
+                offset = stride * (1 if everywhere else tile)
+                runs = replace(runs, start=math.gcd(runs.start, offset))
+            if runs.distance:  # the axes within have cut the tensor in runs
+                runs = runs if runs.number > 1 else replace(runs, number=tile)
             elif step > 1:
-                apart, runs = step * run, tile
+                runs = replace(runs, distance=step * stride, number=tile)
             else:
-                # L1 has the sector in which the chunk before ended.
-                chunk = self.cached(t) and tile < size and axis not in self.group
-                run *= size if chunk else tile
-                apart = run // tile * size if tile < size else 0
+                length = stride * (size if self._follows(t, axis) else tile)
+                distance = length // tile * size if tile < size else 0
+                runs = replace(runs, length=length, distance=distance)
             stride *= size
-        if runs > 1 and apart * item < SECTOR:  # these share sectors
-            return max(item, max(SECTOR, runs * apart * item) / (runs * run))
-        if t.direction == "read" and t.tensor in self.boxed and int(start * item) % SECTOR:
-            # Where rows may begin between sectors, a box asks for one more in each of its rows.
-            return (math.ceil(run * item / SECTOR) + 1) * SECTOR / run
-        return max(item, _sectors(run * item, start * item) * SECTOR / run)
+        return runs
 
     def _anywhere(self, t: Transfer, axis: str) -> bool:
         """Whether chunks along an axis may begin at any position."""
         return t.kernel is not None and axis in t.kernel.stream.axes
+
+    def _follows(self, t: Transfer, axis: str) -> bool:
+        """Whether a group reads chunk after chunk along an axis through L1, which still has the
+        sector in which the chunk before ended: all chunks are one run."""
+        return self.cached(t) and axis not in self.group
 
     # --- between memory and L2 ------------------------------------------------------------------
 
@@ -162,6 +158,33 @@ class Asked:
     def carried(self, t: Transfer) -> frozenset[int]:
         """The grouped axes that a tensor carries, by their places."""
         return frozenset([i for i, a in enumerate(self.group) if a not in t.repeated])
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How a tile lies in memory: runs of contiguous values, evenly spaced. All in values.
+
+    Attributes:
+        length: of a run.
+        distance: from the start of a run to that of the next; 0 where the tile is contiguous.
+        number: how many runs are so far from each other.
+        start: runs may begin at its multiples from the tensor's first value; 0 for that alone.
+    """
+
+    length: int = 1
+    distance: int = 0
+    number: int = 1
+    start: int = 0
+
+    def bytes_each(self, item: float, boxed: bool) -> float:
+        """Bytes of the sectors of a tile for each of its values, of `item` bytes."""
+        apart, length, start = (n * item for n in (self.distance, self.length, self.start))
+        if self.number > 1 and apart < SECTOR:  # runs share sectors
+            return max(item, max(SECTOR, self.number * apart) / (self.number * self.length))
+        # Where rows may begin inside a sector, a box asks for one more in each of its rows.
+        more = boxed and int(start) % SECTOR
+        sectors = math.ceil(length / SECTOR) + 1 if more else _sectors(length, start)
+        return max(item, sectors * SECTOR / self.length)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
-from napkin.derive.contraction import MIN_DOT, contractions
+from napkin.derive.contraction import MIN_DOT, Contraction, contractions
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.terms import is_operand, is_read
 from napkin.ir.node import LEAVES, Node, inside_sums, over, postorder
@@ -18,6 +19,7 @@ from napkin.ir.storage import own_type
 from napkin.ir.types import stored_bytes
 
 Axes = tuple[str, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -69,56 +71,47 @@ CONVERTED_BYTES = 2
 
 def held(kernel: Kernel) -> Held:
     """What a group of `kernel` holds at each level."""
-    products: dict[tuple[Axes, Axes, Axes], None] = {}
-    operands: dict[Node, None] = {}
-    rounded: dict[Axes, None] = {}
-    spread: dict[Axes, None] = {}
-    quantised: dict[Node, None] = {}
-    converted: dict[Node, None] = {}
-    partial: dict[Axes, None] = {}
-    narrow: set[Axes] = set()
-    inner = inside_sums(kernel.terms)
-    for n, c in contractions(kernel).items():
-        inside = c.parts
-        if not c.is_product:
-            # The factors are multiplied out in registers, then summed.
-            spread[c.axes] = None
-            continue
-        products[c.rows, c.columns, c.gone] = None
-        operands.update((p, None) for p in inside if is_operand(p, inside))
-        computed = [p for p in inside if not is_operand(p, inside)]
-        rounded.update((p.axes, None) for p in computed)
-        converted.update((p, None) for p in computed if is_read(p) and own_type(p))
-        quantised.update((x, None) for p in computed for x in postorder([p]) if is_read(x))
-        narrow |= {c.gone} if c.least_depth > MIN_DOT else set()
-        if c.dtype == "fp8":
-            partial[n.axes] = None
-    read = [*operands, *(p for p in quantised if own_type(p))]
-    straight = {p for p in read if not p.args or slides(p)}
-    ahead = [p for p in read if kernel.stream.carried(p.axes) and p in straight]
-    streamed = tuple((tensor_of(p), p.axes) for p in ahead)
-    fixed = tuple((tensor_of(p), p.axes) for p in operands if p not in ahead)
-    addressed = [n.axes for n in postorder(kernel.terms) if is_read(n) and n.args and not slides(n)]
-    in_chunk = [
-        n.axes
-        for n in postorder(kernel.terms)
-        if n not in inner
-        and not n.constant
-        and (n.op not in LEAVES or (is_read(n) and n not in (*operands, *converted)))
-    ]
+    sums, every = contractions(kernel).values(), list(postorder(kernel.terms))
+    products = [c for c in sums if c.is_product]
+    operands, computed = _factors(products)
+    converted = [p for p in computed if is_read(p) and own_type(p)]
+    behind = [n for n in postorder(computed) if is_read(n) and own_type(n)]
+    ahead = [p for p in (*operands, *behind) if _copied_ahead(kernel, p)]
+    # What is inside a sum is no array of its own, and operands come from shared memory.
+    elsewhere = {*inside_sums(kernel.terms), *operands, *converted}
+    arrays = [n for n in every if (is_read(n) or n.op not in LEAVES) and n not in elsewhere]
+    in_chunk = [n.axes for n in arrays if not n.constant]
+    # The factors of a sum that is no product are multiplied out in registers, then summed.
+    in_chunk += [c.axes for c in sums if not c.is_product]
     return Held(
-        streamed,
-        fixed,
-        tuple(s.axes for s in kernel.stream.states),
-        tuple(dict.fromkeys([*in_chunk, *spread])),
-        tuple(products),
-        tuple(dict.fromkeys(addressed)),
-        tuple(rounded),
-        any(slides(p) for p in operands),
-        tuple(dict.fromkeys(p.axes for p in converted)),
-        tuple(partial),
-        frozenset(narrow),
+        streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
+        fixed_operands=tuple((tensor_of(p), p.axes) for p in operands if p not in ahead),
+        states=tuple(s.axes for s in kernel.stream.states),
+        chunk=_distinct(in_chunk),
+        products=_distinct((c.rows, c.columns, c.gone) for c in products),
+        addressed=_distinct(n.axes for n in every if is_read(n) and n.args and not slides(n)),
+        rounded=_distinct(p.axes for p in computed),
+        windowed=any(slides(p) for p in operands),
+        converted=_distinct(p.axes for p in converted),
+        partial=_distinct(c.node.axes for c in products if c.dtype == "fp8"),
+        narrow=frozenset(c.gone for c in products if c.least_depth > MIN_DOT),
     )
+
+
+def _factors(products: Iterable[Contraction[str]]) -> tuple[list[Node], list[Node]]:
+    """The factors of products that are operands as they lie in memory, and the others, which are
+    computed or converted first."""
+    found = {(p, is_operand(p, c.parts)): None for c in products for p in c.parts}
+    return [p for p, as_is in found if as_is], [p for p, as_is in found if not as_is]
+
+
+def _copied_ahead(kernel: Kernel, read: Node) -> bool:
+    """Whether a pipeline can copy a reading ahead: chunk by chunk, at no computed address."""
+    return kernel.stream.carried(read.axes) and (not read.args or bool(slides(read)))
+
+
+def _distinct(found: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(found))
 
 
 def batched(kernel: Kernel) -> frozenset[str]:

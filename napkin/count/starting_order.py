@@ -1,19 +1,21 @@
-"""The order in which groups start, and how often tiles are fetched in it.
+"""The order in which groups start, and how many tiles they fetch in it.
 
-Groups start in the order of their number, so many at a time as run at once: a wave. A tile is
-read again by the next group that stands where the last one stood along the axes that the array
-carries. That is so many numbers later as the axes between them have groups, whatever the place, so
-what follows is counted from a few such steps, and no group is looked at by itself.
+Groups start in the order of their numbers, as many at a time as run at once: a wave. A tile is read
+by the groups that stand at its place along the axes that the array carries. Along the other grouped
+axes the tile repeats, and its readers count through these like an odometer. The distance from one
+reader to the next, in numbers, depends only on which of these digits goes up, and not on the tile.
+So there are as many distances as digits that repeat the tile, and no group is looked at by itself.
 
-Groups may be numbered in blocks of rows: so many along one axis, the fastest, times all along the
-next. A wave of them is nearer to a square, and reads less. Where blocks do not divide the axis the
-last is smaller; then groups are looked at one by one.
+A swizzle (`GROUP_M`) numbers groups in blocks: so many along one axis, the fastest, times all along
+the next. A wave of them is nearer to a square, and reads less. Where blocks do not divide the axis
+the last is smaller; then groups are looked at one by one.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 
 MOST = 256
-"""Waves that are looked at; what is found of them stands for those after them."""
+"""Waves that are counted; their mean stands for those after them."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class Order:
     def tiles(self, carried: Collection[int]) -> int:
         """Tiles of an array that carries these of the grouped axes."""
         return math.prod(n for axis, n in self.digits if axis in carried)
+
+    def repeating(self, carried: Collection[int]) -> list[int]:
+        """The digits along which a tile repeats of an array that carries these axes."""
+        return [i for i, (axis, n) in enumerate(self.digits) if axis not in carried and n > 1]
 
     def together(self, carried: Collection[int]) -> int:
         """Groups in a row that read the same tile of an array that carries these axes."""
@@ -89,14 +95,9 @@ class Order:
     def _runs(self, still: Collection[int]) -> list[tuple[bool, int]]:
         """The digits with those side by side as one that are all in `still`, or all not: whether
         they are, and how many groups along them."""
-        out: list[tuple[bool, int]] = []
-        for i, (_, n) in enumerate(self.digits):
-            if n > 1:
-                first = i in still
-                if out and out[-1][0] == first:
-                    n *= out.pop()[1]
-                out.append((first, n))
-        return out or [(False, 1)]
+        digits = ((i in still, n) for i, (_, n) in enumerate(self.digits) if n > 1)
+        runs = itertools.groupby(digits, key=lambda digit: digit[0])
+        return [(first, math.prod(n for _, n in run)) for first, run in runs] or [(False, 1)]
 
 
 @lru_cache(maxsize=65536)
@@ -104,8 +105,7 @@ def seen(order: Order, carried: frozenset[int], groups: int) -> int:
     """Different tiles that the first groups read of an array that carries these axes."""
     if order.rows:
         return int((_last(order, carried)[:groups] < 0).sum())
-    lacking = [i for i, (axis, _) in enumerate(order.digits) if axis not in carried]
-    return int(order.before(min(groups, order.groups), lacking))
+    return int(order.before(min(groups, order.groups), order.repeating(carried)))
 
 
 @lru_cache(maxsize=256)
@@ -133,7 +133,8 @@ def _last(order: Order, carried: frozenset[int]) -> Any:
 
 @lru_cache(maxsize=65536)
 def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
-    """How many tiles all groups fetch into a cache that they share.
+    """How many tiles all groups fetch into a cache that they share: each once, and again wherever
+    its last reader ran too many waves before.
 
     Args:
         carried: the grouped axes that the array carries.
@@ -142,31 +143,28 @@ def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
     """
     if order.rows:
         last = _last(order, carried)
-        apart = np.arange(order.groups) // wave - last // wave
-        return int(((last < 0) | (apart > kept)).sum())
-    out, waves = order.tiles(carried), -(-order.groups // wave)
-    if waves == 1:
-        return out
-    begin = np.arange(min(waves, MOST)) * wave
-    step = order.groups
-    strides: list[int] = []
-    for _, n in order.digits:
-        step //= n
-        strides.append(step)
-    lacking = [i for i, (axis, n) in enumerate(order.digits) if axis not in carried and n > 1]
-    back = 0  # from a group to the first one along the digits that are faster than this
-    first = order.groups  # those that stand first along these
-    for at in range(len(lacking) - 1, -1, -1):
-        i, many = lacking[at], order.digits[lacking[at]][1]
-        # Groups that stand first along the faster digits, and not along this one.
-        apart = strides[i] - back
-        back += strides[i] * (many - 1)
-        if apart // wave > kept:
-            out += first - first // many
-        elif apart // wave == kept and apart % wave:
-            ends = np.concatenate([begin, np.minimum(begin + apart % wave, order.groups)])
-            found = order.before(ends, lacking[at + 1 :]) - order.before(ends, lacking[at:])
-            inside = found[len(begin) :].sum() - found[: len(begin)].sum()
-            out += int(inside) * waves // len(begin)
-        first //= many
-    return out
+        waves = np.arange(order.groups) // wave - last // wave
+        return int(((last < 0) | (waves > kept)).sum())
+    digits = order.repeating(carried)
+    again = (_again(order, i, digits[at + 1 :], wave, kept) for at, i in enumerate(digits))
+    return order.tiles(carried) + sum(again)
+
+
+def _again(order: Order, digit: int, faster: Sequence[int], wave: int, kept: int) -> int:
+    """How many groups fetch a tile again, of those at which `digit` goes up and the `faster` ones
+    of the digits that repeat the tile are back at 0. The last reader of their tile stands one lower
+    along `digit` and last along the faster ones: for all of them at one distance."""
+
+    def these(number: Any) -> Any:  # how many of them have a lower number
+        return order.before(number, faster) - order.before(number, (digit, *faster))
+
+    stride = [math.prod(n for _, n in order.digits[i + 1 :]) for i in range(len(order.digits))]
+    distance = stride[digit] - sum(stride[i] * (order.digits[i][1] - 1) for i in faster)
+    waves, more = divmod(distance, wave)
+    if waves != kept:
+        return these(order.groups) if waves > kept else 0
+    # The first `more` groups of a wave are one wave further from that reader.
+    total = -(-order.groups // wave)
+    starts = np.arange(min(total, MOST)) * wave
+    far = these(np.minimum(starts + more, order.groups)) - these(starts)
+    return int(far.sum()) * total // len(starts)

@@ -1,35 +1,29 @@
-"""Time of a kernel from its own loop program: clocks on every pipe, and how they overlap.
+"""Time of a kernel from its own loop program: seconds on every pipe, and how they overlap.
 
-A kernel's groups run in waves. In a group, the loop's pipes run beside each other (loads ahead of
-products), or in turn where one waits for the other: products and the arithmetic between them
-(arXiv 2412.03317, section 6), loads that are not started ahead. The pipe that takes longest sets
-the time, and others add the share of theirs that is not hidden. Groups that wait for their loads in
-every turn, several to a multiprocessor, meet at its pipes: a closed queueing network.
+The pipe that takes longest sets the time, and others add the share of theirs that is not hidden.
+Kernels without products load, compute and store in turn (`row_kernels`). Warpgroups of one CTA
+overlap each other (`warp_specialised`). All other kernels run in waves of CTAs (`Waves`): in an
+iteration, loads overlap products, unless products wait for arithmetic (arXiv 2412.03317, section 6)
+or loads are not started ahead. CTAs that wait meet at the pipes of their SM: a closed queueing
+network.
 
-Groups of one length read a chunk at once, and L2 answers many of them with one reading; where
-lengths differ, each asks for itself, and takes longer.
+Chunks that are loaded ahead arrive no sooner than memory answers: with N of them under way, a CTA
+takes an iteration for each N-th of that latency, and R CTAs of an SM take R iterations in it. CTAs
+of one length read a chunk at once, and L2 answers them with one reading.
 
-Chunks that are loaded ahead arrive no sooner than memory answers: a group with N chunks under way
-takes a turn for each N-th of that, however little it computes, and R groups of a multiprocessor
-take R turns in it. Products of few values need N R chunks to keep the tensor cores busy.
+Prologues and epilogues around products are not hidden: the CTAs of an SM start and end together. Of
+R CTAs each waits 1 / sqrt(R) as long. A persistent CTA has one prologue: it asks for the next
+group's chunks before its products end.
 
-What a group does before and after its loop is not hidden. Around products it is paid for every
-group of the busiest multiprocessor, whether or not it holds others: those start and end together,
-and the tensor cores wait for all of them. Of R groups that wait, each waits 1 / sqrt(R) as long. A
-persistent program instance starts once: its next group's chunks are asked for before its products
-end. Its tile leaves between the products of one group and the next, and what it computes after a
-loop takes as long as its own warps can issue it.
-
-Kernels that multiply nothing have a law of their own (`rows.py`). What no datasheet states
-(`Constants`) is read off one machine's runs and kept in its file, under ``[calibration]``, with how
-it was measured. No constant knows a diagram.
+What no datasheet states (`Constants`) is read off one machine's runs and kept in its file, under
+``[calibration]``, with how it was measured. No constant knows a diagram.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from napkin.count.matrix_products import WARPGROUP_ROWS
 from napkin.machine.calibration import Constants
@@ -56,6 +50,7 @@ after products takes twice its share of a multiprocessor with 4 warps, and its s
 
 CHAIN = "products in turn with arithmetic"
 TURNS = "products, with what a turn takes beside"
+LATENCY = "latency"
 
 
 def predict(place: Machine, dtype: str, run: Execution, constants: Constants | None = None) -> Time:
@@ -65,50 +60,16 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
     # Groups are spread over all multiprocessors before one of them holds a second.
     resident = max(1, min(run.resident, -(-run.groups // place.sms)))
     run = run if run.resident == resident else replace(run, resident=resident)
-    computing = _computing(place, dtype, run, c)
+    model = Waves(place, dtype, run, c)
     if not run.work["product"]:
-        return in_rounds(place, run, c, {**computing, **_moving(place, run, c)})
-    specialised = run.schedule.warpgroups > 0
-    if specialised and not run.chained:
-        memory = _moving(place, run, c)[DRAM]
-        own = replace(c, l2_share=c.sums_l2, partial=c.sums_partial)
-        arrives = _arrives(place, run, own)
-        return adding(place, run, c, computing, memory, arrives, _end(place, dtype, run, c))
-    if specialised:
-        return in_bands(place, run, c, computing, _moving(place, run, c))
-    waves = run.groups / (place.sms * run.resident)
-    turns, pipes = _turns(place, run, c, computing)
-    busiest = -(-run.groups // place.sms)
-    idle = math.ceil(waves) / waves
-    if TURNS in pipes:
-        idle = busiest * place.sms / run.groups
-    if CHAIN in pipes:
-        idle = _unshared(place, run, c)
-    pipes = {k: v * idle for k, v in pipes.items()} | _moving(place, run, c, idle)
-    if TURNS in pipes and run.pipelined:
-        pipes[ARRIVAL] = -(-busiest // run.resident) * run.chunks * _arrives(place, run, c)
-    if not run.pipelined:
-        pipes["latency"] = math.ceil(waves) * run.chunks * run.loads * c.wait
-    alone = turns * place.sms / run.groups  # of a group on average
-    if not run.chunks:  # nothing starts before all of it is there
-        alone += run.inner_bytes / run.groups / c.streamed
-    if run.waits:
-        waited = run.chunks * run.loads * c.wait
-        product = next(iter(computing.values())) * place.sms / run.groups
-        each = cycle(run.resident, (product, alone - product), waited)
-        pipes["latency"] = busiest / run.resident * each
-        alone += waited
-    slowest = max(pipes, key=lambda k: pipes[k])
-    seconds = pipes[slowest] + _beside(run, c, pipes, slowest)
-    if not _overlaps(run):
-        moves = {L2, DRAM, ACCESSES} & pipes.keys()
-        moving = max(pipes[k] for k in moves)
-        seconds = moving + max(v for k, v in pipes.items() if k not in moves | {L1})
-    seconds += _apart(place, dtype, run, c, busiest)
-    # However the groups are spread, one of them runs on one multiprocessor.
-    if run.longest > 1.0 and alone * run.longest > seconds:
-        slowest, seconds = "the longest group", alone * run.longest
-    return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, pipes)
+        return in_rounds(place, run, c, {**model.computing, **model.moving()})
+    if not run.schedule.warpgroups:
+        return model.predicted()
+    if run.chained:
+        return in_bands(place, run, c, model.computing, model.moving())
+    own = replace(model, c=replace(c, l2_share=c.sums_l2, partial=c.sums_partial))
+    memory = model.moving()[DRAM]
+    return adding(place, run, c, model.computing, memory, own.arrival, model.epilogue)
 
 
 def at_least(place: Machine, moved: int, multiplied: float = 0.0, dtype: str = "") -> float:
@@ -120,108 +81,180 @@ def at_least(place: Machine, moved: int, multiplied: float = 0.0, dtype: str = "
     return max(moved / (c.dram_share * place.dram_rate), product) + c.launch
 
 
-def _moving(place: Machine, run: Execution, c: Constants, idle: float = 1.0) -> dict[str, float]:
-    """Seconds of each pipe that moves bytes; `idle` is how much longer those of a multiprocessor
-    take for the groups that the others do not have."""
-    crossing = run.inner_bytes + c.partial * run.partial_bytes
-    share = c.l2_apart if run.staggered else c.l2_share
-    pipes = {L2: crossing / (share * place.l2_rate) * idle}
-    accesses = run.accesses * c.access / (place.sms * place.clock) * idle
-    if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
-        pipes[ACCESSES] = accesses
-    busy = min(max(run.groups, 1), place.sms)
-    pipes[DRAM] = run.outer_bytes / min(c.dram_share * place.dram_rate, c.streamed * busy)
-    if run.cached_bytes:
-        pipes[L1] = run.cached_bytes / place.register_rate * idle
-    if run.singles:
-        pipes["loads of single values"] = run.singles / 32 * c.single / (place.sms * place.clock)
-    return pipes
+@dataclass(frozen=True)
+class Waves:
+    """Seconds of a kernel whose groups (CTAs) run in waves; `dtype` is that of its products."""
 
+    place: Machine
+    dtype: str
+    run: Execution
+    c: Constants
 
-def _unshared(place: Machine, run: Execution, c: Constants) -> float:
-    """Time of all waves over that of as many groups as fill them: in the last one a multiprocessor
-    may hold fewer groups, which hide less of each other's waiting and end sooner."""
-    waves, left = divmod(run.groups, place.sms * run.resident)
-    last = -(-left // place.sms)
-    each = run.resident * c.hidden(run.resident, run.pipelined)
-    rounds = waves * each + (last * c.hidden(last, run.pipelined) if last else 0.0)
-    return rounds * run.resident * place.sms / (each * run.groups)
+    def predicted(self) -> Time:
+        """Its time, where it has products."""
+        pipes = self.pipes
+        slowest = max(pipes, key=lambda k: pipes[k])
+        seconds = self._loops(slowest) + self._around_loops
+        # However the groups are spread, one of them runs on one multiprocessor.
+        longest = sum(self._group) * self.run.longest
+        if self.run.longest > 1.0 and longest > seconds:
+            slowest, seconds = "the longest group", longest
+        launch = self.c.launch
+        return Time(seconds + launch, "launch" if seconds < launch else slowest, pipes)
 
+    @cached_property
+    def pipes(self) -> dict[str, float]:
+        """Seconds of each pipe by itself; those of an SM count the SMs that idle at the end."""
+        run, c, looped = self.run, self.c, dict(self.computing)
+        if self._loop:
+            hidden = c.hidden(run.resident, run.pipelined) if run.chained else 1.0
+            looped[self._loop] = self._iterations * hidden
+        out = {k: v * self._idle for k, v in looped.items()} | self.moving(self._idle)
+        if self._loop == TURNS and run.pipelined:
+            out[ARRIVAL] = self._waves * run.chunks * self.arrival
+        if run.waits:
+            busy, waited = self._group
+            product = next(iter(self.computing.values())) * self.place.sms / run.groups
+            each = cycle(run.resident, (product, busy - product), waited)
+            out[LATENCY] = self._busiest / run.resident * each
+        elif not run.pipelined:
+            out[LATENCY] = self._waves * run.chunks * run.loads * c.wait
+        return out
 
-def _computing(place: Machine, dtype: str, run: Execution, c: Constants) -> dict[str, float]:
-    """Seconds of the loops on each pipe that computes."""
-    products = "tensor cores" if dtype != "fp32" else "fp32 arithmetic"
-    narrow = _narrow(place, dtype, run, c)
-    return {
-        products: run.looped("product") / (c.tensor_share * place.peak(dtype)) * narrow,
-        ARITHMETIC: run.looped("arithmetic") / arithmetic_rate(place),
-        SPECIAL: run.looped("special") / place.special_rate,
-    }
+    @cached_property
+    def computing(self) -> dict[str, float]:
+        """Seconds of the loops on each pipe that computes, with all SMs busy; products first."""
+        products = "tensor cores" if self.dtype != "fp32" else "fp32 arithmetic"
+        rate = self.c.tensor_share * self.place.peak(self.dtype)
+        return {
+            products: self.run.looped("product") / rate * self._narrow,
+            ARITHMETIC: self.run.looped("arithmetic") / arithmetic_rate(self.place),
+            SPECIAL: self.run.looped("special") / self.place.special_rate,
+        }
 
+    def moving(self, idle: float = 1.0) -> dict[str, float]:
+        """Seconds of each pipe that moves bytes. Those of an SM take `idle` times as long: it has
+        groups that others do not have."""
+        place, run, c = self.place, self.run, self.c
+        share = c.l2_apart if run.staggered else c.l2_share
+        crossing = run.inner_bytes + c.partial * run.partial_bytes
+        pipes = {L2: crossing / (share * place.l2_rate) * idle}
+        accesses = run.accesses * c.access / (place.sms * place.clock) * idle
+        if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
+            pipes[ACCESSES] = accesses
+        busy = min(max(run.groups, 1), place.sms)
+        pipes[DRAM] = run.outer_bytes / min(c.dram_share * place.dram_rate, c.streamed * busy)
+        if run.cached_bytes:
+            pipes[L1] = run.cached_bytes / place.register_rate * idle
+        if run.singles:
+            clocks = run.singles / 32 * c.single
+            pipes["loads of single values"] = clocks / (place.sms * place.clock)
+        return pipes
 
-def _narrow(place: Machine, dtype: str, run: Execution, c: Constants) -> float:
-    """Times that products take for having fewer rows than the fastest matrix instruction."""
-    least = place.granules["mma_rows"].value if "mma_rows" in place.granules else 0
-    few = dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < run.rows < WARPGROUP_ROWS
-    return c.narrow if few else 1.0
+    @property
+    def _narrow(self) -> float:
+        """Times that products take for having fewer rows than the fastest matrix instruction."""
+        granules, rows = self.place.granules, self.run.rows
+        least = granules["mma_rows"].value if "mma_rows" in granules else 0
+        few = self.dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < rows < WARPGROUP_ROWS
+        return self.c.narrow if few else 1.0
 
+    @property
+    def _loop(self) -> str:
+        """The pipe on which the iterations of a loop follow each other; "" where none do."""
+        return CHAIN if self.run.chained else TURNS if self.run.chunks else ""
 
-def _turns(
-    place: Machine, run: Execution, c: Constants, computing: Mapping[str, float]
-) -> tuple[float, dict[str, float]]:
-    """Seconds that the loops compute if all multiprocessors are busy, and of each pipe."""
-    pipes, product = dict(computing), next(iter(computing.values()))
-    if run.chained:
-        slots = run.looped("arithmetic") + c.special_slots * run.looped("special")
-        turns = product + c.stall * slots / arithmetic_rate(place)
-        if run.pipelined:
-            turns += run.chunks * c.chain_turn * run.groups / place.sms
-        pipes[CHAIN] = turns * c.hidden(run.resident, run.pipelined)
-        return turns, pipes
-    if run.chunks:
-        pipes[TURNS] = product + run.chunks * c.turn * run.groups / place.sms
-        return pipes[TURNS], pipes
-    return max(computing.values()), pipes
+    @cached_property
+    def _iterations(self) -> float:
+        """Seconds that the loops compute with all SMs busy, each with one group."""
+        place, run, c = self.place, self.run, self.c
+        if not self._loop:
+            return max(self.computing.values())
+        seconds = next(iter(self.computing.values()))
+        if run.chained:
+            slots = run.looped("arithmetic") + c.special_slots * run.looped("special")
+            seconds += c.stall * slots / arithmetic_rate(place)
+        if not run.waits:
+            each = c.chain_turn if run.chained else c.turn
+            seconds += run.chunks * each * run.groups / place.sms
+        return seconds
 
+    def _loops(self, slowest: str) -> float:
+        """Seconds of all loops: of the slowest pipe and a share of those that it hides; of moving
+        and then of computing where these do not go on together, in a group or among an SM's."""
+        run, pipes = self.run, self.pipes
+        ahead = run.pipelined or not run.chunks
+        beside = (run.overlapped or run.resident > 1) and (run.chained or ahead)
+        if beside or (self._loop == TURNS and run.pipelined):
+            # An iteration has its products and arithmetic in it already.
+            shown = {TURNS, ARRIVAL} if run.waits else {TURNS, ARRIVAL, L2, DRAM}
+            shown = (shown if self._loop else pipes.keys()) - {slowest, LATENCY}
+            return pipes[slowest] + self.c.exposed * sum(v for k, v in pipes.items() if k in shown)
+        moves = {L2, DRAM, ACCESSES} & pipes.keys()
+        computing = max(v for k, v in pipes.items() if k not in moves | {L1})
+        return max(pipes[k] for k in moves) + computing
 
-def _arrives(place: Machine, run: Execution, c: Constants) -> float:
-    """Seconds from one chunk of a group to the next, as they arrive: each crosses at its share of
-    what L2 gives."""
-    crossing = max(0.0, run.inner_bytes + c.partial * run.partial_bytes - run.stored_bytes)
-    each = crossing / (run.groups * run.chunks)
-    return (c.arrival + each * place.sms / (c.l2_share * place.l2_rate)) / max(
-        run.schedule.stages - 1, 1
-    )
+    @property
+    def _busiest(self) -> int:
+        """Groups of the busiest SM."""
+        return -(-self.run.groups // self.place.sms)
 
+    @property
+    def _waves(self) -> int:
+        """Waves of groups, the last one however few these are."""
+        return -(-self._busiest // self.run.resident)
 
-def _overlaps(run: Execution) -> bool:
-    """Whether memory and computing go on together: in a group, or among the groups of one SM."""
-    if run.chunks and run.pipelined and not run.chained:  # what is waited for is in `ARRIVAL`
-        return True
-    beside = run.overlapped or run.resident > 1
-    return beside and (run.chained or run.pipelined or not run.chunks)
+    @cached_property
+    def _idle(self) -> float:
+        """Time of the pipes of an SM over what they would take if all SMs were busy to the end."""
+        sms, run, hidden = self.place.sms, self.run, self.c.hidden
+        if self._loop == TURNS:
+            return self._busiest * sms / run.groups
+        if not self._loop:
+            return self._waves / (run.groups / (sms * run.resident))
+        # In the last wave an SM may hold fewer groups, which hide less of each other's waiting and
+        # end sooner.
+        waves, left = divmod(run.groups, sms * run.resident)
+        last = -(-left // sms)
+        each = run.resident * hidden(run.resident, run.pipelined)
+        rounds = waves * each + (last * hidden(last, run.pipelined) if last else 0.0)
+        return rounds * run.resident * sms / (each * run.groups)
 
+    @cached_property
+    def _group(self) -> tuple[float, float]:
+        """Seconds of an average group that is alone on its SM: it computes, and waits for loads
+        that are not started ahead."""
+        run, c = self.run, self.c
+        busy = self._iterations * self.place.sms / run.groups
+        if not run.chunks:  # nothing starts before all of it is there
+            busy += run.inner_bytes / run.groups / c.streamed
+        return busy, run.chunks * run.loads * c.wait if run.waits else 0.0
 
-def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: str) -> float:
-    """Seconds of the faster pipes that are not hidden."""
-    rest = {k: v for k, v in pipes.items() if k not in {slowest, "latency"}}
-    whole = CHAIN in pipes or TURNS in pipes  # what computes is in the turn already
-    moved = {TURNS, ARRIVAL} if run.waits else {TURNS, ARRIVAL, L2, DRAM}
-    return c.exposed * sum(v for k, v in rest.items() if k in moved or not whole)
+    @property
+    def arrival(self) -> float:
+        """Seconds from one chunk of a group to the next, as they arrive: each crosses at its share
+        of what L2 gives."""
+        place, run, c = self.place, self.run, self.c
+        crossing = run.inner_bytes + c.partial * run.partial_bytes - run.stored_bytes
+        each = max(0.0, crossing) / (run.groups * run.chunks)
+        answer = c.arrival + each * place.sms / (c.l2_share * place.l2_rate)
+        return answer / max(run.schedule.stages - 1, 1)
 
+    @property
+    def _around_loops(self) -> float:
+        """Seconds of the prologues and epilogues of one SM's groups."""
+        computed, stored = self.epilogue
+        prologues = 1 if self.run.schedule.persistent else self._busiest
+        waited = prologues * self.c.start + self._busiest * stored
+        return waited / math.sqrt(self.run.resident) + self._busiest * computed
 
-def _apart(place: Machine, dtype: str, run: Execution, c: Constants, busiest: int) -> float:
-    """Seconds of one multiprocessor's groups before and after their loops of products."""
-    computed, stored = _end(place, dtype, run, c)
-    starts = 1 if run.schedule.persistent else busiest
-    return (starts * c.start + busiest * stored) / math.sqrt(run.resident) + busiest * computed
-
-
-def _end(place: Machine, dtype: str, run: Execution, c: Constants) -> tuple[float, float]:
-    """Seconds of one group after its loops: of products and arithmetic, and of storing."""
-    rate = c.tensor_share * place.peak(dtype) / _narrow(place, dtype, run, c)
-    products = run.tail.get("product", 0.0) / rate * place.sms / run.groups
-    slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
-    stored = run.stored_bytes / run.groups / c.streamed
-    few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.schedule.warps))
-    return products + few * slots / arithmetic_rate(place) * place.sms / run.groups, stored
+    @property
+    def epilogue(self) -> tuple[float, float]:
+        """Seconds of one group after its loops: of products and arithmetic, and of storing."""
+        place, run, c = self.place, self.run, self.c
+        rate = c.tensor_share * place.peak(self.dtype) / self._narrow
+        products = run.tail.get("product", 0.0) / rate * place.sms / run.groups
+        slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
+        few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.schedule.warps))
+        arithmetic = few * slots / arithmetic_rate(place) * place.sms / run.groups
+        return products + arithmetic, run.stored_bytes / run.groups / c.streamed

@@ -122,7 +122,7 @@ def _pointwise(n: Node, where: Where, known: Known) -> Value:
         return None
     constants = [v for v in values if _is_constant(v)]
     if len(constants) == len(values):
-        return _computed(n, constants)
+        return _computed(n, constants) if _certain(n, constants) else None
     return ABSORBING[n.op] if values[0] == ABSORBING.get(n.op) else None
 
 
@@ -141,16 +141,14 @@ def _product(n: Node, where: Where, known: Known) -> Value:
 
 
 def _computed(n: Node, values: Sequence[float]) -> Value:
-    """A pointwise operator of constants; None where a kernel may compute another value."""
-    if not _certain(n, values):
-        return None
+    """A pointwise operator of constants."""
     with np.errstate(all="ignore"):
         found = float(POINTWISE[n.op].evaluate(np, *map(np.float64, values)))
     return None if math.isnan(found) else found
 
 
 def _certain(n: Node, values: Sequence[float]) -> bool:
-    """Whether a kernel computes the operator as float64 does."""
+    """Whether a kernel computes what float64 gives."""
     first, last = values[0], values[-1]
     if n.op == "cast":  # every type holds 0 and 1
         return first in {0.0, 1.0} or (

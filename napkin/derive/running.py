@@ -163,7 +163,9 @@ def _carrier(r: Node, p: int, folding: Folding, first: float) -> State:
     if math.isfinite(value_at(value, starts)):
         return plain
     # As 0/0. After a step that counts something it no longer is; a merge may be of two starts.
-    guarded = _over_carried(r, p, folding) or _once_known(value, first, folding)
+    guarded = _over_carried(r, p, folding) or pointwise(
+        "where", (_at_start(value, starts), number(first), value)
+    )
     counted = any(is_count(f) for f in folding.uses(r))
     return replace(plain, step=value if counted else guarded, merge=guarded)
 
@@ -179,15 +181,8 @@ def _over_carried(r: Node, p: int, folding: Folding) -> Node | None:
     extrema = {"max", "min", "maximum", "minimum"}
     if inside is r or any(n.op in extrema for n in postorder([inside])):
         return None
-    value = folding.current(inside, p)
-    if any(n.op == "input" for n in postorder([value])):
-        return None
-    return value if math.isfinite(value_at(value, folding.starts())) else None
-
-
-def _once_known(value: Node, first: float, folding: Folding) -> Node:
-    """The value of a result, or `first` while all that it is read off is as it was at the start."""
-    return pointwise("where", (_at_start(value, folding.starts()), number(first), value))
+    nothing = _on_nothing(inside, p, folding)
+    return None if nothing is None or not math.isfinite(nothing) else folding.current(inside, p)
 
 
 def _at_start(value: Node, starts: Mapping[Node, float]) -> Node:

@@ -10,7 +10,6 @@ from typing import Any
 
 from napkin.count.crossing import Moving
 from napkin.count.residency import Held, extent
-from napkin.count.starting_order import Order
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.diagram.interface import Output
 from napkin.machine.machines import Machine
@@ -117,25 +116,6 @@ class _Traffic:
     moving: Moving
     outer: dict[str, int]
     swizzle: int
-
-    @staticmethod
-    def of(plain: Moving, order: Order, rows: int) -> _Traffic:
-        """The traffic of groups that start in blocks of rows."""
-        moving = replace(plain, order=order.blocked(rows))
-        return _Traffic(moving, moving.outer(), rows)
-
-    def added_to(self, run: Execution, lines: Mapping[str, float]) -> Execution:
-        """`run` with its bytes, of boxes whose rows touch so many times the lines that they
-        fill."""
-        crossing = self.moving.crossing()
-        return replace(
-            run,
-            inner_bytes=sum(crossing.values()),
-            cached_bytes=self.moving.from_l1(),
-            outer_bytes=sum(self.outer.values()),
-            partial_bytes=sum(crossing[t, "read"] * (n - 1) for t, n in lines.items()),
-            resident=self.moving.running,
-        )
 
 
 class Pricing:
@@ -245,58 +225,55 @@ class Pricing:
         """The room that a group takes; warpgroups have a multiprocessor to themselves."""
         if schedule.warpgroups:
             return _Room(0, 0, 1)
-        shared, registers = tiled.taken(schedule.warps, schedule.stages)
+        machine, warps = self.machine, schedule.warps
+        shared, registers = tiled.taken(warps, schedule.stages)
         shared += tiled.leaving if schedule.persistent else 0
-        return _Room(shared, registers, self._resident(shared, registers, schedule.warps))
-
-    def _resident(self, shared: int, registers: int, warps: int) -> int:
-        """Groups that one multiprocessor holds at once."""
-        machine = self.machine
         # A thread takes some registers whatever it computes: about 32 of 4 bytes.
         most = warps * machine.registers_per_thread * 32
-        registers = max(min(registers, most), warps * 32 * 128)
-        most = (
+        resident = min(
             machine.shared_per_sm // max(shared, 1),
-            machine.registers_per_sm // registers,
+            machine.registers_per_sm // max(min(registers, most), warps * 32 * 128),
             machine.warps_per_sm // warps,
             machine.blocks_per_sm,
         )
-        return max(1, min(most))
+        return _Room(shared, registers, max(1, resident))
 
     def _priced(self, tiled: Tiled, schedule: Schedule, room: _Room) -> Choice:
         """The price of a setting whose groups take so much room, with the swizzle for which least
         comes from memory."""
-        of = self.of
-        plain = Moving(
-            tiled.asked(schedule.stages), self.machine, tiled.order, room.resident, room.shared
-        )
+        of, asked = self.of, tiled.asked(schedule.stages)
+        plain = Moving(asked, self.machine, tiled.order, room.resident, room.shared)
         traffic = self._swizzled(tiled, plain, schedule.warpgroups > 0 and not of.chained)
-        schedule = replace(schedule, swizzle=traffic.swizzle)
-        run = traffic.added_to(self._computing(tiled, schedule), tiled.lines)
-        time = predict(self.machine, of.dtype, run)
-        return Choice(of.kernel, schedule, of.sizes, room.shared, time, tiled.asked_bytes, run,
-                      traffic.outer, room.resident)  # fmt: skip
+        run = self._execution(tiled, replace(schedule, swizzle=traffic.swizzle), traffic)
+        return Choice(
+            of.kernel, run.schedule, of.sizes, room.shared, predict(self.machine, of.dtype, run),
+            tiled.asked_bytes, run, traffic.outer, room.resident,
+        )  # fmt: skip
 
-    def _computing(self, tiled: Tiled, schedule: Schedule) -> Execution:
-        """What groups compute and wait for, before what passes between the levels is known."""
-        of, held, stages = self.of, self.of.held, schedule.stages
-        work, tail = tiled.work
-        chunks, longest = tiled.turns
+    def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:
+        """What groups compute, move and wait for."""
+        of, operands, moving = self.of, self.of.held.streamed_operands, traffic.moving
+        crossing, (work, tail), (chunks, longest) = moving.crossing(), tiled.work, tiled.turns
         # A slot that wgmma reads is in use for one iteration more.
-        in_use = 2 if of.boxed and held.products else 1
+        in_use = 2 if of.boxed and of.held.products else 1
         return Execution(
             work, tiled.groups, schedule, tail,
+            inner_bytes=sum(crossing.values()),
+            cached_bytes=moving.from_l1(),
+            outer_bytes=sum(traffic.outer.values()),
+            partial_bytes=sum(crossing[t, "read"] * (n - 1) for t, n in tiled.lines.items()),
             singles=tiled.singles,
             accesses=tiled.accesses,
             stored_bytes=tiled.stored_bytes,
+            resident=moving.running,
             chunks=chunks,
-            pipelined=stages > 1 and bool(held.streamed_operands or not held.products),
-            overlapped=stages > in_use or not of.kernel.stream.axes,
+            pipelined=schedule.stages > 1 and bool(operands or not of.held.products),
+            overlapped=schedule.stages > in_use or not of.kernel.stream.axes,
             chained=of.chained,
             rows=tiled.rows,
             longest=longest,
             staggered=of.kernel.visits is not None,
-            loads=max(1, len(held.streamed_operands)),
+            loads=max(1, len(operands)),
             laned=tiled.laned(schedule.warps),
             tested=schedule.warpgroups > 0 and (not tiled.bare or tiled.uneven),
         )  # fmt: skip
@@ -308,15 +285,18 @@ class Pricing:
         Args:
             sums: whether a warp-specialised kernel only adds products up.
         """
-        best = _Traffic(plain, plain.outer(), 0)
+
+        def blocked(rows: int) -> _Traffic:
+            moving = replace(plain, order=tiled.order.blocked(rows))
+            return _Traffic(moving, moving.outer(), rows)
+
+        found = [_Traffic(plain, plain.outer(), 0)]
         axes = self.of.launching.in_blocks(tiled.tiles)
-        if axes is None or (not sums and best.outer["read"] <= plain.asked.once["read"]):
-            return best
+        if axes is None or (not sums and found[0].outer["read"] <= plain.asked.once["read"]):
+            return found[0]
         many = tiled.cuts[axes[0]]
         if sums and many >= BLOCK:
-            return _Traffic.of(plain, tiled.order, BLOCK)
-        for rows in ROWS:
-            if rows <= many and (many % rows == 0 or tiled.groups <= SHAPED):
-                tried = _Traffic.of(plain, tiled.order, rows)
-                best = min(best, tried, key=lambda t: t.outer["read"])
-        return best
+            return blocked(BLOCK)
+        even = tiled.groups > SHAPED
+        found += [blocked(n) for n in ROWS if n <= many and not (even and many % n)]
+        return min(found, key=lambda t: t.outer["read"])

@@ -162,7 +162,7 @@ class Sums(Whole):
             ]
         for s, name in zip(states, names, strict=True):
             emitter.have[s.leaf("new")] = sx.name(name)
-        emitter.statements = []
+        emitter.drain()
         for name, n in self.program.tails.items():
             self._store(emitter, name, n)
         out.append(comment("tail"))

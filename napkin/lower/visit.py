@@ -49,6 +49,7 @@ class Visiting:
         self.program, self.scope, self.emitter, self.seen = program, scope, emitter, seen
         self.axes = seen.axes
         self.still = program.kernel.residues
+        self.split = {x.box for x in program.loops if x.whole}  # boxes with a loop of whole chunks
 
     def _name(self, axis: str, box: int, what: str) -> Expr:
         return sx.name(self.scope.visit(axis, box, what))
@@ -74,7 +75,7 @@ class Visiting:
             for axis, interval in zip(self.axes, box.intervals, strict=True):
                 first = self._extreme(interval.first, "first", "min")
                 out += self._reach(axis, i, first, self._extreme(interval.end, "last", "max"))
-            if (i, True) in {(x.box, x.whole) for x in self.program.loops}:
+            if i in self.split:
                 out += self._whole(i, box)
         # Corners and bounds are computed on the way, so they stand before what uses them.
         found = self.emitter.drain()
@@ -99,10 +100,8 @@ class Visiting:
             first = sx.binary(sx.name(scope.group_id(axis)), "*", block) if grouped else sx.const(0)
             out.append(sx.assign(scope.corner(axis, "first"), first))
             past = sx.binary(sx.name(scope.corner(axis, "first")), "+", block)
-            last = sx.binary(
-                sx.call("tl.minimum", past, sx.name(scope.length(axis))), "-", sx.const(1)
-            )
-            out.append(sx.assign(scope.corner(axis, "last"), last))
+            end = sx.call("tl.minimum", past, sx.name(scope.length(axis)))
+            out.append(sx.assign(scope.corner(axis, "last"), sx.binary(end, "-", sx.const(1))))
         return out
 
     def _extreme(self, bound: Node, which: str, how: str) -> Expr:
@@ -139,7 +138,7 @@ class Visiting:
             sx.assign(self.scope.visit(axis, box, "first"), first),
             sx.assign(self.scope.visit(axis, box, "end"), end),
         ]
-        if (box, True) in {(x.box, x.whole) for x in self.program.loops} or len(self.axes) > 1:
+        if box in self.split or len(self.axes) > 1:
             span = sx.binary(self._name(axis, box, "end"), "-", self._name(axis, box, "first"))
             count = self._chunks(sx.call("tl.maximum", span, sx.const(0)), axis)
             made.append(sx.assign(self.scope.visit(axis, box, "tiles"), count))
@@ -186,16 +185,15 @@ class Visiting:
     def head(self, loop: Loop) -> Head:
         """The range of a loop, and where each of its chunks starts."""
         assert loop.box is not None
-        split = (loop.box, True) in {(x.box, x.whole) for x in self.program.loops}
         if len(self.axes) == 1:
-            return self._line(self.axes[0], loop.box, loop.whole, split)
-        return self._grid(loop.box, loop.whole, split)
+            return self._line(self.axes[0], loop.box, loop.whole)
+        return self._grid(loop.box, loop.whole)
 
-    def _line(self, axis: str, box: int, whole: bool, split: bool) -> Head:
+    def _line(self, axis: str, box: int, whole: bool) -> Head:
         scope = self.scope
         start, block = scope.start(axis), self._block(axis)
         first, end = self._name(axis, box, "first"), self._name(axis, box, "end")
-        if not split:
+        if box not in self.split:
             return Head(start, [first, end, block], [])
         skip, run = self._name(axis, box, "skip"), self._name(axis, box, "whole")
         tile = scope.visit(axis, 0, "tile")
@@ -207,14 +205,14 @@ class Visiting:
         find = sx.assign(tile, _past(sx.name(turn), skip, run))
         return Head(turn, [left], [find, sx.assign(start, at)])
 
-    def _grid(self, box: int, whole: bool, split: bool) -> Head:
+    def _grid(self, box: int, whole: bool) -> Head:
         """Several key axes: one turn for each tile of the box, the last axis fastest.
 
         The tile along each axis is counted along: dividing the turn would cost every warp as much
         as a tenth of a chunk's other work.
         """
         turn = "_".join(self.axes) + "_turn"
-        if not whole and split:
+        if not whole and box in self.split:
             return self._shell(box, turn)
         what = "whole" if whole else "tiles"
         run = [self._name(a, box, what) for a in self.axes]

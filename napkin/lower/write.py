@@ -92,19 +92,12 @@ class Writer(Places):
         if emitter.statements and self.program.loops:
             out += [comment("held by the group for the whole stream"), *emitter.drain()]
         if self.visiting:
-            out += [
-                comment(f"the keys that this group visits: {spec_of(self.visiting.seen.keys).text}")
-            ]
-            out += self.visiting.prologue()
+            keys = spec_of(self.visiting.seen.keys).text
+            out += [comment(f"the keys that this group visits: {keys}"), *self.visiting.prologue()]
         for i in range(len(self.program.loops)):
             out += self._loop(i)
-        emitter.drain()
-        for name, n in self.program.tails.items():
-            self._store(emitter, name, n)
-        if emitter.statements:
-            if self.program.loops:
-                out.append(comment("tail"))
-            out += emitter.statements
+        tail = self._tail()
+        out += [comment("tail"), *tail] if tail and self.program.loops else tail
         for name, n in self.program.fills.items():
             out += self._fill(name, n)
         return out
@@ -146,8 +139,7 @@ class Writer(Places):
         late = self._steps(loop, step.states, inner, loop.emits.values())
         for name, n in loop.emits.items():
             self._store(inner, name, n)
-        out += head.before
-        out.append(_for(head, [*positions, *inner.statements, *late]))
+        out += [*head.before, _for(head, [*positions, *inner.statements, *late])]
         return [*out, *self._join(loop, step.states)] if loop.joins else out
 
     def _steps(
@@ -285,6 +277,13 @@ class Writer(Places):
         if value == 0:
             return inner.laid(sx.call("tl.zeros", shape, dtype), dims)
         return inner.laid(sx.call("tl.full", shape, sx.const(value), dtype), dims)
+
+    def _tail(self) -> list[ast.stmt]:
+        """What comes after the loops: results computed from the states, and stored."""
+        self.emitter.drain()
+        for name, n in self.program.tails.items():
+            self._store(self.emitter, name, n)
+        return self.emitter.drain()
 
     def _store(self, emitter: Emitter, name: str, n: Node) -> None:
         o = next(o for o in self.kernel.outputs if o.name == name)

@@ -71,18 +71,14 @@ class Rows(Chunks):
             emitter.raw.add(n)
         self._prologue()
         out += emitter.drain()
-        for n in band.streamed:
-            if n not in band.left:
-                out.append(self._arrive(scope.free(tensor_of(n)), sx.const(0)))
+        unread = [n for n in band.streamed if n not in band.left]
+        out += [self._arrive(scope.free(tensor_of(n)), sx.const(0)) for n in unread]
         out.append(sx.assign(scope.turn, sx.const(1)))
         for i, loop in enumerate(self.program.loops):
             out += self._stream(i, loop)
         last = self._work(self.program.loops[-1])
         out += [*self._begin_late(last), *self._finish_late(last)]
-        emitter.drain()
-        for name, n in self.program.tails.items():
-            self._store(emitter, name, n)
-        out += [comment("tail"), *emitter.drain()]
+        out += [comment("tail"), *self._tail()]
         if self.program.stores:
             out.append(ast.Expr(sx.call("tma.store_wait", sx.const(0))))
         return out
@@ -168,9 +164,8 @@ class Rows(Chunks):
     def _begin_late(self, work: Work) -> list[ast.stmt]:
         scope, out = self.scope, self._slots(before=True)
         slot, phase = map(sx.name, scope.slot(before=True))
-        for n in work.left:
-            if n not in work.boxes and n in self.band.streamed:
-                out.append(self._wait(scope.full(tensor_of(n)), slot, phase))
+        other = [n for n in work.left if n in self.band.streamed and n not in work.boxes]
+        out += [self._wait(scope.full(tensor_of(n)), slot, phase) for n in other]
         for x in work.late:
             state = scope.state(x.state.name)
             tile = self._tile(x.product.sides[1][0], slot, x.product.turned(1))

@@ -1,15 +1,15 @@
-"""What a term is where part of it is known: past the end of an axis, or outside a key set.
+"""Constant propagation: what a term is past the end of an axis, or outside a key set.
 
-Past the end of an axis, loads give 0. Outside a key set, the set's node is False and all else is
-some finite value. Following what is known through a term says where a reduction needs no mask, and
-which chunks of a streamed axis need no visit at all.
+Past the end of an axis, loads give 0. Outside a key set, the set's node is False. Followed through
+a term, these constants say where a reduction needs no mask, and which chunks of a streamed axis
+need no visit at all.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -32,20 +32,26 @@ from napkin.ir.slotted import guard
 Where: TypeAlias = "str | Node"
 """Past the end of the axis of this name, or outside the key set of this node."""
 
-Known = dict[tuple[Node, Where], "float | None"]
+Value: TypeAlias = "float | None"
+"""A constant; `ANY`, which is some finite number; or None, where nothing is known."""
+
+Known = dict[tuple[Node, Where], Value]
+"""The values found so far."""
 
 ANY = math.nan
-"""Some finite value."""
+
+ABSORBING = {"div": 0.0, "add": -math.inf, "sub": -math.inf}
+"""First arguments that are the result too, whatever finite number the second one is."""
 
 
-def value_at(n: Node, where: Where, known: Known) -> float | None:
-    """The value of `n` there, `ANY` if it is some finite value, or None if nothing is known."""
-    for deep in landings([n]):
+def value_at(n: Node, where: Where, known: Known) -> Value:
+    """The value of `n` there; `known` is added to."""
+    for deep in landings([n]):  # first, so that no recursion is deep
         _found_at(deep, where, known)
     return _found_at(n, where, known)
 
 
-def _found_at(n: Node, where: Where, known: Known) -> float | None:
+def _found_at(n: Node, where: Where, known: Known) -> Value:
     key = (n, where)
     if key not in known:
         known[key] = _value(n, where, known)
@@ -59,41 +65,44 @@ def depends(n: Node, where: Where) -> bool:
     return any(m is where for m in postorder([n]))
 
 
-def _value(n: Node, where: Where, known: Known) -> float | None:
+def _is_constant(found: Value) -> TypeGuard[float]:
+    return found is not None and not math.isnan(found)
+
+
+def _has_constants(n: Node, where: Where) -> bool:
+    return depends(n, where) or n.op == "number"
+
+
+def _value(n: Node, where: Where, known: Known) -> Value:
     if n is where:
         return 0.0
     if is_read(n):
         return 0.0 if isinstance(where, str) or guard(n) is where else ANY
     if n.op == "number":
-        return float(str(n.params[0])) if not isinstance(n.params[0], bool) else None
+        return None if isinstance(n.params[0], bool) else float(str(n.params[0]))
     if n.op == "ones":
         return 1.0
-    if n.op == "mask" and n.params[0] == where:
-        return in_kind(float(str(n.params[1])), n.kind)
+    if n.op == "mask":  # of another axis: some lanes hold the fill, others the argument
+        axis, fill = n.params[0], in_kind(float(str(n.params[1])), n.kind)
+        return fill if axis == where or _found_at(n.args[0], where, known) == fill else None
     if n.op in REDUCTIONS:  # over another axis
         return _reduced(n, _found_at(n.args[0], where, known))
-    if n.op == "mask":  # of another axis: its own padded lanes hold the fill
-        inner = _found_at(n.args[0], where, known)
-        return inner if inner == in_kind(float(str(n.params[1])), n.kind) else None
-    if n.op not in POINTWISE:
-        return None
-    return _held(n, _pointwise(n, where, known))
+    return _held(n, _pointwise(n, where, known)) if n.op in POINTWISE else None
 
 
-def _reduced(n: Node, inner: float | None) -> float | None:
+def _reduced(n: Node, inner: Value) -> Value:
     """A reduction over positions that all hold `inner`, or over none."""
     order = REDUCTIONS[n.op].order
     if not order:
         return inner if inner == identity(n) else None
-    start = in_kind(identity(n), n.kind)
-    if inner is None or math.isnan(inner):
+    if not _is_constant(inner):
         return inner
-    return max(inner, start) if order == "max" else min(inner, start)
+    return {"max": max, "min": min}[order](inner, in_kind(identity(n), n.kind))
 
 
-def _held(n: Node, found: float | None) -> float | None:
+def _held(n: Node, found: Value) -> Value:
     """A value as a kernel holds it, in float32 or int32; None where that is not certain."""
-    if found is None or math.isnan(found) or n.kind == "bool":
+    if not _is_constant(found) or n.kind == "bool":
         return found
     if n.kind == "int":
         return found if INT32[0] <= found <= INT32[-1] else None  # whole numbers wrap
@@ -101,49 +110,56 @@ def _held(n: Node, found: float | None) -> float | None:
         return float(np.float32(found))
 
 
-def _pointwise(n: Node, where: Where, known: Known) -> float | None:
-    def at(a: Node) -> float | None:
-        return _found_at(a, where, known) if depends(a, where) or a.op == "number" else ANY
-
-    if n.op == "mul":
-        within = [at(p) for p in factors(n) if depends(p, where) or p.op == "number"]
-        if 0.0 in within and all(v is not None and math.isfinite(v) for v in within):
-            return 0.0
-        scaled = [v for v in within if v is not None and math.isinf(v)]
-        others = [p for p in factors(n) if not depends(p, where) and p.op != "number"]
-        plain = all(v is not None and v > 0 for v in within if v not in scaled)
-        # What is positive in mathematics may underflow to 0, but what is known before a launch.
-        if len(scaled) == 1 and plain and all(p.constant and sign(p) == "positive" for p in others):
-            return scaled[0]
-    values = [at(a) for a in n.args]
-    if n.op == "div" and values[0] == 0.0 and values[1] is not None and math.isnan(values[1]):
-        return 0.0
-    if n.op in {"add", "sub"} and values[0] == -math.inf and values[1] is not None:
-        return -math.inf if values[1] != (-math.inf if n.op == "sub" else math.inf) else None
+def _pointwise(n: Node, where: Where, known: Known) -> Value:
+    if n.op == "mul" and (product := _product(n, where, known)) is not None:
+        return product
+    values = [_found_at(a, where, known) if _has_constants(a, where) else ANY for a in n.args]
+    if n.op == "where" and n.args[0] is where:
+        return values[2]
     if n.op == "where":
-        if n.args[0] is where:
-            return values[2]
-        return values[1] if values[1] is not None and values[1] == values[2] else None
-    if any(v is None or math.isnan(v) for v in values):
+        return values[1] if values[1] == values[2] else None
+    if None in values:
         return None
-    return _computed(n, [v for v in values if v is not None])
+    constants = [v for v in values if _is_constant(v)]
+    if len(constants) == len(values):
+        return _computed(n, constants) if _certain(n, constants) else None
+    return ABSORBING[n.op] if values[0] == ABSORBING.get(n.op) else None
 
 
-def _computed(n: Node, values: Sequence[float]) -> float | None:
-    """A pointwise operator of known values, where a kernel computes the same."""
-    if n.op == "cast":
-        kept = n.kind == "real" and n.params[0] != "fp8" and math.isinf(values[0])
-        return values[0] if kept or values[0] in {0.0, 1.0} else None  # what every type holds
-    if n.op in {"floordiv", "mod"} and values[1] == 0.0:
+def _product(n: Node, where: Where, known: Known) -> Value:
+    """A product of a 0, or of an infinity that the other factors do not change; else None."""
+    parts = factors(n)
+    values = [_found_at(p, where, known) for p in parts if _has_constants(p, where)]
+    if 0.0 in values and all(v is not None and math.isfinite(v) for v in values):
+        return 0.0
+    infinite = [v for v in values if v is not None and math.isinf(v)]
+    if len(infinite) != 1 or any(v is None or not v > 0 for v in values if v not in infinite):
         return None
-    if n.op == "pow" and n.args[1].kind == "real" and (values[0] < 0 or values[1] == 0.0):
-        return None  # by logarithms
-    record = POINTWISE[n.op]
-    if record.definition and any(map(math.isinf, values)):  # its text may say otherwise there
-        return None
+    # What is positive in mathematics may underflow to 0, but what is known before a launch.
+    others = (p for p in parts if not _has_constants(p, where))
+    return infinite[0] if all(p.constant and sign(p) == "positive" for p in others) else None
+
+
+def _computed(n: Node, values: Sequence[float]) -> Value:
+    """A pointwise operator of constants."""
     with np.errstate(all="ignore"):
-        found = float(record.evaluate(np, *map(np.float64, values)))
+        found = float(POINTWISE[n.op].evaluate(np, *map(np.float64, values)))
     return None if math.isnan(found) else found
+
+
+def _certain(n: Node, values: Sequence[float]) -> bool:
+    """Whether a kernel computes what float64 gives."""
+    first, last = values[0], values[-1]
+    if n.op == "cast":  # every type holds 0 and 1
+        return first in {0.0, 1.0} or (
+            math.isinf(first) and n.kind == "real" and n.params[0] != "fp8"
+        )
+    if n.op in {"floordiv", "mod"}:
+        return last != 0.0
+    if n.op == "pow" and n.args[1].kind == "real":  # by logarithms
+        return first >= 0 and last != 0.0
+    # The text of an operator of a user may say otherwise of infinities.
+    return not POINTWISE[n.op].definition or not any(map(math.isinf, values))
 
 
 def left_out(n: Node) -> float:

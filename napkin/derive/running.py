@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -139,28 +140,34 @@ def _on_nothing(r: Node, p: int, folding: Folding) -> float | None:
 def _result(r: Node, p: int, folding: Folding, first: float) -> State:
     """The state that has a result before and after a step: its own fold, if that starts from the
     value `first`, or a state that only carries it."""
-    if (r, p) in folding.carried:
-        return folding.carried[r, p]
     plain = folding.found(r, p)
-    if plain is not None and plain.init == first and math.isfinite(first):
-        return plain
-    # Both a step and a merge read it off the results that stand before it ("new").
-    step = merge = folding.current(r, p)
-    nothing = _on_nothing(r, p, folding)
-    if math.isinf(first) or (nothing is None and abs(first) == -FLOOR):
-        # A maximum over scores that are all -inf so far must not be subtracted from -inf.
-        first, op = (FLOOR, "maximum") if first < 0 else (-FLOOR, "minimum")
-        step = merge = pointwise(op, (step, number(first)))
-    elif not math.isfinite(value_at(step, folding.starts())):  # whatever inputs are
-        over_carried = _over_carried(r, p, folding)
-        merge = over_carried or _once_known(merge, first, folding)
-        counted = any(is_count(f) for f in folding.uses(r))  # and a step counts something
-        step = step if counted else merge
+    if (r, p) not in folding.carried:
+        if plain is not None and plain.init == first and math.isfinite(first):
+            return plain
+        folding.carried[r, p] = _carrier(r, p, folding, first)
+        folding.states[p].append(folding.carried[r, p])
+    return folding.carried[r, p]
+
+
+def _carrier(r: Node, p: int, folding: Folding, first: float) -> State:
+    """A state that carries a result from the value `first` on: a step and a merge read it off the
+    results that stand before it ("new"), but for what those give at their starts."""
+    value, starts = folding.current(r, p), folding.starts()
     name = folding.name(r, folding.names.get(r) or "r")
-    state = State(name, r.axes, r.kind, first, step, merge, "carried")
-    folding.states[p].append(state)
-    folding.carried[r, p] = state
-    return state
+    plain = State(name, r.axes, r.kind, first, value, value, "carried")
+    if math.isinf(first) or (abs(first) == -FLOOR and _on_nothing(r, p, folding) is None):
+        # A maximum over scores that are all -inf so far must not be subtracted from -inf.
+        bound, op = (FLOOR, "maximum") if first < 0 else (-FLOOR, "minimum")
+        clamped = pointwise(op, (value, number(bound)))
+        return replace(plain, init=bound, step=clamped, merge=clamped)
+    if math.isfinite(value_at(value, starts)):
+        return plain
+    # As 0/0. After a step that counts something it no longer is; a merge may be of two starts.
+    guarded = _over_carried(r, p, folding) or pointwise(
+        "where", (_at_start(value, starts), number(first), value)
+    )
+    counted = any(is_count(f) for f in folding.uses(r))
+    return replace(plain, step=value if counted else guarded, merge=guarded)
 
 
 def _over_carried(r: Node, p: int, folding: Folding) -> Node | None:
@@ -174,15 +181,8 @@ def _over_carried(r: Node, p: int, folding: Folding) -> Node | None:
     extrema = {"max", "min", "maximum", "minimum"}
     if inside is r or any(n.op in extrema for n in postorder([inside])):
         return None
-    value = folding.current(inside, p)
-    if any(n.op == "input" for n in postorder([value])):
-        return None
-    return value if math.isfinite(value_at(value, folding.starts())) else None
-
-
-def _once_known(value: Node, first: float, folding: Folding) -> Node:
-    """The value of a result, or `first` while all that it is read off is as it was at the start."""
-    return pointwise("where", (_at_start(value, folding.starts()), number(first), value))
+    nothing = _on_nothing(inside, p, folding)
+    return None if nothing is None or not math.isfinite(nothing) else folding.current(inside, p)
 
 
 def _at_start(value: Node, starts: Mapping[Node, float]) -> Node:

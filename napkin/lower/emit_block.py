@@ -66,6 +66,11 @@ class Block(ABC):
         inner.helpers, inner.inside = self.helpers, set(self.inside)
         return inner
 
+    def drain(self) -> list[ast.stmt]:
+        """The statements so far, which go elsewhere."""
+        found, self.statements = self.statements, []
+        return found
+
     def seen_as(self, program: Program) -> Self:
         """An emitter for a block inside this one whose terms have the dimensions of `program`."""
         inner = self.child()

@@ -49,6 +49,7 @@ class Visiting:
         self.program, self.scope, self.emitter, self.seen = program, scope, emitter, seen
         self.axes = seen.axes
         self.still = program.kernel.residues
+        self.split = {x.box for x in program.loops if x.whole}  # boxes with a loop of whole chunks
 
     def _name(self, axis: str, box: int, what: str) -> Expr:
         return sx.name(self.scope.visit(axis, box, what))
@@ -72,25 +73,20 @@ class Visiting:
         out: list[ast.stmt] = []
         for i, box in enumerate(self.seen.boxes):
             for axis, interval in zip(self.axes, box.intervals, strict=True):
-                first, end = self._least(interval.first), self._most(interval.end)
-                out += self._reach(axis, i, first, end)
-            if (i, True) in {(x.box, x.whole) for x in self.program.loops}:
+                first = self._extreme(interval.first, "first", "min")
+                out += self._reach(axis, i, first, self._extreme(interval.end, "last", "max"))
+            if i in self.split:
                 out += self._whole(i, box)
         # Corners and bounds are computed on the way, so they stand before what uses them.
-        found = self.emitter.statements
-        self.emitter.statements = []
+        found = self.emitter.drain()
         roots = [n for b in self.seen.boxes for x in b.intervals for n in (x.first, x.end)]
         return [*self._corners(roots), *found, *out]
 
     def _corners(self, roots: Sequence[Node]) -> list[ast.stmt]:
+        ends = [(n, which) for n in roots if rises(n, self.still) for which in ("first", "last")]
         used = corners([
             *(corner(s.place, "first") for s in self.seen.splits),
-            *(
-                at_corner(n, which, self.still)
-                for n in roots
-                if rises(n, self.still)
-                for which in ("first", "last")
-            ),
+            *(at_corner(n, which, self.still) for n, which in ends),
         ])  # fmt: skip
         out: list[ast.stmt] = []
         for axis in dict.fromkeys(a for a, _ in used):
@@ -104,19 +100,13 @@ class Visiting:
             first = sx.binary(sx.name(scope.group_id(axis)), "*", block) if grouped else sx.const(0)
             out.append(sx.assign(scope.corner(axis, "first"), first))
             past = sx.binary(sx.name(scope.corner(axis, "first")), "+", block)
-            last = sx.binary(
-                sx.call("tl.minimum", past, sx.name(scope.length(axis))), "-", sx.const(1)
-            )
-            out.append(sx.assign(scope.corner(axis, "last"), last))
+            end = sx.call("tl.minimum", past, sx.name(scope.length(axis)))
+            out.append(sx.assign(scope.corner(axis, "last"), sx.binary(end, "-", sx.const(1))))
         return out
 
-    def _least(self, bound: Node) -> Expr:
-        return self._extreme(bound, "first", "min")
-
-    def _most(self, bound: Node) -> Expr:
-        return self._extreme(bound, "last", "max")
-
     def _extreme(self, bound: Node, which: str, how: str) -> Expr:
+        """The least or the greatest ("min", "max") of a bound over the queries of the group, which
+        has it at its first or last corner if the bound rises."""
         if not self.program.shape(bound):
             return self.emitter.value(bound)
         if rises(bound, self.still):
@@ -148,7 +138,7 @@ class Visiting:
             sx.assign(self.scope.visit(axis, box, "first"), first),
             sx.assign(self.scope.visit(axis, box, "end"), end),
         ]
-        if (box, True) in {(x.box, x.whole) for x in self.program.loops} or len(self.axes) > 1:
+        if box in self.split or len(self.axes) > 1:
             span = sx.binary(self._name(axis, box, "end"), "-", self._name(axis, box, "first"))
             count = self._chunks(sx.call("tl.maximum", span, sx.const(0)), axis)
             made.append(sx.assign(self.scope.visit(axis, box, "tiles"), count))
@@ -186,34 +176,24 @@ class Visiting:
 
     def _apart(self, box: int, other: int) -> Expr:
         """Whether the keys of two boxes lie apart: a key of both counts with the first only."""
-        tests: list[Expr] = []
-        for axis in self.axes:
-            for a, b in ((box, other), (other, box)):
-                tests.append(
-                    ast.Compare(
-                        self._name(axis, a, "end"), [ast.LtE()], [self._name(axis, b, "first")]
-                    )
-                )
-        apart: Expr = tests[0]
-        for test in tests[1:]:
-            apart = ast.BinOp(apart, ast.BitOr(), test)
-        return apart
+        pairs = [(axis, *pair) for axis in self.axes for pair in ((box, other), (other, box))]
+        ends = [(self._name(axis, a, "end"), self._name(axis, b, "first")) for axis, a, b in pairs]
+        return sx.chain("|", [ast.Compare(end, [ast.LtE()], [first]) for end, first in ends])
 
     # --- a loop -----------------------------------------------------------------------------
 
     def head(self, loop: Loop) -> Head:
         """The range of a loop, and where each of its chunks starts."""
         assert loop.box is not None
-        split = (loop.box, True) in {(x.box, x.whole) for x in self.program.loops}
         if len(self.axes) == 1:
-            return self._line(self.axes[0], loop.box, loop.whole, split)
-        return self._grid(loop.box, loop.whole, split)
+            return self._line(self.axes[0], loop.box, loop.whole)
+        return self._grid(loop.box, loop.whole)
 
-    def _line(self, axis: str, box: int, whole: bool, split: bool) -> Head:
+    def _line(self, axis: str, box: int, whole: bool) -> Head:
         scope = self.scope
         start, block = scope.start(axis), self._block(axis)
         first, end = self._name(axis, box, "first"), self._name(axis, box, "end")
-        if not split:
+        if box not in self.split:
             return Head(start, [first, end, block], [])
         skip, run = self._name(axis, box, "skip"), self._name(axis, box, "whole")
         tile = scope.visit(axis, 0, "tile")
@@ -225,14 +205,14 @@ class Visiting:
         find = sx.assign(tile, _past(sx.name(turn), skip, run))
         return Head(turn, [left], [find, sx.assign(start, at)])
 
-    def _grid(self, box: int, whole: bool, split: bool) -> Head:
+    def _grid(self, box: int, whole: bool) -> Head:
         """Several key axes: one turn for each tile of the box, the last axis fastest.
 
         The tile along each axis is counted along: dividing the turn would cost every warp as much
         as a tenth of a chunk's other work.
         """
         turn = "_".join(self.axes) + "_turn"
-        if not whole and split:
+        if not whole and box in self.split:
             return self._shell(box, turn)
         what = "whole" if whole else "tiles"
         run = [self._name(a, box, what) for a in self.axes]
@@ -244,42 +224,53 @@ class Visiting:
         return Head(turn, bounds, self._starts(box, tiles), self._counters(), self._count(run))
 
     def _shell(self, box: int, turn: str) -> Head:
-        """The tiles around the whole ones, in slabs: outside the run of the first axis; within it
-        and outside that of the second; and so on."""
-        axes, at = self.axes, sx.name(turn)
-        tiles = [self._name(a, box, "tiles") for a in axes]
-        runs = [self._name(a, box, "whole") for a in axes]
+        """The tiles of a box around the run of whole ones, slab by slab.
+
+        The slab of an axis has the tiles outside the run of that axis and inside those of the axes
+        before it. In each slab, tiles are counted from 0 along all axes.
+        """
+        tiles, runs = ([self._name(a, box, of) for a in self.axes] for of in ("tiles", "whole"))
         slabs = [
             [*runs[:i], sx.binary(tiles[i], "-", runs[i]), *tiles[i + 1 :]]
-            for i in range(len(axes))
+            for i in range(len(self.axes))
         ]
-        before = self._counters()
+        before, find = self._counters(), list[ast.stmt]()
+        ends = self._ends(before, slabs[:-1])
+        within = [sx.less(sx.name(turn), e) for e in ends]
+        widths = [
+            self._set(find, f"{a}_width", _pick(within, along))
+            for a, along in zip(self.axes, zip(*slabs, strict=True), strict=True)
+        ]
+        places = [
+            self._set(find, f"{a}_at", self._place(box, i, within)) for i, a in enumerate(self.axes)
+        ]
+        total = sx.binary(sx.chain("*", tiles), "-", sx.chain("*", runs))
+        after = [*self._count(widths), self._restart(turn, ends)]
+        return Head(turn, [total], [*find, *self._starts(box, places)], before, after)
+
+    def _ends(self, out: list[ast.stmt], slabs: Sequence[Sequence[Expr]]) -> list[Expr]:
+        """The iterations with which slabs end, of these widths along each axis."""
         ends: list[Expr] = []
-        for i, slab in enumerate(slabs[:-1]):
+        for i, slab in enumerate(slabs):
             count = sx.chain("*", slab)
             end = sx.binary(ends[-1], "+", count) if ends else count
-            ends.append(self._set(before, f"slab_{i}", end))
-        within = [sx.less(at, e) for e in ends]
-        find: list[ast.stmt] = []
-        widths = [
-            self._set(find, f"{a}_width", _pick(within, [s[i] for s in slabs]))
-            for i, a in enumerate(axes)
-        ]
-        places: list[Expr] = []
-        for i, a in enumerate(axes):
-            tile, skip = sx.name(self._tile(a)), self._name(a, box, "skip")
-            # Before the slab of this axis the tile is any, in it outside the run, after it inside.
-            cases = [*[tile] * i, _past(tile, skip, runs[i])]
-            cases += [sx.binary(tile, "+", skip)] * (len(axes) > i + 1)
-            picked = _pick(within[: len(cases) - 1], cases)
-            places.append(self._set(find, f"{a}_at", picked))
-        total = sx.binary(sx.chain("*", tiles), "-", sx.chain("*", runs))
-        after = self._count(widths)
-        following = sx.binary(at, "+", sx.const(1))
+            ends.append(self._set(out, f"slab_{i}", end))
+        return ends
+
+    def _place(self, box: int, i: int, within: Sequence[Expr]) -> Expr:
+        """The tile along axis `i` that its count stands for: of all in the slabs before its own, of
+        those outside the run in its own, of those inside in later ones."""
+        axis = self.axes[i]
+        tile, skip = sx.name(self._tile(axis)), self._name(axis, box, "skip")
+        outside = _past(tile, skip, self._name(axis, box, "whole"))
+        inside = [] if axis == self.axes[-1] else [sx.binary(tile, "+", skip)]
+        return _pick(within[: i + len(inside)], [*[tile] * i, outside, *inside])
+
+    def _restart(self, turn: str, ends: Sequence[Expr]) -> ast.stmt:
+        """The count along the first axis, from 0 where a slab has ended, as the others are then."""
+        following, first = sx.binary(sx.name(turn), "+", sx.const(1)), self._tile(self.axes[0])
         over = sx.chain("|", [_equal(following, e) for e in ends])
-        first = self._tile(axes[0])
-        after.append(sx.assign(first, sx.call("tl.where", over, sx.const(0), sx.name(first))))
-        return Head(turn, [total], [*find, *self._starts(box, places)], before, after)
+        return sx.assign(first, sx.call("tl.where", over, sx.const(0), sx.name(first)))
 
     def _set(self, out: list[ast.stmt], name: str, value: Expr) -> Expr:
         target = self.scope.visit(self.axes[0], 0, name)

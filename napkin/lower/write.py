@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from napkin.derive.fold import State
@@ -90,24 +90,15 @@ class Writer(Places):
         emitter.count(self.program.roots)
         out = [*self.positions(), *self.bases()]
         self._prologue()
-        held = emitter.statements
-        if held and self.program.loops:
-            out += [comment("held by the group for the whole stream"), *held]
-            emitter.statements = []
+        if emitter.statements and self.program.loops:
+            out += [comment("held by the group for the whole stream"), *emitter.drain()]
         if self.visiting:
-            out += [
-                comment(f"the keys that this group visits: {spec_of(self.visiting.seen.keys).text}")
-            ]
-            out += self.visiting.prologue()
+            keys = spec_of(self.visiting.seen.keys).text
+            out += [comment(f"the keys that this group visits: {keys}"), *self.visiting.prologue()]
         for i in range(len(self.program.loops)):
             out += self._loop(i)
-        emitter.statements = []
-        for name, n in self.program.tails.items():
-            self._store(emitter, name, n)
-        if emitter.statements:
-            if self.program.loops:
-                out.append(comment("tail"))
-            out += emitter.statements
+        tail = self._tail()
+        out += [comment("tail"), *tail] if tail and self.program.loops else tail
         for name, n in self.program.fills.items():
             out += self._fill(name, n)
         return out
@@ -144,32 +135,38 @@ class Writer(Places):
         inner = self.emitter.seen_as(as_seen(self.program, loop))
         for s in step.states if first else ():
             out.append(sx.assign(scope.state(s.name), self._init(s, inner)))
+        head = self._head(loop)
+        positions = [*head.find, *self._chunk(loop)]
+        late = self._steps(loop, step.states, inner, loop.emits.values())
+        for name, n in loop.emits.items():
+            self._store(inner, name, n)
+        out += [*head.before, _for(head, [*positions, *inner.statements, *late])]
+        return [*out, *self._join(loop, step.states)] if loop.joins else out
+
+    def _steps(
+        self, loop: Loop, states: Sequence[State], inner: Emitter, others: Iterable[Node]
+    ) -> list[ast.stmt]:
+        """Write a step of each of these states to `inner`. Where a later step or one of the terms
+        `others` still reads the old value, what this returns replaces it in the end."""
+        scope = self.scope
         if loop.box is not None:
             inner.recount(self._beside(loop))
             inner.inside = set(self.stream.axes) if loop.whole else set()
-        head = self._head(loop)
-        positions = [*head.find, *self._chunk(loop)]
-        for s in step.states:
+        for s in self.stream.passes[loop.part].states:
             inner.have.pop(s.leaf("new"), None)
             inner.have[s.leaf("old")] = sx.name(scope.state(s.name))
+            self.emitter.have[s.leaf("new")] = sx.name(scope.state(s.name))
         late: list[ast.stmt] = []
-        for i, s in enumerate(step.states):
+        for i, s in enumerate(states):
             value = inner.value(loop.steps[s.name])
-            rest = [loop.steps[x.name] for x in step.states[i + 1 :]] + list(loop.emits.values())
+            rest = [*(loop.steps[x.name] for x in states[i + 1 :]), *others]
             target = scope.state(s.name)
             if s.leaf("old") in set(postorder(rest)):
                 target = scope.fresh(s.name)
                 late.append(sx.assign(scope.state(s.name), sx.name(target)))
             inner.statements.append(sx.assign(target, value))
             inner.have[s.leaf("new")] = sx.name(target)
-        for name, n in loop.emits.items():
-            self._store(inner, name, n)
-        out += head.before
-        out.append(_for(head, [*positions, *inner.statements, *late]))
-        self.emitter.helpers |= inner.helpers
-        for s in step.states:
-            self.emitter.have[s.leaf("new")] = sx.name(scope.state(s.name))
-        return [*out, *self._join(loop, step.states)] if loop.joins else out
+        return late
 
     def _join(self, loop: Loop, states: Sequence[State]) -> list[ast.stmt]:
         """The states that lanes have kept by themselves, joined."""
@@ -184,7 +181,6 @@ class Writer(Places):
             value = inner.joined(join, view.lane)
             target = scope.joined(x.name)
             out += [*inner.statements, sx.assign(target, value)]
-            self.emitter.helpers |= inner.helpers
             self.emitter.have[x.leaf("new")] = known[x.leaf("new")] = sx.name(target)
         return out
 
@@ -283,6 +279,13 @@ class Writer(Places):
             return inner.laid(sx.call("tl.zeros", shape, dtype), dims)
         return inner.laid(sx.call("tl.full", shape, sx.const(value), dtype), dims)
 
+    def _tail(self) -> list[ast.stmt]:
+        """What comes after the loops: results computed from the states, and stored."""
+        self.emitter.drain()
+        for name, n in self.program.tails.items():
+            self._store(self.emitter, name, n)
+        return self.emitter.drain()
+
     def _store(self, emitter: Emitter, name: str, n: Node) -> None:
         o = next(o for o in self.kernel.outputs if o.name == name)
         emitter.store(name, o.axes, n)
@@ -293,10 +296,10 @@ class Writer(Places):
         """A loop over the slots of an output that stores what those without a key hold; no turn
         of it where every query of the group fills its window."""
         emitter, axes = self.emitter, slots_of(n).slots
-        emitter.statements = []
+        emitter.drain()
         counts = zip(n.args, axes, strict=True)
         short = sx.chain("|", [self._short(c, a) for c, a in counts if not c.constant])
-        before, emitter.statements = emitter.statements, []
+        before = emitter.drain()
         head = self._turns(axes)
         find = head.find
         for a in axes:
@@ -309,8 +312,7 @@ class Writer(Places):
         o = next(o for o in self.kernel.outputs if o.name == name)
         emitter.fill(o.name, o.axes, n)
         bounds = [sx.call("tl.where", short, head.bounds[-1], sx.const(0))]
-        body = [*find, *emitter.statements]
-        emitter.statements = []
+        body = [*find, *emitter.drain()]
         loop = _for(replace(head, bounds=bounds), body)
         return [comment(f"slots of {name} that have no key"), *before, loop]
 

@@ -98,6 +98,26 @@ class Choice:
         return (seconds, passes, -chunk, self.schedule.warps, -rows)
 
 
+@dataclass(frozen=True)
+class _Room:
+    """Bytes of shared memory, by operands, and of registers that a group takes, and how many groups
+    a multiprocessor holds at once."""
+
+    shared: int
+    registers: int
+    resident: int
+
+
+@dataclass(frozen=True)
+class _Traffic:
+    """What passes between the levels of a machine, and from and to the outermost memory ("read",
+    "write"), with a swizzle of so many rows; 0 for none."""
+
+    moving: Moving
+    outer: dict[str, int]
+    swizzle: int
+
+
 class Pricing:
     """Prices the settings of a kernel on a machine.
 
@@ -123,17 +143,16 @@ class Pricing:
         """The price of one setting, whether or not it fits, in the blocks of groups that are best.
         What shared memory warpgroups take is left open."""
         tiled = Tiled(self.of, schedule.tiles)
-        shared, _, resident = self._room(tiled, schedule)
-        return self._priced(tiled, schedule, shared, resident)
+        return self._priced(tiled, schedule, self._room(tiled, schedule))
 
     def _settle(self, tiled: Tiled) -> Iterator[Choice]:
         held = self.of.held
         # A quarter is left for addresses, masks and what the compiler keeps beside these; boxes
         # have neither addresses nor masks, and a tenth was enough where few chunks are tested.
         most = self.machine.registers_per_thread * 32
-        room = most * 9 // 10 if tiled.bare else most * 3 // 4
-        room = min(room, most // 2) if self.of.computes else room
-        warps = next((w for w in (4, 8) if tiled.registers <= w * room), 0)
+        budget = most * 9 // 10 if tiled.bare else most * 3 // 4
+        budget = min(budget, most // 2) if self.of.computes else budget
+        warps = next((w for w in (4, 8) if tiled.registers <= w * budget), 0)
         if not warps or not self.of.formed(tiled.tiles):
             return
         if not held.products:
@@ -145,16 +164,16 @@ class Pricing:
         found: dict[int, Choice] = {}
         for stages in (3, 2, 1):
             alone, schedule = tiled.waits(stages), self._schedule(tiled, warps, stages)
-            shared, used, resident = self._room(tiled, schedule)
-            if alone and used > warps * most:  # what spills is read again in every turn
+            room = self._room(tiled, schedule)
+            if alone and room.registers > warps * most:  # what spills is read again in every turn
                 continue
             # Fewer stages only make room for other groups, and loads still run ahead; with one, a
             # group waits for them while others compute, which pays where it would be alone.
             most_yet = max(found, default=0)
             waits = alone and self.of.chained and most_yet == 1
-            worth = resident > most_yet and (stages > 1 or waits)
-            if shared <= self.machine.shared_per_block and (worth or not found):
-                found[resident] = self._priced(tiled, schedule, shared, resident)
+            worth = room.resident > most_yet and (stages > 1 or waits)
+            if room.shared <= self.machine.shared_per_block and (worth or not found):
+                found[room.resident] = self._priced(tiled, schedule, room)
         found |= self._deeper(tiled, warps, found)
         if found:
             yield min(found.values(), key=lambda c: c.rank)
@@ -178,12 +197,12 @@ class Pricing:
         if not alone or not found or tiled.groups > self.machine.sms:
             return {}
         schedule = self._schedule(tiled, warps, DEEPEST)
-        shared, _, resident = self._room(tiled, schedule)
-        if shared > self.machine.shared_per_block:
+        room = self._room(tiled, schedule)
+        if room.shared > self.machine.shared_per_block:
             return {}
-        deeper = self._priced(tiled, schedule, shared, resident)
+        deeper = self._priced(tiled, schedule, room)
         least = min(c.time.seconds for c in found.values())
-        return {resident: deeper} if deeper.time.seconds < least else {}
+        return {room.resident: deeper} if deeper.time.seconds < least else {}
 
     def _kept(self, tiled: Tiled, warps: int, stages: int) -> Choice | None:
         """A setting of persistent program instances, as many as there is room for; None where they
@@ -191,104 +210,93 @@ class Pricing:
         if not self.of.lasting:
             return None
         schedule = replace(self._schedule(tiled, warps, stages), persistent=self.machine.sms)
-        shared, _, resident = self._room(tiled, schedule)
-        programs = resident * self.machine.sms
-        if shared > self.machine.shared_per_block or programs >= tiled.groups:
+        room = self._room(tiled, schedule)
+        programs = room.resident * self.machine.sms
+        if room.shared > self.machine.shared_per_block or programs >= tiled.groups:
             return None
-        return self._priced(tiled, replace(schedule, persistent=programs), shared, resident)
+        return self._priced(tiled, replace(schedule, persistent=programs), room)
 
     def _schedule(self, tiled: Tiled, warps: int, stages: int) -> Schedule:
         """A setting that asks for all that may serve it."""
         described = described_bytes(self.of.dtype, self.machine)
         return Schedule(tiled.tiles, warps, stages, described=described, laned=True)
 
-    def _room(self, tiled: Tiled, schedule: Schedule) -> tuple[int, int, int]:
-        """Bytes of shared memory, by operands, and of registers that a group takes, and how many
-        groups a multiprocessor holds at once; of warpgroups, which have one to themselves, the
-        last alone."""
+    def _room(self, tiled: Tiled, schedule: Schedule) -> _Room:
+        """The room that a group takes; warpgroups have a multiprocessor to themselves."""
         if schedule.warpgroups:
-            return 0, 0, 1
-        shared, registers = tiled.taken(schedule.warps, schedule.stages)
+            return _Room(0, 0, 1)
+        machine, warps = self.machine, schedule.warps
+        shared, registers = tiled.taken(warps, schedule.stages)
         shared += tiled.leaving if schedule.persistent else 0
-        return shared, registers, self._resident(shared, registers, schedule.warps)
-
-    def _resident(self, shared: int, registers: int, warps: int) -> int:
-        """Groups that one multiprocessor holds at once."""
-        machine = self.machine
         # A thread takes some registers whatever it computes: about 32 of 4 bytes.
         most = warps * machine.registers_per_thread * 32
-        registers = max(min(registers, most), warps * 32 * 128)
-        most = (
+        resident = min(
             machine.shared_per_sm // max(shared, 1),
-            machine.registers_per_sm // registers,
+            machine.registers_per_sm // max(min(registers, most), warps * 32 * 128),
             machine.warps_per_sm // warps,
             machine.blocks_per_sm,
         )
-        return max(1, min(most))
+        return _Room(shared, registers, max(1, resident))
 
-    def _priced(self, tiled: Tiled, schedule: Schedule, shared: int, resident: int) -> Choice:
-        of, stages, specialised = self.of, schedule.stages, schedule.warpgroups > 0
-        kernel, held = of.kernel, of.held
-        plain = Moving(tiled.asked(stages), self.machine, tiled.order, resident, shared)
-        moving, outer, swizzle = self._ordered(tiled, plain, specialised and not of.chained)
-        schedule = replace(schedule, swizzle=swizzle)
-        crossing = moving.crossing()
-        work, tail = tiled.work
-        chunks, longest = tiled.turns
-        # A slot that wgmma reads is in use for one turn more.
-        ahead = 2 if of.boxed and held.products else 1
-        run = Execution(
-            work,
-            tiled.groups,
-            schedule,
-            tail,
+    def _priced(self, tiled: Tiled, schedule: Schedule, room: _Room) -> Choice:
+        """The price of a setting whose groups take so much room, with the swizzle for which least
+        comes from memory."""
+        of, asked = self.of, tiled.asked(schedule.stages)
+        plain = Moving(asked, self.machine, tiled.order, room.resident, room.shared)
+        traffic = self._swizzled(tiled, plain, schedule.warpgroups > 0 and not of.chained)
+        run = self._execution(tiled, replace(schedule, swizzle=traffic.swizzle), traffic)
+        return Choice(
+            of.kernel, run.schedule, of.sizes, room.shared, predict(self.machine, of.dtype, run),
+            tiled.asked_bytes, run, traffic.outer, room.resident,
+        )  # fmt: skip
+
+    def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:
+        """What groups compute, move and wait for."""
+        of, operands, moving = self.of, self.of.held.streamed_operands, traffic.moving
+        crossing, (work, tail), (chunks, longest) = moving.crossing(), tiled.work, tiled.turns
+        # A slot that wgmma reads is in use for one iteration more.
+        in_use = 2 if of.boxed and of.held.products else 1
+        return Execution(
+            work, tiled.groups, schedule, tail,
             inner_bytes=sum(crossing.values()),
             cached_bytes=moving.from_l1(),
-            outer_bytes=sum(outer.values()),
+            outer_bytes=sum(traffic.outer.values()),
             partial_bytes=sum(crossing[t, "read"] * (n - 1) for t, n in tiled.lines.items()),
             singles=tiled.singles,
             accesses=tiled.accesses,
             stored_bytes=tiled.stored_bytes,
             resident=moving.running,
             chunks=chunks,
-            pipelined=stages > 1 and bool(held.streamed_operands or not held.products),
-            overlapped=stages > ahead or not kernel.stream.axes,
+            pipelined=schedule.stages > 1 and bool(operands or not of.held.products),
+            overlapped=schedule.stages > in_use or not of.kernel.stream.axes,
             chained=of.chained,
             rows=tiled.rows,
             longest=longest,
-            staggered=kernel.visits is not None,
-            loads=max(1, len(held.streamed_operands)),
+            staggered=of.kernel.visits is not None,
+            loads=max(1, len(operands)),
             laned=tiled.laned(schedule.warps),
-            tested=specialised and (not tiled.bare or tiled.uneven),
-        )
-        return Choice(
-            kernel, schedule, of.sizes, shared, predict(self.machine, of.dtype, run),
-            tiled.asked_bytes, run, outer, resident,
+            tested=schedule.warpgroups > 0 and (not tiled.bare or tiled.uneven),
         )  # fmt: skip
 
-    def _ordered(
-        self, tiled: Tiled, plain: Moving, added: bool = False
-    ) -> tuple[Moving, dict[str, int], int]:
-        """What moves where groups are numbered in the blocks of rows for which least comes from
-        memory, bytes from and to memory then, and how many rows blocks have; 0 where each array
-        comes once as it is.
+    def _swizzled(self, tiled: Tiled, plain: Moving, sums: bool) -> _Traffic:
+        """The traffic with the swizzle for which least comes from memory; with none where each
+        array comes once as it is.
 
         Args:
-            added: whether they are bands that only add products up.
+            sums: whether a warp-specialised kernel only adds products up.
         """
-        best, least, found = plain, plain.outer(), 0
+
+        def blocked(rows: int) -> _Traffic:
+            moving = replace(plain, order=tiled.order.blocked(rows))
+            return _Traffic(moving, moving.outer(), rows)
+
+        found = [_Traffic(plain, plain.outer(), 0)]
         axes = self.of.launching.in_blocks(tiled.tiles)
-        if axes is None or (not added and least["read"] <= plain.asked.once["read"]):
-            return best, least, found
+        if axes is None or (not sums and found[0].outer["read"] <= plain.asked.once["read"]):
+            return found[0]
         many = tiled.cuts[axes[0]]
-        if added and many >= BLOCK:
-            tried = replace(plain, order=tiled.order.blocked(BLOCK))
-            return tried, tried.outer(), BLOCK
-        for rows in ROWS:
-            if rows > many or (many % rows and tiled.groups > SHAPED):
-                continue
-            tried = replace(plain, order=tiled.order.blocked(rows))
-            outer = tried.outer()
-            if outer["read"] < least["read"]:
-                best, least, found = tried, outer, rows
-        return best, least, found
+        if sums and many >= BLOCK:
+            return blocked(BLOCK)
+        even = tiled.groups > SHAPED
+        found += [blocked(n) for n in ROWS if n <= many and not (even and many % n)]
+        return min(found, key=lambda t: t.outer["read"])

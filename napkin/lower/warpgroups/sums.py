@@ -162,13 +162,11 @@ class Sums(Whole):
             ]
         for s, name in zip(states, names, strict=True):
             emitter.have[s.leaf("new")] = sx.name(name)
-        emitter.statements = []
-        for name, n in self.program.tails.items():
-            self._store(emitter, name, n)
+        tail = self._tail()
         out.append(comment("tail"))
         if self.program.stores:
             out.append(ast.Expr(sx.call("tma.store_wait", sx.const(0))))
-        return [*out, *emitter.statements]
+        return [*out, *tail]
 
     def _side_by_side(self) -> list[ast.stmt]:
         """The place of the band, then that of this group."""

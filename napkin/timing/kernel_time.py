@@ -38,8 +38,11 @@ from napkin.timing.execution import (
     ACCESSES,
     ARITHMETIC,
     DRAM,
+    IMBALANCE,
     L1,
     L2,
+    LATENCY,
+    LAUNCH,
     SCHEDULERS,
     SPECIAL,
     Execution,
@@ -54,8 +57,8 @@ EVERY = 2
 """Clocks from one instruction of a warp to the next where its values follow from each other: gelu
 after products takes twice its share of a multiprocessor with 4 warps, and its share with 8."""
 
-CHAIN = "products in turn with arithmetic"
-TURNS = "products, with what a turn takes beside"
+CHAIN = "serialised products and arithmetic"
+TURNS = "products and loop overhead"
 
 
 def predict(place: Machine, dtype: str, run: Execution, constants: Constants | None = None) -> Time:
@@ -88,7 +91,7 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
     if TURNS in pipes and run.pipelined:
         pipes[ARRIVAL] = -(-busiest // run.resident) * run.chunks * _arrives(place, run, c)
     if not run.pipelined:
-        pipes["latency"] = math.ceil(waves) * run.chunks * run.loads * c.wait
+        pipes[LATENCY] = math.ceil(waves) * run.chunks * run.loads * c.wait
     alone = turns * place.sms / run.groups  # of a group on average
     if not run.chunks:  # nothing starts before all of it is there
         alone += run.inner_bytes / run.groups / c.streamed
@@ -96,7 +99,7 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
         waited = run.chunks * run.loads * c.wait
         product = next(iter(computing.values())) * place.sms / run.groups
         each = cycle(run.resident, (product, alone - product), waited)
-        pipes["latency"] = busiest / run.resident * each
+        pipes[LATENCY] = busiest / run.resident * each
         alone += waited
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest] + _beside(run, c, pipes, slowest)
@@ -107,8 +110,8 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
     seconds += _apart(place, dtype, run, c, busiest)
     # However the groups are spread, one of them runs on one multiprocessor.
     if run.longest > 1.0 and alone * run.longest > seconds:
-        slowest, seconds = "the longest group", alone * run.longest
-    return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, pipes)
+        slowest, seconds = IMBALANCE, alone * run.longest
+    return Time(seconds + c.launch, LAUNCH if seconds < c.launch else slowest, pipes)
 
 
 def at_least(place: Machine, moved: int, multiplied: float = 0.0, dtype: str = "") -> float:
@@ -134,7 +137,7 @@ def _moving(place: Machine, run: Execution, c: Constants, idle: float = 1.0) -> 
     if run.cached_bytes:
         pipes[L1] = run.cached_bytes / place.register_rate * idle
     if run.singles:
-        pipes["loads of single values"] = run.singles / 32 * c.single / (place.sms * place.clock)
+        pipes["single-element loads"] = run.singles / 32 * c.single / (place.sms * place.clock)
     return pipes
 
 
@@ -150,7 +153,7 @@ def _unshared(place: Machine, run: Execution, c: Constants) -> float:
 
 def _computing(place: Machine, dtype: str, run: Execution, c: Constants) -> dict[str, float]:
     """Seconds of the loops on each pipe that computes."""
-    products = "tensor cores" if dtype != "fp32" else "fp32 arithmetic"
+    products = "tensor cores" if dtype != "fp32" else "fp32 matrix products"
     narrow = _narrow(place, dtype, run, c)
     return {
         products: run.looped("product") / (c.tensor_share * place.peak(dtype)) * narrow,
@@ -204,7 +207,7 @@ def _overlaps(run: Execution) -> bool:
 
 def _beside(run: Execution, c: Constants, pipes: Mapping[str, float], slowest: str) -> float:
     """Seconds of the faster pipes that are not hidden."""
-    rest = {k: v for k, v in pipes.items() if k not in {slowest, "latency"}}
+    rest = {k: v for k, v in pipes.items() if k not in {slowest, LATENCY}}
     whole = CHAIN in pipes or TURNS in pipes  # what computes is in the turn already
     moved = {TURNS, ARRIVAL} if run.waits else {TURNS, ARRIVAL, L2, DRAM}
     return c.exposed * sum(v for k, v in rest.items() if k in moved or not whole)

@@ -45,7 +45,8 @@ def of_memory(plans: Sequence[Plan]) -> list[str]:
     return [
         f"{name}: inputs, results and arrays between kernels take"
         f" {bytes_text(resident_bytes(p))}, but its DRAM has"
-        f" {bytes_text(p.machine.level('dram').capacity.value)}; the times assume that all of them fit."
+        f" {bytes_text(p.machine.level('dram').capacity.value)}; the times assume that"
+        " they fit."
         for name, p in largest.items()
         if not fits(p)
     ]

@@ -24,7 +24,7 @@ def bench_diagram(
         typer.Option(
             "--against",
             metavar="NAME,...",
-            help="Baselines: torch, compile, sdpa, flex, fa3, natten, or names from the diagram's file.",
+            help="Baselines: torch, compile, sdpa, flex, fa3, natten, or names of the file.",
             show_default=False,
         ),
     ] = None,

@@ -35,7 +35,7 @@ Parts = Annotated[
     typer.Option(
         "--parts",
         metavar="AXIS=N,...",
-        help="Fold an axis in N parts and merge them (split-K); 1 forbids it. By default the fastest.",
+        help="Fold an axis in N parts and merge them (split-K). 1: never. By default the fastest.",
         show_default=False,
     ),
 ]

@@ -38,10 +38,10 @@ def verify_kernels(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run every kernel and function over a wide matrix on the CUDA device.
+    """Run every kernel and function over a matrix on the GPU.
 
-    The matrix covers shapes, strides, types and key sets. Results are compared with float64. Outputs
-    start full of NaN, and every run is repeated.
+    The matrix covers shapes, strides, types and key sets. Results are compared with float64.
+    Outputs start full of NaN, and every run is repeated.
     """
     if not gpu:
         raise InputError(

@@ -176,13 +176,13 @@ def test_what_symbols_beside_sizes_stand_for(napkin: Callable[..., Any]) -> None
 
 def test_a_title_stands_in_one_line(napkin: Callable[..., Any]) -> None:
     shown = napkin("cost", "decode_attention", "--sizes", "b=1,k=2,r=1,x=8192", "--parts", "x=4")
-    assert "kernel decode_attention_merge: pipes, and what is left of each\n" in shown.out
+    assert "kernel decode_attention_merge: pipes and their slack\n" in shown.out
 
 
 def test_rooflines(napkin: Callable[..., Any]) -> None:
     given = ("cost", "attention", "--sizes", "q=8192,x=8192,d=128", "--dtype", "fp16")
     shown = " ".join(napkin(*given).out.split())
-    assert "pipes, and what is left of each" in shown
+    assert "pipes and their slack" in shown
     assert "limited by" in shown
     (kernel,) = json.loads(napkin(*given, "--json").out)["kernels"]
     found = kernel["roofline"]

@@ -28,7 +28,7 @@ from napkin.studies.compare import row
 
 STRATEGIES: Mapping[str, str] = {
     "fused": "the plan: the cut into kernels, the labels and the tiles that are predicted fastest",
-    "unfused": "each reduction is a kernel of its own, with its pointwise terms and its own best"
+    "unfused": "every reduction is a kernel of its own, with its pointwise terms and its own best"
     " tiles; every array between kernels is stored",
     "naive": "as unfused, but without tiles: each group computes one value (g = 1) and reads all of"
     " its operands",

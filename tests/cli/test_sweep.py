@@ -74,7 +74,7 @@ def test_several_machines(napkin: Callable[..., Any], here: Path) -> None:
     shown = napkin(*asked)
     assert "Without a price: l40s." in shown.out
     (others,) = {"a100", "l40s"} & {line.split(",")[0] for line in shown.out.splitlines()}
-    assert "as read off the h100." in " ".join(shown.out.split())
+    assert "were measured on the h100." in " ".join(shown.out.split())
     assert f"{others}, {({'a100', 'l40s'} - {others}).pop()}: with rates" in shown.out
 
 

@@ -110,10 +110,10 @@ class Schedule:
     @property
     def words(self) -> str:
         """Its launch settings in words, without the tiles."""
-        blocks = f", groups in blocks of {self.swizzle}" if self.swizzle else ""
+        blocks = f", swizzle {self.swizzle}" if self.swizzle else ""
         if self.warpgroups:
-            return f"{self.warps} warps and one that loads, {self.stages} stages{blocks}"
-        lasting = f", {self.persistent} persistent instances" if self.persistent else ""
+            return f"{self.warps} warps and one load warp, {self.stages} stages{blocks}"
+        lasting = f", {self.persistent} persistent programs" if self.persistent else ""
         return f"{self.warps} warps, {self.stages} stages{lasting}{blocks}"
 
     @property

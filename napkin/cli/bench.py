@@ -24,7 +24,7 @@ def bench_diagram(
         typer.Option(
             "--against",
             metavar="NAME,...",
-            help="Of torch, compile, sdpa, flex, fa3, natten and those that the file declares.",
+            help="Baselines: torch, compile, sdpa, flex, fa3, natten, or names of the file.",
             show_default=False,
         ),
     ] = None,
@@ -33,18 +33,18 @@ def bench_diagram(
     seed: Seed = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE.json", help="Write the table as JSON, too."),
+        typer.Option("--output", "-o", metavar="FILE.json", help="Also write the table as JSON."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw it, too: .svg, .png or .pdf."),
+        typer.Option("--plot", metavar="FILE", help="Also draw a plot: .svg, .png or .pdf."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Time a plan on the CUDA device, beside other ways to compute the same.
+    """Time a plan and other implementations on the CUDA device.
 
-    All in one run, in turns, each with a cold L2: medians, quartiles, ratios. Every result is
-    compared with float64.
+    One run times them alternately, each with a cold L2, and prints medians, quartiles and ratios.
+    Every result is compared with float64.
     """
     if plot is not None:
         from napkin.show.plots import check_plot

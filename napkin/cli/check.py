@@ -39,7 +39,7 @@ def check_diagram(
     gpu: Annotated[
         bool,
         typer.Option(
-            "--gpu", help="Also on the CUDA device: values, counters of Nsight Compute, time."
+            "--gpu", help="Also check on the CUDA device: values, counters of Nsight Compute, time."
         ),
     ] = False,
     tuned: Tuned = False,
@@ -51,13 +51,12 @@ def check_diagram(
 ) -> None:
     """Check every prediction against the kernels.
 
-    The kernels are those for --sizes. They run in Triton's interpreter at just these sizes if that
-    is a matter of seconds, and otherwise at smaller ones: whole tiles, primes, a transposed input
-    and a batch. With --gpu they run on the device at just these sizes.
+    The kernels are derived for --sizes. They run in Triton's interpreter at these sizes if that
+    takes only seconds. Otherwise they run at smaller sizes: whole tiles, primes, a transposed input
+    and a batch. With --gpu they also run on the device, at these sizes.
 
-    Inputs are drawn, reals from the normal distribution: where the diagram overflows on such, as
-    with a positive exponent, --range says from where to where they are drawn, and --inputs gives
-    them.
+    Inputs are random; reals come from the normal distribution. If the diagram overflows on them,
+    as with a positive exponent, set their ranges with --range or their values with --inputs.
     """
     spans, arrays = parse_ranges(ranges or ()), read_inputs(inputs)
     wanted = asked(name, on, sizes, dtype, parts, storage, sized=not arrays)

@@ -41,7 +41,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 
 app = typer.Typer(
     name="napkin",
-    help="Turns a diagram of named-axis arrays into a checked Triton kernel, with its cost.",
+    help="Turn a diagram of named-axis arrays into a checked GPU kernel, with its cost.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -65,7 +65,7 @@ def napkin(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Turns a diagram of named-axis arrays into a checked Triton kernel, with its cost."""
+    """Turn a diagram of named-axis arrays into a checked GPU kernel, with its cost."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

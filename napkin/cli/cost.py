@@ -24,14 +24,15 @@ def cost_diagram(
     parts: Parts = None,
     storage: Storage = None,
     levels: Annotated[
-        bool, typer.Option("--levels", help="Tiles, traffic and cost at every level of memory.")
+        bool,
+        typer.Option("--levels", help="Show tiles, traffic and cost at every level of memory."),
     ] = False,
     through: Annotated[
         str | None,
         typer.Option(
             "--through",
             metavar="LEVEL,...",
-            help="With --levels: the levels, as in host,dram,l2,shared or dram,cluster,shared.",
+            help="The levels for --levels, as in host,dram,l2,shared or dram,cluster,shared.",
             show_default=False,
         ),
     ] = None,
@@ -40,7 +41,7 @@ def cost_diagram(
         typer.Option(
             "--compare",
             metavar="STRATEGY,...",
-            help="Strategies beside the least there is: of naive, unfused, fused.",
+            help="Compare strategies with the optimum: naive, unfused, fused.",
             show_default=False,
         ),
     ] = None,
@@ -49,7 +50,7 @@ def cost_diagram(
         typer.Option(
             "--sweep",
             metavar="AXIS,...=FROM..TO[:STEP]",
-            help="A row for each size: doubled, as in q,x=1024..65536, or in steps.",
+            help="Show a row for each size. Sizes double, as in q,x=1024..65536, or go in steps.",
             show_default=False,
         ),
     ] = None,
@@ -58,7 +59,7 @@ def cost_diagram(
         typer.Option(
             "--against",
             metavar="MACHINE,...",
-            help="The same on several machines, instead of --on, the fastest first.",
+            help="Compare machines, the fastest first. Replaces --on.",
             show_default=False,
         ),
     ] = None,
@@ -67,23 +68,24 @@ def cost_diagram(
         typer.Option(
             "--prices",
             metavar="MACHINE=USD,...",
-            help="With --against: prices of an hour, where a machine's file has none.",
+            help="Prices an hour for --against, in place of those of the machine files.",
             show_default=False,
         ),
     ] = None,
     csv: Annotated[
         Path | None,
-        typer.Option("--csv", metavar="FILE.csv", help="Write the rows as CSV, too."),
+        typer.Option("--csv", metavar="FILE.csv", help="Also write the rows as CSV."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="DIR", help="Draw it, too: SVG files in a folder."),
+        typer.Option("--plot", metavar="DIR", help="Also draw SVG files into a folder."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say what a diagram costs, and the least it could.
+    """Show what a diagram costs, and the least that it could cost.
 
-    In symbols and in numbers: transfers, memory, and the optimum for a memory.
+    Transfers, memory and the optimum for a memory, as formulas and as numbers. docs/cost.md
+    explains the tables and every limit.
     """
     views = {
         "--levels": True if levels or through is not None else None,

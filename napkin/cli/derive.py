@@ -23,7 +23,7 @@ def derive_diagram(
     dtype: Dtype = "bf16",
     storage: Storage = None,
     top: Annotated[
-        int, typer.Option("--top", metavar="N", help="Show the first N settings, too.", min=0)
+        int, typer.Option("--top", metavar="N", help="Also show the first N settings.", min=0)
     ] = 0,
     tune: Tune = 0,
     tuned: Tuned = False,
@@ -33,12 +33,12 @@ def derive_diagram(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Write the kernel files there, too; they run alone, with torch and Triton.",
+            help="Also write the kernel files, which need only torch and Triton.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say how to run a diagram, and what that costs."""
+    """Derive kernels for a diagram, and show their cost."""
     wanted = asked(name, on, sizes, dtype, parts, storage)
     if tune:
         require_device("derive --tune")

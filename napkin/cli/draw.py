@@ -16,9 +16,11 @@ def draw_diagram(
     name: Name,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write; stdout otherwise."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file to write. By default stdout."
+        ),
     ] = None,
-    dot: Annotated[bool, typer.Option("--dot", help="The dataflow graph in DOT.")] = False,
+    dot: Annotated[bool, typer.Option("--dot", help="Draw the dataflow graph in DOT.")] = False,
 ) -> None:
     """Draw a diagram as SVG, or its dataflow as DOT."""
     diagram = load(name)

@@ -31,9 +31,9 @@ def explain_diagram(
 ) -> None:
     """Print every step from a diagram to the source of its kernels.
 
-    Rewrites with their rules and laws, the ways to run it that were considered, why each was
-    dropped, labels, settings, and the source. NAPKIN_TRACE=1 prints the same to stderr wherever a
-    plan is derived.
+    The steps are rewrites with their rules and laws, the alternatives that were considered and why
+    each was dropped, labels, settings, and the source. NAPKIN_TRACE=1 prints the same to stderr
+    whenever a plan is derived.
     """
     wanted = asked(name, on, sizes, dtype, parts, storage)
     from napkin.derive.trace import tracing

@@ -12,10 +12,11 @@ from napkin.cli.ending import FAILED, say
 
 def generate_kernels(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="All shipped ones if none.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Diagrams. By default all shipped ones."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; say which files are not as they should.")
+        bool, typer.Option("--check", help="Write nothing. List the files that are out of date.")
     ] = False,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="The folder to write or to compare.")
@@ -23,8 +24,8 @@ def generate_kernels(
 ) -> None:
     """Write the folder of kernels and costs, or compare it.
 
-    Each diagram has its drawing, and for each machine the kernels and their derivation; costs.csv
-    and verdicts.csv say of all kernels what is predicted and what checks found.
+    Each diagram has a drawing, and for each machine the kernels and their derivation. costs.csv has
+    the predictions for all kernels, verdicts.csv the results of their checks.
     """
     from napkin.show import console, goldens
 

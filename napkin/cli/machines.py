@@ -17,20 +17,20 @@ def list_machines(
         str,
         typer.Argument(
             metavar="[MACHINE|measure]",
-            help="Show each figure of one, and its source; or measure the GPU that is there.",
+            help="Show each figure of a machine and its source, or measure the local GPU.",
         ),
     ] = "",
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE.toml", help="With measure: where to write the file."
+            "--output", "-o", metavar="FILE.toml", help="The machine file to write, with measure."
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the machines, or the figures of one, or measure one.
+    """List the machines, show the figures of one, or measure one.
 
-    measure times a copy, products and exponentials on the CUDA device and writes a machine file.
+    `measure` times a copy, products and exponentials on the CUDA device and writes a machine file.
     """
     from napkin.machine.machines import machine, machines
     from napkin.show import console, overview

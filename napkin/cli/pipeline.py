@@ -22,23 +22,27 @@ def pipeline_diagram(
         typer.Option(
             "--storage",
             metavar="TENSOR=TYPE,...",
-            help="Types of tensors that --dtype is not for, as in Q=fp8,K=fp8.",
+            help="Storage types of single tensors, as in Q=fp8,K=fp8.",
             show_default=False,
         ),
     ] = None,
     computed: Annotated[
-        str, typer.Option("--computed", metavar="TYPE", help="Of what registers hold.")
+        str, typer.Option("--computed", metavar="TYPE", help="The type of registers.")
     ] = "fp32",
     stream: Annotated[
         str,
-        typer.Option("--stream", metavar="AXIS", help="Default: what leaves least to be held."),
+        typer.Option(
+            "--stream",
+            metavar="AXIS",
+            help="The axis to stream. By default the one that needs the least memory.",
+        ),
     ] = "",
     tiles: Annotated[
         list[str] | None,
         typer.Option(
             "--tiles",
             metavar="AXIS=SIZE,...",
-            help="Of one warpgroup, and of a chunk, as in q=128,x=64.",
+            help="The tile of one warpgroup and the chunk, as in q=128,x=64.",
             show_default=False,
         ),
     ] = None,
@@ -47,7 +51,7 @@ def pipeline_diagram(
         typer.Option(
             "--inner",
             metavar="AXIS=SIZE,...",
-            help="What of a chunk is computed at once, as in x=32.",
+            help="The part of a chunk to compute at once, as in x=32.",
             show_default=False,
         ),
     ] = None,
@@ -56,35 +60,38 @@ def pipeline_diagram(
         typer.Option(
             "--cut",
             metavar="ARRAY.AXIS=SIZE,...",
-            help="Pieces in which the loop computes an array, as in O_x.d=32.",
+            help="Compute an array in pieces of this size, as in O_x.d=32.",
             show_default=False,
         ),
     ] = None,
     buffers: Annotated[
-        int, typer.Option("--buffers", metavar="N", help="Copies of what is streamed.", min=1)
+        int, typer.Option("--buffers", metavar="N", help="Buffers of each streamed array.", min=1)
     ] = 2,
     overhead: Annotated[
         str,
         typer.Option(
-            "--overhead", metavar="E", help="Of arithmetic over what is counted, as in 2/3."
+            "--overhead", metavar="E", help="Overhead on the counted arithmetic, as in 2/3."
         ),
     ] = "0",
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot", metavar="FILE", help="Draw who has which pipe when: .svg, .png or .pdf."
+            "--plot", metavar="FILE", help="Also draw a timeline of the pipes: .svg, .png or .pdf."
         ),
     ] = None,
     draw: Annotated[
         Path | None,
-        typer.Option("--draw", metavar="FILE.svg", help="Draw the loop in colours of levels."),
+        typer.Option(
+            "--draw", metavar="FILE.svg", help="Also draw the loop, coloured by memory level."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Lay a streamed diagram out as a pipelined algorithm.
 
-    Pseudocode with a level for every array, divisibility marks, how many warpgroups fit, clocks on
-    each pipe, and how products and arithmetic overlap: each figure with what it was computed from.
+    Shows pseudocode with a level for every array, divisibility of sizes, the number of warpgroups
+    that fit, clocks on each pipe, and the overlap of products and arithmetic. Each figure comes
+    with its inputs. docs/hopper.md has an example.
     """
     if plot is not None:
         from napkin.show.plots import check_plot

@@ -22,9 +22,10 @@ def report_diagram(
     parts: Parts = None,
     storage: Storage = None,
 ) -> None:
-    """Write a page with all that is predicted of a diagram, and its plots.
+    """Write a page with every prediction for a diagram, and plots.
 
-    The derivation, costs, strategies beside the least there is, levels of memory and rooflines.
+    It has the derivation, costs, strategies compared with the optimum, levels of memory and
+    rooflines.
     """
     wanted = asked(name, on, sizes, dtype, parts, storage)
     from napkin.machine.machines import machine

@@ -21,51 +21,58 @@ def simulate_tiles(
     stride: Annotated[
         str | None,
         typer.Option(
-            "--stride", metavar="SHAPE", help="1, or with --sweep every one.", show_default=False
+            "--stride",
+            metavar="SHAPE",
+            help="The stride. By default 1, and with --sweep every one.",
+            show_default=False,
         ),
     ] = None,
-    dilation: Annotated[str, typer.Option("--dilation", metavar="SHAPE")] = "1",
+    dilation: Annotated[
+        str, typer.Option("--dilation", metavar="SHAPE", help="The dilation.")
+    ] = "1",
     causal: Annotated[
-        str, typer.Option("--causal", metavar="SHAPE", help="0 or 1 for each axis.")
+        str, typer.Option("--causal", metavar="SHAPE", help="Whether each axis is causal: 0 or 1.")
     ] = "0",
     q_tile: Annotated[
         str | None,
-        typer.Option("--q-tile", metavar="SHAPE", help="A tile of queries.", show_default=False),
+        typer.Option("--q-tile", metavar="SHAPE", help="The tile of queries.", show_default=False),
     ] = None,
     kv_tile: Annotated[
         str | None,
-        typer.Option("--kv-tile", metavar="SHAPE", help="A tile of keys.", show_default=False),
+        typer.Option("--kv-tile", metavar="SHAPE", help="The tile of keys.", show_default=False),
     ] = None,
     kv_tiling: Annotated[
         str,
         typer.Option(
             "--kv-tiling",
             metavar="static|dynamic",
-            help="Key tiles begin at key 0, or where the windows do.",
+            help="Whether key tiles start at key 0 or at the windows.",
         ),
     ] = "static",
-    heads: Annotated[int, typer.Option("--heads", metavar="N")] = 1,
-    batch: Annotated[int, typer.Option("--batch", metavar="N")] = 1,
+    heads: Annotated[int, typer.Option("--heads", metavar="N", help="Heads.")] = 1,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Batch size.")] = 1,
     share: Annotated[
         float | None,
         typer.Option(
             "--share",
             metavar="P",
-            help="Attention's share of the time of a run, as in 0.6: says what the run gains.",
+            help="Attention's share of a whole run's time, as in 0.6. Shows the gain of that run.",
             show_default=False,
         ),
     ] = None,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Try strides and tiles where they are not given.")
+        bool, typer.Option("--sweep", help="Try all strides and tiles that are not given.")
     ] = False,
-    top: Annotated[int, typer.Option("--top", metavar="N", help="Results of a sweep.")] = 20,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", help="The number of results of a sweep.")
+    ] = 20,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw it, too: .svg, .png or .pdf."),
+        typer.Option("--plot", metavar="FILE", help="Also draw a plot: .svg, .png or .pdf."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Count what neighborhood attention gains, in tiles.
+    """Count the tiles that neighborhood attention saves.
 
     SHAPE is a number for each axis, as in 18x24x24, or one for all.
     """

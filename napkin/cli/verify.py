@@ -13,32 +13,35 @@ from napkin.errors import InputError
 
 
 def verify_kernels(
-    gpu: Annotated[bool, typer.Option("--gpu", help="On the CUDA device that is there.")] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Run on the CUDA device. Required.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Every value of every factor once, and not every pair.")
+        bool, typer.Option("--quick", help="Cover every value of every factor, and not every pair.")
     ] = False,
     sanitize: Annotated[
-        bool, typer.Option("--sanitize", help="A sample under compute-sanitizer, too.")
+        bool, typer.Option("--sanitize", help="Also run a sample under compute-sanitizer.")
     ] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(
             "--only",
             metavar="TEXT",
-            help="Problems with this in their name; may be given again.",
+            help="Run only problems with this text in their name. May be repeated.",
             show_default=False,
         ),
     ] = None,
     seed: Seed = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE.json", help="Write every outcome as JSON."),
+        typer.Option(
+            "--output", "-o", metavar="FILE.json", help="Also write every outcome as JSON."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run every kernel and function over a wide matrix on the CUDA device.
+    """Run every kernel and function over a matrix on the GPU.
 
-    Shapes, strides, types and key sets, against float64, into poisoned outputs, again and again.
+    The matrix covers shapes, strides, types and key sets. Results are compared with float64.
+    Outputs start full of NaN, and every run is repeated.
     """
     if not gpu:
         raise InputError(

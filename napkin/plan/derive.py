@@ -151,7 +151,7 @@ def _check_parted(plan: Plan, parts: Mapping[str, int]) -> None:
             f"{number} parts of {axis}",
             plan.name,
             next(filter(None, map(why_not_parted, streaming)), f"no kernel streams {axis}"),
-            f"part what is streamed ({', '.join(own)})" if own else "leave the parts out",
+            f"split a streamed axis ({', '.join(own)})" if own else "leave the parts out",
         )
 
 

@@ -61,7 +61,7 @@ _NUMBERS = ("predicted us", "measured us", "quartiles", "measured rank", "shared
 
 
 def _setting_table(title: str, *more: str) -> Table:
-    columns = ("rank", "stream", "tiles", "warps", "warpgroups", "stages", "persistent", "blocks")
+    columns = ("rank", "stream", "tiles", "warps", "warpgroups", "stages", "persistent", "swizzle")
     columns = (*columns, "shared", "predicted us", *more)
     return table(*columns, title=title, right=_NUMBERS)
 
@@ -82,7 +82,7 @@ def _setting(row: Mapping[str, Any]) -> list[str]:
 
 def _band(axis: str, groups: int) -> str:
     """How groups run as warpgroups of one block."""
-    return f"{groups} along {axis}" if axis else f"{groups} in turn" if groups else "-"
+    return f"{groups} along {axis}" if axis else f"{groups} ping-pong" if groups else "-"
 
 
 def rankings_view(

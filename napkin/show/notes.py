@@ -30,9 +30,9 @@ def of_constants(plans: Sequence[Plan]) -> list[str]:
     if not names:
         return []
     return [
-        f"{', '.join(names)}: with rates and capacities of {'their' if len(names) > 1 else 'its'}"
-        " own, but what no datasheet states (launches, turns of loops, what is hidden) as read off"
-        f" the {MEASURED}."
+        f"{', '.join(names)}: rates and capacities are {'their' if len(names) > 1 else 'its'}"
+        " own; other constants (launch, iteration overhead, overlap) were measured on the"
+        f" {MEASURED}."
     ]
 
 
@@ -43,9 +43,10 @@ def of_memory(plans: Sequence[Plan]) -> list[str]:
     for p in sorted(plans, key=resident_bytes):
         largest[p.machine.name] = p
     return [
-        f"{name}: inputs, results and what passes between kernels take"
-        f" {bytes_text(resident_bytes(p))}, and its DRAM has"
-        f" {bytes_text(p.machine.level('dram').capacity.value)}; times are those with enough of it."
+        f"{name}: inputs, results and arrays between kernels take"
+        f" {bytes_text(resident_bytes(p))}, but its DRAM has"
+        f" {bytes_text(p.machine.level('dram').capacity.value)}; the times assume that"
+        " they fit."
         for name, p in largest.items()
         if not fits(p)
     ]

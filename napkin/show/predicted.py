@@ -166,6 +166,6 @@ def _peak(p: Predicted) -> float:
 
 
 _WORDS = (
-    "moved: what all groups read and write, at the plan's tiles; optimum: the same kernels at their"
-    " best tiles for the memory of a group; compulsory: every input and output once."
+    "moved: bytes that all groups read and write, at the plan's tiles; optimum: the same kernels at"
+    " their best tiles for the memory of a group; compulsory: every input and output once."
 )

@@ -21,7 +21,7 @@ def roofline_view(found: Roofline) -> list[RenderableType]:
 def _pipes(found: Roofline) -> Any:
     numbers = ("time", "share", "slack")
     made = table(
-        "pipe", *numbers, title=f"kernel {found.kernel}: pipes, and what is left of each",
+        "pipe", *numbers, title=f"kernel {found.kernel}: pipes and their slack",
         right=numbers,
     )  # fmt: skip
     for p in found.pipes:

@@ -43,10 +43,10 @@ def comparison_view(found: Comparison) -> list[RenderableType]:
 def _meanings(found: Comparison) -> list[str]:
     lines = [f"{s.name}: {STRATEGIES[s.name]}." for s in found.strategies]
     lines += [
-        "moved: what all groups read and write, at the tiles of each strategy.",
+        "moved: bytes that all groups read and write (H), at the tiles of each strategy.",
         f"least: the same kernels at their best tiles for M = {found.memory:,} bytes of a group"
-        f" on {found.plan.machine.name}; none where one holds more than that, or than M counts.",
-        "once: the same kernels with memory without limit, so every tensor once in each:",
+        f" on {found.plan.machine.name}; none where a group holds more.",
+        "once: the same kernels with unlimited memory; each kernel moves each of its tensors once:",
         *(f"  {s.name}: {s.symbols} values" for s in found.strategies),
         "compulsory: every input read once, every output written once.",
     ]
@@ -58,20 +58,20 @@ def _meanings(found: Comparison) -> list[str]:
         )
     if found.optimum is not None:
         lines.append(
-            "optimum: the least for that M, of these cuts or of one kernel, under any labels."
+            "optimum: the least for that M, over these cuts and one fused kernel, under any labels."
         )
         below = [s.name for s in found.strategies if s.moved < found.optimum]
         if below:
             lines.append(
-                f"{' and '.join(below)} moves less than the optimum: a kernel holds whole, in"
-                " registers, more than that M."
+                f"{' and '.join(below)} moves less than the optimum: a kernel holds more than"
+                " that M in registers."
             )
     else:
         lines.append(f"There is no optimum in symbols: {found.no_optimum}.")
     if any(s.name == "naive" for s in found.strategies):
         lines.append(
-            "The time of naive is a lower bound: what its traffic takes from L2 to shared memory,"
-            " or the unfused kernel, whichever is longer."
+            "The time of naive is a lower bound: the longer of its traffic at L2 bandwidth and the"
+            " time of the unfused kernel."
         )
     return lines
 

@@ -49,8 +49,8 @@ class LevelUse:
 
     @property
     def bound(self) -> str:
-        """What the roof is made of: "computing" or "moving"."""
-        return "computing" if self.intensity >= self.balance else "moving"
+        """The roof that is lower at this level: "compute" or "memory"."""
+        return "compute" if self.intensity >= self.balance else "memory"
 
 
 @dataclass(frozen=True)

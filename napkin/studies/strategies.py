@@ -28,10 +28,10 @@ from napkin.studies.compare import row
 
 STRATEGIES: Mapping[str, str] = {
     "fused": "the plan: the cut into kernels, the labels and the tiles that are predicted fastest",
-    "unfused": "every reduction is a kernel of its own, at its own best tiles, with the pointwise"
-    " terms that come with it; what passes between kernels is stored",
-    "naive": "as unfused, but no tile shares what it reads: each value of a result reads all that"
-    " it is computed from (g = 1), so a group holds one chunk and nothing else",
+    "unfused": "every reduction is a kernel of its own, with its pointwise terms and its own best"
+    " tiles; every array between kernels is stored",
+    "naive": "as unfused, but without tiles: each group computes one value (g = 1) and reads all of"
+    " its operands",
 }
 """The strategies, and what each means."""
 
@@ -187,7 +187,7 @@ def _naive(apart: Plan, unfused: Strategy) -> Strategy:
     moved = [_ones(k) for k in apart.kernels]
     rate = apart.machine.l2_rate
     times = [
-        max((n / rate, "L2 to shared memory"), (k.choice.time.seconds, k.choice.time.limited_by))
+        max((n / rate, "L2 bandwidth"), (k.choice.time.seconds, k.choice.time.limited_by))
         for k, n in zip(apart.kernels, moved, strict=True)
     ]
     return Strategy(

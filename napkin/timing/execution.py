@@ -14,9 +14,10 @@ ARITHMETIC_LANES = 128
 SCHEDULERS = 4
 """Warps of an SM that issue an instruction in a clock."""
 
-L2, DRAM, L1 = "L2 to shared memory", "DRAM", "L1"
-ACCESSES = "loads and stores of few bytes each"
-ARITHMETIC, SPECIAL = "arithmetic", "special functions"
+L2, DRAM, L1 = "L2 bandwidth", "DRAM bandwidth", "L1 bandwidth"
+ACCESSES = "load and store instructions"
+ARITHMETIC, SPECIAL = "pointwise arithmetic", "special functions"
+LATENCY, IMBALANCE, LAUNCH = "memory latency", "load imbalance", "kernel launch"
 
 DEFAULT = Schedule({})
 """One chunk at a time, in groups of 4 warps."""

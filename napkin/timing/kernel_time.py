@@ -32,8 +32,11 @@ from napkin.timing.execution import (
     ACCESSES,
     ARITHMETIC,
     DRAM,
+    IMBALANCE,
     L1,
     L2,
+    LATENCY,
+    LAUNCH,
     SCHEDULERS,
     SPECIAL,
     Execution,
@@ -48,9 +51,8 @@ EVERY = 2
 """Clocks from one instruction of a warp to the next where its values follow from each other: gelu
 after products takes twice its share of a multiprocessor with 4 warps, and its share with 8."""
 
-CHAIN = "products in turn with arithmetic"
-TURNS = "products, with what a turn takes beside"
-LATENCY = "latency"
+CHAIN = "serialised products and arithmetic"
+TURNS = "products and loop overhead"
 
 
 def predict(place: Machine, dtype: str, run: Execution, constants: Constants | None = None) -> Time:
@@ -98,9 +100,9 @@ class Waves:
         # However the groups are spread, one of them runs on one multiprocessor.
         longest = sum(self._group) * self.run.longest
         if self.run.longest > 1.0 and longest > seconds:
-            slowest, seconds = "the longest group", longest
+            slowest, seconds = IMBALANCE, longest
         launch = self.c.launch
-        return Time(seconds + launch, "launch" if seconds < launch else slowest, pipes)
+        return Time(seconds + launch, LAUNCH if seconds < launch else slowest, pipes)
 
     @cached_property
     def pipes(self) -> dict[str, float]:
@@ -124,7 +126,7 @@ class Waves:
     @cached_property
     def computing(self) -> dict[str, float]:
         """Seconds of the loops on each pipe that computes, with all SMs busy; products first."""
-        products = "tensor cores" if self.dtype != "fp32" else "fp32 arithmetic"
+        products = "tensor cores" if self.dtype != "fp32" else "fp32 matrix products"
         rate = self.c.tensor_share * self.place.peak(self.dtype)
         return {
             products: self.run.looped("product") / rate * self._narrow,
@@ -148,7 +150,7 @@ class Waves:
             pipes[L1] = run.cached_bytes / place.register_rate * idle
         if run.singles:
             clocks = run.singles / 32 * c.single
-            pipes["loads of single values"] = clocks / (place.sms * place.clock)
+            pipes["single-element loads"] = clocks / (place.sms * place.clock)
         return pipes
 
     @property

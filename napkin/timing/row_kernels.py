@@ -6,7 +6,19 @@ from collections.abc import Mapping
 
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import Machine
-from napkin.timing.execution import ACCESSES, ARITHMETIC, DRAM, L1, L2, SCHEDULERS, Execution, Time
+from napkin.timing.execution import (
+    ACCESSES,
+    ARITHMETIC,
+    DRAM,
+    IMBALANCE,
+    L1,
+    L2,
+    LATENCY,
+    LAUNCH,
+    SCHEDULERS,
+    Execution,
+    Time,
+)
 
 MOVES = frozenset({DRAM, L2, ACCESSES, L1})
 """Pipes that move bytes; the others compute."""
@@ -42,8 +54,8 @@ def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, 
     one = (alone**ALIKE + busiest**ALIKE) ** (1 / ALIKE)
     rounds = max(1.0, groups / (place.sms * run.resident))
     seconds = rounds * one + c.uneven * busiest
-    known = {**pipes, **computing, "latency": rounds * waits}
+    known = {**pipes, **computing, LATENCY: rounds * waits}
     slowest = max(known, key=lambda k: known[k])
     if run.longest > 1.0 and alone * run.longest > seconds:
-        slowest, seconds = "the longest group", alone * run.longest
-    return Time(seconds + c.launch, "launch" if seconds < c.launch else slowest, known)
+        slowest, seconds = IMBALANCE, alone * run.longest
+    return Time(seconds + c.launch, LAUNCH if seconds < c.launch else slowest, known)

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import Machine
-from napkin.timing.execution import DRAM, L2, Execution, Time
+from napkin.timing.execution import DRAM, IMBALANCE, L2, Execution, Time
 from napkin.timing.queueing import cycle
 
-ARRIVAL = "arrival of chunks that are loaded ahead"
-BAND = "warpgroups at tensor cores and arithmetic"
+ARRIVAL = "prefetch latency"
+BAND = "tensor cores shared by warpgroups"
 
 
 def adding(
@@ -86,5 +86,5 @@ def in_bands(
     seconds = pipes[slowest]
     alone = turns * place.sms / run.groups * run.longest + c.band_start
     if alone > seconds:
-        slowest, seconds = "the longest group", alone
+        slowest, seconds = IMBALANCE, alone
     return Time(seconds + c.launch, slowest, pipes)

@@ -141,5 +141,5 @@ def test_a_kernel_that_holds_more_than_shared_memory_is_said(
     (fused,) = found["strategies"]
     below = fused["moved"] < found["optimum"]
     shown = " ".join(napkin(*given).out.split())
-    assert ("fused moves less than the optimum: a kernel holds whole" in shown) == below
+    assert ("fused moves less than the optimum: a kernel holds more than" in shown) == below
     assert below

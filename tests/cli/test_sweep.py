@@ -74,8 +74,8 @@ def test_several_machines(napkin: Callable[..., Any], here: Path) -> None:
     shown = napkin(*asked)
     assert "Without a price: l40s." in shown.out
     (others,) = {"a100", "l40s"} & {line.split(",")[0] for line in shown.out.splitlines()}
-    assert "as read off the h100." in " ".join(shown.out.split())
-    assert f"{others}, {({'a100', 'l40s'} - {others}).pop()}: with rates" in shown.out
+    assert "were measured on the h100." in " ".join(shown.out.split())
+    assert f"{others}, {({'a100', 'l40s'} - {others}).pop()}: rates and capacities" in shown.out
 
 
 def test_the_price_of_a_machine_file(napkin: Callable[..., Any], here: Path) -> None:
@@ -149,7 +149,7 @@ def test_what_does_not_fit_the_memory_of_a_machine(napkin: Callable[..., Any]) -
     rows = json.loads(napkin(*given, "--against", "l40s,h100", "--json").out)["machines"]
     assert {r["resident"] for r in rows} == {bytes_all}
     assert {r["machine"]: r["fits"] for r in rows} == {"h100": True, "l40s": False}
-    said = "results and what passes between kernels take 51.5 GB, and its DRAM has 48.0 GB"
+    said = "results and arrays between kernels take 51.5 GB, but its DRAM has 48.0 GB"
     for more in (("--against", "l40s,h100"), ("--on", "l40s")):
         assert f"l40s: inputs, {said}" in " ".join(napkin(*given, *more).out.split())
     assert "DRAM has" not in napkin(*given).out
@@ -157,11 +157,11 @@ def test_what_does_not_fit_the_memory_of_a_machine(napkin: Callable[..., Any]) -
 
 def test_whose_constants_times_rest_on(napkin: Callable[..., Any]) -> None:
     given = ("cost", "matmul", "--sizes", "a=512,b=512,c=512")
-    said = "a100: with rates and capacities of its own, but what no datasheet states"
+    said = "a100: rates and capacities are its own; other constants (launch, iteration overhead,"
     for more in ((), ("--sweep", "a=64..64")):
         chosen = (*given[:2], *more) if more else given
         assert said in " ".join(napkin(*chosen, "--on", "a100").out.split())
-        assert "as read off" not in napkin(*chosen).out
+        assert "other constants" not in napkin(*chosen).out
 
 
 def test_what_symbols_beside_sizes_stand_for(napkin: Callable[..., Any]) -> None:
@@ -176,13 +176,13 @@ def test_what_symbols_beside_sizes_stand_for(napkin: Callable[..., Any]) -> None
 
 def test_a_title_stands_in_one_line(napkin: Callable[..., Any]) -> None:
     shown = napkin("cost", "decode_attention", "--sizes", "b=1,k=2,r=1,x=8192", "--parts", "x=4")
-    assert "kernel decode_attention_merge: pipes, and what is left of each\n" in shown.out
+    assert "kernel decode_attention_merge: pipes and their slack\n" in shown.out
 
 
 def test_rooflines(napkin: Callable[..., Any]) -> None:
     given = ("cost", "attention", "--sizes", "q=8192,x=8192,d=128", "--dtype", "fp16")
     shown = " ".join(napkin(*given).out.split())
-    assert "pipes, and what is left of each" in shown
+    assert "pipes and their slack" in shown
     assert "limited by" in shown
     (kernel,) = json.loads(napkin(*given, "--json").out)["kernels"]
     found = kernel["roofline"]
@@ -207,7 +207,7 @@ def test_rooflines(napkin: Callable[..., Any]) -> None:
     assert l2["balance"] == pytest.approx(295, abs=0.5)
     assert shared["balance"] == pytest.approx(82, abs=0.6)
     assert l2["intensity"] == pytest.approx(found["operations"] / l2["bytes"])
-    assert (l2["bound"], l2["roof"]) == ("computing", h100.peak("fp16"))
+    assert (l2["bound"], l2["roof"]) == ("compute", h100.peak("fp16"))
     assert shared["roof"] == pytest.approx(
         min(h100.peak("fp16"), shared["intensity"] * h100.l2_rate)
     )
@@ -217,7 +217,7 @@ def test_a_roofline_without_products(napkin: Callable[..., Any]) -> None:
     (kernel,) = json.loads(napkin("cost", "softmax", "--json").out)["kernels"]
     found = kernel["roofline"]
     assert (found["pipe"], found["peak"]) == ("fp32 arithmetic", machine("h100").peak("fp32"))
-    assert {x["bound"] for x in found["levels"]} == {"moving"}
+    assert {x["bound"] for x in found["levels"]} == {"memory"}
 
 
 @pytest.mark.parametrize(

@@ -109,12 +109,12 @@ def test_words() -> None:
     kinds = [s.kind for s in (plain, lasting, side, turn)]
     assert kinds == ["blocks", "persistent", "cooperative", "ping-pong"]
     assert str(plain) == "q=64,x=128; 4 warps, 3 stages"
-    assert lasting.words == "4 warps, 3 stages, 132 persistent instances, groups in blocks of 8"
+    assert lasting.words == "4 warps, 3 stages, 132 persistent programs, swizzle 8"
     assert str(side) == (
-        "2 warpgroups side by side along q; q=128,x=128; 8 warps and one that loads, 2 stages"
+        "2 warpgroups side by side along q; q=128,x=128; 8 warps and one load warp, 2 stages"
     )
     assert turn.side == "2 warpgroups in turn"
-    assert turn.words == "8 warps and one that loads, 2 stages, groups in blocks of 4"
+    assert turn.words == "8 warps and one load warp, 2 stages, swizzle 4"
 
 
 def test_a_program_says_what_of_its_schedule_serves_it() -> None:

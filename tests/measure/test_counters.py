@@ -82,7 +82,7 @@ def test_memory_stands_beside_its_model(plan: Plan) -> None:
             assert (r.from_memory_predicted > once["read"]) == again
             assert again or r.from_memory_predicted == once["read"]
             assert (r.from_memory, r.to_memory) == (5_000_000, 0)
-            assert k.choice.time.pipes["DRAM"] > 0
+            assert k.choice.time.pipes["DRAM bandwidth"] > 0
 
 
 def test_several_plans_in_one_process(plan: Plan) -> None:

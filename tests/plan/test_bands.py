@@ -88,7 +88,7 @@ def test_sums_are_tuned_over_blocks_of_rows() -> None:
     assert all(replace(c.schedule, swizzle=own.swizzle) == own for c in others)
     assert all(c.time == first.time for c in others)
     taken = with_choices(plan, [others[-1]]).launched.kernels[0]
-    assert f"groups in blocks of {others[-1].schedule.swizzle}" in taken.schedule.words
+    assert f"swizzle {others[-1].schedule.swizzle}" in taken.schedule.words
 
 
 def test_a_band_that_is_asked_for_is_checked() -> None:
@@ -147,7 +147,7 @@ def test_plans_say_their_bands() -> None:
     plan = planned()
     text = plan_text(plan)
     assert "kernel multi_head_attention, 2 warpgroups side by side along q" in text
-    assert "8 warps and one that loads, 2 stages" in text
+    assert "8 warps and one load warp, 2 stages" in text
     (data,) = plan.to_json()["warpgroups"]
     assert (data["axis"], data["warpgroups"]) == ("q", 2)
     assert "warpgroups" not in planned(on="a100").to_json()

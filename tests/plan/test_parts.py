@@ -135,7 +135,7 @@ def test_messages() -> None:
 @pytest.mark.parametrize(
     ("name", "axis", "reason"),
     [
-        ("attention", "q", r"no kernel streams q; instead, part what is streamed \(x\)"),
+        ("attention", "q", r"no kernel streams q; instead, split a streamed axis \(x\)"),
         ("softmax", "x", "no kernel streams x; instead, leave the parts out"),
         ("causal_attention", "x", "a key set says which chunks of x each group visits"),
     ],

@@ -18,7 +18,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiled import Tiled
 from napkin.schedule import Schedule
-from napkin.timing.execution import ACCESSES, DRAM, L2, Execution
+from napkin.timing.execution import ACCESSES, DRAM, IMBALANCE, L1, L2, LATENCY, Execution
 from napkin.timing.kernel_time import ARRIVAL, CHAIN, TURNS, predict
 
 
@@ -53,7 +53,7 @@ def test_one_multiprocessor_works_through_the_longest_group() -> None:
     h100, work = machine("h100"), {"product": 1e12, "arithmetic": 0.0, "special": 0.0}
     even = predict(h100, "bf16", Execution(work, h100.sms))
     uneven = predict(h100, "bf16", Execution(work, h100.sms, longest=2.0))
-    assert uneven.limited_by == "the longest group"
+    assert uneven.limited_by == IMBALANCE
     assert uneven.seconds > 1.9 * even.seconds
     many = predict(h100, "bf16", Execution(work, 4 * h100.sms, longest=2.0))
     assert many.limited_by == "tensor cores"
@@ -240,7 +240,7 @@ def test_a_lone_group_takes_as_long_however_many_there_is_room_for() -> None:
         for n in (1, 16)
     ]
     assert found[0] == found[1]
-    assert found[1].limited_by == "latency"
+    assert found[1].limited_by == LATENCY
 
 
 def test_a_machine_without_constants_takes_those_that_were_measured() -> None:
@@ -262,7 +262,7 @@ def test_a_single_causal_head_does_not_wait_for_its_longest_group() -> None:
     setting = (causal.tiles["q"], causal.tiles["x"], causal.schedule.warps)
     # 529 and 534 us measured on an H100, for 817 with the setting of the dense one.
     assert setting in {(128, 128, 8), (64, 64, 4)}
-    assert dense.choice.time.limited_by in {CHAIN, "latency"}  # and not by its longest group
+    assert dense.choice.time.limited_by in {CHAIN, LATENCY}  # and not by its longest group
 
 
 # --- how wide loads are, and where rows begin ---------------------------------------------------
@@ -361,7 +361,7 @@ def test_groups_that_wait_in_every_turn_queue() -> None:
         loads=2,
     )  # fmt: skip
     assert run.waits
-    found = [predict(h100, "bf16", replace(run, resident=n)).pipes["latency"] for n in (1, 2, 3)]
+    found = [predict(h100, "bf16", replace(run, resident=n)).pipes[LATENCY] for n in (1, 2, 3)]
     assert found[0] > found[1] > found[2]
     computing = found[0] - 12 * 16 * 2 * c.wait
     assert found[2] > predict(h100, "bf16", run).pipes["tensor cores"]
@@ -374,7 +374,7 @@ def test_groups_that_wait_are_ended_like_others() -> None:
     h100, work = machine("h100"), {"product": 1e9, "arithmetic": 0.0, "special": 0.0}
     run = Execution(work, h100.sms, inner_bytes=1e6, stored_bytes=1e7, chunks=64, resident=2)
     late = predict(h100, "bf16", run)
-    assert late.limited_by == "latency"
+    assert late.limited_by == LATENCY
     none = predict(h100, "bf16", replace(run, stored_bytes=0.0))
     assert late.seconds - none.seconds == pytest.approx(
         1e7 / h100.sms / Constants.of(h100).streamed
@@ -397,11 +397,11 @@ def test_rows_take_as_long_as_the_longest_group_and_as_l1() -> None:
     h100 = machine("h100")
     plain = predict(h100, "bf16", rows_run(1320))
     late = predict(h100, "bf16", rows_run(1320, longest=100.0))
-    assert late.limited_by == "the longest group"
+    assert late.limited_by == IMBALANCE
     assert late.seconds > 5 * plain.seconds
     cached = predict(h100, "bf16", rows_run(1320, cached_bytes=1e11))
     assert cached.seconds > 1e11 / h100.register_rate
-    assert cached.limited_by == "L1"
+    assert cached.limited_by == L1
 
 
 @pytest.mark.parametrize("out", ["o p", "p o"])

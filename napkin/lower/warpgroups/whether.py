@@ -37,7 +37,7 @@ def why_not(program: Program) -> str:
     if not all(x and x == left[0] for x in left):
         return "no product of computed rows is added to a state, in every loop the same"
     if not set(band.left) <= set(band.streamed) or any(map(band.own, band.streamed)):
-        return "what is streamed is not shared"
+        return "its warpgroups share no streamed tiles"
     reason = _tile_reason(band)
     if reason:
         return reason

@@ -13,7 +13,7 @@ from napkin.diagram.moves import offer
 
 if TYPE_CHECKING:
     from napkin.bound.symbolic_cost import Cost
-    from napkin.check.rows import Verdict
+    from napkin.check.verdict_rows import Verdict
     from napkin.derive.derivation import Derivation
     from napkin.derive.kernel import Kernel
     from napkin.diagram.diagram import Diagram
@@ -95,7 +95,7 @@ def _run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any
         from napkin.torch.run import run as launch
 
         return launch(plan, arrays, scalars)
-    from napkin.check.running import run
+    from napkin.check.run_plan import run
 
     return run(plan, arrays, scalars)
 

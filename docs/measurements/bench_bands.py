@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import napkin as nk
 from napkin.diagram.library import load
-from napkin.measure.inputs import drawn
+from napkin.measure.tensors import drawn
 from napkin.measure.timing import interleaved
 from napkin.plan.bands import bands
 from napkin.plan.plan import Plan

@@ -34,7 +34,7 @@ from problems import Problem, drawn_shapes, fitted, shapes, sweeps, text
 import napkin as nk
 from napkin.count.residency import held
 from napkin.measure import timing, tune
-from napkin.measure.inputs import drawn
+from napkin.measure.tensors import drawn
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
 from napkin.plan.pricing import Choice, Pricing

@@ -9,7 +9,7 @@ import numpy as np
 
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import evaluate, needs
-from napkin.ir.expand import expanded
+from napkin.ir.expansion import expanded
 from napkin.ir.listing import text
 from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.operators import POINTWISE

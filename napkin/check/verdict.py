@@ -15,8 +15,8 @@ import numpy as np
 from napkin.check.inputs import Given, given
 from napkin.check.overflow import overflow
 from napkin.check.rounding import roundings
-from napkin.check.rows import CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
-from napkin.check.running import SPELLING, run_kernels
+from napkin.check.run_plan import SPELLING, run_kernels
+from napkin.check.verdict_rows import CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import close_to
 from napkin.ir.storage import storage_type

@@ -11,7 +11,7 @@ from napkin.cli.asked import Asked
 from napkin.cli.parse import parse_prices, parse_sweep
 from napkin.errors import InputError, did_you_mean
 from napkin.show import console
-from napkin.show.sizes import Range
+from napkin.show.size_text import Range
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -113,7 +113,7 @@ def _through(on: str, through: str | None) -> tuple[str, ...]:
 
 def compared(asked: Asked, strategies: str) -> Costs:
     """Several strategies, beside the least there is."""
-    from napkin.show.strategies import comparison_json, comparison_rows, comparison_view
+    from napkin.show.strategy_table import comparison_json, comparison_rows, comparison_view
     from napkin.studies.strategies import compare, named
 
     names = named(strategies)
@@ -144,7 +144,7 @@ def swept(asked: Asked, sweep: str) -> Costs:
             raise InputError(f"--sweep: {asked.diagram.name} has no axis {axis!r}; {known}")
         if axis in asked.sizes:
             raise InputError(f"--sweep: {axis} is swept, so leave it out of --sizes")
-    from napkin.show.predicted import sweep_json, sweep_rows, sweep_view
+    from napkin.show.predictions import sweep_json, sweep_rows, sweep_view
     from napkin.studies.predicted import Predicted, over_sizes
 
     every = [{**asked.sizes, **dict.fromkeys(sizes.axes, size)} for size in sizes.sizes]
@@ -176,7 +176,7 @@ def against(asked: Asked, machines: str, prices: str | None) -> Costs:
         wrong = f"--against {machines!r}: a machine is empty"
         raise InputError(f"{wrong}; write --against a100,h100,b200")
     known = {} if prices is None else parse_prices(prices)
-    from napkin.show.predicted import against_json, against_rows, against_view
+    from napkin.show.predictions import against_json, against_rows, against_view
     from napkin.studies.predicted import on_machines
 
     with console.progress() as tell:
@@ -201,7 +201,7 @@ def against(asked: Asked, machines: str, prices: str | None) -> Costs:
 
 
 def _rows() -> Any:
-    from napkin.show import rows
+    from napkin.show import table_rows as rows
 
     return rows
 

@@ -36,7 +36,7 @@ def explain_diagram(
     whenever a plan is derived.
     """
     wanted = asked(name, on, sizes, dtype, parts, storage)
-    from napkin.derive.trace import tracing
+    from napkin.derive.tracer import tracing
     from napkin.plan import explained
     from napkin.show import console
 

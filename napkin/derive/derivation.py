@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from napkin.derive.kernel import Kernel, label, reduced
-from napkin.derive.labels import Labels, Move
 from napkin.derive.prepare import Prepared, prepare
+from napkin.derive.relabel import Labels, Move
 from napkin.derive.residues import Split
 from napkin.derive.rules.group import GROUP
 from napkin.derive.rules.split import Apart, apart, why_not_apart

@@ -12,7 +12,7 @@ from napkin.diagram import library
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.ir.array import Array
-from napkin.ir.expand import expanded
+from napkin.ir.expansion import expanded
 from napkin.ir.listing import text
 from napkin.ir.node import Node, postorder
 

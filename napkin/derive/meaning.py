@@ -22,8 +22,8 @@ from napkin.derive.sides import NotSeparable, Side, by_side
 from napkin.derive.terms import as_written, extent, identity, starting, worst
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import INT32, REDUCTIONS, Node, in_kind, landings, node, number, over
+from napkin.ir.operators.integer import truncates
 from napkin.ir.operators.record import COMPUTING, POINTWISE, Sign
-from napkin.ir.operators.whole import truncates
 
 LARGEST, DEEPEST, POWERS = 150, 20, 2
 """Operations in an expression that is separated, how deep they are nested, and how deep

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
-from napkin.ir.expand import expanded as expanded_nodes
+from napkin.ir.expansion import expanded as expanded_nodes
 from napkin.ir.infer import rebuilt
 from napkin.ir.listing import assign_names, text
 from napkin.ir.node import LEAVES, MOVES, Node, over, postorder, union_axes
@@ -129,7 +129,7 @@ def alive(diagram: Diagram) -> tuple[tuple[Node, ...], ...]:
 
 
 def opened(diagram: Diagram) -> Diagram:
-    """The same diagram with its composites opened (`napkin.ir.expand`)."""
+    """The same diagram with its composites opened (`napkin.ir.expansion`)."""
     by = expanded_nodes(diagram.roots)
     return replace(
         diagram,

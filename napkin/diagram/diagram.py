@@ -122,7 +122,7 @@ class Diagram(Interface):
         import numpy as np
 
         from napkin.ir.evaluate import aligned, evaluate
-        from napkin.ir.expand import expanded
+        from napkin.ir.expansion import expanded
 
         values = self.read(arrays)
         sizes = self.sizes_of([a.shape for a in values])

@@ -38,7 +38,7 @@ WRAPPERS = frozenset({"mask"})
 """Operators of lowered terms: `params` say which lanes of a tile hold no value."""
 
 COMPOSITES = frozenset({"softmax", "logsumexp", "mean"})
-"""Operators over axes that stand for several simpler ones; `napkin.ir.expand` opens them.
+"""Operators over axes that stand for several simpler ones; `napkin.ir.expansion` opens them.
 `params` has the axes of each argument: one maximum and one sum may go over several arrays, of which
 a last parameter then says whose weights are meant."""
 

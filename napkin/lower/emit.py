@@ -12,11 +12,11 @@ from napkin.ir.node import REDUCTIONS, Node, in_kind, landings, over
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import own_type, widens
 from napkin.lower import syntax as sx
-from napkin.lower.arithmetic import as_kind, pointwise
+from napkin.lower.bit_words import APART, LEFT_OUT, OUTSIDE, PLACE, outside, place
 from napkin.lower.emit_reductions import Reductions
+from napkin.lower.pointwise import as_kind, pointwise
 from napkin.lower.program import counted
 from napkin.lower.syntax import Expr
-from napkin.lower.words import APART, LEFT_OUT, OUTSIDE, PLACE, outside, place
 
 TRITON_DTYPES = {
     "fp64": "tl.float64",

@@ -13,10 +13,10 @@ from napkin.derive.terms import (
 from napkin.ir.node import REDUCTIONS, Node, over
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
-from napkin.lower.arithmetic import as_kind, stabilises
 from napkin.lower.dots import EXACT_SUM, Dot, contracted, dot_of, multiplied_as
 from napkin.lower.emit_block import TILES
 from napkin.lower.emit_memory import Memory
+from napkin.lower.pointwise import as_kind, stabilises
 from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
 

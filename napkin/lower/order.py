@@ -9,8 +9,8 @@ from functools import cached_property
 from napkin.count.starting_order import Order
 from napkin.derive.kernel import Kernel
 from napkin.ir.taking import read_axes
+from napkin.lower.box_loops import rising
 from napkin.lower.launch import section
-from napkin.lower.visit import rising
 
 
 @dataclass(frozen=True, eq=False)

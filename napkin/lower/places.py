@@ -10,13 +10,13 @@ from napkin.ir.node import Node
 from napkin.ir.slotted import place_of
 from napkin.ir.taking import read_axes
 from napkin.lower import syntax as sx
+from napkin.lower.box_loops import Visiting, rising
+from napkin.lower.divisibility import rows, tensor_axes
 from napkin.lower.emit import Emitter
 from napkin.lower.lanes import EACH, Laned, as_seen
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop, Program, moving_terms
-from napkin.lower.rows import rows, tensor_axes
 from napkin.lower.scope import DESCRIPTORS, GROUP, GROUPS, SECTION, Scope
-from napkin.lower.visit import Visiting, rising
 
 
 class Places:

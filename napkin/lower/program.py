@@ -21,8 +21,8 @@ from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, inside_sums, over, p
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import packed_axis
 from napkin.lower.base2 import in_base_two
+from napkin.lower.bit_words import OUTSIDE, fits_words, in_words
 from napkin.lower.masks import masked
-from napkin.lower.words import OUTSIDE, fits_words, in_words
 from napkin.schedule import Schedule
 
 

@@ -12,9 +12,9 @@ from napkin.ir.listing import stem_of
 from napkin.ir.node import LEAVES, Node, postorder
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
+from napkin.lower.bit_words import APART, OUTSIDE, PLACE
 from napkin.lower.lanes import EACH, Laned
 from napkin.lower.program import Program
-from napkin.lower.words import APART, OUTSIDE, PLACE
 
 DESCRIPTORS = "DESCRIPTORS"
 """The constexpr that says whether boxes are read through tensor descriptors."""

@@ -14,16 +14,16 @@ from napkin.ir.node import Node, in_kind, postorder
 from napkin.ir.slots import slots_of
 from napkin.ir.taking import taken_of
 from napkin.lower import syntax as sx
+from napkin.lower.box_loops import Head
+from napkin.lower.divisibility import tensor_axes
 from napkin.lower.emit import Emitter
 from napkin.lower.lanes import as_joined, as_seen
 from napkin.lower.launch import Argument, Entry
 from napkin.lower.places import Places
 from napkin.lower.printer import comment, source
 from napkin.lower.program import Loop, Program
-from napkin.lower.rows import tensor_axes
 from napkin.lower.scope import DESCRIPTORS, SECTION
 from napkin.lower.trim import loaded, trimmed
-from napkin.lower.visit import Head
 
 
 @dataclass(frozen=True, eq=False)

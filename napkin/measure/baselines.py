@@ -24,8 +24,8 @@ from napkin.ir.operators import POINTWISE
 from napkin.keys.neighbors import neighborhood
 from napkin.measure.attention import AGAINST, Attention, NotAttention, constant
 from napkin.measure.heads import Problem, heads, seen_of
-from napkin.torch.evaluate import evaluation
-from napkin.torch.storage import DTYPES
+from napkin.torch.dtypes import DTYPES
+from napkin.torch.reference import evaluation
 
 Call = Callable[[], Any]
 
@@ -137,7 +137,7 @@ def scored(f: Attention, sizes: Mapping[str, int]) -> Callable[..., torch.Tensor
     Raises:
         NotAttention: they are more than arithmetic on that product and numbers.
     """
-    from napkin.torch.evaluate import NAMES
+    from napkin.torch.reference import NAMES
 
     order = [n for n in postorder([f.scores]) if n not in set(postorder([f.dot])) - {f.dot}]
     if any(n is not f.dot and not n.constant and n.op not in POINTWISE for n in order):

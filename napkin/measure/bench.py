@@ -9,7 +9,7 @@ from typing import Any
 
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, did_you_mean
-from napkin.ir.expand import expanded
+from napkin.ir.expansion import expanded
 from napkin.ir.infer import along
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import factors, postorder, union_axes
@@ -136,7 +136,7 @@ def usual(diagram: Diagram, own: Mapping[str, Any]) -> tuple[str, ...]:
 def operations(diagram: Diagram, sizes: Mapping[str, int], tensors: Sequence[Any]) -> float:
     """Operations of the products that a diagram asks for: of key sets, those of the pairs that are
     seen, counted on the tensors; whatever a kernel does beside is no useful work."""
-    from napkin.torch.evaluate import terms
+    from napkin.torch.reference import terms
 
     sets: dict[tuple[str, ...], float] = {}
     for keys in diagram.key_sets:
@@ -176,7 +176,7 @@ def bench(
     from napkin.measure.check import elsewhere
     from napkin.measure.device import described, version_of
     from napkin.measure.heads import Problem
-    from napkin.measure.inputs import drawn
+    from napkin.measure.tensors import drawn
     from napkin.measure.timing import interleaved
     from napkin.measure.values import compared, poisoned
 

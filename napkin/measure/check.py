@@ -72,7 +72,7 @@ def on_device(plan: Plan, command: list[str] | None, seed: int) -> OnDevice:
     """
     from napkin.measure.counters import counted
     from napkin.measure.device import described
-    from napkin.measure.inputs import drawn
+    from napkin.measure.tensors import drawn
     from napkin.measure.timing import interleaved
     from napkin.measure.values import device_values
 

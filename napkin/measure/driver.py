@@ -29,7 +29,7 @@ def _run(job: Mapping[str, Any]) -> None:
     import torch
 
     from napkin.diagram.library import load
-    from napkin.measure.inputs import drawn
+    from napkin.measure.tensors import drawn
     from napkin.plan.derive import derive
     from napkin.torch.run import opened
 

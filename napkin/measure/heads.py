@@ -12,7 +12,7 @@ import torch
 from napkin.diagram.diagram import Diagram
 from napkin.ir.key_sets import boxes_of
 from napkin.measure.attention import Attention, NotAttention, attention_of
-from napkin.torch.evaluate import terms
+from napkin.torch.reference import terms
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def measure() -> Machine:
 
     from napkin.measure.device import described
     from napkin.measure.timing import interleaved
-    from napkin.torch.machines import nearest
+    from napkin.torch.device_machine import nearest
 
     found: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
     about = described()

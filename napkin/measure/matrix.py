@@ -35,7 +35,7 @@ class Problem:
         title: which instance.
         diagram: makes the diagram; called when it is run.
         sizes: of axes; the diagram's own for those not given.
-        layout: how inputs lie in memory (`napkin.measure.inputs.LAYOUTS`).
+        layout: how inputs lie in memory (`napkin.measure.tensors.LAYOUTS`).
         how: "plan", at these sizes; "cases", the plan's kernels at every size of a check;
             "streams", two launches at once; "call", through a function of the library.
         only: of the cases, those with these names; all where there are none.

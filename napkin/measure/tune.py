@@ -137,7 +137,7 @@ def measured(
     import torch
 
     from napkin.check.verdict import TOLERANCE
-    from napkin.measure.inputs import drawn, poison
+    from napkin.measure.tensors import drawn, poison
     from napkin.measure.values import errors
     from napkin.torch.run import opened
 

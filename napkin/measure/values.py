@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import torch
 
-from napkin.check.rows import ValueRow
 from napkin.check.verdict import TOLERANCE
+from napkin.check.verdict_rows import ValueRow
 from napkin.diagram.diagram import Diagram
 from napkin.ir.types import LARGEST, NEAR
-from napkin.measure.inputs import drawn, poison
+from napkin.measure.tensors import drawn, poison
 from napkin.plan.plan import Plan
-from napkin.torch.evaluate import BUDGET, evaluation
+from napkin.torch.dtypes import REAL
+from napkin.torch.reference import BUDGET, evaluation
 from napkin.torch.run import opened
-from napkin.torch.storage import REAL
 
 RUNS = 3
 """Runs whose results must be the same, bit for bit."""

@@ -140,7 +140,7 @@ def outcome(p: Problem, machine: str, seed: int, budget: int | None = None) -> O
     import torch
 
     from napkin.check.verdict import TOLERANCE
-    from napkin.torch.evaluate import BUDGET
+    from napkin.torch.reference import BUDGET
 
     began = time.monotonic()
     limit = TOLERANCE[p.dtype]
@@ -184,7 +184,7 @@ def brief(text: str) -> str:
 
 def _plan(p: Problem, machine: str, seed: int, budget: int) -> Found:
     """The plan for the problem's sizes, on inputs as they lie."""
-    from napkin.measure.inputs import drawn
+    from napkin.measure.tensors import drawn
     from napkin.measure.values import errors, poisoned
     from napkin.plan.derive import derive
 
@@ -197,7 +197,7 @@ def _plan(p: Problem, machine: str, seed: int, budget: int) -> Found:
 
 def _cases(p: Problem, machine: str, seed: int, budget: int) -> Found:
     """The kernels of a plan as they are, at every size of a check."""
-    from napkin.measure.inputs import drawn
+    from napkin.measure.tensors import drawn
     from napkin.measure.values import errors, poisoned
     from napkin.plan.derive import derive
     from napkin.plan.samples import cases
@@ -224,7 +224,7 @@ def _streams(p: Problem, machine: str, seed: int, budget: int) -> Found:
     """Two launches on two streams at once give what they give alone."""
     import torch
 
-    from napkin.measure.inputs import drawn
+    from napkin.measure.tensors import drawn
     from napkin.measure.values import errors, poisoned, same_bits
     from napkin.plan.derive import derive
 
@@ -251,7 +251,7 @@ def _streams(p: Problem, machine: str, seed: int, budget: int) -> Found:
 
 def _call(p: Problem, machine: str, seed: int, budget: int) -> Found:
     """A function of the library against the diagram of what it computes."""
-    from napkin.measure.inputs import drawn
+    from napkin.measure.tensors import drawn
     from napkin.measure.values import errors, same_bits
     from napkin.plan.derive import derive
 

@@ -17,7 +17,7 @@ from napkin.lower.program import Program
 from napkin.lower.warpgroups.band import BITS, ROWS, Band, sums
 from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, shared_of
 from napkin.lower.warpgroups.whether import why_not
-from napkin.lower.warpgroups.write import passed, write_band
+from napkin.lower.warpgroups.write_gluon import passed, write_band
 from napkin.lower.write import Written
 from napkin.machine.machines import Machine
 from napkin.plan.pricing import Choice, Pricing

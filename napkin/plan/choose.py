@@ -18,7 +18,7 @@ from napkin.count.residency import chained, held
 from napkin.derive.contraction import MIN_DOT
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
-from napkin.derive.trace import active, times
+from napkin.derive.tracer import active, times
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
 from napkin.lower.build import build
@@ -27,9 +27,9 @@ from napkin.lower.program import Program
 from napkin.machine.machines import Machine
 from napkin.plan.labelled import least_seconds
 from napkin.plan.labels import labellings
+from napkin.plan.phrases import kernel_text, labels_text, priced_text, way_text
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import MOST, Tiles
-from napkin.plan.words import kernel_text, labels_text, priced_text, way_text
 from napkin.timing.kernel_time import at_least
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}

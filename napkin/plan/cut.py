@@ -10,20 +10,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from napkin.derive.trace import active, times
+from napkin.derive.tracer import active, times
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node
 from napkin.ir.storage import unstored
-from napkin.plan.alike import Alike
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Piece, Pieces, Segment, named_apart
+from napkin.plan.segments import Alike
 
 LONGEST = 12
 """Most reductions that one kernel fuses; a normalisation and a product take about five."""
 
 SHORT = 3
-"""Reductions of a segment that is searched for however many were (`napkin.plan.alike.IN_FULL`)."""
+"""Reductions of a segment that is searched for however many were
+(`napkin.plan.segments.IN_FULL`)."""
 
 ALIKE = 1.15
 """Times that are the same for all that the prediction can tell: cuts into more kernels, which take

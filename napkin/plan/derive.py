@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from napkin.derive.labels import Move
 from napkin.derive.prepare import Prepared, exact, prepare
 from napkin.derive.refactor import Refactored, refactorings
+from napkin.derive.relabel import Move
 from napkin.derive.rules.part import part_axis, why_not_parted
-from napkin.derive.trace import active, times
+from napkin.derive.tracer import active, times
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
@@ -21,12 +21,12 @@ from napkin.ir.storage import own_type, packed_axis, unstorable
 from napkin.ir.taking import own_axes
 from napkin.ir.types import PACKED, STORAGE, STORED
 from napkin.machine.machines import Machine, machine
-from napkin.plan.alike import IN_FULL, Alike
 from napkin.plan.cut import SHORT, Cut, cut
 from napkin.plan.explained import told
 from napkin.plan.fitting import fitting
 from napkin.plan.frontier import Frontier
 from napkin.plan.plan import Plan, PlannedKernel, distinct, holders
+from napkin.plan.segments import IN_FULL, Alike
 from napkin.plan.steps import kernel_moves
 from napkin.plan.tuned import remembered
 from napkin.target import FP8

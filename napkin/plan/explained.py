@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from napkin.derive.kernel import Kernel
-from napkin.derive.labels import Move
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.refactor import Refactored
+from napkin.derive.relabel import Move
 from napkin.derive.rules.split import SPLIT
 from napkin.derive.rules.table import rules
-from napkin.derive.trace import (
+from napkin.derive.tracer import (
     Began,
     Considered,
     Dropped,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from napkin.derive.terms import is_read
-from napkin.derive.trace import active
+from napkin.derive.tracer import active
 from napkin.errors import Refusal
 from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import storage_type

@@ -9,14 +9,14 @@ from napkin.derive.kernel import Kernel, known_counts, label, leaves, tensor_of,
 from napkin.derive.residues import sized
 from napkin.derive.rules.split import apart
 from napkin.derive.rules.stream import streamed
-from napkin.derive.trace import active
+from napkin.derive.tracer import active
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder
 from napkin.ir.sliding import slides
+from napkin.plan.phrases import called, kernel_text, stream_text
 from napkin.plan.tiles import MAX_TILE, power_of_two
-from napkin.plan.words import called, kernel_text, stream_text
 
 
 def labellings(

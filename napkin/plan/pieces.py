@@ -10,16 +10,16 @@ from functools import cached_property
 from napkin.derive.rules.alike import ALIKE
 from napkin.derive.rules.materialise import STORED
 from napkin.derive.rules.rule import verifying
-from napkin.derive.trace import active
+from napkin.derive.tracer import active
 from napkin.diagram.interface import Output
 from napkin.ir.listing import stem_of
 from napkin.ir.node import Node, node
 from napkin.ir.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
-from napkin.plan.alike import IN_FULL, Alike, Form, Known
 from napkin.plan.choose import Search
 from napkin.plan.frontier import Frontier
 from napkin.plan.pricing import Choice
+from napkin.plan.segments import IN_FULL, Alike, Form, Known
 
 Results = Sequence[tuple[str, Node, tuple[str, ...]]]
 """The name of each result, its term, and its axes as they lie in memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.derive.derivation import divisions, separations
-from napkin.derive.labels import Move
+from napkin.derive.relabel import Move
 from napkin.plan.pricing import Choice
 
 OF_THE_WHOLE = frozenset({"expand", "bound", "refactor", "materialise"})

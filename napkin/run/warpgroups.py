@@ -22,7 +22,7 @@ import numpy as np
 
 from napkin.run.arrays import Descriptor, DeviceArray
 from napkin.run.formats import CODED, decode, encode
-from napkin.run.gluon import BY_NAME, LANGUAGE, Memory, Number, Type, multiply, tile, waited
+from napkin.run.gluon_tiles import BY_NAME, LANGUAGE, Memory, Number, Type, multiply, tile, waited
 from napkin.run.interpret import Argument, Traffic
 from napkin.run.worker import KernelError
 

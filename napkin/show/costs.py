@@ -18,7 +18,7 @@ from napkin.plan.plan import Plan, PlannedKernel
 from napkin.show.console import table
 from napkin.show.notes import notes
 from napkin.show.plans import heading, term_text
-from napkin.show.roofline import roofline_json, roofline_view
+from napkin.show.roofline_text import roofline_json, roofline_view
 from napkin.studies.roofline import roofline
 
 if TYPE_CHECKING:

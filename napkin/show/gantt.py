@@ -7,7 +7,7 @@ from typing import Any
 
 from napkin.show.plots import drawing, figure_class, save
 from napkin.studies.pipeline.model import Pipeline
-from napkin.studies.pipeline.schedule import Bar, schedule
+from napkin.studies.pipeline.timeline import Bar, schedule
 
 TURNS = 3
 """Turns of each team that are drawn."""

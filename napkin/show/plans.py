@@ -7,10 +7,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from napkin.bound.optimum import Term
-from napkin.derive.labels import Move
+from napkin.derive.relabel import Move
 from napkin.derive.trail import Trail
 from napkin.plan.plan import Plan, PlannedKernel, distinct
-from napkin.show.sizes import sizes_text
+from napkin.show.size_text import sizes_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -27,7 +27,8 @@ def write_report(found: Comparison, folder: Path) -> Path:
 
 
 def _page(found: Comparison, folder: Path) -> str:
-    from napkin.show import cost_plots, costs, levels, plans, strategies
+    from napkin.show import cost_plots, costs, levels, plans
+    from napkin.show import strategy_table as strategies
 
     plan = found.plan
     sections = {

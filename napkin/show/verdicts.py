@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from napkin.check.rows import in_words, mark, said_of_memory, verdicts_of
+from napkin.check.verdict_rows import in_words, mark, said_of_memory, verdicts_of
 from napkin.plan.plan import Plan
 from napkin.show.console import table
 from napkin.show.measured import device_view

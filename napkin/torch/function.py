@@ -18,10 +18,10 @@ from napkin.ir.types import PACKED
 from napkin.machine.machines import Machine
 from napkin.plan.recipe import Recipe
 from napkin.torch import cache
+from napkin.torch.device_machine import machine_of
+from napkin.torch.dtypes import logical_shapes, output_type, plan_type
 from napkin.torch.launching import loading
-from napkin.torch.machines import machine_of
 from napkin.torch.prepared import Layout, Prepared, prepare
-from napkin.torch.storage import logical_shapes, output_type, plan_type
 
 _DERIVING = threading.Lock()
 

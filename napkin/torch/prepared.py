@@ -16,8 +16,8 @@ from napkin.lower.launch import ROW_BYTES
 from napkin.plan.recipe import Recipe, Step
 from napkin.target import Target
 from napkin.torch.cache import module_of
+from napkin.torch.dtypes import DTYPES, input_types
 from napkin.torch.launching import Arguments, Described, Launch, current_stream, described
-from napkin.torch.storage import DTYPES, input_types
 
 Prepared = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 """Computes the outputs from tensors of which `facts` are those that it was prepared for."""
@@ -219,7 +219,7 @@ class _Interpreted:
     dtype: str
 
     def __call__(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        from napkin.check.running import SPELLING, run_recipe
+        from napkin.check.run_plan import SPELLING, run_recipe
         from napkin.run.arrays import to_device
 
         _warn_once()

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from napkin.check.running import plan_for
+from napkin.check.run_plan import plan_for
 from napkin.errors import InputError
 from napkin.ir.storage import own_type
 from napkin.plan.plan import Plan
+from napkin.torch.dtypes import logical_shapes, plan_type
 from napkin.torch.given import told_apart
 from napkin.torch.prepared import OnCuda, Prepared, facts, prepare
-from napkin.torch.storage import logical_shapes, plan_type
 
 if TYPE_CHECKING:
     import torch

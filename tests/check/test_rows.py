@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import napkin as nk
-from napkin.check.rows import (
+from napkin.check.verdict_rows import (
     CheckFailed,
     ResourceRow,
     TrafficRow,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from napkin.check.rows import ResourceRow, TrafficRow, ValueRow, Verdict
+from napkin.check.verdict_rows import ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.plan.plan import Plan
 from napkin.show import files
 from napkin.show.tables import COLUMNS, COSTS, VERDICTS, read_table, table_text

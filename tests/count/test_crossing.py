@@ -14,8 +14,8 @@ from napkin.count.requested import Asked, _sectors
 from napkin.count.starting_order import MOST, Order, fetched, seen
 from napkin.count.traffic import transfers
 from napkin.diagram.library import load
+from napkin.lower.box_loops import rising
 from napkin.lower.order import Launching
-from napkin.lower.visit import rising
 from napkin.machine.machines import machine
 
 

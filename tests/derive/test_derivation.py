@@ -7,8 +7,8 @@ import pytest
 import napkin as nk
 from napkin.derive.derivation import Derivation, replayed
 from napkin.derive.kernel import reduced
-from napkin.derive.labels import Labels
 from napkin.derive.law import assert_law
+from napkin.derive.relabel import Labels
 from napkin.diagram.library import load, names
 from napkin.errors import InputError
 

@@ -12,15 +12,15 @@ import pytest
 import napkin as nk
 from napkin.derive.folding import Folding
 from napkin.derive.kernel import Kernel, label
-from napkin.derive.labels import Labels
 from napkin.derive.meaning import Meaning
 from napkin.derive.prepare import prepare
+from napkin.derive.relabel import Labels
 from napkin.derive.rules import table
 from napkin.derive.rules.rule import Instance, LawError, between, verified
 from napkin.derive.rules.separation import Separating
 from napkin.derive.rules.table import TABLE
 from napkin.diagram.diagram import Diagram
-from napkin.ir.expand import expanded
+from napkin.ir.expansion import expanded
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, node, number
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import napkin as nk
 from napkin.diagram.columns import columns, validate
 from napkin.show.dataflow import dot
-from napkin.torch.evaluate import evaluation
+from napkin.torch.reference import evaluation
 
 
 def numbers(seed: int, *shape: int) -> np.ndarray[Any, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.running import SPELLING
+from napkin.check.run_plan import SPELLING
 from napkin.derive.kernel import Kernel
 from napkin.derive.law import folded, ranges
 from napkin.derive.prepare import prepare

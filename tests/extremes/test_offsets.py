@@ -16,7 +16,7 @@ from launches import launch_of
 from numpy.lib.stride_tricks import as_strided
 
 import napkin as nk
-from napkin.check.running import run_kernels
+from napkin.check.run_plan import run_kernels
 from napkin.diagram.library import load
 from napkin.plan.fitting import contiguous
 from napkin.plan.plan import Plan

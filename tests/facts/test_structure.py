@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import napkin as nk
 from napkin.count.memory import tile
 from napkin.derive.derivation import Derivation, replayed
-from napkin.derive.labels import Labels
 from napkin.derive.law import assert_law
+from napkin.derive.relabel import Labels
 from napkin.diagram.columns import columns
 from napkin.diagram.library import load
 from napkin.ir.node import Node

@@ -20,7 +20,7 @@ from napkin.derive.rules.part import why_not_parted
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.slotted import guard
 from napkin.lower.execute import execute
-from napkin.plan.alike import Alike
+from napkin.plan.segments import Alike
 
 TOLERANCE = 1e-9
 """Of float64, by norm."""

@@ -21,9 +21,9 @@ from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.node import Node, postorder
 from napkin.ir.taking import table_of
 from napkin.machine.machines import machine
-from napkin.plan.alike import Alike
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Pieces, Segment
+from napkin.plan.segments import Alike
 
 H100 = machine("h100")
 LONGEST = 12

@@ -24,7 +24,7 @@ import programs
 from programs import Program
 from written import apart
 
-ROOMS = ("lower", "derive", "plan/pieces.py", "plan/frontier.py", "plan/alike.py")
+ROOMS = ("lower", "derive", "plan/pieces.py", "plan/frontier.py", "plan/segments.py")
 EMITTERS = "lower/"
 ENOUGH = 100
 """How often each should be drawn."""

@@ -19,7 +19,6 @@ from napkin.errors import Refusal
 from napkin.ir.node import postorder
 from napkin.lower.build import build
 from napkin.lower.order import Launching
-from napkin.plan.alike import Alike, Form, Known
 from napkin.plan.bands import bands, may_band
 from napkin.plan.bands import written as written_band
 from napkin.plan.frontier import Frontier, orders
@@ -27,6 +26,7 @@ from napkin.plan.labelled import described_bytes
 from napkin.plan.pieces import Piece, Pieces, named_apart
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
+from napkin.plan.segments import Alike, Form, Known
 from napkin.plan.tiles import Tiles
 from napkin.schedule import Schedule
 

@@ -23,7 +23,7 @@ from written import diagram as written_diagram
 
 import napkin.run.interpret as interpreting
 from napkin.check.rounding import roundings
-from napkin.check.running import SPELLING, Ran, run_kernels
+from napkin.check.run_plan import SPELLING, Ran, run_kernels
 from napkin.check.verdict import HALF_STEP, TOLERANCE
 from napkin.ir.storage import storage_type
 from napkin.plan import fitting

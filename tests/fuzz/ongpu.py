@@ -129,7 +129,7 @@ class Case:
     def __init__(
         self, program: Program, plan: Plan, sizes: Mapping[str, int], seed: int, on: str = "cuda"
     ) -> None:
-        from napkin.torch.storage import input_types
+        from napkin.torch.dtypes import input_types
 
         self.program, self.plan, self.sizes = program, plan, dict(sizes)
         self.errors: dict[str, dict[str, float]] = {}

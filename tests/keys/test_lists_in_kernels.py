@@ -13,7 +13,7 @@ import pytest
 
 import napkin as nk
 from napkin.check.inputs import whole_numbers
-from napkin.check.running import run_kernels
+from napkin.check.run_plan import run_kernels
 from napkin.run.arrays import to_device
 
 LONG = {"q": 4096, "x": 4096, "d": 64}

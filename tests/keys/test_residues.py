@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from launches import launch_of
 
 import napkin as nk
-from napkin.check.running import run_kernels
+from napkin.check.run_plan import run_kernels
 from napkin.check.verdict import run_case
 from napkin.count.visited import counted
 from napkin.derive.derivation import Derivation, replayed
 from napkin.derive.kernel import Kernel, label
-from napkin.derive.labels import Labels
 from napkin.derive.prepare import prepare
+from napkin.derive.relabel import Labels
 from napkin.derive.rules.split import Apart, apart
 from napkin.derive.trail import Trail
 from napkin.errors import InputError, Refusal

@@ -13,7 +13,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.lower.launch import launch
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import imports
-from napkin.lower.warpgroups.write import write_band
+from napkin.lower.warpgroups.write_gluon import write_band
 from napkin.machine.machines import machine
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice

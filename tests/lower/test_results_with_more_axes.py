@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import napkin as nk
-from napkin.check.running import run_kernels
+from napkin.check.run_plan import run_kernels
 from napkin.plan.plan import Plan
 from napkin.run.arrays import to_device
 

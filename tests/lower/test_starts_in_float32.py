@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.running import run_kernels
+from napkin.check.run_plan import run_kernels
 from napkin.diagram.diagram import Diagram
 from napkin.plan.plan import Plan
 from napkin.run.arrays import to_device

@@ -15,7 +15,7 @@ from napkin.lower.build import build
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import HEAD
 from napkin.lower.warpgroups.whether import why_not
-from napkin.lower.warpgroups.write import write_band
+from napkin.lower.warpgroups.write_gluon import write_band
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import PlannedKernel
 from napkin.run import warpgroups

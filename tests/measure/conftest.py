@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from launches import outputs_of
 
-from napkin.check.running import plan_for
+from napkin.check.run_plan import plan_for
 from napkin.plan.plan import Plan
 
 ABOUT = {"device": "a stand-in", "arch": "sm_90", "torch": "0", "triton": "0", "napkin": "0"}
@@ -37,8 +37,8 @@ class StandIn:
         """As `napkin.torch.run.opened`."""
         import torch
 
-        from napkin.torch.evaluate import evaluation
-        from napkin.torch.storage import DTYPES
+        from napkin.torch.dtypes import DTYPES
+        from napkin.torch.reference import evaluation
 
         sizes = plan.diagram.sizes_of([tuple(a.shape) for a in arrays])
         chosen = plan if as_is else plan_for(plan, sizes)
@@ -90,7 +90,7 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> StandIn:
         monkeypatch.setattr(place, made.opened)
     for place in ("napkin.measure.timing.interleaved", "napkin.measure.tune.interleaved"):
         monkeypatch.setattr(place, made.interleaved)
-    monkeypatch.setattr("napkin.measure.inputs.DEVICE", "cpu")
+    monkeypatch.setattr("napkin.measure.tensors.DEVICE", "cpu")
     monkeypatch.setattr("napkin.measure.device.require", lambda what: torch)
     monkeypatch.setattr("napkin.measure.device.described", lambda: dict(ABOUT))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)

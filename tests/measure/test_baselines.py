@@ -33,7 +33,7 @@ SHIPPED: dict[str, tuple[dict[str, int], str]] = {
 
 def problem(diagram: Diagram, sizes: dict[str, int]) -> Any:
     from napkin.measure.heads import Problem
-    from napkin.measure.inputs import drawn
+    from napkin.measure.tensors import drawn
 
     sizes = diagram.check_sizes(sizes)
     return Problem(diagram, sizes, "fp32", drawn(diagram, sizes, "fp32", 0, device="cpu"))
@@ -41,7 +41,7 @@ def problem(diagram: Diagram, sizes: dict[str, int]) -> Any:
 
 def error(p: Any, found: Any) -> float:
     from napkin.measure.values import Errors
-    from napkin.torch.evaluate import evaluation
+    from napkin.torch.reference import evaluation
 
     total = Errors()
     for f, w in zip(found, evaluation(p.diagram, p.sizes)(*p.tensors), strict=True):

@@ -205,7 +205,7 @@ def test_bench(napkin: Napkin, device: Any, tmp_path: Path) -> None:
 def test_useful_operations_are_those_of_keys_that_are_seen() -> None:
     from napkin.diagram.library import load
     from napkin.measure.bench import operations
-    from napkin.measure.inputs import drawn
+    from napkin.measure.tensors import drawn
 
     for name, sizes, pairs in (
         ("causal_attention", {"q": 9, "x": 9, "d": 16}, 45),

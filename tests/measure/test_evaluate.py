@@ -46,7 +46,7 @@ def drawn(diagram: Diagram, sizes: dict[str, int]) -> list[np.ndarray[Any, Any]]
 
 def compare(diagram: Diagram, arrays: list[Any], sizes: dict[str, int], **settings: Any) -> int:
     """Both evaluations agree; how many chunks there were."""
-    from napkin.torch.evaluate import evaluation
+    from napkin.torch.reference import evaluation
 
     wanted = diagram.evaluate(*arrays)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
@@ -68,7 +68,7 @@ def test_shipped_diagrams(name: str) -> None:
     sizes = sizes_of(diagram, FEW)
     arrays = drawn(diagram, sizes)
     assert compare(diagram, arrays, sizes) == 1
-    from napkin.torch.evaluate import evaluation
+    from napkin.torch.reference import evaluation
 
     made = evaluation(diagram, sizes)
     parts = compare(diagram, arrays, sizes, budget=made.peak({}) // 5)
@@ -80,7 +80,7 @@ def test_what_calls_are_compared_with(how: Scaled) -> None:
     """Masks too, which are inputs of booleans."""
     diagram = how.diagram()
     sizes = {"b": 2, "g": 2, "r": 3, "q": 5, "x": 7, "d": 4, "e": 6}
-    from napkin.measure.inputs import drawn as tensors_of
+    from napkin.measure.tensors import drawn as tensors_of
 
     tensors = tensors_of(diagram, sizes, "fp32", 0, device="cpu")
     arrays = [(t.double() if t.is_floating_point() else t).numpy() for t in tensors]

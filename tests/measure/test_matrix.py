@@ -100,7 +100,7 @@ def test_what_is_watched_has_sizes_for_its_diagram(job: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("layout", ["plain", "transposed", "reversed", "heads last", "inside"])
 def test_layouts_hold_the_same_numbers_elsewhere(layout: str) -> None:
-    from napkin.measure.inputs import drawn
+    from napkin.measure.tensors import drawn
 
     diagram = load("multi_head_attention")
     sizes = {"b": 2, "h": 3, "q": 5, "x": 7, "d": 4}
@@ -183,7 +183,7 @@ SMALL_WINDOWS: tuple[tuple[dict[str, int], Near], ...] = (
 
 def called(how: Scaled | Near, sizes: dict[str, int]) -> None:
     """The function on the CPU is what the diagram says, in float64."""
-    from napkin.measure.inputs import drawn
+    from napkin.measure.tensors import drawn
     from napkin.measure.values import Errors
 
     made = how.diagram()

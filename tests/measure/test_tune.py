@@ -202,7 +202,7 @@ def test_settings_of_both_kinds_are_launched(monkeypatch: pytest.MonkeyPatch) ->
             call()
         return {i: at(20 if int(i) == fastest else 30) for i in calls}
 
-    monkeypatch.setattr("napkin.measure.inputs.DEVICE", "cpu")
+    monkeypatch.setattr("napkin.measure.tensors.DEVICE", "cpu")
     monkeypatch.setattr("napkin.measure.values.errors", lambda *_: {"O": 0.0})
     monkeypatch.setattr("napkin.measure.tune._gap", lambda *_: 0.0)
     monkeypatch.setattr("napkin.measure.tune.interleaved", timed)

@@ -10,7 +10,7 @@ import napkin as nk
 from napkin.derive.rules import rule as rules
 from napkin.derive.rules.rule import LawError
 from napkin.ir.node import Node
-from napkin.plan.alike import Alike
+from napkin.plan.segments import Alike
 
 
 @nk.diagram("n a -> n, n")

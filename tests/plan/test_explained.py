@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import napkin as nk
-from napkin.derive.trace import Dropped, Tracer, tracing
+from napkin.derive.tracer import Dropped, Tracer, tracing
 from napkin.diagram.library import load
-from napkin.plan import alike, explained, fitting
+from napkin.plan import explained, fitting
+from napkin.plan import segments as alike
 from napkin.plan.plan import Plan
 from napkin.run.compile import Job
 

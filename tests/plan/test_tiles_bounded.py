@@ -12,7 +12,7 @@ import napkin as nk
 from napkin.count.residency import held
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
-from napkin.derive.trace import Dropped, tracing
+from napkin.derive.tracer import Dropped, tracing
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.plan import tiles

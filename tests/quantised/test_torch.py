@@ -13,9 +13,9 @@ import napkin as nk  # noqa: E402
 import napkin.torch as nkt  # noqa: E402
 from napkin.diagram.library import load  # noqa: E402
 from napkin.errors import InputError  # noqa: E402
-from napkin.measure.inputs import drawn  # noqa: E402
-from napkin.torch.evaluate import evaluation  # noqa: E402
-from napkin.torch.storage import logical_shapes, plan_type  # noqa: E402
+from napkin.measure.tensors import drawn  # noqa: E402
+from napkin.torch.dtypes import logical_shapes, plan_type  # noqa: E402
+from napkin.torch.reference import evaluation  # noqa: E402
 
 SIZES = {"a": 16, "g": 2, "b": 32, "c": 32}
 LINEAR = load("matmul_w4a16").with_sizes(**SIZES)

@@ -22,7 +22,7 @@ from napkin.machine.machines import machine
 from napkin.studies.pipeline.looped import Block, looped
 from napkin.studies.pipeline.model import Pipeline, pipeline
 from napkin.studies.pipeline.overlap import Overlap
-from napkin.studies.pipeline.schedule import period, schedule
+from napkin.studies.pipeline.timeline import period, schedule
 
 H100 = machine("h100")
 WITHOUT_KEYS = (

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import napkin as nk
-from napkin.torch.machines import machine_of, nearest
+from napkin.torch.device_machine import machine_of, nearest
 
 KB = 1024
 KNOWN = {

@@ -18,7 +18,7 @@ from napkin.derive.meaning import Meaning, like
 from napkin.derive.rules.rule import Instance, Rule, between
 from napkin.derive.separate import Parts, Split, running_symbols, separate_by
 from napkin.derive.sides import NotSeparable
-from napkin.ir.expand import count
+from napkin.ir.expansion import count
 from napkin.ir.infer import pointwise, rebuilt
 from napkin.ir.node import REDUCTIONS, Node, number, over, postorder
 from napkin.ir.rewrite import rewrite

@@ -1,12 +1,12 @@
-"""Composites, renames and takes as what they stand for (`napkin.ir.expand`)."""
+"""Composites, renames and takes as what they stand for (`napkin.ir.expansion`)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from napkin.derive.labels import Labels, Move, Relabel
+from napkin.derive.relabel import Labels, Move, Relabel
 from napkin.derive.rules.rule import node_rule
-from napkin.ir.expand import opened
+from napkin.ir.expansion import opened
 
 
 def _expand(labels: Labels, m: Move) -> Labels:

@@ -8,7 +8,7 @@ from typing import cast
 
 from napkin.derive.rules.read import read
 from napkin.derive.rules.rule import Instance, Rule, Sides
-from napkin.ir.expand import view
+from napkin.ir.expansion import view
 from napkin.ir.node import Node, node
 from napkin.ir.rewrite import rewrite, substitute
 from napkin.ir.storage import own_type, widens

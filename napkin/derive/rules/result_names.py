@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from napkin.derive.rules.rule import Change, node_rule
-from napkin.ir.expand import sunk
+from napkin.ir.expansion import sunk
 from napkin.ir.infer import along
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.operators import POINTWISE

@@ -21,10 +21,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from napkin.derive.labels import Relabel
+from napkin.derive.relabel import Relabel
 from napkin.derive.residues import Split
 from napkin.derive.rules.points import Point, is_rational, points
-from napkin.derive.trace import active
+from napkin.derive.tracer import active
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.listing import text
 from napkin.ir.node import Node, node, postorder

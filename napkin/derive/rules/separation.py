@@ -1,8 +1,8 @@
 """Separation: a reduction whose body uses results of its pass, over reductions whose bodies do not.
 
 g(x, r) = sum_k a_k(x) b_k(r) gives fold_x g = sum_k b_k(r) fold_x a_k (`napkin.derive.separate`).
-Results inside an exponential or a square are held running (`napkin.derive.running`), the rest are
-deferred to the tail.
+Results inside an exponential or a square are held running (`napkin.derive.running_results`), the
+rest are deferred to the tail.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import sympy
 
 from napkin.derive.fold import Separation
 from napkin.derive.folding import Folding
-from napkin.derive.labels import Labels, Move, Relabel
 from napkin.derive.meaning import Meaning, like
+from napkin.derive.relabel import Labels, Move, Relabel
 from napkin.derive.repair import repaired
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.rule import Instance, Rule, between
-from napkin.derive.running import hold as hold_running
+from napkin.derive.running_results import hold as hold_running
 from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.derive.sides import NotSeparable, Side, by_side
 from napkin.derive.terms import added, as_written, extent, scaled

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from napkin.derive.fold import state_leaf
 from napkin.derive.known import Known, vanishes
-from napkin.derive.labels import Labels, Move, Relabel
+from napkin.derive.relabel import Labels, Move, Relabel
 from napkin.derive.residues import Split
 from napkin.derive.rules.rule import Instance, Rule, between
 from napkin.diagram.interface import Output

@@ -9,11 +9,11 @@ from dataclasses import replace
 from functools import partial, reduce
 
 from napkin.derive.kernel import Kernel, leaves
-from napkin.derive.labels import Labels, Move, Relabel
 from napkin.derive.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
+from napkin.derive.relabel import Labels, Move, Relabel
 from napkin.derive.rules.points import Point, scalars_of
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
-from napkin.derive.trace import active
+from napkin.derive.tracer import active
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.node import Node
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 
 from napkin.derive.rules.rule import Instance, Rule, one_node
-from napkin.ir.expand import sunk
+from napkin.ir.expansion import sunk
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, factors, over, postorder
 

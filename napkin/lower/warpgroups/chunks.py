@@ -11,7 +11,7 @@ from napkin.lower import syntax as sx
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.whole import Whole
+from napkin.lower.warpgroups.kernel_text import Whole
 from napkin.schedule import WARPS
 
 EACH = 8

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
 from napkin.lower import syntax as sx
+from napkin.lower.box_loops import Head, Visiting
 from napkin.lower.launch import Argument, in_box
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr
-from napkin.lower.visit import Head, Visiting
 from napkin.lower.warpgroups.band import WIDEST, Band
-from napkin.lower.warpgroups.emit import BandEmitter
-from napkin.lower.warpgroups.scope import BandScope
+from napkin.lower.warpgroups.emit_gluon import BandEmitter
+from napkin.lower.warpgroups.gluon_scope import BandScope
 from napkin.lower.write import Writer
 
 

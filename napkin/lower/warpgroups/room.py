@@ -71,7 +71,7 @@ def exact_bytes(band: Band, passed: Sequence[str]) -> int:
     each warp beside the first, rounded up to warpgroups.
 
     Args:
-        passed: the kinds of values that are passed (`napkin.lower.warpgroups.write.passed`).
+        passed: the kinds of values that are passed (`napkin.lower.warpgroups.write_gluon.passed`).
     """
     *first, last = (n * BARRIER for n in _barriers(band))
     barriers = sum(map(_aligned, first)) + last

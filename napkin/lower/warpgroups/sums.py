@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
 from napkin.lower import syntax as sx
+from napkin.lower.box_loops import Head
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.scope import GROUP, GROUPS
 from napkin.lower.syntax import Expr
-from napkin.lower.visit import Head
+from napkin.lower.warpgroups.kernel_text import Whole
 from napkin.lower.warpgroups.rings import waited
-from napkin.lower.warpgroups.whole import Whole
 
 EVERY = ""
 """The name of the barriers of all tensors together: their boxes come and go at once."""

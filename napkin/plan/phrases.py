@@ -1,4 +1,4 @@
-"""Labelled kernels and their settings in words, for what is traced (`napkin.derive.trace`)."""
+"""Labelled kernels and their settings in words, for what is traced (`napkin.derive.tracer`)."""
 
 from __future__ import annotations
 

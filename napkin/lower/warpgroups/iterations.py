@@ -20,7 +20,7 @@ from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.band import Band, Late, early
 from napkin.lower.warpgroups.chunks import Chunks
-from napkin.lower.warpgroups.emit import BandEmitter
+from napkin.lower.warpgroups.emit_gluon import BandEmitter
 from napkin.lower.warpgroups.rings import waited
 
 

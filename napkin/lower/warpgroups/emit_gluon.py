@@ -14,7 +14,7 @@ from napkin.lower.launch import in_box
 from napkin.lower.program import Program
 from napkin.lower.scope import Scope
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.scope import BandScope
+from napkin.lower.warpgroups.gluon_scope import BandScope
 
 
 class BandEmitter(Emitter):

@@ -18,7 +18,7 @@ import torch
 
 from napkin.derive.kernel import weaved
 from napkin.diagram.diagram import Diagram
-from napkin.ir.expand import expanded
+from napkin.ir.expansion import expanded
 from napkin.ir.node import Kind, Node, over
 from napkin.ir.storage import own_type
 from napkin.ir.taking import taken_axes, taken_of

@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping
 
 from napkin.derive.kernel import tensor_of
 from napkin.lower.compiler import installed
-from napkin.lower.rows import tensor_axes
+from napkin.lower.divisibility import tensor_axes
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import captured
-from napkin.lower.warpgroups.rows import Rows
+from napkin.lower.warpgroups.iterations import Rows
+from napkin.lower.warpgroups.kernel_text import Whole
 from napkin.lower.warpgroups.sums import Sums
-from napkin.lower.warpgroups.whole import Whole
 from napkin.lower.write import Written
 
 CONSTANTS_APART = (3, 9)

@@ -31,8 +31,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def causal_attention(
-    Q, K, V, O, scale, size_q, size_x, size_d, Q_stride_q, Q_stride_d, K_stride_x, K_stride_d,
-    V_stride_x, V_stride_d, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
+    Q, K, V, O, scale, size_q, size_d, Q_stride_q, Q_stride_d, K_stride_x, K_stride_d, V_stride_x,
+    V_stride_d, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr,
     BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr,
     DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
@@ -208,7 +208,7 @@ def run(Q, K, V):
         TensorDescriptor.from_tensor(V, [128, 64]) if DESCRIPTORS else V,
         TensorDescriptor.from_tensor(O, [16, 64]) if DESCRIPTORS else O,
         1.4426950408889634 * d ** -0.5,
-        q, q, d,
+        q, d,
         *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
         BLOCK_Q=16, BLOCK_X=128, BLOCK_D=64,
         EVEN_Q=q % 16 == 0, EVEN_D=d == 64,

@@ -25,7 +25,7 @@ import triton.language as tl
 
 @triton.jit
 def cross_entropy(
-    L, T, O, size_n, size_v, L_stride_n, L_stride_v, T_stride_n, O_stride_n, BLOCK_V: tl.constexpr,
+    L, T, O, size_v, L_stride_n, L_stride_v, T_stride_n, O_stride_n, BLOCK_V: tl.constexpr,
     EVEN_V: tl.constexpr, STEP_V: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
@@ -100,7 +100,7 @@ def run(L, T):
     GRID = (n,)
     cross_entropy[GRID](
         L, T, O,
-        n, v,
+        v,
         *L.stride(), *T.stride(), *O.stride(),
         BLOCK_V=4096,
         EVEN_V=v % 4096 == 0,

@@ -32,7 +32,7 @@ import triton.language as tl
 
 @triton.jit
 def decode_attention(
-    Q, K, V, O, scale, size_b, size_k, size_r, size_x, size_d, Q_stride_b, Q_stride_k, Q_stride_r,
+    Q, K, V, O, scale, size_k, size_r, size_x, size_d, Q_stride_b, Q_stride_k, Q_stride_r,
     Q_stride_d, K_stride_b, K_stride_k, K_stride_x, K_stride_d, V_stride_b, V_stride_k, V_stride_x,
     V_stride_d, O_stride_b, O_stride_k, O_stride_r, O_stride_d, BLOCK_R: tl.constexpr,
     BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_R: tl.constexpr, EVEN_X: tl.constexpr,
@@ -158,7 +158,7 @@ def run(Q, K, V):
     decode_attention[GRID](
         Q, K, V, O,
         1.4426950408889634 * d ** -0.5,
-        b, k, r, x, d,
+        k, r, x, d,
         *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
         BLOCK_R=16, BLOCK_X=256, BLOCK_D=128,
         EVEN_R=r % 16 == 0, EVEN_X=x % 256 == 0, EVEN_D=d == 128,

@@ -34,9 +34,9 @@ import triton.language as tl
 
 @triton.jit
 def grouped_query_attention(
-    Q, K, V, O, scale, size_b, size_k, size_r, size_q, size_x, size_d, Q_stride_b, Q_stride_k,
-    Q_stride_r, Q_stride_q, Q_stride_d, K_stride_b, K_stride_k, K_stride_x, K_stride_d, V_stride_b,
-    V_stride_k, V_stride_x, V_stride_d, O_stride_b, O_stride_k, O_stride_r, O_stride_q, O_stride_d,
+    Q, K, V, O, scale, size_k, size_r, size_q, size_x, size_d, Q_stride_b, Q_stride_k, Q_stride_r,
+    Q_stride_q, Q_stride_d, K_stride_b, K_stride_k, K_stride_x, K_stride_d, V_stride_b, V_stride_k,
+    V_stride_x, V_stride_d, O_stride_b, O_stride_k, O_stride_r, O_stride_q, O_stride_d,
     BLOCK_Q: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr,
     EVEN_X: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
@@ -164,7 +164,7 @@ def run(Q, K, V):
     grouped_query_attention[GRID](
         Q, K, V, O,
         1.4426950408889634 * d ** -0.5,
-        b, k, r, q, x, d,
+        k, r, q, x, d,
         *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
         BLOCK_Q=64, BLOCK_X=64, BLOCK_D=128,
         EVEN_Q=q % 64 == 0, EVEN_X=x % 64 == 0, EVEN_D=d == 128,

@@ -72,7 +72,7 @@ import triton.language as tl
 
 @triton.jit
 def latent_attention_K(
-    C, U, K, size_b, size_x, size_h, size_n, size_c, C_stride_b, C_stride_x, C_stride_c, U_stride_h,
+    C, U, K, size_x, size_h, size_n, size_c, C_stride_b, C_stride_x, C_stride_c, U_stride_h,
     U_stride_c, U_stride_n, K_stride_b, K_stride_x, K_stride_h, K_stride_n, BLOCK_X: tl.constexpr,
     BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_X: tl.constexpr,
     EVEN_H: tl.constexpr, EVEN_N: tl.constexpr, EVEN_C: tl.constexpr, STEP_C: tl.constexpr,
@@ -139,7 +139,7 @@ def latent_attention_K(
 
 @triton.jit
 def latent_attention_V(
-    C, W, V, size_b, size_x, size_h, size_v, size_c, C_stride_b, C_stride_x, C_stride_c, W_stride_h,
+    C, W, V, size_x, size_h, size_v, size_c, C_stride_b, C_stride_x, C_stride_c, W_stride_h,
     W_stride_c, W_stride_v, V_stride_b, V_stride_x, V_stride_h, V_stride_v, BLOCK_X: tl.constexpr,
     BLOCK_H: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_C: tl.constexpr, EVEN_X: tl.constexpr,
     EVEN_H: tl.constexpr, EVEN_V: tl.constexpr, EVEN_C: tl.constexpr, STEP_C: tl.constexpr,
@@ -206,10 +206,10 @@ def latent_attention_V(
 
 @triton.jit
 def latent_attention(
-    Q, K, P, R, V, O, scale, size_b, size_h, size_q, size_v, size_x, size_n, size_r, Q_stride_b,
-    Q_stride_h, Q_stride_q, Q_stride_n, K_stride_b, K_stride_x, K_stride_h, K_stride_n, P_stride_b,
-    P_stride_h, P_stride_q, P_stride_r, R_stride_b, R_stride_x, R_stride_r, V_stride_b, V_stride_x,
-    V_stride_h, V_stride_v, O_stride_b, O_stride_h, O_stride_q, O_stride_v, BLOCK_Q: tl.constexpr,
+    Q, K, P, R, V, O, scale, size_h, size_q, size_v, size_x, size_n, size_r, Q_stride_b, Q_stride_h,
+    Q_stride_q, Q_stride_n, K_stride_b, K_stride_x, K_stride_h, K_stride_n, P_stride_b, P_stride_h,
+    P_stride_q, P_stride_r, R_stride_b, R_stride_x, R_stride_r, V_stride_b, V_stride_x, V_stride_h,
+    V_stride_v, O_stride_b, O_stride_h, O_stride_q, O_stride_v, BLOCK_Q: tl.constexpr,
     BLOCK_V: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
     EVEN_Q: tl.constexpr, EVEN_V: tl.constexpr, EVEN_X: tl.constexpr, EVEN_N: tl.constexpr,
     EVEN_R: tl.constexpr, STEP_N: tl.constexpr, STEP_R: tl.constexpr, STEP_V: tl.constexpr,
@@ -371,7 +371,7 @@ def run(Q, P, C, R, U, W):
     GRID = (b * triton.cdiv(x, 128) * triton.cdiv(h, 2) * triton.cdiv(n, 128),)
     latent_attention_K[GRID](
         C, U, K,
-        b, x, h, n, c,
+        x, h, n, c,
         *C.stride(), *U.stride(), *K.stride(),
         BLOCK_X=128, BLOCK_H=2, BLOCK_N=128, BLOCK_C=128,
         EVEN_X=x % 128 == 0, EVEN_H=h % 2 == 0, EVEN_N=n % 128 == 0, EVEN_C=c % 128 == 0,
@@ -388,7 +388,7 @@ def run(Q, P, C, R, U, W):
     GRID = (b * triton.cdiv(x, 128) * triton.cdiv(h, 2) * triton.cdiv(v, 128),)
     latent_attention_V[GRID](
         C, W, V,
-        b, x, h, v, c,
+        x, h, v, c,
         *C.stride(), *W.stride(), *V.stride(),
         BLOCK_X=128, BLOCK_H=2, BLOCK_V=128, BLOCK_C=128,
         EVEN_X=x % 128 == 0, EVEN_H=h % 2 == 0, EVEN_V=v % 128 == 0, EVEN_C=c % 128 == 0,
@@ -409,7 +409,7 @@ def run(Q, P, C, R, U, W):
     latent_attention[GRID](
         Q, K, P, R, V, O,
         1.4426950408889634 * (n + r) ** -0.5,
-        b, h, q, v, x, n, r,
+        h, q, v, x, n, r,
         *Q.stride(), *K.stride(), *P.stride(), *R.stride(), *V.stride(), *O.stride(),
         BLOCK_Q=64, BLOCK_V=128, BLOCK_X=32, BLOCK_N=128, BLOCK_R=64,
         EVEN_Q=q % 64 == 0, EVEN_V=v % 128 == 0, EVEN_X=x % 32 == 0, EVEN_N=n == 128,

@@ -239,10 +239,10 @@ def latent_attention_V(
 
 @triton.jit
 def latent_attention(
-    Q, K, P, R, V, O, scale, size_b, size_h, size_q, size_v, size_x, size_n, size_r, Q_stride_b,
-    Q_stride_h, Q_stride_q, Q_stride_n, K_stride_b, K_stride_x, K_stride_h, K_stride_n, P_stride_b,
-    P_stride_h, P_stride_q, P_stride_r, R_stride_b, R_stride_x, R_stride_r, V_stride_b, V_stride_x,
-    V_stride_h, V_stride_v, O_stride_b, O_stride_h, O_stride_q, O_stride_v, BLOCK_Q: tl.constexpr,
+    Q, K, P, R, V, O, scale, size_h, size_q, size_v, size_x, size_n, size_r, Q_stride_b, Q_stride_h,
+    Q_stride_q, Q_stride_n, K_stride_b, K_stride_x, K_stride_h, K_stride_n, P_stride_b, P_stride_h,
+    P_stride_q, P_stride_r, R_stride_b, R_stride_x, R_stride_r, V_stride_b, V_stride_x, V_stride_h,
+    V_stride_v, O_stride_b, O_stride_h, O_stride_q, O_stride_v, BLOCK_Q: tl.constexpr,
     BLOCK_V: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
     EVEN_Q: tl.constexpr, EVEN_V: tl.constexpr, EVEN_X: tl.constexpr, EVEN_N: tl.constexpr,
     EVEN_R: tl.constexpr, STEP_N: tl.constexpr, STEP_R: tl.constexpr, STEP_V: tl.constexpr,
@@ -490,7 +490,7 @@ def run(Q, P, C, R, U, W):
         if DESCRIPTORS else V,
         TensorDescriptor.from_tensor(O, [1, 1, 64, 128]) if DESCRIPTORS else O,
         1.4426950408889634 * (n + r) ** -0.5,
-        b, h, q, v, x, n, r,
+        h, q, v, x, n, r,
         *Q.stride(), *K.stride(), *P.stride(), *R.stride(), *V.stride(), *O.stride(),
         BLOCK_Q=64, BLOCK_V=128, BLOCK_X=64, BLOCK_N=128, BLOCK_R=64,
         EVEN_Q=q % 64 == 0, EVEN_V=v % 128 == 0, EVEN_X=x % 64 == 0, EVEN_N=n == 128,

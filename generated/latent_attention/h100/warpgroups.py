@@ -128,24 +128,15 @@ def _latent_attention_K_rows(
 
 @gluon.jit
 def latent_attention_K(
-    C, U, K, size_b, size_x, size_h, size_n, size_c, C_stride_b, C_stride_x, C_stride_c, U_stride_h,
-    U_stride_c, U_stride_n, K_stride_b, K_stride_x, K_stride_h, K_stride_n, BLOCK_X: gl.constexpr,
-    BLOCK_N: gl.constexpr, BLOCK_C: gl.constexpr, EVEN_X: gl.constexpr, EVEN_N: gl.constexpr,
-    EVEN_C: gl.constexpr, STEP_C: gl.constexpr, STEP_N: gl.constexpr,
+    C, U, K, size_b, size_x, size_h, size_n, size_c, BLOCK_X: gl.constexpr, BLOCK_N: gl.constexpr,
+    BLOCK_C: gl.constexpr, STEP_C: gl.constexpr, STEP_N: gl.constexpr,
 ):
     INDEX: gl.constexpr = gl.int32
     STAGES: gl.constexpr = 6
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_c = size_c // STEP_C * STEP_C
-    C_stride_b = C_stride_b // STEP_C * STEP_C
-    C_stride_x = C_stride_x // STEP_C * STEP_C
     size_n = size_n // STEP_N * STEP_N
-    U_stride_h = U_stride_h // STEP_N * STEP_N
-    U_stride_c = U_stride_c // STEP_N * STEP_N
-    K_stride_b = K_stride_b // STEP_N * STEP_N
-    K_stride_x = K_stride_x // STEP_N * STEP_N
-    K_stride_h = K_stride_h // STEP_N * STEP_N
 
     # boxes in shared memory, and barriers for each place
     C_ring = gl.allocate_shared_memory(C.dtype, [STAGES * 2, 1, BLOCK_X, BLOCK_C], C.layout)
@@ -275,24 +266,15 @@ def _latent_attention_V_rows(
 
 @gluon.jit
 def latent_attention_V(
-    C, W, V, size_b, size_x, size_h, size_v, size_c, C_stride_b, C_stride_x, C_stride_c, W_stride_h,
-    W_stride_c, W_stride_v, V_stride_b, V_stride_x, V_stride_h, V_stride_v, BLOCK_X: gl.constexpr,
-    BLOCK_V: gl.constexpr, BLOCK_C: gl.constexpr, EVEN_X: gl.constexpr, EVEN_V: gl.constexpr,
-    EVEN_C: gl.constexpr, STEP_C: gl.constexpr, STEP_V: gl.constexpr,
+    C, W, V, size_b, size_x, size_h, size_v, size_c, BLOCK_X: gl.constexpr, BLOCK_V: gl.constexpr,
+    BLOCK_C: gl.constexpr, STEP_C: gl.constexpr, STEP_V: gl.constexpr,
 ):
     INDEX: gl.constexpr = gl.int32
     STAGES: gl.constexpr = 6
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_c = size_c // STEP_C * STEP_C
-    C_stride_b = C_stride_b // STEP_C * STEP_C
-    C_stride_x = C_stride_x // STEP_C * STEP_C
     size_v = size_v // STEP_V * STEP_V
-    W_stride_h = W_stride_h // STEP_V * STEP_V
-    W_stride_c = W_stride_c // STEP_V * STEP_V
-    V_stride_b = V_stride_b // STEP_V * STEP_V
-    V_stride_x = V_stride_x // STEP_V * STEP_V
-    V_stride_h = V_stride_h // STEP_V * STEP_V
 
     # boxes in shared memory, and barriers for each place
     C_ring = gl.allocate_shared_memory(C.dtype, [STAGES * 2, 1, BLOCK_X, BLOCK_C], C.layout)
@@ -394,9 +376,7 @@ def run(Q, P, C, R, U, W):
     latent_attention_K[GRID](
         _box(C, [1, 64, 64]), _box(U, [1, 64, 128]), _box(K.permute(0, 2, 1, 3), [1, 1, 64, 128]),
         b, x, h, n, c,
-        *C.stride(), *U.stride(), *K.stride(),
         BLOCK_X=64, BLOCK_N=128, BLOCK_C=64,
-        EVEN_X=x % 128 == 0, EVEN_N=n % 128 == 0, EVEN_C=c % 64 == 0,
         STEP_C=_step(c, C.stride()), STEP_N=_step(n, U.stride(), K.stride()),
         num_warps=4,
     )
@@ -412,9 +392,7 @@ def run(Q, P, C, R, U, W):
     latent_attention_V[GRID](
         _box(C, [1, 64, 64]), _box(W, [1, 64, 128]), _box(V.permute(0, 2, 1, 3), [1, 1, 64, 128]),
         b, x, h, v, c,
-        *C.stride(), *W.stride(), *V.stride(),
         BLOCK_X=64, BLOCK_V=128, BLOCK_C=64,
-        EVEN_X=x % 128 == 0, EVEN_V=v % 128 == 0, EVEN_C=c % 64 == 0,
         STEP_C=_step(c, C.stride()), STEP_V=_step(v, W.stride(), V.stride()),
         num_warps=4,
     )
@@ -439,7 +417,7 @@ def run(Q, P, C, R, U, W):
         if DESCRIPTORS else V,
         TensorDescriptor.from_tensor(O, [1, 1, 64, 128]) if DESCRIPTORS else O,
         1.4426950408889634 * (n + r) ** -0.5,
-        b, h, q, v, x, n, r,
+        h, q, v, x, n, r,
         *Q.stride(), *K.stride(), *P.stride(), *R.stride(), *V.stride(), *O.stride(),
         BLOCK_Q=64, BLOCK_V=128, BLOCK_X=64, BLOCK_N=128, BLOCK_R=64,
         EVEN_Q=q % 64 == 0, EVEN_V=v % 128 == 0, EVEN_X=x % 64 == 0, EVEN_N=n == 128,

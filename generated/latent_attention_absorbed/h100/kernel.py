@@ -31,12 +31,12 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def latent_attention_absorbed(
-    Q, C, P, R, O, scale, size_b, size_h, size_x, size_c, size_r, Q_stride_b, Q_stride_h,
-    Q_stride_c, C_stride_b, C_stride_x, C_stride_c, P_stride_b, P_stride_h, P_stride_r, R_stride_b,
-    R_stride_x, R_stride_r, O_stride_b, O_stride_h, O_stride_c, BLOCK_H: tl.constexpr,
-    BLOCK_X: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr, EVEN_H: tl.constexpr,
-    EVEN_X: tl.constexpr, EVEN_C: tl.constexpr, EVEN_R: tl.constexpr, STEP_C: tl.constexpr,
-    STEP_R: tl.constexpr, DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    Q, C, P, R, O, scale, size_h, size_x, size_c, size_r, Q_stride_b, Q_stride_h, Q_stride_c,
+    C_stride_b, C_stride_x, C_stride_c, P_stride_b, P_stride_h, P_stride_r, R_stride_b, R_stride_x,
+    R_stride_r, O_stride_b, O_stride_h, O_stride_c, BLOCK_H: tl.constexpr, BLOCK_X: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr, EVEN_H: tl.constexpr, EVEN_X: tl.constexpr,
+    EVEN_C: tl.constexpr, EVEN_R: tl.constexpr, STEP_C: tl.constexpr, STEP_R: tl.constexpr,
+    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -190,7 +190,7 @@ def run(Q, P, C, R, *, scale=0.07216878364870322):
         Q, C, TensorDescriptor.from_tensor(P, [1, 64, 64]) if DESCRIPTORS else P,
         TensorDescriptor.from_tensor(R, [1, 32, 64]) if DESCRIPTORS else R, O,
         float(scale),
-        b, h, x, c, r,
+        h, x, c, r,
         *Q.stride(), *C.stride(), *P.stride(), *R.stride(), *O.stride(),
         BLOCK_H=64, BLOCK_X=32, BLOCK_C=512, BLOCK_R=64,
         EVEN_H=h % 64 == 0, EVEN_X=x % 32 == 0, EVEN_C=c == 512, EVEN_R=r == 64,

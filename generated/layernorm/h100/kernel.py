@@ -23,9 +23,8 @@ import triton.language as tl
 
 @triton.jit
 def layernorm(
-    X, G, B, O, eps, size_n, size_d, X_stride_n, X_stride_d, G_stride_d, B_stride_d, O_stride_n,
-    O_stride_d, BLOCK_D: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr,
-    WIDE: tl.constexpr,
+    X, G, B, O, eps, size_d, X_stride_n, X_stride_d, G_stride_d, B_stride_d, O_stride_n, O_stride_d,
+    BLOCK_D: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -92,7 +91,7 @@ def run(X, G, B, *, eps=1e-05):
     layernorm[GRID](
         X, G, B, O,
         float(eps),
-        n, d,
+        d,
         *X.stride(), *G.stride(), *B.stride(), *O.stride(),
         BLOCK_D=4096,
         EVEN_D=d == 4096,

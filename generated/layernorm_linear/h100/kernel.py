@@ -39,7 +39,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def layernorm_linear_mean_rsqrt(
-    X, mean, rsqrt, eps, size_n, size_d, X_stride_n, X_stride_d, mean_stride_n, rsqrt_stride_n,
+    X, mean, rsqrt, eps, size_d, X_stride_n, X_stride_d, mean_stride_n, rsqrt_stride_n,
     BLOCK_D: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
@@ -195,7 +195,7 @@ def run(X, G, B, W, *, eps=1e-05):
     layernorm_linear_mean_rsqrt[GRID](
         X, mean, rsqrt,
         float(eps),
-        n, d,
+        d,
         *X.stride(), *mean.stride(), *rsqrt.stride(),
         BLOCK_D=4096,
         EVEN_D=d == 4096,

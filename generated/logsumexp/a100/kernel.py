@@ -25,8 +25,8 @@ import triton.language as tl
 
 @triton.jit
 def logsumexp(
-    L, O, size_n, size_v, L_stride_n, L_stride_v, O_stride_n, BLOCK_V: tl.constexpr,
-    EVEN_V: tl.constexpr, STEP_V: tl.constexpr, WIDE: tl.constexpr,
+    L, O, size_v, L_stride_n, L_stride_v, O_stride_n, BLOCK_V: tl.constexpr, EVEN_V: tl.constexpr,
+    STEP_V: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -86,7 +86,7 @@ def run(L):
     GRID = (n,)
     logsumexp[GRID](
         L, O,
-        n, v,
+        v,
         *L.stride(), *O.stride(),
         BLOCK_V=4096,
         EVEN_V=v % 4096 == 0,

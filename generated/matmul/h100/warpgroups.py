@@ -122,20 +122,15 @@ def _matmul_rows(
 
 @gluon.jit
 def matmul(
-    A, B, C, size_a, size_c, size_b, A_stride_a, A_stride_b, B_stride_b, B_stride_c, C_stride_a,
-    C_stride_c, BLOCK_A: gl.constexpr, BLOCK_C: gl.constexpr, BLOCK_B: gl.constexpr,
-    EVEN_A: gl.constexpr, EVEN_C: gl.constexpr, EVEN_B: gl.constexpr, STEP_B: gl.constexpr,
-    STEP_C: gl.constexpr,
+    A, B, C, size_a, size_c, size_b, BLOCK_A: gl.constexpr, BLOCK_C: gl.constexpr,
+    BLOCK_B: gl.constexpr, STEP_B: gl.constexpr, STEP_C: gl.constexpr,
 ):
     INDEX: gl.constexpr = gl.int32
     STAGES: gl.constexpr = 3
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_b = size_b // STEP_B * STEP_B
-    A_stride_a = A_stride_a // STEP_B * STEP_B
     size_c = size_c // STEP_C * STEP_C
-    B_stride_b = B_stride_b // STEP_C * STEP_C
-    C_stride_a = C_stride_a // STEP_C * STEP_C
 
     # boxes in shared memory, and barriers for each place
     A_ring = gl.allocate_shared_memory(A.dtype, [STAGES * 2, BLOCK_A, BLOCK_B], A.layout)
@@ -220,9 +215,7 @@ def run(A, B):
     matmul[GRID](
         _box(A, [64, 64]), _box(B, [64, 256]), _box(C, [64, 256]),
         a, c, b,
-        *A.stride(), *B.stride(), *C.stride(),
         BLOCK_A=64, BLOCK_C=256, BLOCK_B=64,
-        EVEN_A=a % 128 == 0, EVEN_C=c % 256 == 0, EVEN_B=b % 64 == 0,
         STEP_B=_step(b, A.stride()), STEP_C=_step(c, B.stride(), C.stride()),
         num_warps=4,
     )

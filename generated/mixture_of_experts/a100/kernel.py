@@ -67,11 +67,10 @@ def ndtr_16(x):
 
 @triton.jit
 def mixture_of_experts_H(
-    X, I, U, H, size_e, size_s, size_f, size_m, size_t, X_stride_t, X_stride_m, I_stride_e,
-    I_stride_s, U_stride_e, U_stride_m, U_stride_f, H_stride_e, H_stride_s, H_stride_f,
-    BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_M: tl.constexpr, EVEN_S: tl.constexpr,
-    EVEN_F: tl.constexpr, EVEN_M: tl.constexpr, STEP_M: tl.constexpr, STEP_F: tl.constexpr,
-    WIDE: tl.constexpr,
+    X, I, U, H, size_s, size_f, size_m, size_t, X_stride_t, X_stride_m, I_stride_e, I_stride_s,
+    U_stride_e, U_stride_m, U_stride_f, H_stride_e, H_stride_s, H_stride_f, BLOCK_S: tl.constexpr,
+    BLOCK_F: tl.constexpr, BLOCK_M: tl.constexpr, EVEN_S: tl.constexpr, EVEN_F: tl.constexpr,
+    EVEN_M: tl.constexpr, STEP_M: tl.constexpr, STEP_F: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -132,10 +131,10 @@ def mixture_of_experts_H(
 
 @triton.jit
 def mixture_of_experts_Y(
-    H, W, Y, size_e, size_s, size_n, size_f, H_stride_e, H_stride_s, H_stride_f, W_stride_e,
-    W_stride_f, W_stride_n, Y_stride_e, Y_stride_s, Y_stride_n, BLOCK_S: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr, EVEN_S: tl.constexpr, EVEN_N: tl.constexpr,
-    EVEN_F: tl.constexpr, STEP_F: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
+    H, W, Y, size_s, size_n, size_f, H_stride_e, H_stride_s, H_stride_f, W_stride_e, W_stride_f,
+    W_stride_n, Y_stride_e, Y_stride_s, Y_stride_n, BLOCK_S: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_F: tl.constexpr, EVEN_S: tl.constexpr, EVEN_N: tl.constexpr, EVEN_F: tl.constexpr,
+    STEP_F: tl.constexpr, STEP_N: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -293,7 +292,7 @@ def run(X, I, U, W, G, E, P):
     GRID = (e * triton.cdiv(s, 128) * triton.cdiv(f, 256),)
     mixture_of_experts_H[GRID](
         X, I, U, H,
-        e, s, f, m, t,
+        s, f, m, t,
         *X.stride(), *I.stride(), *U.stride(), *H.stride(),
         BLOCK_S=128, BLOCK_F=256, BLOCK_M=32,
         EVEN_S=s % 128 == 0, EVEN_F=f % 256 == 0, EVEN_M=m % 32 == 0,
@@ -310,7 +309,7 @@ def run(X, I, U, W, G, E, P):
     GRID = (e * triton.cdiv(s, 128) * triton.cdiv(n, 256),)
     mixture_of_experts_Y[GRID](
         H, W, Y,
-        e, s, n, f,
+        s, n, f,
         *H.stride(), *W.stride(), *Y.stride(),
         BLOCK_S=128, BLOCK_N=256, BLOCK_F=128,
         EVEN_S=s % 128 == 0, EVEN_N=n % 256 == 0, EVEN_F=f % 128 == 0,

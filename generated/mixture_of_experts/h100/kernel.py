@@ -68,11 +68,11 @@ def ndtr_16(x):
 
 @triton.jit
 def mixture_of_experts_H(
-    X, I, U, H, size_e, size_s, size_f, size_m, size_t, X_stride_t, X_stride_m, I_stride_e,
-    I_stride_s, U_stride_e, U_stride_m, U_stride_f, H_stride_e, H_stride_s, H_stride_f,
-    BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_M: tl.constexpr, EVEN_S: tl.constexpr,
-    EVEN_F: tl.constexpr, EVEN_M: tl.constexpr, STEP_M: tl.constexpr, STEP_F: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, WIDE: tl.constexpr,
+    X, I, U, H, size_s, size_f, size_m, size_t, X_stride_t, X_stride_m, I_stride_e, I_stride_s,
+    U_stride_e, U_stride_m, U_stride_f, H_stride_e, H_stride_s, H_stride_f, BLOCK_S: tl.constexpr,
+    BLOCK_F: tl.constexpr, BLOCK_M: tl.constexpr, EVEN_S: tl.constexpr, EVEN_F: tl.constexpr,
+    EVEN_M: tl.constexpr, STEP_M: tl.constexpr, STEP_F: tl.constexpr, DESCRIPTORS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -351,7 +351,7 @@ def run(X, I, U, W, G, E, P):
     mixture_of_experts_H[GRID](
         X, I, TensorDescriptor.from_tensor(U, [1, 64, 256]) if DESCRIPTORS else U,
         TensorDescriptor.from_tensor(H, [1, 128, 256]) if DESCRIPTORS else H,
-        e, s, f, m, t,
+        s, f, m, t,
         *X.stride(), *I.stride(), *U.stride(), *H.stride(),
         BLOCK_S=128, BLOCK_F=256, BLOCK_M=64,
         EVEN_S=s % 128 == 0, EVEN_F=f % 256 == 0, EVEN_M=m % 64 == 0,

@@ -137,20 +137,15 @@ def _mlp_H_rows(
 
 @gluon.jit
 def mlp_H(
-    X, U, H, size_n, size_f, size_d, X_stride_n, X_stride_d, U_stride_d, U_stride_f, H_stride_n,
-    H_stride_f, BLOCK_N: gl.constexpr, BLOCK_F: gl.constexpr, BLOCK_D: gl.constexpr,
-    EVEN_N: gl.constexpr, EVEN_F: gl.constexpr, EVEN_D: gl.constexpr, STEP_D: gl.constexpr,
-    STEP_F: gl.constexpr,
+    X, U, H, size_n, size_f, size_d, BLOCK_N: gl.constexpr, BLOCK_F: gl.constexpr,
+    BLOCK_D: gl.constexpr, STEP_D: gl.constexpr, STEP_F: gl.constexpr,
 ):
     INDEX: gl.constexpr = gl.int32
     STAGES: gl.constexpr = 5
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_d = size_d // STEP_D * STEP_D
-    X_stride_n = X_stride_n // STEP_D * STEP_D
     size_f = size_f // STEP_F * STEP_F
-    U_stride_d = U_stride_d // STEP_F * STEP_F
-    H_stride_n = H_stride_n // STEP_F * STEP_F
 
     # boxes in shared memory, and barriers for each place
     X_ring = gl.allocate_shared_memory(X.dtype, [STAGES, BLOCK_N, BLOCK_D], X.layout)
@@ -283,20 +278,15 @@ def _mlp_rows(
 
 @gluon.jit
 def mlp(
-    H, W, O, size_n, size_e, size_f, H_stride_n, H_stride_f, W_stride_f, W_stride_e, O_stride_n,
-    O_stride_e, BLOCK_N: gl.constexpr, BLOCK_E: gl.constexpr, BLOCK_F: gl.constexpr,
-    EVEN_N: gl.constexpr, EVEN_E: gl.constexpr, EVEN_F: gl.constexpr, STEP_F: gl.constexpr,
-    STEP_E: gl.constexpr,
+    H, W, O, size_n, size_e, size_f, BLOCK_N: gl.constexpr, BLOCK_E: gl.constexpr,
+    BLOCK_F: gl.constexpr, STEP_F: gl.constexpr, STEP_E: gl.constexpr,
 ):
     INDEX: gl.constexpr = gl.int32
     STAGES: gl.constexpr = 3
 
     # lengths and strides of rows, as multiples that the compiler sees
     size_f = size_f // STEP_F * STEP_F
-    H_stride_n = H_stride_n // STEP_F * STEP_F
     size_e = size_e // STEP_E * STEP_E
-    W_stride_f = W_stride_f // STEP_E * STEP_E
-    O_stride_n = O_stride_n // STEP_E * STEP_E
 
     # boxes in shared memory, and barriers for each place
     H_ring = gl.allocate_shared_memory(H.dtype, [STAGES * 2, BLOCK_N, BLOCK_F], H.layout)
@@ -385,9 +375,7 @@ def run(X, U, W):
     mlp_H[GRID](
         _box(X, [128, 64]), _box(U, [64, 128]), _box(H, [128, 128]),
         n, f, d,
-        *X.stride(), *U.stride(), *H.stride(),
         BLOCK_N=128, BLOCK_F=128, BLOCK_D=64,
-        EVEN_N=n % 128 == 0, EVEN_F=f % 128 == 0, EVEN_D=d % 64 == 0,
         STEP_D=_step(d, X.stride()), STEP_F=_step(f, U.stride(), H.stride()),
         num_warps=4,
     )
@@ -403,9 +391,7 @@ def run(X, U, W):
     mlp[GRID](
         _box(H, [64, 64]), _box(W, [64, 256]), _box(O, [64, 256]),
         n, e, f,
-        *H.stride(), *W.stride(), *O.stride(),
         BLOCK_N=64, BLOCK_E=256, BLOCK_F=64,
-        EVEN_N=n % 128 == 0, EVEN_E=e % 256 == 0, EVEN_F=f % 64 == 0,
         STEP_F=_step(f, H.stride()), STEP_E=_step(e, W.stride(), O.stride()),
         num_warps=4,
     )

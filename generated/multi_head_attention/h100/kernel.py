@@ -33,7 +33,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def multi_head_attention(
-    Q, K, V, O, scale, size_b, size_h, size_q, size_x, size_d, Q_stride_b, Q_stride_h, Q_stride_q,
+    Q, K, V, O, scale, size_h, size_q, size_x, size_d, Q_stride_b, Q_stride_h, Q_stride_q,
     Q_stride_d, K_stride_b, K_stride_h, K_stride_x, K_stride_d, V_stride_b, V_stride_h, V_stride_x,
     V_stride_d, O_stride_b, O_stride_h, O_stride_q, O_stride_d, BLOCK_Q: tl.constexpr,
     BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_X: tl.constexpr,
@@ -184,7 +184,7 @@ def run(Q, K, V):
         TensorDescriptor.from_tensor(V, [1, 1, 128, 128]) if DESCRIPTORS else V,
         TensorDescriptor.from_tensor(O, [1, 1, 64, 128]) if DESCRIPTORS else O,
         1.4426950408889634 * d ** -0.5,
-        b, h, q, x, d,
+        h, q, x, d,
         *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
         BLOCK_Q=64, BLOCK_X=128, BLOCK_D=128,
         EVEN_Q=q % 64 == 0, EVEN_X=x % 128 == 0, EVEN_D=d == 128,

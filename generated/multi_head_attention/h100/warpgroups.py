@@ -7,8 +7,6 @@ multi_head_attention: 2 warpgroups side by side along q, 64 of q each, share wha
   H = 2*b*d*h*q + 2*b*d*h*q*x/g_q
 """
 
-import math
-
 import torch
 import triton
 from triton.experimental import gluon
@@ -146,29 +144,13 @@ def _multi_head_attention_rows(
 
 @gluon.jit
 def multi_head_attention(
-    Q, K, V, O, scale, size_b, size_h, size_q, size_x, size_d, Q_stride_b, Q_stride_h, Q_stride_q,
-    Q_stride_d, K_stride_b, K_stride_h, K_stride_x, K_stride_d, V_stride_b, V_stride_h, V_stride_x,
-    V_stride_d, O_stride_b, O_stride_h, O_stride_q, O_stride_d, BLOCK_Q: gl.constexpr,
-    BLOCK_X: gl.constexpr, BLOCK_D: gl.constexpr, EVEN_Q: gl.constexpr, EVEN_X: gl.constexpr,
-    EVEN_D: gl.constexpr, STEP_D: gl.constexpr,
+    Q, K, V, O, scale, size_h, size_q, size_x, BLOCK_Q: gl.constexpr, BLOCK_X: gl.constexpr,
+    BLOCK_D: gl.constexpr, EVEN_X: gl.constexpr,
 ):
     INDEX: gl.constexpr = gl.int32
     STAGES: gl.constexpr = 2
 
     # lengths and strides of rows, as multiples that the compiler sees
-    size_d = size_d // STEP_D * STEP_D
-    Q_stride_b = Q_stride_b // STEP_D * STEP_D
-    Q_stride_h = Q_stride_h // STEP_D * STEP_D
-    Q_stride_q = Q_stride_q // STEP_D * STEP_D
-    K_stride_b = K_stride_b // STEP_D * STEP_D
-    K_stride_h = K_stride_h // STEP_D * STEP_D
-    K_stride_x = K_stride_x // STEP_D * STEP_D
-    V_stride_b = V_stride_b // STEP_D * STEP_D
-    V_stride_h = V_stride_h // STEP_D * STEP_D
-    V_stride_x = V_stride_x // STEP_D * STEP_D
-    O_stride_b = O_stride_b // STEP_D * STEP_D
-    O_stride_h = O_stride_h // STEP_D * STEP_D
-    O_stride_q = O_stride_q // STEP_D * STEP_D
 
     # this group's place
     pid = gl.program_id(0).to(INDEX)
@@ -237,13 +219,6 @@ def _reach(sizes, strides, tiles):
     return sum(n * abs(stride) for n, stride in zip(padded, strides))
 
 
-def _step(length, *strides):
-    """The largest power of two, up to 8, that divides rows and the way from each to the next; 1
-    where 16 does, since Triton sees that by itself."""
-    step = math.gcd(length, *(s for each in strides for s in each[:-1]), 16)
-    return 1 if step == 16 else step
-
-
 def _described(*tensors):
     """Whether descriptors serve these tensors: the GPU has them, the last axis is contiguous, and
     all rows begin at multiples of 16 bytes."""
@@ -288,11 +263,9 @@ def run(Q, K, V):
         _box(Q, [1, 1, 64, 128]), _box(K, [1, 1, 128, 128]), _box(V, [1, 1, 128, 128]),
         _box(O, [1, 1, 64, 128]),
         1.4426950408889634 * d ** -0.5,
-        b, h, q, x, d,
-        *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
+        h, q, x,
         BLOCK_Q=64, BLOCK_X=128, BLOCK_D=128,
-        EVEN_Q=q % 128 == 0, EVEN_X=x % 128 == 0, EVEN_D=d == 128,
-        STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
+        EVEN_X=x % 128 == 0,
         num_warps=4,
     )
     return O

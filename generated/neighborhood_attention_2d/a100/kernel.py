@@ -161,7 +161,6 @@ def neighborhood_attention_2d(
     x1_tile = 0
     slab_0 = (x0_tiles - x0_whole) * x1_tiles
     for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        x0_width = tl.where(x0_x1_turn < slab_0, x0_tiles - x0_whole, x0_whole)
         x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
         x0_at = tl.where(
             x0_x1_turn < slab_0,

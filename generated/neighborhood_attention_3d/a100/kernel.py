@@ -220,11 +220,6 @@ def neighborhood_attention_3d(
     slab_0 = (x0_tiles - x0_whole) * x1_tiles * x2_tiles
     slab_1 = slab_0 + x0_whole * (x1_tiles - x1_whole) * x2_tiles
     for x0_x1_x2_turn in tl.range(x0_tiles * x1_tiles * x2_tiles - x0_whole * x1_whole * x2_whole):
-        x0_width = tl.where(
-            x0_x1_x2_turn < slab_0,
-            x0_tiles - x0_whole,
-            tl.where(x0_x1_x2_turn < slab_1, x0_whole, x0_whole),
-        )
         x1_width = tl.where(
             x0_x1_x2_turn < slab_0,
             x1_tiles,

@@ -23,7 +23,7 @@ import triton.language as tl
 
 @triton.jit
 def rmsnorm(
-    X, G, O, eps, size_n, size_d, X_stride_n, X_stride_d, G_stride_d, O_stride_n, O_stride_d,
+    X, G, O, eps, size_d, X_stride_n, X_stride_d, G_stride_d, O_stride_n, O_stride_d,
     BLOCK_D: tl.constexpr, EVEN_D: tl.constexpr, STEP_D: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
@@ -83,7 +83,7 @@ def run(X, G, *, eps=1e-06):
     rmsnorm[GRID](
         X, G, O,
         float(eps),
-        n, d,
+        d,
         *X.stride(), *G.stride(), *O.stride(),
         BLOCK_D=4096,
         EVEN_D=d == 4096,

@@ -22,7 +22,7 @@ import triton.language as tl
 
 @triton.jit
 def softmax(
-    X, O, size_n, size_x, X_stride_n, X_stride_x, O_stride_n, O_stride_x, BLOCK_X: tl.constexpr,
+    X, O, size_x, X_stride_n, X_stride_x, O_stride_n, O_stride_x, BLOCK_X: tl.constexpr,
     EVEN_X: tl.constexpr, STEP_X: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
@@ -76,7 +76,7 @@ def run(X):
     GRID = (n,)
     softmax[GRID](
         X, O,
-        n, x,
+        x,
         *X.stride(), *O.stride(),
         BLOCK_X=4096,
         EVEN_X=x == 4096,

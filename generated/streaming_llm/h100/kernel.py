@@ -63,9 +63,9 @@ def streaming_llm(
             mask=q_in[:, None] & d_in[None, :],
             other=0.0,
         )
-    t = q + 1
-    t_2 = tl.minimum(t, tl.minimum(size_x, 4))
-    t_3 = tl.maximum(0, tl.maximum(q - 511, 0))
+    x_until = q + 1
+    x_until_2 = tl.minimum(x_until, tl.minimum(size_x, 4))
+    x_from = tl.maximum(0, tl.maximum(q - 511, 0))
 
     # the keys that this group visits: (causal & (sinks(4) | sliding(511, 0)))
     q_first = q_id * BLOCK_Q
@@ -102,12 +102,12 @@ def streaming_llm(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_4, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p = tl.exp2(t_4 * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         if DESCRIPTORS:
@@ -135,17 +135,22 @@ def streaming_llm(
                 mask=x_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_6 = tl.where(
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        chosen_in = tl.where(
             x_in[None, :],
-            tl.where((x[None, :] < t_2[:, None]) | (t_3[:, None] <= x[None, :]) & (x[None, :] < t[:, None]), t_4, float('-inf')),
+            tl.where(
+                (x[None, :] < x_until_2[:, None])
+                | (x_from[:, None] <= x[None, :]) & (x[None, :] < x_until[:, None]),
+                Q_K,
+                float('-inf'),
+            ),
             float('-inf'),
         )
-        top_2 = tl.max(t_6, axis=1)
+        top_2 = tl.max(chosen_in, axis=1)
         m_new = tl.maximum(m, top_2)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p_2 = tl.exp2(t_6 * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_2 = tl.exp2(chosen_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
         z = z * repair + total_2
         if DESCRIPTORS:
@@ -176,12 +181,12 @@ def streaming_llm(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        top = tl.max(t_4, axis=1)
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p = tl.exp2(t_4 * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
         z = z * repair + total
         if DESCRIPTORS:
@@ -209,17 +214,17 @@ def streaming_llm(
                 mask=x_in[:, None] & d_in[None, :],
                 other=0.0,
             )
-        t_4 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
-        t_in = tl.where(
-            (t_3[:, None] <= x[None, :]) & (x[None, :] < t[:, None]),
-            t_4,
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K_in = tl.where(
+            (x_from[:, None] <= x[None, :]) & (x[None, :] < x_until[:, None]),
+            Q_K,
             float('-inf'),
         )
-        top_3 = tl.max(t_in, axis=1)
+        top_3 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_3)
-        t_5 = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - t_5)
-        p_3 = tl.exp2(t_in * scale - t_5[:, None])
+        larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
+        repair = tl.exp2(m * scale - larger)
+        p_3 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_3 = tl.sum(p_3, axis=1)
         z = z * repair + total_3
         if DESCRIPTORS:

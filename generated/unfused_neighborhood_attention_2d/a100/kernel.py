@@ -90,10 +90,10 @@ def unfused_neighborhood_attention_2d_C(
         mask=q0_in[:, None] & q1_in[:, None] & d_in[None, :],
         other=0.0,
     )
-    t = tl.maximum(tl.minimum(q0 - 3, size_x0 - 7), 0)
-    t_2 = tl.maximum(tl.minimum(q1 - 3, size_x1 - 7), 0)
-    t_3 = t + 7
-    t_4 = t_2 + 7
+    x0_from = tl.maximum(tl.minimum(q0 - 3, size_x0 - 7), 0)
+    x1_from = tl.maximum(tl.minimum(q1 - 3, size_x1 - 7), 0)
+    x0_until = x0_from + 7
+    x1_until = x1_from + 7
 
     # the keys that this group visits: neighborhood((7, 7))
     q0_first = q0_id * BLOCK_Q0
@@ -107,19 +107,29 @@ def unfused_neighborhood_attention_2d_C(
     x1_end = tl.maximum(tl.minimum(q1_last - 3, size_x1 - 7), 0) + 7
     x1_tiles = tl.cdiv(tl.maximum(x1_end - x1_first, 0), BLOCK_X1)
     x0_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q0_last - 3, size_x0 - 7), 0) - x0_first, 0), BLOCK_X0),
+        tl.cdiv(
+            tl.maximum(tl.maximum(tl.minimum(q0_last - 3, size_x0 - 7), 0) - x0_first, 0),
+            BLOCK_X0,
+        ),
         x0_tiles,
     )
     x0_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q0_first - 3, size_x0 - 7), 0) + 7 - x0_first, 0) // BLOCK_X0 - x0_skip,
+        tl.maximum(tl.maximum(tl.minimum(q0_first - 3, size_x0 - 7), 0) + 7 - x0_first, 0)
+        // BLOCK_X0
+        - x0_skip,
         0,
     )
     x1_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q1_last - 3, size_x1 - 7), 0) - x1_first, 0), BLOCK_X1),
+        tl.cdiv(
+            tl.maximum(tl.maximum(tl.minimum(q1_last - 3, size_x1 - 7), 0) - x1_first, 0),
+            BLOCK_X1,
+        ),
         x1_tiles,
     )
     x1_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q1_first - 3, size_x1 - 7), 0) + 7 - x1_first, 0) // BLOCK_X1 - x1_skip,
+        tl.maximum(tl.maximum(tl.minimum(q1_first - 3, size_x1 - 7), 0) + 7 - x1_first, 0)
+        // BLOCK_X1
+        - x1_skip,
         0,
     )
 
@@ -137,10 +147,14 @@ def unfused_neighborhood_attention_2d_C(
             mask=d_in[None, :],
             other=0.0,
         )
-        t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         tl.store(
-            C + q0[:, None] * C_stride_q0 + q1[:, None] * C_stride_q1 + (x0[None, :] - t[:, None]) * C_stride_w0 + (x1[None, :] - t_2[:, None]) * C_stride_w1,
-            t_5 * scale,
+            C
+            + q0[:, None] * C_stride_q0
+            + q1[:, None] * C_stride_q1
+            + (x0[None, :] - x0_from[:, None]) * C_stride_w0
+            + (x1[None, :] - x1_from[:, None]) * C_stride_w1,
+            Q_K * scale,
             mask=q0_in[:, None] & q1_in[:, None],
         )
         x1_tile = x1_tile + 1
@@ -153,7 +167,6 @@ def unfused_neighborhood_attention_2d_C(
     x1_tile = 0
     slab_0 = (x0_tiles - x0_whole) * x1_tiles
     for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        x0_width = tl.where(x0_x1_turn < slab_0, x0_tiles - x0_whole, x0_whole)
         x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
         x0_at = tl.where(
             x0_x1_turn < slab_0,
@@ -177,11 +190,21 @@ def unfused_neighborhood_attention_2d_C(
             mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        t_5 = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
         tl.store(
-            C + q0[:, None] * C_stride_q0 + q1[:, None] * C_stride_q1 + (x0[None, :] - t[:, None]) * C_stride_w0 + (x1[None, :] - t_2[:, None]) * C_stride_w1,
-            t_5 * scale,
-            mask=q0_in[:, None] & q1_in[:, None] & ((t[:, None] <= x0[None, :]) & (x0[None, :] < t_3[:, None]) & ((t_2[:, None] <= x1[None, :]) & (x1[None, :] < t_4[:, None]))),
+            C
+            + q0[:, None] * C_stride_q0
+            + q1[:, None] * C_stride_q1
+            + (x0[None, :] - x0_from[:, None]) * C_stride_w0
+            + (x1[None, :] - x1_from[:, None]) * C_stride_w1,
+            Q_K * scale,
+            mask=q0_in[:, None]
+            & q1_in[:, None]
+            & (
+                (x0_from[:, None] <= x0[None, :])
+                & (x0[None, :] < x0_until[:, None])
+                & ((x1_from[:, None] <= x1[None, :]) & (x1[None, :] < x1_until[:, None]))
+            ),
         )
         x1_tile = x1_tile + 1
         x1_over = x1_tile == x1_width
@@ -192,7 +215,7 @@ def unfused_neighborhood_attention_2d_C(
 
 @triton.jit
 def unfused_neighborhood_attention_2d_A(
-    C, A, size_q0, size_q1, size_w0, size_w1, C_stride_q0, C_stride_q1, C_stride_w0, C_stride_w1,
+    C, A, size_q1, size_w0, size_w1, C_stride_q0, C_stride_q1, C_stride_w0, C_stride_w1,
     A_stride_q0, A_stride_q1, A_stride_w0, A_stride_w1, BLOCK_Q1: tl.constexpr,
     BLOCK_W0: tl.constexpr, BLOCK_W1: tl.constexpr, EVEN_Q1: tl.constexpr, EVEN_W0: tl.constexpr,
     EVEN_W1: tl.constexpr, STEP_W1: tl.constexpr, WIDE: tl.constexpr,
@@ -230,13 +253,13 @@ def unfused_neighborhood_attention_2d_A(
         other=0.0,
     )
     C_in = tl.where(w0_in[None, :], C_tile, float('-inf'))
-    t = tl.where(w1_in[None, :], C_in, float('-inf'))
-    top = tl.maximum(tl.max(t, axis=1), -3.4028234663852886e+38)
-    p = tl.exp(t - top[:, None])
-    total = tl.sum(p, axis=1)
+    mask_in = tl.where(w1_in[None, :], C_in, float('-inf'))
+    top = tl.maximum(tl.max(mask_in, axis=1), -3.4028234663852886e+38)
+    p = tl.exp(mask_in - top[:, None])
+    z = tl.sum(p, axis=1)
     tl.store(
         A_base + q1[:, None] * A_stride_q1 + w0[None, :] * A_stride_w0 + w1[None, :] * A_stride_w1,
-        p / tl.where(total == 0, 1.0, total)[:, None],
+        p / tl.where(z == 0, 1.0, z)[:, None],
         mask=q1_in[:, None] & w0_in[None, :] & w1_in[None, :],
     )
 
@@ -281,10 +304,10 @@ def unfused_neighborhood_attention_2d_out(
     d_in = tl.full([BLOCK_D], True, tl.int1) if EVEN_D else d < size_d
 
     # held by the group for the whole stream
-    t = tl.maximum(tl.minimum(q0 - 3, size_x0 - 7), 0)
-    t_2 = tl.maximum(tl.minimum(q1 - 3, size_x1 - 7), 0)
-    t_3 = t + 7
-    t_4 = t_2 + 7
+    x0_from = tl.maximum(tl.minimum(q0 - 3, size_x0 - 7), 0)
+    x1_from = tl.maximum(tl.minimum(q1 - 3, size_x1 - 7), 0)
+    x0_until = x0_from + 7
+    x1_until = x1_from + 7
 
     # the keys that this group visits: neighborhood((7, 7))
     q0_first = q0_id * BLOCK_Q0
@@ -298,19 +321,29 @@ def unfused_neighborhood_attention_2d_out(
     x1_end = tl.maximum(tl.minimum(q1_last - 3, size_x1 - 7), 0) + 7
     x1_tiles = tl.cdiv(tl.maximum(x1_end - x1_first, 0), BLOCK_X1)
     x0_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q0_last - 3, size_x0 - 7), 0) - x0_first, 0), BLOCK_X0),
+        tl.cdiv(
+            tl.maximum(tl.maximum(tl.minimum(q0_last - 3, size_x0 - 7), 0) - x0_first, 0),
+            BLOCK_X0,
+        ),
         x0_tiles,
     )
     x0_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q0_first - 3, size_x0 - 7), 0) + 7 - x0_first, 0) // BLOCK_X0 - x0_skip,
+        tl.maximum(tl.maximum(tl.minimum(q0_first - 3, size_x0 - 7), 0) + 7 - x0_first, 0)
+        // BLOCK_X0
+        - x0_skip,
         0,
     )
     x1_skip = tl.minimum(
-        tl.cdiv(tl.maximum(tl.maximum(tl.minimum(q1_last - 3, size_x1 - 7), 0) - x1_first, 0), BLOCK_X1),
+        tl.cdiv(
+            tl.maximum(tl.maximum(tl.minimum(q1_last - 3, size_x1 - 7), 0) - x1_first, 0),
+            BLOCK_X1,
+        ),
         x1_tiles,
     )
     x1_whole = tl.maximum(
-        tl.maximum(tl.maximum(tl.minimum(q1_first - 3, size_x1 - 7), 0) + 7 - x1_first, 0) // BLOCK_X1 - x1_skip,
+        tl.maximum(tl.maximum(tl.minimum(q1_first - 3, size_x1 - 7), 0) + 7 - x1_first, 0)
+        // BLOCK_X1
+        - x1_skip,
         0,
     )
 
@@ -325,7 +358,11 @@ def unfused_neighborhood_attention_2d_out(
         x0 = x0_start + (x0_x1_lane // BLOCK_X1).to(INDEX)
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         A_tile = tl.load(
-            A + q0[:, None] * A_stride_q0 + q1[:, None] * A_stride_q1 + (x0[None, :] - t[:, None]) * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
+            A
+            + q0[:, None] * A_stride_q0
+            + q1[:, None] * A_stride_q1
+            + (x0[None, :] - x0_from[:, None]) * A_stride_w0
+            + (x1[None, :] - x1_from[:, None]) * A_stride_w1,
             mask=q0_in[:, None] & q1_in[:, None],
             other=0.0,
         )
@@ -345,7 +382,6 @@ def unfused_neighborhood_attention_2d_out(
     x1_tile = 0
     slab_0 = (x0_tiles - x0_whole) * x1_tiles
     for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        x0_width = tl.where(x0_x1_turn < slab_0, x0_tiles - x0_whole, x0_whole)
         x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
         x0_at = tl.where(
             x0_x1_turn < slab_0,
@@ -364,11 +400,18 @@ def unfused_neighborhood_attention_2d_out(
         x0_in = x0 < x0_end
         x1 = x1_start + (x0_x1_lane % BLOCK_X1).to(INDEX)
         x1_in = x1 < x1_end
-        outside = left_out(t, t_3, x0_start, BLOCK_X0) | left_out(t_2, t_4, x1_start, BLOCK_X1) << BLOCK_X0
+        outside = (
+            left_out(x0_from, x0_until, x0_start, BLOCK_X0)
+            | left_out(x1_from, x1_until, x1_start, BLOCK_X1) << BLOCK_X0
+        )
         place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << BLOCK_X0
         seen = outside[:, None] & place[None, :] == 0
         A_tile_2 = tl.load(
-            A + q0[:, None] * A_stride_q0 + q1[:, None] * A_stride_q1 + (x0[None, :] - t[:, None]) * A_stride_w0 + (x1[None, :] - t_2[:, None]) * A_stride_w1,
+            A
+            + q0[:, None] * A_stride_q0
+            + q1[:, None] * A_stride_q1
+            + (x0[None, :] - x0_from[:, None]) * A_stride_w0
+            + (x1[None, :] - x1_from[:, None]) * A_stride_w1,
             mask=q0_in[:, None] & q1_in[:, None] & seen,
             other=0.0,
         )
@@ -444,7 +487,7 @@ def run(Q, K, V):
     GRID = (q0 * triton.cdiv(q1, 8),)
     unfused_neighborhood_attention_2d_A[GRID](
         C, A,
-        q0, q1, 7, 7,
+        q1, 7, 7,
         *C.stride(), *A.stride(),
         BLOCK_Q1=8, BLOCK_W0=8, BLOCK_W1=8,
         EVEN_Q1=q1 % 8 == 0, EVEN_W0=False, EVEN_W1=False,

@@ -22,8 +22,8 @@ import triton.language as tl
 
 @triton.jit
 def variance(
-    X, O, size_n, size_x, X_stride_n, X_stride_x, O_stride_n, BLOCK_X: tl.constexpr,
-    EVEN_X: tl.constexpr, STEP_X: tl.constexpr, WIDE: tl.constexpr,
+    X, O, size_x, X_stride_n, X_stride_x, O_stride_n, BLOCK_X: tl.constexpr, EVEN_X: tl.constexpr,
+    STEP_X: tl.constexpr, WIDE: tl.constexpr,
 ):
     INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32
 
@@ -41,11 +41,11 @@ def variance(
     X_base = X + n * X_stride_n
     O_base = O + n * O_stride_n
     X_tile = tl.load(X_base + x * X_stride_x, mask=x_in, other=0.0)
-    t = tl.sum(X_tile.to(tl.float32), axis=0)
-    t_2 = X_tile.to(tl.float32) - t / size_x
-    t_3 = tl.where(x_in, t_2 * t_2, 0.0)
-    total = tl.sum(t_3, axis=0)
-    tl.store(O_base, total / size_x)
+    total = tl.sum(X_tile.to(tl.float32), axis=0)
+    difference = X_tile.to(tl.float32) - total / size_x
+    scaled_in = tl.where(x_in, difference * difference, 0.0)
+    total_2 = tl.sum(scaled_in, axis=0)
+    tl.store(O_base, total_2 / size_x)
 
 
 def _reach(sizes, strides, tiles):
@@ -72,7 +72,7 @@ def run(X):
     GRID = (n,)
     variance[GRID](
         X, O,
-        n, x,
+        x,
         *X.stride(), *O.stride(),
         BLOCK_X=4096,
         EVEN_X=x == 4096,

@@ -51,7 +51,7 @@ def test_another_by_what_it_can(name: str) -> None:
 
 def test_one_that_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     own = tmp_path / "mine.toml"
-    shutil.copy(str(resources.files("napkin") / "machines" / "a100.toml"), own)
+    shutil.copy(str(resources.files("napkin") / "machine" / "a100.toml"), own)
     machine_of.cache_clear()
     assert machine_of(torch.device("cpu")).name == "h100"
     machine_of.cache_clear()

@@ -39,7 +39,7 @@ def nearest(name: str, capability: int, shared: int) -> Machine:
     warnings.warn(
         f"napkin has no machine file for {name} (compute capability {capability / 10}); kernels "
         f"are planned for {found.title}. For better tiles, write a machine file like "
-        f"napkin/machines/{found.name}.toml and set NAPKIN_MACHINE to its path",
+        f"napkin/machine/{found.name}.toml and set NAPKIN_MACHINE to its path",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -2,7 +2,7 @@
 
 A record says all that any room asks of an operator. Rooms look it up by name and know no operator
 themselves. The records of napkin's own operators are in the files beside this one, a family each;
-`napkin.ir.operators.door` adds those of a user.
+`napkin.diagram.extending` adds those of a user.
 """
 
 from __future__ import annotations

@@ -140,9 +140,11 @@ class Meaning:
         if n.op in REDUCTIONS:
             return self._inner(n)
         row = POINTWISE.get(n.op)
-        if row is None or row.meaning is None or (n.op == "cast" and truncates(n)):
-            raise NotSeparable(n.op, f"{n.op} mixes the chunk with a running result")
-        return row.meaning(sympy, *(self.of(a) for a in n.args))
+        if row is not None and row.meaning is not None and not (n.op == "cast" and truncates(n)):
+            found = row.meaning(sympy, *(self.of(a) for a in n.args))
+            if not found.has(sympy.floor):
+                return found
+        raise NotSeparable(n.op, f"{n.op} mixes the chunk with a running result")
 
     def _where(self, n: Node) -> Any:
         test, yes, no = n.args

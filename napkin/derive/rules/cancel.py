@@ -21,7 +21,12 @@ from napkin.derive.sides import NotSeparable
 from napkin.ir.expansion import count
 from napkin.ir.infer import pointwise, rebuilt
 from napkin.ir.node import REDUCTIONS, Node, number, over, postorder
+from napkin.ir.operators import POINTWISE
+from napkin.ir.operators.meant import divisors, is_fraction, meant
 from napkin.ir.rewrite import rewrite
+from napkin.ir.types import STORAGE
+
+_WIDE = STORAGE["fp32"]
 
 MOST = 4
 """Reductions over the axes among which one that cancels is looked for."""
@@ -29,11 +34,13 @@ MOST = 4
 LARGEST = 60
 """Operations in an expression that is looked through; a longer one is a symbol."""
 
-_PAIRS = frozenset({"add", "sub", "mul", "div"})
-"""Operators whose arguments cancel against each other."""
 
-_PASSED_ON = _PAIRS | {"neg", "sum", "max", "min"}
-"""Operators behind which two such arguments may still cancel."""
+def _lets_cancel(op: str) -> bool:
+    """Whether arguments of an operator cancel against each other, or what two of them share may
+    still cancel behind it."""
+    if op in REDUCTIONS:
+        return bool(REDUCTIONS[op].over)
+    return op in POINTWISE and is_fraction(POINTWISE[op])
 
 
 def _matches(roots: Sequence[Node], axes: Collection[str]) -> Iterator[Instance]:
@@ -89,10 +96,11 @@ class _Cancelling(Meaning):
     def simplified(self, old: Node, args: tuple[Node, ...]) -> Node | None:
         """`old` on other arguments, where that depends on fewer reductions; None where not."""
         uses = [self.uses.of(a) for a in args]
-        if not any(uses) or old.op not in _PASSED_ON:
+        if not any(uses) or not _lets_cancel(old.op):
             return None
         # Unless all is looked through, only a reduction that comes in by two ways can cancel.
-        twice = old.op in _PAIRS and (self.through or uses[0] & uses[1])
+        shared = sum(map(len, uses)) > len(frozenset[Node]().union(*uses))
+        twice = len(args) > 1 and (self.through or shared)
         if not twice and self._tangled.isdisjoint(old.args):
             return None
         self._tangled.add(old)
@@ -130,11 +138,18 @@ class _Cancelling(Meaning):
             above, below = (self.of(a) for a in n.args)
             if below.is_zero is not False:
                 return above * self.symbol(pointwise("div", (number(1.0), n.args[1])))
-        if n.op in {"rsqrt", "pow"} and not self.of(n.args[0]).is_positive:
+        elif n.op in POINTWISE and self._has_pole(n):
             return self.symbol(n)
-        if n.op == "cast" and n.params[0] in {"bf16", "fp16", "fp8"}:
+        if n.op == "cast" and STORAGE.get(str(n.params[0]), _WIDE).bits < _WIDE.bits:
             return self.symbol(n)  # what rounding takes off is not nothing
         return super()._mixed(n)
+
+    def _has_pole(self, n: Node) -> bool:
+        """Whether an operator may divide by 0, or raise it to a negative power."""
+        record = POINTWISE[n.op]
+        found = divisors(record)
+        of = dict(zip(meant(record)[1], map(self.of, n.args), strict=True)) if found else {}
+        return not all(base.xreplace(of).is_positive for base in found)
 
     def _apart(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
         def split(e: Any) -> tuple[set[Any], set[Any]]:

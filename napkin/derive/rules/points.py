@@ -27,10 +27,6 @@ from napkin.ir.windows import Slide
 _EXACT = frozenset({"input", "number", "size", "ones", "index", "mean", "rename", "keys"})
 """Terms without an operator's record that have rational values of rational numbers."""
 
-SUMS = frozenset({"sum", "prod"})
-"""Reductions that overflow: of what is computed from an infinite one, no rule says anything but
-those that hold of infinities."""
-
 LARGEST = 20_000
 """Values of the largest array with which more than one point is tried."""
 
@@ -111,7 +107,8 @@ class Point:
             elif n.op in REDUCTIONS and n.kind == "real" and self.shift:
                 near = bind | self._near(bind)
                 (value,) = evaluate([n], near, self.sizes, scalars, box)
-                value = np.where(np.isinf(value), np.nan, value) if n.op in SUMS else value
+                if not REDUCTIONS[n.op].order:  # it overflows, and few rules hold of infinities
+                    value = np.where(np.isinf(value), np.nan, value)
                 bind[n] = _moved(value, [self.seed, self.shift, len(bind)])
         return evaluate(roots, bind, self.sizes, scalars, box)
 

@@ -29,6 +29,7 @@ from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.operators import POINTWISE, RELATIONS
+from napkin.ir.operators.meant import joins_as
 from napkin.ir.rewrite import substitute
 
 _ONE = sympy.Integer(1)
@@ -140,8 +141,10 @@ class Separating:
                 raise NotSeparable(f.op, f"a result carries {' '.join(here)}, which it removes")
         if REDUCTIONS[f.op].order:
             return self._extremum(f, p, body, meaning)
-        ways = {"sum": self._summed, "prod": self._powered}
-        return ways.get(f.op, self._moved)(f, p, body, separate(body), meaning)
+        ways = {"add": self._summed, "mul": self._powered}
+        return ways.get(joins_as(REDUCTIONS[f.op]), self._moved)(
+            f, p, body, separate(body), meaning
+        )
 
     def _read(
         self,

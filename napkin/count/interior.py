@@ -16,7 +16,6 @@ from typing import Any
 import sympy
 
 from napkin.derive.kernel import Kernel
-from napkin.derive.visits import Visits
 from napkin.ir.evaluate import evaluate
 from napkin.ir.key_sets import Box, Interval, query_axes
 from napkin.ir.node import Node, postorder
@@ -24,6 +23,7 @@ from napkin.ir.operators import POINTWISE
 from napkin.ir.operators.integer import truncates
 from napkin.ir.operators.meant import meant
 from napkin.ir.symbols import group_symbol, size_symbol
+from napkin.keys.visits import Visits
 
 _MIDDLE = 2**20
 """The query at which branches are chosen, in the middle of axes of twice the size."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from napkin.derive.fold import State, Tag, state_leaf
-from napkin.derive.meaning import Meaning
+from napkin.algebra.fold import State, Tag, state_leaf
+from napkin.algebra.terms import carrying, combined, extent, identity, is_count
 from napkin.derive.rules.divide import DIVIDED
-from napkin.derive.terms import combined, extent, identity, is_count
 from napkin.ir.infer import along, rebuilt
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.rewrite import substitute
@@ -130,7 +129,7 @@ class Folding:
         """The reduction of `body` by `op` over the axes of `like`, folded in pass `p`."""
         axes = over(like)
         start = like.params[1:] if op == like.op else ()
-        return self.found_for(along(op, Meaning.carrying(body, axes), axes, start), like, p)
+        return self.found_for(along(op, carrying(body, axes), axes, start), like, p)
 
     def found_for(self, f: Node, like: Node, p: int) -> Node:
         """The reduction `f`, which `like` was separated into, folded in pass `p`."""

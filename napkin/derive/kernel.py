@@ -9,14 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from napkin.derive.fold import Emit, Stream
-from napkin.derive.residues import Split, sized
+from napkin.algebra.contraction import Contraction, in_axes
+from napkin.algebra.fold import Emit, Stream
+from napkin.algebra.terms import is_read
 from napkin.derive.rules.counts import COUNTED
 from napkin.derive.rules.split import Apart
 from napkin.derive.rules.visit import visits
 from napkin.derive.streaming import stream
-from napkin.derive.terms import is_read
-from napkin.derive.visits import Visits
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import MOVES, Node, over, postorder
@@ -24,6 +23,9 @@ from napkin.ir.sliding import slides
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import filling, scattered
 from napkin.ir.storage import unstored
+from napkin.ir.taking import read_axes
+from napkin.keys.residues import Split, sized
+from napkin.keys.visits import Visits
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +166,29 @@ class Kernel:
     def axes(self) -> tuple[str, ...]:
         """Every axis: grouped, streamed, held whole, filled."""
         return (*self.group, *self.stream.axes, *self.whole, *self.slots)
+
+    @cached_property
+    def contractions(self) -> Mapping[Node, Contraction[str]]:
+        """Every sum in axes, in an order in which they can run."""
+        order = self.memory_order(self.axes)
+        # One position of these is never a tile.
+        whole = frozenset(self.whole) - self.alone - self.taps - {self.merges}
+        return {n: in_axes(n, order, whole) for n in postorder(self.terms) if n.op == "sum"}
+
+    def memory_order(self, among: Sequence[str]) -> list[str]:
+        """Axes so that every tensor's own order is kept where possible: the last stays
+        contiguous."""
+        orders = [[u for u in read_axes(a.leaf) if u in among] for a in self.reads]
+        orders += [[a for a in o.axes if a in among] for o in self.outputs]
+        after: dict[str, set[str]] = {a: set() for a in among}
+        for held in orders:
+            for i, a in enumerate(held):
+                after[a] |= {b for b in held[i + 1 :] if a not in after[b]}
+        out: list[str] = []
+        while left := [a for a in among if a not in out]:
+            ready = [a for a in left if not any(a in after[b] for b in left if b != a)]
+            out.append((ready or left)[0])
+        return out
 
 
 def tile_axes(o: Output) -> tuple[str, ...]:

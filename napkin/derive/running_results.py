@@ -1,6 +1,6 @@
 """Running states: a sum held at the current value of the results in its body.
 
-When a chunk changes the results, the sum is repaired (`napkin.derive.repair`) before the chunk is
+When a chunk changes the results, the sum is repaired (`napkin.algebra.repair`) before the chunk is
 added; a merge repairs both sides to the joined results. The repair needs the sums of a few more
 functions than the body. Those that other states give already, or that are 0, are read off them.
 """
@@ -15,12 +15,14 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.fold import State, Tag, state_leaf
+from napkin.algebra.fold import State, Tag, state_leaf
+from napkin.algebra.meaning import Meaning
+from napkin.algebra.repair import Repair, filled, tidy
+from napkin.algebra.sides import NotSeparable
+from napkin.algebra.signs import sign
+from napkin.algebra.terms import added, carrying, combined, is_count, scaled, starting, value_at
 from napkin.derive.folding import Folding
-from napkin.derive.meaning import Meaning, sign
-from napkin.derive.repair import Repair, filled, tidy
-from napkin.derive.sides import NotSeparable
-from napkin.derive.terms import added, combined, is_count, scaled, starting, value_at
+from napkin.derive.rules.together import write_exponent
 from napkin.ir.infer import along, pointwise, rebuilt
 from napkin.ir.node import FLOOR, REDUCTIONS, Node, in_kind, number, over, postorder, union_axes
 from napkin.ir.rewrite import substitute
@@ -108,7 +110,7 @@ def _summed(
 ) -> tuple[object, ...]:
     """What the sum of a basis function is: equal for sums that are equal at every step."""
     basis = repair.basis[i]
-    body = Meaning.carrying(repair.meaning.node(basis), over(f))
+    body = carrying(repair.meaning.node(basis), over(f))
     by = [(repair.meaning.nodes[s], x.name) for s, x in results.items() if basis.has(s)]
     return (p, along("sum", body, over(f)), tuple(by))
 
@@ -247,7 +249,7 @@ def _chunk(
         values = {s: state.leaf("new") for s, state in results.items()}
         written = filled(basis, values, repair.meaning)
     body = folding.current(written, p)
-    return along("sum", Meaning.carrying(body, over(f)), over(f))
+    return along("sum", carrying(body, over(f)), over(f))
 
 
 def _read_off(
@@ -299,7 +301,7 @@ def _linear(row: Sequence[Any], results: Sequence[Any]) -> bool:
 
 def _column(meaning: Meaning, a: Any, f: Node, p: int, folding: Folding) -> State | None:
     """The fold that sums a function of x alone; of a condition, also the one that counts it."""
-    fold = along("sum", Meaning.carrying(meaning.node(a), over(f)), over(f))
+    fold = along("sum", carrying(meaning.node(a), over(f)), over(f))
     if is_count(fold):
         return folding.plain(fold, p)
     state, test = folding.found(fold, p), meaning.condition(a)
@@ -314,7 +316,7 @@ def _over_folds(r: Node, by_state: Mapping[str, Any], p: int, folding: Folding) 
     leaves = {n: by_state.get(str(n.params[0])) for n in postorder([value]) if n.op == "state"}
     if any(symbol is None for symbol in leaves.values()):
         return None
-    inner = Meaning(lambda n: "x" if n.op == "state" else "mixed")
+    inner = Meaning(lambda n: "x" if n.op == "state" else "mixed", write_exponent)
     try:
         expression = inner.of(value)
     except NotSeparable:

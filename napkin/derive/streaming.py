@@ -1,7 +1,7 @@
 """From a term and an axis to a fold: which pass a reduction is known in, and how it gets there.
 
 Reductions over the axis are taken in order. One whose body uses no earlier result of its pass
-folds as it is. One whose body does is separated (`napkin.derive.separate`): g(x, r) =
+folds as it is. One whose body does is separated (`napkin.algebra.separate`): g(x, r) =
 sum_k a_k(x) b_k(r) gives fold_x g = sum_k b_k(r) fold_x a_k, and what is folded no longer waits for
 r (arXiv 2412.03317, section 2.3; arXiv 2505.09326). Results inside an exponential or a square are
 held running, the rest deferred to the tail. What does not separate waits for the next pass, where
@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from napkin.derive.fold import Emit, Pass, Stream
+from napkin.algebra.fold import Emit, Pass, Stream
+from napkin.algebra.sides import NotSeparable
+from napkin.algebra.terms import is_count
 from napkin.derive.folding import Folding
 from napkin.derive.rules.cancel import CANCELLED
 from napkin.derive.rules.separation import Separating
-from napkin.derive.sides import NotSeparable
-from napkin.derive.terms import is_count
 from napkin.errors import Refusal
 from napkin.ir.listing import text
 from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from napkin.algebra.fold import Emit, Pass
+from napkin.algebra.law import advance, chunk_of, start
+from napkin.algebra.terms import is_read
 from napkin.count.memory import alive
 from napkin.count.traffic import Direction
 from napkin.count.visited import chunks as visited_chunks
-from napkin.derive.fold import Emit, Pass
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
-from napkin.derive.law import advance, chunk_of, start
-from napkin.derive.terms import is_read
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import Array, aligned, aligned_to, evaluate
 from napkin.ir.node import Node, node

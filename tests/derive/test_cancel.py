@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fold_law import assert_law
 
 import napkin as nk
-from napkin.derive.law import assert_law, folded, ranges
+from napkin.algebra.law import folded, ranges
 from napkin.diagram.diagram import Diagram
 
 taken_off = nk.operator(

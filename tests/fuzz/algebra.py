@@ -13,9 +13,9 @@ from programs import Program
 from values import results
 from written import diagram as written_diagram
 
+from napkin.algebra.law import advance, chunk_of, finished, merged, start
 from napkin.count.traffic import Traffic
 from napkin.derive.kernel import Kernel
-from napkin.derive.law import advance, chunk_of, finished, merged, start
 from napkin.derive.rules.part import why_not_parted
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.slotted import guard

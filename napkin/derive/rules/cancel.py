@@ -14,10 +14,12 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.meaning import Meaning, like
+from napkin.algebra.meaning import Meaning
+from napkin.algebra.separate import Parts, Split, running_symbols, separate_by
+from napkin.algebra.sides import NotSeparable
+from napkin.algebra.terms import like
 from napkin.derive.rules.rule import Instance, Rule, between
-from napkin.derive.separate import Parts, Split, running_symbols, separate_by
-from napkin.derive.sides import NotSeparable
+from napkin.derive.rules.together import write_exponent
 from napkin.ir.expansion import count
 from napkin.ir.infer import pointwise, rebuilt
 from napkin.ir.node import REDUCTIONS, Node, number, over, postorder
@@ -89,7 +91,10 @@ class _Cancelling(Meaning):
     symbol, and so is every term that uses no such reduction, unless it is looked `through`."""
 
     def __init__(self, axes: frozenset[str], *, through: bool) -> None:
-        super().__init__(lambda n: "mixed" if self.uses.of(n) or (through and n.args) else "x")
+        super().__init__(
+            lambda n: "mixed" if self.uses.of(n) or (through and n.args) else "x",
+            write_exponent,
+        )
         self.folded, self.through, self.uses = axes, through, _Uses(axes)
         self._tangled = set[Node]()
 

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
+from napkin.algebra.law import chunk_of
+from napkin.algebra.points import Point, scalars_of
 from napkin.derive.kernel import leaves, weaved
-from napkin.derive.law import chunk_of
 from napkin.derive.relabel import Labels, Move, Relabel
-from napkin.derive.rules.points import Point, scalars_of
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import Array, evaluate

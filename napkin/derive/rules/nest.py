@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from napkin.algebra.terms import in_float32, is_count
 from napkin.derive.rules.rule import Instance, Rule, one_node
 from napkin.derive.rules.swap import contraction_inside, product, without
-from napkin.derive.terms import in_float32, is_count
 from napkin.ir.infer import along
 from napkin.ir.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.ir.sliding import slides

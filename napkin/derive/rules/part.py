@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from napkin.derive.fold import Emit, Pass, State, Stream
+from napkin.algebra.fold import Emit, Pass, State, Stream
+from napkin.algebra.law import advance, chunk_of, chunks, finished, ranges, start
+from napkin.algebra.points import Point, scalars_of
 from napkin.derive.kernel import Kernel, leaves
-from napkin.derive.law import advance, chunk_of, chunks, finished, ranges, start
-from napkin.derive.rules.points import Point, scalars_of
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.derive.rules.stream import cut
 from napkin.diagram.interface import Output

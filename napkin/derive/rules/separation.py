@@ -1,6 +1,6 @@
 """Separation: a reduction whose body uses results of its pass, over reductions whose bodies do not.
 
-g(x, r) = sum_k a_k(x) b_k(r) gives fold_x g = sum_k b_k(r) fold_x a_k (`napkin.derive.separate`).
+g(x, r) = sum_k a_k(x) b_k(r) gives fold_x g = sum_k b_k(r) fold_x a_k (`napkin.algebra.separate`).
 Results inside an exponential or a square are held running (`napkin.derive.running_results`), the
 rest are deferred to the tail.
 """
@@ -14,17 +14,18 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.fold import Separation
+from napkin.algebra.fold import Separation
+from napkin.algebra.meaning import Meaning
+from napkin.algebra.repair import repaired
+from napkin.algebra.separate import Parts, additive, running_symbols, separate, separate_by
+from napkin.algebra.sides import NotSeparable, Side, by_side
+from napkin.algebra.terms import added, as_written, carrying, extent, like, scaled
 from napkin.derive.folding import Folding
-from napkin.derive.meaning import Meaning, like
 from napkin.derive.relabel import Labels, Move, Relabel
-from napkin.derive.repair import repaired
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.rule import Instance, Rule, between
+from napkin.derive.rules.together import write_exponent
 from napkin.derive.running_results import hold as hold_running
-from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
-from napkin.derive.sides import NotSeparable, Side, by_side
-from napkin.derive.terms import added, as_written, extent, scaled
 from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
@@ -119,7 +120,7 @@ class Separating:
             raise NotSeparable(f.op, "no result in it carries an axis that it removes")
         axes, start = tuple(a for a in over(f) if a not in outer), f.params[1:]
         found = self._found(along(f.op, f.args[0], axes, start), p, same)
-        return along(f.op, Meaning.carrying(found, outer), outer, start)
+        return along(f.op, carrying(found, outer), outer, start)
 
     def _used(self, n: Node, p: int) -> set[Node]:
         """The results of a pass that a term is computed from."""
@@ -161,7 +162,7 @@ class Separating:
                 return "x"
             return "mixed" if n in opened else self._side(n, same, over(f))
 
-        meaning = Meaning(side)
+        meaning = Meaning(side, write_exponent)
         body = meaning.of(term)
         if any(side(n) == "mixed" for n in meaning.nodes.values()):  # its symbol hides a result
             raise NotSeparable(f.op, "it mixes the chunk with a running result")
@@ -188,7 +189,7 @@ class Separating:
                 raise reason from None
 
     def _distributed(self, f: Node, p: int, body: Any, meaning: Meaning) -> Node:
-        """max_x max(r, a(x)) = max(r, max_x a(x)), as `napkin.derive.lattice` does."""
+        """max_x max(r, a(x)) = max(r, max_x a(x)), as `napkin.algebra.lattice` does."""
 
         def kind(e: Any) -> str:
             xs, rs = by_side(e)

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial, reduce
 
+from napkin.algebra.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
+from napkin.algebra.points import Point, scalars_of
 from napkin.derive.kernel import Kernel, leaves
-from napkin.derive.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
 from napkin.derive.relabel import Labels, Move, Relabel
-from napkin.derive.rules.points import Point, scalars_of
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.derive.tracer import active
 from napkin.ir.evaluate import Array, aligned

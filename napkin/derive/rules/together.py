@@ -37,6 +37,13 @@ def _matches(exponent: Any, node: Callable[[Any], Node]) -> Iterator[Instance]:
 TOGETHER = Rule("shift before it is scaled", "c t - c m = c (t - m)", _matches, ("c is a number",))
 
 
+def write_exponent(total: Any, node: Callable[[Any], Node]) -> Node:
+    """The node of an exponent, with its terms together where the rule applies."""
+    for found in TOGETHER.matches(total, node):
+        return TOGETHER.apply(found)
+    return node(total)
+
+
 def _by_coefficient(total: Any) -> dict[Any, list[Any]]:
     """The terms of a sum, without the sizes of their coefficients, by these."""
     alike: dict[Any, list[Any]] = {}

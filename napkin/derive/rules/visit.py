@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial, reduce
 
-from napkin.derive.fold import Stream
-from napkin.derive.known import Known, depends, reductions_along, vanishes
-from napkin.derive.residues import Split
+from napkin.algebra.fold import Stream
+from napkin.algebra.known import Known, depends, reductions_along, vanishes
+from napkin.algebra.terms import combined, starting
 from napkin.derive.rules.rule import Instance, Rule, Sides
-from napkin.derive.terms import combined, starting
-from napkin.derive.visits import Visits
 from napkin.ir.infer import along, pointwise
 from napkin.ir.key_sets import boxes_of, position, spec_of
 from napkin.ir.node import REDUCTIONS, Node, factors, in_kind, number, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.slotted import guard
+from napkin.keys.residues import Split
+from napkin.keys.visits import Visits
 
 
 def visits(stream: Stream, splits: Sequence[Split] = ()) -> Visits | None:

@@ -13,8 +13,8 @@ from typing import TypeAlias, TypeGuard
 
 import numpy as np
 
-from napkin.derive.meaning import sign
-from napkin.derive.terms import identity, is_read
+from napkin.algebra.signs import sign
+from napkin.algebra.terms import identity, is_read
 from napkin.ir.node import (
     INT32,
     REDUCTIONS,

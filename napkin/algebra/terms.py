@@ -153,6 +153,24 @@ def scaled(n: Node, factor: Node) -> Node:
     return pointwise("mul", (n, factor))
 
 
+def carrying(a: Node, axes: tuple[str, ...]) -> Node:
+    """`a`, made to carry every axis of `axes` (multiplied by ones where it does not)."""
+    lacking = tuple(axis for axis in axes if axis not in a.axes)
+    if not lacking:
+        return a
+    ones = node("ones", params=(lacking,), axes=lacking, kind="int")
+    return ones if a in (number(1), number(1.0)) else pointwise("mul", (a, ones))
+
+
+def like(found: Node, n: Node) -> Node:
+    """What a term was found equal to, with the axes and the item type of the term.
+
+    What cancels takes its axes along: max_b exp(s - max_b s) is 1 at each position of s.
+    """
+    found = carrying(found, n.axes)
+    return pointwise("mul", (found, number(1.0))) if found.kind != n.kind == "real" else found
+
+
 def value_at(term: Node, start: Mapping[Node, float]) -> float:
     """The value of a term with one position along each axis, where its leaves are as `start` says,
     or 1; not finite where something on the way is not in float32, in which kernels compute."""

@@ -11,51 +11,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Container
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import sympy
 
-from napkin.derive.lattice import bounded_on_nothing, distributed
-from napkin.derive.rules.together import TOGETHER
-from napkin.derive.separate import Parts, Split, additive, running_symbols, separate_by
-from napkin.derive.sides import NotSeparable, Side, by_side
-from napkin.derive.terms import as_written, extent, identity, starting, worst
+from napkin.algebra.lattice import bounded_on_nothing, distributed
+from napkin.algebra.separate import Parts, Split, additive, running_symbols, separate_by
+from napkin.algebra.sides import NotSeparable, Side, by_side
+from napkin.algebra.signs import sign
+from napkin.algebra.terms import as_written, carrying, extent, identity, starting, worst
 from napkin.ir.infer import along, pointwise
-from napkin.ir.node import INT32, REDUCTIONS, Node, in_kind, landings, node, number, over
+from napkin.ir.node import INT32, REDUCTIONS, Node, in_kind, landings, number, over
 from napkin.ir.operators.integer import truncates
-from napkin.ir.operators.record import COMPUTING, POINTWISE, Sign
+from napkin.ir.operators.record import COMPUTING, POINTWISE
 
 LARGEST, DEEPEST, POWERS = 150, 20, 2
 """Operations in an expression that is separated, how deep they are nested, and how deep
 exponentials are, at most."""
 
 
-_SIGNS: WeakKeyDictionary[Node, Sign] = WeakKeyDictionary()
-
-
-def sign(n: Node) -> Sign:
-    """What is known of the sign of every value of `n` that is finite and computed of such values:
-    "positive" may be divided by, so that nothing is that which is 0 of a masked score or cast."""
-    for deep in landings([n], _SIGNS):
-        _SIGNS[deep] = _sign(deep)
-    if n not in _SIGNS:
-        _SIGNS[n] = _sign(n)
-    return _SIGNS[n]
-
-
-def _sign(n: Node) -> Sign:
-    if n.op in {"size", "ones"}:
-        return "positive"
-    if n.op in {"index", "corner"}:
-        return "nonnegative"
-    if n.op == "number":
-        value = float(str(n.params[0])) if not isinstance(n.params[0], bool) else 0.0
-        return "positive" if value > 0 else "nonnegative" if value == 0 else ""
-    if n.op in POINTWISE:
-        return POINTWISE[n.op].sign(n, *map(sign, n.args))
-    if n.op in REDUCTIONS:
-        return REDUCTIONS[n.op].sign(sign(n.args[0]))
-    return sign(n.args[0]) if n.op == "rename" else ""
+Exponent = Callable[[Any, Callable[[Any], Node]], Node]
+"""How the exponent of a power is written, which may be shifted before it is scaled."""
 
 
 class Meaning:
@@ -63,10 +38,11 @@ class Meaning:
 
     Args:
         side_of: says on which side a node lies.
+        exponent: gives the node of an exponent, and is given what gives that of any expression.
     """
 
-    def __init__(self, side_of: Callable[[Node], Side]) -> None:
-        self.side_of = side_of
+    def __init__(self, side_of: Callable[[Node], Side], exponent: Exponent) -> None:
+        self.side_of, self.exponent = side_of, exponent
         self.nodes: dict[sympy.Symbol, Node] = {}
         self._symbols: dict[Node, sympy.Symbol] = {}
         self._expressions: dict[Node, Any] = {}
@@ -211,7 +187,7 @@ class Meaning:
             parts, split = self._apart(body, gone)
             a, b = additive(parts, split, n.op)
             if not self.carries(b, gone):
-                inner = self.carrying(self.node(a), gone)
+                inner = carrying(self.node(a), gone)
                 return self.symbol(along(n.op, inner, gone, n.params[1:])) + b
         except NotSeparable:
             pass
@@ -250,7 +226,7 @@ class Meaning:
 
     def reduced(self, op: str, a: Any, axes: tuple[str, ...]) -> Node:
         """The reduction of an expression by `op` along `axes`."""
-        return along(op, self.carrying(self.node(a), axes), axes, starting(op))
+        return along(op, carrying(self.node(a), axes), axes, starting(op))
 
     def positions(self, axes: tuple[str, ...]) -> Node:
         """The number of positions along `axes`."""
@@ -291,7 +267,7 @@ class Meaning:
         if expression.is_Pow:
             return self._power(expression)
         if isinstance(expression, sympy.exp):
-            return pointwise("exp", (self._exponent(expression.args[0]),))
+            return pointwise("exp", (self.exponent(expression.args[0], self.node),))
         row = COMPUTING.get(type(expression).__name__)
         if row is None:
             raise NotSeparable(str(expression), "no operator computes it")
@@ -343,7 +319,7 @@ class Meaning:
     def _power(self, expression: Any) -> Node:
         base, exponent = expression.as_base_exp()
         if base == sympy.E:
-            return pointwise("exp", (self._exponent(exponent),))
+            return pointwise("exp", (self.exponent(exponent, self.node),))
         if exponent == sympy.Rational(1, 2):
             return pointwise("sqrt", (self.node(base),))
         if exponent == sympy.Rational(-1, 2):
@@ -353,30 +329,6 @@ class Meaning:
         if exponent.is_Integer and exponent <= 4:
             return self._times([base] * int(exponent))
         return pointwise("pow", (self.node(base), self.node(exponent)))
-
-    def _exponent(self, exponent: Any) -> Node:
-        """The node of an exponent."""
-        for found in TOGETHER.matches(exponent, self.node):
-            return TOGETHER.apply(found)
-        return self.node(exponent)
-
-    @staticmethod
-    def carrying(a: Node, axes: tuple[str, ...]) -> Node:
-        """`a`, made to carry every axis of `axes` (multiplied by ones where it does not)."""
-        lacking = tuple(axis for axis in axes if axis not in a.axes)
-        if not lacking:
-            return a
-        ones = node("ones", params=(lacking,), axes=lacking, kind="int")
-        return ones if a in (number(1), number(1.0)) else pointwise("mul", (a, ones))
-
-
-def like(found: Node, n: Node) -> Node:
-    """What a term was found equal to, with the axes and the item type of the term.
-
-    What cancels takes its axes along: max_b exp(s - max_b s) is 1 at each position of s.
-    """
-    found = Meaning.carrying(found, n.axes)
-    return pointwise("mul", (found, number(1.0))) if found.kind != n.kind == "real" else found
 
 
 class _Ends(Container[Node]):

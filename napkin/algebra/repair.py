@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import sympy
 
-from napkin.derive.meaning import Meaning
-from napkin.derive.separate import separate_by
-from napkin.derive.sides import NotSeparable, by_side
+from napkin.algebra.meaning import Meaning
+from napkin.algebra.separate import separate_by
+from napkin.algebra.sides import NotSeparable, by_side
 from napkin.ir.infer import pointwise
 from napkin.ir.listing import text
 from napkin.ir.node import Node, node
@@ -246,7 +246,7 @@ def tidy(e: Any) -> Any:
 
 def filled(expression: Any, values: Mapping[Any, Node], meaning: Meaning) -> Node:
     """The node of an expression with nodes for some of its symbols."""
-    filler = Meaning(lambda _: "x")
+    filler = Meaning(lambda _: "x", meaning.exponent)
     filler.nodes.update(meaning.nodes)
     filler.nodes.update(values)
     return filler.node(sympy.powsimp(expression))

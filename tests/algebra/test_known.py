@@ -7,7 +7,7 @@ import math
 import pytest
 
 import napkin as nk
-from napkin.derive.known import value_at
+from napkin.algebra.known import value_at
 from napkin.ir.array import Array
 from napkin.ir.node import node
 

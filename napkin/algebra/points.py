@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from napkin.derive.residues import Split
+from napkin.algebra.composites import value
 from napkin.ir.evaluate import Array, aligned, evaluate
 from napkin.ir.infer import parts_of
 from napkin.ir.key_sets import spec_of
@@ -23,6 +23,7 @@ from napkin.ir.slots import slots_of, spread
 from napkin.ir.slotted import guard, read_slots
 from napkin.ir.taking import own_axes, reading_of, table_of, taken_of
 from napkin.ir.windows import Slide
+from napkin.keys.residues import Split
 
 _EXACT = frozenset({"input", "number", "size", "ones", "index", "mean", "rename", "keys"})
 """Terms without an operator's record that have rational values of rational numbers."""
@@ -327,6 +328,4 @@ class Room:
 
 def _composite(n: Node, values: Sequence[Array]) -> Array:
     """The value of a composite by its definition (docs/semantics.md)."""
-    from napkin.derive.rules.composites import value
-
     return value(n, parts_of(n), values)

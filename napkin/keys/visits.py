@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from napkin.derive.residues import Split
 from napkin.ir.infer import pointwise, rebuilt
 from napkin.ir.key_sets import Box, box_member, member, spec_of
 from napkin.ir.node import REDUCTIONS, Node, node, number
 from napkin.ir.rewrite import rewrite
+from napkin.keys.residues import Split
 
 
 @dataclass(frozen=True, eq=False)

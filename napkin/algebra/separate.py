@@ -3,7 +3,7 @@
 This one theorem is what lets a reduction stream in the same pass as the reductions that its body
 depends on: sum_x g(x, r) = sum_k b_k(r) * sum_x a_k(x). Online softmax, RMSNorm folded into a
 product and Chan's variance are instances (arXiv 2412.03317, section 2; arXiv 2505.09326).
-Its form for max and min, which are joins and meets of a lattice, is in `napkin.derive.lattice`.
+Its form for max and min, which are joins and meets of a lattice, is in `napkin.algebra.lattice`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.sides import NotSeparable, by_side
+from napkin.algebra.sides import NotSeparable, by_side
 
 Parts = list[tuple[Any, Any]]
 Split = Callable[[Any], tuple[set[Any], set[Any]]]

@@ -23,7 +23,7 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.sides import NotSeparable
+from napkin.algebra.sides import NotSeparable
 from napkin.ir.operators.record import COMPUTING
 
 Kind = Callable[[Any], str]

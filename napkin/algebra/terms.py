@@ -15,7 +15,9 @@ from napkin.ir.sliding import slides
 from napkin.ir.storage import own_type
 from napkin.ir.types import PACKED, STORAGE
 
-EXTREMA = frozenset({"max", "min"})
+EXTREMA = frozenset(name for name, r in REDUCTIONS.items() if r.order)
+JOINS = frozenset(REDUCTIONS[name].combine for name in EXTREMA)
+"""The operators that join two results of an extremum."""
 
 WRITTEN = "as written"
 """The last parameter of a maximum or minimum that is computed as it is written, and not brought to

@@ -20,7 +20,17 @@ from napkin.algebra.meaning import Meaning
 from napkin.algebra.repair import Repair, filled, tidy
 from napkin.algebra.sides import NotSeparable
 from napkin.algebra.signs import sign
-from napkin.algebra.terms import added, carrying, combined, is_count, scaled, starting, value_at
+from napkin.algebra.terms import (
+    EXTREMA,
+    JOINS,
+    added,
+    carrying,
+    combined,
+    is_count,
+    scaled,
+    starting,
+    value_at,
+)
 from napkin.derive.folding import Folding
 from napkin.derive.rules.together import write_exponent
 from napkin.ir.infer import along, pointwise, rebuilt
@@ -180,8 +190,7 @@ def _over_carried(r: Node, p: int, folding: Folding) -> Node | None:
     """
     carried = {n: state.leaf("new") for (n, q), state in folding.carried.items() if q == p}
     inside = substitute([r], carried)[r]
-    extrema = {"max", "min", "maximum", "minimum"}
-    if inside is r or any(n.op in extrema for n in postorder([inside])):
+    if inside is r or any(n.op in EXTREMA | JOINS for n in postorder([inside])):
         return None
     nothing = _on_nothing(inside, p, folding)
     return None if nothing is None or not math.isfinite(nothing) else folding.current(inside, p)

@@ -38,7 +38,7 @@ def chunks(stream: Stream, parts: Sequence[range], sizes: Mapping[str, int]) -> 
     return [{first: p} | {a: range(sizes[a]) for a in rest} for p in parts]
 
 
-def start(stream: Stream, step: Pass, extents: Mapping[str, int]) -> States:
+def start(step: Pass, extents: Mapping[str, int]) -> States:
     """The states before the first chunk."""
     return {
         s.name: np.full([extents[a] for a in s.axes], in_kind(s.init, s.kind)) for s in step.states
@@ -46,7 +46,6 @@ def start(stream: Stream, step: Pass, extents: Mapping[str, int]) -> States:
 
 
 def advance(
-    stream: Stream,
     step: Pass,
     states: States,
     known: Mapping[Node, Array],
@@ -95,11 +94,11 @@ def folded(
     finals, known = States(), dict(bind)
     outputs: dict[str, Array] = {}
     for step in stream.passes:
-        states = start(stream, step, sizes)
+        states = start(step, sizes)
         pieces: list[list[Array]] = []
         for part in chunks(stream, parts, sizes):
             inside = chunk_of(known, part)
-            states, emitted = advance(stream, step, states, inside, part, sizes, scalars)
+            states, emitted = advance(step, states, inside, part, sizes, scalars)
             pieces.append(emitted)
         for s in step.states:
             known[s.leaf("new")] = states[s.name]

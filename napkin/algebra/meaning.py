@@ -8,7 +8,6 @@ sides are translated operator by operator.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Container
 from typing import Any, cast
 
@@ -19,7 +18,7 @@ from napkin.algebra.separate import Parts, Split, additive, running_symbols, sep
 from napkin.algebra.sides import NotSeparable, Side, by_side
 from napkin.algebra.signs import sign
 from napkin.algebra.terms import as_written, carrying, extent, identity, starting, worst
-from napkin.ir.infer import along, pointwise
+from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.node import INT32, REDUCTIONS, Node, in_kind, landings, number, over
 from napkin.ir.operators.integer import truncates
 from napkin.ir.operators.record import COMPUTING, POINTWISE
@@ -33,7 +32,7 @@ Exponent = Callable[[Any, Callable[[Any], Node]], Node]
 """How the exponent of a power is written, which may be shifted before it is scaled."""
 
 
-class Meaning:
+class Meaning(Container[Node]):
     """A translation of one body: symbols for its one-sided subterms.
 
     Args:
@@ -59,15 +58,15 @@ class Meaning:
         Raises:
             NotSeparable: `n` mixes the sides in an operator without algebra, or is too large.
         """
-        for deep in landings([n], _Ends(self)):
+        for deep in landings([n], self):
             self._expressions[deep] = self._read(deep)
         if n not in self._expressions:
             self._expressions[n] = self._read(n)
         return self._expressions[n]
 
-    def ends(self, n: Node) -> bool:
-        """Whether nothing below `n` is read, or nothing more."""
-        return n in self._expressions or self.side_of(n) != "mixed"
+    def __contains__(self, n: object) -> bool:
+        """Whether a term is translated without what is below it."""
+        return isinstance(n, Node) and (n in self._expressions or self.side_of(n) != "mixed")
 
     def _measure(self, expression: Any) -> tuple[int, int, int]:
         """Operations of an expression, and how deep they and the exponentials are nested."""
@@ -127,13 +126,15 @@ class Meaning:
         side = self.side_of(test)
         if side == "mixed":
             test, side = self._test(test)
-        both: list[Any] = []
-        for value in (True, False):
-            mark = f"{side}{'if' if value else 'else'}{len(self._indicators)}"
-            made = sympy.Symbol(mark, nonnegative=True)
-            self._indicators[made] = (test, value)
-            both.append(made)
+        both = [self._indicator(test, side, value) for value in (True, False)]
         return both[0] * self.of(yes) + both[1] * self.of(no)
+
+    def _indicator(self, test: Node, side: Side, value: bool) -> sympy.Symbol:
+        """The symbol that is 1 where a condition has a value, and 0 elsewhere."""
+        mark = f"{side}{'if' if value else 'else'}{len(self._indicators)}"
+        made = sympy.Symbol(mark, nonnegative=True)
+        self._indicators[made] = (test, value)
+        return made
 
     def _test(self, test: Node) -> tuple[Node, Side]:
         """A condition whose mixed arguments simplify to one side, over that side alone."""
@@ -274,7 +275,7 @@ class Meaning:
         args = [self.node(a) for a in expression.args]
         if row.arity == 1:
             return pointwise(row.name, args)
-        return functools.reduce(lambda a, b: pointwise(row.name, (a, b)), args)
+        return joined(row.name, args)
 
     def _chosen(self, value: Node, indicator: Any) -> Node:
         test, positive = self._indicators[indicator]
@@ -287,12 +288,11 @@ class Meaning:
         key = sympy.default_sort_key
         plus.sort(key=key)
         minus.sort(key=key)
-        total = self.node(plus[0]) if plus else pointwise("neg", (self.node(minus.pop(0)),))
-        for a in plus[1:]:
-            total = pointwise("add", (total, self.node(a)))
-        for a in minus:
-            total = pointwise("sub", (total, self.node(a)))
-        return total
+        if plus:
+            total = joined("add", map(self.node, plus))
+        else:
+            total = pointwise("neg", (self.node(minus.pop(0)),))
+        return joined("sub", [total, *map(self.node, minus)])
 
     def _product(self, expression: Any) -> Node:
         coefficient, rest = expression.as_coeff_Mul()
@@ -311,10 +311,7 @@ class Meaning:
         return total
 
     def _times(self, parts: list[Any]) -> Node:
-        total = self.node(parts[0])
-        for a in parts[1:]:
-            total = pointwise("mul", (total, self.node(a)))
-        return total
+        return joined("mul", map(self.node, parts))
 
     def _power(self, expression: Any) -> Node:
         base, exponent = expression.as_base_exp()
@@ -329,16 +326,6 @@ class Meaning:
         if exponent.is_Integer and exponent <= 4:
             return self._times([base] * int(exponent))
         return pointwise("pow", (self.node(base), self.node(exponent)))
-
-
-class _Ends(Container[Node]):
-    """The terms at which a translation goes no deeper."""
-
-    def __init__(self, of: Meaning) -> None:
-        self.of = of
-
-    def __contains__(self, n: object) -> bool:
-        return isinstance(n, Node) and self.of.ends(n)
 
 
 def _limit(n: Node) -> Node:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 
 import numpy as np
 
 from napkin.ir.evaluate import evaluate
-from napkin.ir.infer import pointwise
+from napkin.ir.infer import joined, pointwise
 from napkin.ir.node import Node, node, number, over, postorder
 from napkin.ir.operators import POINTWISE, REDUCTIONS, RELATIONS
 from napkin.ir.sliding import slides
@@ -130,20 +130,13 @@ def is_count(f: Node) -> bool:
 
 def extent(axes: tuple[str, ...]) -> Node:
     """The number of positions along `axes`, as a term over sizes."""
-    total: Node | None = None
-    for a in axes:
-        n = node("size", params=(a,), kind="int")
-        total = n if total is None else pointwise("mul", (total, n))
-    assert total is not None
-    return total
+    return joined("mul", [node("size", params=(a,), kind="int") for a in axes])
 
 
 def added(terms: Iterable[Node]) -> Node:
     """The sum of `terms`, from left to right; 0 where there are none."""
-    total: Node | None = None
-    for n in terms:
-        total = n if total is None else pointwise("add", (total, n))
-    return number(0.0) if total is None else total
+    held = list(terms)
+    return joined("add", held) if held else number(0.0)
 
 
 def scaled(n: Node, factor: Node) -> Node:
@@ -171,6 +164,26 @@ def like(found: Node, n: Node) -> Node:
     """
     found = carrying(found, n.axes)
     return pointwise("mul", (found, number(1.0))) if found.kind != n.kind == "real" else found
+
+
+class Uses:
+    """The terms among some that each term is computed from, itself included.
+
+    Args:
+        chosen: says which they are; a term that was asked about keeps its answer.
+    """
+
+    def __init__(self, chosen: Callable[[Node], bool]) -> None:
+        self.chosen = chosen
+        self.known: dict[Node, frozenset[Node]] = {}
+
+    def of(self, n: Node) -> frozenset[Node]:
+        """Those under `n`."""
+        for m in postorder([n], self.known):
+            if m not in self.known:
+                below = frozenset[Node]().union(*(self.known[a] for a in m.args))
+                self.known[m] = below | {m} if self.chosen(m) else below
+        return self.known[n]
 
 
 def value_at(term: Node, start: Mapping[Node, float]) -> float:

@@ -227,18 +227,21 @@ def weaved(outputs: Sequence[Output]) -> tuple[str, ...]:
     return tuple(a for a in shared if a not in mixed)
 
 
-def why_not_weaved(outputs: Sequence[Output], axis: str) -> str:
-    """The condition that fails for a group partition on `axis`."""
-    for n in postorder(o.node for o in outputs):
+def _why_not_weaved(outputs: Sequence[Output], axis: str) -> tuple[str, str]:
+    """Where a group partition on `axis` fails, and the condition."""
+    order = list(postorder(o.node for o in outputs))
+    for n in order:
         if axis in over(n):
-            return f"{n.op} works along {axis}, so the algorithm is not weaved over it"
+            reason = f"{n.op} works along {axis}, so the algorithm is not weaved over it"
+            return f"{n.op} over {' '.join(over(n))}", reason
     for o in outputs:
         if axis not in o.axes:
-            return f"output {o.name} does not carry {axis}"
-    for n in postorder(o.node for o in outputs):
+            return f"output {o.name}", f"output {o.name} does not carry {axis}"
+    place = f"output {outputs[0].name}"
+    for n in order:
         if n.op in MOVES and axis in (*slots_of(n).keys, *slots_of(n).slots):
-            return f"{n.op} moves between keys and slots, so {axis} is cut with its window"
-    return f"{axis} is read under two names"
+            return place, f"{n.op} moves between keys and slots, so {axis} is cut with its window"
+    return place, f"{axis} is read under two names"
 
 
 def reduced(outputs: Sequence[Output]) -> tuple[str, ...]:
@@ -276,14 +279,10 @@ def label(
     chosen = legal if group is None else tuple(group)
     for axis in chosen:
         if axis not in legal:
-            raise Refusal(
-                f"group {axis}",
-                why_place(outputs, axis),
-                why_not_weaved(outputs, axis),
-                f"group {', '.join(legal)}" if legal else f"stream {axis}",
-            )
+            nearest = f"group {', '.join(legal)}" if legal else f"stream {axis}"
+            raise Refusal(f"group {axis}", *_why_not_weaved(outputs, axis), nearest)
     chosen = tuple(a for a in legal if a in chosen and a not in cut)
-    refuse_moves(outputs, names, streamed)
+    _refuse_moves(outputs, names, streamed)
     computed = [(o.name, unstored(o.node)) for o in outputs]
     pairs = [(name, scattered(n) if n.op == "compress" else n) for name, n in computed]
     every = dict.fromkeys(a for n in postorder(n for _, n in pairs) for a in n.axes)
@@ -309,25 +308,20 @@ def _check_stored(outputs: Sequence[Output], streamed: str) -> None:
         Refusal: a result is the same along a streamed axis that it is stored with, or has slots
             without a key there.
     """
+    what = f"stream {streamed}"
     for o in outputs:
-        empty = filling(o.node) if o.node.op == "compress" else None
+        compressed = o.node.op == "compress"
+        empty = filling(o.node) if compressed else None
         rows = [a for a in streamed.split() if empty is not None and a in empty.axes]
         if rows:
-            raise Refusal(
-                f"stream {streamed}",
-                o.name,
-                f"slots without a key are stored after the loop, where {rows[0]} has no position",
-                f"hold {rows[0]} whole",
+            reason = (
+                f"slots without a key are stored after the loop, where {rows[0]} has no position"
             )
-    for o in outputs:
+            raise Refusal(what, o.name, reason, f"hold {rows[0]} whole")
         more = [a for a in streamed.split() if a in tile_axes(o) and a not in o.node.axes]
-        if more and o.node.op != "compress":
-            raise Refusal(
-                f"stream {streamed}",
-                o.name,
-                f"it is stored along {' '.join(more)} and is the same everywhere along it",
-                "stream another axis, or hold this one whole",
-            )
+        if more and not compressed:
+            reason = f"it is stored along {' '.join(more)} and is the same everywhere along it"
+            raise Refusal(what, o.name, reason, "stream another axis, or hold this one whole")
 
 
 def _check_states(made: Stream, streamed: str) -> None:
@@ -339,12 +333,11 @@ def _check_states(made: Stream, streamed: str) -> None:
     for state in made.states:
         more = [a for a in state.step.axes if a not in state.axes]
         if more:
-            raise Refusal(
-                f"stream {streamed}",
-                state.name,
-                f"a factor that carries {' '.join(more)} would be applied after the sum over it",
-                "stream another axis, or hold this one whole",
+            reason = (
+                f"a factor that carries {' '.join(more)} would be applied after the sum over it"
             )
+            nearest = "stream another axis, or hold this one whole"
+            raise Refusal(f"stream {streamed}", state.name, reason, nearest)
 
 
 def _grid_order(kernel: Kernel) -> tuple[str, ...]:
@@ -356,7 +349,7 @@ def _grid_order(kernel: Kernel) -> tuple[str, ...]:
     return tuple(sorted(kernel.group, key=lambda a: a not in apart))
 
 
-def refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed: str) -> None:
+def _refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed: str) -> None:
     """Check that compressed arrays are only stored, and only stored arrays are spread or taken of.
 
     Raises:
@@ -390,11 +383,3 @@ def known_counts(outputs: Sequence[Output], streamed: Sequence[str]) -> list[Out
     roots = [o.node for o in outputs]
     done = COUNTED.everywhere(roots, roots, streamed)
     return [replace(o, node=done[o.node]) for o in outputs]
-
-
-def why_place(outputs: Sequence[Output], axis: str) -> str:
-    """Where a group partition on `axis` fails."""
-    for n in postorder(o.node for o in outputs):
-        if axis in over(n):
-            return f"{n.op} over {' '.join(over(n))}"
-    return f"output {next((o.name for o in outputs if axis not in o.axes), outputs[0].name)}"

@@ -7,7 +7,6 @@ functions than the body. Those that other states give already, or that are 0, ar
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +32,7 @@ from napkin.algebra.terms import (
 )
 from napkin.derive.folding import Folding
 from napkin.derive.rules.together import write_exponent
-from napkin.ir.infer import along, pointwise, rebuilt
+from napkin.ir.infer import along, joined, pointwise, rebuilt
 from napkin.ir.node import FLOOR, REDUCTIONS, Node, in_kind, number, over, postorder, union_axes
 from napkin.ir.rewrite import substitute
 
@@ -58,13 +57,11 @@ def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
         NotSeparable: no start makes the repair finite, no operator computes it, or it takes
             differences from a result that may have seen nothing of a chunk.
     """
+    nodes = repair.meaning.nodes
     if len(repair.basis) > 1:
-        _refuse_unseen(f, [repair.meaning.nodes[s] for s in repair.old], folding)
-    choices = [
-        _choices(repair.meaning.nodes[s], p, folding, repair.exponential) for s in repair.old
-    ]
-    start = repair.start(choices)
-    results = {s: _result(repair.meaning.nodes[s], p, folding, start[s]) for s in repair.old}
+        _refuse_unseen(f, [nodes[s] for s in repair.old], folding)
+    start = repair.start([_choices(nodes[s], p, folding, repair.exponential) for s in repair.old])
+    results = {s: _result(nodes[s], p, folding, start[s]) for s in repair.old}
     names = [folding.name(f, f"{stem}_{i}" if i else stem) for i in range(len(repair.basis))]
     axes = _axes(repair, f)
     sums: list[Sums] = []
@@ -210,13 +207,9 @@ def _at_start(value: Node, starts: Mapping[Node, float]) -> Node:
         if n.op == "rename":
             found = [rebuilt(n, (t,)) for t in found]
         elif found and not set(union_axes(found)) <= set(n.axes):
-            found = [_reduced(_all_of(found), n, starts)]
+            found = [_reduced(joined("and", found), n, starts)]
         tests[n] = found
-    return _all_of(tests[value])
-
-
-def _all_of(tests: Sequence[Node]) -> Node:
-    return functools.reduce(lambda a, b: pointwise("and", (a, b)), tests)
+    return joined("and", tests[value])
 
 
 def _reduced(test: Node, n: Node, starts: Mapping[Node, float]) -> Node:

@@ -152,7 +152,7 @@ def _group(
         for column in alive(kernel):
             out.hold(sum(_size(n.axes, extents) for n in column))
     for i, step in enumerate(s.passes):
-        states = start(s, step, extents)
+        states = start(step, extents)
         for turn, part in _chunks(kernel, step, sizes, tiles, bind, box):
             inside = chunk_of(known, part)
             loaded = [a for a in kernel.reads if i in a.loops]
@@ -163,7 +163,7 @@ def _group(
                 for e in step.emits
             )
             out.hold(held + sum(inside[a.leaf].size for a in loaded) + stored)
-            states, emitted = advance(s, turn, states, inside, part, sizes, scalars, box)
+            states, emitted = advance(turn, states, inside, part, sizes, scalars, box)
             for e, value in zip(step.emits, emitted, strict=True):
                 _write(kernel, e.output, e.node, value, {**box, **part}, sizes, out)
         for x in step.states:

@@ -125,9 +125,9 @@ def test_fact_20_merge_is_associative_and_commutative(kernel: Kernel) -> None:
     S, V = scores(n, seed=20)
     bind = dict(zip(softmax_contraction.inputs, (S, V), strict=True))
     sizes = {"q": 4, "x": n, "d": 3}
-    nothing = start(kernel.stream, step, sizes)
+    nothing = start(step, sizes)
     parts = [
-        advance(kernel.stream, step, nothing, chunk_of(bind, {"x": part}), {"x": part}, sizes)[0]
+        advance(step, nothing, chunk_of(bind, {"x": part}), {"x": part}, sizes)[0]
         for part in ranges(lengths)
     ]
 

@@ -88,9 +88,9 @@ def breach(
         ) -> States:
             return merged(step, left, right, sizes, scalars, at)
 
-        nothing = start(s, step, sizes)
+        nothing = start(step, sizes)
         alone = [
-            advance(s, step, nothing, chunk_of(known, p), p, sizes, scalars)[0]
+            advance(step, nothing, chunk_of(known, p), p, sizes, scalars)[0]
             for p in chunks(s, parts, sizes)
         ]
         grown = reduce(join, alone, nothing)

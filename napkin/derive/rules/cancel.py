@@ -17,7 +17,7 @@ import sympy
 from napkin.algebra.meaning import Meaning
 from napkin.algebra.separate import Parts, Split, running_symbols, separate_by
 from napkin.algebra.sides import NotSeparable
-from napkin.algebra.terms import like
+from napkin.algebra.terms import Uses, like
 from napkin.derive.rules.rule import Instance, Rule, between
 from napkin.derive.rules.together import write_exponent
 from napkin.ir.expansion import count
@@ -70,22 +70,6 @@ def _simplified(
     return rewrite(roots, _Cancelling(axes, through=through).simplified)
 
 
-class _Uses:
-    """The reductions over some axes that terms are computed from."""
-
-    def __init__(self, axes: frozenset[str]) -> None:
-        self.axes = axes
-        self._known: dict[Node, frozenset[Node]] = {}
-
-    def of(self, n: Node) -> frozenset[Node]:
-        for m in postorder([n], self._known):
-            if m not in self._known:
-                below = frozenset[Node]().union(*(self._known[a] for a in m.args))
-                folds = m.op in REDUCTIONS and self.axes & set(over(m))
-                self._known[m] = below | {m} if folds else below
-        return self._known[n]
-
-
 class _Cancelling(Meaning):
     """A translation that shows which reductions over `axes` cancel. Every term without algebra is a
     symbol, and so is every term that uses no such reduction, unless it is looked `through`."""
@@ -95,8 +79,11 @@ class _Cancelling(Meaning):
             lambda n: "mixed" if self.uses.of(n) or (through and n.args) else "x",
             write_exponent,
         )
-        self.folded, self.through, self.uses = axes, through, _Uses(axes)
+        self.folded, self.through, self.uses = axes, through, Uses(self._is_folded)
         self._tangled = set[Node]()
+
+    def _is_folded(self, n: Node) -> bool:
+        return n.op in REDUCTIONS and not self.folded.isdisjoint(over(n))
 
     def simplified(self, old: Node, args: tuple[Node, ...]) -> Node | None:
         """`old` on other arguments, where that depends on fewer reductions; None where not."""

@@ -165,13 +165,13 @@ def _in_parts(
     one = {o.node: _of_one_part(o.node) for o in first.outputs}
     steps = [replace(x, step=substitute([x.step], one)[x.step]) for x in second.stream.states]
     join = Pass(tuple(steps), ())
-    states = start(s, join, sizes)
+    states = start(join, sizes)
     for c in chunks(s, ranges(lengths), sizes):
-        nothing = start(s, s.passes[0], sizes)
-        own, _ = advance(s, s.passes[0], nothing, chunk_of(bind, c), c, sizes, scalars)
+        nothing = start(s.passes[0], sizes)
+        own, _ = advance(s.passes[0], nothing, chunk_of(bind, c), c, sizes, scalars)
         stored = finished(s, own, bind, sizes, scalars)
         part = {one[o.node]: stored[o.name] for o in first.outputs}
-        states, _ = advance(s, join, states, bind | part, {}, sizes, scalars)
+        states, _ = advance(join, states, bind | part, {}, sizes, scalars)
     found = finished(second.stream, states, bind, sizes, scalars)
     axes = {e.output: e.node.axes for e in second.stream.tails}
     yield (

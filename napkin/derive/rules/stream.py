@@ -73,9 +73,9 @@ def _ways(kernel: Kernel, point: Point) -> Iterator[tuple[str, list[Array]]]:
     step = s.passes[0]
     if len(s.passes) > 1 or step.emits or kernel.visits is not None:
         return
-    nothing = start(s, step, sizes)
+    nothing = start(step, sizes)
     parts = [
-        advance(s, step, nothing, chunk_of(bind, c), c, sizes, scalars)[0]
+        advance(step, nothing, chunk_of(bind, c), c, sizes, scalars)[0]
         for c in chunks(s, ranges(lengths), sizes)
     ]
     states = reduce(lambda a, b: merged(step, a, b, sizes, scalars, bind), parts, nothing)

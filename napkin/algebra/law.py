@@ -1,7 +1,7 @@
-"""The law of folds, executed: B(f(x), y) == f(x (+) y), and merge(f(x), f(y)) == f(x (+) y).
+"""Folds, executed. Their law is B(f(x), y) == f(x (+) y), and merge(f(x), f(y)) == f(x (+) y).
 
 A fold is run on chunks of any lengths, and its merge on any split, with the same nodes that
-kernels are written from, and compared with the diagram's own value (arXiv 2505.09326, Def. 1).
+kernels are written from (arXiv 2505.09326, Def. 1).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from napkin.ir.evaluate import Array, aligned, evaluate, evaluate_more
 from napkin.ir.node import Node, in_kind
 
 States = dict[str, Array]
-Bind = Mapping[Node, Array]
 Chunk = Mapping[str, range]
 """The positions of each streamed axis that one step reads."""
 

@@ -72,14 +72,7 @@ def _separate(e: Any, split: Split) -> Parts:
 def _power(e: Any, split: Split) -> Parts:
     base, exponent = e.as_base_exp()
     if base == sympy.E:
-        a = b = sympy.Integer(0)
-        for p, q in _merged(_separate(exponent, split)):
-            if not split(p)[0]:
-                b += p * q
-            elif not split(q)[1]:
-                a += p * q
-            else:
-                raise NotSeparable("exp", "its argument multiplies the chunk by a running result")
+        a, b = additive(_merged(_separate(exponent, split)), split, "exp")
         return [(sympy.exp(a), sympy.exp(b))]
     if any(split(exponent)):
         raise NotSeparable("pow", "its exponent is an array")
@@ -135,7 +128,7 @@ def _prove(expression: Any, parts: Parts) -> None:
 
 
 def additive(parts: Parts, split: Split, op: str) -> tuple[Any, Any]:
-    """(a, b) with max_x g = max_x a + b (or min), from the parts of g.
+    """(a, b) with g = a + b, `a` of the chunk alone and `b` of results, from the parts of g.
 
     Raises:
         NotSeparable: some part multiplies the chunk by a running result.

@@ -103,16 +103,12 @@ class _Cancelling(Meaning):
         for expression in (plain, _expanded(plain)):
             if self._used(expression) < self.uses.of(n):
                 try:
-                    found = self._like(n, expression)
+                    found = like(self.node(expression), n)
                 except NotSeparable:
                     continue
                 self._expressions[found] = expression  # a 0 stays one
                 return found
         return None
-
-    def _like(self, n: Node, expression: Any) -> Node:
-        """The node of an expression, with the axes and the item type of `n`."""
-        return like(self.node(expression), n)
 
     def _used(self, expression: Any) -> frozenset[Node]:
         held = [self.stands_for(s) for s in expression.free_symbols]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -21,7 +21,7 @@ from napkin.algebra.separate import Parts, additive, running_symbols, separate, 
 from napkin.algebra.sides import NotSeparable, Side, by_side
 from napkin.algebra.terms import EXTREMA, JOINS, added, as_written, carrying, extent, like, scaled
 from napkin.derive.folding import Folding
-from napkin.derive.relabel import Labels, Move, Relabel
+from napkin.derive.relabel import listed
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.rule import Instance, Rule, between
 from napkin.derive.rules.together import write_exponent
@@ -368,14 +368,6 @@ def _of(name: str) -> Callable[..., Iterator[Instance]]:
     return matches
 
 
-def _hold(labels: Labels, m: Move) -> Labels:
-    return replace(labels, hold=(*labels.hold, m.argument))
-
-
-def _unhold(labels: Labels, m: Move) -> Labels:
-    return replace(labels, hold=tuple(n for n in labels.hold if n != m.argument))
-
-
 SEPARATED = Rule(
     "separate",
     "sum_x sum_k a_k(x) b_k(r) = sum_k b_k(r) sum_x a_k(x), and so of max, min and prod",
@@ -394,6 +386,6 @@ HELD = Rule(
     _of("hold"),
     ("B(r) is invertible at every r", "the repair is finite from the start on"),
     empty=False,
-    relabel=Relabel(_hold, _unhold),
+    relabel=listed("hold"),
 )
 """Its law holds at each chunk, so that the law of streams verifies it."""

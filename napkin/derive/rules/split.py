@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from napkin.algebra.fold import state_leaf
 from napkin.algebra.known import Known, vanishes
-from napkin.derive.relabel import Labels, Move, Relabel
+from napkin.derive.relabel import listed
 from napkin.derive.rules.rule import Instance, Rule, between
 from napkin.diagram.interface import Output
 from napkin.ir.infer import along
@@ -75,14 +75,6 @@ def _matches(
             yield Instance(where, made, between(roots, after), splits=made.splits)
 
 
-def _split(labels: Labels, m: Move) -> Labels:
-    return replace(labels, split=(*labels.split, (m.argument, m.value or 1)))
-
-
-def _unsplit(labels: Labels, m: Move) -> Labels:
-    return replace(labels, split=tuple(s for s in labels.split if s[0] != m.argument))
-
-
 SPLIT = Rule(
     "split",
     "t(d q + r) = t'(q, r), over keys d x + r",
@@ -93,7 +85,7 @@ SPLIT = Rule(
         "the last residues may have one place fewer",
     ),
     empty=False,
-    relabel=Relabel(_split, _unsplit),
+    relabel=listed("split", lambda m: (m.argument, m.value or 1)),
 )
 
 

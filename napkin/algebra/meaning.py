@@ -9,6 +9,7 @@ sides are translated operator by operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container
+from contextlib import suppress
 from typing import Any, cast
 
 import sympy
@@ -21,6 +22,7 @@ from napkin.algebra.terms import as_written, carrying, extent, identity, startin
 from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.node import INT32, REDUCTIONS, Node, in_kind, landings, number, over
 from napkin.ir.operators.integer import truncates
+from napkin.ir.operators.meant import joins_as
 from napkin.ir.operators.record import COMPUTING, POINTWISE
 
 LARGEST, DEEPEST, POWERS = 150, 20, 2
@@ -152,12 +154,17 @@ class Meaning(Container[Node]):
         body = self.of(n.args[0])
         if as_written(n):
             raise NotSeparable(n.op, "something is compared with it as it is rounded")
-        if running_symbols(body) and n.op == "sum":
-            raise NotSeparable("sum", f"it multiplies out a difference under {' '.join(over(n))}")
-        if n.op == "sum":
+        record = REDUCTIONS[n.op]
+        if joins_as(record) == "add":
+            if running_symbols(body):
+                what = f"it multiplies out a difference under {' '.join(over(n))}"
+                raise NotSeparable(n.op, what)
             return self._total(self._apart(body, over(n))[0], n)
-        if REDUCTIONS[n.op].order:
-            return self._inner_extremum(n, body)
+        if record.over == "add":
+            with suppress(NotSeparable):
+                return self._shifted(n, body)
+        if record.order:
+            return self.extremum(n, body, lambda e: self._how(e, over(n)))[0]
         raise NotSeparable(n.op, f"{n.op} over another axis mixes with a running result")
 
     def _apart(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
@@ -182,17 +189,14 @@ class Meaning(Container[Node]):
                 total += a * b * self.symbol(self.positions(gone))
         return total
 
-    def _inner_extremum(self, n: Node, body: Any) -> Any:
+    def _shifted(self, n: Node, body: Any) -> Any:
+        """A reduction of a + b that is that of a, and then + b."""
         gone = over(n)
-        try:
-            parts, split = self._apart(body, gone)
-            a, b = additive(parts, split, n.op)
-            if not self.carries(b, gone):
-                inner = carrying(self.node(a), gone)
-                return self.symbol(along(n.op, inner, gone, n.params[1:])) + b
-        except NotSeparable:
-            pass
-        return self.extremum(n, body, lambda e: self._how(e, gone))[0]
+        parts, split = self._apart(body, gone)
+        a, b = additive(parts, split, n.op)
+        if self.carries(b, gone):
+            raise NotSeparable(n.op, f"a running result carries {' '.join(gone)}")
+        return self.symbol(along(n.op, carrying(self.node(a), gone), gone, n.params[1:])) + b
 
     def _how(self, e: Any, gone: tuple[str, ...]) -> str:
         """How an expression depends on axes that a reduction removes, as `lattice.Kind` says."""

@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from napkin.algebra.composites import value
+from napkin.algebra import composites
 from napkin.ir.evaluate import Array, aligned, evaluate
 from napkin.ir.infer import parts_of
 from napkin.ir.key_sets import spec_of
@@ -101,7 +101,7 @@ class Point:
                 bind[n] = self._reading(n, bind)
             elif n.op in COMPOSITES:
                 parts = evaluate(n.args, bind, self.sizes, scalars, box)
-                bind[n] = _composite(n, parts)
+                bind[n] = composites.value(n, parts_of(n), parts)
             elif n.op == "number" and n.kind == "real" and self.exact:
                 value = cast("float", n.params[0])
                 bind[n] = np.asarray(Fraction(value) if math.isfinite(value) else value, object)
@@ -324,8 +324,3 @@ class Room:
             if s.count(axis, tap) != out or (s.span.window and s.span.window != tap):
                 return None
         return {a: found[self._find(a)] for a in self._root}
-
-
-def _composite(n: Node, values: Sequence[Array]) -> Array:
-    """The value of a composite by its definition (docs/semantics.md)."""
-    return value(n, parts_of(n), values)

@@ -139,7 +139,7 @@ def repaired(body: Any, meaning: Meaning) -> Repair:
 def _solved(body: Any) -> tuple[Any, ...]:
     """The fields of a repair that are expressions."""
     results = sorted(by_side(body)[1], key=lambda s: s.name)
-    columns = _columns(body)
+    columns = tuple(a.as_coeff_Mul()[1] for a, _ in separate_by(body, by_side))
     spanned = _derivatives(body, results, columns)
     for chosen in itertools.combinations(spanned[1:], len(columns) - 1):
         functions, rows = zip(spanned[0], *chosen, strict=True)
@@ -153,11 +153,6 @@ def _solved(body: Any) -> tuple[Any, ...]:
             matrix = sympy.ImmutableMatrix(*matrix.shape, entries)
             return tuple(results), new, moved, functions, columns, rows, matrix
     raise NotSeparable(str(body), "no basis of its derivatives is invertible for every result")
-
-
-def _columns(body: Any) -> tuple[Any, ...]:
-    """The functions of x alone that span `body`."""
-    return tuple(a.as_coeff_Mul()[1] for a, _ in separate_by(body, by_side))
 
 
 def _derivatives(

@@ -155,18 +155,15 @@ def running_symbols(expression: Any, split: Split = by_side) -> set[Any]:
         base, _ = part.as_base_exp()
         if base == sympy.E and all(split(part)):
             found |= split(part)[1]
-        sums = [f for f in sympy.Mul.make_args(part) if _differs(f, split)]
-        if len(sums) > 1 or any(_exponent(f) > 1 for f in sums):
-            found |= set[Any]().union(*(split(f)[1] for f in sums))
+        for factor in multiplied_sums(part, lambda base: all(split(base))):
+            found |= split(factor)[1]
     return found
 
 
-def _differs(factor: Any, split: Split) -> bool:
-    """Whether a factor is a power of a sum of the chunk and a running result."""
-    base, _ = factor.as_base_exp()
-    return bool(base.is_Add and all(split(base)))
-
-
-def _exponent(factor: Any) -> Any:
-    _, exponent = factor.as_base_exp()
-    return exponent if exponent.is_Integer else 1
+def multiplied_sums(product: Any, chosen: Callable[[Any], bool] = bool) -> list[Any]:
+    """The factors of a product that are powers of chosen sums, where there are two or more of them,
+    or one to a whole power: multiplied out, differences in them lose their precision."""
+    powers = [(factor, *factor.as_base_exp()) for factor in sympy.Mul.make_args(product)]
+    held = [(factor, n) for factor, base, n in powers if base.is_Add and chosen(base)]
+    several = len(held) > 1 or any(n.is_Integer and n > 1 for _, n in held)
+    return [factor for factor, _ in held] if several else []

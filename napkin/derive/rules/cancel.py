@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 
 from napkin.algebra.meaning import Meaning
-from napkin.algebra.separate import Parts, Split, running_symbols, separate_by
+from napkin.algebra.separate import Parts, Split, multiplied_sums, running_symbols, separate_by
 from napkin.algebra.sides import NotSeparable
 from napkin.algebra.terms import Uses, like
 from napkin.derive.rules.rule import Instance, Rule, between
@@ -160,14 +160,7 @@ class _Cancelling(Meaning):
 def _expanded(e: Any) -> Any:
     """`e` multiplied out, but for exponentials, which would overflow, and products of sums, of
     which differences would lose their precision."""
-    held = {p: sympy.Dummy() for p in sympy.preorder_traversal(e) if _of_sums(p)}
+    held = {p: sympy.Dummy() for p in sympy.preorder_traversal(e) if multiplied_sums(p)}
     outer = e.xreplace(held)
     done = sympy.expand(outer, power_exp=False, power_base=False, log=False)
     return done.xreplace({d: p for p, d in held.items()})
-
-
-def _of_sums(e: Any) -> bool:
-    """Whether an expression is a product of two sums or more."""
-    powers = [f.as_base_exp() for f in sympy.Mul.make_args(e)]
-    sums = [exponent for base, exponent in powers if base.is_Add]
-    return len(sums) > 1 or any(n.is_Integer and n > 1 for n in sums)

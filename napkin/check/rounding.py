@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from napkin.algebra.terms import is_operand, is_read, narrow_type
 from napkin.derive.kernel import tensor_of
-from napkin.derive.terms import is_operand, is_read, narrow_type
 from napkin.ir.node import Node, factors
 from napkin.lower.dots import dot_of, multiplied_as
 from napkin.plan.plan import Plan, PlannedKernel

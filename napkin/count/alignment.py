@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from napkin.derive.contraction import contractions
+from napkin.algebra.terms import is_read
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_read
 from napkin.machine.chain import Chain, Stage
 
 Bytes = Mapping[str, Fraction]
@@ -77,7 +76,7 @@ def _lines(kernel: Kernel, stage: Stage, item: Bytes) -> Iterable[Mark]:
 def _shapes(kernel: Kernel, chain: Chain, inner: Stage, item: Bytes) -> Iterable[Mark]:
     """Rows, columns and depth of matrix instructions."""
     sizes = {key: int(f.value) for key, f in chain.machine.granules.items()}
-    for c in contractions(kernel).values():
+    for c in kernel.contractions.values():
         if not c.is_product:
             continue
         rows, columns = c.rows, c.columns

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import sympy
 
 from napkin.derive.kernel import Kernel
-from napkin.derive.visits import Visits
 from napkin.ir.evaluate import evaluate
 from napkin.ir.key_sets import Box, Interval, query_axes
 from napkin.ir.node import Node, postorder
+from napkin.ir.operators import POINTWISE
+from napkin.ir.operators.integer import truncates
+from napkin.ir.operators.meant import meant
 from napkin.ir.symbols import group_symbol, size_symbol
+from napkin.keys.visits import Visits
 
 _MIDDLE = 2**20
 """The query at which branches are chosen, in the middle of axes of twice the size."""
@@ -152,34 +155,60 @@ def _one(
     floors: dict[Any, tuple[Any, int]],
     residues: Residues,
 ) -> Any:
-    args = [done[a] for a in n.args]
-    if n.op == "number":
+    if n.op == "number" and float(str(n.params[0])).is_integer():
         return sympy.Integer(int(float(str(n.params[0]))))
     if n.op == "size":
         return size_symbol(str(n.params[0]))
     if n.op == "index" and n.axes[0] in at:
         start, behind = at[n.axes[0]]
         return start + behind
-    if n.op == "add":
-        return args[0] + args[1]
-    if n.op == "sub":
-        return args[0] - args[1]
-    if n.op == "mul":
-        return args[0] * args[1]
-    if n.op in {"floordiv", "mod"} and n.args[1].op == "number":
-        step, body = int(float(str(n.args[1].params[0]))), sympy.expand(args[0])
-        if residues and any(abs(body.coeff(s)) > 1 for s, _ in at.values() if s != 0):
-            raise NoInterior  # blocks of positions, of which a residue has now more, now fewer
-        quotient = sympy.Symbol(f"floor({body})/{step}", integer=True)
-        floors[quotient] = body, step
-        return quotient if n.op == "floordiv" else body - step * quotient
-    if n.op in {"maximum", "minimum"}:
-        return args[_taken(n, residues)]
     if n.op == "where":
-        return args[1] if _probe(n.args[0], residues) else args[2]
-    if n.op in {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}:
-        return sympy.Integer(0)  # a test, which only `where` reads
-    raise NoInterior
+        return done[n.args[1 if _probe(n.args[0], residues) else 2]]
+    if n.kind == "bool":
+        return None  # a test, which `where` alone reads
+    args = [done[a] for a in n.args]
+    record = POINTWISE.get(n.op)
+    if record is None or record.meaning is None or (n.op == "cast" and truncates(n)):
+        raise NoInterior
+    if None in args:
+        raise NoInterior
+    value, symbols = meant(record)
+    given = dict(zip(symbols, args, strict=True))
+    whole = {f: _quotient(f, given, at, floors, residues) for f in value.atoms(sympy.floor)}
+    return _branch(value, n, symbols, residues).xreplace(whole | given)
+
+
+def _quotient(
+    f: Any,
+    given: Mapping[Any, Any],
+    at: Mapping[str, tuple[Any, Any]],
+    floors: dict[Any, tuple[Any, int]],
+    residues: Residues,
+) -> Any:
+    """A symbol for a floor in an operator's meaning, with what it is the floor of in `floors`."""
+    above, below = (e.xreplace(given) for e in f.args[0].as_numer_denom())
+    if not (below.is_Integer and below.is_positive):
+        raise NoInterior
+    step, body = int(below), sympy.expand(above)
+    if residues and any(abs(body.coeff(s)) > 1 for s, _ in at.values() if s != 0):
+        raise NoInterior  # blocks of positions, of which a residue has now more, now fewer
+    made = sympy.Symbol(f"floor({body})/{step}", integer=True)
+    floors[made] = body, step
+    return made
+
+
+def _branch(value: Any, n: Node, symbols: Sequence[Any], residues: Residues) -> Any:
+    """An operator's meaning, with the argument that holds in the middle for each extremum in it."""
+    if not value.has(sympy.Max, sympy.Min):
+        return value
+    probed = {s: _probe(a, residues) for s, a in zip(symbols, n.args, strict=True)}
+
+    def taken(*choices: Any, most: Any) -> Any:
+        ordered = sorted(choices, key=sympy.default_sort_key)
+        return most(ordered, key=lambda e: float(e.xreplace(probed)))
+
+    value = value.replace(sympy.Max, partial(taken, most=max))
+    return value.replace(sympy.Min, partial(taken, most=min))
 
 
 def _floor(body: Any, step: int, at: Mapping[str, tuple[Any, Any]]) -> Any:
@@ -194,25 +223,13 @@ def _floor(body: Any, step: int, at: Mapping[str, tuple[Any, Any]]) -> Any:
     return whole + sympy.Max(0, (behind + 1) / sympy.Integer(step) - 1)
 
 
-def _taken(n: Node, residues: Residues) -> int:
-    a, b = (_probe(x, residues) for x in n.args)
-    first = a >= b if n.op == "maximum" else a <= b
-    return 0 if first else 1
-
-
 def _probe(n: Node, residues: Residues) -> float:
     """The value of a bound in the middle of a long axis: of the first residue, where axes are
     split."""
-    if any(m.op not in _PLAIN for m in postorder([n])):
+    if any(m.op not in {"index", "size", "number", *POINTWISE} for m in postorder([n])):
         raise NoInterior
     axes = {str(m.params[0]) for m in postorder([n]) if m.op in {"index", "size"}}
     sizes = dict.fromkeys(axes, 2 * _MIDDLE * math.prod(residues.values()))
     box = {a: range(_MIDDLE, _MIDDLE + 1) for a in axes - residues.keys()}
     box |= dict.fromkeys(residues, range(1))
     return float(evaluate([n], {}, sizes, box=box)[0].reshape(-1)[0])
-
-
-_PLAIN = frozenset({
-    "index", "size", "number", "add", "sub", "mul", "floordiv", "mod", "maximum", "minimum",
-    "where", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal",
-})  # fmt: skip

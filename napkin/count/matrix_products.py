@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from napkin.algebra.contraction import Contraction
+from napkin.algebra.terms import is_operand, is_read
 from napkin.count.alignment import Mark
 from napkin.count.traffic import ITEM_BYTES
-from napkin.derive.contraction import Contraction, contractions
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_operand, is_read
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import storage_type
 from napkin.machine.hardware import Machine
@@ -45,7 +45,7 @@ def product_type(parts: Sequence[Node], storage: Mapping[str, str], dtype: str) 
 def matrix_products(kernel: Kernel) -> tuple[Contraction[str], ...]:
     """Every sum of a kernel that is a matrix product at some tiles, in an order in which they can
     run."""
-    return tuple(c for c in contractions(kernel).values() if c.is_product)
+    return tuple(c for c in kernel.contractions.values() if c.is_product)
 
 
 def names_of(kernel: Kernel) -> dict[Node, str]:

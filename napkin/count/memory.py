@@ -13,11 +13,11 @@ from typing import Any
 
 import sympy
 
+from napkin.algebra.terms import is_read
 from napkin.count.residency import held
 from napkin.count.split_axes import plain
 from napkin.count.traffic import VALUES, Unit, held_values, tile_symbol
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
-from napkin.derive.terms import is_read
 from napkin.ir.node import LEAVES, Node, inside_sums, postorder
 from napkin.ir.sliding import slides
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from napkin.derive.contraction import MIN_DOT, Contraction, contractions
+from napkin.algebra.contraction import MIN_DOT, Contraction
+from napkin.algebra.terms import is_operand, is_read
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_operand, is_read
 from napkin.ir.node import LEAVES, Node, inside_sums, over, postorder
 from napkin.ir.sliding import slides
 from napkin.ir.storage import own_type
@@ -71,7 +71,7 @@ CONVERTED_BYTES = 2
 
 def held(kernel: Kernel) -> Held:
     """What a group of `kernel` holds at each level."""
-    sums, every = contractions(kernel).values(), list(postorder(kernel.terms))
+    sums, every = kernel.contractions.values(), list(postorder(kernel.terms))
     products = [c for c in sums if c.is_product]
     operands, computed = _factors(products)
     converted = [p for p in computed if is_read(p) and own_type(p)]
@@ -117,7 +117,7 @@ def _distinct(found: Iterable[T]) -> tuple[T, ...]:
 def batched(kernel: Kernel) -> frozenset[str]:
     """Axes that both sides of a matrix product carry, and its result: one product for each
     position of them."""
-    found = [(c, set(over(n))) for n, c in contractions(kernel).items() if c.is_product]
+    found = [(c, set(over(n))) for n, c in kernel.contractions.items() if c.is_product]
     return frozenset(a for c, gone in found for a in c.single - gone)
 
 
@@ -129,7 +129,7 @@ def chained(kernel: Kernel) -> bool:
     steps = [s.step for p in kernel.stream.passes for s in p.states] or list(kernel.terms)
     added = {n for step in steps if step.op == "add" for n in step.args}
     products: set[Node] = set()
-    sums = contractions(kernel)
+    sums = kernel.contractions
     for n in postorder(steps):
         if n not in sums or not sums[n].is_product:
             continue
@@ -144,7 +144,7 @@ def chained(kernel: Kernel) -> bool:
 def computes(kernel: Kernel) -> bool:
     """Whether an operand of a product is computed from what is read alone: its tiles pass through
     registers in the layout of loads."""
-    products = {n: c for n, c in contractions(kernel).items() if c.is_product}
+    products = {n: c for n, c in kernel.contractions.items() if c.is_product}
     for c in products.values():
         inside = [p for p in c.parts if kernel.stream.carried(p.axes)]
         plain = [p for p in inside if products.keys().isdisjoint(postorder([p]))]

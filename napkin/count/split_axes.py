@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from napkin.derive.residues import Array, Blocks, Split
 from napkin.ir.evaluate import aligned
 from napkin.ir.symbols import group_symbol, size_symbol
+from napkin.keys.residues import Array, Blocks, Split
 
 
 def positions(

@@ -22,8 +22,6 @@ from napkin.count.split_axes import plain, positions
 from napkin.count.visited import Bind, members, read
 from napkin.count.window_images import image, inside
 from napkin.derive.kernel import Kernel, tile_axes
-from napkin.derive.residues import Blocks, Split
-from napkin.derive.visits import Visits
 from napkin.ir.key_sets import boxes_of, query_axes
 from napkin.ir.node import Node
 from napkin.ir.sliding import slides
@@ -32,6 +30,8 @@ from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
 from napkin.ir.taking import own_axes, taken_of
 from napkin.ir.types import PACKED, STORAGE, stored_bytes
 from napkin.ir.windows import Slide
+from napkin.keys.residues import Blocks, Split
+from napkin.keys.visits import Visits
 from napkin.schedule import Schedule
 
 Direction = Literal["read", "write"]

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from napkin.count.split_axes import extents
-from napkin.derive.hulls import Hull, census, hull
 from napkin.derive.kernel import Kernel
-from napkin.derive.residues import Split
-from napkin.derive.visits import Visits
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.key_sets import Interval, boxes_of, query_axes
 from napkin.ir.node import Node, postorder, union_axes
 from napkin.ir.slotted import lengths
+from napkin.keys.hulls import Hull, census, hull
+from napkin.keys.residues import Split
 from napkin.keys.typical import asked, typical
+from napkin.keys.visits import Visits
 
 Array = np.ndarray[Any, Any]
 Bind = Mapping[Node, Array]

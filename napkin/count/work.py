@@ -10,18 +10,18 @@ from typing import Any
 
 import sympy
 
+from napkin.algebra.contraction import Contraction
+from napkin.algebra.terms import is_read
 from napkin.count.interior import read_sum, seen_sum
 from napkin.count.split_axes import plain
 from napkin.count.traffic import tile_symbol
 from napkin.count.visited import share
-from napkin.derive.contraction import Contraction, contractions
 from napkin.derive.kernel import Kernel
-from napkin.derive.residues import Split
-from napkin.derive.terms import is_read
 from napkin.ir.key_sets import query_axes
 from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.keys.residues import Split
 
 
 @dataclass(frozen=True)
@@ -154,13 +154,13 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
         return Count(pipe, per_value, axes, repeated, chunked, seen, *split, **of)
 
     if n.op == "sum":
-        yield from _of_sum(contractions(kernel)[n], made)
+        yield from _of_sum(kernel.contractions[n], made)
     elif n.op in REDUCTIONS:
         for pipe, number in operations(REDUCTIONS[n.op].combine).items():
             yield made(pipe, number, n.args[0].axes)
     elif n.op in POINTWISE and n.axes:
         # A matrix instruction adds to what its accumulator holds.
-        sums = [contractions(kernel)[a] for a in n.args if n.op == "add" and a.op == "sum"]
+        sums = [kernel.contractions[a] for a in n.args if n.op == "add" and a.op == "sum"]
         taken = [c for c in sums if c.is_product and not c.outside]
         of = {"sum": taken[0], "small": True} if taken else {}
         for pipe, number in operations(n.op).items():

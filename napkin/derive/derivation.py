@@ -10,7 +10,6 @@ from typing import Any
 from napkin.derive.kernel import Kernel, label, reduced
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.relabel import Labels, Move
-from napkin.derive.residues import Split
 from napkin.derive.rules.group import GROUP
 from napkin.derive.rules.split import Apart, apart, why_not_apart
 from napkin.derive.rules.stream import streamed
@@ -19,6 +18,7 @@ from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.ir.node import over
+from napkin.keys.residues import Split
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -311,25 +311,3 @@ def divisions(kernel: Kernel) -> list[Move]:
     for s in kernel.ragged.values():
         of.setdefault(s.residue, []).append(s)
     return [division(kernel.name, pair) for pair in of.values()]
-
-
-def replayed(diagram: Diagram, trail: Trail) -> Derivation:
-    """The derivation that a trail of one kernel leads to on `diagram`, each move checked again.
-
-    Raises:
-        Refusal: a move is not legal on this diagram.
-    """
-    out = Derivation.start(diagram)
-    held: list[str] = []
-    for m in trail:
-        if m.rule == "hold":
-            held.append(m.argument)
-        elif m.rule == "stream":
-            out, held = out.stream(m.argument, passes=m.value or 1, hold=held), []
-        elif m.rule == "split":
-            out = out.split(m.argument.split()[1])
-        elif m.rule == "group":
-            out = out.group(m.argument)
-        elif m.rule == "tile" and m.value is not None:
-            out = out.tile(**{m.argument: m.value})
-    return out

@@ -7,12 +7,11 @@ section 2.3). `Folding` keeps both for every reduction that has found its pass.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from napkin.derive.fold import State, Tag, state_leaf
-from napkin.derive.meaning import Meaning
+from napkin.algebra.fold import State, Tag, state_leaf
+from napkin.algebra.terms import Uses, carrying, combined, extent, identity, is_count
 from napkin.derive.rules.divide import DIVIDED
-from napkin.derive.terms import combined, extent, identity, is_count
 from napkin.ir.infer import along, rebuilt
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.rewrite import substitute
@@ -47,8 +46,8 @@ class Folding:
         self._now: dict[Node, Node] = {}
         self._final: dict[Node, Node] = {}
         self._taken: set[str] = set()
-        self._uses: dict[Node, frozenset[Node]] = {}
-        self._find_uses(self.order, set(self.folds))
+        own = set(self.folds)
+        self._uses = Uses(lambda n: n in own or n in self._now)
 
     def streamed(self, axes: Iterable[str]) -> bool:
         """Whether an array with these axes differs from chunk to chunk."""
@@ -58,15 +57,7 @@ class Folding:
 
     def uses(self, n: Node) -> frozenset[Node]:
         """The reductions over the axis that `n` is computed from, itself included."""
-        if n not in self._uses:
-            self._find_uses([n], self._now)
-        return self._uses[n]
-
-    def _find_uses(self, roots: Iterable[Node], folds: Container[Node]) -> None:
-        for n in postorder(roots, self._uses):
-            if n not in self._uses:
-                below = frozenset[Node]().union(*(self._uses[a] for a in n.args))
-                self._uses[n] = below | {n} if n in folds else below
+        return self._uses.of(n)
 
     def last(self, n: Node) -> Node:
         """`n` with every reduction at its final value."""
@@ -130,12 +121,12 @@ class Folding:
         """The reduction of `body` by `op` over the axes of `like`, folded in pass `p`."""
         axes = over(like)
         start = like.params[1:] if op == like.op else ()
-        return self.found_for(along(op, Meaning.carrying(body, axes), axes, start), like, p)
+        return self.found_for(along(op, carrying(body, axes), axes, start), like, p)
 
     def found_for(self, f: Node, like: Node, p: int) -> Node:
         """The reduction `f`, which `like` was separated into, folded in pass `p`."""
         if f not in self.pass_of:
-            self._uses.setdefault(f, frozenset({f}))
+            self._uses.known.setdefault(f, frozenset({f}))
             self.names.setdefault(f, self.names.get(like, like.op))
             self.fold(f, p)
         return f

@@ -9,14 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from napkin.derive.fold import Emit, Stream
-from napkin.derive.residues import Blocks, Split, sized
+from napkin.algebra.contraction import Contraction, in_axes
+from napkin.algebra.fold import Emit, Stream
+from napkin.algebra.terms import is_read
 from napkin.derive.rules.counts import COUNTED
 from napkin.derive.rules.split import Apart
 from napkin.derive.rules.visit import visits
 from napkin.derive.streaming import stream
-from napkin.derive.terms import is_read
-from napkin.derive.visits import Visits
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import MOVES, Node, over, postorder
@@ -24,6 +23,9 @@ from napkin.ir.sliding import slides
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import filling, scattered
 from napkin.ir.storage import unstored
+from napkin.ir.taking import read_axes
+from napkin.keys.residues import Blocks, Split, sized
+from napkin.keys.visits import Visits
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +176,29 @@ class Kernel:
         """Every axis: grouped, streamed, held whole, filled."""
         return (*self.group, *self.stream.axes, *self.whole, *self.slots)
 
+    @cached_property
+    def contractions(self) -> Mapping[Node, Contraction[str]]:
+        """Every sum in axes, in an order in which they can run."""
+        order = self.memory_order(self.axes)
+        # One position of these is never a tile.
+        whole = frozenset(self.whole) - self.alone - self.taps - {self.merges}
+        return {n: in_axes(n, order, whole) for n in postorder(self.terms) if n.op == "sum"}
+
+    def memory_order(self, among: Sequence[str]) -> list[str]:
+        """Axes so that every tensor's own order is kept where possible: the last stays
+        contiguous."""
+        orders = [[u for u in read_axes(a.leaf) if u in among] for a in self.reads]
+        orders += [[a for a in o.axes if a in among] for o in self.outputs]
+        after: dict[str, set[str]] = {a: set() for a in among}
+        for held in orders:
+            for i, a in enumerate(held):
+                after[a] |= {b for b in held[i + 1 :] if a not in after[b]}
+        out: list[str] = []
+        while left := [a for a in among if a not in out]:
+            ready = [a for a in left if not any(a in after[b] for b in left if b != a)]
+            out.append((ready or left)[0])
+        return out
+
 
 def tile_axes(o: Output) -> tuple[str, ...]:
     """The axes of the tile that a kernel stores of an output at once."""
@@ -211,18 +236,21 @@ def weaved(outputs: Sequence[Output]) -> tuple[str, ...]:
     return tuple(a for a in shared if a not in mixed)
 
 
-def why_not_weaved(outputs: Sequence[Output], axis: str) -> str:
-    """The condition that fails for a group partition on `axis`."""
-    for n in postorder(o.node for o in outputs):
+def _why_not_weaved(outputs: Sequence[Output], axis: str) -> tuple[str, str]:
+    """Where a group partition on `axis` fails, and the condition."""
+    order = list(postorder(o.node for o in outputs))
+    for n in order:
         if axis in over(n):
-            return f"{n.op} works along {axis}, so the algorithm is not weaved over it"
+            reason = f"{n.op} works along {axis}, so the algorithm is not weaved over it"
+            return f"{n.op} over {' '.join(over(n))}", reason
     for o in outputs:
         if axis not in o.axes:
-            return f"output {o.name} does not carry {axis}"
-    for n in postorder(o.node for o in outputs):
+            return f"output {o.name}", f"output {o.name} does not carry {axis}"
+    place = f"output {outputs[0].name}"
+    for n in order:
         if n.op in MOVES and axis in (*slots_of(n).keys, *slots_of(n).slots):
-            return f"{n.op} moves between keys and slots, so {axis} is cut with its window"
-    return f"{axis} is read under two names"
+            return place, f"{n.op} moves between keys and slots, so {axis} is cut with its window"
+    return place, f"{axis} is read under two names"
 
 
 def reduced(outputs: Sequence[Output]) -> tuple[str, ...]:
@@ -262,14 +290,10 @@ def label(
     chosen = legal if group is None else tuple(group)
     for axis in chosen:
         if axis not in legal:
-            raise Refusal(
-                f"group {axis}",
-                why_place(outputs, axis),
-                why_not_weaved(outputs, axis),
-                f"group {', '.join(legal)}" if legal else f"stream {axis}",
-            )
+            nearest = f"group {', '.join(legal)}" if legal else f"stream {axis}"
+            raise Refusal(f"group {axis}", *_why_not_weaved(outputs, axis), nearest)
     chosen = tuple(a for a in legal if a in chosen and a not in cut)
-    refuse_moves(outputs, names, streamed)
+    _refuse_moves(outputs, names, streamed)
     computed = [(o.name, unstored(o.node)) for o in outputs]
     pairs = [(name, scattered(n) if n.op == "compress" else n) for name, n in computed]
     every = dict.fromkeys(a for n in postorder(n for _, n in pairs) for a in n.axes)
@@ -295,25 +319,20 @@ def _check_stored(outputs: Sequence[Output], streamed: str) -> None:
         Refusal: a result is the same along a streamed axis that it is stored with, or has slots
             without a key there.
     """
+    what = f"stream {streamed}"
     for o in outputs:
-        empty = filling(o.node) if o.node.op == "compress" else None
+        compressed = o.node.op == "compress"
+        empty = filling(o.node) if compressed else None
         rows = [a for a in streamed.split() if empty is not None and a in empty.axes]
         if rows:
-            raise Refusal(
-                f"stream {streamed}",
-                o.name,
-                f"slots without a key are stored after the loop, where {rows[0]} has no position",
-                f"hold {rows[0]} whole",
+            reason = (
+                f"slots without a key are stored after the loop, where {rows[0]} has no position"
             )
-    for o in outputs:
+            raise Refusal(what, o.name, reason, f"hold {rows[0]} whole")
         more = [a for a in streamed.split() if a in tile_axes(o) and a not in o.node.axes]
-        if more and o.node.op != "compress":
-            raise Refusal(
-                f"stream {streamed}",
-                o.name,
-                f"it is stored along {' '.join(more)} and is the same everywhere along it",
-                "stream another axis, or hold this one whole",
-            )
+        if more and not compressed:
+            reason = f"it is stored along {' '.join(more)} and is the same everywhere along it"
+            raise Refusal(what, o.name, reason, "stream another axis, or hold this one whole")
 
 
 def _check_states(made: Stream, streamed: str) -> None:
@@ -325,12 +344,11 @@ def _check_states(made: Stream, streamed: str) -> None:
     for state in made.states:
         more = [a for a in state.step.axes if a not in state.axes]
         if more:
-            raise Refusal(
-                f"stream {streamed}",
-                state.name,
-                f"a factor that carries {' '.join(more)} would be applied after the sum over it",
-                "stream another axis, or hold this one whole",
+            reason = (
+                f"a factor that carries {' '.join(more)} would be applied after the sum over it"
             )
+            nearest = "stream another axis, or hold this one whole"
+            raise Refusal(f"stream {streamed}", state.name, reason, nearest)
 
 
 def _grid_order(kernel: Kernel) -> tuple[str, ...]:
@@ -342,7 +360,7 @@ def _grid_order(kernel: Kernel) -> tuple[str, ...]:
     return tuple(sorted(kernel.group, key=lambda a: a not in apart))
 
 
-def refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed: str) -> None:
+def _refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed: str) -> None:
     """Check that compressed arrays are only stored, and only stored arrays are spread or taken of.
 
     Raises:
@@ -376,11 +394,3 @@ def known_counts(outputs: Sequence[Output], streamed: Sequence[str]) -> list[Out
     roots = [o.node for o in outputs]
     done = COUNTED.everywhere(roots, roots, streamed)
     return [replace(o, node=done[o.node]) for o in outputs]
-
-
-def why_place(outputs: Sequence[Output], axis: str) -> str:
-    """Where a group partition on `axis` fails."""
-    for n in postorder(o.node for o in outputs):
-        if axis in over(n):
-            return f"{n.op} over {' '.join(over(n))}"
-    return f"output {next((o.name for o in outputs if axis not in o.axes), outputs[0].name)}"

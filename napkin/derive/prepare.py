@@ -69,9 +69,7 @@ def _then(
 
 
 def exact(ready: Prepared) -> Prepared:
-    """The same terms, with a cast to fp32 on each reduction that a steep operator or a comparison
-    is computed from, scaled as it comes, and on what is computed of it on the way. That says how it
-    is stored, where it is; a kernel that computes it has no use for the cast."""
+    """The same terms, with the casts to fp32 of `napkin.derive.rules.exact`, but for results."""
     roots = [o.node for o in ready.outputs]
     found, done = below(roots), EXACT.everywhere(roots, roots)
     own = {n: unstored(done[n]) if n in found else done[n] for n in roots}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,18 @@ class Relabel:
 
     apply: Callable[[Labels, Move], Labels]
     invert: Callable[[Labels, Move], Labels]
+
+
+def listed(field: str, entry: Callable[[Move], Any] = lambda m: m.argument) -> Relabel:
+    """A move that adds an entry to the labels of a field, and takes it out again."""
+
+    def changed(labels: Labels, entries: tuple[Any, ...]) -> Labels:
+        return replace(labels, **{field: entries})
+
+    def apply(labels: Labels, m: Move) -> Labels:
+        return changed(labels, (*getattr(labels, field), entry(m)))
+
+    def invert(labels: Labels, m: Move) -> Labels:
+        return changed(labels, tuple(e for e in getattr(labels, field) if e != entry(m)))
+
+    return Relabel(apply, invert)

@@ -1,13 +1,12 @@
 """Running states: a sum held at the current value of the results in its body.
 
-When a chunk changes the results, the sum is repaired (`napkin.derive.repair`) before the chunk is
+When a chunk changes the results, the sum is repaired (`napkin.algebra.repair`) before the chunk is
 added; a merge repairs both sides to the joined results. The repair needs the sums of a few more
 functions than the body. Those that other states give already, or that are 0, are read off them.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,13 +14,25 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.fold import State, Tag, state_leaf
+from napkin.algebra.fold import State, Tag, state_leaf
+from napkin.algebra.meaning import Meaning
+from napkin.algebra.repair import Repair, filled, tidy
+from napkin.algebra.sides import NotSeparable
+from napkin.algebra.signs import sign
+from napkin.algebra.terms import (
+    EXTREMA,
+    JOINS,
+    added,
+    carrying,
+    combined,
+    is_count,
+    scaled,
+    starting,
+    value_at,
+)
 from napkin.derive.folding import Folding
-from napkin.derive.meaning import Meaning, sign
-from napkin.derive.repair import Repair, filled, tidy
-from napkin.derive.sides import NotSeparable
-from napkin.derive.terms import added, combined, is_count, scaled, starting, value_at
-from napkin.ir.infer import along, pointwise, rebuilt
+from napkin.derive.rules.together import write_exponent
+from napkin.ir.infer import along, joined, pointwise, rebuilt
 from napkin.ir.node import FLOOR, REDUCTIONS, Node, in_kind, number, over, postorder, union_axes
 from napkin.ir.rewrite import substitute
 
@@ -46,13 +57,11 @@ def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
         NotSeparable: no start makes the repair finite, no operator computes it, or it takes
             differences from a result that may have seen nothing of a chunk.
     """
+    nodes = repair.meaning.nodes
     if len(repair.basis) > 1:
-        _refuse_unseen(f, [repair.meaning.nodes[s] for s in repair.old], folding)
-    choices = [
-        _choices(repair.meaning.nodes[s], p, folding, repair.exponential) for s in repair.old
-    ]
-    start = repair.start(choices)
-    results = {s: _result(repair.meaning.nodes[s], p, folding, start[s]) for s in repair.old}
+        _refuse_unseen(f, [nodes[s] for s in repair.old], folding)
+    start = repair.start([_choices(nodes[s], p, folding, repair.exponential) for s in repair.old])
+    results = {s: _result(nodes[s], p, folding, start[s]) for s in repair.old}
     names = [folding.name(f, f"{stem}_{i}" if i else stem) for i in range(len(repair.basis))]
     axes = _axes(repair, f)
     sums: list[Sums] = []
@@ -108,7 +117,7 @@ def _summed(
 ) -> tuple[object, ...]:
     """What the sum of a basis function is: equal for sums that are equal at every step."""
     basis = repair.basis[i]
-    body = Meaning.carrying(repair.meaning.node(basis), over(f))
+    body = carrying(repair.meaning.node(basis), over(f))
     by = [(repair.meaning.nodes[s], x.name) for s, x in results.items() if basis.has(s)]
     return (p, along("sum", body, over(f)), tuple(by))
 
@@ -178,8 +187,7 @@ def _over_carried(r: Node, p: int, folding: Folding) -> Node | None:
     """
     carried = {n: state.leaf("new") for (n, q), state in folding.carried.items() if q == p}
     inside = substitute([r], carried)[r]
-    extrema = {"max", "min", "maximum", "minimum"}
-    if inside is r or any(n.op in extrema for n in postorder([inside])):
+    if inside is r or any(n.op in EXTREMA | JOINS for n in postorder([inside])):
         return None
     nothing = _on_nothing(inside, p, folding)
     return None if nothing is None or not math.isfinite(nothing) else folding.current(inside, p)
@@ -199,13 +207,9 @@ def _at_start(value: Node, starts: Mapping[Node, float]) -> Node:
         if n.op == "rename":
             found = [rebuilt(n, (t,)) for t in found]
         elif found and not set(union_axes(found)) <= set(n.axes):
-            found = [_reduced(_all_of(found), n, starts)]
+            found = [_reduced(joined("and", found), n, starts)]
         tests[n] = found
-    return _all_of(tests[value])
-
-
-def _all_of(tests: Sequence[Node]) -> Node:
-    return functools.reduce(lambda a, b: pointwise("and", (a, b)), tests)
+    return joined("and", tests[value])
 
 
 def _reduced(test: Node, n: Node, starts: Mapping[Node, float]) -> Node:
@@ -247,7 +251,7 @@ def _chunk(
         values = {s: state.leaf("new") for s, state in results.items()}
         written = filled(basis, values, repair.meaning)
     body = folding.current(written, p)
-    return along("sum", Meaning.carrying(body, over(f)), over(f))
+    return along("sum", carrying(body, over(f)), over(f))
 
 
 def _read_off(
@@ -299,7 +303,7 @@ def _linear(row: Sequence[Any], results: Sequence[Any]) -> bool:
 
 def _column(meaning: Meaning, a: Any, f: Node, p: int, folding: Folding) -> State | None:
     """The fold that sums a function of x alone; of a condition, also the one that counts it."""
-    fold = along("sum", Meaning.carrying(meaning.node(a), over(f)), over(f))
+    fold = along("sum", carrying(meaning.node(a), over(f)), over(f))
     if is_count(fold):
         return folding.plain(fold, p)
     state, test = folding.found(fold, p), meaning.condition(a)
@@ -314,7 +318,7 @@ def _over_folds(r: Node, by_state: Mapping[str, Any], p: int, folding: Folding) 
     leaves = {n: by_state.get(str(n.params[0])) for n in postorder([value]) if n.op == "state"}
     if any(symbol is None for symbol in leaves.values()):
         return None
-    inner = Meaning(lambda n: "x" if n.op == "state" else "mixed")
+    inner = Meaning(lambda n: "x" if n.op == "state" else "mixed", write_exponent)
     try:
         expression = inner.of(value)
     except NotSeparable:

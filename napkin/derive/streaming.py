@@ -1,7 +1,7 @@
 """From a term and an axis to a fold: which pass a reduction is known in, and how it gets there.
 
 Reductions over the axis are taken in order. One whose body uses no earlier result of its pass
-folds as it is. One whose body does is separated (`napkin.derive.separate`): g(x, r) =
+folds as it is. One whose body does is separated (`napkin.algebra.separate`): g(x, r) =
 sum_k a_k(x) b_k(r) gives fold_x g = sum_k b_k(r) fold_x a_k, and what is folded no longer waits for
 r (arXiv 2412.03317, section 2.3; arXiv 2505.09326). Results inside an exponential or a square are
 held running, the rest deferred to the tail. What does not separate waits for the next pass, where
@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from napkin.derive.fold import Emit, Pass, Stream
+from napkin.algebra.fold import Emit, Pass, Stream
+from napkin.algebra.sides import NotSeparable
+from napkin.algebra.terms import is_count
 from napkin.derive.folding import Folding
 from napkin.derive.rules.cancel import CANCELLED
 from napkin.derive.rules.separation import Separating
-from napkin.derive.sides import NotSeparable
-from napkin.derive.terms import is_count
 from napkin.errors import Refusal
 from napkin.ir.listing import text
 from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder
@@ -109,31 +109,24 @@ class _Streaming:
     def _refuse_mixing(self) -> None:
         """Refuse what mixes positions along the axis and keeps it."""
         for n in self.folding.order:
-            if n.op in SCANS and self.carried(over(n)):
-                raise self._refuse(
-                    n, f"{n.op} mixes positions along {self.axis} and its output carries the axis"
-                )
-            if n.op in REDUCTIONS and self.carried(over(n)):
-                apart = [a for a in self.axes if a not in over(n)]
-                if apart:
-                    raise self._refuse(
-                        n,
-                        f"it works along {' '.join(over(n))} and leaves {' '.join(apart)}, so "
-                        "these axes are not reduced together",
-                    )
+            here = over(n) if self.carried(over(n)) else ()
+            if here and n.op in SCANS:
+                what = f"{n.op} mixes positions along {self.axis}"
+                raise self._refuse(n, f"{what} and its output carries the axis")
+            apart = [a for a in self.axes if a not in here] if here and n.op in REDUCTIONS else []
+            if apart:
+                what = f"it works along {' '.join(here)} and leaves {' '.join(apart)}"
+                raise self._refuse(n, f"{what}, so these axes are not reduced together")
             if n.op == "rename":
                 pairs = n.params[0]
                 assert isinstance(pairs, tuple)
                 if any(map(self.carried, pairs)):
                     raise self._refuse(n, f"{self.axis} is read under two names")
 
-    def _pass_of(self, n: Node) -> int:
-        """The first pass in which every reduction that `n` uses is final."""
-        uses = [f for f in self.folding.uses(n) if not is_count(f)]  # a final count is a size
-        return 1 + max((self.folding.pass_of[f] for f in uses), default=-1)
-
     def _pass_after(self, name: str, n: Node) -> int:
-        p = self._pass_of(n)
+        """The first pass in which every reduction that an output uses is final."""
+        uses = [f for f in self.folding.uses(n) if not is_count(f)]  # a final count is a size
+        p = 1 + max((self.folding.pass_of[f] for f in uses), default=-1)
         if p >= self.allowed:
             raise self._refuse(
                 n,

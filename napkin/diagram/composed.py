@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from napkin.diagram.definition import definition_of
 from napkin.errors import InputError
 from napkin.ir.array import Array
 from napkin.ir.node import Node, node, postorder
-from napkin.ir.operators.record import POINTWISE, Operator, jitted
+from napkin.ir.operators.record import POINTWISE, Operator, finite, jitted
 
 _LONGEST = 50
 """Characters of an expression that has no line of its own in the kernel function, at most."""
@@ -39,21 +40,35 @@ def operator_of(name: str, function: Callable[..., Any]) -> Operator:
     records = [POINTWISE[n.op] for n in postorder([term]) if n.op in POINTWISE]
     lines = _lines(term)
     return Operator(
-        name, 2, lambda xp, a, b: _evaluate(term, xp, dict(zip(leaves, (a, b), strict=True))),
-        f"{name}({{0}}, {{1}})", term.kind, rational=all(r.rational for r in records),
+        name, 2, lambda xp, a, b: _value(
+            term, dict(zip(leaves, (a, b), strict=True)), lambda v: xp.zeros_like(a) + v,
+            lambda r: partial(r.evaluate, xp),
+        ),
+        f"{name}({{0}}, {{1}})", term.kind, meaning=_meaning(term, leaves, records),
+        rational=all(r.rational for r in records), certain=finite,
         functions={name: jitted(name, f"What {name} is of two values", *lines)},
         flops=sum(r.flops for r in records), special=sum(r.special for r in records),
         definition=definition_of(lines, [r.definition for r in records]),
     )  # fmt: skip
 
 
-def _evaluate(term: Node, xp: Any, values: dict[Node, Any]) -> Any:
-    some = next(iter(values.values()))
+def _meaning(term: Node, leaves: Sequence[Node], records: Sequence[Operator]) -> Any:
+    """The value of a term of plain arithmetic on sympy expressions; None of any other."""
+    if not all(r.rational and r.meaning for r in records):
+        return None
+    return lambda sp, *given: _value(
+        term, dict(zip(leaves, given, strict=True)), sp.sympify, lambda r: partial(r.meaning, sp)
+    )
+
+
+def _value(term: Node, values: dict[Node, Any], number: Any, function: Any) -> Any:
+    """The value of a term, given those of its leaves, that of a number, and what computes the
+    operator of a record."""
     for n in postorder([term], values):
         if n.op == "number":
-            values[n] = xp.zeros_like(some) + n.params[0]
+            values[n] = number(n.params[0])
         elif n not in values:
-            values[n] = POINTWISE[n.op].evaluate(xp, *(values[a] for a in n.args))
+            values[n] = function(POINTWISE[n.op])(*(values[a] for a in n.args))
     return values[term]
 
 

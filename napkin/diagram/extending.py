@@ -29,6 +29,7 @@ from napkin.ir.operators.record import (
     Reduction,
     Sign,
     define,
+    finite,
     jitted,
 )
 from napkin.keys.keyset import KeySet
@@ -86,6 +87,7 @@ def operator(
     triton: str,
     gluon: str = "",
     kind: Kind | None = "real",
+    operands: Kind | None = None,
     sign: SignRule = "",
     meaning: Callable[..., Any] | None = None,
     text: str | None = None,
@@ -105,6 +107,8 @@ def operator(
             statements that end in a return. It computes in float32.
         gluon: the same for warp-specialised kernels, where it is not the text of Triton.
         kind: the item type of its values; None for the widest of its arguments.
+        operands: "int" where it is of whole numbers alone, "bool" where it is of tests; None where
+            it takes arrays of any item type.
         sign: "positive", "nonnegative" or "", or a function from these words for the arguments to
             one of them. What may be 0 of a finite value, or underflow to it, is "nonnegative".
         meaning: its value on sympy expressions; takes `(sympy, *expressions)`. Without one, terms
@@ -127,6 +131,8 @@ def operator(
         raise InputError(f"operator {name}: arity is {arity!r}; it is 1, 2 or 3")
     if kind not in {None, "real", "int", "bool"}:
         raise InputError(f"operator {name}: kind is {kind!r}; it is 'real', 'int', 'bool' or None")
+    if operands not in {None, "int", "bool"}:
+        raise InputError(f"operator {name}: operands is {operands!r}; it is 'int', 'bool' or None")
     _check_callable(name, evaluate=evaluate, meaning=meaning)
     _check_numbers(name, flops=flops, special=special)
     if increasing and arity != 1:
@@ -134,13 +140,13 @@ def operator(
     _check_text(name, text, arity)
     opaque = increasing and meaning is None
     made = Operator(
-        name, arity, evaluate, _call(name, arity), kind, text,
+        name, arity, evaluate, _call(name, arity), kind, text, operands,
         _opaque(name, evaluate) if opaque else meaning, back=name if opaque else "",
-        sign=_sign_rule(name, sign), steep=bool(steep), increasing=bool(increasing),
+        sign=_sign_rule(name, sign), certain=finite, steep=bool(steep), increasing=bool(increasing),
         functions={name: _function(name, arity, triton, gluon)}, flops=flops, special=special,
         definition=definition_of(
-            arity, evaluate, triton, gluon, kind, sign, meaning, text, steep, increasing, flops,
-            special,
+            arity, evaluate, triton, gluon, kind, operands, sign, meaning, text, steep, increasing,
+            flops, special,
         ),
     )  # fmt: skip
     if not _known(POINTWISE, "operator", made):

@@ -36,6 +36,13 @@ def _values(seed: int, count: int) -> list[Any]:
     return list(np.concatenate([np.reshape(hard, (-1, count)), drawn]).T)
 
 
+def _of_kind(array: Any, record: Operator) -> Any:
+    """Values of the item type that an operator takes."""
+    if record.operands == "bool":
+        return array > 0
+    return array.astype(int) if record.operands == "int" else array
+
+
 def _computed(record: Operator, *arrays: Any) -> Any:
     import numpy as np
 
@@ -77,7 +84,7 @@ def check_operator(record: Operator) -> None:
     """
     import numpy as np
 
-    arrays = _values(0, record.arity)
+    arrays = [_of_kind(a, record) for a in _values(0, record.arity)]
     found = _computed(record, *arrays)
     _computed(record, *(a[:1].reshape(()) for a in arrays))  # of single values, too
     for signs in itertools.product(_SIGNS, repeat=record.arity):

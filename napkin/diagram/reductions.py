@@ -13,7 +13,7 @@ from typing import Any, cast, overload
 from napkin.errors import SPELLED, InputError, did_you_mean, meant
 from napkin.ir import infer
 from napkin.ir.array import Array, Operand, lifted
-from napkin.ir.infer import pointwise
+from napkin.ir.infer import joined, pointwise
 from napkin.ir.key_sets import query_axes
 from napkin.ir.names import axis_names
 from napkin.ir.node import REDUCTIONS, Kind, Node, factors, in_kind, number
@@ -50,7 +50,7 @@ def contract(*arrays: Operand, over: str, keys: KeySet | None = None) -> Array:
     """
     if not arrays:
         raise InputError("contract needs at least one array")
-    product = _product([lifted(a) for a in arrays])
+    product = joined("mul", [lifted(a) for a in arrays])
     axes = _over(over)
     if keys is not None:
         product = _seen(attached(keys, product, axes), product)
@@ -66,15 +66,8 @@ def _seen(seen: Node, body: Node) -> Node:
     own = [p for p in factors(body) if p not in shared]
     if not own:
         own, shared = [body], []
-    cleared = pointwise("where", (seen, _product(own), _left_out("sum", body.kind)))
-    return _product([cleared, *shared])
-
-
-def _product(parts: Sequence[Node]) -> Node:
-    first, *others = parts
-    for other in others:
-        first = pointwise("mul", (first, other))
-    return first
+    cleared = pointwise("where", (seen, joined("mul", own), _left_out("sum", body.kind)))
+    return joined("mul", [cleared, *shared])
 
 
 def _any(x: Node, axes: tuple[str, ...]) -> Node:

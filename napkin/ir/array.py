@@ -188,27 +188,22 @@ def applied(op: str, *args: object) -> Array:
     Raises:
         InputError: an argument is neither, or no operand of it.
     """
-    nodes = [lifted(a) for a in args]
+    nodes, record = [lifted(a) for a in args], POINTWISE[op]
     kinds = {n.kind for n in nodes}
-    if op in _WHOLE and "real" in kinds:
+    sign = (record.text or op).format(*[""] * record.arity).strip()
+    if record.operands == "int" and "real" in kinds:
         raise InputError(
-            f"{_WHOLE[op]} is of whole numbers, and an operand is real; write "
+            f"{sign} is of whole numbers, and an operand is real; write "
             "nk.cast(X, 'int32'), which rounds towards zero, on what is whole"
         )
-    if op in _LOGICAL and kinds != {"bool"}:
+    if record.operands == "bool" and kinds != {"bool"}:
         raise InputError(
-            f"{_LOGICAL[op]} joins tests, as in (X > 0) & (Y > 0), and has no bits of numbers; "
+            f"{sign} joins tests, as in (X > 0) & (Y > 0), and has no bits of numbers; "
             "write X != 0 for a test of each number, and // and % for bits"
         )
-    if "real" in kinds or POINTWISE[op].kind == "real":
+    if "real" in kinds or record.kind == "real":
         nodes = [real_beyond_int32(n) for n in nodes]
     return Array(pointwise(op, [within_int32(n) for n in nodes]))
-
-
-_WHOLE = {"floordiv": "//", "mod": "%"}
-
-
-_LOGICAL = {"and": "&", "or": "|", "not": "~"}
 
 
 def _is_wide(n: Node) -> bool:

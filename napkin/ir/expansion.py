@@ -6,12 +6,11 @@ Each rule is an identity; nothing here knows what the result will be used for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
 from typing import cast
 
 from napkin.errors import InputError
 from napkin.ir.behind import behind, places_of
-from napkin.ir.infer import Parts, along, part_of, parts_of, pointwise, renamed
+from napkin.ir.infer import Parts, along, joined, part_of, parts_of, pointwise, renamed
 from napkin.ir.key_sets import from_arguments, spec_of
 from napkin.ir.node import COMPOSITES, FLOOR, Node, node, number, over, postorder
 from napkin.ir.operators import POINTWISE
@@ -32,13 +31,13 @@ def shifted(parts: Parts) -> tuple[Node, list[Node]]:
     # No whole number lies as far below all others as FLOOR.
     real = [x if x.kind == "real" else pointwise("cast", (x,), ("fp32",)) for x, _ in parts]
     tops = [along("max", x, axes, (FLOOR,)) for x, (_, axes) in zip(real, parts, strict=True)]
-    top = reduce(lambda a, b: pointwise("maximum", (a, b)), tops)
+    top = joined("maximum", tops)
     return top, [pointwise("exp", (pointwise("sub", (x, top)),)) for x in real]
 
 
 def _total(weights: Sequence[Node], parts: Parts) -> Node:
     sums = [along("sum", w, axes) for w, (_, axes) in zip(weights, parts, strict=True)]
-    return reduce(lambda a, b: pointwise("add", (a, b)), sums)
+    return joined("add", sums)
 
 
 def _softmax(parts: Parts, which: int) -> Node:

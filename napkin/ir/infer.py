@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import cast
 
 from napkin.errors import InputError, did_you_mean
@@ -57,6 +58,11 @@ def pointwise(op: str, args: Sequence[Node], params: tuple[Param, ...] = ()) -> 
         if kind == "bool":
             kind = "int"
     return node(op, args, params, union_axes(args), kind)
+
+
+def joined(op: str, parts: Iterable[Node]) -> Node:
+    """`op` of the first two of one array or more, of that and the third, and so on."""
+    return reduce(lambda a, b: pointwise(op, (a, b)), parts)
 
 
 def along(op: str, x: Node, axes: tuple[str, ...], extra: tuple[Param, ...] = ()) -> Node:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
-from napkin.ir.infer import pointwise
+from napkin.ir.infer import joined, pointwise
 from napkin.ir.node import Node, node, number, union_axes
 
 MAX_BOXES = 8
@@ -134,18 +134,11 @@ def inside(interval: Interval, axis: str) -> Node:
 def box_member(box: Box, keys: Sequence[str]) -> Node:
     """Whether a position lies in a box."""
     tests = [inside(i, a) for i, a in zip(box.intervals, keys, strict=True)]
-    return _joined("and", tests)
+    return joined("and", tests)
 
 
 @lru_cache(maxsize=256)
 def member(n: Node) -> Node:
     """The key set as comparisons: what its node stands for."""
     keys = spec_of(n).keys
-    return _joined("or", [box_member(b, keys) for b in boxes_of(n)])
-
-
-def _joined(op: str, tests: Sequence[Node]) -> Node:
-    found = tests[0]
-    for test in tests[1:]:
-        found = pointwise(op, (found, test))
-    return found
+    return joined("or", [box_member(b, keys) for b in boxes_of(n)])

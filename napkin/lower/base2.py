@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from napkin.derive.fold import Pass, State
-from napkin.derive.meaning import sign
+from napkin.algebra.fold import Pass, State
+from napkin.algebra.signs import sign
 from napkin.ir.infer import pointwise
 from napkin.ir.node import FLOOR, Node, node, number, postorder
 from napkin.ir.rewrite import rewrite, substitute

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from napkin.derive.visits import Visits
 from napkin.ir.key_sets import Box, box_member
 from napkin.ir.node import Node, node, postorder, union_axes
 from napkin.ir.rewrite import rewrite
+from napkin.keys.visits import Visits
 from napkin.lower import syntax as sx
 from napkin.lower.syntax import Expr
 

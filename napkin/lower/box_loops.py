@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from napkin.derive.kernel import Kernel
-from napkin.derive.visits import Visits
 from napkin.ir.key_sets import Box
 from napkin.ir.node import INT32, Node
+from napkin.keys.visits import Visits
 from napkin.lower import syntax as sx
 from napkin.lower.corners import at_corner, corner, corners, rises
 from napkin.lower.emit import Emitter

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from napkin.algebra.terms import is_operand
 from napkin.derive.kernel import Kernel
-from napkin.derive.terms import is_operand
 from napkin.ir.node import Node, inside_sums, postorder
 from napkin.ir.storage import own_type
 from napkin.lower.dots import dot_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from napkin.derive.contraction import Contraction, on_tile
+from napkin.algebra.contraction import Contraction, on_tile
+from napkin.algebra.terms import is_operand
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.derive.terms import is_operand
 from napkin.ir.node import Node, factors, over
 from napkin.ir.storage import own_type
 from napkin.lower.program import Program

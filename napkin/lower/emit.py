@@ -6,7 +6,7 @@ import ast
 import itertools
 from collections.abc import Sequence
 
-from napkin.derive.terms import is_read
+from napkin.algebra.terms import is_read
 from napkin.ir.key_sets import member
 from napkin.ir.node import REDUCTIONS, Node, in_kind, landings, over
 from napkin.ir.operators import POINTWISE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from napkin.derive.terms import (
+from napkin.algebra.terms import (
     identity,
     is_operand,
     is_read,

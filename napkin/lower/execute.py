@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from napkin.algebra.fold import Emit, Pass
+from napkin.algebra.law import advance, chunk_of, start
+from napkin.algebra.terms import is_read
 from napkin.count.memory import alive
 from napkin.count.traffic import Direction
 from napkin.count.visited import chunks as visited_chunks
-from napkin.derive.fold import Emit, Pass
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
-from napkin.derive.law import advance, chunk_of, start
-from napkin.derive.terms import is_read
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import Array, aligned, aligned_to, evaluate
 from napkin.ir.node import Node, node
@@ -152,7 +152,7 @@ def _group(
         for column in alive(kernel):
             out.hold(sum(_size(n.axes, extents) for n in column))
     for i, step in enumerate(s.passes):
-        states = start(s, step, extents)
+        states = start(step, extents)
         for turn, part in _chunks(kernel, step, sizes, tiles, bind, box):
             inside = chunk_of(known, part)
             loaded = [a for a in kernel.reads if i in a.loops]
@@ -163,7 +163,7 @@ def _group(
                 for e in step.emits
             )
             out.hold(held + sum(inside[a.leaf].size for a in loaded) + stored)
-            states, emitted = advance(s, turn, states, inside, part, sizes, scalars, box)
+            states, emitted = advance(turn, states, inside, part, sizes, scalars, box)
             for e, value in zip(step.emits, emitted, strict=True):
                 _write(kernel, e.output, e.node, value, {**box, **part}, sizes, out)
         for x in step.states:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
-from napkin.derive.fold import State
+from napkin.algebra.fold import State
+from napkin.algebra.terms import is_read
 from napkin.derive.kernel import Kernel
-from napkin.derive.terms import is_read
 from napkin.ir.node import REDUCTIONS, SCANS, Node, factors, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.taking import read_axes, taken_of

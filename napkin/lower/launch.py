@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from napkin.derive.residues import Split, sized
 from napkin.errors import InputError
 from napkin.ir.evaluate import evaluate
 from napkin.ir.node import Node
+from napkin.keys.residues import Split, sized
 from napkin.schedule import Schedule
 
 LANES = 32

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from napkin.derive.known import Known, left_out, value_at
+from napkin.algebra.known import Known, left_out, value_at
 from napkin.ir.node import REDUCTIONS, SCANS, Node, factors, node, over, postorder
 from napkin.ir.rewrite import rewrite
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from napkin.derive.meaning import sign
-from napkin.derive.terms import identity
+from napkin.algebra.signs import sign
+from napkin.algebra.terms import identity
 from napkin.ir.node import FLOOR, REDUCTIONS, Kind, Node, number
 from napkin.ir.operators import POINTWISE
 from napkin.lower import syntax as sx

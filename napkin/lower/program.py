@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from napkin.derive.contraction import memory_order
-from napkin.derive.fold import Stream
+from napkin.algebra.fold import Stream
+from napkin.algebra.terms import is_read
 from napkin.derive.kernel import Kernel
-from napkin.derive.terms import is_read
-from napkin.derive.visits import Visits
 from napkin.ir.node import FLIGHT, REDUCTIONS, SCANS, Node, inside_sums, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import packed_axis
+from napkin.keys.visits import Visits
 from napkin.lower.base2 import in_base_two
 from napkin.lower.bit_words import OUTSIDE, fits_words, in_words
 from napkin.lower.masks import masked
@@ -282,7 +281,7 @@ def _classes(
     carried = [frozenset(n.axes) for n in order if n.axes and n not in places]
     carried += [frozenset(over(n)) for n in order if n.op in REDUCTIONS or n.op in SCANS]
     carried += [frozenset(o.axes) for o in kernel.outputs]  # a result may be stored along more
-    sequence, alone = memory_order(kernel, tiled), packed_axes(kernel)
+    sequence, alone = kernel.memory_order(tiled), packed_axes(kernel)
     classes: list[list[str]] = []
     for axis in sequence:
         for group in classes:

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from napkin.derive.fold import State
+from napkin.algebra.fold import State
+from napkin.algebra.terms import rounds_alike
 from napkin.derive.kernel import tensor_of
-from napkin.derive.terms import rounds_alike
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import Node, in_kind, postorder
 from napkin.ir.slots import slots_of

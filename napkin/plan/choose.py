@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from napkin.algebra.contraction import MIN_DOT
 from napkin.count.residency import chained, held
-from napkin.derive.contraction import MIN_DOT
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import part_axis, parted, why_not_parted

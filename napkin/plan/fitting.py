@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from napkin.derive.terms import is_read
+from napkin.algebra.terms import is_read
 from napkin.derive.tracer import active
 from napkin.errors import Refusal
 from napkin.ir.node import REDUCTIONS, Node, postorder

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from napkin.derive.terms import is_count, is_read
+from napkin.algebra.terms import is_count, is_read
 from napkin.diagram.interface import Output
 from napkin.ir.node import REDUCTIONS, SCANS, Node, landings, over, postorder
 from napkin.ir.storage import own_type

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from napkin.derive.kernel import Kernel, known_counts, label, leaves, tensor_of, weaved
-from napkin.derive.residues import sized
 from napkin.derive.rules.split import apart
 from napkin.derive.rules.stream import streamed
 from napkin.derive.tracer import active
@@ -15,6 +14,7 @@ from napkin.errors import Refusal
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder
 from napkin.ir.sliding import slides
+from napkin.keys.residues import sized
 from napkin.plan.phrases import called, kernel_text, stream_text
 from napkin.plan.tiles import MAX_TILE, power_of_two
 

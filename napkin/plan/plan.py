@@ -17,7 +17,6 @@ from napkin.count.residency import held, register_bytes
 from napkin.count.traffic import ITEM_BYTES, Direction, Traffic
 from napkin.count.visited import Bind
 from napkin.derive.kernel import leaves, tensor_of
-from napkin.derive.residues import Blocks, sized
 from napkin.derive.trail import Trail
 from napkin.diagram import moves
 from napkin.diagram.diagram import Diagram
@@ -25,6 +24,7 @@ from napkin.diagram.interface import Output
 from napkin.ir.node import Node
 from napkin.ir.taking import table_of
 from napkin.ir.types import stored_bytes
+from napkin.keys.residues import Blocks, sized
 from napkin.lower.build import build
 from napkin.lower.descriptors import served
 from napkin.lower.order import Launching

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast, get_args
 
-from napkin.derive.residues import Blocks, Split, sized
 from napkin.ir.node import Kind, Node, node, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.types import STORAGE
+from napkin.keys.residues import Blocks, Split, sized
 from napkin.lower.launch import ArgKind, Argument, Entry, Launch, launch
 from napkin.schedule import schedule_of
 

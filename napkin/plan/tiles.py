@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from napkin.algebra.contraction import MIN_DOT, NARROW_DEPTH
 from napkin.count.residency import Held, batched, extent
 from napkin.count.traffic import transfers
 from napkin.count.visited import visiting
-from napkin.derive.contraction import MIN_DOT, NARROW_DEPTH
 from napkin.derive.kernel import Kernel
 from napkin.ir.key_sets import query_axes, spec_of
 from napkin.ir.node import over, postorder

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from napkin.count.interior import visited_symbol
-from napkin.derive.visits import Visits
 from napkin.ir.types import stored_bytes
 from napkin.keys.typical import asked
+from napkin.keys.visits import Visits
 from napkin.machine.calibration import borrows
 from napkin.machine.machines import MEASURED
 from napkin.plan.graph import resident_bytes

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from napkin.derive.hulls import Hull, census, hull
 from napkin.errors import InputError, did_you_mean
 from napkin.ir.whole_numbers import whole
+from napkin.keys.hulls import Hull, census, hull
 from napkin.keys.neighbors import PerAxis, PerAxisFlag, Window, neighborhood, windows
 
 Counts = np.ndarray[Any, np.dtype[np.int64]]

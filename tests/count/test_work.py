@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.algebra.contraction import MIN_DOT, NARROW_DEPTH
 from napkin.count.work import counts, flops, work
-from napkin.derive.contraction import MIN_DOT, NARROW_DEPTH, contractions
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load, names
@@ -113,7 +113,7 @@ def one_sided(A: Any, B: Any):
 def test_what_one_factor_alone_reduces_is_no_depth() -> None:
     """Held whole, y has several positions on every tile."""
     kernel = labelled(one_sided)
-    assert not any(c.is_product for c in contractions(kernel).values())
+    assert not any(c.is_product for c in kernel.contractions.values())
     apart = labelled(one_sided, "y")
     tiles = {"a": 16, "b": 32, "c": 16, "y": 1}
     sizes = {"a": 32, "b": 32, "c": 32, "y": 4}
@@ -131,7 +131,7 @@ def test_factors_outside_scale_a_product() -> None:
     """Each value of the result is multiplied by both once, and not once for each that is summed."""
     kernel, sizes = label("scaled", scaled.outputs, {}), {"a": 32, "b": 64, "c": 32}
     tiles = {"a": 16, "b": 64, "c": 32}
-    (sum_,) = [c for c in contractions(kernel).values() if c.is_product]
+    (sum_,) = [c for c in kernel.contractions.values() if c.is_product]
     assert [p.axes for p in sum_.outside] == [("a",), ("c",)]
     tally = Tally(kernel, sizes, tiles)
     wanted = pipes(2 * tally("a b c", "a c"), 2 * tally("a c", "a c"))

@@ -6,10 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fold_law import assert_law
 
 import napkin as nk
-from napkin.derive.law import assert_law, folded, ranges
+from napkin.algebra.law import folded, ranges
 from napkin.diagram.diagram import Diagram
+
+taken_off = nk.operator(
+    "taken_off", 2, evaluate=lambda xp, a, b: a - b, triton="a - b", meaning=lambda sp, a, b: a - b
+)
+inverse = nk.operator(
+    "inverse", 1, evaluate=lambda xp, x: 1 / x, triton="1 / x", meaning=lambda sp, x: 1 / x
+)
 
 
 def over_x(x: Any, how: str = "sum") -> Any:
@@ -40,6 +48,11 @@ def shift_beside_its_mean(X: Any, Y: Any) -> Any:
 
 CANCELS = {
     "a result taken off again": ("n x -> n x", lambda X: X + over_x(X) - over_x(X), "X"),
+    "a difference by an operator of ones own": (
+        "n x -> n x",
+        lambda X: taken_off(X + over_x(X), over_x(X)),
+        "X",
+    ),
     "an output that lacks the axis": (
         "b x, n -> n x",
         lambda X, Y: (lambda r: Y + r - r)(without_algebra(X)),
@@ -102,6 +115,10 @@ STAYS = {
         lambda S: (lambda w: w - mean(w, "x"))(nk.reduce(nk.softmax(S, over="b"), "sum", over="b")),
     ),
     "a factor that may be 0": ("n x -> n x", lambda X: X * over_x(X) / over_x(X)),
+    "its inverse by an operator of ones own": (
+        "n x -> n x",
+        lambda X: X * over_x(X) * inverse(over_x(X)),
+    ),
     # It is 0 where all scores are masked, or where it is small.
     "a sigmoid": ("n x -> n x", lambda X: (lambda r: X * r / r)(nk.sigmoid(over_x(X, "max")))),
     "a cast": ("n x -> n x", lambda X: (lambda r: X * r / r)(nk.cast(norm(X), "int32"))),

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fold_law import assert_law
 
 import napkin as nk
-from napkin.derive.law import assert_law
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.plan.labels import labellings

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from fold_law import assert_law
+from trails import replayed
 
 import napkin as nk
-from napkin.derive.derivation import Derivation, replayed
+from napkin.derive.derivation import Derivation
 from napkin.derive.kernel import reduced
-from napkin.derive.law import assert_law
 from napkin.derive.relabel import Labels
 from napkin.diagram.library import load, names
 from napkin.errors import InputError

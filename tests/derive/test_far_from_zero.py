@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fold_law import breach
 
 import napkin as nk
-from napkin.derive.law import breach, folded, ranges
+from napkin.algebra.law import folded, ranges
 from napkin.derive.prepare import prepare
 from napkin.derive.refactor import refactorings
 from napkin.diagram.diagram import Diagram

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.derive import visits
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
-from napkin.derive.residues import Split
 from napkin.derive.rules import divide, together
 from napkin.derive.rules import part as parts
 from napkin.derive.rules import split as apart
@@ -21,6 +19,8 @@ from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import Interval, box_member, position
 from napkin.ir.node import Node, number
 from napkin.ir.rewrite import substitute
+from napkin.keys import visits
+from napkin.keys.residues import Split
 
 
 def streamed(d: nk.Diagram) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fold_law import breach
 
 import napkin as nk
-from napkin.derive.law import breach, folded
+from napkin.algebra.law import folded
 
 
 @nk.diagram("q x, x d -> q d")

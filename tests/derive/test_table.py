@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.algebra.meaning import Meaning
 from napkin.derive.folding import Folding
 from napkin.derive.kernel import Kernel, label
-from napkin.derive.meaning import Meaning
 from napkin.derive.prepare import prepare
 from napkin.derive.relabel import Labels
 from napkin.derive.rules import table
 from napkin.derive.rules.rule import Instance, LawError, between, verified
 from napkin.derive.rules.separation import Separating
 from napkin.derive.rules.table import TABLE
+from napkin.derive.rules.together import write_exponent
 from napkin.diagram.diagram import Diagram
 from napkin.ir.expansion import expanded
 from napkin.ir.infer import along, pointwise
@@ -130,7 +131,7 @@ def cancels() -> Iterable[Instance]:
 
 
 def exponents() -> Iterable[Instance]:
-    meaning = Meaning(lambda _: "x")
+    meaning = Meaning(lambda _: "x", write_exponent)
     s, m = meaning.of(A), meaning.of(R)
     return TABLE["shift before it is scaled"].matches(2 * s - 2 * m, meaning.node)
 

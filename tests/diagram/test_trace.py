@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fold_law import assert_law
 
 import napkin as nk
-from napkin.derive.law import assert_law
 from napkin.diagram.library import load
 from napkin.errors import InputError
 from napkin.ir.listing import LONGEST

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.algebra.law import folded, ranges
 from napkin.check.run_plan import SPELLING
 from napkin.derive.kernel import Kernel
-from napkin.derive.law import folded, ranges
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import aligned

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fold_law import assert_law, breach
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import napkin as nk
 from napkin.derive.kernel import Kernel, leaves, tensor_of
-from napkin.derive.law import assert_law, breach
 from napkin.ir.node import Node
 
 BIG = (1e4, -1e4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import sympy
+from fold_law import assert_law
 from sympy import sqrt
 
 import napkin as nk
@@ -13,7 +14,6 @@ from napkin.bound.symbolic_cost import Cost
 from napkin.count.memory import tile
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.derivation import Derivation
-from napkin.derive.law import assert_law
 from napkin.diagram.library import load
 from napkin.ir.symbols import MEMORY as M
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol

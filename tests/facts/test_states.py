@@ -9,22 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fold_law import assert_law
 
 import napkin as nk
+from napkin.algebra.fold import Emit, Pass, State, Stream, state_leaf
+from napkin.algebra.law import States, advance, chunk_of, finished, folded, merged, ranges, start
 from napkin.derive.derivation import Derivation
-from napkin.derive.fold import Emit, Pass, State, Stream, state_leaf
 from napkin.derive.kernel import Kernel
-from napkin.derive.law import (
-    States,
-    advance,
-    assert_law,
-    chunk_of,
-    finished,
-    folded,
-    merged,
-    ranges,
-    start,
-)
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, node, number
 from napkin.lower.execute import execute
@@ -134,9 +125,9 @@ def test_fact_20_merge_is_associative_and_commutative(kernel: Kernel) -> None:
     S, V = scores(n, seed=20)
     bind = dict(zip(softmax_contraction.inputs, (S, V), strict=True))
     sizes = {"q": 4, "x": n, "d": 3}
-    nothing = start(kernel.stream, step, sizes)
+    nothing = start(step, sizes)
     parts = [
-        advance(kernel.stream, step, nothing, chunk_of(bind, {"x": part}), {"x": part}, sizes)[0]
+        advance(step, nothing, chunk_of(bind, {"x": part}), {"x": part}, sizes)[0]
         for part in ranges(lengths)
     ]
 

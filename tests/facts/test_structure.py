@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fold_law import assert_law
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from trails import replayed
 
 import napkin as nk
 from napkin.count.memory import tile
-from napkin.derive.derivation import Derivation, replayed
-from napkin.derive.law import assert_law
+from napkin.derive.derivation import Derivation
 from napkin.derive.relabel import Labels
 from napkin.diagram.columns import columns
 from napkin.diagram.library import load

@@ -13,9 +13,9 @@ from programs import Program
 from values import results
 from written import diagram as written_diagram
 
+from napkin.algebra.law import advance, chunk_of, finished, merged, start
 from napkin.count.traffic import Traffic
 from napkin.derive.kernel import Kernel
-from napkin.derive.law import advance, chunk_of, finished, merged, start
 from napkin.derive.rules.part import why_not_parted
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.slotted import guard
@@ -164,11 +164,11 @@ class _Candidate:
         read = [a.leaf for a in kernel.reads]
         tables = candidates.read_by(kernel, self.arrays)
         bind = dict(zip(read, evaluate(read, tables, sizes, scalars), strict=True))
-        joined = start(stream, step, known)
+        joined = start(step, known)
         for part in parts:
             chunk = {stream.axes[0]: part}
-            own = start(stream, step, known)
-            own, _ = advance(stream, step, own, chunk_of(bind, chunk), chunk, sizes, scalars)
+            own = start(step, known)
+            own, _ = advance(step, own, chunk_of(bind, chunk), chunk, sizes, scalars)
             joined = merged(step, joined, own, sizes, scalars, bind)
         found = finished(stream, joined, bind, sizes, scalars)
         for o in kernel.outputs:

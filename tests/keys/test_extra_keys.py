@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fold_law import assert_law
 
 import napkin as nk
 from napkin.check.run_plan import run_kernels
-from napkin.derive.law import assert_law
 from napkin.run.arrays import to_device
 
 Array = np.ndarray[Any, Any]

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from launches import launch_of
+from trails import replayed
 
 import napkin as nk
 from napkin.check.run_plan import run_kernels
 from napkin.check.verdict import run_case
 from napkin.count.visited import counted
-from napkin.derive.derivation import Derivation, replayed
+from napkin.derive.derivation import Derivation
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
 from napkin.derive.relabel import Labels

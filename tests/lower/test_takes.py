@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fold_law import assert_law
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ import napkin as nk
 from napkin.check.inputs import whole_numbers
 from napkin.check.verdict import compiled
 from napkin.count.traffic import Traffic
-from napkin.derive.law import assert_law
 from napkin.ir.taking import table_of
 from napkin.lower.execute import execute
 

@@ -116,6 +116,30 @@ def test_what_does_not_separate_is_refused() -> None:
         summed.stream("x")
 
 
+def test_a_sum_by_another_name_streams_as_a_sum_does() -> None:
+    nk.reduction("totalled", combine=lambda a, b: a + b, identity=0.0)
+
+    @nk.diagram("m x, x v -> m v", sizes={"m": 64, "x": 256, "v": 16})
+    def weighed(S: Any, V: Any) -> Any:
+        P = nk.exp(S - nk.reduce(S, "max", over="x"))
+        return nk.reduce(P * V, "totalled", over="x") / nk.reduce(P, "totalled", over="x")
+
+    assert "running m (repair exp(m_old - m_new))" in str(weighed.stream("x"))
+    verdict = nk.derive(weighed).check()
+    assert verdict.ok, str(verdict)
+
+
+def test_a_shift_comes_out_of_a_reduction_over_another_axis() -> None:
+    @nk.diagram("b x, x -> ()")
+    def shared(T: Any, A: Any) -> Any:
+        total = nk.reduce(A, "sum", over="x")
+        return nk.reduce(logaddexp(T + total, over="b"), "max", over="x")
+
+    assert "; deferred total" in str(shared.stream("x"))
+    verdict = nk.derive(shared, sizes={"b": 4, "x": 256}).check()
+    assert verdict.ok, str(verdict)
+
+
 @pytest.mark.parametrize("made", [peak, grows, shifted])
 def test_kernels_are_checked(made: Any) -> None:
     plan = nk.derive(made, sizes={"m": 256, "x": 1024})

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import napkin as nk
+from napkin.algebra.contraction import MOST_SPLIT, splits
 from napkin.count.memory import alive
-from napkin.derive.contraction import MOST_SPLIT, splits
 from napkin.ir.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
 from napkin.plan import cut
 from napkin.plan import segments as alike

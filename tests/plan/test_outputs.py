@@ -143,7 +143,7 @@ REFUSED: list[tuple[Callable[[Any, Any], Any], str]] = [
     (lambda X, J: X + nk.size("n") % 0.75, "% is of whole numbers"),
     (lambda X, J: X + J // 0.5, "// is of whole numbers"),
     (lambda X, J: nk.where(J & 1, X, 0.0), "& joins tests"),
-    (lambda X, J: nk.where(~J, X, 0.0), "~ joins tests"),
+    (lambda X, J: nk.where(~J, X, 0.0), "not joins tests"),
     (lambda X, J: nk.where(X | X, X, 0.0), r"\| joins tests"),
     (lambda X, J: X * (J + 2**31), "2147483648 is beyond int32"),
     (lambda X, J: X * nk.where(X > 0, -(2**31) - 1, 1), "-2147483649 is beyond int32"),

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from random_diagrams import draw
 
 import napkin as nk
+from napkin.algebra.law import chunk_of, folded, merged
+from napkin.algebra.terms import combined, identity
 from napkin.check.verdict import run_case
 from napkin.count.traffic import Traffic
 from napkin.derive.kernel import label, weaved
-from napkin.derive.law import chunk_of, folded, merged
 from napkin.derive.prepare import prepare
-from napkin.derive.terms import combined, identity
 from napkin.errors import Refusal
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.infer import pointwise

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from napkin.derive.fold import State
+from napkin.algebra.fold import State
 from napkin.derive.kernel import Kernel, label
-from napkin.derive.residues import Blocks
 from napkin.derive.rules.part import merging, readings, why_not_parted
 from napkin.derive.rules.rule import Instance, Rule
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node, in_kind, number
 from napkin.ir.rewrite import substitute
+from napkin.keys.residues import Blocks
 
 
 def block_axis(axis: str, length: int) -> str:

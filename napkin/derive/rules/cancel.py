@@ -14,14 +14,21 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.meaning import Meaning, like
+from napkin.algebra.meaning import Meaning
+from napkin.algebra.separate import Parts, Split, multiplied_sums, running_symbols, separate_by
+from napkin.algebra.sides import NotSeparable
+from napkin.algebra.terms import Uses, like
 from napkin.derive.rules.rule import Instance, Rule, between
-from napkin.derive.separate import Parts, Split, running_symbols, separate_by
-from napkin.derive.sides import NotSeparable
+from napkin.derive.rules.together import write_exponent
 from napkin.ir.expansion import count
 from napkin.ir.infer import pointwise, rebuilt
 from napkin.ir.node import REDUCTIONS, Node, number, over, postorder
+from napkin.ir.operators import POINTWISE
+from napkin.ir.operators.meant import divisors, is_fraction, meant
 from napkin.ir.rewrite import rewrite
+from napkin.ir.types import STORAGE
+
+_WIDE = STORAGE["fp32"]
 
 MOST = 4
 """Reductions over the axes among which one that cancels is looked for."""
@@ -29,11 +36,13 @@ MOST = 4
 LARGEST = 60
 """Operations in an expression that is looked through; a longer one is a symbol."""
 
-_PAIRS = frozenset({"add", "sub", "mul", "div"})
-"""Operators whose arguments cancel against each other."""
 
-_PASSED_ON = _PAIRS | {"neg", "sum", "max", "min"}
-"""Operators behind which two such arguments may still cancel."""
+def _lets_cancel(op: str) -> bool:
+    """Whether arguments of an operator cancel against each other, or what two of them share may
+    still cancel behind it."""
+    if op in REDUCTIONS:
+        return bool(REDUCTIONS[op].over)
+    return op in POINTWISE and is_fraction(POINTWISE[op])
 
 
 def _matches(roots: Sequence[Node], axes: Collection[str]) -> Iterator[Instance]:
@@ -61,38 +70,29 @@ def _simplified(
     return rewrite(roots, _Cancelling(axes, through=through).simplified)
 
 
-class _Uses:
-    """The reductions over some axes that terms are computed from."""
-
-    def __init__(self, axes: frozenset[str]) -> None:
-        self.axes = axes
-        self._known: dict[Node, frozenset[Node]] = {}
-
-    def of(self, n: Node) -> frozenset[Node]:
-        for m in postorder([n], self._known):
-            if m not in self._known:
-                below = frozenset[Node]().union(*(self._known[a] for a in m.args))
-                folds = m.op in REDUCTIONS and self.axes & set(over(m))
-                self._known[m] = below | {m} if folds else below
-        return self._known[n]
-
-
 class _Cancelling(Meaning):
     """A translation that shows which reductions over `axes` cancel. Every term without algebra is a
     symbol, and so is every term that uses no such reduction, unless it is looked `through`."""
 
     def __init__(self, axes: frozenset[str], *, through: bool) -> None:
-        super().__init__(lambda n: "mixed" if self.uses.of(n) or (through and n.args) else "x")
-        self.folded, self.through, self.uses = axes, through, _Uses(axes)
+        super().__init__(
+            lambda n: "mixed" if self.uses.of(n) or (through and n.args) else "x",
+            write_exponent,
+        )
+        self.folded, self.through, self.uses = axes, through, Uses(self._is_folded)
         self._tangled = set[Node]()
+
+    def _is_folded(self, n: Node) -> bool:
+        return n.op in REDUCTIONS and not self.folded.isdisjoint(over(n))
 
     def simplified(self, old: Node, args: tuple[Node, ...]) -> Node | None:
         """`old` on other arguments, where that depends on fewer reductions; None where not."""
         uses = [self.uses.of(a) for a in args]
-        if not any(uses) or old.op not in _PASSED_ON:
+        if not any(uses) or not _lets_cancel(old.op):
             return None
         # Unless all is looked through, only a reduction that comes in by two ways can cancel.
-        twice = old.op in _PAIRS and (self.through or uses[0] & uses[1])
+        shared = sum(map(len, uses)) > len(frozenset[Node]().union(*uses))
+        twice = len(args) > 1 and (self.through or shared)
         if not twice and self._tangled.isdisjoint(old.args):
             return None
         self._tangled.add(old)
@@ -103,16 +103,12 @@ class _Cancelling(Meaning):
         for expression in (plain, _expanded(plain)):
             if self._used(expression) < self.uses.of(n):
                 try:
-                    found = self._like(n, expression)
+                    found = like(self.node(expression), n)
                 except NotSeparable:
                     continue
                 self._expressions[found] = expression  # a 0 stays one
                 return found
         return None
-
-    def _like(self, n: Node, expression: Any) -> Node:
-        """The node of an expression, with the axes and the item type of `n`."""
-        return like(self.node(expression), n)
 
     def _used(self, expression: Any) -> frozenset[Node]:
         held = [self.stands_for(s) for s in expression.free_symbols]
@@ -130,11 +126,18 @@ class _Cancelling(Meaning):
             above, below = (self.of(a) for a in n.args)
             if below.is_zero is not False:
                 return above * self.symbol(pointwise("div", (number(1.0), n.args[1])))
-        if n.op in {"rsqrt", "pow"} and not self.of(n.args[0]).is_positive:
+        elif n.op in POINTWISE and self._has_pole(n):
             return self.symbol(n)
-        if n.op == "cast" and n.params[0] in {"bf16", "fp16", "fp8"}:
+        if n.op == "cast" and STORAGE.get(str(n.params[0]), _WIDE).bits < _WIDE.bits:
             return self.symbol(n)  # what rounding takes off is not nothing
         return super()._mixed(n)
+
+    def _has_pole(self, n: Node) -> bool:
+        """Whether an operator may divide by 0, or raise it to a negative power."""
+        record = POINTWISE[n.op]
+        found = divisors(record)
+        of = dict(zip(meant(record)[1], map(self.of, n.args), strict=True)) if found else {}
+        return not all(base.xreplace(of).is_positive for base in found)
 
     def _apart(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
         def split(e: Any) -> tuple[set[Any], set[Any]]:
@@ -157,14 +160,7 @@ class _Cancelling(Meaning):
 def _expanded(e: Any) -> Any:
     """`e` multiplied out, but for exponentials, which would overflow, and products of sums, of
     which differences would lose their precision."""
-    held = {p: sympy.Dummy() for p in sympy.preorder_traversal(e) if _of_sums(p)}
+    held = {p: sympy.Dummy() for p in sympy.preorder_traversal(e) if multiplied_sums(p)}
     outer = e.xreplace(held)
     done = sympy.expand(outer, power_exp=False, power_base=False, log=False)
     return done.xreplace({d: p for p, d in held.items()})
-
-
-def _of_sums(e: Any) -> bool:
-    """Whether an expression is a product of two sums or more."""
-    powers = [f.as_base_exp() for f in sympy.Mul.make_args(e)]
-    sums = [exponent for base, exponent in powers if base.is_Add]
-    return len(sums) > 1 or any(n.is_Integer and n > 1 for n in sums)

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from napkin.derive.relabel import Labels, Move, Relabel
+from napkin.derive.relabel import listed
 from napkin.derive.rules.rule import node_rule
 from napkin.ir.expansion import opened
-
-
-def _expand(labels: Labels, m: Move) -> Labels:
-    return replace(labels, expanded=(*labels.expanded, m.argument))
-
-
-def _unexpand(labels: Labels, m: Move) -> Labels:
-    return replace(labels, expanded=tuple(e for e in labels.expanded if e != m.argument))
-
 
 EXPANDED = node_rule(
     "expand",
@@ -23,5 +12,5 @@ EXPANDED = node_rule(
     lambda _: opened,
     ("a maximum starts at the lowest finite number", "a sum of 0 divides as 1"),
     infinite=True,
-    relabel=Relabel(_expand, _unexpand),
+    relabel=listed("expanded"),
 )

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
+from napkin.algebra.law import chunk_of
+from napkin.algebra.points import Point, scalars_of
 from napkin.derive.kernel import leaves, weaved
-from napkin.derive.law import chunk_of
-from napkin.derive.relabel import Labels, Move, Relabel
-from napkin.derive.rules.points import Point, scalars_of
+from napkin.derive.relabel import Labels, Move, Relabel, listed
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import Array, evaluate
@@ -46,21 +46,13 @@ def _ways(found: Instance, point: Point) -> Iterator[tuple[str, list[Array]]]:
     yield f"{axis} in groups of 1", [np.concatenate(v, n.axes.index(axis)) for n, v in pairs]
 
 
-def _group(labels: Labels, m: Move) -> Labels:
-    return replace(labels, group=(*labels.group, (m.argument, None)))
-
-
-def _ungroup(labels: Labels, m: Move) -> Labels:
-    return replace(labels, group=tuple(g for g in labels.group if g[0] != m.argument))
-
-
 GROUP = Rule(
     "group",
     "t(q) = t(q_g) for each group q_g of q: groups run side by side",
     _groups,
     ("every term carries q, or does not depend on it",),
     empty=False,
-    relabel=Relabel(_group, _ungroup),
+    relabel=listed("group", lambda m: (m.argument, None)),
     check=_verified,
 )
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from napkin.algebra.terms import in_float32, is_count
 from napkin.derive.rules.rule import Instance, Rule, one_node
-from napkin.derive.rules.swap import contraction_inside, product, without
-from napkin.derive.terms import in_float32, is_count
-from napkin.ir.infer import along
+from napkin.derive.rules.swap import contraction_inside, without
+from napkin.ir.infer import along, joined
 from napkin.ir.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.ir.sliding import slides
 
@@ -61,5 +61,5 @@ def joined_with_inner(n: Node, chosen: Callable[[Node], bool]) -> Node | None:
     others = without(parts, inner)
     if any(set(over(inner)) & set(p.axes) for p in others):
         return None
-    body = product([inner.args[0], *others])
+    body = joined("mul", [inner.args[0], *others])
     return along(n.op, body, (*over(n), *over(inner)), n.params[1:])

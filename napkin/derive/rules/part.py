@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from napkin.derive.fold import Emit, Pass, State, Stream
+from napkin.algebra.fold import Emit, Pass, State, Stream
+from napkin.algebra.law import Chunk, advance, chunk_of, chunks, finished, ranges, start
+from napkin.algebra.points import Point, scalars_of
 from napkin.derive.kernel import Kernel, leaves
-from napkin.derive.law import Chunk, advance, chunk_of, chunks, finished, ranges, start
-from napkin.derive.rules.points import Point, scalars_of
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.derive.rules.stream import cut
 from napkin.diagram.interface import Output
@@ -175,11 +175,11 @@ def _in_parts(
     one = {o.node: _of_one_part(o.node) for o in first.outputs}
     steps = [replace(x, step=substitute([x.step], one)[x.step]) for x in second.stream.states]
     join = Pass(tuple(steps), ())
-    states = start(s, join, sizes)
+    states = start(join, sizes)
     for c in chunks(s, ranges(lengths), sizes):
         stored = _of_part(first, bind, c, sizes, scalars)
         part = {one[o.node]: stored[o.name] for o in first.outputs}
-        states, _ = advance(s, join, states, bind | part, {}, sizes, scalars)
+        states, _ = advance(join, states, bind | part, {}, sizes, scalars)
     found = finished(second.stream, states, bind, sizes, scalars)
     axes = {e.output: e.node.axes for e in second.stream.tails}
     yield (
@@ -203,9 +203,9 @@ def _of_part(
         half = sizes[s.axes[0]] // 2
         cuts = chunks(s, ranges([half, sizes[s.axes[0]] - half]), sizes)
         cuts = [(c, chunk_of(inside, c)) for c in cuts]
-    states = start(s, step, here)
+    states = start(step, here)
     for c, own in cuts:
-        states, _ = advance(s, step, states, own, c, sizes, scalars, part)
+        states, _ = advance(step, states, own, c, sizes, scalars, part)
     known = {**inside, **{x.leaf("new"): states[x.name] for x in step.states}}
     values = evaluate([e.node for e in s.tails], known, sizes, scalars, part)
     return {e.output: value for e, value in zip(s.tails, values, strict=True)}

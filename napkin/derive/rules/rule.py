@@ -21,14 +21,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from napkin.algebra.points import Point, is_rational, points
 from napkin.derive.relabel import Relabel
-from napkin.derive.residues import Split
-from napkin.derive.rules.points import Point, is_rational, points
 from napkin.derive.tracer import active
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.listing import text
 from napkin.ir.node import Node, node, postorder
 from napkin.ir.rewrite import rewrite, substitute
+from napkin.keys.residues import Split
 
 VERIFYING = os.environ.get("NAPKIN_VERIFY", "") not in {"", "0"}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import reduce
 
+from napkin.algebra.terms import is_read, narrow_type, scaled
 from napkin.derive.rules.rule import node_rule
-from napkin.derive.terms import is_read, narrow_type, scaled
-from napkin.ir.infer import along, pointwise
+from napkin.ir.infer import along, joined
 from napkin.ir.node import Node, factors, over
 
 
@@ -28,7 +28,7 @@ def _scaled_sum(old: Node, args: tuple[Node, ...]) -> Node | None:
     if not found:
         return None
     rest = [p for p in factors(args[0]) if p not in found]
-    total = along("sum", reduce(lambda a, b: pointwise("mul", (a, b)), rest), over(old))
+    total = along("sum", joined("mul", rest), over(old))
     return reduce(scaled, found, total)
 
 

@@ -1,6 +1,6 @@
 """Separation: a reduction whose body uses results of its pass, over reductions whose bodies do not.
 
-g(x, r) = sum_k a_k(x) b_k(r) gives fold_x g = sum_k b_k(r) fold_x a_k (`napkin.derive.separate`).
+g(x, r) = sum_k a_k(x) b_k(r) gives fold_x g = sum_k b_k(r) fold_x a_k (`napkin.algebra.separate`).
 Results inside an exponential or a square are held running (`napkin.derive.running_results`), the
 rest are deferred to the tail.
 """
@@ -9,29 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
 
-from napkin.derive.fold import Separation
+from napkin.algebra.fold import Separation
+from napkin.algebra.meaning import Meaning
+from napkin.algebra.repair import repaired
+from napkin.algebra.separate import Parts, additive, running_symbols, separate, separate_by
+from napkin.algebra.sides import NotSeparable, Side, by_side
+from napkin.algebra.terms import EXTREMA, JOINS, added, as_written, carrying, extent, like, scaled
 from napkin.derive.folding import Folding
-from napkin.derive.meaning import Meaning, like
-from napkin.derive.relabel import Labels, Move, Relabel
-from napkin.derive.repair import repaired
+from napkin.derive.relabel import listed
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.rule import Instance, Rule, between
+from napkin.derive.rules.together import write_exponent
 from napkin.derive.running_results import hold as hold_running
-from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
-from napkin.derive.sides import NotSeparable, Side, by_side
-from napkin.derive.terms import added, as_written, extent, scaled
 from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.operators import POINTWISE, RELATIONS
+from napkin.ir.operators.meant import joins_as
 from napkin.ir.rewrite import substitute
 
 _ONE = sympy.Integer(1)
+
+
+@dataclass(frozen=True)
+class _Body:
+    """What a reduction `f` in pass `p` is of: an expression over the symbols of a meaning."""
+
+    f: Node
+    p: int
+    meaning: Meaning
+    body: Any
 
 
 class Separating:
@@ -118,7 +130,7 @@ class Separating:
             raise NotSeparable(f.op, "no result in it carries an axis that it removes")
         axes, start = tuple(a for a in over(f) if a not in outer), f.params[1:]
         found = self._found(along(f.op, f.args[0], axes, start), p, same)
-        return along(f.op, Meaning.carrying(found, outer), outer, start)
+        return along(f.op, carrying(found, outer), outer, start)
 
     def _used(self, n: Node, p: int) -> set[Node]:
         """The results of a pass that a term is computed from."""
@@ -129,28 +141,30 @@ class Separating:
     ) -> Node:
         """A reduction of `term`, its body, which uses results of its pass, over reductions whose
         bodies do not; what is `opened` is looked into."""
-        meaning, body = self._read(f, term, same, opened, ())
-        plain = {meaning.nodes[s] for s in running_symbols(body) if s in meaning.nodes}
+        g = self._read(f, p, term, same, opened, ())
+        plain = {g.meaning.nodes[s] for s in running_symbols(g.body) if s in g.meaning.nodes}
         plain = {n for n in plain if not self.folding.uses(n)}
         if plain:  # no result, and in a square or an exponential no factor of the tail either
-            meaning, body = self._read(f, term, same, opened, plain)
-        for s in by_side(body)[1]:
-            here = [a for a in over(f) if a in meaning.stands_for(s).axes]
+            g = self._read(f, p, term, same, opened, plain)
+        for s in by_side(g.body)[1]:
+            here = [a for a in over(f) if a in g.meaning.stands_for(s).axes]
             if here:
                 raise NotSeparable(f.op, f"a result carries {' '.join(here)}, which it removes")
         if REDUCTIONS[f.op].order:
-            return self._extremum(f, p, body, meaning)
-        ways = {"sum": self._summed, "prod": self._powered}
-        return ways.get(f.op, self._moved)(f, p, body, separate(body), meaning)
+            return self._extremum(g)
+        parts = separate(g.body)
+        adds = joins_as(REDUCTIONS[f.op]) == "add"
+        return self._summed(g, parts) if adds else self._outside(g, parts)
 
     def _read(
         self,
         f: Node,
+        p: int,
         term: Node,
         same: Container[Node],
         opened: Container[Node],
         chunk: Container[Node],
-    ) -> tuple[Meaning, Any]:
+    ) -> _Body:
         """What a body means, with the terms of `chunk` on the side of the chunk."""
 
         def side(n: Node) -> Side:
@@ -158,11 +172,11 @@ class Separating:
                 return "x"
             return "mixed" if n in opened else self._side(n, same, over(f))
 
-        meaning = Meaning(side)
+        meaning = Meaning(side, write_exponent)
         body = meaning.of(term)
         if any(side(n) == "mixed" for n in meaning.nodes.values()):  # its symbol hides a result
             raise NotSeparable(f.op, "it mixes the chunk with a running result")
-        return meaning, body
+        return _Body(f, p, meaning, body)
 
     def _side(self, n: Node, results: Container[Node], gone: Collection[str]) -> Side:
         uses = any(f in results for f in self.folding.uses(n))
@@ -173,98 +187,80 @@ class Separating:
         # side; left with the running results it is applied once, in the tail.
         return "r" if uses or not removed else "x"
 
-    def _extremum(self, f: Node, p: int, body: Any, meaning: Meaning) -> Node:
-        if running_symbols(body):  # max exp(x - r) = exp(max x - r), where exp(x) may overflow
-            return self._distributed(f, p, body, meaning)
-        try:
-            return self._shifted(f, p, separate(body), meaning)
-        except NotSeparable as reason:
-            try:
-                return self._distributed(f, p, body, meaning)
-            except NotSeparable:
-                raise reason from None
+    def _folded(self, g: _Body, a: Any) -> Node:
+        """The reduction of an expression in the chunk alone."""
+        return self.folding.folded(g.f.op, g.meaning.node(a), g.f, g.p)
 
-    def _distributed(self, f: Node, p: int, body: Any, meaning: Meaning) -> Node:
-        """max_x max(r, a(x)) = max(r, max_x a(x)), as `napkin.derive.lattice` does."""
+    def _extremum(self, g: _Body) -> Node:
+        if running_symbols(g.body):  # max exp(x - r) = exp(max x - r), where exp(x) may overflow
+            return self._distributed(g)
+        try:
+            return self._outside(g, separate(g.body))
+        except NotSeparable:
+            with suppress(NotSeparable):
+                return self._distributed(g)
+            raise
+
+    def _distributed(self, g: _Body) -> Node:
+        """max_x max(r, a(x)) = max(r, max_x a(x)), as `napkin.algebra.lattice` does."""
 
         def kind(e: Any) -> str:
             xs, rs = by_side(e)
             return "mixed" if xs and rs else "x" if xs else ""
 
-        found, inner = meaning.extremum(f, body, kind)
-        value = meaning.node(found)
-        names = {n: name for n, name in self.folding.names.items() if n is not f}
-        pair = (text(value, names, top=False), "1")
-        own = {meaning.symbol(n) for n in inner}
-        deferred = self._labels(meaning, by_side(found)[1] - own)
-        self.separations.append(
-            Separation(self._name(f), text(f, names, top=False), (pair,), (), deferred)
-        )
+        found, inner = g.meaning.extremum(g.f, g.body, kind)
+        value = g.meaning.node(found)
+        own = {g.meaning.symbol(n) for n in inner}
+        self._note(g, [(found, _ONE)], deferred=by_side(found)[1] - own, of=g.f)
         for n in inner:
-            self.folding.found_for(n, f, p)
+            self.folding.found_for(n, g.f, g.p)
         return value
 
-    def _shifted(self, f: Node, p: int, parts: Parts, meaning: Meaning) -> Node:
-        """max_x a(x) b = b max_x a(x) where b >= 0; max_x (a(x) + b) = b + max_x a(x)."""
-        if len(parts) == 1 and parts[0][1].is_nonnegative:
-            a, b = parts[0]
-            op, shown = "mul", parts
-        else:
-            a, b = additive(parts, by_side, f.op)
+    def _outside(self, g: _Body, parts: Parts) -> Node:
+        """The reduction of a(x) o b is that of a(x), and then o b, where o distributes over it; but
+        prod_x a(x) b = b**n prod_x a(x)."""
+        record = REDUCTIONS[g.f.op]
+        product = joins_as(record) == "mul"
+        scales = product or record.over == "mul"
+        if record.order:
+            scales = all(b.is_nonnegative for _, b in parts)
+        if scales and len(parts) == 1 and not running_symbols(g.body):  # whose factors may overflow
+            (a, b), op, shown = parts[0], "mul", parts
+        elif record.over == "add":
+            a, b = additive(parts, by_side, g.f.op)
             op, shown = "add", [(a, _ONE), (_ONE, b)]
-        self._note(f, meaning, shown, deferred=by_side(b)[1])
-        inner = self.folding.folded(f.op, meaning.node(a), f, p)
-        return pointwise(op, (inner, meaning.node(b)))
-
-    def _powered(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
-        """prod_x a(x) b = b**n prod_x a(x)."""
-        if len(parts) != 1:
-            raise NotSeparable("prod", "its body adds the chunk and a running result")
-        if running_symbols(body):
-            raise NotSeparable("prod", "factors of an exponential of a difference overflow")
-        a, b = parts[0]
-        self._note(f, meaning, parts, deferred=by_side(b)[1])
-        inner = self.folding.folded("prod", meaning.node(a), f, p)
-        power = pointwise("pow", (meaning.node(b), extent(over(f))))
-        return pointwise("mul", (inner, power))
-
-    def _moved(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
-        """The reduction of a(x) o b is that of a(x), and then o b, where o distributes over it."""
-        op = REDUCTIONS[f.op].over
-        if op == "add":
-            a, b = additive(parts, by_side, f.op)
-            shown = [(a, _ONE), (_ONE, b)]
-        elif op == "mul" and len(parts) == 1 and not running_symbols(body):
-            (a, b), shown = parts[0], parts
         else:
-            raise NotSeparable(f.op, "what mixes the chunk with a running result stays inside it")
-        self._note(f, meaning, shown, deferred=by_side(b)[1])
-        inner = self.folding.folded(f.op, meaning.node(a), f, p)
-        return pointwise(op, (inner, meaning.node(b)))
+            raise NotSeparable(g.f.op, "what mixes the chunk with a running result stays inside it")
+        self._note(g, shown, deferred=by_side(b)[1])
+        inner, value = self._folded(g, a), g.meaning.node(b)
+        if product:
+            value = pointwise("pow", (value, extent(over(g.f))))
+        return pointwise(op, (inner, value))
 
-    def _summed(self, f: Node, p: int, body: Any, parts: Parts, meaning: Meaning) -> Node:
-        must = self._folded_symbols(running_symbols(body), meaning)
-        self._refuse_unbounded(body, must, meaning, p)
-        running = must | self._asked(meaning)
+    def _summed(self, g: _Body, parts: Parts) -> Node:
+        nodes = g.meaning.nodes
+        must = {s for s in running_symbols(g.body) if s in nodes and self.folding.uses(nodes[s])}
+        self._refuse_unbounded(g, must)
+        running = must | self._asked(g.meaning)
         if not running:
-            return self._deferred(f, p, parts, meaning)
+            return self._deferred(g, parts)
         try:
-            return self._held(f, p, body, meaning, running)
+            return self._held(g, running)
         except NotSeparable:
             if must:  # deferred, it would cancel or overflow: the next pass knows the results
                 raise
-            return self._deferred(f, p, parts, meaning)
+            return self._deferred(g, parts)
 
-    def _refuse_unbounded(self, body: Any, results: set[Any], meaning: Meaning, p: int) -> None:
+    def _refuse_unbounded(self, g: _Body, results: set[Any]) -> None:
         """Refuse exp(a - r) where `a` is whole at every chunk, which r so far does not bound; and
         where r so far may pass its final value: what has vanished beside it never comes back."""
-        for power in body.atoms(sympy.exp):
+        for power in g.body.atoms(sympy.exp):
             if not results.isdisjoint(power.free_symbols):
                 beside = by_side(power)[0]
-                if not all(self.carried(meaning.stands_for(s).axes) for s in beside):
+                if not all(self.carried(g.meaning.stands_for(s).axes) for s in beside):
                     raise NotSeparable("sum", "a result so far is no bound of other positions")
                 for s in results & power.free_symbols:
-                    if self._wanders(meaning.nodes[s], p):
+                    if self._wanders(g.meaning.nodes[s], g.p):
                         raise NotSeparable("sum", "an extremum with results in it may turn back")
 
     def _wanders(self, n: Node, p: int) -> bool:
@@ -274,99 +270,86 @@ class Separating:
         return any(self._joins_results(e, p) for e in below)
 
     def _joins_results(self, e: Node, p: int) -> bool:
-        if e.op in {"max", "min"}:  # with a result for each position
+        if e.op in EXTREMA:  # with a result for each position
             return any(set(over(e)) & set(f.axes) for f in self._used(e.args[0], p))
-        return e.op in {"maximum", "minimum"} and not all(self._grows(a, p) for a in e.args)
+        return e.op in JOINS and not all(self._grows(a, p) for a in e.args)
 
     def _grows(self, n: Node, p: int) -> bool:
         """Whether a term so far moves one way alone: an extremum over the chunks, or of such."""
-        if n.op in {"maximum", "minimum"}:
+        if n.op in JOINS:
             return all(self._grows(a, p) for a in n.args)
         return not any(self._used(a, p) for a in n.args) and (
-            n.op in {"max", "min"} or not self._used(n, p)
+            n.op in EXTREMA or not self._used(n, p)
         )
-
-    def _folded_symbols(self, symbols: Iterable[Any], meaning: Meaning) -> set[Any]:
-        """The symbols of what is computed from reductions over the axis."""
-        return {s for s in symbols if s in meaning.nodes and self.folding.uses(meaning.nodes[s])}
 
     def _asked(self, meaning: Meaning) -> set[Any]:
         """The results that the caller wants held running."""
-        names = self.folding.names
-        found = set[Any]()
-        for s, n in meaning.nodes.items():
-            uses = {n} if n in self.folding.folds else self.folding.uses(n)
-            if meaning.side_of(n) == "r" and self.hold & {names.get(u, "") for u in uses}:
-                found.add(s)
-        return self._folded_symbols(found, meaning)
+        names, folds = self.folding.names, self.folding.folds
+        return {
+            s
+            for s, n in meaning.nodes.items()
+            if meaning.side_of(n) == "r"
+            and self.folding.uses(n)
+            and self.hold
+            & {names.get(u, "") for u in ({n} if n in folds else self.folding.uses(n))}
+        }
 
-    def _deferred(self, f: Node, p: int, parts: Parts, meaning: Meaning) -> Node:
+    def _deferred(self, g: _Body, parts: Parts) -> Node:
         """sum_k b_k(r) sum_x a_k(x), the factors b_k applied in the tail."""
         terms: list[Node] = []
         for a, b in parts:
-            inner = self.folding.folded("sum", meaning.node(a), f, p)
-            terms.append(inner if b == 1 else pointwise("mul", (meaning.node(b), inner)))
-        deferred = set[Any]().union(*(by_side(b)[1] for _, b in parts))
-        self._note(f, meaning, parts, deferred=deferred)
+            inner = self._folded(g, a)
+            terms.append(inner if b == 1 else pointwise("mul", (g.meaning.node(b), inner)))
+        self._note(g, parts, deferred=set[Any]().union(*(by_side(b)[1] for _, b in parts)))
         return added(terms)  # a body that is identically 0 has no parts
 
-    def _held(self, f: Node, p: int, body: Any, meaning: Meaning, running: set[Any]) -> Node:
+    def _held(self, g: _Body, running: set[Any]) -> Node:
         """A sum whose body holds some results running; factors of the others are deferred."""
 
         def split(e: Any) -> tuple[set[Any], set[Any]]:
             xs, rs = by_side(e)
             return xs | (rs & running), rs - running
 
-        stem = self.folding.names.get(f, "sum")
         terms: list[Node] = []
-        for i, (inner, b) in enumerate(separate_by(body, split)):
-            if by_side(inner)[1]:
-                leaf = self._running(f, p, inner, body, meaning, f"{stem}_{i}" if i else stem)
-            else:
-                leaf = self.folding.folded("sum", meaning.node(inner), f, p)
-            terms.append(leaf if b == 1 else scaled(leaf, meaning.node(b)))
+        for i, (inner, b) in enumerate(separate_by(g.body, split)):
+            held = by_side(inner)[1]
+            leaf = self._running(g, inner, i) if held else self._folded(g, inner)
+            terms.append(leaf if b == 1 else scaled(leaf, g.meaning.node(b)))
         return added(terms)
 
-    def _running(self, f: Node, p: int, inner: Any, body: Any, meaning: Meaning, stem: str) -> Node:
-        repair = repaired(inner, meaning)
-        leaf = hold_running(f, p, repair, self.folding, stem)
-        others = by_side(body)[1] - set(repair.old)
+    def _running(self, g: _Body, inner: Any, i: int) -> Node:
+        stem = self.folding.names.get(g.f, "sum")
+        repair = repaired(inner, g.meaning)
+        leaf = hold_running(g.f, g.p, repair, self.folding, f"{stem}_{i}" if i else stem)
+        others = by_side(g.body)[1] - set(repair.old)
         shown = repair.shown(self.folding.names)
-        self._note(f, meaning, [(inner, _ONE)], repair.old, others, shown)
+        self._note(g, [(inner, _ONE)], repair.old, others, shown)
         return leaf
 
     # --- for the trail ----------------------------------------------------------------------
 
     def _note(
         self,
-        f: Node,
-        meaning: Meaning,
+        g: _Body,
         parts: Parts,
         running: Iterable[Any] = (),
         deferred: Iterable[Any] = (),
         repair: str = "",
+        of: Node | None = None,
     ) -> None:
-        names = self.folding.names
+        names = {n: name for n, name in self.folding.names.items() if n is not g.f}
 
         def shown(n: Node) -> str:
             return text(n, names, top=False)
 
-        self.separations.append(
-            Separation(
-                self._name(f),
-                shown(f.args[0]),
-                tuple((shown(meaning.node(a)), shown(meaning.node(b))) for a, b in parts),
-                self._labels(meaning, running),
-                self._labels(meaning, deferred),
-                repair,
-            )
-        )
+        def results(symbols: Iterable[Any]) -> tuple[str, ...]:
+            held = [g.meaning.nodes[s] for s in symbols if s in g.meaning.nodes]
+            return tuple(sorted(shown(n) for n in held if self.folding.uses(n)))
 
-    def _labels(self, meaning: Meaning, symbols: Iterable[Any]) -> tuple[str, ...]:
-        """The results among symbols, as text."""
-        held = [meaning.nodes[s] for s in symbols if s in meaning.nodes]
-        return tuple(
-            sorted(text(n, self.folding.names, top=False) for n in held if self.folding.uses(n))
+        pairs = tuple((shown(g.meaning.node(a)), shown(g.meaning.node(b))) for a, b in parts)
+        place, body = self._name(g.f), shown(of or g.f.args[0])
+        self.separations.append(
+            Separation(place, body, pairs, results(running), results(deferred), repair)
         )
 
 
@@ -383,14 +366,6 @@ def _of(name: str) -> Callable[..., Iterator[Instance]]:
                 yield found
 
     return matches
-
-
-def _hold(labels: Labels, m: Move) -> Labels:
-    return replace(labels, hold=(*labels.hold, m.argument))
-
-
-def _unhold(labels: Labels, m: Move) -> Labels:
-    return replace(labels, hold=tuple(n for n in labels.hold if n != m.argument))
 
 
 SEPARATED = Rule(
@@ -411,6 +386,6 @@ HELD = Rule(
     _of("hold"),
     ("B(r) is invertible at every r", "the repair is finite from the start on"),
     empty=False,
-    relabel=Relabel(_hold, _unhold),
+    relabel=listed("hold"),
 )
 """Its law holds at each chunk, so that the law of streams verifies it."""

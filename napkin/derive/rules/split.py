@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from napkin.derive.fold import state_leaf
-from napkin.derive.known import Known, vanishes
-from napkin.derive.relabel import Labels, Move, Relabel
-from napkin.derive.residues import Split
+from napkin.algebra.fold import state_leaf
+from napkin.algebra.known import Known, vanishes
+from napkin.derive.relabel import listed
 from napkin.derive.rules.rule import Instance, Rule, between
 from napkin.diagram.interface import Output
 from napkin.ir.infer import along
@@ -24,6 +23,7 @@ from napkin.ir.rewrite import rewrite, substitute
 from napkin.ir.sliding import slides
 from napkin.ir.slotted import guard
 from napkin.ir.taking import own_axes, taken_of
+from napkin.keys.residues import Split
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,14 +75,6 @@ def _matches(
             yield Instance(where, made, between(roots, after), splits=made.splits)
 
 
-def _split(labels: Labels, m: Move) -> Labels:
-    return replace(labels, split=(*labels.split, (m.argument, m.value or 1)))
-
-
-def _unsplit(labels: Labels, m: Move) -> Labels:
-    return replace(labels, split=tuple(s for s in labels.split if s[0] != m.argument))
-
-
 SPLIT = Rule(
     "split",
     "t(d q + r) = t'(q, r), over keys d x + r",
@@ -93,7 +85,7 @@ SPLIT = Rule(
         "the last residues may have one place fewer",
     ),
     empty=False,
-    relabel=Relabel(_split, _unsplit),
+    relabel=listed("split", lambda m: (m.argument, m.value or 1)),
 )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial, reduce
 
+from napkin.algebra.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
+from napkin.algebra.points import Point, scalars_of
 from napkin.derive.kernel import Kernel, leaves
-from napkin.derive.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
 from napkin.derive.relabel import Labels, Move, Relabel
-from napkin.derive.rules.points import Point, scalars_of
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.derive.tracer import active
 from napkin.ir.evaluate import Array, aligned
@@ -73,9 +73,9 @@ def _ways(kernel: Kernel, point: Point) -> Iterator[tuple[str, list[Array]]]:
     step = s.passes[0]
     if len(s.passes) > 1 or step.emits or kernel.visits is not None:
         return
-    nothing = start(s, step, sizes)
+    nothing = start(step, sizes)
     parts = [
-        advance(s, step, nothing, chunk_of(bind, c), c, sizes, scalars)[0]
+        advance(step, nothing, chunk_of(bind, c), c, sizes, scalars)[0]
         for c in chunks(s, ranges(lengths), sizes)
     ]
     states = reduce(lambda a, b: merged(step, a, b, sizes, scalars, bind), parts, nothing)

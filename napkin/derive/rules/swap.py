@@ -8,11 +8,10 @@ a new name if C carries one like it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
 
 from napkin.derive.rules.rule import Instance, Rule, one_node
 from napkin.ir.expansion import sunk
-from napkin.ir.infer import along, pointwise
+from napkin.ir.infer import along, joined
 from napkin.ir.node import Node, factors, over, postorder
 
 
@@ -67,9 +66,11 @@ def _swapped(n: Node, inner: Node, taken: set[str]) -> tuple[Node, dict[str, str
     if pairs:
         free = [sunk(p, pairs) for p in free]
         bound = [sunk(p, pairs) for p in bound]
-    first = along("sum", product([*bound, *outer]), gone)
+    first = along("sum", joined("mul", [*bound, *outer]), gone)
     again = tuple(table.get(a, a) for a in over(inner))
-    return along("sum", product([*free, first]), again), {new: old for old, new in table.items()}
+    return along("sum", joined("mul", [*free, first]), again), {
+        new: old for old, new in table.items()
+    }
 
 
 def without(parts: Sequence[Node], one: Node) -> list[Node]:
@@ -83,8 +84,3 @@ def _fresh(axis: str, taken: set[str]) -> str:
     while f"{axis}{i}" in taken:
         i += 1
     return f"{axis}{i}"
-
-
-def product(parts: Sequence[Node]) -> Node:
-    """The product of factors, from left to right."""
-    return reduce(lambda a, b: pointwise("mul", (a, b)), parts)

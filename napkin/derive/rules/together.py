@@ -6,13 +6,12 @@ Where a maximum is the lowest float so far, c m is beyond all of them and c t - 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import reduce
 from typing import Any
 
 import sympy
 
 from napkin.derive.rules.rule import Instance, Rule
-from napkin.ir.infer import pointwise
+from napkin.ir.infer import joined, pointwise
 from napkin.ir.node import Node
 
 
@@ -30,11 +29,18 @@ def _matches(exponent: Any, node: Callable[[Any], Node]) -> Iterator[Instance]:
         for scale, terms in alike.items()
         for inner in [node(sympy.Add(*terms))]
     ]
-    found = reduce(lambda a, b: pointwise("add", (a, b)), parts)
+    found = joined("add", parts)
     yield Instance(str(exponent), found, lambda: ([node(exponent)], [found]))
 
 
 TOGETHER = Rule("shift before it is scaled", "c t - c m = c (t - m)", _matches, ("c is a number",))
+
+
+def write_exponent(total: Any, node: Callable[[Any], Node]) -> Node:
+    """The node of an exponent, with its terms together where the rule applies."""
+    for found in TOGETHER.matches(total, node):
+        return TOGETHER.apply(found)
+    return node(total)
 
 
 def _by_coefficient(total: Any) -> dict[Any, list[Any]]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial, reduce
+from functools import partial
 
-from napkin.derive.fold import Stream
-from napkin.derive.known import Known, depends, reductions_along, vanishes
-from napkin.derive.residues import Split
+from napkin.algebra.fold import Stream
+from napkin.algebra.known import Known, depends, reductions_along, vanishes
+from napkin.algebra.terms import starting
 from napkin.derive.rules.rule import Instance, Rule, Sides
-from napkin.derive.terms import combined, starting
-from napkin.derive.visits import Visits
-from napkin.ir.infer import along, pointwise
+from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.key_sets import boxes_of, position, spec_of
 from napkin.ir.node import REDUCTIONS, Node, factors, in_kind, number, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.slotted import guard
+from napkin.keys.residues import Split
+from napkin.keys.visits import Visits
 
 
 def visits(stream: Stream, splits: Sequence[Split] = ()) -> Visits | None:
@@ -69,7 +69,7 @@ def _visited(seen: Visits, f: Node) -> Node:
         read = {n: pointwise("where", (test, n, number(in_kind(0.0, n.kind)))) for n in slots}
         found = seen.inside([f], test, slots)[f]
         each.append(substitute([found], read)[found])
-    return reduce(lambda a, b: combined(f.op, a, b), each)
+    return joined(REDUCTIONS[f.op].combine, each)
 
 
 def _adds_up(body: Node, op: str, keys: Node) -> bool:

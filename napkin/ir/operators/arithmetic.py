@@ -38,6 +38,11 @@ def _power_sign(n: Term, base: Sign, exponent: Sign) -> Sign:
     return "positive" if base == "positive" else every(n, base, exponent)
 
 
+def _power_certain(n: Term, base: float, exponent: float) -> bool:
+    # Kernels take real powers by logarithms.
+    return n.args[1].kind != "real" or (base >= 0 and exponent != 0 and math.isfinite(exponent))
+
+
 def _most_sign(n: Term, *signs: Sign) -> Sign:
     return "positive" if "positive" in signs else "nonnegative" if any(signs) else ""
 
@@ -48,11 +53,13 @@ def _size_sign(n: Term, inner: Sign) -> Sign:
 
 define(Operator(
     "add", 2, lambda xp, a, b: a + b, "{0} + {1}", text="{0} + {1}",
-    meaning=lambda sp, a, b: a + b, sign=_sum_sign, rational=True, stem="shifted",
+    meaning=lambda sp, a, b: a + b, sign=_sum_sign, rational=True, absorbing=-math.inf,
+    stem="shifted",
 ))  # fmt: skip
 define(Operator(
     "sub", 2, lambda xp, a, b: a - b, "{0} - {1}", text="{0} - {1}",
-    meaning=lambda sp, a, b: a - b, sign=_difference_sign, rational=True, stem="difference",
+    meaning=lambda sp, a, b: a - b, sign=_difference_sign, rational=True,
+    absorbing=-math.inf, stem="difference",
 ))  # fmt: skip
 define(Operator(
     "mul", 2, lambda xp, a, b: a * b, "{0} * {1}", text="{0} * {1}",
@@ -62,12 +69,13 @@ define(Operator(
 ))  # fmt: skip
 define(Operator(
     "div", 2, lambda xp, a, b: xp.true_divide(a, b), "{0} / {1}", "real", "{0} / {1}",
-    meaning=lambda sp, a, b: a / b, sign=every, rational=True, pole=True, flops=0, special=1,
-    stem="ratio",
+    meaning=lambda sp, a, b: a / b, sign=every, rational=True, pole=True, absorbing=0.0,
+    flops=0, special=1, stem="ratio",
 ))  # fmt: skip
 define(Operator(
     "pow", 2, lambda xp, a, b: xp.power(xp.asarray(a, float), b), "tl.exp2(tl.log2({0}) * {1})",
-    "real", "{0} ** {1}", meaning=lambda sp, a, b: a**b, sign=_power_sign, flops=0, special=1,
+    "real", "{0} ** {1}", meaning=lambda sp, a, b: a**b, sign=_power_sign, certain=_power_certain,
+    flops=0, special=1,
     variants={"whole power": "power({0}, {1})"},
     functions={"power": jitted(
         "power",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from napkin.ir.operators.record import Operator, Sign, Term, define, jitted
 
 
@@ -11,7 +13,8 @@ def _whole_sign(n: Term, *signs: Sign) -> Sign:
 
 define(Operator(
     "floordiv", 2, lambda xp, a, b: xp.floor_divide(a, b), "floor_divide({0}, {1})", "int",
-    "{0} // {1}", sign=_whole_sign, variants={"nonnegative": "{0} // {1}"},
+    "{0} // {1}", operands="int", meaning=lambda sp, a, b: sp.floor(a / b), sign=_whole_sign,
+    variants={"nonnegative": "{0} // {1}"},
     functions={"floor_divide": jitted(
         "floor_divide",
         "The whole quotient rounded down; Triton rounds to zero",
@@ -21,7 +24,8 @@ define(Operator(
 ))  # fmt: skip
 define(Operator(
     "mod", 2, lambda xp, a, b: xp.mod(a, b), "remainder({0}, {1})", "int", "{0} % {1}",
-    sign=_whole_sign, variants={"nonnegative": "{0} % {1}"},
+    operands="int", meaning=lambda sp, a, b: a - b * sp.floor(a / b), sign=_whole_sign,
+    variants={"nonnegative": "{0} % {1}"},
     functions={"remainder": jitted(
         "remainder",
         "The remainder with the sign of b; Triton gives it the sign of a",
@@ -41,8 +45,14 @@ def _cast_sign(n: Term, inner: Sign) -> Sign:
     return inner and "nonnegative" if small else inner
 
 
+def _cast_certain(n: Term, value: float) -> bool:
+    if math.isinf(value):
+        return n.kind == "real" and n.params[0] != "fp8"
+    return value in {0.0, 1.0}  # which every type holds
+
+
 # The item type of a cast is its parameter; lowering writes the conversion itself.
 define(Operator(
-    "cast", 1, lambda xp, a: a, "{0}", meaning=lambda sp, a: a, sign=_cast_sign, stem="rounded",
-    python="{0}",
+    "cast", 1, lambda xp, a: a, "{0}", meaning=lambda sp, a: a, sign=_cast_sign,
+    certain=_cast_certain, stem="rounded", python="{0}",
 ))  # fmt: skip

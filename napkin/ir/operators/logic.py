@@ -25,15 +25,15 @@ for _name, _symbol in _COMPARISONS.items():
     _relation(_name, _symbol)
 define(Operator(
     "and", 2, lambda xp, a, b: xp.logical_and(a, b), "{0} & {1}", "bool", "{0} & {1}",
-    rational=True, sign=never_negative, stem="test",
+    operands="bool", rational=True, sign=never_negative, stem="test",
 ))  # fmt: skip
 define(Operator(
-    "or", 2, lambda xp, a, b: xp.logical_or(a, b), "{0} | {1}", "bool", "{0} | {1}", rational=True,
-    sign=never_negative, stem="test",
+    "or", 2, lambda xp, a, b: xp.logical_or(a, b), "{0} | {1}", "bool", "{0} | {1}",
+    operands="bool", rational=True, sign=never_negative, stem="test",
 ))  # fmt: skip
 define(Operator(
-    "not", 1, lambda xp, a: xp.logical_not(a), "{0} == 0", "bool", "not {0}", rational=True,
-    sign=never_negative, stem="test",
+    "not", 1, lambda xp, a: xp.logical_not(a), "{0} == 0", "bool", "not {0}",
+    operands="bool", rational=True, sign=never_negative, stem="test",
 ))  # fmt: skip
 
 

@@ -7,6 +7,7 @@ themselves. The records of napkin's own operators are in the files beside this o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -52,6 +53,7 @@ class Operator:
             its functions for torch.
         triton: the kernel expression as Python text with `{0}`, `{1}`, ... for the arguments.
         kind: the item type of the result; None where it is the widest of the arguments.
+        operands: the widest item type that its arguments may have; None for any.
         text: how listings print it, with the same placeholders; None prints a call.
         meaning: the value, on sympy expressions; takes `(sympy, *expressions)`. None where the
             operator has no algebra that separation could use.
@@ -61,6 +63,9 @@ class Operator:
         increasing: whether max and min pass through it.
         rational: whether it takes rational numbers to rational numbers.
         pole: whether it gives infinities or NaN of small numbers, too.
+        absorbing: a first argument that is the result, too, whatever finite number the second is.
+        certain: whether a kernel computes what `evaluate` does of single values, infinite ones
+            among them; takes `(term, *values)`.
         variants: other expressions, each with the condition under which it is written: "near", of
             what is rounded to 16 bits; "nonnegative", of arguments that are; "whole power", where
             the last argument is no real number; "no NaN", where none need be kept.
@@ -80,6 +85,7 @@ class Operator:
     triton: str
     kind: Kind | None = None
     text: str | None = None
+    operands: Kind | None = None
     meaning: Callable[..., Any] | None = None
     back: str = ""
     sign: Callable[..., Sign] = lambda n, *signs: ""
@@ -87,6 +93,8 @@ class Operator:
     increasing: bool = False
     rational: bool = False
     pole: bool = False
+    absorbing: float | None = None
+    certain: Callable[..., bool] = lambda n, *values: True
     variants: Mapping[str, str] = field(default_factory=dict[str, str])
     functions: Mapping[str, Function] = field(default_factory=dict[str, Function])
     flops: int = 1
@@ -173,6 +181,11 @@ def every(n: Term, *signs: Sign) -> Sign:
     if not all(signs):
         return ""
     return "positive" if all(s == "positive" for s in signs) else "nonnegative"
+
+
+def finite(n: Term, *values: float) -> bool:
+    """Of an operator whose kernel text may say otherwise of infinities than its evaluation."""
+    return not any(map(math.isinf, values))
 
 
 def never_negative(n: Term, *signs: Sign) -> Sign:

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from napkin.derive.fold import State
-from napkin.derive.terms import is_read
+from napkin.algebra.fold import State
+from napkin.algebra.terms import is_read
 from napkin.ir.node import Node, postorder
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.launch import in_box

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.derive.terms import is_operand, is_read
+from napkin.algebra.terms import is_operand, is_read
 from napkin.ir.node import Node, inside_sums, postorder
 from napkin.lower.corners import rises
 from napkin.lower.dots import Dot, dot_of

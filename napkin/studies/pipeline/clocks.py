@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from napkin.algebra.terms import is_read
 from napkin.count.matrix_products import product_type
 from napkin.count.work import operations
-from napkin.derive.terms import is_read
 from napkin.ir.node import REDUCTIONS, Node, factors
 from napkin.ir.operators import POINTWISE
 from napkin.machine.machines import Machine

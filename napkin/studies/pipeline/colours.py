@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from napkin.algebra.contraction import Contraction, in_axes
+from napkin.algebra.fold import State
+from napkin.algebra.terms import is_read
 from napkin.count.matrix_products import dtype_of, product_type
 from napkin.count.traffic import ITEM_BYTES
-from napkin.derive.contraction import Contraction, in_axes, memory_order
-from napkin.derive.fold import State
 from napkin.derive.kernel import Kernel
-from napkin.derive.terms import is_read
 from napkin.diagram.columns import Stage
 from napkin.errors import InputError, did_you_mean
 from napkin.ir.node import Node, over
@@ -177,7 +177,7 @@ class Colouring:
 class _Painter:
     def __init__(self, kernel: Kernel, s: Setting, block: Block) -> None:
         self.kernel, self.s, self.block = kernel, s, block
-        order = memory_order(kernel, kernel.axes)
+        order = kernel.memory_order(kernel.axes)
         sums = [x.node for x in block.stages if x.node.op == "sum"]
         found = [in_axes(n, order, held=block.names) for n in sums]
         self.products = {c.node: c for c in found if c.is_product}

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from napkin.derive.fold import Pass, State
+from napkin.algebra.fold import Pass, State
+from napkin.algebra.terms import is_read
 from napkin.derive.kernel import Kernel
-from napkin.derive.terms import is_read
 from napkin.diagram.columns import Column, Stage, columns, stages
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output

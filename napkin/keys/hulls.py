@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from napkin.derive.residues import Split
 from napkin.ir.evaluate import aligned, aligned_to, evaluate
 from napkin.ir.key_sets import Interval
 from napkin.ir.node import Node, union_axes
+from napkin.keys.residues import Split
 
 Array = np.ndarray[Any, Any]
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from napkin.derive.residues import Split
-from napkin.ir.infer import pointwise, rebuilt
+from napkin.ir.infer import joined, pointwise, rebuilt
 from napkin.ir.key_sets import Box, box_member, member, spec_of
 from napkin.ir.node import REDUCTIONS, Node, node, number
 from napkin.ir.rewrite import rewrite
+from napkin.keys.residues import Split
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +50,9 @@ class Visits:
         """What tells the keys apart that a visit of `box` must count, each once over all boxes."""
         if box == 0:
             return member(self.keys) if self.prefix else box_member(self.boxes[0], self.axes)
-        found = box_member(self.boxes[box], self.axes)
-        for earlier in self.boxes[1 if self.prefix else 0 : box]:
-            seen = pointwise("not", (box_member(earlier, self.axes),))
-            found = pointwise("and", (found, seen))
-        return found
+        earlier = self.boxes[1 if self.prefix else 0 : box]
+        seen = [pointwise("not", (box_member(b, self.axes),)) for b in earlier]
+        return joined("and", [box_member(self.boxes[box], self.axes), *seen])
 
     def inside(
         self, terms: Iterable[Node], test: Node | None, but: Iterable[Node] = ()

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from napkin.derive.fold import state_leaf
-from napkin.derive.terms import value_at
+from napkin.algebra.fold import state_leaf
+from napkin.algebra.terms import value_at
 from napkin.ir.infer import pointwise
 from napkin.ir.node import Node, number
 

@@ -13,8 +13,8 @@ from typing import TypeAlias, TypeGuard
 
 import numpy as np
 
-from napkin.derive.meaning import sign
-from napkin.derive.terms import identity, is_read
+from napkin.algebra.signs import sign
+from napkin.algebra.terms import identity, is_read
 from napkin.ir.node import (
     INT32,
     REDUCTIONS,
@@ -39,9 +39,6 @@ Known = dict[tuple[Node, Where], Value]
 """The values found so far."""
 
 ANY = math.nan
-
-ABSORBING = {"div": 0.0, "add": -math.inf, "sub": -math.inf}
-"""First arguments that are the result too, whatever finite number the second one is."""
 
 
 def value_at(n: Node, where: Where, known: Known) -> Value:
@@ -120,10 +117,10 @@ def _pointwise(n: Node, where: Where, known: Known) -> Value:
         return values[1] if values[1] == values[2] else None
     if None in values:
         return None
-    constants = [v for v in values if _is_constant(v)]
+    constants, record = [v for v in values if _is_constant(v)], POINTWISE[n.op]
     if len(constants) == len(values):
-        return _computed(n, constants) if _certain(n, constants) else None
-    return ABSORBING[n.op] if values[0] == ABSORBING.get(n.op) else None
+        return _computed(n, constants) if record.certain(n, *constants) else None
+    return values[0] if values[0] == record.absorbing else None
 
 
 def _product(n: Node, where: Where, known: Known) -> Value:
@@ -145,21 +142,6 @@ def _computed(n: Node, values: Sequence[float]) -> Value:
     with np.errstate(all="ignore"):
         found = float(POINTWISE[n.op].evaluate(np, *map(np.float64, values)))
     return None if math.isnan(found) else found
-
-
-def _certain(n: Node, values: Sequence[float]) -> bool:
-    """Whether a kernel computes what float64 gives."""
-    first, last = values[0], values[-1]
-    if n.op == "cast":  # every type holds 0 and 1
-        return first in {0.0, 1.0} or (
-            math.isinf(first) and n.kind == "real" and n.params[0] != "fp8"
-        )
-    if n.op in {"floordiv", "mod"}:
-        return last != 0.0
-    if n.op == "pow" and n.args[1].kind == "real":  # by logarithms
-        return first >= 0 and last != 0.0
-    # The text of an operator of a user may say otherwise of infinities.
-    return not POINTWISE[n.op].definition or not any(map(math.isinf, values))
 
 
 def left_out(n: Node) -> float:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 
 import numpy as np
 
 from napkin.ir.evaluate import evaluate
-from napkin.ir.infer import pointwise
+from napkin.ir.infer import joined, pointwise
 from napkin.ir.node import Node, node, number, over, postorder
 from napkin.ir.operators import POINTWISE, REDUCTIONS, RELATIONS
 from napkin.ir.sliding import slides
 from napkin.ir.storage import own_type
 from napkin.ir.types import PACKED, STORAGE
 
-EXTREMA = frozenset({"max", "min"})
+EXTREMA = frozenset(name for name, r in REDUCTIONS.items() if r.order)
+JOINS = frozenset(REDUCTIONS[name].combine for name in EXTREMA)
+"""The operators that join two results of an extremum."""
 
 WRITTEN = "as written"
 """The last parameter of a maximum or minimum that is computed as it is written, and not brought to
@@ -128,20 +130,13 @@ def is_count(f: Node) -> bool:
 
 def extent(axes: tuple[str, ...]) -> Node:
     """The number of positions along `axes`, as a term over sizes."""
-    total: Node | None = None
-    for a in axes:
-        n = node("size", params=(a,), kind="int")
-        total = n if total is None else pointwise("mul", (total, n))
-    assert total is not None
-    return total
+    return joined("mul", [node("size", params=(a,), kind="int") for a in axes])
 
 
 def added(terms: Iterable[Node]) -> Node:
     """The sum of `terms`, from left to right; 0 where there are none."""
-    total: Node | None = None
-    for n in terms:
-        total = n if total is None else pointwise("add", (total, n))
-    return number(0.0) if total is None else total
+    held = list(terms)
+    return joined("add", held) if held else number(0.0)
 
 
 def scaled(n: Node, factor: Node) -> Node:
@@ -151,6 +146,44 @@ def scaled(n: Node, factor: Node) -> Node:
     if factor.op == "div" and factor.args[0] in _ONES:
         return pointwise("div", (n, factor.args[1]))
     return pointwise("mul", (n, factor))
+
+
+def carrying(a: Node, axes: tuple[str, ...]) -> Node:
+    """`a`, made to carry every axis of `axes` (multiplied by ones where it does not)."""
+    lacking = tuple(axis for axis in axes if axis not in a.axes)
+    if not lacking:
+        return a
+    ones = node("ones", params=(lacking,), axes=lacking, kind="int")
+    return ones if a in (number(1), number(1.0)) else pointwise("mul", (a, ones))
+
+
+def like(found: Node, n: Node) -> Node:
+    """What a term was found equal to, with the axes and the item type of the term.
+
+    What cancels takes its axes along: max_b exp(s - max_b s) is 1 at each position of s.
+    """
+    found = carrying(found, n.axes)
+    return pointwise("mul", (found, number(1.0))) if found.kind != n.kind == "real" else found
+
+
+class Uses:
+    """The terms among some that each term is computed from, itself included.
+
+    Args:
+        chosen: says which they are; a term that was asked about keeps its answer.
+    """
+
+    def __init__(self, chosen: Callable[[Node], bool]) -> None:
+        self.chosen = chosen
+        self.known: dict[Node, frozenset[Node]] = {}
+
+    def of(self, n: Node) -> frozenset[Node]:
+        """Those under `n`."""
+        for m in postorder([n], self.known):
+            if m not in self.known:
+                below = frozenset[Node]().union(*(self.known[a] for a in m.args))
+                self.known[m] = below | {m} if self.chosen(m) else below
+        return self.known[n]
 
 
 def value_at(term: Node, start: Mapping[Node, float]) -> float:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import sympy
 
-from napkin.derive.meaning import Meaning
-from napkin.derive.separate import separate_by
-from napkin.derive.sides import NotSeparable, by_side
+from napkin.algebra.meaning import Meaning
+from napkin.algebra.separate import separate_by
+from napkin.algebra.sides import NotSeparable, by_side
 from napkin.ir.infer import pointwise
 from napkin.ir.listing import text
 from napkin.ir.node import Node, node
@@ -139,7 +139,7 @@ def repaired(body: Any, meaning: Meaning) -> Repair:
 def _solved(body: Any) -> tuple[Any, ...]:
     """The fields of a repair that are expressions."""
     results = sorted(by_side(body)[1], key=lambda s: s.name)
-    columns = _columns(body)
+    columns = tuple(a.as_coeff_Mul()[1] for a, _ in separate_by(body, by_side))
     spanned = _derivatives(body, results, columns)
     for chosen in itertools.combinations(spanned[1:], len(columns) - 1):
         functions, rows = zip(spanned[0], *chosen, strict=True)
@@ -153,11 +153,6 @@ def _solved(body: Any) -> tuple[Any, ...]:
             matrix = sympy.ImmutableMatrix(*matrix.shape, entries)
             return tuple(results), new, moved, functions, columns, rows, matrix
     raise NotSeparable(str(body), "no basis of its derivatives is invertible for every result")
-
-
-def _columns(body: Any) -> tuple[Any, ...]:
-    """The functions of x alone that span `body`."""
-    return tuple(a.as_coeff_Mul()[1] for a, _ in separate_by(body, by_side))
 
 
 def _derivatives(
@@ -246,7 +241,7 @@ def tidy(e: Any) -> Any:
 
 def filled(expression: Any, values: Mapping[Any, Node], meaning: Meaning) -> Node:
     """The node of an expression with nodes for some of its symbols."""
-    filler = Meaning(lambda _: "x")
+    filler = Meaning(lambda _: "x", meaning.exponent)
     filler.nodes.update(meaning.nodes)
     filler.nodes.update(values)
     return filler.node(sympy.powsimp(expression))

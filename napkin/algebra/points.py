@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from napkin.derive.residues import Split
+from napkin.algebra import composites
 from napkin.ir.evaluate import Array, aligned, evaluate
 from napkin.ir.infer import parts_of
 from napkin.ir.key_sets import spec_of
@@ -23,13 +23,10 @@ from napkin.ir.slots import slots_of, spread
 from napkin.ir.slotted import guard, read_slots
 from napkin.ir.taking import own_axes, reading_of, table_of, taken_of
 from napkin.ir.windows import Slide
+from napkin.keys.residues import Split
 
 _EXACT = frozenset({"input", "number", "size", "ones", "index", "mean", "rename", "keys"})
 """Terms without an operator's record that have rational values of rational numbers."""
-
-SUMS = frozenset({"sum", "prod"})
-"""Reductions that overflow: of what is computed from an infinite one, no rule says anything but
-those that hold of infinities."""
 
 LARGEST = 20_000
 """Values of the largest array with which more than one point is tried."""
@@ -104,14 +101,15 @@ class Point:
                 bind[n] = self._reading(n, bind)
             elif n.op in COMPOSITES:
                 parts = evaluate(n.args, bind, self.sizes, scalars, box)
-                bind[n] = _composite(n, parts)
+                bind[n] = composites.value(n, parts_of(n), parts)
             elif n.op == "number" and n.kind == "real" and self.exact:
                 value = cast("float", n.params[0])
                 bind[n] = np.asarray(Fraction(value) if math.isfinite(value) else value, object)
             elif n.op in REDUCTIONS and n.kind == "real" and self.shift:
                 near = bind | self._near(bind)
                 (value,) = evaluate([n], near, self.sizes, scalars, box)
-                value = np.where(np.isinf(value), np.nan, value) if n.op in SUMS else value
+                if not REDUCTIONS[n.op].order:  # it overflows, and few rules hold of infinities
+                    value = np.where(np.isinf(value), np.nan, value)
                 bind[n] = _moved(value, [self.seed, self.shift, len(bind)])
         return evaluate(roots, bind, self.sizes, scalars, box)
 
@@ -326,10 +324,3 @@ class Room:
             if s.count(axis, tap) != out or (s.span.window and s.span.window != tap):
                 return None
         return {a: found[self._find(a)] for a in self._root}
-
-
-def _composite(n: Node, values: Sequence[Array]) -> Array:
-    """The value of a composite by its definition (docs/semantics.md)."""
-    from napkin.derive.rules.composites import value
-
-    return value(n, parts_of(n), values)

@@ -2,7 +2,7 @@
 
 A sum of products is a matrix product where its factors split into two sides that both carry what is
 reduced, and each of which has something that the other lacks. What a sum can be is known of its
-axes (`contractions`). What it is depends on a tile (`Contraction.at`): instructions need enough
+axes (`in_axes`). What it is depends on a tile (`Contraction.at`): instructions need enough
 rows, columns and depth. Kernels, counts and prices all read it here: kernels in the dimensions of
 their tiles, the others in axes.
 """
@@ -16,10 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Generic, TypeVar
 
-from napkin.derive.kernel import Kernel
-from napkin.derive.terms import multiplies, narrow_type, reads_bytes
-from napkin.ir.node import Node, factors, over, postorder
-from napkin.ir.taking import read_axes
+from napkin.algebra.terms import multiplies, narrow_type, reads_bytes
+from napkin.ir.node import Node, factors, over
 
 MOST_SPLIT = 12
 """Factors of a product of which every split into two operands is tried."""
@@ -99,19 +97,6 @@ class Contraction(Generic[Key]):
         parts = (*self.parts, *self.outside)
         shapes = tuple(tuple(a for a in p.axes if tiles[a] > 1) for p in parts)
         return on_tile(self.node, parts, shapes, over(self.node), self.order, tiles)
-
-
-def contractions(kernel: Kernel) -> Mapping[Node, Contraction[str]]:
-    """Every sum of a kernel in axes, in an order in which they can run."""
-    return _contractions(kernel)
-
-
-@lru_cache(maxsize=256)
-def _contractions(kernel: Kernel) -> dict[Node, Contraction[str]]:
-    order = tuple(memory_order(kernel, kernel.axes))
-    # One position of these is never a tile.
-    whole = frozenset(kernel.whole) - kernel.alone - kernel.taps - {kernel.merges}
-    return {n: in_axes(n, order, whole) for n in postorder(kernel.terms) if n.op == "sum"}
 
 
 def in_axes(
@@ -224,21 +209,3 @@ def _together(spans: Sequence[Collection[Key]], gone: Collection[Key]) -> list[i
             if set(mine) & set(other) - set(gone) or set(mine) == set(other):
                 groups = [groups[j] if g == groups[i] else g for g in groups]
     return groups
-
-
-def memory_order(kernel: Kernel, among: Sequence[str]) -> list[str]:
-    """Axes so that every tensor's own order is kept where possible: the last stays contiguous."""
-    after: dict[str, set[str]] = {a: set() for a in among}
-    orders = [[u for u in read_axes(a.leaf) if u in after] for a in kernel.reads]
-    orders += [[a for a in o.axes if a in after] for o in kernel.outputs]
-    for held in orders:
-        for i, a in enumerate(held):
-            after[a] |= {b for b in held[i + 1 :] if a not in after[b]}
-    out: list[str] = []
-    left = list(among)
-    while left:
-        ready = [a for a in left if not any(a in after[b] for b in left if b != a)]
-        chosen = (ready or left)[0]
-        out.append(chosen)
-        left.remove(chosen)
-    return out

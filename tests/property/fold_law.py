@@ -1,12 +1,8 @@
-"""The law of folds, executed: B(f(x), y) == f(x (+) y), and merge(f(x), f(y)) == f(x (+) y).
-
-A fold is run on chunks of any lengths, and its merge on any split, with the same nodes that
-kernels are written from, and compared with the diagram's own value (arXiv 2505.09326, Def. 1).
-"""
+"""The law of folds, executed on kernels: what their folds give on random arrays in ragged chunks is
+compared with the diagram's own value."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -14,146 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from napkin.derive.fold import Pass, State, Stream
+from napkin.algebra.fold import Pass, State, Stream
+from napkin.algebra.law import States, advance, chunk_of, chunks, folded, merged, ranges, start
+from napkin.algebra.terms import added
 from napkin.derive.kernel import Kernel, leaves, tensor_of, tile_axes
-from napkin.derive.terms import added
 from napkin.errors import Refusal
-from napkin.ir.evaluate import Array, aligned, close_to, evaluate, evaluate_more
+from napkin.ir.evaluate import Array, aligned, close_to, evaluate
 from napkin.ir.infer import along, pointwise
-from napkin.ir.node import Node, in_kind, over, postorder
-
-States = dict[str, Array]
-Bind = Mapping[Node, Array]
-Chunk = Mapping[str, range]
-"""The positions of each streamed axis that one step reads."""
-
-_ALL = slice(None)
-
-
-def chunk_of(bind: Mapping[Node, Array], chunk: Chunk) -> dict[Node, Array]:
-    """The part of every bound array that lies in `chunk`, by axis."""
-    out: dict[Node, Array] = {}
-    for n, value in bind.items():
-        where = [chunk.get(a, _ALL) for a in n.axes]
-        out[n] = value[tuple(slice(p.start, p.stop) for p in where)] if n.axes else value
-    return out
-
-
-def chunks(stream: Stream, parts: Sequence[range], sizes: Mapping[str, int]) -> list[Chunk]:
-    """Pieces of the first streamed axis, with every position of the others."""
-    first, *rest = stream.axes
-    return [{first: p} | {a: range(sizes[a]) for a in rest} for p in parts]
-
-
-def start(stream: Stream, step: Pass, extents: Mapping[str, int]) -> States:
-    """The states before the first chunk."""
-    return {
-        s.name: np.full([extents[a] for a in s.axes], in_kind(s.init, s.kind)) for s in step.states
-    }
-
-
-def advance(
-    stream: Stream,
-    step: Pass,
-    states: States,
-    known: Mapping[Node, Array],
-    part: Chunk,
-    sizes: Mapping[str, int],
-    scalars: Mapping[str, float] | None = None,
-    box: Mapping[str, range] | None = None,
-) -> tuple[States, list[Array]]:
-    """One step: the states after the chunk `part`, and the values of the pass's emits.
-
-    `known` binds the leaves of the chunk, and final states of earlier passes.
-    """
-    bind = dict(known)
-    for s in step.states:
-        bind[s.leaf("old")] = states[s.name]
-    box = {**(box or {}), **part}
-    if not all(part.values()):
-        # Nothing joined on is no step: a mean so far must not be read off no values at all.
-        bind |= {s.leaf("new"): states[s.name] for s in step.states}
-        return states, evaluate([e.node for e in step.emits], bind, sizes, scalars, box)
-    out: States = {}
-    for s in step.states:
-        (value,) = evaluate_more([s.step], bind, sizes, scalars, box)
-        out[s.name] = _as_state(value, s.step, states[s.name], s)
-        bind[s.leaf("new")] = out[s.name]
-    emitted = evaluate_more([e.node for e in step.emits], bind, sizes, scalars, box)
-    return out, emitted
-
-
-def _as_state(value: Array, term: Node, like: Array, s: State) -> Array:
-    """The value of a step or a merge with the axes of its state, in the state's order."""
-    return np.array(np.broadcast_to(aligned(value, term.axes, s.axes), like.shape))
-
-
-def folded(
-    stream: Stream,
-    bind: Mapping[Node, Array],
-    sizes: Mapping[str, int],
-    parts: Sequence[range],
-    scalars: Mapping[str, float] | None = None,
-) -> tuple[States, dict[str, Array]]:
-    """Final states and outputs, streamed over `parts`, consecutive pieces of the axis.
-
-    Of several streamed axes the first is cut and the others stay whole.
-    """
-    finals, known = States(), dict(bind)
-    outputs: dict[str, Array] = {}
-    for step in stream.passes:
-        states = start(stream, step, sizes)
-        pieces: list[list[Array]] = []
-        for part in chunks(stream, parts, sizes):
-            inside = chunk_of(known, part)
-            states, emitted = advance(stream, step, states, inside, part, sizes, scalars)
-            pieces.append(emitted)
-        for s in step.states:
-            known[s.leaf("new")] = states[s.name]
-        finals |= states
-        for i, e in enumerate(step.emits):
-            whole = [p[i] for p in pieces]
-            if stream.axes[0] in e.node.axes:
-                at = e.node.axes.index(stream.axes[0])
-                whole = [np.concatenate(whole, axis=at)]
-            outputs[e.output] = whole[-1]
-    return finals, outputs | finished(stream, finals, known, sizes, scalars)
-
-
-def merged(
-    step: Pass,
-    left: States,
-    right: States,
-    sizes: Mapping[str, int],
-    scalars: Mapping[str, float] | None = None,
-    known: Mapping[Node, Array] | None = None,
-) -> States:
-    """The states of two joined parts from the states of each.
-
-    `known` binds what does not carry the axis and final states of earlier passes.
-    """
-    bind = dict(known or {})
-    for s in step.states:
-        bind[s.leaf("left")], bind[s.leaf("right")] = left[s.name], right[s.name]
-    out: States = {}
-    for s in step.states:
-        (value,) = evaluate_more([s.merge], bind, sizes, scalars)
-        out[s.name] = _as_state(value, s.merge, left[s.name], s)
-        bind[s.leaf("new")] = out[s.name]
-    return out
-
-
-def finished(
-    stream: Stream,
-    states: States,
-    bind: Mapping[Node, Array],
-    sizes: Mapping[str, int],
-    scalars: Mapping[str, float] | None = None,
-) -> dict[str, Array]:
-    """The outputs that do not carry the axis, from final states."""
-    known = {**bind, **{s.leaf("new"): states[s.name] for s in stream.states}}
-    values = evaluate([e.node for e in stream.tails], known, sizes, scalars)
-    return {e.output: value for e, value in zip(stream.tails, values, strict=True)}
+from napkin.ir.node import Node, over, postorder
 
 
 @dataclass(frozen=True)
@@ -173,12 +37,6 @@ class Breach:
     def __str__(self) -> str:
         cut = ", ".join(map(str, self.lengths))
         return f"{self.what} differs by {self.error:.2g} from its value in one piece on ({cut})"
-
-
-def ranges(lengths: Sequence[int]) -> list[range]:
-    """Consecutive pieces of an axis, from their lengths."""
-    ends = [0, *np.cumsum(lengths, dtype=int).tolist()]
-    return [range(a, b) for a, b in itertools.pairwise(ends)]
 
 
 def breach(
@@ -225,12 +83,14 @@ def breach(
     finals = folded(s, bind, sizes, whole, scalars)[0]
     for step in s.passes:
 
-        def join(left: States, right: States, step: Pass = step, at: Bind = known) -> States:
+        def join(
+            left: States, right: States, step: Pass = step, at: Mapping[Node, Array] = known
+        ) -> States:
             return merged(step, left, right, sizes, scalars, at)
 
-        nothing = start(s, step, sizes)
+        nothing = start(step, sizes)
         alone = [
-            advance(s, step, nothing, chunk_of(known, p), p, sizes, scalars)[0]
+            advance(step, nothing, chunk_of(known, p), p, sizes, scalars)[0]
             for p in chunks(s, parts, sizes)
         ]
         grown = reduce(join, alone, nothing)

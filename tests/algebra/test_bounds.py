@@ -5,9 +5,10 @@ import pytest
 import sympy
 
 import napkin as nk
-from napkin.derive.meaning import DEEPEST, sign
-from napkin.derive.separate import MOST, separate
-from napkin.derive.sides import NotSeparable
+from napkin.algebra.meaning import DEEPEST
+from napkin.algebra.separate import MOST, separate
+from napkin.algebra.sides import NotSeparable
+from napkin.algebra.signs import sign
 
 
 def test_a_product_of_many_sums_is_not_multiplied_out() -> None:

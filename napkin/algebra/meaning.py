@@ -8,65 +8,42 @@ sides are translated operator by operator.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Container
+from contextlib import suppress
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import sympy
 
-from napkin.derive.lattice import bounded_on_nothing, distributed
-from napkin.derive.rules.together import TOGETHER
-from napkin.derive.separate import Parts, Split, additive, running_symbols, separate_by
-from napkin.derive.sides import NotSeparable, Side, by_side
-from napkin.derive.terms import as_written, extent, identity, starting, worst
-from napkin.ir.infer import along, pointwise
-from napkin.ir.node import INT32, REDUCTIONS, Node, in_kind, landings, node, number, over
+from napkin.algebra.lattice import bounded_on_nothing, distributed
+from napkin.algebra.separate import Parts, Split, additive, running_symbols, separate_by
+from napkin.algebra.sides import NotSeparable, Side, by_side
+from napkin.algebra.signs import sign
+from napkin.algebra.terms import as_written, carrying, extent, identity, starting, worst
+from napkin.ir.infer import along, joined, pointwise
+from napkin.ir.node import INT32, REDUCTIONS, Node, in_kind, landings, number, over
 from napkin.ir.operators.integer import truncates
-from napkin.ir.operators.record import COMPUTING, POINTWISE, Sign
+from napkin.ir.operators.meant import joins_as
+from napkin.ir.operators.record import COMPUTING, POINTWISE
 
 LARGEST, DEEPEST, POWERS = 150, 20, 2
 """Operations in an expression that is separated, how deep they are nested, and how deep
 exponentials are, at most."""
 
 
-_SIGNS: WeakKeyDictionary[Node, Sign] = WeakKeyDictionary()
+Exponent = Callable[[Any, Callable[[Any], Node]], Node]
+"""How the exponent of a power is written, which may be shifted before it is scaled."""
 
 
-def sign(n: Node) -> Sign:
-    """What is known of the sign of every value of `n` that is finite and computed of such values:
-    "positive" may be divided by, so that nothing is that which is 0 of a masked score or cast."""
-    for deep in landings([n], _SIGNS):
-        _SIGNS[deep] = _sign(deep)
-    if n not in _SIGNS:
-        _SIGNS[n] = _sign(n)
-    return _SIGNS[n]
-
-
-def _sign(n: Node) -> Sign:
-    if n.op in {"size", "ones"}:
-        return "positive"
-    if n.op in {"index", "corner"}:
-        return "nonnegative"
-    if n.op == "number":
-        value = float(str(n.params[0])) if not isinstance(n.params[0], bool) else 0.0
-        return "positive" if value > 0 else "nonnegative" if value == 0 else ""
-    if n.op in POINTWISE:
-        return POINTWISE[n.op].sign(n, *map(sign, n.args))
-    if n.op in REDUCTIONS:
-        return REDUCTIONS[n.op].sign(sign(n.args[0]))
-    return sign(n.args[0]) if n.op == "rename" else ""
-
-
-class Meaning:
+class Meaning(Container[Node]):
     """A translation of one body: symbols for its one-sided subterms.
 
     Args:
         side_of: says on which side a node lies.
+        exponent: gives the node of an exponent, and is given what gives that of any expression.
     """
 
-    def __init__(self, side_of: Callable[[Node], Side]) -> None:
-        self.side_of = side_of
+    def __init__(self, side_of: Callable[[Node], Side], exponent: Exponent) -> None:
+        self.side_of, self.exponent = side_of, exponent
         self.nodes: dict[sympy.Symbol, Node] = {}
         self._symbols: dict[Node, sympy.Symbol] = {}
         self._expressions: dict[Node, Any] = {}
@@ -83,15 +60,15 @@ class Meaning:
         Raises:
             NotSeparable: `n` mixes the sides in an operator without algebra, or is too large.
         """
-        for deep in landings([n], _Ends(self)):
+        for deep in landings([n], self):
             self._expressions[deep] = self._read(deep)
         if n not in self._expressions:
             self._expressions[n] = self._read(n)
         return self._expressions[n]
 
-    def ends(self, n: Node) -> bool:
-        """Whether nothing below `n` is read, or nothing more."""
-        return n in self._expressions or self.side_of(n) != "mixed"
+    def __contains__(self, n: object) -> bool:
+        """Whether a term is translated without what is below it."""
+        return isinstance(n, Node) and (n in self._expressions or self.side_of(n) != "mixed")
 
     def _measure(self, expression: Any) -> tuple[int, int, int]:
         """Operations of an expression, and how deep they and the exponentials are nested."""
@@ -140,22 +117,26 @@ class Meaning:
         if n.op in REDUCTIONS:
             return self._inner(n)
         row = POINTWISE.get(n.op)
-        if row is None or row.meaning is None or (n.op == "cast" and truncates(n)):
-            raise NotSeparable(n.op, f"{n.op} mixes the chunk with a running result")
-        return row.meaning(sympy, *(self.of(a) for a in n.args))
+        if row is not None and row.meaning is not None and not (n.op == "cast" and truncates(n)):
+            found = row.meaning(sympy, *(self.of(a) for a in n.args))
+            if not found.has(sympy.floor):
+                return found
+        raise NotSeparable(n.op, f"{n.op} mixes the chunk with a running result")
 
     def _where(self, n: Node) -> Any:
         test, yes, no = n.args
         side = self.side_of(test)
         if side == "mixed":
             test, side = self._test(test)
-        both: list[Any] = []
-        for value in (True, False):
-            mark = f"{side}{'if' if value else 'else'}{len(self._indicators)}"
-            made = sympy.Symbol(mark, nonnegative=True)
-            self._indicators[made] = (test, value)
-            both.append(made)
+        both = [self._indicator(test, side, value) for value in (True, False)]
         return both[0] * self.of(yes) + both[1] * self.of(no)
+
+    def _indicator(self, test: Node, side: Side, value: bool) -> sympy.Symbol:
+        """The symbol that is 1 where a condition has a value, and 0 elsewhere."""
+        mark = f"{side}{'if' if value else 'else'}{len(self._indicators)}"
+        made = sympy.Symbol(mark, nonnegative=True)
+        self._indicators[made] = (test, value)
+        return made
 
     def _test(self, test: Node) -> tuple[Node, Side]:
         """A condition whose mixed arguments simplify to one side, over that side alone."""
@@ -173,12 +154,17 @@ class Meaning:
         body = self.of(n.args[0])
         if as_written(n):
             raise NotSeparable(n.op, "something is compared with it as it is rounded")
-        if running_symbols(body) and n.op == "sum":
-            raise NotSeparable("sum", f"it multiplies out a difference under {' '.join(over(n))}")
-        if n.op == "sum":
+        record = REDUCTIONS[n.op]
+        if joins_as(record) == "add":
+            if running_symbols(body):
+                what = f"it multiplies out a difference under {' '.join(over(n))}"
+                raise NotSeparable(n.op, what)
             return self._total(self._apart(body, over(n))[0], n)
-        if REDUCTIONS[n.op].order:
-            return self._inner_extremum(n, body)
+        if record.over == "add":
+            with suppress(NotSeparable):
+                return self._shifted(n, body)
+        if record.order:
+            return self.extremum(n, body, lambda e: self._how(e, over(n)))[0]
         raise NotSeparable(n.op, f"{n.op} over another axis mixes with a running result")
 
     def _apart(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
@@ -203,17 +189,14 @@ class Meaning:
                 total += a * b * self.symbol(self.positions(gone))
         return total
 
-    def _inner_extremum(self, n: Node, body: Any) -> Any:
+    def _shifted(self, n: Node, body: Any) -> Any:
+        """A reduction of a + b that is that of a, and then + b."""
         gone = over(n)
-        try:
-            parts, split = self._apart(body, gone)
-            a, b = additive(parts, split, n.op)
-            if not self.carries(b, gone):
-                inner = self.carrying(self.node(a), gone)
-                return self.symbol(along(n.op, inner, gone, n.params[1:])) + b
-        except NotSeparable:
-            pass
-        return self.extremum(n, body, lambda e: self._how(e, gone))[0]
+        parts, split = self._apart(body, gone)
+        a, b = additive(parts, split, n.op)
+        if self.carries(b, gone):
+            raise NotSeparable(n.op, f"a running result carries {' '.join(gone)}")
+        return self.symbol(along(n.op, carrying(self.node(a), gone), gone, n.params[1:])) + b
 
     def _how(self, e: Any, gone: tuple[str, ...]) -> str:
         """How an expression depends on axes that a reduction removes, as `lattice.Kind` says."""
@@ -248,7 +231,7 @@ class Meaning:
 
     def reduced(self, op: str, a: Any, axes: tuple[str, ...]) -> Node:
         """The reduction of an expression by `op` along `axes`."""
-        return along(op, self.carrying(self.node(a), axes), axes, starting(op))
+        return along(op, carrying(self.node(a), axes), axes, starting(op))
 
     def positions(self, axes: tuple[str, ...]) -> Node:
         """The number of positions along `axes`."""
@@ -289,14 +272,14 @@ class Meaning:
         if expression.is_Pow:
             return self._power(expression)
         if isinstance(expression, sympy.exp):
-            return pointwise("exp", (self._exponent(expression.args[0]),))
+            return pointwise("exp", (self.exponent(expression.args[0], self.node),))
         row = COMPUTING.get(type(expression).__name__)
         if row is None:
             raise NotSeparable(str(expression), "no operator computes it")
         args = [self.node(a) for a in expression.args]
         if row.arity == 1:
             return pointwise(row.name, args)
-        return functools.reduce(lambda a, b: pointwise(row.name, (a, b)), args)
+        return joined(row.name, args)
 
     def _chosen(self, value: Node, indicator: Any) -> Node:
         test, positive = self._indicators[indicator]
@@ -309,12 +292,11 @@ class Meaning:
         key = sympy.default_sort_key
         plus.sort(key=key)
         minus.sort(key=key)
-        total = self.node(plus[0]) if plus else pointwise("neg", (self.node(minus.pop(0)),))
-        for a in plus[1:]:
-            total = pointwise("add", (total, self.node(a)))
-        for a in minus:
-            total = pointwise("sub", (total, self.node(a)))
-        return total
+        if plus:
+            total = joined("add", map(self.node, plus))
+        else:
+            total = pointwise("neg", (self.node(minus.pop(0)),))
+        return joined("sub", [total, *map(self.node, minus)])
 
     def _product(self, expression: Any) -> Node:
         coefficient, rest = expression.as_coeff_Mul()
@@ -333,15 +315,12 @@ class Meaning:
         return total
 
     def _times(self, parts: list[Any]) -> Node:
-        total = self.node(parts[0])
-        for a in parts[1:]:
-            total = pointwise("mul", (total, self.node(a)))
-        return total
+        return joined("mul", map(self.node, parts))
 
     def _power(self, expression: Any) -> Node:
         base, exponent = expression.as_base_exp()
         if base == sympy.E:
-            return pointwise("exp", (self._exponent(exponent),))
+            return pointwise("exp", (self.exponent(exponent, self.node),))
         if exponent == sympy.Rational(1, 2):
             return pointwise("sqrt", (self.node(base),))
         if exponent == sympy.Rational(-1, 2):
@@ -351,40 +330,6 @@ class Meaning:
         if exponent.is_Integer and exponent <= 4:
             return self._times([base] * int(exponent))
         return pointwise("pow", (self.node(base), self.node(exponent)))
-
-    def _exponent(self, exponent: Any) -> Node:
-        """The node of an exponent."""
-        for found in TOGETHER.matches(exponent, self.node):
-            return TOGETHER.apply(found)
-        return self.node(exponent)
-
-    @staticmethod
-    def carrying(a: Node, axes: tuple[str, ...]) -> Node:
-        """`a`, made to carry every axis of `axes` (multiplied by ones where it does not)."""
-        lacking = tuple(axis for axis in axes if axis not in a.axes)
-        if not lacking:
-            return a
-        ones = node("ones", params=(lacking,), axes=lacking, kind="int")
-        return ones if a in (number(1), number(1.0)) else pointwise("mul", (a, ones))
-
-
-def like(found: Node, n: Node) -> Node:
-    """What a term was found equal to, with the axes and the item type of the term.
-
-    What cancels takes its axes along: max_b exp(s - max_b s) is 1 at each position of s.
-    """
-    found = Meaning.carrying(found, n.axes)
-    return pointwise("mul", (found, number(1.0))) if found.kind != n.kind == "real" else found
-
-
-class _Ends(Container[Node]):
-    """The terms at which a translation goes no deeper."""
-
-    def __init__(self, of: Meaning) -> None:
-        self.of = of
-
-    def __contains__(self, n: object) -> bool:
-        return isinstance(n, Node) and self.of.ends(n)
 
 
 def _limit(n: Node) -> Node:

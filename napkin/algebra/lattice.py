@@ -23,7 +23,7 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.sides import NotSeparable
+from napkin.algebra.sides import NotSeparable
 from napkin.ir.operators.record import COMPUTING
 
 Kind = Callable[[Any], str]
@@ -59,7 +59,11 @@ def distributed(op: str, body: Any, kind: Kind, folded: Folded, real: bool = Tru
         return scale * made
 
     found = _Rules(kind, noted).of(op, body)
-    _try(op, body, found, folds, kind)
+    free = body.free_symbols.union(found.free_symbols, *(a.free_symbols for _, a in folds.values()))
+    moving = frozenset(s for s in free if kind(s))
+    why = _fails(op, body, found, tuple(folds.items()), moving)
+    if why:
+        raise NotSeparable(op, why)
     return found
 
 
@@ -151,14 +155,6 @@ def _mixes(op: str) -> NotSeparable:
 
 
 # --- the proof ------------------------------------------------------------------------------
-
-
-def _try(op: str, body: Any, found: Any, folds: Folds, kind: Kind) -> None:
-    free = body.free_symbols.union(*(a.free_symbols for _, a in folds.values()))
-    moving = frozenset(s for s in free | found.free_symbols if kind(s))
-    why = _fails(op, body, found, tuple(folds.items()), moving)
-    if why:
-        raise NotSeparable(op, why)
 
 
 @lru_cache(maxsize=4096)  # the same equation comes with every segment that holds its terms

@@ -3,7 +3,7 @@
 This one theorem is what lets a reduction stream in the same pass as the reductions that its body
 depends on: sum_x g(x, r) = sum_k b_k(r) * sum_x a_k(x). Online softmax, RMSNorm folded into a
 product and Chan's variance are instances (arXiv 2412.03317, section 2; arXiv 2505.09326).
-Its form for max and min, which are joins and meets of a lattice, is in `napkin.derive.lattice`.
+Its form for max and min, which are joins and meets of a lattice, is in `napkin.algebra.lattice`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.sides import NotSeparable, by_side
+from napkin.algebra.sides import NotSeparable, by_side
 
 Parts = list[tuple[Any, Any]]
 Split = Callable[[Any], tuple[set[Any], set[Any]]]
@@ -72,14 +72,7 @@ def _separate(e: Any, split: Split) -> Parts:
 def _power(e: Any, split: Split) -> Parts:
     base, exponent = e.as_base_exp()
     if base == sympy.E:
-        a = b = sympy.Integer(0)
-        for p, q in _merged(_separate(exponent, split)):
-            if not split(p)[0]:
-                b += p * q
-            elif not split(q)[1]:
-                a += p * q
-            else:
-                raise NotSeparable("exp", "its argument multiplies the chunk by a running result")
+        a, b = additive(_merged(_separate(exponent, split)), split, "exp")
         return [(sympy.exp(a), sympy.exp(b))]
     if any(split(exponent)):
         raise NotSeparable("pow", "its exponent is an array")
@@ -135,7 +128,7 @@ def _prove(expression: Any, parts: Parts) -> None:
 
 
 def additive(parts: Parts, split: Split, op: str) -> tuple[Any, Any]:
-    """(a, b) with max_x g = max_x a + b (or min), from the parts of g.
+    """(a, b) with g = a + b, `a` of the chunk alone and `b` of results, from the parts of g.
 
     Raises:
         NotSeparable: some part multiplies the chunk by a running result.
@@ -162,18 +155,15 @@ def running_symbols(expression: Any, split: Split = by_side) -> set[Any]:
         base, _ = part.as_base_exp()
         if base == sympy.E and all(split(part)):
             found |= split(part)[1]
-        sums = [f for f in sympy.Mul.make_args(part) if _differs(f, split)]
-        if len(sums) > 1 or any(_exponent(f) > 1 for f in sums):
-            found |= set[Any]().union(*(split(f)[1] for f in sums))
+        for factor in multiplied_sums(part, lambda base: all(split(base))):
+            found |= split(factor)[1]
     return found
 
 
-def _differs(factor: Any, split: Split) -> bool:
-    """Whether a factor is a power of a sum of the chunk and a running result."""
-    base, _ = factor.as_base_exp()
-    return bool(base.is_Add and all(split(base)))
-
-
-def _exponent(factor: Any) -> Any:
-    _, exponent = factor.as_base_exp()
-    return exponent if exponent.is_Integer else 1
+def multiplied_sums(product: Any, chosen: Callable[[Any], bool] = bool) -> list[Any]:
+    """The factors of a product that are powers of chosen sums, where there are two or more of them,
+    or one to a whole power: multiplied out, differences in them lose their precision."""
+    powers = [(factor, *factor.as_base_exp()) for factor in sympy.Mul.make_args(product)]
+    held = [(factor, n) for factor, base, n in powers if base.is_Add and chosen(base)]
+    several = len(held) > 1 or any(n.is_Integer and n > 1 for _, n in held)
+    return [factor for factor, _ in held] if several else []

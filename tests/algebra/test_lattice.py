@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
+from fold_law import assert_law
 
 import napkin as nk
+from napkin.algebra.lattice import bounded_on_nothing
+from napkin.algebra.law import folded, ranges
 from napkin.derive.kernel import Kernel
-from napkin.derive.lattice import bounded_on_nothing
-from napkin.derive.law import assert_law, folded, ranges
 from napkin.diagram.diagram import Diagram
 
 JOINS = {"max": nk.maximum, "min": nk.minimum}

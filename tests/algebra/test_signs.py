@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.derive.meaning import sign
+from napkin.algebra.signs import sign
 from napkin.diagram.laws import check_operator
 from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import pointwise

@@ -18,6 +18,7 @@ from napkin.ir.node import INT32, Node
 from napkin.lower import syntax as sx
 from napkin.lower.corners import at_corner, corner, corners, rises
 from napkin.lower.emit import Emitter
+from napkin.lower.emit_memory import within
 from napkin.lower.masks import masked
 from napkin.lower.program import Loop, Program
 from napkin.lower.scope import Scope
@@ -47,7 +48,7 @@ class Visiting:
 
     def __init__(self, program: Program, scope: Scope, emitter: Emitter, seen: Visits) -> None:
         self.program, self.scope, self.emitter, self.seen = program, scope, emitter, seen
-        self.axes = seen.axes
+        self.axes, self.lang = seen.axes, scope.lang
         self.still = program.kernel.residues
         self.split = {x.box for x in program.loops if x.whole}  # boxes with a loop of whole chunks
 
@@ -57,14 +58,8 @@ class Visiting:
     def _block(self, axis: str) -> Expr:
         return self.emitter.block(axis)
 
-    def spanned(self, axis: str) -> Expr:
-        """How many positions of an axis a group has."""
-        return sx.name(self.scope.block(axis))
-
     def _chunks(self, span: Expr, axis: str) -> Expr:
-        return (
-            span if self.program.tiles[axis] == 1 else sx.call("tl.cdiv", span, self._block(axis))
-        )
+        return span if self.program.tiles[axis] == 1 else self.lang("cdiv", span, self._block(axis))
 
     # --- before the loops -------------------------------------------------------------------
 
@@ -95,12 +90,12 @@ class Visiting:
                 place = sx.name(scope.position(axis))
                 out += [sx.assign(scope.corner(axis, w), place) for w in ("first", "last")]
                 continue
-            block = self.spanned(axis)
+            block = scope.spanned(axis)
             grouped = axis in self.program.kernel.group
             first = sx.binary(sx.name(scope.group_id(axis)), "*", block) if grouped else sx.const(0)
             out.append(sx.assign(scope.corner(axis, "first"), first))
             past = sx.binary(sx.name(scope.corner(axis, "first")), "+", block)
-            end = sx.call("tl.minimum", past, sx.name(scope.length(axis)))
+            end = self.lang("minimum", past, sx.name(scope.length(axis)))
             out.append(sx.assign(scope.corner(axis, "last"), sx.binary(end, "-", sx.const(1))))
         return out
 
@@ -113,12 +108,12 @@ class Visiting:
             return self.emitter.value(at_corner(bound, which, self.still))
         dims = self.program.shape(bound)
         value = self.emitter.value(self._masked(bound))
-        inside = self.emitter.within(bound.axes, dims)
+        inside = within(self.emitter, bound.axes, dims)
         if inside is not None:  # a padded lane asks for no key of its own
             none = INT32[-1] if how == "min" else INT32[0]
-            value = sx.call("tl.where", inside, value, sx.const(none))
+            value = self.lang("where", inside, value, sx.const(none))
         for _ in dims:
-            value = sx.call(f"tl.{how}", value, axis=sx.const(0))
+            value = self.lang(how, value, axis=sx.const(0))
         return value
 
     def _masked(self, bound: Node) -> Node:
@@ -130,17 +125,17 @@ class Visiting:
     def _reach(self, axis: str, box: int, first: Expr, end: Expr) -> list[ast.stmt]:
         """The keys that some query of the group sees, and the chunks that hold them."""
         if self.seen.prefix and box > 0:
-            first = sx.call("tl.maximum", first, self._name(axis, 0, "end"))
+            first = self.lang("maximum", first, self._name(axis, 0, "end"))
         if self.seen.splits:  # the last group of a short residue may have no query
             held, none = self._occupied(), sx.const(0)
-            first, end = (sx.call("tl.where", held, x, none) for x in (first, end))
+            first, end = (self.lang("where", held, x, none) for x in (first, end))
         made = [
             sx.assign(self.scope.visit(axis, box, "first"), first),
             sx.assign(self.scope.visit(axis, box, "end"), end),
         ]
         if box in self.split or len(self.axes) > 1:
             span = sx.binary(self._name(axis, box, "end"), "-", self._name(axis, box, "first"))
-            count = self._chunks(sx.call("tl.maximum", span, sx.const(0)), axis)
+            count = self._chunks(self.lang("maximum", span, sx.const(0)), axis)
             made.append(sx.assign(self.scope.visit(axis, box, "tiles"), count))
         return made
 
@@ -160,17 +155,17 @@ class Visiting:
             tiles = self._name(axis, box, "tiles")
             begin = self._extreme(interval.first, "last", "max")
             stop = self._extreme(interval.end, "first", "min")
-            before = sx.call("tl.maximum", sx.binary(begin, "-", first), zero)
-            skip = sx.call("tl.minimum", self._chunks(before, axis), tiles)
-            inside = sx.call("tl.maximum", sx.binary(stop, "-", first), zero)
+            before = self.lang("maximum", sx.binary(begin, "-", first), zero)
+            skip = self.lang("minimum", self._chunks(before, axis), tiles)
+            inside = self.lang("maximum", sx.binary(stop, "-", first), zero)
             upto = sx.binary(inside, "//", block)
             if self.seen.splits:  # of a group without a query, none
-                upto = sx.call("tl.minimum", upto, tiles)
+                upto = self.lang("minimum", upto, tiles)
             out.append(sx.assign(self.scope.visit(axis, box, "skip"), skip))
             run = sx.binary(upto, "-", self._name(axis, box, "skip"))
-            run = sx.call("tl.maximum", run, zero)
+            run = self.lang("maximum", run, zero)
             for other in range(1 if self.seen.prefix else 0, box):
-                run = sx.call("tl.where", self._apart(box, other), run, zero)
+                run = self.lang("where", self._apart(box, other), run, zero)
             out.append(sx.assign(self.scope.visit(axis, box, "whole"), run))
         return out
 
@@ -202,7 +197,7 @@ class Visiting:
             return Head(tile, [skip, sx.binary(skip, "+", run)], [sx.assign(start, at)])
         turn = scope.visit(axis, 0, "turn")
         left = sx.binary(self._name(axis, box, "tiles"), "-", run)
-        find = sx.assign(tile, _past(sx.name(turn), skip, run))
+        find = sx.assign(tile, self._past(sx.name(turn), skip, run))
         return Head(turn, [left], [find, sx.assign(start, at)])
 
     def _grid(self, box: int, whole: bool) -> Head:
@@ -238,7 +233,7 @@ class Visiting:
         ends = self._ends(before, slabs[:-1])
         within = [sx.less(sx.name(turn), e) for e in ends]
         widths = [
-            self._set(find, f"{a}_width", _pick(within, along))
+            self._set(find, f"{a}_width", self._pick(within, along))
             for a, along in zip(self.axes, zip(*slabs, strict=True), strict=True)
         ]
         places = [
@@ -262,15 +257,15 @@ class Visiting:
         those outside the run in its own, of those inside in later ones."""
         axis = self.axes[i]
         tile, skip = sx.name(self._tile(axis)), self._name(axis, box, "skip")
-        outside = _past(tile, skip, self._name(axis, box, "whole"))
+        outside = self._past(tile, skip, self._name(axis, box, "whole"))
         inside = [] if axis == self.axes[-1] else [sx.binary(tile, "+", skip)]
-        return _pick(within[: i + len(inside)], [*[tile] * i, outside, *inside])
+        return self._pick(within[: i + len(inside)], [*[tile] * i, outside, *inside])
 
     def _restart(self, turn: str, ends: Sequence[Expr]) -> ast.stmt:
         """The count along the first axis, from 0 where a slab has ended, as the others are then."""
         following, first = sx.binary(sx.name(turn), "+", sx.const(1)), self._tile(self.axes[0])
         over = sx.chain("|", [_equal(following, e) for e in ends])
-        return sx.assign(first, sx.call("tl.where", over, sx.const(0), sx.name(first)))
+        return sx.assign(first, self.lang("where", over, sx.const(0), sx.name(first)))
 
     def _set(self, out: list[ast.stmt], name: str, value: Expr) -> Expr:
         target = self.scope.visit(self.axes[0], 0, name)
@@ -290,11 +285,11 @@ class Visiting:
         for i, axis in reversed(list(enumerate(self.axes))):
             tile = sx.name(self._tile(axis))
             step = sx.binary(tile, "+", sx.const(1))
-            here = sx.call("tl.where", on, step, tile) if on else step
+            here = self.lang("where", on, step, tile) if on else step
             out.append(sx.assign(self._tile(axis), here))
             if i > 0:
                 on = self._set(out, f"{axis}_over", _equal(tile, widths[i]))
-                out.append(sx.assign(self._tile(axis), sx.call("tl.where", on, sx.const(0), tile)))
+                out.append(sx.assign(self._tile(axis), self.lang("where", on, sx.const(0), tile)))
         return out
 
     def _starts(self, box: int, tiles: Sequence[Expr]) -> list[ast.stmt]:
@@ -303,6 +298,17 @@ class Visiting:
             offset = tile if self.program.tiles[a] == 1 else sx.binary(tile, "*", self._block(a))
             first = self._name(a, box, "first")
             out.append(sx.assign(self.scope.start(a), sx.binary(first, "+", offset)))
+        return out
+
+    def _past(self, number: Expr, skip: Expr, run: Expr) -> Expr:
+        """The tile of this number among those outside a run."""
+        return self.lang("where", sx.less(number, skip), number, sx.binary(number, "+", run))
+
+    def _pick(self, tests: Sequence[Expr], cases: Sequence[Expr]) -> Expr:
+        """The case of the first test that holds, or the last case."""
+        out = cases[-1]
+        for test, case in reversed(list(zip(tests, cases[:-1], strict=True))):
+            out = self.lang("where", test, case, out)
         return out
 
 
@@ -323,16 +329,3 @@ def rising(kernel: Kernel) -> tuple[str, ...]:
 
 def _equal(left: Expr, right: Expr) -> Expr:
     return ast.Compare(left, [ast.Eq()], [right])
-
-
-def _past(number: Expr, skip: Expr, run: Expr) -> Expr:
-    """The tile of this number among those outside a run."""
-    return sx.call("tl.where", sx.less(number, skip), number, sx.binary(number, "+", run))
-
-
-def _pick(tests: Sequence[Expr], cases: Sequence[Expr]) -> Expr:
-    """The case of the first test that holds, or the last case."""
-    out = cases[-1]
-    for test, case in reversed(list(zip(tests, cases[:-1], strict=True))):
-        out = sx.call("tl.where", test, case, out)
-    return out

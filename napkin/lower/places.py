@@ -8,83 +8,54 @@ from collections.abc import Sequence
 
 from napkin.ir.node import Node
 from napkin.ir.slotted import place_of
-from napkin.ir.taking import read_axes
+from napkin.ir.taking import own_axes, read_axes
 from napkin.lower import syntax as sx
-from napkin.lower.box_loops import Visiting, rising
+from napkin.lower.box_loops import rising
 from napkin.lower.divisibility import rows, tensor_axes
 from napkin.lower.emit import Emitter
 from napkin.lower.lanes import EACH, Laned, as_seen
 from napkin.lower.printer import comment
-from napkin.lower.program import Loop, Program, moving_terms
-from napkin.lower.scope import DESCRIPTORS, GROUP, GROUPS, SECTION, Scope
+from napkin.lower.program import Loop
+from napkin.lower.scope import GROUP, SECTION
 
 
 class Places:
     """Writes positions for the terms of a loop program."""
 
-    Emitter: type[Emitter] = Emitter
-    Visiting: type[Visiting] = Visiting
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter, self.program, self.scope = emitter, emitter.program, emitter.scope
+        self.kernel, self.lang = self.program.kernel, self.scope.lang
+        self.stream, self.rows = self.kernel.stream, rows(self.program)
 
-    def __init__(self, program: Program, scope: Scope | None = None) -> None:
-        self.program, self.kernel = program, program.kernel
-        self.scope = scope or Scope(program)
-        self.emitter = self.Emitter(program, self.scope)
-        self.stream = self.kernel.stream
-        seen = self.kernel.visits
-        made = self.Visiting(program, self.scope, self.emitter, seen) if seen else None
-        self.visiting = made
-        self.moving = moving_terms(program)
-        self.rows = rows(program)
-
-    def index_type(self) -> ast.stmt:
-        """The type of positions."""
-        wide = sx.choose(sx.name("WIDE"), sx.name("tl.int64"), sx.name("tl.int32"))
-        return sx.assign("INDEX", wide, "tl.constexpr")
-
-    def in_turn(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """A loop of one program instance over groups; with boxes it is flattened with the loop
-        inside, so that a group's first chunks are loaded while the one before it is finished."""
-        count = sx.chain("*", [self._groups(a) for a in self.kernel.group])
-        first, step = (sx.call(f"tl.{x}", sx.const(0)) for x in ("program_id", "num_programs"))
-        boxed = {"flatten": sx.name(DESCRIPTORS)} if self.program.boxes else {}
-        turns = sx.call("tl.range", first, sx.name(GROUPS), step, **boxed)
-        return [
-            comment("groups in turn"),
-            sx.assign(GROUPS, count),
-            ast.For(ast.Name(GROUP, ast.Store()), turns, body, []),
-        ]
-
-    def positions(self) -> list[ast.stmt]:
-        """The group's place and the positions of its tiles."""
+    def numbers(self) -> list[ast.stmt]:
+        """The group's place along every grouped axis."""
         out: list[ast.stmt] = []
         group = self.kernel.group
         if group:
             out.append(comment("this group's place"))
-            pid = sx.method(sx.call("tl.program_id", sx.const(0)), "to", sx.name("INDEX"))
+            pid = sx.method(self.lang("program_id", sx.const(0)), "to", sx.name("INDEX"))
             if self.program.schedule.persistent:
-                pid = sx.call("tl.cast", sx.name(GROUP), sx.name("INDEX"))
+                pid = self.lang("cast", sx.name(GROUP), sx.name("INDEX"))
             out.append(sx.assign("pid", pid))
-        rising, others = self.rising, [a for a in group if a not in self.rising]
-        if rising and others:
-            out += self._longest_first(others)
-            out += self._places(rising, "turn", backwards=True)
+        first = rising(self.kernel)
+        others = [a for a in group if a not in first]
+        if first and others:
+            out += self._longest_first(first, others)
+            out += self._places(first, "turn", backwards=True)
         if swizzle := self.program.schedule.swizzle:
             out += self._in_blocks(swizzle)
         else:
-            out += self._places(others or rising, "pid", backwards=not others)
-        return [*out, *self._lengths(), *self.standing()]
+            out += self._places(others or first, "pid", backwards=not others)
+        return [*out, *self._lengths()]
 
     def standing(self) -> list[ast.stmt]:
         """The positions of tiles that do not move with the stream."""
         out: list[ast.stmt] = []
         for dim, axes in enumerate(self.program.dims):
             if not self.stream.carried(axes) and not set(axes) & set(self.kernel.slots):
-                out += self.lanes(dim, {a: self.number(a) for a in self.kernel.group})
+                ids = {a: sx.name(self.scope.own(a)) for a in self.kernel.group}
+                out += self.lanes(dim, ids)
         return out
-
-    def number(self, axis: str) -> sx.Expr:
-        """The number of this group along an axis."""
-        return sx.name(self.scope.group_id(axis))
 
     def steps(self) -> list[ast.stmt]:
         """Lengths and strides of rows as multiples of what divides them."""
@@ -99,22 +70,21 @@ class Places:
         title = "lengths and strides of rows, as multiples that the compiler sees"
         return [comment(title), *out] if out else []
 
-    @property
-    def rising(self) -> tuple[str, ...]:
-        """The grouped axes along which later groups see more keys."""
-        return rising(self.kernel)
+    def groups(self) -> sx.Expr:
+        """How many program instances would have a group each."""
+        return sx.chain("*", [self._groups(a) for a in self.kernel.group])
 
     def _groups(self, axis: str) -> sx.Expr:
-        """How many groups an axis is cut into."""
+        """The program instances along an axis."""
         count: sx.Expr = sx.name(self.scope.size(axis))
         if self.program.tiles[axis] > 1:
-            count = sx.call("tl.cdiv", count, sx.name(self.scope.block(axis)))
+            count = self.lang("cdiv", count, self.scope.spanned(axis))
         return count
 
-    def _longest_first(self, others: Sequence[str]) -> list[ast.stmt]:
+    def _longest_first(self, rises: Sequence[str], others: Sequence[str]) -> list[ast.stmt]:
         """Groups that see the most keys start first: of a section of the other axes, so large that
         L2 holds what it streams, the last groups along the rising axes, then those before."""
-        turns = sx.chain("*", [self._groups(a) for a in self.rising])
+        turns = sx.chain("*", [self._groups(a) for a in rises])
         many = sx.chain("*", [self._groups(a) for a in others])
         pid, section, width = sx.name("pid"), sx.name("section"), sx.name("width")
         first = sx.binary(section, "*", sx.name(SECTION))
@@ -124,7 +94,7 @@ class Places:
             sx.assign("pid", sx.binary(pid, "-", sx.chain("*", [first, turns]))),
             sx.assign(
                 "width",
-                sx.call("tl.minimum", sx.name(SECTION), sx.binary(many, "-", first)),
+                self.lang("minimum", sx.name(SECTION), sx.binary(many, "-", first)),
             ),
             sx.assign("turn", sx.binary(pid, "//", width)),
             sx.assign("pid", sx.binary(first, "+", sx.binary(pid, "%", width))),
@@ -146,7 +116,7 @@ class Places:
         out += [
             comment(f"in blocks of {rows} along {row}, times all along {column}"),
             sx.assign("section", first),
-            sx.assign("width", sx.call("tl.minimum", left, sx.const(rows))),
+            sx.assign("width", self.lang("minimum", left, sx.const(rows))),
             sx.assign("turn", sx.binary(number, "%", block)),
             sx.assign(self._placed(row), sx.binary(section, "+", sx.binary(turn, "%", width))),
             sx.assign(self._placed(column), sx.binary(turn, "//", width)),
@@ -184,7 +154,7 @@ class Places:
         out: list[ast.stmt] = []
         for axis, s in self.kernel.ragged.items():
             rest = sx.binary(sx.name(scope.size(s.axis)), "-", sx.name(scope.position(s.residue)))
-            out.append(sx.assign(scope.length(axis), sx.call("tl.cdiv", rest, sx.const(s.step))))
+            out.append(sx.assign(scope.length(axis), self.lang("cdiv", rest, sx.const(s.step))))
             self.emitter.have[s.length] = sx.name(scope.length(axis))
             if axis in self.kernel.group and self.program.tiles[axis] == 1:
                 test = sx.less(sx.name(scope.position(axis)), sx.name(scope.length(axis)))
@@ -226,11 +196,11 @@ class Places:
         lanes fold them."""
         seen = as_seen(self.program, loop) if loop else self.program
         if not isinstance(seen, Laned):
-            numbers = sx.call("tl.arange", sx.const(0), self.scope.extent(dim))
-            return self.emitter.laid(numbers, (dim,))
+            numbers = self.lang("arange", sx.const(0), self.scope.extent(dim))
+            return self.emitter.layouts.laid(numbers, (dim,))
         scope, each = self.scope.seen_as(seen), sx.const(EACH)
         dims = (seen.lane, seen.lane + 1)
-        lane, value = (sx.call("tl.arange", sx.const(0), scope.extent(d)) for d in dims)
+        lane, value = (self.lang("arange", sx.const(0), scope.extent(d)) for d in dims)
         first = sx.binary(sx.expanded(lane, dims[:1], dims), "*", each)
         return sx.binary(first, "+", sx.expanded(value, dims[1:], dims))
 
@@ -238,14 +208,14 @@ class Places:
         """Positions in pairs of values along an axis, and which of them lie inside."""
         scope = self.scope
         half = sx.binary(sx.name(scope.block(axis)), "//", sx.const(2))
-        here: sx.Expr = sx.method(sx.call("tl.arange", sx.const(0), half), "to", sx.name("INDEX"))
+        here: sx.Expr = sx.method(self.lang("arange", sx.const(0), half), "to", sx.name("INDEX"))
         if axis in ids:
             here = sx.binary(sx.binary(ids[axis], "*", half), "+", here)
         elif axis in self.stream.axes:  # what the compiler knows of a start is lost in a quotient
             start = sx.binary(sx.name(scope.start(axis)), "//", sx.const(2))
-            start = sx.call("tl.cast", start, sx.name("INDEX"))
-            here = sx.binary(sx.call("tl.multiple_of", start, half), "+", here)
-        full = sx.call("tl.full", sx.tuple_of([half]), sx.const(True), sx.name("tl.int1"))
+            start = self.lang("cast", start, sx.name("INDEX"))
+            here = sx.binary(self.lang("multiple_of", start, half), "+", here)
+        full = self.lang("full", sx.tuple_of([half]), sx.const(True), self.lang.word("int1"))
         pair = sx.name(scope.pair(axis))
         test = sx.less(sx.binary(pair, "*", sx.const(2)), sx.name(scope.size(axis)))
         inside = sx.choose(sx.name(scope.even(axis)), full, test)
@@ -258,40 +228,37 @@ class Places:
         # Where tiles divide the axis this is constant true, and the compiler drops the mask.
         seen = as_seen(self.program, loop) if loop else self.program
         own, scope = seen.shape_of((axis,)), self.scope.seen_as(seen)
-        full = sx.call(
-            "tl.full",
+        full = self.lang(
+            "full",
             sx.tuple_of(scope.extent(d) for d in own),
             sx.const(True),
-            sx.name("tl.int1"),
+            self.lang.word("int1"),
         )
         test = sx.less(sx.name(self.scope.position(axis)), sx.name(self.scope.length(axis)))
-        return sx.choose(sx.name(self.scope.even(axis)), self.emitter.laid(full, own), test)
+        return sx.choose(sx.name(self.scope.even(axis)), self.emitter.layouts.laid(full, own), test)
 
-    def bases(self) -> list[ast.stmt]:
-        """Pointers moved to this group's place along the axes that have no tile dimension."""
-        out: list[ast.stmt] = []
-        fixed = {a for a in self.kernel.group if self.program.tiles[a] == 1}
+    def bases(self) -> tuple[list[ast.stmt], list[ast.stmt]]:
+        """Pointers moved to this group's place along the axes that have no tile dimension: of
+        tensors without a descriptor, and of the others."""
+        plain: list[ast.stmt] = []
         described: list[ast.stmt] = []
-        for access in self.kernel.reads:
-            made = self._base(access.tensor, access.leaf, read_axes(access.leaf), fixed)
-            (described if access.leaf in self.program.boxes else out).extend(made)
+        for x in self.kernel.reads:
+            made = self._base(x.tensor, x.leaf, read_axes(x.leaf), own_axes(x.leaf))
+            (described if x.leaf in self.program.boxes else plain).extend(made)
         for o in self.kernel.outputs:
-            made = self._base(o.name, o.name, o.axes, fixed)
-            (described if o.name in self.program.stores else out).extend(made)
-        if described:
-            plain = ast.UnaryOp(ast.Not(), sx.name(DESCRIPTORS))
-            out.append(ast.If(plain, described, []))
-        return [comment("where its tensors start"), *out] if out else []
+            made = self._base(o.name, o.name, o.axes, o.axes)
+            (described if o.name in self.program.stores else plain).extend(made)
+        return plain, described
 
     def _base(
-        self, tensor: str, key: Node | str, axes: Sequence[str], fixed: set[str]
+        self, tensor: str, key: Node | str, axes: Sequence[str], own: Sequence[str]
     ) -> list[ast.stmt]:
-        own = axes if isinstance(key, str) else Emitter.strides_of(key)
         scope = self.scope
         terms: list[sx.Expr] = [
             sx.binary(sx.name(scope.position(a)), "*", sx.name(scope.stride(tensor, s)))
             for a, s in zip(axes, own, strict=True)
-            if a in fixed and (isinstance(key, str) or place_of(key, a) is None)
+            if a in self.kernel.group and self.program.tiles[a] == 1
+            if isinstance(key, str) or place_of(key, a) is None
         ]
         if not terms:
             return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Expr = ast.expr
 
@@ -20,12 +20,9 @@ def name(text: str) -> Expr:
 
 
 def const(value: object) -> Expr:
-    """A literal; what is no finite number is written as `float("inf")`, and -0.0 by its bits, since
-    Triton 3.6 takes any zero that is written out for 0.0."""
+    """A literal; what is no finite number is written as `float("inf")`."""
     if isinstance(value, float) and not math.isfinite(value):
         return call("float", ast.Constant(str(value)))
-    if isinstance(value, float) and value == 0.0 and math.copysign(1.0, value) < 0:
-        return call("tl.cast", const(-(2**31)), name("tl.float32"), bitcast=ast.Constant(True))
     if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
         return ast.UnaryOp(ast.USub(), ast.Constant(-value))
     return ast.Constant(value)  # type: ignore[arg-type]
@@ -93,28 +90,32 @@ def expanded(value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
     return ast.Subscript(value, inner, ast.Load())
 
 
-def assign(target: str, value: Expr, annotation: str = "") -> ast.stmt:
-    """`target = value`, annotated where Triton wants a constexpr."""
+def assign(target: str, value: Expr, annotation: Expr | None = None) -> ast.stmt:
+    """`target = value`, annotated where a kernel has a constant."""
     left = ast.Name(target, ast.Store())
-    if annotation:
-        return ast.AnnAssign(left, name(annotation), value, 1)
+    if annotation is not None:
+        return ast.AnnAssign(left, annotation, value, 1)
     return ast.Assign([left], value)
 
 
 class _Fill(ast.NodeTransformer):
-    def __init__(self, values: Sequence[Expr]) -> None:
-        self.values = values
+    """Fills a template in: names by `values`, and `word` of each attribute of `tl`."""
+
+    def __init__(self, values: Mapping[str, Expr], word: Callable[[str], Expr]) -> None:
+        self.values, self.word = values, word
 
     def visit_Name(self, node: ast.Name) -> Expr:
-        if node.id.startswith("_") and node.id[1:].isdigit():
-            return self.values[int(node.id[1:])]
+        return self.values.get(node.id, node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> Expr:
+        if isinstance(node.value, ast.Name) and node.value.id == "tl":
+            return self.word(node.attr)
+        self.generic_visit(node)
         return node
 
 
-def pattern(text: str, values: Sequence[Expr]) -> Expr:
-    """The expression `text` (a row of the operator table) with `{0}`, `{1}`, ... filled in."""
+def pattern(text: str, values: Sequence[Expr], word: Callable[[str], Expr] = name) -> Expr:
+    """The expression `text` (of an operator's record) with `{0}`, `{1}`, ... filled in."""
     holes = [f"_{i}" for i in range(len(values))]
     tree = ast.parse(text.format(*holes), mode="eval").body
-    filled = _Fill(values).visit(tree)
-    assert isinstance(filled, ast.expr)
-    return filled
+    return _Fill(dict(zip(holes, values, strict=True)), word).visit(tree)

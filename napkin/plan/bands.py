@@ -14,11 +14,11 @@ from napkin.errors import Refusal
 from napkin.ir.storage import own_type
 from napkin.lower.build import build
 from napkin.lower.program import Program
+from napkin.lower.signature import Written
 from napkin.lower.warpgroups.band import BITS, ROWS, Band, sums
 from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, shared_of
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write_gluon import passed, write_band
-from napkin.lower.write import Written
 from napkin.machine.machines import Machine
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import Tiles

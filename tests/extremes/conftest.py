@@ -20,7 +20,8 @@ from napkin.lower.build import build
 from napkin.lower.execute import execute
 from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program
-from napkin.lower.write import Written, write
+from napkin.lower.signature import Written
+from napkin.lower.write import write
 from napkin.plan.labelled import storage
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan

@@ -11,21 +11,31 @@ from napkin.lower import syntax as sx
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.kernel_text import Whole
+from napkin.lower.warpgroups.rings import Rings
 from napkin.schedule import WARPS
 
 EACH = 8
 """Values that a thread stores at once, of 16 bits."""
 
 
-class Chunks(Whole):
+class Chunks:
     """Writes what lies in shared memory, and how it comes there."""
 
-    def rings(self) -> list[ast.stmt]:
-        """Room for boxes and their barriers."""
+    def __init__(self, rings: Rings) -> None:
+        self.rings, self.loops = rings, rings.loops
+        self.band, self.program, self.scope = rings.band, rings.program, rings.scope
+        self.lang = rings.lang
+
+    def first(self) -> list[ast.stmt]:
+        """Where the band stands, and room for boxes with their barriers."""
+        places = self.rings.places.numbers()
+        return [*places, *self.rings.bases(), *self.loops.visits("band"), *self._rings()]
+
+    def _rings(self) -> list[ast.stmt]:
         scope, band = self.scope, self.band
         out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each")]
-        rooms = {tensor_of(n): (self._room(n), self._box(n)) for n in (*band.held, *band.streamed)}
+        leaves = (*band.held, *band.streamed)
+        rooms = {tensor_of(n): (self._room(n), self.rings.box(n)) for n in leaves}
         for t, axes in self.program.stores.items():
             own = in_box(axes, self.program.tiles)
             like = next((n for n in band.held if band.alike(n, axes)), None)
@@ -33,15 +43,15 @@ class Chunks(Whole):
                 scope.share(t, tensor_of(like))
             else:
                 rooms[t] = sx.const(band.groups), own
-        out += [self._ring(t, count, axes) for t, (count, axes) in rooms.items()]
-        for n in (*band.held, *band.streamed):
+        out += [self.rings.ring(t, count, axes) for t, (count, axes) in rooms.items()]
+        for n in leaves:
             t, count = tensor_of(n), self._room(n)
-            out += self._barriers(scope.full(t), count, 1)
+            out += self.rings.barriers(scope.full(t), count, 1)
             if n in band.streamed:
-                out += self._barriers(scope.free(t), count, band.groups)
+                out += self.rings.barriers(scope.free(t), count, band.groups)
         first = [x for n in band.left for x in self._zeros(n)]
         fence = ast.Expr(sx.call("fence_async_shared"))
-        full = [self._arrive(scope.full(tensor_of(n)), sx.const(0)) for n in band.streamed]
+        full = [self.rings.arrive(scope.full(tensor_of(n)), sx.const(0)) for n in band.streamed]
         return [*out, *first, fence, *full]
 
     def _zeros(self, leaf: Node) -> list[ast.stmt]:
@@ -50,10 +60,10 @@ class Chunks(Whole):
         dims = self.program.shape(leaf)
         shape = sx.tuple_of(self.scope.extent(d) for d in dims)
         lists = ([1, EACH], [4, 8], [WARPS, 1], [1, 0])
-        layout = sx.call("gl.BlockedLayout", *(sx.tuple_of(map(sx.const, x)) for x in lists))
+        layout = self.lang("BlockedLayout", *(sx.tuple_of(map(sx.const, x)) for x in lists))
         dtype = sx.name(f"{self.scope.ring(tensor_of(leaf))}.dtype")
-        none = sx.call("gl.zeros", shape, dtype, layout=layout)
-        return [ast.Expr(sx.method(self._view(leaf, sx.const(0)), "store", none))]
+        none = self.lang("zeros", shape, dtype, layout=layout)
+        return [ast.Expr(sx.method(self.rings.view(leaf, sx.const(0)), "store", none))]
 
     def _room(self, leaf: Node) -> Expr:
         """How many boxes of a reading lie in shared memory."""
@@ -61,36 +71,39 @@ class Chunks(Whole):
             return sx.name(self.scope.stages)
         return sx.const(self.band.groups if self.band.own(leaf) else 1)
 
-    def _at(self, leaf: Node) -> Expr:
+    def at(self, leaf: Node) -> Expr:
         """Where the box of a reading that is held lies."""
         return sx.name(self.scope.warpgroup) if self.band.own(leaf) else sx.const(0)
 
     def loads(self) -> list[ast.stmt]:
-        self._standing = False
+        """What the warp does that asks for chunks."""
         band, scope = self.band, self.scope
-        out: list[ast.stmt] = [self.index_type()]
+        out: list[ast.stmt] = [self.rings.index_type()]
         every = [n for n in band.held if band.own(n)]
         out += [x for n in band.held if n not in every for x in self._ask(n, sx.const(0))]
         if every:
-            body = [self._own()]
+            body = [self.rings.own()]
             body += [x for n in every for x in self._ask(n, sx.name(scope.warpgroup))]
-            turns = sx.call("gl.static_range", sx.const(band.groups))
-            out.append(ast.For(ast.Name(scope.warpgroup, ast.Store()), turns, body, []))
+            out.append(self.rings.each_warpgroup(body))
         out.append(sx.assign(scope.turn, sx.const(1)))
         for loop in self.program.loops:
-            head, (slot, phase) = self._head(loop), scope.slot()
-            body = [*head.find, *self._chunk(loop), *self._slots()]
+            head, (slot, phase) = self.loops.head(loop), scope.slot()
+            body = [
+                *head.find,
+                *self.loops.starts(self.program.kernel.stream.axes),
+                *self.rings.slots(),
+            ]
             for n in band.streamed:
                 parity = sx.binary(sx.const(1), "-", sx.name(phase))
-                body.append(self._wait(scope.free(tensor_of(n)), sx.name(slot), parity))
+                body.append(self.rings.wait(scope.free(tensor_of(n)), sx.name(slot), parity))
                 body += self._ask(n, sx.name(slot))
-            out += [comment(self._title(loop)), *head.before]
-            out.append(self._for(head, [*body, self._next(), *head.after]))
+            out += [comment(self.loops.title(loop)), *head.before]
+            out.append(self.rings.over(head, [*body, self.rings.next()]))
         return out
 
     def _ask(self, leaf: Node, at: Expr) -> list[ast.stmt]:
         """A box asked for, with its bytes."""
         t, scope = tensor_of(leaf), self.scope
         full = sx.method(sx.name(scope.full(t)), "index", at)
-        count = sx.binary(self._values(leaf), "*", sx.const(self.program.schedule.described))
-        return [ast.Expr(sx.call("mbarrier.expect", full, count)), self._copy(leaf, full, at)]
+        count = sx.binary(self.rings.values(leaf), "*", sx.const(self.program.schedule.described))
+        return [ast.Expr(sx.call("mbarrier.expect", full, count)), self.rings.copy(leaf, full, at)]

@@ -17,44 +17,42 @@ from napkin.lower import syntax as sx
 from napkin.lower.box_loops import Head
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
-from napkin.lower.program import Loop
 from napkin.lower.scope import GROUP, GROUPS
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.kernel_text import Whole
-from napkin.lower.warpgroups.rings import waited
+from napkin.lower.warpgroups.rings import Rings, waited
 
 EVERY = ""
 """The name of the barriers of all tensors together: their boxes come and go at once."""
 
 
-class Sums(Whole):
-    """Writes the sums of one group."""
+class Sums:
+    """Writes the parts of a kernel whose groups only add products up."""
 
-    def placed(self) -> list[ast.stmt]:
-        return []  # in every turn
-
-    @property
-    def _stream(self) -> Loop:
-        return self.program.loops[0]
+    def __init__(self, rings: Rings) -> None:
+        self.rings, self.loops, self.places = rings, rings.loops, rings.places
+        self.band, self.program, self.scope = rings.band, rings.program, rings.scope
+        self.kernel, self.lang = rings.program.kernel, rings.lang
+        (self.loop,) = rings.program.loops
 
     # --- shared memory ----------------------------------------------------------------------
 
-    def rings(self) -> list[ast.stmt]:
+    def first(self) -> list[ast.stmt]:
+        """Room for boxes and their barriers."""
         scope, band = self.scope, self.band
         stages, groups = sx.name(scope.stages), sx.const(band.groups)
         out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each place")]
         for n in band.streamed:
             count = sx.binary(stages, "*", groups) if band.own(n) else stages
-            out.append(self._ring(tensor_of(n), count, self._box(n)))
+            out.append(self.rings.ring(tensor_of(n), count, self.rings.box(n)))
         for t, axes in self.program.stores.items():
-            out.append(self._ring(t, groups, in_box(axes, self.program.tiles)))
-        out += self._barriers(scope.full(EVERY), stages, 1)
-        out += self._barriers(scope.free(EVERY), stages, 1 if band.in_turn else band.groups)
+            out.append(self.rings.ring(t, groups, in_box(axes, self.program.tiles)))
+        out += self.rings.barriers(scope.full(EVERY), stages, 1)
+        out += self.rings.barriers(scope.free(EVERY), stages, 1 if band.in_turn else band.groups)
         if band.in_turn:
-            out += self._barriers(scope.order, groups, 1)
+            out += self.rings.barriers(scope.order, groups, 1)
         out.append(ast.Expr(sx.call("fence_async_shared")))
         if band.in_turn:
-            out.append(self._arrive(scope.order, sx.const(0)))
+            out.append(self.rings.arrive(scope.order, sx.const(0)))
         return out
 
     def _place(self, leaf: Node, slot: Expr) -> Expr:
@@ -68,56 +66,57 @@ class Sums(Whole):
 
     def _over_groups(self, body: list[ast.stmt], by: int) -> list[ast.stmt]:
         """A loop over groups, of which this is every `by`-th."""
-        first, step = (sx.call(f"tl.{x}", sx.const(0)) for x in ("program_id", "num_programs"))
+        first, step = (self.lang(x, sx.const(0)) for x in ("program_id", "num_programs"))
         if by > 1:
             own = sx.binary(sx.name(self.scope.warpgroup), "*", step)
             first, step = sx.binary(first, "+", own), sx.binary(step, "*", sx.const(by))
-        count = sx.chain("*", [self._groups(a) for a in self.kernel.group])
-        turns = self._for(Head(GROUP, [first, sx.name(GROUPS), step], []), body)
-        return [comment("groups in turn"), sx.assign(GROUPS, count), turns]
+        every = self.rings.over(Head(GROUP, [first, sx.name(GROUPS), step], []), body)
+        return [comment("groups in turn"), sx.assign(GROUPS, self.places.groups()), every]
 
     def _over_chunks(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """A loop over chunks."""
-        head = self._head(self._stream)
-        found = [*head.find, *self._chunk(self._stream), *self._slots()]
+        head = self.loops.head(self.loop)
+        found = [*head.find, *self.loops.starts(), *self.rings.slots()]
         return [
-            comment(self._title(self._stream)),
+            comment(self.loops.title(self.loop)),
             *head.before,
-            self._for(head, [*found, *body, self._next(), *head.after]),
+            self.rings.over(head, [*found, *body, self.rings.next()]),
         ]
 
     def loads(self) -> list[ast.stmt]:
-        self._standing = False
+        """What the warp does that asks for chunks."""
         band, scope = self.band, self.scope
         slot, phase = map(sx.name, scope.slot())
         full = sx.method(sx.name(scope.full(EVERY)), "index", slot)
         each = [self._times(n) for n in band.streamed]
         count = sx.binary(sx.chain("+", each), "*", sx.const(self.program.schedule.described))
         body = [
-            self._wait(scope.free(EVERY), slot, sx.binary(sx.const(1), "-", phase)),
+            self.rings.wait(scope.free(EVERY), slot, sx.binary(sx.const(1), "-", phase)),
             ast.Expr(sx.call("mbarrier.expect", full, count)),
         ]
         own = [n for n in band.streamed if band.own(n)]
         if own:
-            copies = [self._own(), *(self._copy(n, full, self._place(n, slot)) for n in own)]
-            turns = sx.call("gl.static_range", sx.const(band.groups))
-            body.append(ast.For(ast.Name(scope.warpgroup, ast.Store()), turns, copies, []))
-        body += [self._copy(n, full, slot) for n in band.streamed if n not in own]
-        group = [*self.positions(), *self._over_chunks(body)]
+            copies = [
+                self.rings.own(),
+                *(self.rings.copy(n, full, self._place(n, slot)) for n in own),
+            ]
+            body.append(self.rings.each_warpgroup(copies))
+        body += [self.rings.copy(n, full, slot) for n in band.streamed if n not in own]
+        group = [*self.places.numbers(), *self._over_chunks(body)]
         start = sx.assign(scope.turn, sx.const(0))
-        return [self.index_type(), start, *self._over_groups(group, 1)]
+        return [self.rings.index_type(), start, *self._over_groups(group, 1)]
 
     def _times(self, leaf: Node) -> Expr:
         """Values of a reading that a chunk brings."""
         groups = self.band.groups if self.band.own(leaf) else 1
-        return sx.binary(self._values(leaf), "*", sx.const(groups))
+        return sx.binary(self.rings.values(leaf), "*", sx.const(groups))
 
     # --- one group --------------------------------------------------------------------------
 
     def folds(self) -> list[ast.stmt]:
-        self._standing = True
+        """What one warpgroup does."""
         band, scope = self.band, self.scope
-        out: list[ast.stmt] = [self.index_type(), *self._layouts()]
+        out: list[ast.stmt] = [self.rings.index_type(), *self.rings.layouts()]
         if not band.in_turn:
             start = [sx.assign(scope.turn, sx.const(0))]
             out += [*start, *self._over_groups(self._group(), 1)]
@@ -130,29 +129,29 @@ class Sums(Whole):
                 sx.assign(scope.rounds, sx.const(0)),
                 *self._over_groups(self._group(), band.groups),
             ]
-        if self.program.stores:
-            out.append(ast.Expr(sx.call("tma.store_wait", sx.const(0))))
-        return out
+        return [*out, *self.rings.stored()]
 
     def _many(self) -> Expr:
         """How many chunks a group has."""
-        return sx.chain("*", [self._count(a) for a in self.stream.axes])
+        return sx.chain("*", [self.loops.count(a) for a in self.kernel.stream.axes])
 
     def _group(self) -> list[ast.stmt]:
         """All that one group does."""
-        scope, band, emitter = self.scope, self.band, self.emitter
+        scope, band, emitter = self.scope, self.band, self.rings.emitter
         states = [x.state for x in band.sums]
         names = [scope.state(s.name) for s in states]
-        out = self.positions() if band.in_turn else self._side_by_side()
-        out += self.bases()
-        out += [sx.assign(n, self._init(s, emitter)) for n, s in zip(names, states, strict=True)]
+        own = [] if band.in_turn else [self.rings.own()]
+        out = [*self.places.numbers(), *own, *self.places.standing(), *self.rings.bases()]
+        out += [
+            sx.assign(n, self.loops.begun(s, emitter)) for n, s in zip(names, states, strict=True)
+        ]
         if band.in_turn:
             parity = sx.binary(sx.name(scope.rounds), "%", sx.const(2))
-            out.append(self._wait(scope.order, sx.name(scope.warpgroup), parity))
+            out.append(self.rings.wait(scope.order, sx.name(scope.warpgroup), parity))
         out += self._over_chunks(self._added(names))
         if band.in_turn:
             after = sx.binary(sx.name(scope.warpgroup), "+", sx.const(1))
-            out.append(self._arrive(scope.order, sx.binary(after, "%", sx.const(band.groups))))
+            out.append(self.rings.arrive(scope.order, sx.binary(after, "%", sx.const(band.groups))))
         out += [waited(names, 0), self._leave()]
         if band.in_turn:
             past = sx.binary(sx.name(scope.chunks), "*", sx.const(band.groups - 1))
@@ -162,36 +161,25 @@ class Sums(Whole):
             ]
         for s, name in zip(states, names, strict=True):
             emitter.have[s.leaf("new")] = sx.name(name)
-        tail = self._tail()
-        out.append(comment("tail"))
-        if self.program.stores:
-            out.append(ast.Expr(sx.call("tma.store_wait", sx.const(0))))
-        return [*out, *tail]
-
-    def _side_by_side(self) -> list[ast.stmt]:
-        """The place of the band, then that of this group."""
-        self._standing = False
-        found = self.positions()
-        self._standing = True
-        return [*found, self._own(), *self.standing()]
+        return [*out, comment("tail"), *self.rings.stored(), *self.loops.tail()]
 
     def _added(self, names: Sequence[str]) -> list[ast.stmt]:
         """The products of one chunk, begun, and what they free of the one before."""
         scope = self.scope
         slot, phase = map(sx.name, scope.slot())
-        out = [self._wait(scope.full(EVERY), slot, phase)]
+        out = [self.rings.wait(scope.full(EVERY), slot, phase)]
         for name, x in zip(names, self.band.sums, strict=True):
             sides = []
             for i in (0, 1):
                 leaf = x.product.sides[i][0]
-                sides.append(self._tile(leaf, self._place(leaf, slot), x.product.turned(i)))
+                sides.append(self.rings.tile(leaf, self._place(leaf, slot), x.product.turned(i)))
             made = sx.call("warpgroup_mma", *sides, sx.name(name), is_async=sx.const(True))
             out.append(sx.assign(name, made))
-        first = sx.less(sx.const(0), sx.name(self._head(self._stream).variable))
+        first = sx.less(sx.const(0), sx.name(self.loops.head(self.loop).variable))
         return [*out, waited(names, len(names)), ast.If(first, [self._leave()], [])]
 
     def _leave(self) -> ast.stmt:
         """The chunk of the turn before is read."""
         before = sx.binary(sx.name(self.scope.turn), "-", sx.const(1))
         at = sx.binary(before, "%", sx.name(self.scope.stages))
-        return self._arrive(self.scope.free(EVERY), at)
+        return self.rings.arrive(self.scope.free(EVERY), at)

@@ -78,7 +78,7 @@ def place(
     for i, (x, start) in enumerate(zip(positions, starts, strict=True)):
         # Places in a chunk are small, though positions may need 64 bits.
         lane = sx.method(sx.binary(x, "-", start), "to", int32)
-        parts.append(_shifted(sx.binary(sx.const(1), "<<", lane), blocks[:i]))
+        parts.append(_shifted(sx.binary(1, "<<", lane), blocks[:i]))
     return sx.chain("|", parts)
 
 

@@ -64,27 +64,21 @@ class Emitter(Block):
             self.define(deep)
         if n in self.have:
             return self.value(n)
-        made = self.computed(n)
-        if isinstance(made, ast.Name) and n in self.program.boxes:
-            self.have[n] = made
-            return self.value(n)
         if self._in_line(n):
-            return made
-        target = self.scope.value(n)
-        self.statements.append(sx.assign(target, made))
-        self.have[n] = sx.name(target)
+            return self.computed(n)
+        self.define(n)
         return self.value(n)
 
     def define(self, n: Node) -> None:
         """Compute `n` here and give it a name, whatever its uses."""
-        if n not in self.have and not n.constant:
-            made = self.computed(n)
-            if isinstance(made, ast.Name) and n in self.program.boxes:
-                self.have[n] = made
-            if n not in self.have:
-                target = self.scope.value(n)
+        if n in self.have or n.constant:
+            return
+        made = self.computed(n)
+        if n not in self.have:
+            target = self.scope.value(n)
+            if n not in self.program.boxes:
                 self.statements.append(sx.assign(target, made))
-                self.have[n] = sx.name(target)
+            self.have[n] = sx.name(target)
 
     def _in_line(self, n: Node) -> bool:
         named = n in self.program.kernel.names or n.op in REDUCTIONS
@@ -104,7 +98,7 @@ class Emitter(Block):
         if n.op in {OUTSIDE, PLACE, APART}:
             return self._word(n, dims)
         if n.op == "ones":
-            ones = self.lang("full", self.extents(dims), sx.const(1), self.lang.word("int32"))
+            ones = self.lang("full", self.extents(dims), 1, self.lang.word("int32"))
             return self.layouts.laid(ones, dims)
         if n.op == "mask":
             return self._mask(n, dims)
@@ -114,7 +108,7 @@ class Emitter(Block):
             return reduction(self, n)
         if n.op == "cumsum":
             value = as_kind(self.lang, n.kind, n.args[0], self.value(n.args[0]))
-            return self.lang("cumsum", value, axis=sx.const(self._place(n, over(n)[0])))
+            return self.lang("cumsum", value, axis=self._place(n, over(n)[0]))
         if n.op == "sort":
             return self._sort(n)
         if n.op == "add":
@@ -138,7 +132,7 @@ class Emitter(Block):
         if n.op not in ORDERS or a.kind != "int" or not self._one_by_one(a):
             return self.fit(a, dims)
         have = self.program.shape(a)
-        ones = sx.tuple_of(sx.const(1) for _ in have)
+        ones = sx.tuple_of(1 for _ in have)
         return self.layouts.spread(self.lang("multiple_of", self.value(a), ones), have, dims)
 
     def _one_by_one(self, n: Node) -> bool:

@@ -31,19 +31,13 @@ class Layouts:
         return value
 
     def stored(
-        self,
-        into: Block,
-        tensor: str,
-        axes: Sequence[str],
-        at: Expr,
-        value: Expr,
-        plain: ast.stmt,
+        self, into: Block, tensor: str, axes: Sequence[str], at: Expr, value: Expr, plain: ast.stmt
     ) -> list[ast.stmt]:
         """A tile stored as a box of a tensor, with `axes` in its order, which begins `at`; `plain`
         where the call gives no descriptor."""
         if len(into.program.shape_of(axes)) != len(axes):
             value = into.lang("reshape", value, sx.tuple_of(into.block(a) for a in axes))
-        box = ast.Expr(sx.method(sx.name(into.scope.tensor(tensor)), "store", at, value))
+        box = ast.Expr(sx.method(into.scope.tensor(tensor), "store", at, value))
         return [ast.If(sx.name(DESCRIPTORS), [box], [plain])]
 
 
@@ -133,4 +127,4 @@ class Block(ABC):
         """`value` with its dimensions in another order."""
         if len(have) == 2:
             return self.lang("trans", value)
-        return self.lang("permute", value, sx.tuple_of(sx.const(have.index(d)) for d in want))
+        return self.lang("permute", value, sx.tuple_of(have.index(d) for d in want))

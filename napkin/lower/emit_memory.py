@@ -65,9 +65,7 @@ def boxed_load(into: Block, leaf: Node) -> Expr:
         made = into.lang("reshape", made, into.extents(into.program.shape(leaf)))
     into.statements.append(
         ast.If(
-            sx.name(DESCRIPTORS),
-            [sx.assign(target, made)],
-            [sx.assign(target, load(into, leaf))],
+            sx.name(DESCRIPTORS), [sx.assign(target, made)], [sx.assign(target, load(into, leaf))]
         )
     )
     return sx.name(target)
@@ -81,7 +79,7 @@ def corner(into: Block, axis: str) -> Expr:
     if axis in kernel.stream.axes:
         return sx.name(scope.start(axis))
     if axis in kernel.group:
-        return sx.binary(sx.name(scope.own(axis)), "*", sx.name(scope.block(axis)))
+        return sx.binary(scope.own(axis), "*", scope.block(axis))
     return sx.const(0)
 
 
@@ -114,16 +112,16 @@ def address(
             at = sx.name(into.scope.pair(axis) if paired else into.scope.position(axis))
             if into.program.tiles[axis] > 1:
                 at = into.layouts.spread(at, into.program.shape_of((axis,)), dims)
-        parts.append(sx.binary(at, "*", sx.name(into.scope.stride(tensor, stride))))
+        parts.append(sx.binary(at, "*", into.scope.stride(tensor, stride)))
     return sx.chain("+", parts)
 
 
 def _clamped(into: Block, at: Expr, placed: Node, tensor: str, axis: str) -> Expr:
     """Positions of a reading clamped into an axis of its tensor, of the type of addresses."""
-    last = sx.binary(sx.name(into.scope.size(axis)), "-", sx.const(1))
-    inside = into.lang("minimum", into.lang("maximum", at, sx.const(0)), last)
+    last = sx.binary(into.scope.size(axis), "-", 1)
+    inside = into.lang("minimum", into.lang("maximum", at, 0), last)
     target = into.scope.place(placed, tensor, axis)
-    into.statements.append(sx.assign(target, sx.method(inside, "to", sx.name("INDEX"))))
+    into.statements.append(sx.assign(target, sx.method(inside, "to", "INDEX")))
     return sx.name(target)
 
 
@@ -214,6 +212,6 @@ def _boxed_store(into: Block, tensor: str, value: Expr, plain: ast.stmt) -> list
     """A tile through the tensor's descriptor where the call gives one, else by addresses."""
     axes = in_box(into.program.stores[tensor], into.program.tiles)
     target = into.scope.tensor(tensor)
-    value = sx.method(value, "to", sx.name(f"{target}.dtype"))
+    value = sx.method(value, "to", f"{target}.dtype")
     at = sx.tuple_of(corner(into, a) for a in axes)
     return into.layouts.stored(into, tensor, axes, at, value, plain)

@@ -5,11 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from napkin.derive.terms import (
-    identity,
-    is_operand,
-    is_read,
-)
+from napkin.derive.terms import identity, is_operand, is_read
 from napkin.ir.node import REDUCTIONS, Node, over
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
@@ -47,7 +43,7 @@ def _reduce_dims(into: Block, op: str, value: Expr, dims: list[int], axes: Seque
         at = sx.const(dims.index(d))
         dims.remove(d)
         if op in FUNCTIONS:
-            value = into.lang("reduce", value, at, sx.name(op))
+            value = into.lang("reduce", value, at, op)
         else:
             value = into.lang(op, value, axis=at)
     return into.layouts.reduced(value, had, dims)

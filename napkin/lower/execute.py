@@ -186,11 +186,7 @@ def _crossing(leaf: Node, sizes: Mapping[str, int], box: Mapping[str, range]) ->
 
 
 def _fill(
-    kernel: Kernel,
-    e: Emit,
-    box: Mapping[str, range],
-    sizes: Mapping[str, int],
-    out: Execution,
+    kernel: Kernel, e: Emit, box: Mapping[str, range], sizes: Mapping[str, int], out: Execution
 ) -> None:
     """Store what slots without a key hold."""
     (axes,) = (o.axes for o in kernel.outputs if o.name == e.output)

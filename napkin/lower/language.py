@@ -6,7 +6,6 @@ which `tl` stands for the language's module.
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from napkin.errors import Refusal
 from napkin.ir.operators.record import FUNCTIONS, jitted
 from napkin.lower import syntax as sx
-from napkin.lower.syntax import Expr
+from napkin.lower.syntax import Expr, Operand
 
 FUNCTIONS.update({
     "signed_halves": jitted(
@@ -77,7 +76,7 @@ class Language:
         """The same as a name."""
         return sx.name(self.spelt(word))
 
-    def __call__(self, function: str, *args: Expr, **keywords: Expr) -> Expr:
+    def __call__(self, function: str, *args: Operand, **keywords: Operand) -> Expr:
         """A call of a function of the language."""
         return sx.call(self.spelt(function), *args, **keywords)
 
@@ -85,8 +84,7 @@ class Language:
         """A literal; -0.0 by its bits, since Triton 3.6 takes any zero that is written out for
         0.0."""
         if isinstance(value, float) and value == 0.0 and math.copysign(1.0, value) < 0:
-            bits, bitcast = sx.const(-(2**31)), ast.Constant(True)
-            return self("cast", bits, self.word("float32"), bitcast=bitcast)
+            return self("cast", -(2**31), self.word("float32"), bitcast=True)
         return sx.const(value)
 
     def filled(self, text: str, values: Sequence[Expr]) -> Expr:

@@ -15,7 +15,7 @@ from napkin.lower.emit_memory import store
 from napkin.lower.places import Places
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop, moving_terms
-from napkin.lower.syntax import Expr
+from napkin.lower.syntax import Expr, Operand
 
 
 class Loops:
@@ -64,32 +64,29 @@ class Loops:
             return self.visiting.head(loop)
         scope, axes = self.scope, self.stream.axes
         if len(axes) == 1:
-            bounds: list[Expr] = [sx.const(0), sx.name(scope.length(axes[0]))]
+            bounds: list[Operand] = [0, scope.length(axes[0])]
             before: list[ast.stmt] = []
             if self.kernel.part:
                 bounds, before = self._part(axes[0])
             if self.program.tiles[axes[0]] > 1:
-                bounds.append(sx.name(scope.block(axes[0])))
+                bounds.append(scope.block(axes[0]))
             return Head(scope.start(axes[0]), bounds, [], before=before)
         return self.boxes(axes)
 
-    def _part(self, axis: str) -> tuple[list[Expr], list[ast.stmt]]:
+    def _part(self, axis: str) -> tuple[list[Operand], list[ast.stmt]]:
         """Where this group's part of the streamed axis begins and ends: all parts but the last have
         the same number of whole chunks, and those past the end have none."""
         scope, part = self.scope, self.kernel.part
-        first, end = scope.corner(axis, "first"), scope.corner(axis, "end")
-        share: Expr = self.lang("cdiv", self.count(axis), sx.name(scope.size(part)))
-        if self.program.tiles[axis] > 1:
-            share = sx.binary(share, "*", sx.name(scope.block(axis)))
-        length = scope.corner(axis, "share")
-        begin = sx.binary(sx.name(scope.position(part)), "*", sx.name(length))
-        last = sx.binary(sx.name(first), "+", sx.name(length))
-        found: list[ast.stmt] = [
+        first, end, length = (scope.corner(axis, what) for what in ("first", "end", "share"))
+        share = self.lang("cdiv", self.count(axis), scope.size(part))
+        share = sx.binary(share, "*", self.emitter.block(axis))
+        last = self.lang("minimum", sx.binary(first, "+", length), scope.length(axis))
+        found = [
             sx.assign(length, share),
-            sx.assign(first, begin),
-            sx.assign(end, self.lang("minimum", last, sx.name(scope.length(axis)))),
+            sx.assign(first, sx.binary(scope.position(part), "*", length)),
+            sx.assign(end, last),
         ]
-        return [sx.name(first), sx.name(end)], found
+        return [first, end], found
 
     def boxes(self, axes: Sequence[str]) -> Head:
         """Boxes of several axes, numbered, the last axis fastest."""
@@ -102,9 +99,7 @@ class Loops:
                 digit = sx.binary(digit, "//", sx.chain("*", counts[i + 1 :]))
             if i > 0:
                 digit = sx.binary(digit, "%", counts[i])
-            if self.program.tiles[a] > 1:
-                digit = sx.binary(digit, "*", sx.name(scope.block(a)))
-            out.append(sx.assign(scope.start(a), digit))
+            out.append(sx.assign(scope.start(a), sx.binary(digit, "*", self.emitter.block(a))))
         return Head(turn, [sx.chain("*", counts)], out)
 
     def count(self, axis: str) -> Expr:
@@ -112,14 +107,14 @@ class Loops:
         size = sx.name(self.scope.length(axis))
         if self.program.tiles[axis] == 1:
             return size
-        return self.lang("cdiv", size, sx.name(self.scope.block(axis)))
+        return self.lang("cdiv", size, self.scope.block(axis))
 
     def starts(self, axes: Sequence[str] = ()) -> list[ast.stmt]:
         """Where a chunk lies along these axes, or the streamed ones, where it has one value."""
         out: list[ast.stmt] = []
         for a in axes or self.stream.axes:
             if self.program.tiles[a] == 1:
-                here = self.lang("cast", sx.name(self.scope.start(a)), sx.name("INDEX"))
+                here = self.lang("cast", self.scope.start(a), "INDEX")
                 out.append(sx.assign(self.scope.position(a), here))
         return out
 
@@ -133,21 +128,18 @@ class Loops:
 
     def over(self, head: Head, body: list[ast.stmt]) -> ast.stmt:
         """The loop with this head."""
-        variable = ast.Name(head.variable, ast.Store())
-        return ast.For(variable, self.lang("range", *head.bounds), [*body, *head.after], [])
+        return sx.loop(head.variable, self.lang("range", *head.bounds), [*body, *head.after])
 
     def begun(self, s: State, inner: Emitter) -> Expr:
         """What a state is before the first chunk."""
         dims = inner.program.shape(s.leaf("old"))
-        value = in_kind(s.init, s.kind)
-        dtype = self.lang.word("float32" if s.kind == "real" else "int32")
-        shape = sx.tuple_of(inner.scope.extent(d) for d in dims)
+        value, shape = in_kind(s.init, s.kind), inner.extents(dims)
         if not dims:
-            made: Expr = sx.const(value)
-            return made
-        if value == 0:
-            return inner.layouts.laid(self.lang("zeros", shape, dtype), dims)
-        return inner.layouts.laid(self.lang("full", shape, sx.const(value), dtype), dims)
+            return sx.const(value)
+        dtype = self.lang.word("float32" if s.kind == "real" else "int32")
+        zeros = value == 0
+        full = self.lang("zeros", shape, dtype) if zeros else self.lang("full", shape, value, dtype)
+        return inner.layouts.laid(full, dims)
 
     def steps(
         self, loop: Loop, states: Sequence[State], inner: Emitter, others: Iterable[Node]
@@ -169,7 +161,7 @@ class Loops:
             target = scope.state(s.name)
             if s.leaf("old") in set(postorder(rest)):
                 target = scope.fresh(s.name)
-                late.append(sx.assign(scope.state(s.name), sx.name(target)))
+                late.append(sx.assign(scope.state(s.name), target))
             inner.statements.append(sx.assign(target, value))
             inner.have[s.leaf("new")] = sx.name(target)
         return late

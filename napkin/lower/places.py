@@ -33,9 +33,9 @@ class Places:
         group = self.kernel.group
         if group:
             out.append(comment("this group's place"))
-            pid = sx.method(self.lang("program_id", sx.const(0)), "to", sx.name("INDEX"))
+            pid = sx.method(self.lang("program_id", 0), "to", "INDEX")
             if self.program.schedule.persistent:
-                pid = self.lang("cast", sx.name(GROUP), sx.name("INDEX"))
+                pid = self.lang("cast", GROUP, "INDEX")
             out.append(sx.assign("pid", pid))
         first = rising(self.kernel)
         others = [a for a in group if a not in first]
@@ -65,8 +65,7 @@ class Places:
             step = sx.name(scope.step(axis))
             strides = [scope.stride(t, a) for t in along for a in own[t][:-1]]
             for n in (scope.size(axis), *strides):
-                whole = sx.binary(sx.name(n), "//", step)
-                out.append(sx.assign(n, sx.binary(whole, "*", step)))
+                out.append(sx.assign(n, sx.binary(n, "//", step, "*", step)))
         title = "lengths and strides of rows, as multiples that the compiler sees"
         return [comment(title), *out] if out else []
 
@@ -86,46 +85,36 @@ class Places:
         L2 holds what it streams, the last groups along the rising axes, then those before."""
         turns = sx.chain("*", [self._groups(a) for a in rises])
         many = sx.chain("*", [self._groups(a) for a in others])
-        pid, section, width = sx.name("pid"), sx.name("section"), sx.name("width")
-        first = sx.binary(section, "*", sx.name(SECTION))
+        first = sx.binary("section", "*", SECTION)
         return [
             comment("those that see the most keys start first, section by section"),
-            sx.assign("section", sx.binary(pid, "//", sx.chain("*", [sx.name(SECTION), turns]))),
-            sx.assign("pid", sx.binary(pid, "-", sx.chain("*", [first, turns]))),
-            sx.assign(
-                "width",
-                self.lang("minimum", sx.name(SECTION), sx.binary(many, "-", first)),
-            ),
-            sx.assign("turn", sx.binary(pid, "//", width)),
-            sx.assign("pid", sx.binary(first, "+", sx.binary(pid, "%", width))),
+            sx.assign("section", sx.binary("pid", "//", sx.chain("*", [SECTION, turns]))),
+            sx.assign("pid", sx.binary("pid", "-", sx.chain("*", [first, turns]))),
+            sx.assign("width", self.lang("minimum", SECTION, sx.binary(many, "-", first))),
+            sx.assign("turn", sx.binary("pid", "//", "width")),
+            sx.assign("pid", sx.binary(first, "+", sx.binary("pid", "%", "width"))),
         ]
 
     def _in_blocks(self, rows: int) -> list[ast.stmt]:
         """Blocks of so many groups along one axis, the last with what is left, times all along the
         next: a wave of groups reads fewer different tiles."""
         *outer, row, column = self.kernel.group
-        out = list[ast.stmt]()
         many, columns = self._groups(row), self._groups(column)
-        pid, section, width, turn = map(sx.name, ("pid", "section", "width", "turn"))
-        number: sx.Expr = pid
-        if outer:
-            number = sx.binary(pid, "%", sx.chain("*", [many, columns]))
-        block = sx.chain("*", [sx.const(rows), columns])
-        first = sx.binary(sx.binary(number, "//", block), "*", sx.const(rows))
-        left = sx.binary(many, "-", section)
-        out += [
+        both, block = sx.binary(many, "*", columns), sx.binary(rows, "*", columns)
+        number = sx.binary("pid", "%", both) if outer else sx.name("pid")
+        place = sx.binary("section", "+", sx.binary("turn", "%", "width"))
+        out = [
             comment(f"in blocks of {rows} along {row}, times all along {column}"),
-            sx.assign("section", first),
-            sx.assign("width", self.lang("minimum", left, sx.const(rows))),
+            sx.assign("section", sx.binary(number, "//", block, "*", rows)),
+            sx.assign("width", self.lang("minimum", sx.binary(many, "-", "section"), rows)),
             sx.assign("turn", sx.binary(number, "%", block)),
-            sx.assign(self._placed(row), sx.binary(section, "+", sx.binary(turn, "%", width))),
-            sx.assign(self._placed(column), sx.binary(turn, "//", width)),
+            sx.assign(self._placed(row), place),
+            sx.assign(self._placed(column), sx.binary("turn", "//", "width")),
         ]
-        if outer:
-            both = sx.chain("*", [many, columns])
-            out.append(sx.assign("pid", sx.binary(pid, "//", both)))
-            out += self._places(outer, "pid", backwards=False)
-        return out
+        if not outer:
+            return out
+        rest = sx.assign("pid", sx.binary("pid", "//", both))
+        return [*out, rest, *self._places(outer, "pid", backwards=False)]
 
     def _placed(self, axis: str) -> str:
         """What holds the place of a group along an axis: of one position, the position itself."""
@@ -136,16 +125,14 @@ class Places:
         """The place of a group along each of `axes`, from its number, the last axis fastest."""
         out = list[ast.stmt]()
         for i, axis in reversed(list(enumerate(axes))):
-            target = self._placed(axis)
-            count = self._groups(axis)
-            place: sx.Expr = sx.name(number)
+            count, place = self._groups(axis), sx.name(number)
             if i > 0:
                 place = sx.binary(place, "%", count)
             if backwards:
-                place = sx.binary(sx.binary(count, "-", sx.const(1)), "-", place)
-            out.append(sx.assign(target, place))
+                place = sx.binary(count, "-", 1, "-", place)
+            out.append(sx.assign(self._placed(axis), place))
             if i > 0:
-                out.append(sx.assign(number, sx.binary(sx.name(number), "//", count)))
+                out.append(sx.assign(number, sx.binary(number, "//", count)))
         return out
 
     def _lengths(self) -> list[ast.stmt]:
@@ -153,11 +140,11 @@ class Places:
         scope = self.scope
         out: list[ast.stmt] = []
         for axis, s in self.kernel.ragged.items():
-            rest = sx.binary(sx.name(scope.size(s.axis)), "-", sx.name(scope.position(s.residue)))
-            out.append(sx.assign(scope.length(axis), self.lang("cdiv", rest, sx.const(s.step))))
+            rest = sx.binary(scope.size(s.axis), "-", scope.position(s.residue))
+            out.append(sx.assign(scope.length(axis), self.lang("cdiv", rest, s.step)))
             self.emitter.have[s.length] = sx.name(scope.length(axis))
             if axis in self.kernel.group and self.program.tiles[axis] == 1:
-                test = sx.less(sx.name(scope.position(axis)), sx.name(scope.length(axis)))
+                test = sx.less(scope.position(axis), scope.length(axis))
                 out.append(sx.assign(scope.inside(axis), test))
         return [comment("how many places its residue has"), *out] if out else out
 
@@ -171,19 +158,16 @@ class Places:
             lane = sx.name(scope.lane(dim))
         for i, axis in enumerate(axes):
             here = lane
-            below = axes[i + 1 :]
-            if below:
-                inner = sx.chain("*", [sx.name(scope.block(a)) for a in below])
-                here = sx.binary(here, "//", inner)
+            if below := axes[i + 1 :]:
+                here = sx.binary(here, "//", sx.chain("*", map(scope.block, below)))
             if i > 0:
-                here = sx.binary(here, "%", sx.name(scope.block(axis)))
+                here = sx.binary(here, "%", scope.block(axis))
             if axis in ids:  # already of type INDEX
-                first = sx.binary(ids[axis], "*", sx.name(scope.block(axis)))
-                here = sx.binary(first, "+", here)
+                here = sx.binary(ids[axis], "*", scope.block(axis), "+", here)
             else:
-                here = sx.method(here, "to", sx.name("INDEX"))
+                here = sx.method(here, "to", "INDEX")
             if axis in self.stream.axes or axis in self.kernel.slots:
-                here = sx.binary(sx.name(scope.start(axis)), "+", here)
+                here = sx.binary(scope.start(axis), "+", here)
             out.append(sx.assign(scope.position(axis), here))
             if loop is None or not loop.whole:
                 out.append(sx.assign(scope.inside(axis), self._inside(dim, axis, loop)))
@@ -196,46 +180,41 @@ class Places:
         lanes fold them."""
         seen = as_seen(self.program, loop) if loop else self.program
         if not isinstance(seen, Laned):
-            numbers = self.lang("arange", sx.const(0), self.scope.extent(dim))
+            numbers = self.lang("arange", 0, self.scope.extent(dim))
             return self.emitter.layouts.laid(numbers, (dim,))
-        scope, each = self.scope.seen_as(seen), sx.const(EACH)
+        scope = self.scope.seen_as(seen)
         dims = (seen.lane, seen.lane + 1)
-        lane, value = (self.lang("arange", sx.const(0), scope.extent(d)) for d in dims)
-        first = sx.binary(sx.expanded(lane, dims[:1], dims), "*", each)
-        return sx.binary(first, "+", sx.expanded(value, dims[1:], dims))
+        lane, value = (self.lang("arange", 0, scope.extent(d)) for d in dims)
+        lane, value = sx.expanded(lane, dims[:1], dims), sx.expanded(value, dims[1:], dims)
+        return sx.binary(lane, "*", EACH, "+", value)
 
     def _pairs(self, axis: str, ids: dict[str, sx.Expr]) -> list[ast.stmt]:
         """Positions in pairs of values along an axis, and which of them lie inside."""
         scope = self.scope
-        half = sx.binary(sx.name(scope.block(axis)), "//", sx.const(2))
-        here: sx.Expr = sx.method(self.lang("arange", sx.const(0), half), "to", sx.name("INDEX"))
+        half = sx.binary(scope.block(axis), "//", 2)
+        here: sx.Expr = sx.method(self.lang("arange", 0, half), "to", "INDEX")
         if axis in ids:
-            here = sx.binary(sx.binary(ids[axis], "*", half), "+", here)
+            here = sx.binary(ids[axis], "*", half, "+", here)
         elif axis in self.stream.axes:  # what the compiler knows of a start is lost in a quotient
-            start = sx.binary(sx.name(scope.start(axis)), "//", sx.const(2))
-            start = self.lang("cast", start, sx.name("INDEX"))
+            start = self.lang("cast", sx.binary(scope.start(axis), "//", 2), "INDEX")
             here = sx.binary(self.lang("multiple_of", start, half), "+", here)
-        full = self.lang("full", sx.tuple_of([half]), sx.const(True), self.lang.word("int1"))
-        pair = sx.name(scope.pair(axis))
-        test = sx.less(sx.binary(pair, "*", sx.const(2)), sx.name(scope.size(axis)))
-        inside = sx.choose(sx.name(scope.even(axis)), full, test)
+        full = self.lang("full", sx.tuple_of([half]), True, self.lang.word("int1"))
+        test = sx.less(sx.binary(scope.pair(axis), "*", 2), scope.size(axis))
+        inside = sx.choose(scope.even(axis), full, test)
         return [sx.assign(scope.pair(axis), here), sx.assign(scope.pair_inside(axis), inside)]
 
     def _inside(self, dim: int, axis: str, loop: Loop | None) -> sx.Expr:
         if loop is not None and loop.box is not None:
             end = self.scope.visit(axis, loop.box, "end")
-            return sx.less(sx.name(self.scope.position(axis)), sx.name(end))
+            return sx.less(self.scope.position(axis), end)
         # Where tiles divide the axis this is constant true, and the compiler drops the mask.
         seen = as_seen(self.program, loop) if loop else self.program
         own, scope = seen.shape_of((axis,)), self.scope.seen_as(seen)
         full = self.lang(
-            "full",
-            sx.tuple_of(scope.extent(d) for d in own),
-            sx.const(True),
-            self.lang.word("int1"),
+            "full", sx.tuple_of(scope.extent(d) for d in own), True, self.lang.word("int1")
         )
-        test = sx.less(sx.name(self.scope.position(axis)), sx.name(self.scope.length(axis)))
-        return sx.choose(sx.name(self.scope.even(axis)), self.emitter.layouts.laid(full, own), test)
+        test = sx.less(self.scope.position(axis), self.scope.length(axis))
+        return sx.choose(self.scope.even(axis), self.emitter.layouts.laid(full, own), test)
 
     def bases(self) -> tuple[list[ast.stmt], list[ast.stmt]]:
         """Pointers moved to this group's place along the axes that have no tile dimension: of
@@ -255,7 +234,7 @@ class Places:
     ) -> list[ast.stmt]:
         scope = self.scope
         terms: list[sx.Expr] = [
-            sx.binary(sx.name(scope.position(a)), "*", sx.name(scope.stride(tensor, s)))
+            sx.binary(scope.position(a), "*", scope.stride(tensor, s))
             for a, s in zip(axes, own, strict=True)
             if a in self.kernel.group and self.program.tiles[a] == 1
             if isinstance(key, str) or place_of(key, a) is None
@@ -263,4 +242,4 @@ class Places:
         if not terms:
             return []
         target = scope.base(key, tensor)
-        return [sx.assign(target, sx.chain("+", [sx.name(scope.tensor(tensor)), *terms]))]
+        return [sx.assign(target, sx.chain("+", [scope.tensor(tensor), *terms]))]

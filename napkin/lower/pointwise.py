@@ -55,7 +55,7 @@ def as_kind(lang: Language, kind: Kind, a: Node, value: Expr) -> Expr:
     if a.op == "number" and kind == "real":
         return sx.const(float(cast("int", a.params[0])))
     if a.constant:
-        return sx.binary(value, "+", sx.const(0.0)) if kind == "real" else value
+        return sx.binary(value, "+", 0.0) if kind == "real" else value
     return sx.method(value, "to", lang.word(TILES[kind]))
 
 

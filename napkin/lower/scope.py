@@ -171,7 +171,7 @@ class Scope:
         """How many positions of an axis this program instance has."""
         schedule = self.program.schedule
         many = schedule.warpgroups if axis == schedule.axis else 1
-        return sx.binary(sx.name(self.block(axis)), "*", sx.const(many))
+        return sx.binary(self.block(axis), "*", many)
 
     def corner(self, axis: str, which: str) -> str:
         """The first or the last position of this group along an axis."""
@@ -246,7 +246,7 @@ class Scope:
         program = self.program
         if isinstance(program, Laned) and dim == program.lane:
             (axis,) = program.dims[dim + 1]
-            return sx.binary(sx.name(self.block(axis)), "//", sx.const(EACH))
+            return sx.binary(self.block(axis), "//", EACH)
         if isinstance(program, Laned) and dim == program.lane + 1:
             return sx.const(EACH)
-        return sx.chain("*", [sx.name(self.block(a)) for a in self.program.dims[dim]])
+        return sx.chain("*", [self.block(a) for a in self.program.dims[dim]])

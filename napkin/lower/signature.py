@@ -21,24 +21,22 @@ class Written:
     """A kernel's source and how to call it.
 
     Attributes:
-        name: the function's name.
         source: the text of the function (and of helpers it needs), without imports.
-        arguments: in the order of the signature.
-        grid: the grouped axes; the launch grid is the product of their group counts.
         entry: what a launch needs to know.
     """
 
-    name: str
     source: str
-    arguments: tuple[Argument, ...]
-    grid: tuple[str, ...]
     entry: Entry
 
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.entry.name
 
-def written(source: str, arguments: tuple[Argument, ...], program: Program) -> Written:
-    """The kernel of a program, with its text and its arguments."""
-    kernel = program.kernel
-    return Written(kernel.name, source, arguments, kernel.group, _entry(arguments, program))
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """In the order of the signature."""
+        return self.entry.arguments
 
 
 def passed(read: Collection[str], scope: Scope) -> tuple[Argument, ...]:
@@ -80,7 +78,8 @@ def _other_sizes(program: Program) -> list[str]:
     return [a for a in dict.fromkeys(found) if a not in kernel.axes]
 
 
-def _entry(arguments: tuple[Argument, ...], program: Program) -> Entry:
+def entry_of(arguments: tuple[Argument, ...], program: Program) -> Entry:
+    """How a kernel of a program with these arguments is called."""
     kernel = program.kernel
     return Entry(
         kernel.name,

@@ -6,8 +6,19 @@ import ast
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 Expr = ast.expr
+
+Operand: TypeAlias = Expr | str | int | float
+"""An expression, a name (dotted or not), or a literal."""
+
+
+def of(value: Operand) -> Expr:
+    """An operand as an expression."""
+    if isinstance(value, Expr):
+        return value
+    return name(value) if isinstance(value, str) else const(value)
 
 
 def name(text: str) -> Expr:
@@ -28,15 +39,15 @@ def const(value: object) -> Expr:
     return ast.Constant(value)  # type: ignore[arg-type]
 
 
-def call(function: str | Expr, *args: Expr, **keywords: Expr) -> Expr:
+def call(function: str | Expr, *args: Operand, **keywords: Operand) -> Expr:
     """A call."""
-    target = name(function) if isinstance(function, str) else function
-    return ast.Call(target, list(args), [ast.keyword(k, v) for k, v in keywords.items()])
+    named = [ast.keyword(k, of(v)) for k, v in keywords.items()]
+    return ast.Call(of(function), list(map(of, args)), named)
 
 
-def method(target: Expr, attribute: str, *args: Expr) -> Expr:
+def method(target: Operand, attribute: str, *args: Operand) -> Expr:
     """A method call."""
-    return ast.Call(ast.Attribute(target, attribute, ast.Load()), list(args), [])
+    return call(ast.Attribute(of(target), attribute, ast.Load()), *args)
 
 
 _OPS: dict[str, ast.operator] = {
@@ -52,33 +63,48 @@ _OPS: dict[str, ast.operator] = {
 }
 
 
-def binary(left: Expr, op: str, right: Expr) -> Expr:
-    """`left op right`; times 1 and over 1 it is `left`. Times 1.0 it is a float, whatever `left`
-    is."""
+def binary(left: Operand, op: str, right: Operand, *more: Any) -> Expr:
+    """`left op right`, and what follows, from the left; times 1 and over 1 it is `left`. Times 1.0
+    it is a float, whatever `left` is."""
+    left, right = of(left), of(right)
     one = isinstance(right, ast.Constant) and type(right.value) is int and right.value == 1
-    if op in {"*", "//"} and one:
-        return left
-    return ast.BinOp(left, _OPS[op], right)
+    made = left if one and op in {"*", "//"} else ast.BinOp(left, _OPS[op], right)
+    return binary(made, *more) if more else made
 
 
-def chain(op: str, parts: Sequence[Expr]) -> Expr:
+def chain(op: str, parts: Iterable[Operand]) -> Expr:
     """`a op b op c`."""
-    return functools.reduce(lambda a, b: binary(a, op, b), parts)
+    return functools.reduce(lambda a, b: binary(a, op, b), map(of, parts))
 
 
-def less(left: Expr, right: Expr) -> Expr:
+def compared(left: Operand, by: ast.cmpop, right: Operand) -> Expr:
+    """A comparison."""
+    return ast.Compare(of(left), [by], [of(right)])
+
+
+def less(left: Operand, right: Operand) -> Expr:
     """`left < right`."""
-    return ast.Compare(left, [ast.Lt()], [right])
+    return compared(left, ast.Lt(), right)
 
 
-def choose(test: Expr, yes: Expr, no: Expr) -> Expr:
+def choose(test: Operand, yes: Operand, no: Operand) -> Expr:
     """`yes if test else no`."""
-    return ast.IfExp(test, yes, no)
+    return ast.IfExp(of(test), of(yes), of(no))
 
 
-def tuple_of(parts: Iterable[Expr]) -> Expr:
+def tuple_of(parts: Iterable[Operand]) -> Expr:
     """A list literal, as Triton takes shapes."""
-    return ast.List(list(parts), ast.Load())
+    return ast.List(list(map(of, parts)), ast.Load())
+
+
+def pair(*parts: Operand) -> Expr:
+    """A tuple."""
+    return ast.Tuple(list(map(of, parts)), ast.Load())
+
+
+def loop(variable: str, over: Expr, body: Iterable[ast.stmt]) -> ast.stmt:
+    """`for variable in over`."""
+    return ast.For(ast.Name(variable, ast.Store()), over, list(body), [])
 
 
 def expanded(value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
@@ -90,12 +116,12 @@ def expanded(value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
     return ast.Subscript(value, inner, ast.Load())
 
 
-def assign(target: str, value: Expr, annotation: Expr | None = None) -> ast.stmt:
+def assign(target: str, value: Operand, annotation: Expr | None = None) -> ast.stmt:
     """`target = value`, annotated where a kernel has a constant."""
     left = ast.Name(target, ast.Store())
     if annotation is not None:
-        return ast.AnnAssign(left, annotation, value, 1)
-    return ast.Assign([left], value)
+        return ast.AnnAssign(left, annotation, of(value), 1)
+    return ast.Assign([left], of(value))
 
 
 class _Fill(ast.NodeTransformer):

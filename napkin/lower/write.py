@@ -19,7 +19,7 @@ from napkin.lower.places import Places
 from napkin.lower.printer import comment, function
 from napkin.lower.program import Loop, Program
 from napkin.lower.scope import DESCRIPTORS, GROUP, GROUPS, Scope
-from napkin.lower.signature import Written, passed, written
+from napkin.lower.signature import Written, entry_of, passed
 from napkin.lower.trim import loaded, trimmed
 
 
@@ -31,7 +31,8 @@ def write(program: Program) -> Written:
     arguments = passed(read, scope)
     names = {a.name: a.constexpr for a in arguments}
     text = function(scope.lang, program.kernel.name, names, body)
-    return written("\n".join([*scope.lang.functions(read), text]), arguments, program)
+    text = "\n".join([*scope.lang.functions(read), text])
+    return Written(text, entry_of(arguments, program))
 
 
 class _Kernel:
@@ -46,7 +47,7 @@ class _Kernel:
 
     def body(self) -> list[ast.stmt]:
         """All statements."""
-        wide = sx.choose(sx.name("WIDE"), self.lang.word("int64"), self.lang.word("int32"))
+        wide = sx.choose("WIDE", self.lang.word("int64"), self.lang.word("int32"))
         index = sx.assign("INDEX", wide, self.lang.word("constexpr"))
         group = self._group()
         groups = self._one_by_one(group) if self.program.schedule.persistent else group
@@ -55,14 +56,13 @@ class _Kernel:
     def _one_by_one(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """A loop of one program instance over groups; with boxes it is flattened with the loop
         inside, so that a group's first chunks are loaded while the one before it is finished."""
-        count = self.places.groups()
-        first, step = (self.lang(x, sx.const(0)) for x in ("program_id", "num_programs"))
+        first, step = (self.lang(x, 0) for x in ("program_id", "num_programs"))
         boxed = {"flatten": sx.name(DESCRIPTORS)} if self.program.boxes else {}
-        groups = self.lang("range", first, sx.name(GROUPS), step, **boxed)
+        groups = self.lang("range", first, GROUPS, step, **boxed)
         return [
             comment("groups in turn"),
-            sx.assign(GROUPS, count),
-            ast.For(ast.Name(GROUP, ast.Store()), groups, body, []),
+            sx.assign(GROUPS, self.places.groups()),
+            sx.loop(GROUP, groups, body),
         ]
 
     def _group(self) -> list[ast.stmt]:
@@ -110,13 +110,12 @@ class _Kernel:
         scope, out = self.scope, [comment("join what lanes have folded")]
         known = {x.leaf("left"): sx.name(scope.state(x.name)) for x in states}
         for x in states:
-            join = loop.joins[x.name]
+            join, target = loop.joins[x.name], scope.joined(x.name)
             view = as_joined(self.program, loop, join)
             inner = self.emitter.seen_as(view)
             inner.have |= known
             inner.recount([join.of])
             value = joined(inner, join, view.lane)
-            target = scope.joined(x.name)
             out += [*inner.statements, sx.assign(target, value)]
             self.emitter.have[x.leaf("new")] = known[x.leaf("new")] = sx.name(target)
         return out
@@ -135,7 +134,7 @@ class _Kernel:
             if set(held) & set(axes):
                 find += self.places.lanes(dim, {})
         fill(emitter, name, self.loops.axes_of(name), n)
-        bounds = [self.lang("where", short, head.bounds[-1], sx.const(0))]
+        bounds = [self.lang("where", short, head.bounds[-1], 0)]
         body = [*find, *emitter.drain()]
         loop = self.loops.over(replace(head, bounds=bounds), body)
         return [comment(f"slots of {name} that have no key"), *before, loop]
@@ -144,5 +143,5 @@ class _Kernel:
         """Whether some query of the group has fewer keys than there are slots."""
         value = self.emitter.value(count)
         for _ in self.program.shape(count):
-            value = self.lang("min", value, axis=sx.const(0))
-        return sx.less(value, sx.name(self.scope.size(axis)))
+            value = self.lang("min", value, axis=0)
+        return sx.less(value, self.scope.size(axis))

@@ -27,7 +27,7 @@ class Registers(Layouts):
     def spread(self, value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
         band = self.band
         if tuple(have) == (band.row,) and len(want) == 2 and want[1] != band.columns[0]:
-            beside = self.lang("SliceLayout", sx.const(1), sx.name(self.scope.layout(want[1])))
+            beside = self.lang("SliceLayout", 1, self.scope.layout(want[1]))
             value = self.lang("convert_layout", value, beside)
         return super().spread(value, have, want)
 
@@ -38,20 +38,14 @@ class Registers(Layouts):
         return value
 
     def stored(
-        self,
-        into: Block,
-        tensor: str,
-        axes: Sequence[str],
-        at: Expr,
-        value: Expr,
-        plain: ast.stmt,
+        self, into: Block, tensor: str, axes: Sequence[str], at: Expr, value: Expr, plain: ast.stmt
     ) -> list[ast.stmt]:
         """A tile to shared memory, and from there through the tensor's descriptor."""
         scope = self.scope
-        box = sx.method(sx.name(scope.ring(tensor)), "index", sx.name(scope.warpgroup))
+        box = sx.method(scope.ring(tensor), "index", scope.warpgroup)
         shape = into.extents(into.program.shape_of(axes))
         return [
             ast.Expr(sx.method(sx.method(box, "reshape", shape), "store", value)),
             ast.Expr(sx.call("fence_async_shared")),
-            ast.Expr(sx.call("async_store", sx.name(scope.tensor(tensor)), at, box)),
+            ast.Expr(sx.call("async_store", scope.tensor(tensor), at, box)),
         ]

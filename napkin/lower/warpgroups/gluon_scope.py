@@ -40,7 +40,7 @@ class BandScope(Scope):
             return sx.name(self.layout(dims[1]))
         (dim,) = dims
         across = sx.name(self.layout(columns[0] if dim == row else dim))
-        return self.lang("SliceLayout", sx.const(1 if dim == row else 0), across)
+        return self.lang("SliceLayout", 1 if dim == row else 0, across)
 
     def ring(self, tensor: str) -> str:
         """The shared memory of a tensor's boxes."""

@@ -20,8 +20,7 @@ from napkin.lower.emit_reductions import operand
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.band import Late, early
-from napkin.lower.warpgroups.chunks import Chunks
+from napkin.lower.warpgroups.band import Late
 from napkin.lower.warpgroups.rings import Rings, waited
 
 
@@ -46,7 +45,7 @@ class Work:
 
 
 class Rows:
-    """Writes the parts of a kernel whose groups compute with every chunk.
+    """Writes the folds of one group.
 
     Attributes:
         types: of the rows that each state's product is made of.
@@ -56,16 +55,7 @@ class Rows:
         self.rings, self.loops, self.emitter = rings, rings.loops, rings.emitter
         self.band, self.program, self.scope = rings.band, rings.program, rings.scope
         self.stream, self.lang = rings.program.kernel.stream, rings.lang
-        self.chunks = Chunks(rings)
         self.types: dict[str, Expr] = {}
-
-    def first(self) -> list[ast.stmt]:
-        """What every block does first."""
-        return self.chunks.first()
-
-    def loads(self) -> list[ast.stmt]:
-        """What the warp does that asks for chunks."""
-        return self.chunks.loads()
 
     def folds(self) -> list[ast.stmt]:
         """What one warpgroup does."""
@@ -77,21 +67,25 @@ class Rows:
             t = tensor_of(n)
             emitter.have[n] = sx.name(scope.tile(n))
             emitter.raw.add(n)
-            out.append(sx.assign(scope.tile(n), self.rings.view(n, self.chunks.at(n))))
-            out.append(self.rings.wait(scope.full(t), self.chunks.at(n), sx.const(0)))
+            out.append(sx.assign(scope.tile(n), self.rings.view(n, self._at(n))))
+            out.append(self.rings.wait(scope.full(t), self._at(n), 0))
         for n in band.streamed:  # of a box that is not there yet, the type is known
             emitter.have[n] = sx.name(scope.ring(tensor_of(n)))
             emitter.raw.add(n)
         self.loops.define_invariants()
         out += emitter.drain()
         unread = [n for n in band.streamed if n not in band.left]
-        out += [self.rings.arrive(scope.free(tensor_of(n)), sx.const(0)) for n in unread]
-        out.append(sx.assign(scope.turn, sx.const(1)))
+        out += [self.rings.arrive(scope.free(tensor_of(n)), 0) for n in unread]
+        out.append(sx.assign(scope.turn, 1))
         for i, loop in enumerate(self.program.loops):
             out += self._stream(i, loop)
         last = self._work(self.program.loops[-1])
         out += [*self._begin_late(last), *self._finish_late(last)]
         return [*out, comment("tail"), *self.loops.tail(), *self.rings.stored()]
+
+    def _at(self, leaf: Node) -> Expr:
+        """Where the box of a reading that is held lies."""
+        return sx.of(self.scope.warpgroup if self.band.own(leaf) else 0)
 
     def _stream(self, index: int, loop: Loop) -> list[ast.stmt]:
         out: list[ast.stmt] = [comment(self.loops.title(loop))]
@@ -106,14 +100,13 @@ class Rows:
 
     def _nothing(self, x: Late) -> ast.stmt:
         """What the iteration before the first has left: rows of 0."""
-        shape = sx.tuple_of(self.scope.extent(d) for d in x.product.spans[0])
-        made = self.lang("zeros", shape, self.types[x.state.name], layout=self._kept_in(x))
-        return sx.assign(self.scope.kept(x.state.name), made)
+        name, shape = x.state.name, self.emitter.extents(x.product.spans[0])
+        made = self.lang("zeros", shape, self.types[name], layout=self._kept_in(x))
+        return sx.assign(self.scope.kept(name), made)
 
     def _kept_in(self, x: Late) -> Expr:
         """The register layout of the rows of a product that is left."""
-        across = sx.name(self.scope.layout(x.product.columns[0]))
-        return self.lang("DotOperandLayout", sx.const(0), across, sx.const(2))
+        return self.lang("DotOperandLayout", 0, self.scope.layout(x.product.columns[0]), 2)
 
     def _iteration(self, loop: Loop) -> list[ast.stmt]:
         """One iteration: while tensor cores make the early products of its chunk, they also make
@@ -131,7 +124,7 @@ class Rows:
         return [*out, *after]
 
     def _work(self, loop: Loop) -> Work:
-        products = tuple(early(self.program, loop))
+        products = self.band.begun(loop)
         boxes = [n for n in self.band.streamed if any(n in d.parts for d in products)]
         return Work(products, self.band.late(loop), boxes)
 
@@ -164,13 +157,13 @@ class Rows:
         """A product of two tiles, begun."""
         scope = self.scope
         sides = [self.rings.tile(d.sides[i][0], slot, d.turned(i)) for i in (0, 1)]
-        shape = sx.tuple_of(scope.extent(i) for i in (d.rows[0], d.columns[0]))
-        none = self.lang("zeros", shape, self.lang.word("float32"),
-                       layout=sx.name(scope.layout(d.columns[0])))  # fmt: skip
+        shape = self.emitter.extents((d.rows[0], d.columns[0]))
+        layout, float32 = scope.layout(d.columns[0]), self.lang.word("float32")
+        none = self.lang("zeros", shape, float32, layout=layout)
         name = scope.value(d.node)
         self.emitter.made[d.node] = sx.name(name)
-        how = {"use_acc": sx.const(False), "is_async": sx.const(True)}
-        return sx.assign(name, sx.call("warpgroup_mma", *sides, none, **how))
+        made = sx.call("warpgroup_mma", *sides, none, use_acc=False, is_async=True)
+        return sx.assign(name, made)
 
     def _begin_late(self, work: Work) -> list[ast.stmt]:
         scope, out = self.scope, self.rings.slots(before=True)
@@ -181,7 +174,7 @@ class Rows:
             state = scope.state(x.state.name)
             tile = self.rings.tile(x.product.sides[1][0], slot, x.product.turned(1))
             rows, how = sx.name(scope.kept(x.state.name)), {"is_async": sx.const(True)}
-            made = sx.call("warpgroup_mma", rows, tile, sx.name(state), **how)
+            made = sx.call("warpgroup_mma", rows, tile, state, **how)
             out.append(sx.assign(state, made))
         return out
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.lower import syntax as sx
 from napkin.lower.printer import comment, function
-from napkin.lower.signature import Written, arguments_of, passed, written
-from napkin.lower.syntax import Expr
+from napkin.lower.signature import Written, arguments_of, entry_of, passed
 from napkin.lower.trim import loaded, trimmed
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import free
@@ -62,19 +61,16 @@ def text_of(
     arguments = passed({n for s in body for n in loaded(s)}, scope)
     texts.append(function(lang, name, {a.name: a.constexpr for a in arguments}, body))
     text = "\n\n".join([*lang.functions(read), *texts])
-    return Text(written(text, arguments, scope.program), scope, tuple(bodies.values()), constants)
+    made = Written(text, entry_of(arguments, scope.program))
+    return Text(made, scope, tuple(bodies.values()), constants)
 
 
 def _specialised(band: Band, scope: BandScope, given: Mapping[str, list[str]]) -> ast.stmt:
     name = scope.program.kernel.name
-    rows = [sx.name(n) for n in given["rows"]]
-    parts = [_pair(f"_{name}_rows", [*rows, sx.const(w)]) for w in range(band.groups)]
-    parts.append(_pair(f"_{name}_loads", [sx.name(n) for n in given["loads"]]))
+    rows = (sx.pair(*given["rows"], w) for w in range(band.groups))
+    parts = [sx.pair(f"_{name}_rows", values) for values in rows]
+    parts.append(sx.pair(f"_{name}_loads", sx.pair(*given["loads"])))
     warps = [WARPS] * (band.groups - 1) + [1]
     own = [registers(band.groups)] * (band.groups - 1) + [LOADING]
-    lists = [sx.tuple_of(map(sx.const, x)) for x in (warps, own)]
-    return ast.Expr(scope.lang("warp_specialize", sx.tuple_of(parts), *lists))
-
-
-def _pair(function: str, arguments: Iterable[Expr]) -> Expr:
-    return ast.Tuple([sx.name(function), ast.Tuple(list(arguments), ast.Load())], ast.Load())
+    lists = map(sx.tuple_of, (parts, warps, own))
+    return ast.Expr(scope.lang("warp_specialize", *lists))

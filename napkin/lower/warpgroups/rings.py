@@ -15,7 +15,7 @@ from napkin.lower.launch import in_box
 from napkin.lower.loops import Loops
 from napkin.lower.places import Places
 from napkin.lower.printer import comment
-from napkin.lower.syntax import Expr
+from napkin.lower.syntax import Expr, Operand
 from napkin.lower.warpgroups.band import WIDEST, Band
 from napkin.lower.warpgroups.emit_gluon import Registers
 from napkin.lower.warpgroups.gluon_scope import BandScope
@@ -40,8 +40,8 @@ class Rings:
     def own(self) -> ast.stmt:
         """Which group of the band this is."""
         axis, scope = self.band.axis, self.scope
-        first = sx.binary(sx.name(scope.group_id(axis)), "*", sx.const(self.band.groups))
-        return sx.assign(scope.own(axis), sx.binary(first, "+", sx.name(scope.warpgroup)))
+        first = sx.binary(scope.group_id(axis), "*", self.band.groups)
+        return sx.assign(scope.own(axis), sx.binary(first, "+", scope.warpgroup))
 
     def bases(self) -> list[ast.stmt]:
         """Pointers of tensors without a descriptor."""
@@ -52,9 +52,8 @@ class Rings:
         """The register layouts of tiles: rows by warps, across the columns of one instruction."""
         for dim in self.band.columns:
             wide = min(WIDEST, max(8, self.program.extent(dim)))
-            shape = sx.tuple_of([sx.const(16), sx.const(wide), sx.const(16)])
-            version, warps = (sx.tuple_of(map(sx.const, x)) for x in ((3, 0), (4, 1)))
-            made = self.lang("NVMMADistributedLayout", version, warps, shape)
+            lists = map(sx.tuple_of, ((3, 0), (4, 1), (16, wide, 16)))
+            made = self.lang("NVMMADistributedLayout", *lists)
             yield sx.assign(self.scope.layout(dim), made, self.lang.word("constexpr"))
 
     # --- shared memory ----------------------------------------------------------------------
@@ -63,57 +62,52 @@ class Rings:
         """The axes of a reading's box."""
         return in_box(self.program.boxes[leaf], self.program.tiles)
 
-    def ring(self, name: str, count: Expr, axes: Sequence[str]) -> ast.stmt:
+    def ring(self, name: str, count: Operand, axes: Sequence[str]) -> ast.stmt:
         """Room for so many boxes of a tensor."""
         tensor = self.scope.tensor(name)
         shape = sx.tuple_of([count, *(self.emitter.block(a) for a in axes)])
-        made = self.lang("allocate_shared_memory", sx.name(f"{tensor}.dtype"), shape,
-                       sx.name(f"{tensor}.layout"))  # fmt: skip
-        return sx.assign(self.scope.ring(name), made)
+        names = f"{tensor}.dtype", shape, f"{tensor}.layout"
+        return sx.assign(self.scope.ring(name), self.lang("allocate_shared_memory", *names))
 
-    def barriers(self, name: str, count: Expr, arrivals: int) -> list[ast.stmt]:
+    def barriers(self, name: str, count: Operand, arrivals: int) -> list[ast.stmt]:
         """So many barriers, each of which waits for `arrivals`."""
-        shape = sx.tuple_of([count, sx.const(1)])
+        shape = sx.tuple_of([count, 1])
         layout = sx.call("mbarrier.MBarrierLayout")
         made = self.lang("allocate_shared_memory", self.lang.word("int64"), shape, layout)
-        place = sx.method(sx.name(name), "index", sx.name(self.scope.each))
-        begun = ast.Expr(sx.call("mbarrier.init", place, count=sx.const(arrivals)))
-        turns = self.lang("static_range", count)
-        every = ast.For(ast.Name(self.scope.each, ast.Store()), turns, [begun], [])
+        place = sx.method(name, "index", self.scope.each)
+        begun = ast.Expr(sx.call("mbarrier.init", place, count=arrivals))
+        every = sx.loop(self.scope.each, self.lang("static_range", count), [begun])
         return [sx.assign(name, made), every]
 
-    def view(self, leaf: Node, at: Expr) -> Expr:
+    def view(self, leaf: Node, at: Operand) -> Expr:
         """A box as a matrix."""
-        box = sx.method(sx.name(self.scope.ring(tensor_of(leaf))), "index", at)
+        box = sx.method(self.scope.ring(tensor_of(leaf)), "index", at)
         if len(self.box(leaf)) == 2:
             return box
-        shape = [self.scope.extent(d) for d in self.program.shape(leaf)]
-        return sx.method(box, "reshape", sx.tuple_of(shape))
+        return sx.method(box, "reshape", self.emitter.extents(self.program.shape(leaf)))
 
-    def tile(self, leaf: Node, slot: Expr, turned: bool) -> Expr:
+    def tile(self, leaf: Node, slot: Operand, turned: bool) -> Expr:
         """A box as an operand, that of this place in its ring where it is streamed."""
         held = leaf in self.band.held
         box = sx.name(self.scope.tile(leaf)) if held else self.view(leaf, slot)
-        order = ast.Tuple([sx.const(1), sx.const(0)], ast.Load())
-        return sx.method(box, "permute", order) if turned else box
+        return sx.method(box, "permute", sx.pair(1, 0)) if turned else box
 
     def slots(self, before: bool = False) -> list[ast.stmt]:
         """The place of this iteration's boxes, or of those before, and the parity of a barrier."""
-        turn: Expr = sx.name(self.scope.turn)
+        turn: Operand = self.scope.turn
         if before:
-            turn = sx.binary(turn, "-", sx.const(1))
-        stages = sx.name(self.scope.stages)
-        slot, phase = self.scope.slot(before)
-        parity = sx.binary(sx.binary(turn, "//", stages), "%", sx.const(2))
+            turn = sx.binary(turn, "-", 1)
+        (slot, phase), stages = self.scope.slot(before), self.scope.stages
+        parity = sx.binary(turn, "//", stages, "%", 2)
         return [sx.assign(slot, sx.binary(turn, "%", stages)), sx.assign(phase, parity)]
 
-    def wait(self, name: str, at: Expr, phase: Expr) -> ast.stmt:
+    def wait(self, name: str, at: Operand, phase: Operand) -> ast.stmt:
         """Wait at one of these barriers."""
-        return ast.Expr(sx.call("mbarrier.wait", sx.method(sx.name(name), "index", at), phase))
+        return ast.Expr(sx.call("mbarrier.wait", sx.method(name, "index", at), phase))
 
-    def arrive(self, name: str, at: Expr) -> ast.stmt:
+    def arrive(self, name: str, at: Operand) -> ast.stmt:
         """Arrive at one of these barriers."""
-        return ast.Expr(sx.call("mbarrier.arrive", sx.method(sx.name(name), "index", at)))
+        return ast.Expr(sx.call("mbarrier.arrive", sx.method(name, "index", at)))
 
     # --- what is asked for ------------------------------------------------------------------
 
@@ -122,37 +116,34 @@ class Rings:
         sizes = [self.emitter.block(a) for a in self.box(leaf) if self.program.tiles[a] > 1]
         return sx.chain("*", sizes)
 
-    def copy(self, leaf: Node, full: Expr, at: Expr) -> ast.stmt:
+    def copy(self, leaf: Node, full: Operand, at: Operand) -> ast.stmt:
         """A box asked for."""
         t, scope = tensor_of(leaf), self.scope
         begin = sx.tuple_of(corner(self.emitter, a) for a in self.box(leaf))
-        into = sx.method(sx.name(scope.ring(t)), "index", at)
-        return ast.Expr(sx.call("async_load", sx.name(scope.tensor(t)), begin, full, into))
+        into = sx.method(scope.ring(t), "index", at)
+        return ast.Expr(sx.call("async_load", scope.tensor(t), begin, full, into))
 
     def next(self) -> ast.stmt:
         """The next iteration."""
         turn = self.scope.turn
-        return sx.assign(turn, sx.binary(sx.name(turn), "+", sx.const(1)))
+        return sx.assign(turn, sx.binary(turn, "+", 1))
 
     def over(self, head: Head, body: Sequence[ast.stmt]) -> ast.stmt:
         """A loop with this head."""
-        variable = ast.Name(head.variable, ast.Store())
-        return ast.For(variable, sx.call("range", *head.bounds), [*body, *head.after], [])
+        return sx.loop(head.variable, sx.call("range", *head.bounds), [*body, *head.after])
 
     def each_warpgroup(self, body: list[ast.stmt]) -> ast.stmt:
         """A loop over the warpgroups of a block, of one warp that does something for each."""
-        groups = self.lang("static_range", sx.const(self.band.groups))
-        return ast.For(ast.Name(self.scope.warpgroup, ast.Store()), groups, body, [])
+        return sx.loop(self.scope.warpgroup, self.lang("static_range", self.band.groups), body)
 
     def stored(self) -> list[ast.stmt]:
         """Wait until boxes that are stored have left, if any are."""
-        return [ast.Expr(sx.call("tma.store_wait", sx.const(0)))] if self.program.stores else []
+        return [ast.Expr(sx.call("tma.store_wait", 0))] if self.program.stores else []
 
 
 def waited(names: Sequence[str], outstanding: int) -> ast.stmt:
     """These products, done."""
-    values = sx.tuple_of(map(sx.name, names))
-    made = sx.call("warpgroup_mma_wait", sx.const(outstanding), values)
+    made = sx.call("warpgroup_mma_wait", outstanding, sx.tuple_of(names))
     if len(names) == 1:
         return sx.assign(names[0], made)
     target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())

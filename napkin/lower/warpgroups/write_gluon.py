@@ -14,12 +14,12 @@ from napkin.lower import syntax as sx
 from napkin.lower.compiler import installed
 from napkin.lower.divisibility import tensor_axes
 from napkin.lower.signature import Written
+from napkin.lower.warpgroups import chunks, sums
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import captured
 from napkin.lower.warpgroups.iterations import Rows
 from napkin.lower.warpgroups.kernel_text import Text, text_of
 from napkin.lower.warpgroups.rings import Rings
-from napkin.lower.warpgroups.sums import Sums
 
 CONSTANTS_APART = (3, 9)
 """The Triton from which constants are not passed: every part has its own. 3.6 passes them; the
@@ -34,15 +34,13 @@ def write_band(band: Band) -> Written:
 def _text(band: Band) -> Text:
     rings = Rings(band)
     rings.emitter.count(band.program.roots)
-    stages = sx.const(band.stages), rings.lang.word("constexpr")
-    first = [
-        rings.index_type(),
-        sx.assign(rings.scope.stages, *stages),
-        *rings.places.steps(),
-    ]
-    kind = Sums(rings) if band.sums else Rows(rings)
-    first += kind.first()
-    return text_of(rings.scope, first, kind.loads(), kind.folds())
+    stages = sx.assign(rings.scope.stages, band.stages, rings.lang.word("constexpr"))
+    first = [rings.index_type(), stages, *rings.places.steps()]
+    if band.sums:
+        parts = sums.first(rings), sums.loads(rings), sums.folds(rings)
+    else:
+        parts = chunks.first(rings), chunks.loads(rings), Rows(rings).folds()
+    return text_of(rings.scope, [*first, *parts[0]], *parts[1:])
 
 
 def passed(band: Band, even: Collection[str], sizes: Mapping[str, int]) -> list[str]:

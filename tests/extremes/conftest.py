@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from in_numpy import execute
 
 import napkin as nk
 from napkin.check.run_plan import SPELLING
@@ -17,7 +18,6 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import aligned
 from napkin.lower.build import build
-from napkin.lower.execute import execute
 from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program
 from napkin.lower.signature import Written

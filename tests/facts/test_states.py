@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from in_numpy import execute
 
 import napkin as nk
 from napkin.derive.derivation import Derivation
@@ -27,7 +28,6 @@ from napkin.derive.law import (
 )
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, node, number
-from napkin.lower.execute import execute
 
 
 @nk.diagram("n x -> n")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from in_numpy import execute
 
 import napkin as nk
 from napkin.count.memory import tile
@@ -19,7 +20,6 @@ from napkin.diagram.library import load
 from napkin.ir.node import Node
 from napkin.ir.rewrite import substitute
 from napkin.ir.symbols import group_symbol, size_symbol
-from napkin.lower.execute import execute
 
 a, b, c, w, x, y = map(size_symbol, "abcwxy")
 g_a, g_b = map(group_symbol, "ab")

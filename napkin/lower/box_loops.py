@@ -20,8 +20,7 @@ from napkin.lower.corners import at_corner, corner, corners, rises
 from napkin.lower.emit import Emitter
 from napkin.lower.emit_memory import within
 from napkin.lower.masks import masked
-from napkin.lower.program import Loop, Program
-from napkin.lower.scope import Scope
+from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr, Operand
 
 
@@ -46,11 +45,11 @@ class Head:
 class Visiting:
     """Writes what the loops of one kernel visit."""
 
-    def __init__(self, program: Program, scope: Scope, emitter: Emitter, seen: Visits) -> None:
-        self.program, self.scope, self.emitter, self.seen = program, scope, emitter, seen
-        self.axes, self.lang = seen.axes, scope.lang
-        self.still = program.kernel.residues
-        self.split = {x.box for x in program.loops if x.whole}  # boxes with a loop of whole chunks
+    def __init__(self, emitter: Emitter, seen: Visits) -> None:
+        self.emitter, self.program, self.scope = emitter, emitter.program, emitter.scope
+        self.seen, self.axes, self.lang = seen, seen.axes, emitter.lang
+        self.still = self.program.kernel.residues
+        self.split = {x.box for x in self.program.loops if x.whole}  # with a loop of whole chunks
 
     def _name(self, axis: str, box: int, what: str) -> str:
         return self.scope.visit(axis, box, what)
@@ -190,29 +189,29 @@ class Visiting:
         at = sx.binary(first, "+", sx.binary(tile, "*", block))
         if whole:
             return Head(tile, [skip, sx.binary(skip, "+", run)], [sx.assign(start, at)])
-        turn = scope.visit(axis, 0, "turn")
+        number = self._name(axis, 0, "turn")
         left = sx.binary(self._name(axis, box, "tiles"), "-", run)
-        find = sx.assign(tile, self._past(turn, skip, run))
-        return Head(turn, [left], [find, sx.assign(start, at)])
+        find = sx.assign(tile, self._past(number, skip, run))
+        return Head(number, [left], [find, sx.assign(start, at)])
 
     def _grid(self, box: int, whole: bool) -> Head:
-        """Several key axes: one turn for each tile of the box, the last axis fastest.
+        """Several key axes: one iteration for each tile of the box, the last axis fastest.
 
-        The tile along each axis is counted along: dividing the turn would cost every warp as much
+        The tile along each axis is counted along: dividing its number would cost every warp as much
         as a tenth of a chunk's other work.
         """
-        turn = "_".join(self.axes) + "_turn"
+        number = "_".join(self.axes) + "_turn"
         if not whole and box in self.split:
-            return self._shell(box, turn)
+            return self._shell(box, number)
         what = "whole" if whole else "tiles"
         run = [self._name(a, box, what) for a in self.axes]
         tiles: list[Operand] = [self._tile(a) for a in self.axes]
         if whole:
             tiles = [sx.binary(self._tile(a), "+", self._name(a, box, "skip")) for a in self.axes]
         find = self._starts(box, tiles)
-        return Head(turn, [sx.chain("*", run)], find, self._counters(), self._count(run))
+        return Head(number, [sx.chain("*", run)], find, self._counters(), self._count(run))
 
-    def _shell(self, box: int, turn: str) -> Head:
+    def _shell(self, box: int, number: str) -> Head:
         """The tiles of a box around the run of whole ones, slab by slab.
 
         The slab of an axis has the tiles outside the run of that axis and inside those of the axes
@@ -225,7 +224,7 @@ class Visiting:
         ]
         before, find = self._counters(), list[ast.stmt]()
         ends = self._ends(before, slabs[:-1])
-        within = [sx.less(turn, e) for e in ends]
+        within = [sx.less(number, e) for e in ends]
         widths = [
             self._set(find, f"{a}_width", self._pick(within, along))
             for a, along in zip(self.axes, zip(*slabs, strict=True), strict=True)
@@ -234,8 +233,8 @@ class Visiting:
             self._set(find, f"{a}_at", self._place(box, i, within)) for i, a in enumerate(self.axes)
         ]
         total = sx.binary(sx.chain("*", tiles), "-", sx.chain("*", runs))
-        after = [*self._count(widths), self._restart(turn, ends)]
-        return Head(turn, [total], [*find, *self._starts(box, places)], before, after)
+        after = [*self._count(widths), self._restart(number, ends)]
+        return Head(number, [total], [*find, *self._starts(box, places)], before, after)
 
     def _ends(self, out: list[ast.stmt], slabs: Sequence[Sequence[Operand]]) -> list[str]:
         """The iterations with which slabs end, of these widths along each axis."""
@@ -255,9 +254,9 @@ class Visiting:
         inside = [] if axis == self.axes[-1] else [sx.binary(tile, "+", skip)]
         return self._pick(within[: i + len(inside)], [*[tile] * i, outside, *inside])
 
-    def _restart(self, turn: str, ends: Sequence[str]) -> ast.stmt:
+    def _restart(self, number: str, ends: Sequence[str]) -> ast.stmt:
         """The count along the first axis, from 0 where a slab has ended, as the others are then."""
-        following, first = sx.binary(turn, "+", 1), self._tile(self.axes[0])
+        following, first = sx.binary(number, "+", 1), self._tile(self.axes[0])
         over = sx.chain("|", [sx.compared(following, ast.Eq(), e) for e in ends])
         return sx.assign(first, self.lang("where", over, 0, first))
 
@@ -273,7 +272,7 @@ class Visiting:
         return [sx.assign(self._tile(a), 0) for a in self.axes]
 
     def _count(self, widths: Sequence[Operand]) -> list[ast.stmt]:
-        """The tile along each axis counted on by one turn, the last axis fastest."""
+        """The tile along each axis counted on by one iteration, the last axis fastest."""
         out: list[ast.stmt] = []
         on = ""
         for i, axis in reversed(list(enumerate(self.axes))):

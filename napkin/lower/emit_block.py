@@ -45,12 +45,12 @@ class Block(ABC):
     """Statements, in the order they are needed, and the terms that have a value.
 
     Attributes:
-        layouts: how its tiles lie in registers.
-        made: matrix products that a loop has made.
         have: those terms, with their values.
         raw: of them, tiles in the type they are stored in.
         uses: how often each term is used.
         inside: axes that no tile reaches past here.
+        made: matrix products that a loop has made.
+        layouts: how tiles lie in registers.
     """
 
     def __init__(self, program: Program, scope: Scope, layouts: Layouts | None = None) -> None:

@@ -21,12 +21,12 @@ from napkin.lower.syntax import Expr, Operand
 class Loops:
     """Writes loops with the statements of an emitter."""
 
-    def __init__(self, emitter: Emitter, places: Places) -> None:
-        self.emitter, self.places = emitter, places
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter, self.places = emitter, Places(emitter)
         self.program, self.scope, self.lang = emitter.program, emitter.scope, emitter.lang
         self.kernel, self.stream = self.program.kernel, self.program.kernel.stream
         seen = self.kernel.visits
-        self.visiting = Visiting(self.program, self.scope, emitter, seen) if seen else None
+        self.visiting = Visiting(emitter, seen) if seen else None
 
     # --- what stands before them ------------------------------------------------------------
 
@@ -92,15 +92,15 @@ class Loops:
         """Boxes of several axes, numbered, the last axis fastest."""
         scope = self.scope
         counts = [self.count(a) for a in axes]
-        turn, out = "_".join(axes) + "_turn", list[ast.stmt]()
+        number, out = "_".join(axes) + "_turn", list[ast.stmt]()
         for i, a in enumerate(axes):
-            digit: Expr = sx.name(turn)
+            digit: Expr = sx.name(number)
             if counts[i + 1 :]:
                 digit = sx.binary(digit, "//", sx.chain("*", counts[i + 1 :]))
             if i > 0:
                 digit = sx.binary(digit, "%", counts[i])
             out.append(sx.assign(scope.start(a), sx.binary(digit, "*", self.emitter.block(a))))
-        return Head(turn, [sx.chain("*", counts)], out)
+        return Head(number, [sx.chain("*", counts)], out)
 
     def count(self, axis: str) -> Expr:
         """How many chunks an axis has."""

@@ -15,7 +15,6 @@ from napkin.lower.emit_memory import fill
 from napkin.lower.emit_reductions import joined
 from napkin.lower.lanes import as_joined, as_seen
 from napkin.lower.loops import Loops
-from napkin.lower.places import Places
 from napkin.lower.printer import comment, function
 from napkin.lower.program import Loop, Program
 from napkin.lower.scope import DESCRIPTORS, GROUP, GROUPS, Scope
@@ -42,8 +41,8 @@ class _Kernel:
         self.scope, self.program, self.lang = scope, scope.program, scope.lang
         self.kernel, self.stream = self.program.kernel, self.program.kernel.stream
         self.emitter = Emitter(self.program, scope)
-        self.places = Places(self.emitter)
-        self.loops = Loops(self.emitter, self.places)
+        self.loops = Loops(self.emitter)
+        self.places = self.loops.places
 
     def body(self) -> list[ast.stmt]:
         """All statements."""
@@ -121,8 +120,8 @@ class _Kernel:
         return out
 
     def _fill(self, name: str, n: Node) -> list[ast.stmt]:
-        """A loop over the slots of an output that stores what those without a key hold; no turn
-        of it where every query of the group fills its window."""
+        """A loop over the slots of an output that stores what those without a key hold; no
+        iteration of it where every query of the group fills its window."""
         emitter, axes = self.emitter, slots_of(n).slots
         emitter.drain()
         counts = zip(n.args, axes, strict=True)

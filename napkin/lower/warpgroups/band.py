@@ -87,7 +87,7 @@ class Band:
         return self.program.schedule.stages
 
     @property
-    def in_turn(self) -> bool:
+    def ping_pong(self) -> bool:
         """Whether its groups take turns at the tensor cores, and share nothing."""
         return not self.axis
 
@@ -157,7 +157,7 @@ class Band:
 
     @cached_property
     def left(self) -> tuple[Node, ...]:
-        """The boxes of which a turn leaves products to the next."""
+        """The boxes of which an iteration leaves products to the next."""
         found = (x.product.sides[1][0] for loop in self.program.loops for x in self.late(loop))
         return tuple(dict.fromkeys(found))
 

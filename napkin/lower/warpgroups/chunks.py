@@ -49,8 +49,8 @@ def _rings(r: Rings) -> list[ast.stmt]:
 
 
 def _zeros(r: Rings, leaf: Node) -> list[ast.stmt]:
-    """The box that the turn before the first leaves a product of: what is there must be finite,
-    as that product is of rows of 0."""
+    """The box of which the iteration before the first leaves a product: as that product is of rows
+    of 0, what lies there must be finite."""
     dims = r.program.shape(leaf)
     lists = ([1, EACH], [4, 8], [WARPS, 1], [1, 0])
     layout = r.lang("BlockedLayout", *map(sx.tuple_of, lists))
@@ -76,7 +76,7 @@ def loads(r: Rings) -> list[ast.stmt]:
         body = [r.own()]
         body += [x for n in every for x in _ask(r, n, scope.warpgroup)]
         out.append(r.each_warpgroup(body))
-    out.append(sx.assign(scope.turn, 1))
+    out.append(sx.assign(scope.iteration, 1))
     for loop in r.program.loops:
         head, (slot, phase) = r.loops.head(loop), scope.slot()
         body = [*head.find, *r.loops.starts(r.program.kernel.stream.axes), *r.slots()]

@@ -21,7 +21,7 @@ class BandScope(Scope):
         self.band = band
         self.stages = self._name("stages", "STAGES")
         self.warpgroup = self._name("warpgroup", "warpgroup")
-        self.turn = self._name("turns", "turns")
+        self.iteration = self._name("turns", "turns")
         self.each = self._name("each", "each")
 
     @staticmethod
@@ -74,14 +74,14 @@ class BandScope(Scope):
         return self._name("chunks", "chunks")
 
     def slot(self, before: bool = False) -> tuple[str, str]:
-        """Where in a ring this turn's box lies, or that of the turn before, and the parity of its
-        barriers."""
+        """Where in a ring the box of this iteration lies, or of the one before, and the parity of
+        its barriers."""
         end = "_before" if before else ""
         names = (self._name((what, before), f"{what}{end}") for what in ("slot", "phase"))
         return next(names), next(names)
 
     def kept(self, state: str) -> str:
-        """The operand that is multiplied one turn later."""
+        """The operand that is multiplied one iteration later."""
         return self._name(("kept", state), f"{self.state(state)}_rows")
 
     def tile(self, leaf: Node) -> str:

@@ -76,7 +76,7 @@ class Rows:
         out += emitter.drain()
         unread = [n for n in band.streamed if n not in band.left]
         out += [self.rings.arrive(scope.free(tensor_of(n)), 0) for n in unread]
-        out.append(sx.assign(scope.turn, 1))
+        out.append(sx.assign(scope.iteration, 1))
         for i, loop in enumerate(self.program.loops):
             out += self._stream(i, loop)
         last = self._work(self.program.loops[-1])

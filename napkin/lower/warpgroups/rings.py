@@ -13,7 +13,6 @@ from napkin.lower.emit import Emitter
 from napkin.lower.emit_memory import corner
 from napkin.lower.launch import in_box
 from napkin.lower.loops import Loops
-from napkin.lower.places import Places
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr, Operand
 from napkin.lower.warpgroups.band import WIDEST, Band
@@ -28,8 +27,8 @@ class Rings:
         self.band, self.program, self.scope = band, band.program, BandScope(band)
         self.lang = self.scope.lang
         self.emitter = Emitter(self.program, self.scope, Registers(self.scope))
-        self.places = Places(self.emitter)
-        self.loops = Loops(self.emitter, self.places)
+        self.loops = Loops(self.emitter)
+        self.places = self.loops.places
 
     def index_type(self) -> ast.stmt:
         """The type of positions."""
@@ -94,12 +93,12 @@ class Rings:
 
     def slots(self, before: bool = False) -> list[ast.stmt]:
         """The place of this iteration's boxes, or of those before, and the parity of a barrier."""
-        turn: Operand = self.scope.turn
+        number: Operand = self.scope.iteration
         if before:
-            turn = sx.binary(turn, "-", 1)
+            number = sx.binary(number, "-", 1)
         (slot, phase), stages = self.scope.slot(before), self.scope.stages
-        parity = sx.binary(turn, "//", stages, "%", 2)
-        return [sx.assign(slot, sx.binary(turn, "%", stages)), sx.assign(phase, parity)]
+        parity = sx.binary(number, "//", stages, "%", 2)
+        return [sx.assign(slot, sx.binary(number, "%", stages)), sx.assign(phase, parity)]
 
     def wait(self, name: str, at: Operand, phase: Operand) -> ast.stmt:
         """Wait at one of these barriers."""
@@ -125,8 +124,8 @@ class Rings:
 
     def next(self) -> ast.stmt:
         """The next iteration."""
-        turn = self.scope.turn
-        return sx.assign(turn, sx.binary(turn, "+", 1))
+        number = self.scope.iteration
+        return sx.assign(number, sx.binary(number, "+", 1))
 
     def over(self, head: Head, body: Sequence[ast.stmt]) -> ast.stmt:
         """A loop with this head."""

@@ -39,11 +39,11 @@ def first(r: Rings) -> list[ast.stmt]:
     for t, axes in r.program.stores.items():
         out.append(r.ring(t, groups, in_box(axes, r.program.tiles)))
     out += r.barriers(scope.full(EVERY), stages, 1)
-    out += r.barriers(scope.free(EVERY), stages, 1 if band.in_turn else band.groups)
-    if band.in_turn:
+    out += r.barriers(scope.free(EVERY), stages, 1 if band.ping_pong else band.groups)
+    if band.ping_pong:
         out += r.barriers(scope.order, groups, 1)
     out.append(ast.Expr(sx.call("fence_async_shared")))
-    if band.in_turn:
+    if band.ping_pong:
         out.append(r.arrive(scope.order, 0))
     return out
 
@@ -93,7 +93,7 @@ def loads(r: Rings) -> list[ast.stmt]:
         body.append(r.each_warpgroup(copies))
     body += [r.copy(n, full, slot) for n in band.streamed if n not in own]
     group = [*r.places.numbers(), *_over_chunks(r, body)]
-    return [r.index_type(), sx.assign(scope.turn, 0), *_over_groups(r, group, 1)]
+    return [r.index_type(), sx.assign(scope.iteration, 0), *_over_groups(r, group, 1)]
 
 
 def _times(r: Rings, leaf: Node) -> Expr:
@@ -109,14 +109,14 @@ def folds(r: Rings) -> list[ast.stmt]:
     """What one warpgroup does."""
     band, scope = r.band, r.scope
     out: list[ast.stmt] = [r.index_type(), *r.layouts()]
-    if not band.in_turn:
-        out += [sx.assign(scope.turn, 0), *_over_groups(r, _group(r), 1)]
+    if not band.ping_pong:
+        out += [sx.assign(scope.iteration, 0), *_over_groups(r, _group(r), 1)]
     else:
         many = sx.chain("*", [r.loops.count(a) for a in r.program.kernel.stream.axes])
         out += [
             comment("its chunks come after those of the warpgroups before it"),
             sx.assign(scope.chunks, many),
-            sx.assign(scope.turn, sx.binary(scope.warpgroup, "*", scope.chunks)),
+            sx.assign(scope.iteration, sx.binary(scope.warpgroup, "*", scope.chunks)),
             sx.assign(scope.rounds, 0),
             *_over_groups(r, _group(r), band.groups),
         ]
@@ -128,20 +128,20 @@ def _group(r: Rings) -> list[ast.stmt]:
     scope, band, emitter = r.scope, r.band, r.emitter
     states = [x.state for x in band.sums]
     names = [scope.state(s.name) for s in states]
-    own = [] if band.in_turn else [r.own()]
+    own = [] if band.ping_pong else [r.own()]
     out = [*r.places.numbers(), *own, *r.places.standing(), *r.bases()]
     out += [sx.assign(n, r.loops.begun(s, emitter)) for n, s in zip(names, states, strict=True)]
-    if band.in_turn:
+    if band.ping_pong:
         out.append(r.wait(scope.order, scope.warpgroup, sx.binary(scope.rounds, "%", 2)))
     out += _over_chunks(r, _added(r, names))
-    if band.in_turn:
+    if band.ping_pong:
         after = sx.binary(scope.warpgroup, "+", 1, "%", band.groups)
         out.append(r.arrive(scope.order, after))
     out += [waited(names, 0), _leave(r)]
-    if band.in_turn:
+    if band.ping_pong:
         past = sx.binary(scope.chunks, "*", band.groups - 1)
         out += [
-            sx.assign(scope.turn, sx.binary(scope.turn, "+", past)),
+            sx.assign(scope.iteration, sx.binary(scope.iteration, "+", past)),
             sx.assign(scope.rounds, sx.binary(scope.rounds, "+", 1)),
         ]
     for s, name in zip(states, names, strict=True):
@@ -164,5 +164,5 @@ def _added(r: Rings, names: Sequence[str]) -> list[ast.stmt]:
 
 
 def _leave(r: Rings) -> ast.stmt:
-    """The chunk of the turn before is read."""
-    return r.arrive(r.scope.free(EVERY), sx.binary(r.scope.turn, "-", 1, "%", r.scope.stages))
+    """The chunk of the iteration before is read."""
+    return r.arrive(r.scope.free(EVERY), sx.binary(r.scope.iteration, "-", 1, "%", r.scope.stages))

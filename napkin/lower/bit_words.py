@@ -70,13 +70,15 @@ def outside(bounds: Sequence[Expr], blocks: Sequence[Expr], starts: Sequence[Exp
     return sx.chain("|", parts)
 
 
-def place(positions: Sequence[Expr], blocks: Sequence[Expr], starts: Sequence[Expr]) -> Expr:
+def place(
+    positions: Sequence[Expr], blocks: Sequence[Expr], starts: Sequence[Expr], int32: Expr
+) -> Expr:
     """A key's word."""
     parts: list[Expr] = []
     for i, (x, start) in enumerate(zip(positions, starts, strict=True)):
         # Places in a chunk are small, though positions may need 64 bits.
-        lane = sx.method(sx.binary(x, "-", start), "to", sx.name("tl.int32"))
-        parts.append(_shifted(sx.binary(sx.const(1), "<<", lane), blocks[:i]))
+        lane = sx.method(sx.binary(x, "-", start), "to", int32)
+        parts.append(_shifted(sx.binary(1, "<<", lane), blocks[:i]))
     return sx.chain("|", parts)
 
 

@@ -18,10 +18,10 @@ from napkin.keys.visits import Visits
 from napkin.lower import syntax as sx
 from napkin.lower.corners import at_corner, corner, corners, rises
 from napkin.lower.emit import Emitter
+from napkin.lower.emit_memory import within
 from napkin.lower.masks import masked
-from napkin.lower.program import Loop, Program
-from napkin.lower.scope import Scope
-from napkin.lower.syntax import Expr
+from napkin.lower.program import Loop
+from napkin.lower.syntax import Expr, Operand
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Head:
     """
 
     variable: str
-    bounds: list[Expr]
+    bounds: Sequence[Operand]
     find: list[ast.stmt]
     before: list[ast.stmt] = field(default_factory=list[ast.stmt])
     after: list[ast.stmt] = field(default_factory=list[ast.stmt])
@@ -45,26 +45,20 @@ class Head:
 class Visiting:
     """Writes what the loops of one kernel visit."""
 
-    def __init__(self, program: Program, scope: Scope, emitter: Emitter, seen: Visits) -> None:
-        self.program, self.scope, self.emitter, self.seen = program, scope, emitter, seen
-        self.axes = seen.axes
-        self.still = program.kernel.residues
-        self.split = {x.box for x in program.loops if x.whole}  # boxes with a loop of whole chunks
+    def __init__(self, emitter: Emitter, seen: Visits) -> None:
+        self.emitter, self.program, self.scope = emitter, emitter.program, emitter.scope
+        self.seen, self.axes, self.lang = seen, seen.axes, emitter.lang
+        self.still = self.program.kernel.residues
+        self.split = {x.box for x in self.program.loops if x.whole}  # with a loop of whole chunks
 
-    def _name(self, axis: str, box: int, what: str) -> Expr:
-        return sx.name(self.scope.visit(axis, box, what))
+    def _name(self, axis: str, box: int, what: str) -> str:
+        return self.scope.visit(axis, box, what)
 
     def _block(self, axis: str) -> Expr:
         return self.emitter.block(axis)
 
-    def spanned(self, axis: str) -> Expr:
-        """How many positions of an axis a group has."""
-        return sx.name(self.scope.block(axis))
-
     def _chunks(self, span: Expr, axis: str) -> Expr:
-        return (
-            span if self.program.tiles[axis] == 1 else sx.call("tl.cdiv", span, self._block(axis))
-        )
+        return span if self.program.tiles[axis] == 1 else self.lang("cdiv", span, self._block(axis))
 
     # --- before the loops -------------------------------------------------------------------
 
@@ -92,16 +86,15 @@ class Visiting:
         for axis in dict.fromkeys(a for a, _ in used):
             scope = self.scope
             if self.program.tiles[axis] == 1:
-                place = sx.name(scope.position(axis))
-                out += [sx.assign(scope.corner(axis, w), place) for w in ("first", "last")]
+                at = scope.position(axis)
+                out += [sx.assign(scope.corner(axis, w), at) for w in ("first", "last")]
                 continue
-            block = self.spanned(axis)
+            block = scope.spanned(axis)
             grouped = axis in self.program.kernel.group
-            first = sx.binary(sx.name(scope.group_id(axis)), "*", block) if grouped else sx.const(0)
-            out.append(sx.assign(scope.corner(axis, "first"), first))
-            past = sx.binary(sx.name(scope.corner(axis, "first")), "+", block)
-            end = sx.call("tl.minimum", past, sx.name(scope.length(axis)))
-            out.append(sx.assign(scope.corner(axis, "last"), sx.binary(end, "-", sx.const(1))))
+            first, last = (scope.corner(axis, which) for which in ("first", "last"))
+            begin = sx.binary(scope.group_id(axis), "*", block) if grouped else 0
+            end = self.lang("minimum", sx.binary(first, "+", block), scope.length(axis))
+            out += [sx.assign(first, begin), sx.assign(last, sx.binary(end, "-", 1))]
         return out
 
     def _extreme(self, bound: Node, which: str, how: str) -> Expr:
@@ -113,12 +106,12 @@ class Visiting:
             return self.emitter.value(at_corner(bound, which, self.still))
         dims = self.program.shape(bound)
         value = self.emitter.value(self._masked(bound))
-        inside = self.emitter.within(bound.axes, dims)
+        inside = within(self.emitter, bound.axes, dims)
         if inside is not None:  # a padded lane asks for no key of its own
             none = INT32[-1] if how == "min" else INT32[0]
-            value = sx.call("tl.where", inside, value, sx.const(none))
+            value = self.lang("where", inside, value, none)
         for _ in dims:
-            value = sx.call(f"tl.{how}", value, axis=sx.const(0))
+            value = self.lang(how, value, axis=0)
         return value
 
     def _masked(self, bound: Node) -> Node:
@@ -130,55 +123,51 @@ class Visiting:
     def _reach(self, axis: str, box: int, first: Expr, end: Expr) -> list[ast.stmt]:
         """The keys that some query of the group sees, and the chunks that hold them."""
         if self.seen.prefix and box > 0:
-            first = sx.call("tl.maximum", first, self._name(axis, 0, "end"))
+            first = self.lang("maximum", first, self._name(axis, 0, "end"))
         if self.seen.splits:  # the last group of a short residue may have no query
-            held, none = self._occupied(), sx.const(0)
-            first, end = (sx.call("tl.where", held, x, none) for x in (first, end))
-        made = [
-            sx.assign(self.scope.visit(axis, box, "first"), first),
-            sx.assign(self.scope.visit(axis, box, "end"), end),
-        ]
+            held = self._occupied()
+            first, end = (self.lang("where", held, x, 0) for x in (first, end))
+        names = self._name(axis, box, "first"), self._name(axis, box, "end")
+        made = [sx.assign(names[0], first), sx.assign(names[1], end)]
         if box in self.split or len(self.axes) > 1:
-            span = sx.binary(self._name(axis, box, "end"), "-", self._name(axis, box, "first"))
-            count = self._chunks(sx.call("tl.maximum", span, sx.const(0)), axis)
-            made.append(sx.assign(self.scope.visit(axis, box, "tiles"), count))
+            span = self.lang("maximum", sx.binary(names[1], "-", names[0]), 0)
+            count = self._chunks(span, axis)
+            made.append(sx.assign(self._name(axis, box, "tiles"), count))
         return made
 
     def _occupied(self) -> Expr:
         """Whether the group has a query."""
         places = [s.place for s in self.seen.splits]
-        ends = [sx.name(self.scope.length(a)) for a in places]
-        firsts = [sx.name(self.scope.corner(a, "first")) for a in places]
-        return sx.chain("&", [sx.less(a, b) for a, b in zip(firsts, ends, strict=True)])
+        scope = self.scope
+        tests = (sx.less(scope.corner(a, "first"), scope.length(a)) for a in places)
+        return sx.chain("&", tests)
 
     def _whole(self, box: int, at: Box) -> list[ast.stmt]:
         """The run of chunks that every query of the group sees whole."""
         out: list[ast.stmt] = []
-        zero = sx.const(0)
         for axis, interval in zip(self.axes, at.intervals, strict=True):
-            first, block = self._name(axis, box, "first"), self._block(axis)
-            tiles = self._name(axis, box, "tiles")
+            first, tiles, skip, run = (
+                self._name(axis, box, what) for what in ("first", "tiles", "skip", "whole")
+            )
             begin = self._extreme(interval.first, "last", "max")
             stop = self._extreme(interval.end, "first", "min")
-            before = sx.call("tl.maximum", sx.binary(begin, "-", first), zero)
-            skip = sx.call("tl.minimum", self._chunks(before, axis), tiles)
-            inside = sx.call("tl.maximum", sx.binary(stop, "-", first), zero)
-            upto = sx.binary(inside, "//", block)
+            before = self.lang("maximum", sx.binary(begin, "-", first), 0)
+            inside = self.lang("maximum", sx.binary(stop, "-", first), 0)
+            upto = sx.binary(inside, "//", self._block(axis))
             if self.seen.splits:  # of a group without a query, none
-                upto = sx.call("tl.minimum", upto, tiles)
-            out.append(sx.assign(self.scope.visit(axis, box, "skip"), skip))
-            run = sx.binary(upto, "-", self._name(axis, box, "skip"))
-            run = sx.call("tl.maximum", run, zero)
+                upto = self.lang("minimum", upto, tiles)
+            count = self.lang("maximum", sx.binary(upto, "-", skip), 0)
             for other in range(1 if self.seen.prefix else 0, box):
-                run = sx.call("tl.where", self._apart(box, other), run, zero)
-            out.append(sx.assign(self.scope.visit(axis, box, "whole"), run))
+                count = self.lang("where", self._apart(box, other), count, 0)
+            skipped = self.lang("minimum", self._chunks(before, axis), tiles)
+            out += [sx.assign(skip, skipped), sx.assign(run, count)]
         return out
 
     def _apart(self, box: int, other: int) -> Expr:
         """Whether the keys of two boxes lie apart: a key of both counts with the first only."""
         pairs = [(axis, *pair) for axis in self.axes for pair in ((box, other), (other, box))]
         ends = [(self._name(axis, a, "end"), self._name(axis, b, "first")) for axis, a, b in pairs]
-        return sx.chain("|", [ast.Compare(end, [ast.LtE()], [first]) for end, first in ends])
+        return sx.chain("|", [sx.compared(end, ast.LtE(), first) for end, first in ends])
 
     # --- a loop -----------------------------------------------------------------------------
 
@@ -197,33 +186,32 @@ class Visiting:
             return Head(start, [first, end, block], [])
         skip, run = self._name(axis, box, "skip"), self._name(axis, box, "whole")
         tile = scope.visit(axis, 0, "tile")
-        at = sx.binary(first, "+", sx.binary(sx.name(tile), "*", block))
+        at = sx.binary(first, "+", sx.binary(tile, "*", block))
         if whole:
             return Head(tile, [skip, sx.binary(skip, "+", run)], [sx.assign(start, at)])
-        turn = scope.visit(axis, 0, "turn")
+        number = self._name(axis, 0, "turn")
         left = sx.binary(self._name(axis, box, "tiles"), "-", run)
-        find = sx.assign(tile, _past(sx.name(turn), skip, run))
-        return Head(turn, [left], [find, sx.assign(start, at)])
+        find = sx.assign(tile, self._past(number, skip, run))
+        return Head(number, [left], [find, sx.assign(start, at)])
 
     def _grid(self, box: int, whole: bool) -> Head:
-        """Several key axes: one turn for each tile of the box, the last axis fastest.
+        """Several key axes: one iteration for each tile of the box, the last axis fastest.
 
-        The tile along each axis is counted along: dividing the turn would cost every warp as much
+        The tile along each axis is counted along: dividing its number would cost every warp as much
         as a tenth of a chunk's other work.
         """
-        turn = "_".join(self.axes) + "_turn"
+        number = "_".join(self.axes) + "_turn"
         if not whole and box in self.split:
-            return self._shell(box, turn)
+            return self._shell(box, number)
         what = "whole" if whole else "tiles"
         run = [self._name(a, box, what) for a in self.axes]
-        tiles = [sx.name(self._tile(a)) for a in self.axes]
+        tiles: list[Operand] = [self._tile(a) for a in self.axes]
         if whole:
-            skips = [self._name(a, box, "skip") for a in self.axes]
-            tiles = [sx.binary(tile, "+", skip) for tile, skip in zip(tiles, skips, strict=True)]
-        bounds = [sx.chain("*", run)]
-        return Head(turn, bounds, self._starts(box, tiles), self._counters(), self._count(run))
+            tiles = [sx.binary(self._tile(a), "+", self._name(a, box, "skip")) for a in self.axes]
+        find = self._starts(box, tiles)
+        return Head(number, [sx.chain("*", run)], find, self._counters(), self._count(run))
 
-    def _shell(self, box: int, turn: str) -> Head:
+    def _shell(self, box: int, number: str) -> Head:
         """The tiles of a box around the run of whole ones, slab by slab.
 
         The slab of an axis has the tiles outside the run of that axis and inside those of the axes
@@ -236,73 +224,83 @@ class Visiting:
         ]
         before, find = self._counters(), list[ast.stmt]()
         ends = self._ends(before, slabs[:-1])
-        within = [sx.less(sx.name(turn), e) for e in ends]
+        within = [sx.less(number, e) for e in ends]
         widths = [
-            self._set(find, f"{a}_width", _pick(within, along))
+            self._set(find, f"{a}_width", self._pick(within, along))
             for a, along in zip(self.axes, zip(*slabs, strict=True), strict=True)
         ]
         places = [
             self._set(find, f"{a}_at", self._place(box, i, within)) for i, a in enumerate(self.axes)
         ]
         total = sx.binary(sx.chain("*", tiles), "-", sx.chain("*", runs))
-        after = [*self._count(widths), self._restart(turn, ends)]
-        return Head(turn, [total], [*find, *self._starts(box, places)], before, after)
+        after = [*self._count(widths), self._restart(number, ends)]
+        return Head(number, [total], [*find, *self._starts(box, places)], before, after)
 
-    def _ends(self, out: list[ast.stmt], slabs: Sequence[Sequence[Expr]]) -> list[Expr]:
+    def _ends(self, out: list[ast.stmt], slabs: Sequence[Sequence[Operand]]) -> list[str]:
         """The iterations with which slabs end, of these widths along each axis."""
-        ends: list[Expr] = []
+        ends: list[str] = []
         for i, slab in enumerate(slabs):
             count = sx.chain("*", slab)
             end = sx.binary(ends[-1], "+", count) if ends else count
             ends.append(self._set(out, f"slab_{i}", end))
         return ends
 
-    def _place(self, box: int, i: int, within: Sequence[Expr]) -> Expr:
+    def _place(self, box: int, i: int, within: Sequence[Expr]) -> Operand:
         """The tile along axis `i` that its count stands for: of all in the slabs before its own, of
         those outside the run in its own, of those inside in later ones."""
         axis = self.axes[i]
-        tile, skip = sx.name(self._tile(axis)), self._name(axis, box, "skip")
-        outside = _past(tile, skip, self._name(axis, box, "whole"))
+        tile, skip = self._tile(axis), self._name(axis, box, "skip")
+        outside = self._past(tile, skip, self._name(axis, box, "whole"))
         inside = [] if axis == self.axes[-1] else [sx.binary(tile, "+", skip)]
-        return _pick(within[: i + len(inside)], [*[tile] * i, outside, *inside])
+        return self._pick(within[: i + len(inside)], [*[tile] * i, outside, *inside])
 
-    def _restart(self, turn: str, ends: Sequence[Expr]) -> ast.stmt:
+    def _restart(self, number: str, ends: Sequence[str]) -> ast.stmt:
         """The count along the first axis, from 0 where a slab has ended, as the others are then."""
-        following, first = sx.binary(sx.name(turn), "+", sx.const(1)), self._tile(self.axes[0])
-        over = sx.chain("|", [_equal(following, e) for e in ends])
-        return sx.assign(first, sx.call("tl.where", over, sx.const(0), sx.name(first)))
+        following, first = sx.binary(number, "+", 1), self._tile(self.axes[0])
+        over = sx.chain("|", [sx.compared(following, ast.Eq(), e) for e in ends])
+        return sx.assign(first, self.lang("where", over, 0, first))
 
-    def _set(self, out: list[ast.stmt], name: str, value: Expr) -> Expr:
-        target = self.scope.visit(self.axes[0], 0, name)
+    def _set(self, out: list[ast.stmt], name: str, value: Operand) -> str:
+        target = self._name(self.axes[0], 0, name)
         out.append(sx.assign(target, value))
-        return sx.name(target)
+        return target
 
     def _tile(self, axis: str) -> str:
-        return self.scope.visit(axis, 0, "tile")
+        return self._name(axis, 0, "tile")
 
     def _counters(self) -> list[ast.stmt]:
-        return [sx.assign(self._tile(a), sx.const(0)) for a in self.axes]
+        return [sx.assign(self._tile(a), 0) for a in self.axes]
 
-    def _count(self, widths: Sequence[Expr]) -> list[ast.stmt]:
-        """The tile along each axis counted on by one turn, the last axis fastest."""
+    def _count(self, widths: Sequence[Operand]) -> list[ast.stmt]:
+        """The tile along each axis counted on by one iteration, the last axis fastest."""
         out: list[ast.stmt] = []
-        on: Expr | None = None
+        on = ""
         for i, axis in reversed(list(enumerate(self.axes))):
-            tile = sx.name(self._tile(axis))
-            step = sx.binary(tile, "+", sx.const(1))
-            here = sx.call("tl.where", on, step, tile) if on else step
-            out.append(sx.assign(self._tile(axis), here))
+            tile = self._tile(axis)
+            step = sx.binary(tile, "+", 1)
+            out.append(sx.assign(tile, self.lang("where", on, step, tile) if on else step))
             if i > 0:
-                on = self._set(out, f"{axis}_over", _equal(tile, widths[i]))
-                out.append(sx.assign(self._tile(axis), sx.call("tl.where", on, sx.const(0), tile)))
+                on = self._set(out, f"{axis}_over", sx.compared(tile, ast.Eq(), widths[i]))
+                out.append(sx.assign(tile, self.lang("where", on, 0, tile)))
         return out
 
-    def _starts(self, box: int, tiles: Sequence[Expr]) -> list[ast.stmt]:
+    def _starts(self, box: int, tiles: Sequence[Operand]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
         for a, tile in zip(self.axes, tiles, strict=True):
-            offset = tile if self.program.tiles[a] == 1 else sx.binary(tile, "*", self._block(a))
-            first = self._name(a, box, "first")
-            out.append(sx.assign(self.scope.start(a), sx.binary(first, "+", offset)))
+            offset = sx.binary(tile, "*", self._block(a))
+            start = sx.binary(self._name(a, box, "first"), "+", offset)
+            out.append(sx.assign(self.scope.start(a), start))
+        return out
+
+    def _past(self, number: Operand, skip: Operand, run: Operand) -> Expr:
+        """The tile of this number among those outside a run."""
+        return self.lang("where", sx.less(number, skip), number, sx.binary(number, "+", run))
+
+    def _pick(self, tests: Sequence[Expr], cases: Sequence[Operand]) -> Operand:
+        """The case of the first test that holds, or the last case."""
+        out = cases[-1]
+        for test, case in reversed(list(zip(tests, cases[:-1], strict=True))):
+            out = self.lang("where", test, case, out)
         return out
 
 
@@ -319,20 +317,3 @@ def rising(kernel: Kernel) -> tuple[str, ...]:
     """The grouped axes along which later groups see more keys."""
     seen = kernel.visits
     return tuple(a for a in kernel.group if grows(seen, a)) if seen else ()
-
-
-def _equal(left: Expr, right: Expr) -> Expr:
-    return ast.Compare(left, [ast.Eq()], [right])
-
-
-def _past(number: Expr, skip: Expr, run: Expr) -> Expr:
-    """The tile of this number among those outside a run."""
-    return sx.call("tl.where", sx.less(number, skip), number, sx.binary(number, "+", run))
-
-
-def _pick(tests: Sequence[Expr], cases: Sequence[Expr]) -> Expr:
-    """The case of the first test that holds, or the last case."""
-    out = cases[-1]
-    for test, case in reversed(list(zip(tests, cases[:-1], strict=True))):
-        out = sx.call("tl.where", test, case, out)
-    return out

@@ -12,21 +12,23 @@ from napkin.ir.node import REDUCTIONS, Node, in_kind, landings, over
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import own_type, widens
 from napkin.lower import syntax as sx
-from napkin.lower.bit_words import APART, LEFT_OUT, OUTSIDE, PLACE, outside, place
-from napkin.lower.emit_reductions import Reductions
+from napkin.lower.bit_words import APART, OUTSIDE, PLACE, outside, place
+from napkin.lower.emit_block import Block
+from napkin.lower.emit_memory import boxed_load, load
+from napkin.lower.emit_reductions import contraction, fused_add, product, reduction
 from napkin.lower.pointwise import as_kind, pointwise
 from napkin.lower.program import counted
 from napkin.lower.syntax import Expr
 
-TRITON_DTYPES = {
-    "fp64": "tl.float64",
-    "fp32": "tl.float32",
-    "fp16": "tl.float16",
-    "bf16": "tl.bfloat16",
-    "fp8": "tl.float8e4nv",
-    "int64": "tl.int64",
-    "int32": "tl.int32",
-    "bool": "tl.int1",
+TYPES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8e4nv",
+    "int64": "int64",
+    "int32": "int32",
+    "bool": "int1",
 }
 
 ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
@@ -36,7 +38,7 @@ JOINED = frozenset({"add", "sub", "maximum", "minimum", "where"})
 """Operators that may lose what divides the first value of each run of their arguments."""
 
 
-class Emitter(Reductions):
+class Emitter(Block):
     """Writes statements for terms, each once per block, in the order they are needed."""
 
     def value(self, n: Node) -> Expr:
@@ -44,16 +46,16 @@ class Emitter(Reductions):
         if n in self.have:
             found = self.have[n]
             if n in self.raw and n.kind == "real" and own_type(n) != "fp32":
-                return sx.method(found, "to", sx.name("tl.float32"))
+                return sx.method(found, "to", self.lang.word("float32"))
             if n in self.raw and n.kind == "int" and own_type(n):
-                return sx.method(found, "to", sx.name("tl.int32"))
+                return sx.method(found, "to", self.lang.word("int32"))
             return found
         if n.op == "number":
-            return sx.const(n.params[0])
+            return self.lang.literal(n.params[0])
         if n.op == "size":
             return sx.name(self.scope.size(str(n.params[0])))
         if n.op in {"index", "corner"}:
-            return self._define(n)
+            return self.computed(n)
         if n.constant and counted(n):
             return self._pointwise(n, ())
         if n.constant:
@@ -62,37 +64,31 @@ class Emitter(Reductions):
             self.define(deep)
         if n in self.have:
             return self.value(n)
-        made = self._define(n)
-        if isinstance(made, ast.Name) and n in self.program.boxes:
-            self.have[n] = made
-            return self.value(n)
         if self._in_line(n):
-            return made
-        target = self.scope.value(n)
-        self.statements.append(sx.assign(target, made))
-        self.have[n] = sx.name(target)
+            return self.computed(n)
+        self.define(n)
         return self.value(n)
 
     def define(self, n: Node) -> None:
         """Compute `n` here and give it a name, whatever its uses."""
-        if n not in self.have and not n.constant:
-            made = self._define(n)
-            if isinstance(made, ast.Name) and n in self.program.boxes:
-                self.have[n] = made
-            if n not in self.have:
-                target = self.scope.value(n)
+        if n in self.have or n.constant:
+            return
+        made = self.computed(n)
+        if n not in self.have:
+            target = self.scope.value(n)
+            if n not in self.program.boxes:
                 self.statements.append(sx.assign(target, made))
-                self.have[n] = sx.name(target)
+            self.have[n] = sx.name(target)
 
     def _in_line(self, n: Node) -> bool:
         named = n in self.program.kernel.names or n.op in REDUCTIONS
         return n.op in POINTWISE and self.uses[n] <= 1 and not named
 
-    def _define(self, n: Node) -> Expr:
+    def computed(self, n: Node) -> Expr:
         dims = self.program.shape(n)
         if is_read(n):
             self.raw.add(n)
-            return self._boxed_load(n) if n in self.program.boxes else self.load(n)
+            return boxed_load(self, n) if n in self.program.boxes else load(self, n)
         if n.op == "index":
             return sx.name(self.scope.position(n.axes[0]))
         if n.op == "keys":
@@ -102,21 +98,21 @@ class Emitter(Reductions):
         if n.op in {OUTSIDE, PLACE, APART}:
             return self._word(n, dims)
         if n.op == "ones":
-            ones = sx.call("tl.full", self._extents(dims), sx.const(1), sx.name("tl.int32"))
-            return self.laid(ones, dims)
+            ones = self.lang("full", self.extents(dims), 1, self.lang.word("int32"))
+            return self.layouts.laid(ones, dims)
         if n.op == "mask":
             return self._mask(n, dims)
         if n.op == "sum":
-            return self._contraction(n, None)
+            return contraction(self, n, None)
         if n.op in REDUCTIONS:
-            return self._reduction(n)
+            return reduction(self, n)
         if n.op == "cumsum":
-            value = as_kind(n.kind, n.args[0], self.value(n.args[0]))
-            return sx.call("tl.cumsum", value, axis=sx.const(self._place(n, over(n)[0])))
+            value = as_kind(self.lang, n.kind, n.args[0], self.value(n.args[0]))
+            return self.lang("cumsum", value, axis=self._place(n, over(n)[0]))
         if n.op == "sort":
             return self._sort(n)
         if n.op == "add":
-            fused = self._fused_add(n)
+            fused = fused_add(self, n)
             if fused is not None:
                 return fused
         if n.op == "cast":
@@ -125,11 +121,9 @@ class Emitter(Reductions):
 
     def _pointwise(self, n: Node, dims: Sequence[int]) -> Expr:
         if n.op == "mul":
-            return self._product(n.args, dims)
+            return product(self, n.args, dims)
         values = [self._compared(n, a, dims) for a in n.args]
-        made, called = pointwise(n, values, n in self.program.near)
-        self.helpers |= called
-        return made
+        return pointwise(self.lang, n, values, n in self.program.near)
 
     def _compared(self, n: Node, a: Node, dims: Sequence[int]) -> Expr:
         """An argument of a pointwise term; of a comparison with nothing said of its multiples where
@@ -138,8 +132,8 @@ class Emitter(Reductions):
         if n.op not in ORDERS or a.kind != "int" or not self._one_by_one(a):
             return self.fit(a, dims)
         have = self.program.shape(a)
-        ones = sx.tuple_of(sx.const(1) for _ in have)
-        return self.spread(sx.call("tl.multiple_of", self.value(a), ones), have, dims)
+        ones = sx.tuple_of(1 for _ in have)
+        return self.layouts.spread(self.lang("multiple_of", self.value(a), ones), have, dims)
 
     def _one_by_one(self, n: Node) -> bool:
         """Whether whole numbers are computed of two terms that both vary along one dimension."""
@@ -161,11 +155,9 @@ class Emitter(Reductions):
         if widens(n):
             return value
         if target in {"fp16", "bf16", "fp8"}:
-            value = as_kind("real", n.args[0], value)
-            value = sx.method(value, "to", sx.name(TRITON_DTYPES[target]))
-        return sx.method(
-            value, "to", sx.name(TRITON_DTYPES["fp32" if n.kind == "real" else target])
-        )
+            value = as_kind(self.lang, "real", n.args[0], value)
+            value = sx.method(value, "to", self.lang.word(TYPES[target]))
+        return sx.method(value, "to", self.lang.word(TYPES["fp32" if n.kind == "real" else target]))
 
     def _word(self, n: Node, dims: Sequence[int]) -> Expr:
         if n.op == APART:
@@ -175,23 +167,24 @@ class Emitter(Reductions):
         blocks = [self.block(a) for a in axes]
         starts = [sx.name(self.scope.start(a)) for a in axes]
         if n.op == OUTSIDE:
-            self.helpers.add(LEFT_OUT)
             return outside([self.fit(a, dims) for a in n.args], blocks, starts)
         at = [
-            self.spread(sx.name(self.scope.position(a)), self.program.shape_of((a,)), dims)
+            self.layouts.spread(sx.name(self.scope.position(a)), self.program.shape_of((a,)), dims)
             for a in axes
         ]
-        return place(at, blocks, starts)
+        return place(at, blocks, starts, self.lang.word("int32"))
 
     def _mask(self, n: Node, dims: Sequence[int]) -> Expr:
         axis = str(n.params[0])
-        inside = self.spread(sx.name(self.scope.inside(axis)), self.program.shape_of((axis,)), dims)
+        inside = self.layouts.spread(
+            sx.name(self.scope.inside(axis)), self.program.shape_of((axis,)), dims
+        )
         if n.args[0].op == "ones" and self.program.shape(n.args[0]) == tuple(dims) == (
             self.program.shape_of((axis,))
         ):
-            return sx.method(inside, "to", sx.name("tl.int32"))
-        fill = sx.const(in_kind(float(str(n.params[1])), n.kind))
-        return sx.call("tl.where", inside, self.fit(n.args[0], dims), fill)
+            return sx.method(inside, "to", self.lang.word("int32"))
+        fill = self.lang.literal(in_kind(float(str(n.params[1])), n.kind))
+        return self.lang("where", inside, self.fit(n.args[0], dims), fill)
 
     def _place(self, n: Node, axis: str) -> int:
         dims = self.program.shape(n)
@@ -203,5 +196,5 @@ class Emitter(Reductions):
         at = self._place(n, over(n)[0])
         last = [*have[:at], *have[at + 1 :], have[at]]
         if last == have:
-            return sx.call("tl.sort", value)
-        return self._permuted(sx.call("tl.sort", self._permuted(value, have, last)), last, have)
+            return self.lang("sort", value)
+        return self.permuted(self.lang("sort", self.permuted(value, have, last)), last, have)

@@ -8,14 +8,37 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from napkin.ir.node import Kind, Node, factors
+from napkin.ir.node import Node, factors
 from napkin.lower import syntax as sx
 from napkin.lower.program import Program
-from napkin.lower.scope import Scope
+from napkin.lower.scope import DESCRIPTORS, Scope
 from napkin.lower.syntax import Expr
 
-TILES: dict[Kind, str] = {"real": "tl.float32", "int": "tl.int32", "bool": "tl.int1"}
-"""What tiles are computed in."""
+
+class Layouts:
+    """How tiles lie in registers, and leave them: as Triton has it."""
+
+    def laid(self, made: Expr, dims: Sequence[int]) -> Expr:
+        """A tile that begins here, with these dimensions."""
+        return made
+
+    def spread(self, value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
+        """`value` with dimensions `have`, indexed to broadcast as dimensions `want`."""
+        return sx.expanded(value, have, want)
+
+    def reduced(self, value: Expr, had: Sequence[int], have: Sequence[int]) -> Expr:
+        """What a reduction of a tile with dimensions `had` leaves, with dimensions `have`."""
+        return value
+
+    def stored(
+        self, into: Block, tensor: str, axes: Sequence[str], at: Expr, value: Expr, plain: ast.stmt
+    ) -> list[ast.stmt]:
+        """A tile stored as a box of a tensor, with `axes` in its order, which begins `at`; `plain`
+        where the call gives no descriptor."""
+        if len(into.program.shape_of(axes)) != len(axes):
+            value = into.lang("reshape", value, sx.tuple_of(into.block(a) for a in axes))
+        box = ast.Expr(sx.method(into.scope.tensor(tensor), "store", at, value))
+        return [ast.If(sx.name(DESCRIPTORS), [box], [plain])]
 
 
 class Block(ABC):
@@ -25,17 +48,19 @@ class Block(ABC):
         have: those terms, with their values.
         raw: of them, tiles in the type they are stored in.
         uses: how often each term is used.
-        helpers: functions of the kernel file that are called.
         inside: axes that no tile reaches past here.
+        made: matrix products that a loop has made.
+        layouts: how tiles lie in registers.
     """
 
-    def __init__(self, program: Program, scope: Scope) -> None:
-        self.program, self.scope = program, scope
+    def __init__(self, program: Program, scope: Scope, layouts: Layouts | None = None) -> None:
+        self.program, self.scope, self.lang = program, scope, scope.lang
+        self.layouts = layouts or Layouts()
+        self.made: dict[Node, Expr] = {}
         self.statements: list[ast.stmt] = []
         self.have: dict[Node, Expr] = {}
         self.raw: set[Node] = set()
         self.uses: Counter[Node] = Counter()
-        self.helpers: set[str] = set()
         self.inside: set[str] = set()
         steps = [step for loop in program.loops for step in loop.steps.values()]
         self.begun = {a for n in steps if n.op in {"maximum", "minimum"} for a in n.args}
@@ -61,9 +86,9 @@ class Block(ABC):
 
     def child(self) -> Self:
         """An emitter for a block inside this one: it knows what is computed here."""
-        inner = type(self)(self.program, self.scope)
+        inner = type(self)(self.program, self.scope, self.layouts)
         inner.have, inner.raw, inner.uses = dict(self.have), set(self.raw), self.uses
-        inner.helpers, inner.inside = self.helpers, set(self.inside)
+        inner.inside, inner.made = set(self.inside), self.made
         return inner
 
     def drain(self) -> list[ast.stmt]:
@@ -82,22 +107,15 @@ class Block(ABC):
         """`n` as an expression, in float32 if it is real, in int32 if it is whole."""
 
     @abstractmethod
-    def _define(self, n: Node) -> Expr:
+    def computed(self, n: Node) -> Expr:
         """The expression that computes `n`, whether or not it has a value."""
 
     def fit(self, n: Node, dims: Sequence[int]) -> Expr:
         """`n` indexed to broadcast over `dims`."""
-        return self.spread(self.value(n), self.program.shape(n), dims)
+        return self.layouts.spread(self.value(n), self.program.shape(n), dims)
 
-    def spread(self, value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
-        """`value` with dimensions `have`, indexed to broadcast as dimensions `want`."""
-        return sx.expanded(value, have, want)
-
-    def laid(self, made: Expr, dims: Sequence[int]) -> Expr:
-        """A tile that begins here, with these dimensions, as the language wants it made."""
-        return made
-
-    def _extents(self, dims: Sequence[int]) -> Expr:
+    def extents(self, dims: Sequence[int]) -> Expr:
+        """The shape of a tile with these dimensions."""
         return sx.tuple_of(self.scope.extent(d) for d in dims)
 
     def block(self, axis: str) -> Expr:
@@ -105,7 +123,8 @@ class Block(ABC):
         single = self.program.tiles[axis] == 1
         return sx.const(1) if single else sx.name(self.scope.block(axis))
 
-    def _permuted(self, value: Expr, have: list[int], want: list[int]) -> Expr:
+    def permuted(self, value: Expr, have: list[int], want: list[int]) -> Expr:
+        """`value` with its dimensions in another order."""
         if len(have) == 2:
-            return sx.call("tl.trans", value)
-        return sx.call("tl.permute", value, sx.tuple_of(sx.const(have.index(d)) for d in want))
+            return self.lang("trans", value)
+        return self.lang("permute", value, sx.tuple_of(have.index(d) for d in want))

@@ -2,10 +2,10 @@
 
 A fold's merge joins any two parts of its axis (arXiv 2412.03317, section 2.3): those of groups, and
 as well those of a group's lanes. Where a loop reads rows along memory and multiplies no matrices,
-each lane folds `EACH` values of every chunk, which one thread has loaded at once; then a turn moves
-nothing between threads, and their states are joined once. Cross entropy of 8,192 rows of 32,000
-classes took 187 us for 236, of 128,256 classes 708 for 904, where a copy of as many bytes takes 178
-and 696 (one run on an H100, bf16).
+each lane folds `EACH` values of every chunk, which one thread has loaded at once; then an iteration
+moves nothing between threads, and their states are joined once. Cross entropy of 8,192 rows of
+32,000 classes took 187 us for 236, of 128,256 classes 708 for 904, where a copy of as many bytes
+takes 178 and 696 (one run on an H100, bf16).
 """
 
 from __future__ import annotations

@@ -32,6 +32,12 @@ SECTION_BYTES = 24 * 2**20
 Causal attention, 16 heads of 4096 x 128: 151 us, with each head for itself 201; 64 heads: 569 for
 616; 256 heads of 1024: 213 for 222, but 229 with 64 MB (H100)."""
 
+Sizes = Mapping[str, int]
+"""Positions along each axis."""
+
+Steps = Mapping[tuple[str, str], int]
+"""Values from one position to the next, by tensor and axis."""
+
 ArgKind = Literal[
     "tensor", "constant", "size", "stride", "section",
     "block", "even", "step", "descriptors", "wide",
@@ -126,7 +132,7 @@ class Box:
         return [each[i] for i in self.order]
 
 
-def in_box(axes: Sequence[str], tiles: Mapping[str, int]) -> tuple[str, ...]:
+def in_box(axes: Sequence[str], tiles: Sizes) -> tuple[str, ...]:
     """The axes of a tensor as its descriptor has them: first those of which a tile has one value,
     so that a box is the tile as it lies in shared memory. With one of these inside, an operand that
     is held goes through registers and stays there: 111 us for 79 in attention over a window of
@@ -157,7 +163,7 @@ class Launch:
 
 def launch(
     entry: Entry,
-    sizes: Mapping[str, int],
+    sizes: Sizes,
     scalars: Mapping[str, float],
     strides: Mapping[str, Sequence[int]],
     aligned: bool = True,
@@ -214,7 +220,7 @@ def launch(
     return Launch(programs, run, tensors, tuple(order), boxes, fixed)
 
 
-def _box(axes: Sequence[str], tiles: Mapping[str, int]) -> Box:
+def _box(axes: Sequence[str], tiles: Sizes) -> Box:
     own = in_box(axes, tiles)
     return Box(tuple(axes.index(a) for a in own), tuple(tiles[a] for a in own))
 
@@ -239,7 +245,7 @@ def fits(strides: Sequence[int], item_bytes: int) -> bool:
     return last == 1 and all(s > 0 and s * item_bytes % ROW_BYTES == 0 for s in outer)
 
 
-def _described(entry: Entry, step: Mapping[tuple[str, str], int], sizes: Mapping[str, int]) -> bool:
+def _described(entry: Entry, step: Steps, sizes: Sizes) -> bool:
     """Whether every tensor that a descriptor may serve lies in memory as one needs, and is not
     empty."""
     return bool(entry.boxes) and all(
@@ -256,12 +262,7 @@ def known_step(length: int, strides: Iterable[int]) -> int:
 
 
 def _fixed(
-    a: Argument,
-    entry: Entry,
-    sizes: Mapping[str, int],
-    step: Mapping[tuple[str, str], int],
-    wide: bool,
-    described: bool,
+    a: Argument, entry: Entry, sizes: Sizes, step: Steps, wide: bool, described: bool
 ) -> int | bool:
     if a.kind == "wide":
         return wide
@@ -284,11 +285,7 @@ def _fixed(
 
 
 def _run_time(
-    a: Argument,
-    entry: Entry,
-    sizes: Mapping[str, int],
-    scalars: Mapping[str, float],
-    step: Mapping[tuple[str, str], int],
+    a: Argument, entry: Entry, sizes: Sizes, scalars: Mapping[str, float], step: Steps
 ) -> int | float:
     if isinstance(a.of, Node):
         value = evaluate([a.of], {}, sizes, scalars)[0].item()
@@ -303,8 +300,8 @@ def section(
     group: Sequence[str],
     rising: Sequence[str],
     streamed: Sequence[Sequence[str]],
-    sizes: Mapping[str, int],
-    tiles: Mapping[str, int],
+    sizes: Sizes,
+    tiles: Sizes,
     item: int,
 ) -> int:
     """How many groups along the axes that do not rise share L2 with what they stream: tensors with
@@ -316,13 +313,7 @@ def section(
     return max(1, -(-many // sections))
 
 
-def _reach(
-    tensor: str,
-    axes: Sequence[str],
-    step: Mapping[tuple[str, str], int],
-    sizes: Mapping[str, int],
-    entry: Entry,
-) -> int:
+def _reach(tensor: str, axes: Sequence[str], step: Steps, sizes: Sizes, entry: Entry) -> int:
     """The farthest offset that address arithmetic forms, padded lanes included."""
     total = 0
     for a in axes:

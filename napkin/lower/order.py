@@ -32,7 +32,7 @@ class Launching:
         if not first:
             plain = Order(tuple(digits))
             return plain.blocked(rows) if rows else plain
-        room = section(group, first, self._streamed, sizes, tiles, self.item)
+        room = section(group, first, self.kernel.streamed, sizes, tiles, self.item)
         inside: list[tuple[int, int]] = []
         outside: list[tuple[int, int]] = []
         for i, n in reversed([d for d in digits if group[d[0]] not in first]):
@@ -64,7 +64,3 @@ class Launching:
     @cached_property
     def _rising(self) -> tuple[str, ...]:
         return rising(self.kernel)
-
-    @cached_property
-    def _streamed(self) -> tuple[tuple[str, ...], ...]:
-        return self.kernel.streamed

@@ -8,83 +8,54 @@ from collections.abc import Sequence
 
 from napkin.ir.node import Node
 from napkin.ir.slotted import place_of
-from napkin.ir.taking import read_axes
+from napkin.ir.taking import own_axes, read_axes
 from napkin.lower import syntax as sx
-from napkin.lower.box_loops import Visiting, rising
+from napkin.lower.box_loops import rising
 from napkin.lower.divisibility import rows, tensor_axes
 from napkin.lower.emit import Emitter
 from napkin.lower.lanes import EACH, Laned, as_seen
 from napkin.lower.printer import comment
-from napkin.lower.program import Loop, Program, moving_terms
-from napkin.lower.scope import DESCRIPTORS, GROUP, GROUPS, SECTION, Scope
+from napkin.lower.program import Loop
+from napkin.lower.scope import GROUP, SECTION
 
 
 class Places:
     """Writes positions for the terms of a loop program."""
 
-    Emitter: type[Emitter] = Emitter
-    Visiting: type[Visiting] = Visiting
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter, self.program, self.scope = emitter, emitter.program, emitter.scope
+        self.kernel, self.lang = self.program.kernel, self.scope.lang
+        self.stream, self.rows = self.kernel.stream, rows(self.program)
 
-    def __init__(self, program: Program, scope: Scope | None = None) -> None:
-        self.program, self.kernel = program, program.kernel
-        self.scope = scope or Scope(program)
-        self.emitter = self.Emitter(program, self.scope)
-        self.stream = self.kernel.stream
-        seen = self.kernel.visits
-        made = self.Visiting(program, self.scope, self.emitter, seen) if seen else None
-        self.visiting = made
-        self.moving = moving_terms(program)
-        self.rows = rows(program)
-
-    def index_type(self) -> ast.stmt:
-        """The type of positions."""
-        wide = sx.choose(sx.name("WIDE"), sx.name("tl.int64"), sx.name("tl.int32"))
-        return sx.assign("INDEX", wide, "tl.constexpr")
-
-    def in_turn(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """A loop of one program instance over groups; with boxes it is flattened with the loop
-        inside, so that a group's first chunks are loaded while the one before it is finished."""
-        count = sx.chain("*", [self._groups(a) for a in self.kernel.group])
-        first, step = (sx.call(f"tl.{x}", sx.const(0)) for x in ("program_id", "num_programs"))
-        boxed = {"flatten": sx.name(DESCRIPTORS)} if self.program.boxes else {}
-        turns = sx.call("tl.range", first, sx.name(GROUPS), step, **boxed)
-        return [
-            comment("groups in turn"),
-            sx.assign(GROUPS, count),
-            ast.For(ast.Name(GROUP, ast.Store()), turns, body, []),
-        ]
-
-    def positions(self) -> list[ast.stmt]:
-        """The group's place and the positions of its tiles."""
+    def numbers(self) -> list[ast.stmt]:
+        """The group's place along every grouped axis."""
         out: list[ast.stmt] = []
         group = self.kernel.group
         if group:
             out.append(comment("this group's place"))
-            pid = sx.method(sx.call("tl.program_id", sx.const(0)), "to", sx.name("INDEX"))
+            pid = sx.method(self.lang("program_id", 0), "to", "INDEX")
             if self.program.schedule.persistent:
-                pid = sx.call("tl.cast", sx.name(GROUP), sx.name("INDEX"))
+                pid = self.lang("cast", GROUP, "INDEX")
             out.append(sx.assign("pid", pid))
-        rising, others = self.rising, [a for a in group if a not in self.rising]
-        if rising and others:
-            out += self._longest_first(others)
-            out += self._places(rising, "turn", backwards=True)
+        first = rising(self.kernel)
+        others = [a for a in group if a not in first]
+        if first and others:
+            out += self._longest_first(first, others)
+            out += self._places(first, "turn", backwards=True)
         if swizzle := self.program.schedule.swizzle:
             out += self._in_blocks(swizzle)
         else:
-            out += self._places(others or rising, "pid", backwards=not others)
-        return [*out, *self._lengths(), *self.standing()]
+            out += self._places(others or first, "pid", backwards=not others)
+        return [*out, *self._lengths()]
 
     def standing(self) -> list[ast.stmt]:
         """The positions of tiles that do not move with the stream."""
         out: list[ast.stmt] = []
         for dim, axes in enumerate(self.program.dims):
             if not self.stream.carried(axes) and not set(axes) & set(self.kernel.slots):
-                out += self.lanes(dim, {a: self.number(a) for a in self.kernel.group})
+                ids = {a: sx.name(self.scope.own(a)) for a in self.kernel.group}
+                out += self.lanes(dim, ids)
         return out
-
-    def number(self, axis: str) -> sx.Expr:
-        """The number of this group along an axis."""
-        return sx.name(self.scope.group_id(axis))
 
     def steps(self) -> list[ast.stmt]:
         """Lengths and strides of rows as multiples of what divides them."""
@@ -94,68 +65,56 @@ class Places:
             step = sx.name(scope.step(axis))
             strides = [scope.stride(t, a) for t in along for a in own[t][:-1]]
             for n in (scope.size(axis), *strides):
-                whole = sx.binary(sx.name(n), "//", step)
-                out.append(sx.assign(n, sx.binary(whole, "*", step)))
+                out.append(sx.assign(n, sx.binary(n, "//", step, "*", step)))
         title = "lengths and strides of rows, as multiples that the compiler sees"
         return [comment(title), *out] if out else []
 
-    @property
-    def rising(self) -> tuple[str, ...]:
-        """The grouped axes along which later groups see more keys."""
-        return rising(self.kernel)
+    def groups(self) -> sx.Expr:
+        """How many program instances would have a group each."""
+        return sx.chain("*", [self._groups(a) for a in self.kernel.group])
 
     def _groups(self, axis: str) -> sx.Expr:
-        """How many groups an axis is cut into."""
+        """The program instances along an axis."""
         count: sx.Expr = sx.name(self.scope.size(axis))
         if self.program.tiles[axis] > 1:
-            count = sx.call("tl.cdiv", count, sx.name(self.scope.block(axis)))
+            count = self.lang("cdiv", count, self.scope.spanned(axis))
         return count
 
-    def _longest_first(self, others: Sequence[str]) -> list[ast.stmt]:
+    def _longest_first(self, rises: Sequence[str], others: Sequence[str]) -> list[ast.stmt]:
         """Groups that see the most keys start first: of a section of the other axes, so large that
         L2 holds what it streams, the last groups along the rising axes, then those before."""
-        turns = sx.chain("*", [self._groups(a) for a in self.rising])
+        turns = sx.chain("*", [self._groups(a) for a in rises])
         many = sx.chain("*", [self._groups(a) for a in others])
-        pid, section, width = sx.name("pid"), sx.name("section"), sx.name("width")
-        first = sx.binary(section, "*", sx.name(SECTION))
+        first = sx.binary("section", "*", SECTION)
         return [
             comment("those that see the most keys start first, section by section"),
-            sx.assign("section", sx.binary(pid, "//", sx.chain("*", [sx.name(SECTION), turns]))),
-            sx.assign("pid", sx.binary(pid, "-", sx.chain("*", [first, turns]))),
-            sx.assign(
-                "width",
-                sx.call("tl.minimum", sx.name(SECTION), sx.binary(many, "-", first)),
-            ),
-            sx.assign("turn", sx.binary(pid, "//", width)),
-            sx.assign("pid", sx.binary(first, "+", sx.binary(pid, "%", width))),
+            sx.assign("section", sx.binary("pid", "//", sx.chain("*", [SECTION, turns]))),
+            sx.assign("pid", sx.binary("pid", "-", sx.chain("*", [first, turns]))),
+            sx.assign("width", self.lang("minimum", SECTION, sx.binary(many, "-", first))),
+            sx.assign("turn", sx.binary("pid", "//", "width")),
+            sx.assign("pid", sx.binary(first, "+", sx.binary("pid", "%", "width"))),
         ]
 
     def _in_blocks(self, rows: int) -> list[ast.stmt]:
         """Blocks of so many groups along one axis, the last with what is left, times all along the
         next: a wave of groups reads fewer different tiles."""
         *outer, row, column = self.kernel.group
-        out = list[ast.stmt]()
         many, columns = self._groups(row), self._groups(column)
-        pid, section, width, turn = map(sx.name, ("pid", "section", "width", "turn"))
-        number: sx.Expr = pid
-        if outer:
-            number = sx.binary(pid, "%", sx.chain("*", [many, columns]))
-        block = sx.chain("*", [sx.const(rows), columns])
-        first = sx.binary(sx.binary(number, "//", block), "*", sx.const(rows))
-        left = sx.binary(many, "-", section)
-        out += [
+        both, block = sx.binary(many, "*", columns), sx.binary(rows, "*", columns)
+        number = sx.binary("pid", "%", both) if outer else sx.name("pid")
+        place = sx.binary("section", "+", sx.binary("turn", "%", "width"))
+        out = [
             comment(f"in blocks of {rows} along {row}, times all along {column}"),
-            sx.assign("section", first),
-            sx.assign("width", sx.call("tl.minimum", left, sx.const(rows))),
+            sx.assign("section", sx.binary(number, "//", block, "*", rows)),
+            sx.assign("width", self.lang("minimum", sx.binary(many, "-", "section"), rows)),
             sx.assign("turn", sx.binary(number, "%", block)),
-            sx.assign(self._placed(row), sx.binary(section, "+", sx.binary(turn, "%", width))),
-            sx.assign(self._placed(column), sx.binary(turn, "//", width)),
+            sx.assign(self._placed(row), place),
+            sx.assign(self._placed(column), sx.binary("turn", "//", "width")),
         ]
-        if outer:
-            both = sx.chain("*", [many, columns])
-            out.append(sx.assign("pid", sx.binary(pid, "//", both)))
-            out += self._places(outer, "pid", backwards=False)
-        return out
+        if not outer:
+            return out
+        rest = sx.assign("pid", sx.binary("pid", "//", both))
+        return [*out, rest, *self._places(outer, "pid", backwards=False)]
 
     def _placed(self, axis: str) -> str:
         """What holds the place of a group along an axis: of one position, the position itself."""
@@ -166,16 +125,14 @@ class Places:
         """The place of a group along each of `axes`, from its number, the last axis fastest."""
         out = list[ast.stmt]()
         for i, axis in reversed(list(enumerate(axes))):
-            target = self._placed(axis)
-            count = self._groups(axis)
-            place: sx.Expr = sx.name(number)
+            count, place = self._groups(axis), sx.name(number)
             if i > 0:
                 place = sx.binary(place, "%", count)
             if backwards:
-                place = sx.binary(sx.binary(count, "-", sx.const(1)), "-", place)
-            out.append(sx.assign(target, place))
+                place = sx.binary(count, "-", 1, "-", place)
+            out.append(sx.assign(self._placed(axis), place))
             if i > 0:
-                out.append(sx.assign(number, sx.binary(sx.name(number), "//", count)))
+                out.append(sx.assign(number, sx.binary(number, "//", count)))
         return out
 
     def _lengths(self) -> list[ast.stmt]:
@@ -183,11 +140,11 @@ class Places:
         scope = self.scope
         out: list[ast.stmt] = []
         for axis, s in self.kernel.ragged.items():
-            rest = sx.binary(sx.name(scope.size(s.axis)), "-", sx.name(scope.position(s.residue)))
-            out.append(sx.assign(scope.length(axis), sx.call("tl.cdiv", rest, sx.const(s.step))))
+            rest = sx.binary(scope.size(s.axis), "-", scope.position(s.residue))
+            out.append(sx.assign(scope.length(axis), self.lang("cdiv", rest, s.step)))
             self.emitter.have[s.length] = sx.name(scope.length(axis))
             if axis in self.kernel.group and self.program.tiles[axis] == 1:
-                test = sx.less(sx.name(scope.position(axis)), sx.name(scope.length(axis)))
+                test = sx.less(scope.position(axis), scope.length(axis))
                 out.append(sx.assign(scope.inside(axis), test))
         return [comment("how many places its residue has"), *out] if out else out
 
@@ -201,19 +158,16 @@ class Places:
             lane = sx.name(scope.lane(dim))
         for i, axis in enumerate(axes):
             here = lane
-            below = axes[i + 1 :]
-            if below:
-                inner = sx.chain("*", [sx.name(scope.block(a)) for a in below])
-                here = sx.binary(here, "//", inner)
+            if below := axes[i + 1 :]:
+                here = sx.binary(here, "//", sx.chain("*", map(scope.block, below)))
             if i > 0:
-                here = sx.binary(here, "%", sx.name(scope.block(axis)))
+                here = sx.binary(here, "%", scope.block(axis))
             if axis in ids:  # already of type INDEX
-                first = sx.binary(ids[axis], "*", sx.name(scope.block(axis)))
-                here = sx.binary(first, "+", here)
+                here = sx.binary(ids[axis], "*", scope.block(axis), "+", here)
             else:
-                here = sx.method(here, "to", sx.name("INDEX"))
+                here = sx.method(here, "to", "INDEX")
             if axis in self.stream.axes or axis in self.kernel.slots:
-                here = sx.binary(sx.name(scope.start(axis)), "+", here)
+                here = sx.binary(scope.start(axis), "+", here)
             out.append(sx.assign(scope.position(axis), here))
             if loop is None or not loop.whole:
                 out.append(sx.assign(scope.inside(axis), self._inside(dim, axis, loop)))
@@ -226,74 +180,66 @@ class Places:
         lanes fold them."""
         seen = as_seen(self.program, loop) if loop else self.program
         if not isinstance(seen, Laned):
-            numbers = sx.call("tl.arange", sx.const(0), self.scope.extent(dim))
-            return self.emitter.laid(numbers, (dim,))
-        scope, each = self.scope.seen_as(seen), sx.const(EACH)
+            numbers = self.lang("arange", 0, self.scope.extent(dim))
+            return self.emitter.layouts.laid(numbers, (dim,))
+        scope = self.scope.seen_as(seen)
         dims = (seen.lane, seen.lane + 1)
-        lane, value = (sx.call("tl.arange", sx.const(0), scope.extent(d)) for d in dims)
-        first = sx.binary(sx.expanded(lane, dims[:1], dims), "*", each)
-        return sx.binary(first, "+", sx.expanded(value, dims[1:], dims))
+        lane, value = (self.lang("arange", 0, scope.extent(d)) for d in dims)
+        lane, value = sx.expanded(lane, dims[:1], dims), sx.expanded(value, dims[1:], dims)
+        return sx.binary(lane, "*", EACH, "+", value)
 
     def _pairs(self, axis: str, ids: dict[str, sx.Expr]) -> list[ast.stmt]:
         """Positions in pairs of values along an axis, and which of them lie inside."""
         scope = self.scope
-        half = sx.binary(sx.name(scope.block(axis)), "//", sx.const(2))
-        here: sx.Expr = sx.method(sx.call("tl.arange", sx.const(0), half), "to", sx.name("INDEX"))
+        half = sx.binary(scope.block(axis), "//", 2)
+        here: sx.Expr = sx.method(self.lang("arange", 0, half), "to", "INDEX")
         if axis in ids:
-            here = sx.binary(sx.binary(ids[axis], "*", half), "+", here)
+            here = sx.binary(ids[axis], "*", half, "+", here)
         elif axis in self.stream.axes:  # what the compiler knows of a start is lost in a quotient
-            start = sx.binary(sx.name(scope.start(axis)), "//", sx.const(2))
-            start = sx.call("tl.cast", start, sx.name("INDEX"))
-            here = sx.binary(sx.call("tl.multiple_of", start, half), "+", here)
-        full = sx.call("tl.full", sx.tuple_of([half]), sx.const(True), sx.name("tl.int1"))
-        pair = sx.name(scope.pair(axis))
-        test = sx.less(sx.binary(pair, "*", sx.const(2)), sx.name(scope.size(axis)))
-        inside = sx.choose(sx.name(scope.even(axis)), full, test)
+            start = self.lang("cast", sx.binary(scope.start(axis), "//", 2), "INDEX")
+            here = sx.binary(self.lang("multiple_of", start, half), "+", here)
+        full = self.lang("full", sx.tuple_of([half]), True, self.lang.word("int1"))
+        test = sx.less(sx.binary(scope.pair(axis), "*", 2), scope.size(axis))
+        inside = sx.choose(scope.even(axis), full, test)
         return [sx.assign(scope.pair(axis), here), sx.assign(scope.pair_inside(axis), inside)]
 
     def _inside(self, dim: int, axis: str, loop: Loop | None) -> sx.Expr:
         if loop is not None and loop.box is not None:
             end = self.scope.visit(axis, loop.box, "end")
-            return sx.less(sx.name(self.scope.position(axis)), sx.name(end))
+            return sx.less(self.scope.position(axis), end)
         # Where tiles divide the axis this is constant true, and the compiler drops the mask.
         seen = as_seen(self.program, loop) if loop else self.program
         own, scope = seen.shape_of((axis,)), self.scope.seen_as(seen)
-        full = sx.call(
-            "tl.full",
-            sx.tuple_of(scope.extent(d) for d in own),
-            sx.const(True),
-            sx.name("tl.int1"),
+        full = self.lang(
+            "full", sx.tuple_of(scope.extent(d) for d in own), True, self.lang.word("int1")
         )
-        test = sx.less(sx.name(self.scope.position(axis)), sx.name(self.scope.length(axis)))
-        return sx.choose(sx.name(self.scope.even(axis)), self.emitter.laid(full, own), test)
+        test = sx.less(self.scope.position(axis), self.scope.length(axis))
+        return sx.choose(self.scope.even(axis), self.emitter.layouts.laid(full, own), test)
 
-    def bases(self) -> list[ast.stmt]:
-        """Pointers moved to this group's place along the axes that have no tile dimension."""
-        out: list[ast.stmt] = []
-        fixed = {a for a in self.kernel.group if self.program.tiles[a] == 1}
+    def bases(self) -> tuple[list[ast.stmt], list[ast.stmt]]:
+        """Pointers moved to this group's place along the axes that have no tile dimension: of
+        tensors without a descriptor, and of the others."""
+        plain: list[ast.stmt] = []
         described: list[ast.stmt] = []
-        for access in self.kernel.reads:
-            made = self._base(access.tensor, access.leaf, read_axes(access.leaf), fixed)
-            (described if access.leaf in self.program.boxes else out).extend(made)
+        for x in self.kernel.reads:
+            made = self._base(x.tensor, x.leaf, read_axes(x.leaf), own_axes(x.leaf))
+            (described if x.leaf in self.program.boxes else plain).extend(made)
         for o in self.kernel.outputs:
-            made = self._base(o.name, o.name, o.axes, fixed)
-            (described if o.name in self.program.stores else out).extend(made)
-        if described:
-            plain = ast.UnaryOp(ast.Not(), sx.name(DESCRIPTORS))
-            out.append(ast.If(plain, described, []))
-        return [comment("where its tensors start"), *out] if out else []
+            made = self._base(o.name, o.name, o.axes, o.axes)
+            (described if o.name in self.program.stores else plain).extend(made)
+        return plain, described
 
     def _base(
-        self, tensor: str, key: Node | str, axes: Sequence[str], fixed: set[str]
+        self, tensor: str, key: Node | str, axes: Sequence[str], own: Sequence[str]
     ) -> list[ast.stmt]:
-        own = axes if isinstance(key, str) else Emitter.strides_of(key)
         scope = self.scope
         terms: list[sx.Expr] = [
-            sx.binary(sx.name(scope.position(a)), "*", sx.name(scope.stride(tensor, s)))
+            sx.binary(scope.position(a), "*", scope.stride(tensor, s))
             for a, s in zip(axes, own, strict=True)
-            if a in fixed and (isinstance(key, str) or place_of(key, a) is None)
+            if a in self.kernel.group and self.program.tiles[a] == 1
+            if isinstance(key, str) or place_of(key, a) is None
         ]
         if not terms:
             return []
         target = scope.base(key, tensor)
-        return [sx.assign(target, sx.chain("+", [sx.name(scope.tensor(tensor)), *terms]))]
+        return [sx.assign(target, sx.chain("+", [scope.tensor(tensor), *terms]))]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -17,23 +16,23 @@ from napkin.algebra.terms import identity
 from napkin.ir.node import FLOOR, REDUCTIONS, Kind, Node, number
 from napkin.ir.operators import POINTWISE
 from napkin.lower import syntax as sx
+from napkin.lower.language import Language
 from napkin.lower.syntax import Expr
 
-_TYPES: dict[Kind, str] = {"real": "tl.float32", "int": "tl.int32"}
+TILES: dict[Kind, str] = {"real": "float32", "int": "int32", "bool": "int1"}
+"""What tiles are computed in."""
 
 
-def pointwise(n: Node, values: Sequence[Expr], near: bool = False) -> tuple[Expr, set[str]]:
-    """A pointwise term from the expressions of its arguments, and the functions that it calls.
+def pointwise(lang: Language, n: Node, values: Sequence[Expr], near: bool = False) -> Expr:
+    """A pointwise term from the expressions of its arguments.
 
     Args:
         near: whether it is rounded to 16 bits, as a factor of what is stored.
     """
-    values = [_typed(n, a, v) for a, v in zip(n.args, values, strict=True)]
+    values = [_typed(lang, n, a, v) for a, v in zip(n.args, values, strict=True)]
     if n.op == "where" and n.args[0].kind != "bool":
         values[0] = ast.Compare(values[0], [ast.NotEq()], [sx.const(0)])
-    text = _spelling(n, near)
-    called = set(re.findall(r"(?<![\w.])\w+(?=\()", text))
-    return sx.pattern(text, values), called & POINTWISE[n.op].functions.keys()
+    return lang.filled(_spelling(n, near), values)
 
 
 def _spelling(n: Node, near: bool) -> str:
@@ -49,15 +48,15 @@ def _keeps_no_nan(n: Node) -> bool:
     return n.kind != "real" or any(stabilises(a) or a is number(FLOOR) for a in n.args)
 
 
-def as_kind(kind: Kind, a: Node, value: Expr) -> Expr:
+def as_kind(lang: Language, kind: Kind, a: Node, value: Expr) -> Expr:
     """The value of `a` as a tile of a wider item type, where it is of a narrower one."""
     if a.kind == kind or kind == "bool" or (a.kind, kind) == ("real", "int"):
         return value
     if a.op == "number" and kind == "real":
         return sx.const(float(cast("int", a.params[0])))
     if a.constant:
-        return sx.binary(value, "+", sx.const(0.0)) if kind == "real" else value
-    return sx.method(value, "to", sx.name(_TYPES[kind]))
+        return sx.binary(value, "+", 0.0) if kind == "real" else value
+    return sx.method(value, "to", lang.word(TILES[kind]))
 
 
 def stabilises(n: Node) -> bool:
@@ -69,15 +68,15 @@ def stabilises(n: Node) -> bool:
     return bool(extremum) and math.isfinite(identity(n))
 
 
-def _typed(n: Node, a: Node, value: Expr) -> Expr:
+def _typed(lang: Language, n: Node, a: Node, value: Expr) -> Expr:
     row = POINTWISE[n.op]
     if row.kind == "real" and n.op != "div":  # Triton divides whole numbers as floats
         # A whole exponent stays one: `power` asks whether it is odd.
         whole = n.op == "pow" and a is n.args[1] and a.kind != "real"
-        return as_kind("int" if whole else "real", a, value)
+        return as_kind(lang, "int" if whole else "real", a, value)
     arithmetic = row.kind in {None, "int"} or n.op == "div"
     if a.kind == "bool" and arithmetic and n.op not in {"where", "cast"}:
-        return as_kind("int", a, value)
+        return as_kind(lang, "int", a, value)
     return value
 
 

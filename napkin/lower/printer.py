@@ -4,67 +4,21 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
-from napkin.ir.operators.record import FUNCTIONS, jitted
+from napkin.ir.operators import FUNCTIONS
+from napkin.lower.language import GLUON_NAMES, Language
 
 WIDTH = 100
 _MARK = "#: "
 
 
-GLUON = {
-    "gl", "gluon", "tma", "mbarrier", "async_load", "async_store", "fence_async_shared",
-    "warpgroup_mma", "warpgroup_mma_wait",
-}  # fmt: skip
-"""Names in a file of kernels of warpgroups (`napkin.lower.warpgroups.gluon`)."""
-
-FUNCTIONS.update({
-    "signed_halves": jitted(
-        "signed_halves",
-        "The two numbers from -8 to 7 in each byte, the low half first, along a new last axis",
-        "a = a.to(tl.int8, bitcast=True)",
-        "return tl.join((a << 4) >> 4, a >> 4)",
-        arguments="a",
-    ),
-    "halves": jitted(
-        "halves",
-        "The two numbers from 0 to 15 in each byte, the low half first, along a new last axis",
-        "a = tl.join(a & 15, a >> 4)",
-        "return a.to(tl.int8, bitcast=True)",
-        arguments="a",
-    ),
-    "left_out": jitted(
-        "left_out",
-        "The positions of a chunk that lie outside first..end - 1, a bit for each",
-        "low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)",
-        "high = tl.minimum(tl.maximum(end - start, 0), BLOCK).to(tl.int32)",
-        "return (1 << low) - 1 | (1 << BLOCK) - (1 << high)",
-        arguments="first, end, start, BLOCK: tl.constexpr",
-    ),
-})  # fmt: skip
-"""What lowering calls by itself, beside what operators call."""
-
-
 def function_name(name: str) -> str:
     """What the function of a kernel is called: no name of a module or a function of its file, nor
     one that Python gives to a function or to what a module is."""
-    taken = name in {"tl", "triton", *GLUON, *FUNCTIONS} or hasattr(builtins, name)
+    taken = name in {"tl", "triton", *GLUON_NAMES, *FUNCTIONS} or hasattr(builtins, name)
     return f"{name}_kernel" if taken or name.startswith("__") else name
-
-
-def called(names: Iterable[str]) -> list[str]:
-    """Functions of a kernel file, and those that they call, in alphabetical order."""
-    found, waiting = set[str](), list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            text = FUNCTIONS[name].triton + FUNCTIONS[name].gluon
-            words = set(re.findall(r"(?<![\w.])\w+(?=\()", text))
-            waiting += [w for w in words & FUNCTIONS.keys() if FUNCTIONS[w].triton]
-    return sorted(found)
 
 
 def comment(text: str) -> ast.stmt:
@@ -72,29 +26,21 @@ def comment(text: str) -> ast.stmt:
     return ast.Expr(ast.Constant(_MARK + text))
 
 
-def source(
-    name: str,
-    arguments: Sequence[tuple[str, str]],
-    body: Sequence[ast.stmt],
-    helpers: Iterable[str],
+def function(
+    lang: Language, name: str, arguments: Mapping[str, bool], body: Sequence[ast.stmt]
 ) -> str:
-    """The decorated function, after the helpers that it calls."""
-    out = [FUNCTIONS[h].triton + "\n" for h in called(helpers)]
-    out.append(f"@triton.jit\ndef {name}(\n{signature(arguments)}):\n")
-    out += [statement(s, 1) for s in body]
-    return "\n".join("".join(out).rstrip().splitlines()) + "\n"
-
-
-def signature(arguments: Sequence[tuple[str, str]]) -> str:
-    """Arguments with their annotations, some to a line."""
-    lines, line = list[str](), "   "
-    for name, annotation in arguments:
-        piece = f" {name}: {annotation}," if annotation else f" {name},"
+    """The text of a function in a language of kernels; `arguments` says by name whether each is a
+    constant."""
+    lines, line = [f"@{lang.name}.jit", f"def {name}("], "   "
+    for argument, constant in arguments.items():
+        piece = f" {argument}: {lang.spelt('constexpr')}," if constant else f" {argument},"
         if len(line) + len(piece) > WIDTH:
             lines.append(line)
             line = "   "
         line += piece
-    return "\n".join([*lines, line, ""])
+    head = "\n".join([*lines, line, "):\n"])
+    text = head + "".join(statement(s, 1) for s in body)
+    return "\n".join(text.rstrip().splitlines()) + "\n"
 
 
 def statement(s: ast.stmt, depth: int) -> str:

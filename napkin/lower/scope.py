@@ -14,6 +14,7 @@ from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.bit_words import APART, OUTSIDE, PLACE
 from napkin.lower.lanes import EACH, Laned
+from napkin.lower.language import TRITON, Language
 from napkin.lower.program import Program
 
 DESCRIPTORS = "DESCRIPTORS"
@@ -49,10 +50,10 @@ _NAMES = {"max": "top", OUTSIDE: "outside", PLACE: "place", APART: "seen"}
 
 
 class Scope:
-    """Gives every thing of a program one name, and no name to two things."""
+    """Gives every thing of a program one name, and no name to two things, in one language."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, lang: Language = TRITON) -> None:
+        self.program, self.lang = program, lang
         self._used: set[str] = self.taken(program)
         self._names: dict[object, str] = {}
         kernel = program.kernel
@@ -163,6 +164,18 @@ class Scope:
         """Which group of an axis this program instance works on."""
         return self._name(("id", axis), f"{axis}_id")
 
+    def own(self, axis: str) -> str:
+        """The group of an axis itself: each of the warpgroups along it has one."""
+        if axis != self.program.schedule.axis:
+            return self.group_id(axis)
+        return self._name(("own", axis), f"{axis}_own")
+
+    def spanned(self, axis: str) -> sx.Expr:
+        """How many positions of an axis this program instance has."""
+        schedule = self.program.schedule
+        many = schedule.warpgroups if axis == schedule.axis else 1
+        return sx.binary(self.block(axis), "*", many)
+
     def corner(self, axis: str, which: str) -> str:
         """The first or the last position of this group along an axis."""
         return self._name(("corner", axis, which), f"{axis}_{which}")
@@ -236,7 +249,7 @@ class Scope:
         program = self.program
         if isinstance(program, Laned) and dim == program.lane:
             (axis,) = program.dims[dim + 1]
-            return sx.binary(sx.name(self.block(axis)), "//", sx.const(EACH))
+            return sx.binary(self.block(axis), "//", EACH)
         if isinstance(program, Laned) and dim == program.lane + 1:
             return sx.const(EACH)
-        return sx.chain("*", [sx.name(self.block(a)) for a in self.program.dims[dim]])
+        return sx.chain("*", [self.block(a) for a in self.program.dims[dim]])

@@ -5,9 +5,20 @@ from __future__ import annotations
 import ast
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 Expr = ast.expr
+
+Operand: TypeAlias = Expr | str | int | float
+"""An expression, a name (dotted or not), or a literal."""
+
+
+def of(value: Operand) -> Expr:
+    """An operand as an expression."""
+    if isinstance(value, Expr):
+        return value
+    return name(value) if isinstance(value, str) else const(value)
 
 
 def name(text: str) -> Expr:
@@ -20,26 +31,23 @@ def name(text: str) -> Expr:
 
 
 def const(value: object) -> Expr:
-    """A literal; what is no finite number is written as `float("inf")`, and -0.0 by its bits, since
-    Triton 3.6 takes any zero that is written out for 0.0."""
+    """A literal; what is no finite number is written as `float("inf")`."""
     if isinstance(value, float) and not math.isfinite(value):
         return call("float", ast.Constant(str(value)))
-    if isinstance(value, float) and value == 0.0 and math.copysign(1.0, value) < 0:
-        return call("tl.cast", const(-(2**31)), name("tl.float32"), bitcast=ast.Constant(True))
     if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
         return ast.UnaryOp(ast.USub(), ast.Constant(-value))
     return ast.Constant(value)  # type: ignore[arg-type]
 
 
-def call(function: str | Expr, *args: Expr, **keywords: Expr) -> Expr:
+def call(function: str | Expr, *args: Operand, **keywords: Operand) -> Expr:
     """A call."""
-    target = name(function) if isinstance(function, str) else function
-    return ast.Call(target, list(args), [ast.keyword(k, v) for k, v in keywords.items()])
+    named = [ast.keyword(k, of(v)) for k, v in keywords.items()]
+    return ast.Call(of(function), list(map(of, args)), named)
 
 
-def method(target: Expr, attribute: str, *args: Expr) -> Expr:
+def method(target: Operand, attribute: str, *args: Operand) -> Expr:
     """A method call."""
-    return ast.Call(ast.Attribute(target, attribute, ast.Load()), list(args), [])
+    return call(ast.Attribute(of(target), attribute, ast.Load()), *args)
 
 
 _OPS: dict[str, ast.operator] = {
@@ -55,33 +63,48 @@ _OPS: dict[str, ast.operator] = {
 }
 
 
-def binary(left: Expr, op: str, right: Expr) -> Expr:
-    """`left op right`; times 1 and over 1 it is `left`. Times 1.0 it is a float, whatever `left`
-    is."""
+def binary(left: Operand, op: str, right: Operand, *more: Any) -> Expr:
+    """`left op right`, and what follows, from the left; times 1 and over 1 it is `left`. Times 1.0
+    it is a float, whatever `left` is."""
+    left, right = of(left), of(right)
     one = isinstance(right, ast.Constant) and type(right.value) is int and right.value == 1
-    if op in {"*", "//"} and one:
-        return left
-    return ast.BinOp(left, _OPS[op], right)
+    made = left if one and op in {"*", "//"} else ast.BinOp(left, _OPS[op], right)
+    return binary(made, *more) if more else made
 
 
-def chain(op: str, parts: Sequence[Expr]) -> Expr:
+def chain(op: str, parts: Iterable[Operand]) -> Expr:
     """`a op b op c`."""
-    return functools.reduce(lambda a, b: binary(a, op, b), parts)
+    return functools.reduce(lambda a, b: binary(a, op, b), map(of, parts))
 
 
-def less(left: Expr, right: Expr) -> Expr:
+def compared(left: Operand, by: ast.cmpop, right: Operand) -> Expr:
+    """A comparison."""
+    return ast.Compare(of(left), [by], [of(right)])
+
+
+def less(left: Operand, right: Operand) -> Expr:
     """`left < right`."""
-    return ast.Compare(left, [ast.Lt()], [right])
+    return compared(left, ast.Lt(), right)
 
 
-def choose(test: Expr, yes: Expr, no: Expr) -> Expr:
+def choose(test: Operand, yes: Operand, no: Operand) -> Expr:
     """`yes if test else no`."""
-    return ast.IfExp(test, yes, no)
+    return ast.IfExp(of(test), of(yes), of(no))
 
 
-def tuple_of(parts: Iterable[Expr]) -> Expr:
+def tuple_of(parts: Iterable[Operand]) -> Expr:
     """A list literal, as Triton takes shapes."""
-    return ast.List(list(parts), ast.Load())
+    return ast.List(list(map(of, parts)), ast.Load())
+
+
+def pair(*parts: Operand) -> Expr:
+    """A tuple."""
+    return ast.Tuple(list(map(of, parts)), ast.Load())
+
+
+def loop(variable: str, over: Expr, body: Iterable[ast.stmt]) -> ast.stmt:
+    """`for variable in over`."""
+    return ast.For(ast.Name(variable, ast.Store()), over, list(body), [])
 
 
 def expanded(value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
@@ -93,28 +116,32 @@ def expanded(value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
     return ast.Subscript(value, inner, ast.Load())
 
 
-def assign(target: str, value: Expr, annotation: str = "") -> ast.stmt:
-    """`target = value`, annotated where Triton wants a constexpr."""
+def assign(target: str, value: Operand, annotation: Expr | None = None) -> ast.stmt:
+    """`target = value`, annotated where a kernel has a constant."""
     left = ast.Name(target, ast.Store())
-    if annotation:
-        return ast.AnnAssign(left, name(annotation), value, 1)
-    return ast.Assign([left], value)
+    if annotation is not None:
+        return ast.AnnAssign(left, annotation, of(value), 1)
+    return ast.Assign([left], of(value))
 
 
 class _Fill(ast.NodeTransformer):
-    def __init__(self, values: Sequence[Expr]) -> None:
-        self.values = values
+    """Fills a template in: names by `values`, and `word` of each attribute of `tl`."""
+
+    def __init__(self, values: Mapping[str, Expr], word: Callable[[str], Expr]) -> None:
+        self.values, self.word = values, word
 
     def visit_Name(self, node: ast.Name) -> Expr:
-        if node.id.startswith("_") and node.id[1:].isdigit():
-            return self.values[int(node.id[1:])]
+        return self.values.get(node.id, node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> Expr:
+        if isinstance(node.value, ast.Name) and node.value.id == "tl":
+            return self.word(node.attr)
+        self.generic_visit(node)
         return node
 
 
-def pattern(text: str, values: Sequence[Expr]) -> Expr:
-    """The expression `text` (a row of the operator table) with `{0}`, `{1}`, ... filled in."""
+def pattern(text: str, values: Sequence[Expr], word: Callable[[str], Expr] = name) -> Expr:
+    """The expression `text` (of an operator's record) with `{0}`, `{1}`, ... filled in."""
     holes = [f"_{i}" for i in range(len(values))]
     tree = ast.parse(text.format(*holes), mode="eval").body
-    filled = _Fill(values).visit(tree)
-    assert isinstance(filled, ast.expr)
-    return filled
+    return _Fill(dict(zip(holes, values, strict=True)), word).visit(tree)

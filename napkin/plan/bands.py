@@ -14,11 +14,11 @@ from napkin.errors import Refusal
 from napkin.ir.storage import own_type
 from napkin.lower.build import build
 from napkin.lower.program import Program
-from napkin.lower.warpgroups.band import BITS, ROWS, Band, sums
+from napkin.lower.signature import Written
+from napkin.lower.warpgroups.band import BITS, ROWS, Band
 from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, shared_of
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write_gluon import passed, write_band
-from napkin.lower.write import Written
 from napkin.machine.machines import Machine
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import Tiles
@@ -138,13 +138,14 @@ def _few_rows(program: Program) -> bool:
     """Whether a group has the rows of one instruction, or in turn of two at most. Side by side,
     256 x 128 took 0.96 to 1.13 times as long as 128 x 256, 1.05 in the middle of 22 products; in
     turn, 256 x 64 up to 1.6 times what is predicted (H100)."""
-    rows = program.extent(sums(program)[0].product.rows[0])
+    rows = program.extent(Band(program).row)
     return rows <= (ROWS if program.schedule.axis else 2 * ROWS)
 
 
 def _priced(pricing: Pricing, program: Program, machine: Machine) -> Iterator[Choice]:
     """The bands of one group's program that fit, each with as many stages as there is room for."""
-    added, axis, described = bool(sums(program)), program.schedule.axis, program.schedule.described
+    added, axis = bool(Band(program).sums), program.schedule.axis
+    described = program.schedule.described
     lasting = machine.sms if added else 0
     for groups in SIDE_BY_SIDE if axis else (IN_TURN,):
         for stages in range(DEEPEST, STAGES - 1, -1) if added else (STAGES,):

@@ -18,8 +18,8 @@ from napkin.ir.storage import packed_axis, storage_type
 from napkin.ir.types import STORAGE
 from napkin.ir.windows import Slide
 from napkin.lower import syntax as sx
+from napkin.lower.language import GLUON_NAMES
 from napkin.lower.launch import Entry
-from napkin.lower.printer import GLUON
 from napkin.plan.call import LINE, RESERVED, Call, laid, tuple_of
 from napkin.plan.plan import Plan
 from napkin.plan.recipe import Step
@@ -41,7 +41,7 @@ class Launcher:
         self.diagram, self.recipe, self.dtype = plan.diagram, plan.recipe, plan.dtype
         self.warpgroups = warpgroups
         kernels = re.findall(r"^def (\w+)\(", plan.source + plan.warpgroups, flags=re.MULTILINE)
-        self.taken = {*dir(builtins), *GLUON, *kernels, *_IMPORTED, *RESERVED}
+        self.taken = {*dir(builtins), *GLUON_NAMES, *kernels, *_IMPORTED, *RESERVED}
         self.function = self._fresh("run")
         self.inputs = {str(n.params[0]): n for n in self.diagram.inputs}
         tensors = [*self.inputs, *self.diagram.scalars, *(t.name for t in self.recipe.stored)]

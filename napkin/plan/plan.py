@@ -29,7 +29,8 @@ from napkin.lower.build import build
 from napkin.lower.descriptors import served
 from napkin.lower.order import Launching
 from napkin.lower.program import Program
-from napkin.lower.write import Written, write
+from napkin.lower.signature import Written
+from napkin.lower.write import write
 from napkin.machine.machines import Machine
 from napkin.plan.bands import band_bytes, best_band, written
 from napkin.plan.labelled import storage

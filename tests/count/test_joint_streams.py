@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from in_numpy import Execution, execute
 
 import napkin as nk
 from napkin.count.traffic import Traffic
@@ -15,7 +16,6 @@ from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
 from napkin.errors import Refusal
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
-from napkin.lower.execute import Execution, execute
 
 
 @nk.diagram("a c, c e z, b e -> a b z", sizes={"a": 9, "b": 3, "z": 5, "c": 7, "e": 8})

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from in_numpy import execute
 
 import napkin as nk
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
-from napkin.lower.execute import execute
 from napkin.plan.labels import labellings
 
 SIZES, TILES = {"b": 50, "x": 7}, {"b": 50, "x": 3}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from in_numpy import execute
 
 import napkin as nk
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.derive.refactor import refactorings
 from napkin.errors import Refusal
-from napkin.lower.execute import execute
 
 SIZES = {"q": 3, "x": 6, "v": 2}
 

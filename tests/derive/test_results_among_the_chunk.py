@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from in_numpy import execute
 
 import napkin as nk
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.errors import Refusal
-from napkin.lower.execute import execute
 
 SIZES = {"q": 3, "x": 7, "h": 2, "a": 3}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from in_numpy import execute
 
 import napkin as nk
 from napkin.derive.kernel import tensor_of
@@ -13,7 +14,6 @@ from napkin.derive.prepare import prepare
 from napkin.derive.refactor import refactorings
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
-from napkin.lower.execute import execute
 from napkin.plan.labels import labellings
 
 SIZES = {"b": 3, "e": 2, "h": 2, "k": 4}

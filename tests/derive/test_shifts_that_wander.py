@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from in_numpy import execute
 
 import napkin as nk
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.node import postorder
-from napkin.lower.execute import execute
 from napkin.plan.labels import labellings
 
 SIZES, TILES = {"x": 4, "q": 2}, {"x": 2, "q": 2}

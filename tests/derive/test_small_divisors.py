@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from in_numpy import execute
 
 import napkin as nk
 from napkin.derive.prepare import prepare
-from napkin.lower.execute import execute
 from napkin.plan.labels import labellings
 
 SIZES, TILES = {"x": 4}, {"x": 2}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from in_numpy import execute
 
 import napkin as nk
 from napkin.algebra.law import folded, ranges
@@ -17,10 +18,10 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import aligned
 from napkin.lower.build import build
-from napkin.lower.execute import execute
 from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program
-from napkin.lower.write import Written, write
+from napkin.lower.signature import Written
+from napkin.lower.write import write
 from napkin.plan.labelled import storage
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sympy
 from fold_law import assert_law
+from in_numpy import execute
 from sympy import sqrt
 
 import napkin as nk
@@ -17,7 +18,6 @@ from napkin.derive.derivation import Derivation
 from napkin.diagram.library import load
 from napkin.ir.symbols import MEMORY as M
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
-from napkin.lower.execute import execute
 
 b, d, h, k, q, r, x = map(size_symbol, "bdhkqrx")
 g_h, g_k, g_q, g_r = map(group_symbol, "hkqr")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import sympy
+from in_numpy import execute
 from sympy import Rational, sqrt
 
 from napkin.bound.optimum import Term
@@ -11,7 +12,6 @@ from napkin.bound.symbolic_cost import Cost
 from napkin.diagram.library import load
 from napkin.ir.symbols import MEMORY as M
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
-from napkin.lower.execute import execute
 
 a, b, c = map(size_symbol, "abc")
 g_a, g_c = map(group_symbol, "ac")

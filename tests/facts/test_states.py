@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fold_law import assert_law
+from in_numpy import execute
 
 import napkin as nk
 from napkin.algebra.fold import Emit, Pass, State, Stream, state_leaf
@@ -18,7 +19,6 @@ from napkin.derive.derivation import Derivation
 from napkin.derive.kernel import Kernel
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, node, number
-from napkin.lower.execute import execute
 
 
 @nk.diagram("n x -> n")

@@ -9,6 +9,7 @@ import pytest
 from fold_law import assert_law
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from in_numpy import execute
 from trails import replayed
 
 import napkin as nk
@@ -20,7 +21,6 @@ from napkin.diagram.library import load
 from napkin.ir.node import Node
 from napkin.ir.rewrite import substitute
 from napkin.ir.symbols import group_symbol, size_symbol
-from napkin.lower.execute import execute
 
 a, b, c, w, x, y = map(size_symbol, "abcwxy")
 g_a, g_b = map(group_symbol, "ab")

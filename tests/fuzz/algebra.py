@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import candidates
 import numpy as np
 from filled import arrays as fill
+from in_numpy import execute
 from judged import Failure, Found, differing, error, worst
 from programs import Program
 from values import results
@@ -19,7 +20,6 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import why_not_parted
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.slotted import guard
-from napkin.lower.execute import execute
 from napkin.plan.segments import Alike
 
 TOLERANCE = 1e-9

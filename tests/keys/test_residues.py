@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from in_numpy import execute
 from launches import launch_of
 from trails import replayed
 
@@ -27,7 +28,6 @@ from napkin.errors import InputError, Refusal
 from napkin.ir.evaluate import aligned_to, evaluate
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import postorder
-from napkin.lower.execute import execute
 from napkin.machine.machines import machine
 from napkin.plan.choose import best_tiles
 from napkin.plan.labels import labellings

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from in_numpy import execute
 
 import napkin as nk
 from napkin.derive.prepare import prepare
 from napkin.ir.slotted import filling
-from napkin.lower.execute import execute
 from napkin.plan.labels import labellings
 
 LINE = [

@@ -10,13 +10,13 @@ import pytest
 from fold_law import assert_law
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from in_numpy import execute
 
 import napkin as nk
 from napkin.check.inputs import whole_numbers
 from napkin.check.verdict import compiled
 from napkin.count.traffic import Traffic
 from napkin.ir.taking import table_of
-from napkin.lower.execute import execute
 
 LONG = {"q": 4096, "x": 4096, "d": 64}
 SHORT = {"q": 150, "x": 150, "d": 16}

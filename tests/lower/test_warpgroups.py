@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import napkin as nk
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.lower.build import build
-from napkin.lower.warpgroups import gluon
+from napkin.lower.language import GLUON
+from napkin.lower.warpgroups import gluon_scope
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import HEAD
 from napkin.lower.warpgroups.whether import why_not
@@ -225,7 +227,8 @@ def test_what_runs_in_no_band_is_said(tiles: dict[str, int], axis: str, says: st
 
 
 def test_what_gluon_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gluon, "KNOWN", gluon.KNOWN - {"exp2"})
+    lacking = replace(GLUON, has=(GLUON.has or frozenset()) - {"exp2"})
+    monkeypatch.setattr(gluon_scope, "GLUON", lacking)
     _, band = banded(*CASES[0])
     with pytest.raises(Refusal, match="Gluon has no exp2"):
         write_band(band)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from in_numpy import execute
 
 import napkin as nk
 from napkin.bound.symbolic_cost import Cost
@@ -12,7 +13,6 @@ from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.ir.symbols import size_symbol
-from napkin.lower.execute import execute
 from napkin.studies.compare import comparison, row
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from in_numpy import execute
 from random_diagrams import draw
 
 import napkin as nk
@@ -27,7 +28,6 @@ from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.infer import pointwise
 from napkin.ir.node import REDUCTIONS, SCANS, node, number, over, postorder
 from napkin.ir.rewrite import rewrite, substitute
-from napkin.lower.execute import execute
 from napkin.plan.labels import labellings
 from napkin.plan.samples import Case
 

@@ -11,7 +11,7 @@ take turns (ping-pong): then nothing is shared, and one multiplies while another
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -87,7 +87,7 @@ class Band:
         return self.program.schedule.stages
 
     @property
-    def in_turn(self) -> bool:
+    def ping_pong(self) -> bool:
         """Whether its groups take turns at the tensor cores, and share nothing."""
         return not self.axis
 
@@ -100,18 +100,46 @@ class Band:
 
     @cached_property
     def sums(self) -> tuple[Sum, ...]:
-        """The states, where all that a group does with chunks is to add products of them up."""
-        return sums(self.program)
+        """The states of a program whose only loop adds products of two tiles to each of them;
+        nothing where it does something else."""
+        if len(self.program.loops) != 1:
+            return ()
+        (loop,) = self.program.loops
+        found: list[Sum] = []
+        for s in self.program.kernel.stream.passes[loop.part].states:
+            n = loop.steps[s.name]
+            added = n.op == "add" and n.args[0] is s.leaf("old")
+            dot = dot_of(self.program, n.args[1]) if added else None
+            if dot is None or dot.outside or len(dot.parts) != 2:
+                return ()
+            if not set(dot.parts) <= self.program.boxes.keys():
+                return ()
+            found.append(Sum(s, dot))
+        return tuple(found)
 
     @cached_property
     def early(self) -> tuple[Dot, ...]:
         """The products of two tiles that each chunk begins with, in the order of the loops."""
-        found = {d.node: d for loop in self.program.loops for d in early(self.program, loop)}
+        found = {d.node: d for loop in self.program.loops for d in self.begun(loop)}
         return tuple(found.values())
 
+    def begun(self, loop: Loop) -> tuple[Dot, ...]:
+        """The products of a loop whose operands both lie in shared memory."""
+        dots = (dot_of(self.program, n) for n in postorder(loop.steps.values()))
+        return tuple(d for d in dots if d and self.program.boxes.keys() >= set(d.parts))
+
     def late(self, loop: Loop) -> tuple[Late, ...]:
-        """The states that take their products up one chunk later."""
-        return tuple(late(self.program, loop))
+        """The states of a loop that only add a product of computed rows to what they were: they
+        take it up one chunk later."""
+        found: list[Late] = []
+        states = self.program.kernel.stream.passes[loop.part].states
+        for s in states:
+            added = _added(self.program, loop.steps[s.name])
+            others = [loop.steps[x.name] for x in states if x is not s]
+            own = {s.leaf("old"), s.leaf("new")}
+            if added is not None and not own & set(postorder([*others, added[1].node])):
+                found.append(Late(s, *added))
+        return tuple(found)
 
     @cached_property
     def held(self) -> tuple[Node, ...]:
@@ -129,7 +157,7 @@ class Band:
 
     @cached_property
     def left(self) -> tuple[Node, ...]:
-        """The boxes of which a turn leaves products to the next."""
+        """The boxes of which an iteration leaves products to the next."""
         found = (x.product.sides[1][0] for loop in self.program.loops for x in self.late(loop))
         return tuple(dict.fromkeys(found))
 
@@ -154,43 +182,6 @@ class Band:
             tails = postorder(self.program.tails.values())
             others = sorted({d for n in tails for d in self.program.shape(n)})
         return tuple(i for i in dict.fromkeys([*found, *others]) if i != self.row)
-
-
-def early(program: Program, loop: Loop) -> Iterator[Dot]:
-    """The products of a loop whose operands both lie in shared memory."""
-    for n in postorder(loop.steps.values()):
-        dot = dot_of(program, n)
-        if dot is not None and all(p in program.boxes for p in dot.parts):
-            yield dot
-
-
-def sums(program: Program) -> tuple[Sum, ...]:
-    """The states of a program whose only loop adds products of two tiles to each of them; nothing
-    where it does something else."""
-    if len(program.loops) != 1:
-        return ()
-    (loop,) = program.loops
-    found: list[Sum] = []
-    for s in program.kernel.stream.passes[loop.part].states:
-        n = loop.steps[s.name]
-        dot = dot_of(program, n.args[1]) if n.op == "add" and n.args[0] is s.leaf("old") else None
-        if dot is None or dot.outside or len(dot.parts) != 2:
-            return ()
-        if not set(dot.parts) <= program.boxes.keys():
-            return ()
-        found.append(Sum(s, dot))
-    return tuple(found)
-
-
-def late(program: Program, loop: Loop) -> Iterator[Late]:
-    """The states of a loop that only add a product of computed rows to what they were."""
-    steps = program.kernel.stream.passes[loop.part].states
-    for s in steps:
-        found = _added(program, loop.steps[s.name])
-        others = [loop.steps[x.name] for x in steps if x is not s]
-        own = {s.leaf("old"), s.leaf("new")}
-        if found is not None and not own & set(postorder([*others, found[1].node])):
-            yield Late(s, *found)
 
 
 def _added(program: Program, n: Node) -> tuple[Node, Dot] | None:

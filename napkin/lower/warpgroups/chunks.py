@@ -10,87 +10,88 @@ from napkin.ir.node import Node
 from napkin.lower import syntax as sx
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
-from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.kernel_text import Whole
+from napkin.lower.syntax import Expr, Operand
+from napkin.lower.warpgroups.rings import Rings
 from napkin.schedule import WARPS
 
 EACH = 8
 """Values that a thread stores at once, of 16 bits."""
 
 
-class Chunks(Whole):
-    """Writes what lies in shared memory, and how it comes there."""
+def first(r: Rings) -> list[ast.stmt]:
+    """Where the band stands, and room for boxes with their barriers."""
+    places = r.places.numbers()
+    return [*places, *r.bases(), *r.loops.visits("band"), *_rings(r)]
 
-    def rings(self) -> list[ast.stmt]:
-        """Room for boxes and their barriers."""
-        scope, band = self.scope, self.band
-        out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each")]
-        rooms = {tensor_of(n): (self._room(n), self._box(n)) for n in (*band.held, *band.streamed)}
-        for t, axes in self.program.stores.items():
-            own = in_box(axes, self.program.tiles)
-            like = next((n for n in band.held if band.alike(n, axes)), None)
-            if like is not None:  # what was held has been read when results are stored
-                scope.share(t, tensor_of(like))
-            else:
-                rooms[t] = sx.const(band.groups), own
-        out += [self._ring(t, count, axes) for t, (count, axes) in rooms.items()]
-        for n in (*band.held, *band.streamed):
-            t, count = tensor_of(n), self._room(n)
-            out += self._barriers(scope.full(t), count, 1)
-            if n in band.streamed:
-                out += self._barriers(scope.free(t), count, band.groups)
-        first = [x for n in band.left for x in self._zeros(n)]
-        fence = ast.Expr(sx.call("fence_async_shared"))
-        full = [self._arrive(scope.full(tensor_of(n)), sx.const(0)) for n in band.streamed]
-        return [*out, *first, fence, *full]
 
-    def _zeros(self, leaf: Node) -> list[ast.stmt]:
-        """The box that the turn before the first leaves a product of: what is there must be finite,
-        as that product is of rows of 0."""
-        dims = self.program.shape(leaf)
-        shape = sx.tuple_of(self.scope.extent(d) for d in dims)
-        lists = ([1, EACH], [4, 8], [WARPS, 1], [1, 0])
-        layout = sx.call("gl.BlockedLayout", *(sx.tuple_of(map(sx.const, x)) for x in lists))
-        dtype = sx.name(f"{self.scope.ring(tensor_of(leaf))}.dtype")
-        none = sx.call("gl.zeros", shape, dtype, layout=layout)
-        return [ast.Expr(sx.method(self._view(leaf, sx.const(0)), "store", none))]
+def _rings(r: Rings) -> list[ast.stmt]:
+    scope, band = r.scope, r.band
+    out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each")]
+    leaves = (*band.held, *band.streamed)
+    rooms = {tensor_of(n): (_room(r, n), r.box(n)) for n in leaves}
+    for t, axes in r.program.stores.items():
+        own = in_box(axes, r.program.tiles)
+        like = next((n for n in band.held if band.alike(n, axes)), None)
+        if like is not None:  # what was held has been read when results are stored
+            scope.share(t, tensor_of(like))
+        else:
+            rooms[t] = sx.const(band.groups), own
+    out += [r.ring(t, count, axes) for t, (count, axes) in rooms.items()]
+    for n in leaves:
+        t, count = tensor_of(n), _room(r, n)
+        out += r.barriers(scope.full(t), count, 1)
+        if n in band.streamed:
+            out += r.barriers(scope.free(t), count, band.groups)
+    first = [x for n in band.left for x in _zeros(r, n)]
+    fence = ast.Expr(sx.call("fence_async_shared"))
+    full = [r.arrive(scope.full(tensor_of(n)), 0) for n in band.streamed]
+    return [*out, *first, fence, *full]
 
-    def _room(self, leaf: Node) -> Expr:
-        """How many boxes of a reading lie in shared memory."""
-        if leaf in self.band.streamed:
-            return sx.name(self.scope.stages)
-        return sx.const(self.band.groups if self.band.own(leaf) else 1)
 
-    def _at(self, leaf: Node) -> Expr:
-        """Where the box of a reading that is held lies."""
-        return sx.name(self.scope.warpgroup) if self.band.own(leaf) else sx.const(0)
+def _zeros(r: Rings, leaf: Node) -> list[ast.stmt]:
+    """The box of which the iteration before the first leaves a product: as that product is of rows
+    of 0, what lies there must be finite."""
+    dims = r.program.shape(leaf)
+    lists = ([1, EACH], [4, 8], [WARPS, 1], [1, 0])
+    layout = r.lang("BlockedLayout", *map(sx.tuple_of, lists))
+    dtype = sx.name(f"{r.scope.ring(tensor_of(leaf))}.dtype")
+    none = r.lang("zeros", r.emitter.extents(dims), dtype, layout=layout)
+    return [ast.Expr(sx.method(r.view(leaf, 0), "store", none))]
 
-    def loads(self) -> list[ast.stmt]:
-        self._standing = False
-        band, scope = self.band, self.scope
-        out: list[ast.stmt] = [self.index_type()]
-        every = [n for n in band.held if band.own(n)]
-        out += [x for n in band.held if n not in every for x in self._ask(n, sx.const(0))]
-        if every:
-            body = [self._own()]
-            body += [x for n in every for x in self._ask(n, sx.name(scope.warpgroup))]
-            turns = sx.call("gl.static_range", sx.const(band.groups))
-            out.append(ast.For(ast.Name(scope.warpgroup, ast.Store()), turns, body, []))
-        out.append(sx.assign(scope.turn, sx.const(1)))
-        for loop in self.program.loops:
-            head, (slot, phase) = self._head(loop), scope.slot()
-            body = [*head.find, *self._chunk(loop), *self._slots()]
-            for n in band.streamed:
-                parity = sx.binary(sx.const(1), "-", sx.name(phase))
-                body.append(self._wait(scope.free(tensor_of(n)), sx.name(slot), parity))
-                body += self._ask(n, sx.name(slot))
-            out += [comment(self._title(loop)), *head.before]
-            out.append(self._for(head, [*body, self._next(), *head.after]))
-        return out
 
-    def _ask(self, leaf: Node, at: Expr) -> list[ast.stmt]:
-        """A box asked for, with its bytes."""
-        t, scope = tensor_of(leaf), self.scope
-        full = sx.method(sx.name(scope.full(t)), "index", at)
-        count = sx.binary(self._values(leaf), "*", sx.const(self.program.schedule.described))
-        return [ast.Expr(sx.call("mbarrier.expect", full, count)), self._copy(leaf, full, at)]
+def _room(r: Rings, leaf: Node) -> Expr:
+    """How many boxes of a reading lie in shared memory."""
+    if leaf in r.band.streamed:
+        return sx.name(r.scope.stages)
+    return sx.const(r.band.groups if r.band.own(leaf) else 1)
+
+
+def loads(r: Rings) -> list[ast.stmt]:
+    """What the warp does that asks for chunks."""
+    band, scope = r.band, r.scope
+    out: list[ast.stmt] = [r.index_type()]
+    every = [n for n in band.held if band.own(n)]
+    out += [x for n in band.held if n not in every for x in _ask(r, n, 0)]
+    if every:
+        body = [r.own()]
+        body += [x for n in every for x in _ask(r, n, scope.warpgroup)]
+        out.append(r.each_warpgroup(body))
+    out.append(sx.assign(scope.iteration, 1))
+    for loop in r.program.loops:
+        head, (slot, phase) = r.loops.head(loop), scope.slot()
+        body = [*head.find, *r.loops.starts(r.program.kernel.stream.axes), *r.slots()]
+        for n in band.streamed:
+            parity = sx.binary(1, "-", phase)
+            body.append(r.wait(scope.free(tensor_of(n)), slot, parity))
+            body += _ask(r, n, slot)
+        out += [comment(r.loops.title(loop)), *head.before]
+        out.append(r.over(head, [*body, r.next()]))
+    return out
+
+
+def _ask(r: Rings, leaf: Node, at: Operand) -> list[ast.stmt]:
+    """A box asked for, with its bytes."""
+    t, scope = tensor_of(leaf), r.scope
+    full = sx.method(scope.full(t), "index", at)
+    count = sx.binary(r.values(leaf), "*", r.program.schedule.described)
+    return [ast.Expr(sx.call("mbarrier.expect", full, count)), r.copy(leaf, full, at)]

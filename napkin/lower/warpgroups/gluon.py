@@ -1,17 +1,13 @@
-"""The language of kernels of warpgroups: Gluon, what it shares with Triton, and which values the
-warps of a block are passed."""
+"""The files of kernels in Gluon, and which values the warps of a block are passed."""
 
 from __future__ import annotations
 
 import ast
 import copy
-import re
 from collections.abc import Collection, Sequence
 
-from napkin.errors import Refusal
 from napkin.ir.operators import FUNCTIONS
-from napkin.lower import syntax as sx
-from napkin.lower.printer import GLUON, signature, statement
+from napkin.lower.language import GLUON, GLUON_NAMES
 from napkin.lower.trim import trimmed
 
 HEAD = """\
@@ -33,13 +29,10 @@ async_store = tma.async_store if _renamed else tma.async_copy_shared_to_global
 """
 """The imports of a file of such kernels."""
 
-WHOLE = "tl.PropagateNan.ALL"
-"""How Triton and Gluon are told to keep a NaN; Gluon has no name of its own for it."""
-
 
 def imports(functions: str) -> str:
     """The head of a file with these functions."""
-    if WHOLE in functions:
+    if GLUON.spelt("PropagateNan") in functions:  # for which Gluon has no name of its own
         return HEAD.replace(
             "import triton\n", "import triton\nfrom triton import language as tl\n", 1
         )
@@ -48,59 +41,7 @@ def imports(functions: str) -> str:
 
 def beside() -> set[str]:
     """Names that a function of such a file has without being passed them."""
-    return {*GLUON, "range", "float", "tl", *FUNCTIONS}
-
-
-KNOWN = {
-    "abs", "arange", "cast", "cdiv", "ceil", "constexpr", "convert_layout", "cos", "exp", "exp2",
-    "floor", "fma", "full", "load", "log", "log2", "max", "maximum", "min", "minimum",
-    "multiple_of", "num_programs", "program_id", "reduce", "rsqrt", "sin", "sqrt", "sqrt_rn",
-    "store", "sum", "where", "zeros", "static_range", "bfloat16", "float16", "float32", "float64",
-    "int1", "int8", "int32", "int64", "BlockedLayout", "DotOperandLayout", "NVMMADistributedLayout",
-    "SliceLayout", "allocate_shared_memory", "warp_specialize",
-}  # fmt: skip
-"""What Gluon has of the language, under the same names, and what is its own."""
-
-
-class _Gluon(ast.NodeTransformer):
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        if ast.unparse(node) == WHOLE:
-            return node
-        if isinstance(node.value, ast.Name) and node.value.id in {"tl", "gl"}:
-            if node.attr in FUNCTIONS and not FUNCTIONS[node.attr].triton:
-                return sx.name(node.attr)
-            if node.attr not in KNOWN:
-                raise _lacking(node.attr)
-            return sx.name(f"gl.{node.attr}")
-        self.generic_visit(node)
-        return node
-
-
-def _lacking(word: str) -> Refusal:
-    reason, nearest = f"Gluon has no {word}", "leave the groups by themselves"
-    return Refusal("lower to warpgroups", "write", reason, nearest)
-
-
-def helper(name: str) -> str:
-    """A function that kernels call."""
-    found = FUNCTIONS[name]
-    for word in re.findall(r"\btl\.(\w+)", "" if found.gluon else found.triton):
-        if word not in KNOWN and word != "PropagateNan":
-            raise _lacking(word)
-    text = (found.gluon or found.triton).replace(WHOLE, "WHOLE")
-    return text.replace("tl.", "gl.").replace("WHOLE", WHOLE).replace("@triton", "@gluon")
-
-
-def lent(bodies: Sequence[Sequence[ast.stmt]]) -> set[str]:
-    """The functions that Gluon lacks and these bodies call."""
-    calls = (n for body in bodies for s in body for n in ast.walk(s) if isinstance(n, ast.Call))
-    names = {n.func.id for n in calls if isinstance(n.func, ast.Name)}
-    return {name for name in names & FUNCTIONS.keys() if not FUNCTIONS[name].triton}
-
-
-def in_gluon(body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Statements of Triton in Gluon."""
-    return [_Gluon().visit(s) for s in body]
+    return {*GLUON_NAMES, "range", "float", "tl", *FUNCTIONS}
 
 
 def free(body: Sequence[ast.stmt]) -> set[str]:
@@ -143,10 +84,3 @@ class _Known(ast.NodeTransformer):
         self.generic_visit(node)
         test = node.test
         return node.body if isinstance(test, ast.Name) and test.id in self.known else node
-
-
-def function(name: str, arguments: Sequence[tuple[str, str]], body: Sequence[ast.stmt]) -> str:
-    """The text of a function."""
-    head = f"@gluon.jit\ndef {name}(\n{signature(arguments)}):\n"
-    text = head + "".join(statement(s, 1) for s in body)
-    return "\n".join(text.rstrip().splitlines()) + "\n"

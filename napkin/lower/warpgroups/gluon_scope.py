@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
 from napkin.lower import syntax as sx
+from napkin.lower.language import GLUON
 from napkin.lower.program import Program
 from napkin.lower.scope import Scope
 from napkin.lower.syntax import Expr
@@ -13,30 +14,20 @@ from napkin.lower.warpgroups.gluon import beside
 
 
 class BandScope(Scope):
-    """Names for a band.
-
-    Attributes:
-        band: the band.
-        products: the names of products that the loop has made, for sums with factors beside them.
-    """
+    """Names for a band."""
 
     def __init__(self, band: Band) -> None:
-        super().__init__(band.program)
+        super().__init__(band.program, GLUON)
         self.band = band
-        self.products: dict[Node, str] = {}
         self.stages = self._name("stages", "STAGES")
         self.warpgroup = self._name("warpgroup", "warpgroup")
-        self.turn = self._name("turns", "turns")
+        self.iteration = self._name("turns", "turns")
         self.each = self._name("each", "each")
 
     @staticmethod
     def taken(program: Program) -> set[str]:
         name = program.kernel.name
         return Scope.taken(program) | beside() | {name, f"_{name}_loads", f"_{name}_rows"}
-
-    def own(self, axis: str) -> str:
-        """The number of one group of the band along its axis."""
-        return self._name(("own", axis), f"{axis}_own")
 
     def layout(self, dim: int) -> str:
         """The constexpr with the register layout of rows across a tile dimension."""
@@ -49,7 +40,7 @@ class BandScope(Scope):
             return sx.name(self.layout(dims[1]))
         (dim,) = dims
         across = sx.name(self.layout(columns[0] if dim == row else dim))
-        return sx.call("gl.SliceLayout", sx.const(1 if dim == row else 0), across)
+        return self.lang("SliceLayout", 1 if dim == row else 0, across)
 
     def ring(self, tensor: str) -> str:
         """The shared memory of a tensor's boxes."""
@@ -83,14 +74,14 @@ class BandScope(Scope):
         return self._name("chunks", "chunks")
 
     def slot(self, before: bool = False) -> tuple[str, str]:
-        """Where in a ring this turn's box lies, or that of the turn before, and the parity of its
-        barriers."""
+        """Where in a ring the box of this iteration lies, or of the one before, and the parity of
+        its barriers."""
         end = "_before" if before else ""
         names = (self._name((what, before), f"{what}{end}") for what in ("slot", "phase"))
         return next(names), next(names)
 
     def kept(self, state: str) -> str:
-        """The operand that is multiplied one turn later."""
+        """The operand that is multiplied one iteration later."""
         return self._name(("kept", state), f"{self.state(state)}_rows")
 
     def tile(self, leaf: Node) -> str:

@@ -15,13 +15,13 @@ from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
 from napkin.lower import syntax as sx
 from napkin.lower.dots import Dot
+from napkin.lower.emit import Emitter
+from napkin.lower.emit_reductions import operand
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.band import Band, Late, early
-from napkin.lower.warpgroups.chunks import Chunks
-from napkin.lower.warpgroups.emit_gluon import BandEmitter
-from napkin.lower.warpgroups.rings import waited
+from napkin.lower.warpgroups.band import Late
+from napkin.lower.warpgroups.rings import Rings, waited
 
 
 @dataclass(frozen=True)
@@ -44,66 +44,69 @@ class Work:
         return list(dict.fromkeys(x.product.sides[1][0] for x in self.late))
 
 
-class Rows(Chunks):
+class Rows:
     """Writes the folds of one group.
 
     Attributes:
         types: of the rows that each state's product is made of.
     """
 
-    def __init__(self, band: Band) -> None:
-        super().__init__(band)
+    def __init__(self, rings: Rings) -> None:
+        self.rings, self.loops, self.emitter = rings, rings.loops, rings.emitter
+        self.band, self.program, self.scope = rings.band, rings.program, rings.scope
+        self.stream, self.lang = rings.program.kernel.stream, rings.lang
         self.types: dict[str, Expr] = {}
 
     def folds(self) -> list[ast.stmt]:
-        self._standing = True
+        """What one warpgroup does."""
         band, scope, emitter = self.band, self.scope, self.emitter
-        out: list[ast.stmt] = [self.index_type(), *self._layouts(), self._own(), *self.standing()]
+        own, standing = self.rings.own(), self.rings.places.standing()
+        out: list[ast.stmt] = [self.rings.index_type(), *self.rings.layouts(), own, *standing]
         out.append(comment("held for the whole stream"))
         for n in band.held:
             t = tensor_of(n)
             emitter.have[n] = sx.name(scope.tile(n))
             emitter.raw.add(n)
-            out.append(sx.assign(scope.tile(n), self._view(n, self._at(n))))
-            out.append(self._wait(scope.full(t), self._at(n), sx.const(0)))
+            out.append(sx.assign(scope.tile(n), self.rings.view(n, self._at(n))))
+            out.append(self.rings.wait(scope.full(t), self._at(n), 0))
         for n in band.streamed:  # of a box that is not there yet, the type is known
             emitter.have[n] = sx.name(scope.ring(tensor_of(n)))
             emitter.raw.add(n)
-        self._prologue()
+        self.loops.define_invariants()
         out += emitter.drain()
         unread = [n for n in band.streamed if n not in band.left]
-        out += [self._arrive(scope.free(tensor_of(n)), sx.const(0)) for n in unread]
-        out.append(sx.assign(scope.turn, sx.const(1)))
+        out += [self.rings.arrive(scope.free(tensor_of(n)), 0) for n in unread]
+        out.append(sx.assign(scope.iteration, 1))
         for i, loop in enumerate(self.program.loops):
             out += self._stream(i, loop)
         last = self._work(self.program.loops[-1])
         out += [*self._begin_late(last), *self._finish_late(last)]
-        out += [comment("tail"), *self._tail()]
-        if self.program.stores:
-            out.append(ast.Expr(sx.call("tma.store_wait", sx.const(0))))
-        return out
+        return [*out, comment("tail"), *self.loops.tail(), *self.rings.stored()]
+
+    def _at(self, leaf: Node) -> Expr:
+        """Where the box of a reading that is held lies."""
+        return sx.of(self.scope.warpgroup if self.band.own(leaf) else 0)
 
     def _stream(self, index: int, loop: Loop) -> list[ast.stmt]:
-        out: list[ast.stmt] = [comment(self._title(loop))]
+        out: list[ast.stmt] = [comment(self.loops.title(loop))]
         for s in self.stream.passes[loop.part].states if index == 0 else ():
-            out.append(sx.assign(self.scope.state(s.name), self._init(s, self.emitter)))
+            out.append(sx.assign(self.scope.state(s.name), self.loops.begun(s, self.emitter)))
         iteration = self._iteration(loop)
         if index == 0:
             out += [self._nothing(x) for x in self.band.late(loop)]
-        head = self._head(loop)
-        body = [*head.find, *self._chunk(loop), *iteration, self._next(), *head.after]
-        return [*out, *head.before, self._for(head, body)]
+        head = self.loops.head(loop)
+        body = [*head.find, *self.loops.chunk(loop), *iteration, self.rings.next()]
+        return [*out, *head.before, self.rings.over(head, body)]
 
     def _nothing(self, x: Late) -> ast.stmt:
         """What the iteration before the first has left: rows of 0."""
-        shape = sx.tuple_of(self.scope.extent(d) for d in x.product.spans[0])
-        made = sx.call("gl.zeros", shape, self.types[x.state.name], layout=self._kept_in(x))
-        return sx.assign(self.scope.kept(x.state.name), made)
+        name, shape = x.state.name, self.emitter.extents(x.product.spans[0])
+        made = self.lang("zeros", shape, self.types[name], layout=self._kept_in(x))
+        return sx.assign(self.scope.kept(name), made)
 
     def _kept_in(self, x: Late) -> Expr:
         """The register layout of the rows of a product that is left."""
-        across = sx.name(self.scope.layout(x.product.columns[0]))
-        return sx.call("gl.DotOperandLayout", sx.const(0), across, sx.const(2))
+        return self.lang("DotOperandLayout", 0, self.scope.layout(x.product.columns[0]), 2)
 
     def _iteration(self, loop: Loop) -> list[ast.stmt]:
         """One iteration: while tensor cores make the early products of its chunk, they also make
@@ -113,33 +116,33 @@ class Rows(Chunks):
         waiting = [x.state for x in work.late]
         now = [s for s in self.stream.passes[loop.part].states if s not in waiting]
         later = [n for x in work.late for n in (x.before, x.product.node)]
-        after = self._steps(loop, now, inner, later)
-        rows = [inner.operand(x.product, 0) for x in work.late]
+        after = self.loops.steps(loop, now, inner, later)
+        rows = [operand(inner, x.product, 0) for x in work.late]
         out += [*inner.drain(), *self._finish_late(work)]
         for x, value in zip(work.late, rows, strict=True):
             out += self._leave(x, value, inner)
         return [*out, *after]
 
     def _work(self, loop: Loop) -> Work:
-        products = tuple(early(self.program, loop))
+        products = self.band.begun(loop)
         boxes = [n for n in self.band.streamed if any(n in d.parts for d in products)]
         return Work(products, self.band.late(loop), boxes)
 
     def _begin_early(self, work: Work) -> list[ast.stmt]:
         slot, phase = map(sx.name, self.scope.slot())
-        waits = [self._wait(self.scope.full(tensor_of(n)), slot, phase) for n in work.boxes]
-        return [*self._slots(), *waits, *(self._multiplied(d, slot) for d in work.early)]
+        waits = [self.rings.wait(self.scope.full(tensor_of(n)), slot, phase) for n in work.boxes]
+        return [*self.rings.slots(), *waits, *(self._multiplied(d, slot) for d in work.early)]
 
-    def _finish_early(self, work: Work, inner: BandEmitter) -> list[ast.stmt]:
+    def _finish_early(self, work: Work, inner: Emitter) -> list[ast.stmt]:
         """Wait for the early products, and free the boxes that no late product reads."""
         scope, slot = self.scope, sx.name(self.scope.slot()[0])
-        names = [scope.products[d.node] for d in work.early]
-        inner.have |= {d.node: sx.name(scope.products[d.node]) for d in work.early if not d.outside}
+        names = [scope.value(d.node) for d in work.early]
+        inner.have |= {d.node: self.emitter.made[d.node] for d in work.early if not d.outside}
         read = [n for n in work.boxes if n not in self.band.left]
-        free = [self._arrive(scope.free(tensor_of(n)), slot) for n in read]
+        free = [self.rings.arrive(scope.free(tensor_of(n)), slot) for n in read]
         return [waited(names, len(work.late)), *free]
 
-    def _leave(self, x: Late, value: Expr, inner: BandEmitter) -> list[ast.stmt]:
+    def _leave(self, x: Late, value: Expr, inner: Emitter) -> list[ast.stmt]:
         """The state of a late product rescaled, and the rows kept, for the next iteration."""
         state, before = self.scope.state(x.state.name), inner.value(x.before)
         out = inner.drain()
@@ -147,30 +150,31 @@ class Rows(Chunks):
             out.append(sx.assign(state, before))
         assert isinstance(value, ast.Call)  # computed, and rounded to the operands' type
         self.types[x.state.name] = value.args[0]
-        kept = sx.call("gl.convert_layout", value, self._kept_in(x))
+        kept = self.lang("convert_layout", value, self._kept_in(x))
         return [*out, sx.assign(self.scope.kept(x.state.name), kept)]
 
     def _multiplied(self, d: Dot, slot: Expr) -> ast.stmt:
         """A product of two tiles, begun."""
         scope = self.scope
-        sides = [self._tile(d.sides[i][0], slot, d.turned(i)) for i in (0, 1)]
-        shape = sx.tuple_of(scope.extent(i) for i in (d.rows[0], d.columns[0]))
-        none = sx.call("gl.zeros", shape, sx.name("gl.float32"),
-                       layout=sx.name(scope.layout(d.columns[0])))  # fmt: skip
-        name = scope.products.setdefault(d.node, scope.value(d.node))
-        how = {"use_acc": sx.const(False), "is_async": sx.const(True)}
-        return sx.assign(name, sx.call("warpgroup_mma", *sides, none, **how))
+        sides = [self.rings.tile(d.sides[i][0], slot, d.turned(i)) for i in (0, 1)]
+        shape = self.emitter.extents((d.rows[0], d.columns[0]))
+        layout, float32 = scope.layout(d.columns[0]), self.lang.word("float32")
+        none = self.lang("zeros", shape, float32, layout=layout)
+        name = scope.value(d.node)
+        self.emitter.made[d.node] = sx.name(name)
+        made = sx.call("warpgroup_mma", *sides, none, use_acc=False, is_async=True)
+        return sx.assign(name, made)
 
     def _begin_late(self, work: Work) -> list[ast.stmt]:
-        scope, out = self.scope, self._slots(before=True)
+        scope, out = self.scope, self.rings.slots(before=True)
         slot, phase = map(sx.name, scope.slot(before=True))
         other = [n for n in work.left if n in self.band.streamed and n not in work.boxes]
-        out += [self._wait(scope.full(tensor_of(n)), slot, phase) for n in other]
+        out += [self.rings.wait(scope.full(tensor_of(n)), slot, phase) for n in other]
         for x in work.late:
             state = scope.state(x.state.name)
-            tile = self._tile(x.product.sides[1][0], slot, x.product.turned(1))
+            tile = self.rings.tile(x.product.sides[1][0], slot, x.product.turned(1))
             rows, how = sx.name(scope.kept(x.state.name)), {"is_async": sx.const(True)}
-            made = sx.call("warpgroup_mma", rows, tile, sx.name(state), **how)
+            made = sx.call("warpgroup_mma", rows, tile, state, **how)
             out.append(sx.assign(state, made))
         return out
 
@@ -179,5 +183,5 @@ class Rows(Chunks):
         scope = self.scope
         slot = sx.name(scope.slot(before=True)[0])
         read = [n for n in work.left if n in self.band.streamed]
-        free = [self._arrive(scope.free(tensor_of(n)), slot) for n in read]
+        free = [self.rings.arrive(scope.free(tensor_of(n)), slot) for n in read]
         return [waited([scope.state(x.state.name) for x in work.late], 0), *free]

@@ -3,111 +3,74 @@
 from __future__ import annotations
 
 import ast
-from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from napkin.ir.key_sets import spec_of
 from napkin.lower import syntax as sx
-from napkin.lower.printer import called, comment
-from napkin.lower.syntax import Expr
-from napkin.lower.trim import trimmed
+from napkin.lower.printer import comment, function
+from napkin.lower.signature import Written, arguments_of, entry_of, passed
+from napkin.lower.trim import loaded, trimmed
 from napkin.lower.warpgroups.band import Band
-from napkin.lower.warpgroups.gluon import free, function, helper, in_gluon, lent
-from napkin.lower.warpgroups.rings import Rings
+from napkin.lower.warpgroups.gluon import free
+from napkin.lower.warpgroups.gluon_scope import BandScope
 from napkin.lower.warpgroups.room import LOADING, registers
-from napkin.lower.write import Written
 from napkin.schedule import WARPS
 
 
-class Whole(Rings):
-    """Writes a kernel of warpgroups.
+@dataclass(frozen=True)
+class Text:
+    """A kernel of warpgroups.
 
     Attributes:
+        written: its text, and how it is called.
+        scope: its names.
         bodies: the statements of its parts.
-        zeros: names of constants that every part is given.
+        constants: names of constants that every part is given.
     """
 
-    def __init__(self, band: Band) -> None:
-        super().__init__(band)
-        self.bodies: list[list[ast.stmt]] = []
-        self.zeros: set[str] = set()
-
-    def function(self) -> Written:
-        """The kernel."""
-        band, scope, emitter = self.band, self.scope, self.emitter
-        emitter.count(self.program.roots)
-        name = self.kernel.name
-        out: list[ast.stmt] = [
-            self.index_type(),
-            sx.assign(scope.stages, sx.const(band.stages), "gl.constexpr"),
-            *self.steps(),
-            *self.placed(),
-            *self.rings(),
-        ]
-        loads, rows = self.loads(), self.folds()
-        fixed = {a.name for a in self.arguments() if a.constexpr} | {scope.stages}
-        own = {scope.warpgroup}
-        texts: list[str] = []
-        given: dict[str, list[str]] = {}
-        for part, body in (("loads", loads), ("rows", rows)):
-            body = trimmed(in_gluon(body))
-            used = free(body)
-            self.bodies.append(body)
-            given[part] = sorted(used - own, key=lambda n: (n in fixed, n))
-            names = [*given[part], *sorted(own & used)]
-            typed = [(n, "gl.constexpr" if n in fixed | own else "") for n in names]
-            texts.append(function(f"_{name}_{part}", typed, body))
-        self.zeros = {
-            ast.unparse(s.targets[0])
-            for s in out
-            if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant)
-        }
-        made = [comment("its warps"), self._specialised(name, given)]
-        body = trimmed(in_gluon([*out, *made]))
-        arguments = self.passed(body)
-        typed = [(a.name, "gl.constexpr" if a.constexpr else "") for a in arguments]
-        texts.append(function(name, typed, body))
-        entry = self.entry(arguments)
-        functions = called(emitter.helpers | lent(self.bodies))
-        texts = [*map(helper, functions), *texts]
-        return Written(name, "\n\n".join(texts), arguments, self.kernel.group, entry)
-
-    @abstractmethod
-    def rings(self) -> list[ast.stmt]:
-        """Room for boxes, and their barriers."""
-
-    @abstractmethod
-    def loads(self) -> list[ast.stmt]:
-        """What the warp does that asks for chunks."""
-
-    @abstractmethod
-    def folds(self) -> list[ast.stmt]:
-        """What one warpgroup does."""
-
-    def placed(self) -> list[ast.stmt]:
-        """Where the band stands."""
-        out = [*self.positions(), *self.bases()]
-        if self.visiting:
-            keys = spec_of(self.visiting.seen.keys).text
-            out.append(comment(f"the keys that this band visits: {keys}"))
-            out += self.visiting.prologue()
-        return out
-
-    def bases(self) -> list[ast.stmt]:
-        """Pointers of tensors without a descriptor."""
-        out = [s for s in super().bases() if not isinstance(s, ast.If)]
-        return out if len(out) > 1 else []
-
-    def _specialised(self, name: str, given: dict[str, list[str]]) -> ast.stmt:
-        band = self.band
-        rows = [sx.name(n) for n in given["rows"]]
-        parts = [_pairs(f"_{name}_rows", [*rows, sx.const(w)]) for w in range(band.groups)]
-        parts.append(_pairs(f"_{name}_loads", [sx.name(n) for n in given["loads"]]))
-        warps = [WARPS] * (band.groups - 1) + [1]
-        own = [registers(band.groups)] * (band.groups - 1) + [LOADING]
-        lists = [sx.tuple_of(map(sx.const, x)) for x in (warps, own)]
-        return ast.Expr(sx.call("gl.warp_specialize", sx.tuple_of(parts), *lists))
+    written: Written
+    scope: BandScope
+    bodies: Sequence[Sequence[ast.stmt]]
+    constants: frozenset[str]
 
 
-def _pairs(function: str, arguments: Iterable[Expr]) -> Expr:
-    return ast.Tuple([sx.name(function), ast.Tuple(list(arguments), ast.Load())], ast.Load())
+def text_of(
+    scope: BandScope, first: list[ast.stmt], loads: list[ast.stmt], rows: list[ast.stmt]
+) -> Text:
+    """The kernel whose blocks begin with `first`, and then give one warp `loads` and each warpgroup
+    `rows`."""
+    name, band, lang = scope.program.kernel.name, scope.band, scope.lang
+    fixed = {a.name for a in arguments_of(scope) if a.constexpr} | {scope.stages}
+    own = {scope.warpgroup}
+    bodies = {"loads": trimmed(loads), "rows": trimmed(rows)}
+    texts: list[str] = []
+    given: dict[str, list[str]] = {}
+    for part, body in bodies.items():
+        used = free(body)
+        given[part] = sorted(used - own, key=lambda n: (n in fixed, n))
+        names = [*given[part], *sorted(own & used)]
+        known = {n: n in fixed | own for n in names}
+        texts.append(function(lang, f"_{name}_{part}", known, body))
+    constants = frozenset(
+        ast.unparse(s.targets[0])
+        for s in first
+        if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant)
+    )
+    body = trimmed([*first, comment("its warps"), _specialised(band, scope, given)])
+    read = {n for part in (*bodies.values(), body) for s in part for n in loaded(s)}
+    arguments = passed({n for s in body for n in loaded(s)}, scope)
+    texts.append(function(lang, name, {a.name: a.constexpr for a in arguments}, body))
+    text = "\n\n".join([*lang.functions(read), *texts])
+    made = Written(text, entry_of(arguments, scope.program))
+    return Text(made, scope, tuple(bodies.values()), constants)
+
+
+def _specialised(band: Band, scope: BandScope, given: Mapping[str, list[str]]) -> ast.stmt:
+    name = scope.program.kernel.name
+    rows = (sx.pair(*given["rows"], w) for w in range(band.groups))
+    parts = [sx.pair(f"_{name}_rows", values) for values in rows]
+    parts.append(sx.pair(f"_{name}_loads", sx.pair(*given["loads"])))
+    warps = [WARPS] * (band.groups - 1) + [1]
+    own = [registers(band.groups)] * (band.groups - 1) + [LOADING]
+    lists = map(sx.tuple_of, (parts, warps, own))
+    return ast.Expr(scope.lang("warp_specialize", *lists))

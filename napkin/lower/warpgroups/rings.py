@@ -8,157 +8,141 @@ from collections.abc import Iterator, Sequence
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
 from napkin.lower import syntax as sx
-from napkin.lower.box_loops import Head, Visiting
-from napkin.lower.launch import Argument, in_box
-from napkin.lower.program import Loop
-from napkin.lower.syntax import Expr
+from napkin.lower.box_loops import Head
+from napkin.lower.emit import Emitter
+from napkin.lower.emit_memory import corner
+from napkin.lower.launch import in_box
+from napkin.lower.loops import Loops
+from napkin.lower.printer import comment
+from napkin.lower.syntax import Expr, Operand
 from napkin.lower.warpgroups.band import WIDEST, Band
-from napkin.lower.warpgroups.emit_gluon import BandEmitter
+from napkin.lower.warpgroups.emit_gluon import Registers
 from napkin.lower.warpgroups.gluon_scope import BandScope
-from napkin.lower.write import Writer
 
 
-class _Visiting(Visiting):
-    def spanned(self, axis: str) -> Expr:
-        assert isinstance(self.scope, BandScope)
-        band = self.scope.band
-        count = band.groups if axis == band.axis else 1
-        return sx.binary(super().spanned(axis), "*", sx.const(count))
-
-
-class Rings(Writer):
-    """Writes where a band stands, and how its boxes come."""
-
-    Emitter = BandEmitter
-    Visiting = _Visiting
-    scope: BandScope
-    emitter: BandEmitter
+class Rings:
+    """Writes how the boxes of a band come, and holds what writes the rest of it."""
 
     def __init__(self, band: Band) -> None:
-        super().__init__(band.program, BandScope(band))
-        self.band = band
-        self._standing = False
-
-    # --- signature --------------------------------------------------------------------------
-
-    def arguments(self) -> tuple[Argument, ...]:
-        return tuple(a for a in super().arguments() if a.kind not in {"descriptors", "wide"})
+        self.band, self.program, self.scope = band, band.program, BandScope(band)
+        self.lang = self.scope.lang
+        self.emitter = Emitter(self.program, self.scope, Registers(self.scope))
+        self.loops = Loops(self.emitter)
+        self.places = self.loops.places
 
     def index_type(self) -> ast.stmt:
-        return sx.assign("INDEX", sx.name("gl.int32"), "gl.constexpr")
+        """The type of positions."""
+        return sx.assign("INDEX", self.lang.word("int32"), self.lang.word("constexpr"))
 
     # --- places -----------------------------------------------------------------------------
 
-    def _groups(self, axis: str) -> Expr:
-        if axis != self.band.axis:
-            return super()._groups(axis)
-        block = sx.binary(sx.name(self.scope.block(axis)), "*", sx.const(self.band.groups))
-        return sx.call("tl.cdiv", sx.name(self.scope.size(axis)), block)
-
-    def number(self, axis: str) -> Expr:
-        return sx.name(self.scope.own(axis)) if axis == self.band.axis else super().number(axis)
-
-    def standing(self) -> list[ast.stmt]:
-        return super().standing() if self._standing else []
-
-    def lanes(self, dim: int, ids: dict[str, Expr], loop: Loop | None = None) -> list[ast.stmt]:
-        return super().lanes(dim, ids, loop) if self._standing else []
-
-    def _own(self) -> ast.stmt:
+    def own(self) -> ast.stmt:
         """Which group of the band this is."""
         axis, scope = self.band.axis, self.scope
-        first = sx.binary(sx.name(scope.group_id(axis)), "*", sx.const(self.band.groups))
-        return sx.assign(scope.own(axis), sx.binary(first, "+", sx.name(scope.warpgroup)))
+        first = sx.binary(scope.group_id(axis), "*", self.band.groups)
+        return sx.assign(scope.own(axis), sx.binary(first, "+", scope.warpgroup))
 
-    def _layouts(self) -> Iterator[ast.stmt]:
+    def bases(self) -> list[ast.stmt]:
+        """Pointers of tensors without a descriptor."""
+        out, _ = self.places.bases()
+        return [comment("where its tensors start"), *out] if out else []
+
+    def layouts(self) -> Iterator[ast.stmt]:
         """The register layouts of tiles: rows by warps, across the columns of one instruction."""
         for dim in self.band.columns:
             wide = min(WIDEST, max(8, self.program.extent(dim)))
-            shape = sx.tuple_of([sx.const(16), sx.const(wide), sx.const(16)])
-            version, warps = (sx.tuple_of(map(sx.const, x)) for x in ((3, 0), (4, 1)))
-            made = sx.call("gl.NVMMADistributedLayout", version, warps, shape)
-            yield sx.assign(self.scope.layout(dim), made, "gl.constexpr")
+            lists = map(sx.tuple_of, ((3, 0), (4, 1), (16, wide, 16)))
+            made = self.lang("NVMMADistributedLayout", *lists)
+            yield sx.assign(self.scope.layout(dim), made, self.lang.word("constexpr"))
 
     # --- shared memory ----------------------------------------------------------------------
 
-    def _box(self, leaf: Node) -> tuple[str, ...]:
+    def box(self, leaf: Node) -> tuple[str, ...]:
+        """The axes of a reading's box."""
         return in_box(self.program.boxes[leaf], self.program.tiles)
 
-    def _ring(self, name: str, count: Expr, axes: Sequence[str]) -> ast.stmt:
+    def ring(self, name: str, count: Operand, axes: Sequence[str]) -> ast.stmt:
         """Room for so many boxes of a tensor."""
         tensor = self.scope.tensor(name)
         shape = sx.tuple_of([count, *(self.emitter.block(a) for a in axes)])
-        made = sx.call("gl.allocate_shared_memory", sx.name(f"{tensor}.dtype"), shape,
-                       sx.name(f"{tensor}.layout"))  # fmt: skip
-        return sx.assign(self.scope.ring(name), made)
+        names = f"{tensor}.dtype", shape, f"{tensor}.layout"
+        return sx.assign(self.scope.ring(name), self.lang("allocate_shared_memory", *names))
 
-    def _barriers(self, name: str, count: Expr, arrivals: int) -> list[ast.stmt]:
-        shape = sx.tuple_of([count, sx.const(1)])
+    def barriers(self, name: str, count: Operand, arrivals: int) -> list[ast.stmt]:
+        """So many barriers, each of which waits for `arrivals`."""
+        shape = sx.tuple_of([count, 1])
         layout = sx.call("mbarrier.MBarrierLayout")
-        made = sx.call("gl.allocate_shared_memory", sx.name("gl.int64"), shape, layout)
-        place = sx.method(sx.name(name), "index", sx.name(self.scope.each))
-        begun = ast.Expr(sx.call("mbarrier.init", place, count=sx.const(arrivals)))
-        turns = sx.call("gl.static_range", count)
-        every = ast.For(ast.Name(self.scope.each, ast.Store()), turns, [begun], [])
+        made = self.lang("allocate_shared_memory", self.lang.word("int64"), shape, layout)
+        place = sx.method(name, "index", self.scope.each)
+        begun = ast.Expr(sx.call("mbarrier.init", place, count=arrivals))
+        every = sx.loop(self.scope.each, self.lang("static_range", count), [begun])
         return [sx.assign(name, made), every]
 
-    def _view(self, leaf: Node, at: Expr) -> Expr:
+    def view(self, leaf: Node, at: Operand) -> Expr:
         """A box as a matrix."""
-        box = sx.method(sx.name(self.scope.ring(tensor_of(leaf))), "index", at)
-        if len(self._box(leaf)) == 2:
+        box = sx.method(self.scope.ring(tensor_of(leaf)), "index", at)
+        if len(self.box(leaf)) == 2:
             return box
-        shape = [self.scope.extent(d) for d in self.program.shape(leaf)]
-        return sx.method(box, "reshape", sx.tuple_of(shape))
+        return sx.method(box, "reshape", self.emitter.extents(self.program.shape(leaf)))
 
-    def _tile(self, leaf: Node, slot: Expr, turned: bool) -> Expr:
+    def tile(self, leaf: Node, slot: Operand, turned: bool) -> Expr:
         """A box as an operand, that of this place in its ring where it is streamed."""
         held = leaf in self.band.held
-        box = sx.name(self.scope.tile(leaf)) if held else self._view(leaf, slot)
-        order = ast.Tuple([sx.const(1), sx.const(0)], ast.Load())
-        return sx.method(box, "permute", order) if turned else box
+        box = sx.name(self.scope.tile(leaf)) if held else self.view(leaf, slot)
+        return sx.method(box, "permute", sx.pair(1, 0)) if turned else box
 
-    def _slots(self, before: bool = False) -> list[ast.stmt]:
-        turn: Expr = sx.name(self.scope.turn)
+    def slots(self, before: bool = False) -> list[ast.stmt]:
+        """The place of this iteration's boxes, or of those before, and the parity of a barrier."""
+        number: Operand = self.scope.iteration
         if before:
-            turn = sx.binary(turn, "-", sx.const(1))
-        stages = sx.name(self.scope.stages)
-        slot, phase = self.scope.slot(before)
-        parity = sx.binary(sx.binary(turn, "//", stages), "%", sx.const(2))
-        return [sx.assign(slot, sx.binary(turn, "%", stages)), sx.assign(phase, parity)]
+            number = sx.binary(number, "-", 1)
+        (slot, phase), stages = self.scope.slot(before), self.scope.stages
+        parity = sx.binary(number, "//", stages, "%", 2)
+        return [sx.assign(slot, sx.binary(number, "%", stages)), sx.assign(phase, parity)]
 
-    def _wait(self, name: str, at: Expr, phase: Expr) -> ast.stmt:
-        return ast.Expr(sx.call("mbarrier.wait", sx.method(sx.name(name), "index", at), phase))
+    def wait(self, name: str, at: Operand, phase: Operand) -> ast.stmt:
+        """Wait at one of these barriers."""
+        return ast.Expr(sx.call("mbarrier.wait", sx.method(name, "index", at), phase))
 
-    def _arrive(self, name: str, at: Expr) -> ast.stmt:
-        return ast.Expr(sx.call("mbarrier.arrive", sx.method(sx.name(name), "index", at)))
+    def arrive(self, name: str, at: Operand) -> ast.stmt:
+        """Arrive at one of these barriers."""
+        return ast.Expr(sx.call("mbarrier.arrive", sx.method(name, "index", at)))
 
     # --- what is asked for ------------------------------------------------------------------
 
-    def _values(self, leaf: Node) -> Expr:
+    def values(self, leaf: Node) -> Expr:
         """Values of a box."""
-        sizes = [self.emitter.block(a) for a in self._box(leaf) if self.program.tiles[a] > 1]
+        sizes = [self.emitter.block(a) for a in self.box(leaf) if self.program.tiles[a] > 1]
         return sx.chain("*", sizes)
 
-    def _copy(self, leaf: Node, full: Expr, at: Expr) -> ast.stmt:
+    def copy(self, leaf: Node, full: Operand, at: Operand) -> ast.stmt:
         """A box asked for."""
         t, scope = tensor_of(leaf), self.scope
-        corner = sx.tuple_of(self.emitter.corner(a) for a in self._box(leaf))
-        into = sx.method(sx.name(scope.ring(t)), "index", at)
-        return ast.Expr(sx.call("async_load", sx.name(scope.tensor(t)), corner, full, into))
+        begin = sx.tuple_of(corner(self.emitter, a) for a in self.box(leaf))
+        into = sx.method(scope.ring(t), "index", at)
+        return ast.Expr(sx.call("async_load", scope.tensor(t), begin, full, into))
 
-    def _next(self) -> ast.stmt:
-        turn = self.scope.turn
-        return sx.assign(turn, sx.binary(sx.name(turn), "+", sx.const(1)))
+    def next(self) -> ast.stmt:
+        """The next iteration."""
+        number = self.scope.iteration
+        return sx.assign(number, sx.binary(number, "+", 1))
 
-    def _for(self, head: Head, body: list[ast.stmt], bounds: Sequence[Expr] = ()) -> ast.stmt:
-        variable = ast.Name(head.variable, ast.Store())
-        return ast.For(variable, sx.call("range", *(bounds or head.bounds)), body, [])
+    def over(self, head: Head, body: Sequence[ast.stmt]) -> ast.stmt:
+        """A loop with this head."""
+        return sx.loop(head.variable, sx.call("range", *head.bounds), [*body, *head.after])
+
+    def each_warpgroup(self, body: list[ast.stmt]) -> ast.stmt:
+        """A loop over the warpgroups of a block, of one warp that does something for each."""
+        return sx.loop(self.scope.warpgroup, self.lang("static_range", self.band.groups), body)
+
+    def stored(self) -> list[ast.stmt]:
+        """Wait until boxes that are stored have left, if any are."""
+        return [ast.Expr(sx.call("tma.store_wait", 0))] if self.program.stores else []
 
 
 def waited(names: Sequence[str], outstanding: int) -> ast.stmt:
     """These products, done."""
-    values = sx.tuple_of(map(sx.name, names))
-    made = sx.call("warpgroup_mma_wait", sx.const(outstanding), values)
+    made = sx.call("warpgroup_mma_wait", outstanding, sx.tuple_of(names))
     if len(names) == 1:
         return sx.assign(names[0], made)
     target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())

@@ -61,7 +61,7 @@ def _barriers(band: Band) -> list[int]:
     streamed one that says that it is read; where chunks are only added up, one for all tensors, and
     in turn, one for each group."""
     if band.sums:
-        return [band.stages, band.stages] + ([band.groups] if band.in_turn else [])
+        return [band.stages, band.stages] + ([band.groups] if band.ping_pong else [])
     held = [band.groups if band.own(n) else 1 for n in band.held]
     return held + [band.stages] * (2 * len(band.streamed))
 

@@ -17,181 +17,152 @@ from napkin.lower import syntax as sx
 from napkin.lower.box_loops import Head
 from napkin.lower.launch import in_box
 from napkin.lower.printer import comment
-from napkin.lower.program import Loop
 from napkin.lower.scope import GROUP, GROUPS
-from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.kernel_text import Whole
-from napkin.lower.warpgroups.rings import waited
+from napkin.lower.syntax import Expr, Operand
+from napkin.lower.warpgroups.rings import Rings, waited
 
 EVERY = ""
 """The name of the barriers of all tensors together: their boxes come and go at once."""
 
 
-class Sums(Whole):
-    """Writes the sums of one group."""
+# --- shared memory --------------------------------------------------------------------------------
 
-    def placed(self) -> list[ast.stmt]:
-        return []  # in every turn
 
-    @property
-    def _stream(self) -> Loop:
-        return self.program.loops[0]
+def first(r: Rings) -> list[ast.stmt]:
+    """Room for boxes and their barriers."""
+    scope, band = r.scope, r.band
+    stages, groups = sx.name(scope.stages), sx.const(band.groups)
+    out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each place")]
+    for n in band.streamed:
+        count = sx.binary(stages, "*", groups) if band.own(n) else stages
+        out.append(r.ring(tensor_of(n), count, r.box(n)))
+    for t, axes in r.program.stores.items():
+        out.append(r.ring(t, groups, in_box(axes, r.program.tiles)))
+    out += r.barriers(scope.full(EVERY), stages, 1)
+    out += r.barriers(scope.free(EVERY), stages, 1 if band.ping_pong else band.groups)
+    if band.ping_pong:
+        out += r.barriers(scope.order, groups, 1)
+    out.append(ast.Expr(sx.call("fence_async_shared")))
+    if band.ping_pong:
+        out.append(r.arrive(scope.order, 0))
+    return out
 
-    # --- shared memory ----------------------------------------------------------------------
 
-    def rings(self) -> list[ast.stmt]:
-        scope, band = self.scope, self.band
-        stages, groups = sx.name(scope.stages), sx.const(band.groups)
-        out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each place")]
-        for n in band.streamed:
-            count = sx.binary(stages, "*", groups) if band.own(n) else stages
-            out.append(self._ring(tensor_of(n), count, self._box(n)))
-        for t, axes in self.program.stores.items():
-            out.append(self._ring(t, groups, in_box(axes, self.program.tiles)))
-        out += self._barriers(scope.full(EVERY), stages, 1)
-        out += self._barriers(scope.free(EVERY), stages, 1 if band.in_turn else band.groups)
-        if band.in_turn:
-            out += self._barriers(scope.order, groups, 1)
-        out.append(ast.Expr(sx.call("fence_async_shared")))
-        if band.in_turn:
-            out.append(self._arrive(scope.order, sx.const(0)))
-        return out
+def _place(r: Rings, leaf: Node, slot: Operand) -> Operand:
+    """Where a box of this warpgroup lies."""
+    if not r.band.own(leaf):
+        return slot
+    return sx.binary(slot, "*", r.band.groups, "+", r.scope.warpgroup)
 
-    def _place(self, leaf: Node, slot: Expr) -> Expr:
-        """Where a box of this warpgroup lies."""
-        if not self.band.own(leaf):
-            return slot
-        first = sx.binary(slot, "*", sx.const(self.band.groups))
-        return sx.binary(first, "+", sx.name(self.scope.warpgroup))
 
-    # --- groups, one after another ----------------------------------------------------------
+# --- groups, one after another --------------------------------------------------------------------
 
-    def _over_groups(self, body: list[ast.stmt], by: int) -> list[ast.stmt]:
-        """A loop over groups, of which this is every `by`-th."""
-        first, step = (sx.call(f"tl.{x}", sx.const(0)) for x in ("program_id", "num_programs"))
-        if by > 1:
-            own = sx.binary(sx.name(self.scope.warpgroup), "*", step)
-            first, step = sx.binary(first, "+", own), sx.binary(step, "*", sx.const(by))
-        count = sx.chain("*", [self._groups(a) for a in self.kernel.group])
-        turns = self._for(Head(GROUP, [first, sx.name(GROUPS), step], []), body)
-        return [comment("groups in turn"), sx.assign(GROUPS, count), turns]
 
-    def _over_chunks(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """A loop over chunks."""
-        head = self._head(self._stream)
-        found = [*head.find, *self._chunk(self._stream), *self._slots()]
-        return [
-            comment(self._title(self._stream)),
-            *head.before,
-            self._for(head, [*found, *body, self._next(), *head.after]),
+def _over_groups(r: Rings, body: list[ast.stmt], by: int) -> list[ast.stmt]:
+    """A loop over groups, of which this is every `by`-th."""
+    first, step = (r.lang(x, 0) for x in ("program_id", "num_programs"))
+    if by > 1:
+        own = sx.binary(r.scope.warpgroup, "*", step)
+        first, step = sx.binary(first, "+", own), sx.binary(step, "*", by)
+    every = r.over(Head(GROUP, [first, sx.name(GROUPS), step], []), body)
+    return [comment("groups in turn"), sx.assign(GROUPS, r.places.groups()), every]
+
+
+def _over_chunks(r: Rings, body: list[ast.stmt]) -> list[ast.stmt]:
+    """A loop over chunks."""
+    (loop,) = r.program.loops
+    head = r.loops.head(loop)
+    body = [*head.find, *r.loops.starts(), *r.slots(), *body, r.next()]
+    return [comment(r.loops.title(loop)), *head.before, r.over(head, body)]
+
+
+def loads(r: Rings) -> list[ast.stmt]:
+    """What the warp does that asks for chunks."""
+    band, scope = r.band, r.scope
+    slot, phase = map(sx.name, scope.slot())
+    full = sx.method(scope.full(EVERY), "index", slot)
+    each = [_times(r, n) for n in band.streamed]
+    count = sx.binary(sx.chain("+", each), "*", r.program.schedule.described)
+    body = [
+        r.wait(scope.free(EVERY), slot, sx.binary(1, "-", phase)),
+        ast.Expr(sx.call("mbarrier.expect", full, count)),
+    ]
+    own = [n for n in band.streamed if band.own(n)]
+    if own:
+        copies = [r.own(), *(r.copy(n, full, _place(r, n, slot)) for n in own)]
+        body.append(r.each_warpgroup(copies))
+    body += [r.copy(n, full, slot) for n in band.streamed if n not in own]
+    group = [*r.places.numbers(), *_over_chunks(r, body)]
+    return [r.index_type(), sx.assign(scope.iteration, 0), *_over_groups(r, group, 1)]
+
+
+def _times(r: Rings, leaf: Node) -> Expr:
+    """Values of a reading that a chunk brings."""
+    groups = r.band.groups if r.band.own(leaf) else 1
+    return sx.binary(r.values(leaf), "*", groups)
+
+
+# --- one group ------------------------------------------------------------------------------------
+
+
+def folds(r: Rings) -> list[ast.stmt]:
+    """What one warpgroup does."""
+    band, scope = r.band, r.scope
+    out: list[ast.stmt] = [r.index_type(), *r.layouts()]
+    if not band.ping_pong:
+        out += [sx.assign(scope.iteration, 0), *_over_groups(r, _group(r), 1)]
+    else:
+        many = sx.chain("*", [r.loops.count(a) for a in r.program.kernel.stream.axes])
+        out += [
+            comment("its chunks come after those of the warpgroups before it"),
+            sx.assign(scope.chunks, many),
+            sx.assign(scope.iteration, sx.binary(scope.warpgroup, "*", scope.chunks)),
+            sx.assign(scope.rounds, 0),
+            *_over_groups(r, _group(r), band.groups),
         ]
+    return [*out, *r.stored()]
 
-    def loads(self) -> list[ast.stmt]:
-        self._standing = False
-        band, scope = self.band, self.scope
-        slot, phase = map(sx.name, scope.slot())
-        full = sx.method(sx.name(scope.full(EVERY)), "index", slot)
-        each = [self._times(n) for n in band.streamed]
-        count = sx.binary(sx.chain("+", each), "*", sx.const(self.program.schedule.described))
-        body = [
-            self._wait(scope.free(EVERY), slot, sx.binary(sx.const(1), "-", phase)),
-            ast.Expr(sx.call("mbarrier.expect", full, count)),
+
+def _group(r: Rings) -> list[ast.stmt]:
+    """All that one group does."""
+    scope, band, emitter = r.scope, r.band, r.emitter
+    states = [x.state for x in band.sums]
+    names = [scope.state(s.name) for s in states]
+    own = [] if band.ping_pong else [r.own()]
+    out = [*r.places.numbers(), *own, *r.places.standing(), *r.bases()]
+    out += [sx.assign(n, r.loops.begun(s, emitter)) for n, s in zip(names, states, strict=True)]
+    if band.ping_pong:
+        out.append(r.wait(scope.order, scope.warpgroup, sx.binary(scope.rounds, "%", 2)))
+    out += _over_chunks(r, _added(r, names))
+    if band.ping_pong:
+        after = sx.binary(scope.warpgroup, "+", 1, "%", band.groups)
+        out.append(r.arrive(scope.order, after))
+    out += [waited(names, 0), _leave(r)]
+    if band.ping_pong:
+        past = sx.binary(scope.chunks, "*", band.groups - 1)
+        out += [
+            sx.assign(scope.iteration, sx.binary(scope.iteration, "+", past)),
+            sx.assign(scope.rounds, sx.binary(scope.rounds, "+", 1)),
         ]
-        own = [n for n in band.streamed if band.own(n)]
-        if own:
-            copies = [self._own(), *(self._copy(n, full, self._place(n, slot)) for n in own)]
-            turns = sx.call("gl.static_range", sx.const(band.groups))
-            body.append(ast.For(ast.Name(scope.warpgroup, ast.Store()), turns, copies, []))
-        body += [self._copy(n, full, slot) for n in band.streamed if n not in own]
-        group = [*self.positions(), *self._over_chunks(body)]
-        start = sx.assign(scope.turn, sx.const(0))
-        return [self.index_type(), start, *self._over_groups(group, 1)]
+    for s, name in zip(states, names, strict=True):
+        emitter.have[s.leaf("new")] = sx.name(name)
+    return [*out, comment("tail"), *r.stored(), *r.loops.tail()]
 
-    def _times(self, leaf: Node) -> Expr:
-        """Values of a reading that a chunk brings."""
-        groups = self.band.groups if self.band.own(leaf) else 1
-        return sx.binary(self._values(leaf), "*", sx.const(groups))
 
-    # --- one group --------------------------------------------------------------------------
+def _added(r: Rings, names: Sequence[str]) -> list[ast.stmt]:
+    """The products of one chunk, begun, and what they free of the one before."""
+    scope = r.scope
+    slot, phase = map(sx.name, scope.slot())
+    out = [r.wait(scope.full(EVERY), slot, phase)]
+    for name, x in zip(names, r.band.sums, strict=True):
+        leaves = [x.product.sides[i][0] for i in (0, 1)]
+        sides = [r.tile(n, _place(r, n, slot), x.product.turned(i)) for i, n in enumerate(leaves)]
+        made = sx.call("warpgroup_mma", *sides, name, is_async=True)
+        out.append(sx.assign(name, made))
+    first = sx.less(0, r.loops.head(r.program.loops[0]).variable)
+    return [*out, waited(names, len(names)), ast.If(first, [_leave(r)], [])]
 
-    def folds(self) -> list[ast.stmt]:
-        self._standing = True
-        band, scope = self.band, self.scope
-        out: list[ast.stmt] = [self.index_type(), *self._layouts()]
-        if not band.in_turn:
-            start = [sx.assign(scope.turn, sx.const(0))]
-            out += [*start, *self._over_groups(self._group(), 1)]
-        else:
-            own = sx.name(scope.warpgroup)
-            out += [
-                comment("its chunks come after those of the warpgroups before it"),
-                sx.assign(scope.chunks, self._many()),
-                sx.assign(scope.turn, sx.binary(own, "*", sx.name(scope.chunks))),
-                sx.assign(scope.rounds, sx.const(0)),
-                *self._over_groups(self._group(), band.groups),
-            ]
-        if self.program.stores:
-            out.append(ast.Expr(sx.call("tma.store_wait", sx.const(0))))
-        return out
 
-    def _many(self) -> Expr:
-        """How many chunks a group has."""
-        return sx.chain("*", [self._count(a) for a in self.stream.axes])
-
-    def _group(self) -> list[ast.stmt]:
-        """All that one group does."""
-        scope, band, emitter = self.scope, self.band, self.emitter
-        states = [x.state for x in band.sums]
-        names = [scope.state(s.name) for s in states]
-        out = self.positions() if band.in_turn else self._side_by_side()
-        out += self.bases()
-        out += [sx.assign(n, self._init(s, emitter)) for n, s in zip(names, states, strict=True)]
-        if band.in_turn:
-            parity = sx.binary(sx.name(scope.rounds), "%", sx.const(2))
-            out.append(self._wait(scope.order, sx.name(scope.warpgroup), parity))
-        out += self._over_chunks(self._added(names))
-        if band.in_turn:
-            after = sx.binary(sx.name(scope.warpgroup), "+", sx.const(1))
-            out.append(self._arrive(scope.order, sx.binary(after, "%", sx.const(band.groups))))
-        out += [waited(names, 0), self._leave()]
-        if band.in_turn:
-            past = sx.binary(sx.name(scope.chunks), "*", sx.const(band.groups - 1))
-            out += [
-                sx.assign(scope.turn, sx.binary(sx.name(scope.turn), "+", past)),
-                sx.assign(scope.rounds, sx.binary(sx.name(scope.rounds), "+", sx.const(1))),
-            ]
-        for s, name in zip(states, names, strict=True):
-            emitter.have[s.leaf("new")] = sx.name(name)
-        tail = self._tail()
-        out.append(comment("tail"))
-        if self.program.stores:
-            out.append(ast.Expr(sx.call("tma.store_wait", sx.const(0))))
-        return [*out, *tail]
-
-    def _side_by_side(self) -> list[ast.stmt]:
-        """The place of the band, then that of this group."""
-        self._standing = False
-        found = self.positions()
-        self._standing = True
-        return [*found, self._own(), *self.standing()]
-
-    def _added(self, names: Sequence[str]) -> list[ast.stmt]:
-        """The products of one chunk, begun, and what they free of the one before."""
-        scope = self.scope
-        slot, phase = map(sx.name, scope.slot())
-        out = [self._wait(scope.full(EVERY), slot, phase)]
-        for name, x in zip(names, self.band.sums, strict=True):
-            sides = []
-            for i in (0, 1):
-                leaf = x.product.sides[i][0]
-                sides.append(self._tile(leaf, self._place(leaf, slot), x.product.turned(i)))
-            made = sx.call("warpgroup_mma", *sides, sx.name(name), is_async=sx.const(True))
-            out.append(sx.assign(name, made))
-        first = sx.less(sx.const(0), sx.name(self._head(self._stream).variable))
-        return [*out, waited(names, len(names)), ast.If(first, [self._leave()], [])]
-
-    def _leave(self) -> ast.stmt:
-        """The chunk of the turn before is read."""
-        before = sx.binary(sx.name(self.scope.turn), "-", sx.const(1))
-        at = sx.binary(before, "%", sx.name(self.scope.stages))
-        return self._arrive(self.scope.free(EVERY), at)
+def _leave(r: Rings) -> ast.stmt:
+    """The chunk of the iteration before is read."""
+    return r.arrive(r.scope.free(EVERY), sx.binary(r.scope.iteration, "-", 1, "%", r.scope.stages))

@@ -7,15 +7,16 @@ from napkin.ir.node import Node, inside_sums, postorder
 from napkin.lower.corners import rises
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.program import Loop, Program, moving_terms
-from napkin.lower.warpgroups.band import ROWS, WIDEST, Band, early, sums
+from napkin.lower.warpgroups.band import ROWS, WIDEST, Band
 
 
 def why_not(program: Program) -> str:
     """Why the groups of a program cannot run as the warpgroups that its schedule asks for; "" where
     they can."""
     kernel, tiles, schedule = program.kernel, program.tiles, program.schedule
-    if sums(program):
-        return _why_not_added(program)
+    band = Band(program)
+    if band.sums:
+        return _why_not_added(band)
     axis = schedule.axis
     if axis not in kernel.group or tiles[axis] == 1:
         return f"{axis} is not grouped in tiles"
@@ -26,7 +27,6 @@ def why_not(program: Program) -> str:
     row = program.shape_of((axis,))[0]
     if program.extent(row) % ROWS:
         return f"a group has {program.extent(row)} rows, not a multiple of {ROWS}"
-    band = Band(program)
     if any(dot_of(program, n) for n in postorder(program.tails.values())):
         return "a product is made after the stream"
     for loop in program.loops:
@@ -49,10 +49,10 @@ def why_not(program: Program) -> str:
     return ""
 
 
-def _why_not_added(program: Program) -> str:
+def _why_not_added(band: Band) -> str:
     """The same for a program that only adds products up."""
-    kernel, tiles, axis = program.kernel, program.tiles, program.schedule.axis
-    band = Band(program)
+    program, axis = band.program, band.axis
+    kernel, tiles = program.kernel, program.tiles
     if axis and (axis not in kernel.group or tiles[axis] == 1):
         return f"{axis} is not grouped in tiles"
     if kernel.fills or kernel.partial or kernel.ragged or program.packed or program.loops[0].emits:
@@ -111,7 +111,7 @@ def _loop_reason(band: Band, loop: Loop) -> str:
     program = band.program
     if loop.emits or loop.joins:
         return "it writes as it streams, or lanes keep its folds"
-    known = {d.node for d in early(program, loop)}
+    known = {d.node for d in band.begun(loop)}
     if not known:
         return "no product of two tiles begins a chunk"
     known |= {x.product.node for x in band.late(loop)}

@@ -10,27 +10,37 @@ import math
 from collections.abc import Collection, Mapping
 
 from napkin.derive.kernel import tensor_of
+from napkin.lower import syntax as sx
 from napkin.lower.compiler import installed
 from napkin.lower.divisibility import tensor_axes
+from napkin.lower.signature import Written
+from napkin.lower.warpgroups import chunks, sums
 from napkin.lower.warpgroups.band import Band
 from napkin.lower.warpgroups.gluon import captured
 from napkin.lower.warpgroups.iterations import Rows
-from napkin.lower.warpgroups.kernel_text import Whole
-from napkin.lower.warpgroups.sums import Sums
-from napkin.lower.write import Written
+from napkin.lower.warpgroups.kernel_text import Text, text_of
+from napkin.lower.warpgroups.rings import Rings
 
 CONSTANTS_APART = (3, 9)
 """The Triton from which constants are not passed: every part has its own. 3.6 passes them; the
 versions between were not read."""
 
 
-def _writer(band: Band) -> Whole:
-    return Sums(band) if band.sums else Rows(band)
-
-
 def write_band(band: Band) -> Written:
     """The Gluon kernel of a band."""
-    return _writer(band).function()
+    return _text(band).written
+
+
+def _text(band: Band) -> Text:
+    rings = Rings(band)
+    rings.emitter.count(band.program.roots)
+    stages = sx.assign(rings.scope.stages, band.stages, rings.lang.word("constexpr"))
+    first = [rings.index_type(), stages, *rings.places.steps()]
+    if band.sums:
+        parts = sums.first(rings), sums.loads(rings), sums.folds(rings)
+    else:
+        parts = chunks.first(rings), chunks.loads(rings), Rows(rings).folds()
+    return text_of(rings.scope, [*first, *parts[0]], *parts[1:])
 
 
 def passed(band: Band, even: Collection[str], sizes: Mapping[str, int]) -> list[str]:
@@ -41,14 +51,12 @@ def passed(band: Band, even: Collection[str], sizes: Mapping[str, int]) -> list[
         even: the axes that bands divide.
         sizes: of every axis; tensors are row-major. What is 1 is compiled in.
     """
-    writer = _writer(band)
-    made = writer.function()
-    fixed = {a.name for a in made.arguments if a.constexpr} | {writer.scope.stages}
-    known = {writer.scope.even(a) for a in even}
-    names = captured(writer.bodies, known) - fixed - {writer.scope.warpgroup}
+    text, program = _text(band), band.program
+    scope = text.scope
+    fixed = {a.name for a in text.written.arguments if a.constexpr} | {scope.stages}
+    names = captured(text.bodies, {scope.even(a) for a in even}) - fixed - {scope.warpgroup}
     if installed() >= CONSTANTS_APART:
-        names -= writer.zeros
-    scope, program = writer.scope, band.program
+        names -= text.constants
     names -= {scope.size(a) for a, n in sizes.items() if n == 1}
     for t, axes in tensor_axes(program.kernel).items():
         ones = (a for i, a in enumerate(axes) if math.prod(sizes[x] for x in axes[i + 1 :]) == 1)

@@ -1,0 +1,254 @@
+"""The loop program run in numpy, group by group and chunk by chunk, counting what it moves.
+
+This is what the kernel does, without Triton: the counts are the H and M that `napkin.count`
+predicts, and the value is the diagram's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from napkin.algebra.fold import Emit, Pass
+from napkin.algebra.law import advance, chunk_of, start
+from napkin.count.memory import alive
+from napkin.count.traffic import Direction
+from napkin.count.visited import chunks as visited_chunks
+from napkin.derive.kernel import Kernel, tensor_of, tile_axes
+from napkin.ir.evaluate import Array, aligned, aligned_to, evaluate
+from napkin.ir.node import Node, node
+from napkin.ir.slots import slots_of, spread
+from napkin.ir.slotted import guard, read_slots
+from napkin.ir.taking import own_axes, table_of, taken_of
+
+Box = Mapping[str, range]
+"""Positions along each axis that is cut."""
+
+
+@dataclass
+class Execution:
+    """Outputs of a run, the values that crossed per tensor and direction, and the most values of
+    inputs and results (M) that one group held at once."""
+
+    outputs: dict[str, Array]
+    moved: Counter[tuple[str, Direction]] = field(default_factory=Counter)
+    peak: int = 0
+
+    @property
+    def total(self) -> int:
+        """H: values moved in total."""
+        return sum(self.moved.values())
+
+
+def execute(
+    kernel: Kernel,
+    arrays: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    scalars: Mapping[str, float] | None = None,
+) -> Execution:
+    """Run a kernel with given tile sizes on float64 arrays, by tensor name."""
+    out = Execution({o.name: np.full([sizes[a] for a in o.axes], np.nan) for o in kernel.origin})
+    steps = {s.residue: s.step for s in kernel.splits}
+    for place in itertools.product(*map(range, steps.values())):
+        residues = dict(zip(steps, place, strict=True))
+        views = {o.name: _slice(kernel, out.outputs[o.name], o.axes, residues)
+                 for o in kernel.outputs}  # fmt: skip
+        tables = {
+            table_of(a.leaf): _slice(kernel, arrays[tensor_of(a.leaf)], own_axes(a.leaf), residues)
+            for a in kernel.reads
+        }
+        run = _Run(kernel, kernel.sized(sizes), tiles, scalars or {}, residues, tables,
+                   Execution(views, out.moved, out.peak))  # fmt: skip
+        for box in run.groups():
+            run.group(box)
+        out.peak = run.out.peak
+    return out
+
+
+def _slice(kernel: Kernel, array: Array, axes: Sequence[str], residues: Mapping[str, int]) -> Array:
+    """The part of a tensor at one residue of its axes that are split, with an axis for it."""
+    splits = {s.place: s for s in kernel.splits}
+    cuts = [splits.get(a) for a in axes if a not in residues]
+    where = tuple(slice(residues[s.residue], None, s.step) if s else slice(None) for s in cuts)
+    view = array[(*where, ...)]  # also of an array without axes
+    return np.expand_dims(view, tuple(i for i, a in enumerate(axes) if a in residues))
+
+
+class _Run:
+    """The groups of one residue; without split axes, all groups.
+
+    Attributes:
+        most: the size of every axis, of the longest residue; `sizes` is this one's.
+        reads: what each reading sees of its tensor.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        most: Mapping[str, int],
+        tiles: Mapping[str, int],
+        scalars: Mapping[str, float],
+        residues: Mapping[str, int],
+        tables: Mapping[Node, Array],
+        out: Execution,
+    ) -> None:
+        self.kernel, self.most, self.tiles, self.scalars = kernel, most, tiles, scalars
+        own = {s.place: int(s.lengths(most[s.axis])[residues[s.residue]]) for s in kernel.splits}
+        self.residues, self.sizes, self.out = residues, {**most, **own}, out
+        self.reads = {a.leaf: self._as_read(a.leaf, tables) for a in kernel.reads}
+
+    def _as_read(self, leaf: Node, tables: Mapping[Node, Array]) -> Array:
+        """A tensor as a reading sees it: at computed positions, or at slots, spread over keys."""
+        array = tables[table_of(leaf)]
+        if not leaf.args:
+            return array
+        if taken_of(leaf) is not None:
+            return self._over({}, evaluate([leaf], tables, self.sizes)[0], leaf.axes, leaf.axes)
+        tensor = node("input", params=leaf.params[:2], axes=own_axes(leaf), kind=leaf.kind)
+        spread_out = spread(tensor, leaf.args[0], read_slots(leaf))
+        return evaluate([spread_out], {tensor: array}, self.sizes)[0]
+
+    def groups(self) -> Iterator[dict[str, range]]:
+        """The groups, each as what it has of every grouped axis."""
+        plain = [a for a in self.kernel.group if a not in self.residues]
+        cuts = [self._cut(a, self.most[a]) for a in plain]
+        alone = [[range(r, r + 1)] for r in self.residues.values()]
+        for parts in itertools.product(*cuts, *alone):
+            yield dict(zip((*plain, *self.residues), parts, strict=True))
+
+    def _cut(self, axis: str, end: int) -> list[range]:
+        """The tiles of an axis up to `end`; the last group of a short residue has no query."""
+        tile, size = self.tiles[axis], self.sizes[axis]
+        return [range(i, max(i, min(i + tile, size))) for i in range(0, end, tile)]
+
+    def group(self, box: Box) -> None:
+        """What one group does."""
+        kernel, s = self.kernel, self.kernel.stream
+        known = {leaf: self._part(leaf, value, box) for leaf, value in self.reads.items()}
+        stays = [tile_axes(o) for o in kernel.outputs if not s.carried(tile_axes(o))]
+        held = sum(self._size(axes, box) for axes in stays)
+        for access in kernel.reads:
+            if not access.loops:
+                self._count_read(access.leaf, box)
+                held += known[access.leaf].size
+        for column in alive(kernel) if not s.axes else ():
+            self._hold(sum(self._size(n.axes, box) for n in column))
+        for i, step in enumerate(s.passes):
+            states = start(step, self._extents(box))
+            for now, part in self._chunks(step, box):
+                inside, here = chunk_of(known, part), {**box, **part}
+                loaded = [a.leaf for a in kernel.reads if i in a.loops]
+                for leaf in loaded:
+                    self._count_read(leaf, here)
+                stored = sum(self._size(e.node.axes, here) for e in step.emits)
+                self._hold(held + sum(inside[leaf].size for leaf in loaded) + stored)
+                states, emitted = advance(now, states, inside, part, self.sizes, self.scalars, box)
+                for e, value in zip(step.emits, emitted, strict=True):
+                    self._write(e, value, here)
+            known |= {x.leaf("new"): states[x.name] for x in step.states}
+        tails = evaluate([e.node for e in s.tails], known, self.sizes, self.scalars, box)
+        for e, value in zip(s.tails, tails, strict=True):
+            self._write(e, value, box)
+        for e in kernel.fills:
+            self._fill(e, box)
+
+    def _part(self, leaf: Node, value: Array, box: Box) -> Array:
+        """What a group has of a reading."""
+        cuts = [box[a] if a in box and a not in self.residues else None for a in leaf.axes]
+        return value[tuple(slice(None) if p is None else slice(p.start, p.stop) for p in cuts)]
+
+    def _chunks(self, step: Pass, box: Box) -> Iterator[tuple[Pass, dict[str, range]]]:
+        """The chunks that a group reads in one pass, each with the steps that it takes there."""
+        axes, seen = self.kernel.stream.axes, self.kernel.visits
+        if seen is None:
+            cuts = [self._cut(a, self.sizes[a]) for a in axes]
+            for parts in itertools.product(*cuts):
+                yield step, dict(zip(axes, parts, strict=True))
+            return
+        place = {a: part.start // self.tiles[a] for a, part in box.items()}
+        steps: dict[int, Pass] = {}
+        for i, part in visited_chunks(self.kernel, self.most, self.tiles, place, self.reads):
+            if i not in steps:
+                terms = [x.step for x in step.states]
+                inside = seen.inside(terms, seen.test(i), [a.leaf for a in self.kernel.reads])
+                states = [replace(x, step=inside[x.step]) for x in step.states]
+                steps[i] = replace(step, states=tuple(states))
+            yield steps[i], part
+
+    # --- what is counted ----------------------------------------------------------------------
+
+    def _hold(self, values: int) -> None:
+        self.out.peak = max(self.out.peak, values)
+
+    def _extents(self, box: Box) -> dict[str, int]:
+        return {**self.sizes, **{a: len(part) for a, part in box.items()}}
+
+    def _size(self, axes: Sequence[str], box: Box) -> int:
+        extents = self._extents(box)
+        return math.prod(extents[a] for a in axes)
+
+    def _count_read(self, leaf: Node, box: Box) -> None:
+        """A reading crosses: at computed addresses, the values that its key set sees."""
+        keys, count = guard(leaf), self._size(leaf.axes, box)
+        if keys is not None:
+            (seen,) = evaluate([keys], {}, self.sizes, box=box)
+            count = int(self._over(box, seen, keys.axes, leaf.axes).sum())
+        self.out.moved[tensor_of(leaf), "read"] += count
+
+    # --- what is stored -----------------------------------------------------------------------
+
+    def _over(self, box: Box, value: Array, axes: Sequence[str], want: Sequence[str]) -> Array:
+        """A value over all of these axes."""
+        held = {a: range(n) for a, n in self.sizes.items()} | dict(box)
+        return aligned_to(value, axes, want, held)
+
+    def _view(self, e: Emit, box: Box) -> Array:
+        """Where a group stores its part of an output."""
+        axes = self._axes(e)
+        one = range(1)  # of a residue, there is its own slice alone
+        parts = [one if a in self.residues else box.get(a, range(self.sizes[a])) for a in axes]
+        return self.out.outputs[e.output][(*(slice(p.start, p.stop) for p in parts), ...)]
+
+    def _axes(self, e: Emit) -> Sequence[str]:
+        return next(o.axes for o in self.kernel.outputs if o.name == e.output)
+
+    def _write(self, e: Emit, value: Array, box: Box) -> None:
+        if e.node.op == "scatter":
+            self._scatter(e, value, box)
+            return
+        view = self._view(e, box)
+        view[...] = aligned(value, e.node.axes, self._axes(e))
+        self.out.moved[e.output, "write"] += view.size
+
+    def _scatter(self, e: Emit, value: Array, box: Box) -> None:
+        """Store what the queries see of a part of an array, each value in its slot."""
+        s = slots_of(e.node)
+        (o,) = (o for o in self.kernel.outputs if o.name == e.output)
+        axes, terms = tile_axes(o), e.node.args[1:]
+        seen, *places = (
+            self._over(box, v, m.axes, axes)
+            for v, m in zip(evaluate(terms, {}, self.sizes, box=box), terms, strict=True)
+        )
+        at = dict(zip(s.slots, places, strict=True))
+        here = {a: np.asarray(box.get(a, range(self.sizes[a]))) for a in o.axes if a not in at}
+        where = [at[a] if a in at else self._over(box, here[a], (a,), axes) for a in o.axes]
+        stored = self._over(box, value, axes, axes)[seen]
+        self.out.outputs[e.output][tuple(w[seen] for w in where)] = stored
+        self.out.moved[e.output, "write"] += int(seen.sum())
+
+    def _fill(self, e: Emit, box: Box) -> None:
+        """Store what slots without a key hold."""
+        s, axes, view = slots_of(e.node), self._axes(e), self._view(e, box)
+        past = np.zeros(view.shape, dtype=bool)
+        counts = evaluate(e.node.args, {}, self.sizes, box=box)
+        for axis, value, n in zip(s.slots, counts, e.node.args, strict=True):
+            place = aligned(np.arange(self.sizes[axis]), (axis,), axes)
+            past |= place >= aligned(value, n.axes, axes)
+        view[past] = s.fill
+        self.out.moved[e.output, "write"] += int(past.sum())

@@ -24,7 +24,7 @@ from napkin.ir.operators import POINTWISE
 from napkin.keys.neighbors import neighborhood
 from napkin.measure.attention import AGAINST, Attention, NotAttention, constant
 from napkin.measure.heads import Problem, heads, seen_of
-from napkin.torch.dtypes import DTYPES
+from napkin.run.prepared import DTYPES
 from napkin.torch.reference import evaluation
 
 Call = Callable[[], Any]

@@ -22,7 +22,7 @@ from napkin.lower.launch import Entry
 from napkin.lower.printer import GLUON
 from napkin.plan.call import LINE, RESERVED, Call, laid, tuple_of
 from napkin.plan.plan import Plan
-from napkin.plan.recipe import Step
+from napkin.run.recipe import Step
 
 _IMPORTED = ("math", "torch", "triton", "tl", "hopper", "kernel", "TensorDescriptor", "_")
 

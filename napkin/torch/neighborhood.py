@@ -11,10 +11,10 @@ import torch
 
 from napkin.errors import InputError
 from napkin.keys.neighbors import PerAxis, PerAxisFlag, windows
+from napkin.run.prepared import Prepared, facts, row_major
 from napkin.torch.diagrams import Parameters
 from napkin.torch.given import captured, in_autocast, scalar, told_apart
 from napkin.torch.ops import built, graph_call, remember
-from napkin.torch.prepared import Prepared, facts, row_major
 
 RANK = 5
 """Axes of a tensor that descriptors serve; a batch of one is left out to stay within."""

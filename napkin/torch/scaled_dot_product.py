@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from napkin.errors import InputError
+from napkin.run.prepared import Layout, Prepared, facts, row_major
 from napkin.torch.given import captured, causal_bias, in_autocast, same, scalar, told_apart
 from napkin.torch.ops import built, graph_call, remember
-from napkin.torch.prepared import Prepared, facts, permuted
 
 _WARM: dict[Any, Prepared] = {}
 
@@ -305,3 +305,10 @@ def memory_order(query: torch.Tensor, shape: Sequence[int]) -> list[int]:
         if shape[i] == 1:
             order.insert(order.index(i + 1), i)
     return order
+
+
+def permuted(shape: Sequence[int], order: Sequence[int]) -> Layout:
+    """The layout of a tensor of this shape whose axes lie in memory in that order."""
+    steps = row_major([shape[i] for i in order])[1]
+    by_axis = dict(zip(order, steps, strict=True))
+    return tuple(shape), tuple(by_axis[i] for i in range(len(shape)))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.run_plan import SPELLING
 from napkin.derive.kernel import Kernel
 from napkin.derive.law import folded, ranges
 from napkin.derive.prepare import prepare
@@ -27,6 +26,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.tiles import power_of_two
 from napkin.run.arrays import DeviceArray, empty, to_device
 from napkin.run.interpret import run as interpret
+from napkin.run.interpreted import SPELLING
 from napkin.schedule import Schedule
 
 Array = np.ndarray[Any, Any]

@@ -37,7 +37,7 @@ class StandIn:
         """As `napkin.torch.run.opened`."""
         import torch
 
-        from napkin.torch.dtypes import DTYPES
+        from napkin.run.prepared import DTYPES
         from napkin.torch.reference import evaluation
 
         sizes = plan.diagram.sizes_of([tuple(a.shape) for a in arrays])

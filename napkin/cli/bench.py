@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from napkin.cli.asked import asked, require_device, tuned_plan
 from napkin.cli.ending import FAILED
-from napkin.cli.options import Dtype, Json, Name, On, Seed, Sizes, Storage, Tune, Tuned
+from napkin.cli.options import Dtype, Json, Name, On, Plot, Seed, Sizes, Storage, Tune, Tuned
 
 
 def bench_diagram(
@@ -21,11 +22,9 @@ def bench_diagram(
     storage: Storage = None,
     against: Annotated[
         str | None,
-        typer.Option(
-            "--against",
+        Option(
             metavar="NAME,...",
             help="Baselines: torch, compile, sdpa, flex, fa3, natten, or names of the file.",
-            show_default=False,
         ),
     ] = None,
     tune: Tune = 0,
@@ -33,12 +32,9 @@ def bench_diagram(
     seed: Seed = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE.json", help="Also write the table as JSON."),
+        Option("--output", "-o", metavar="FILE.json", help="Also write the table as JSON."),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="Also draw a plot: .svg, .png or .pdf."),
-    ] = None,
+    plot: Plot = None,
     json: Json = False,
 ) -> None:
     """Time a plan and other implementations on the CUDA device.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from napkin.cli.asked import asked, require_device
 from napkin.cli.ending import FAILED
@@ -38,7 +39,7 @@ def check_diagram(
     storage: Storage = None,
     gpu: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--gpu", help="Also check on the CUDA device: values, counters of Nsight Compute, time."
         ),
     ] = False,

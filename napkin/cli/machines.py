@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from napkin.cli.options import Json
 from napkin.errors import InputError
@@ -15,14 +15,14 @@ from napkin.errors import InputError
 def list_machines(
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="[MACHINE|measure]",
             help="Show each figure of a machine and its source, or measure the local GPU.",
         ),
     ] = "",
     output: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--output", "-o", metavar="FILE.toml", help="The machine file to write, with measure."
         ),
     ] = None,

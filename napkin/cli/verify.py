@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from napkin.cli.ending import FAILED
 from napkin.cli.options import Json, Seed
@@ -13,28 +14,23 @@ from napkin.errors import InputError
 
 
 def verify_kernels(
-    gpu: Annotated[bool, typer.Option("--gpu", help="Run on the CUDA device. Required.")] = False,
+    gpu: Annotated[bool, Option("--gpu", help="Run on the CUDA device. Required.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Cover every value of every factor, and not every pair.")
+        bool, Option("--quick", help="Cover every value of every factor, and not every pair.")
     ] = False,
     sanitize: Annotated[
-        bool, typer.Option("--sanitize", help="Also run a sample under compute-sanitizer.")
+        bool, Option("--sanitize", help="Also run a sample under compute-sanitizer.")
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="TEXT",
-            help="Run only problems with this text in their name. May be repeated.",
-            show_default=False,
+        Option(
+            metavar="TEXT", help="Run only problems with this text in their name. May be repeated."
         ),
     ] = None,
     seed: Seed = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE.json", help="Also write every outcome as JSON."
-        ),
+        Option("--output", "-o", metavar="FILE.json", help="Also write every outcome as JSON."),
     ] = None,
     json: Json = False,
 ) -> None:

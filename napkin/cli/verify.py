@@ -55,12 +55,13 @@ def verify_kernels(
     chosen = [p for p in every if not only or any(text in str(p) for text in only)]
     require("verify --gpu")
     from napkin.measure.sanitize import sanitized
-    from napkin.measure.verify import Verified, machine_for, verify
+    from napkin.measure.verify import Verified, verify
     from napkin.show import console, measured
     from napkin.show.files import write_file
+    from napkin.torch.device_machine import shipped
 
     about, seed = described(), fresh_seed() if seed is None else seed
-    machine = machine_for(about["arch"])
+    machine = shipped().name
     with console.progress() as tell:
         outcomes = verify(chosen, machine, seed, tell)
         tools = sanitized(machine, seed) if sanitize else []

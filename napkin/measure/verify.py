@@ -17,15 +17,6 @@ beside other processes on the device."""
 
 Progress = Callable[[str, int, int], None]
 
-MACHINES = {
-    "sm_80": "a100",
-    "sm_89": "rtx4090",
-    "sm_90": "h100",
-    "sm_100": "b200",
-    "sm_120": "rtx5090",
-}
-"""The machine to plan for, by the device's architecture."""
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -90,16 +81,6 @@ class Verified:
             "problems": [asdict(o) for o in self.outcomes],
             "sanitizer": [asdict(t) for t in self.tools],
         }
-
-
-def machine_for(arch: str) -> str:
-    """The machine whose plans are verified on a device; the newest of those before it where the
-    device has no machine file."""
-    if arch in MACHINES:
-        return MACHINES[arch]
-    number = int(arch.removeprefix("sm_"))
-    older = [a for a in MACHINES if int(a.removeprefix("sm_")) <= number]
-    return MACHINES[max(older, key=lambda a: int(a.removeprefix("sm_")))] if older else "a100"
 
 
 def verify(

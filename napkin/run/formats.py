@@ -37,6 +37,7 @@ CODED: dict[str, int] = {"bf16": 0x7FC0, "fp8e4nv": 0x7F, "fp8e5": 0x7F}
 HALVES = {"i4": "int4", "u4": "uint4"}
 """The formats of which a byte holds two, and the storage type that each is."""
 
+
 def known(dtype: str) -> str:
     """A number format that there is.
 

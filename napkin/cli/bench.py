@@ -71,9 +71,8 @@ def bench_diagram(
         write_file(output, console.json_text(data).encode())
     if plot is not None:
         measured.write_bench_plot(plot, data)
-    if json:
-        console.emit_json(data)
-    else:
-        console.emit(*measured.bench_view(data), *measured.rankings_view(rankings))
+    console.answer(
+        json, lambda: data, lambda: [*measured.bench_view(data), *measured.rankings_view(rankings)]
+    )
     if not found.ok:
         raise typer.Exit(FAILED)

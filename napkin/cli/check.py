@@ -82,10 +82,7 @@ def check_diagram(
             how = {"on": on, "tuned": tuned, "parts": wanted.parts}
             data["device"] = _on_device(plan, name, how, seed)
             data["ok"] = data["ok"] and data["device"]["ok"]
-    if json:
-        console.emit_json(data)
-    else:
-        console.emit(*verdicts.verdict_view(plan, data))
+    console.answer(json, lambda: data, lambda: verdicts.verdict_view(plan, data))
     if not data["ok"]:
         raise typer.Exit(FAILED)
 

@@ -41,10 +41,11 @@ def list_machines(
     if output is not None:
         raise InputError("--output goes with napkin machines measure")
     found = [machine(n) for n in ((name,) if name else machines())]
-    if json:
-        console.emit_json(overview.machines_json(found))
-    else:
-        console.emit(overview.machine_table(found[0]) if name else overview.machines_table(found))
+    console.answer(
+        json,
+        lambda: overview.machines_json(found),
+        lambda: [overview.machine_table(found[0]) if name else overview.machines_table(found)],
+    )
 
 
 def _measure_machine(output: Path | None, json: bool) -> None:

@@ -82,7 +82,4 @@ def simulate_tiles(
         found = simulate(size, **common)
     if plot is not None:
         simulation.write_plot(plot, found)
-    if json:
-        console.emit_json(found.to_json())
-    else:
-        console.emit(simulation.view(found))
+    console.answer(json, found.to_json, lambda: [simulation.view(found)])

@@ -68,9 +68,6 @@ def verify_kernels(
     found = Verified(about, machine, seed, tuple(outcomes), tuple(tools))
     if output is not None:
         write_file(output, console.json_text(found.to_json()).encode())
-    if json:
-        console.emit_json(found.to_json())
-    else:
-        console.emit(*measured.verified_view(found))
+    console.answer(json, found.to_json, lambda: measured.verified_view(found))
     if not found.ok:
         raise typer.Exit(FAILED)

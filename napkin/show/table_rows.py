@@ -12,22 +12,22 @@ from napkin.errors import InputError
 from napkin.show.files import check_file, write_file
 
 
-def check_csv(path: Path | None) -> None:
+def check_csv(path: Path) -> None:
     """Check the name of a CSV file, before the work whose result it is for.
 
     Raises:
         InputError: its ending is another, or it cannot be written.
     """
-    if path is not None and path.suffix.lower() != ".csv":
+    if path.suffix.lower() != ".csv":
         raise InputError(f"--csv {path}: the file's name ends in .csv")
-    if path is not None:
-        check_file(path)
+    check_file(path)
 
 
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows under the names of the first; what is None is empty."""
+def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
+    """Rows under these names, by default those of the first; what is None is empty."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    names = list(rows[0]) if columns is None and rows else columns or []
+    writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()

@@ -99,11 +99,7 @@ def cost_diagram(
 
 
 def _check(chosen: Sequence[str], prices: str | None, into: Output) -> None:
-    """Check that options go together.
-
-    Raises:
-        InputError: two tables are asked for, or one cannot be written as asked.
-    """
+    """Check that options go together."""
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)} are tables of their own; ask for one at a time")
     if into.csv is not None and not {"--compare", "--sweep", "--against"} & {*chosen}:

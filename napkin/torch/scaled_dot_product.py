@@ -151,11 +151,7 @@ def _sized(arrays: Sequence[torch.Tensor], lead: list[str]) -> tuple[list[Seen],
 
 
 def _check_bias(bias: Any, query: torch.Tensor, key: torch.Tensor, causal: str) -> None:
-    """Check a `CausalBias` of torch.
-
-    Raises:
-        InputError: it is for other lengths than those of query and key, or beside is_causal.
-    """
+    """Check that a `CausalBias` of torch is for these lengths, and stands alone."""
     if causal:
         raise InputError("attention: is_causal and a CausalBias are both given; give one of them")
     wanted, given = (bias.seq_len_q, bias.seq_len_kv), (query.shape[-2], key.shape[-2])
@@ -226,11 +222,7 @@ def _heads(tensors: Sequence[torch.Tensor], grouped: bool) -> tuple[list[str], l
 
 
 def _measure(t: torch.Tensor, axes: Sequence[str], sizes: dict[str, int], name: str) -> None:
-    """Note the sizes of a tensor's axes; a size of 1 is broadcast.
-
-    Raises:
-        InputError: they are not those of the tensors before.
-    """
+    """Note the sizes of a tensor's axes, those of the tensors before; a size of 1 is broadcast."""
     if t.dim() > len(axes):
         raise InputError(f"attention: {name} has shape {tuple(t.shape)}, more axes than the others")
     for axis, n in zip(axes, t.shape, strict=True):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from napkin.cli.asked import asked, require_device, tuned_plan
+from napkin.cli.asked import asked, tuned_plan
 from napkin.cli.ending import FAILED
 from napkin.cli.options import Dtype, Json, Name, On, Plot, Seed, Sizes, Storage, Tune, Tuned
 
@@ -48,12 +48,12 @@ def bench_diagram(
         check_plot(plot)
     from napkin.diagram.library import baselines
     from napkin.measure.bench import bench, named, usual
+    from napkin.measure.device import fresh_seed, require
 
     own = baselines(name)
     chosen = None if against is None else named(against, own)
     wanted = asked(name, on, sizes, dtype, storage=storage)
-    require_device("bench")
-    from napkin.measure.device import fresh_seed
+    require("bench")
     from napkin.show import console, measured
     from napkin.show.files import write_file
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from napkin.cli.asked import asked, require_device
+from napkin.cli.asked import asked
 from napkin.cli.ending import FAILED
 from napkin.cli.options import (
     Dtype,
@@ -69,7 +69,9 @@ def check_diagram(
         said = given(wanted.diagram, arrays, spans, wanted.sizes)
         wanted = replace(wanted, sizes={**said.sizes, **wanted.sizes})
     if gpu:
-        require_device("check --gpu")
+        from napkin.measure.device import require
+
+        require("check --gpu")
     plan = wanted.plan(tuned)
     from napkin.show import console, verdicts
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from napkin.cli.asked import asked, require_device, tuned_plan
+from napkin.cli.asked import asked, tuned_plan
 from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage, Tune, Tuned
 from napkin.show.files import writable_folder, write_file
 
@@ -37,7 +37,9 @@ def derive_diagram(
     """Derive kernels for a diagram, and show their cost."""
     wanted = asked(name, on, sizes, dtype, parts, storage)
     if tune:
-        require_device("derive --tune")
+        from napkin.measure.device import require
+
+        require("derive --tune")
     if out is not None:
         writable_folder(out)
     plan = wanted.plan(tuned and not tune)

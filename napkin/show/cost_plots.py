@@ -17,7 +17,7 @@ from napkin.show.files import writable_folder
 from napkin.show.plans import heading
 from napkin.show.plots import drawing, figure_class, save
 from napkin.show.predictions import fixed_sizes
-from napkin.show.size_text import Range, sizes_text
+from napkin.show.words import Range, sizes_text
 from napkin.studies.landscape import Landscape, landscape
 from napkin.studies.predicted import Predicted
 from napkin.studies.roofline import Roofline, roofline

@@ -11,7 +11,7 @@ from napkin.derive.relabel import Move
 from napkin.derive.trail import Trail
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.show.console import pairs
-from napkin.show.size_text import sizes_text
+from napkin.show.words import sizes_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from napkin.show.console import table
-from napkin.show.units import bytes_text, us_text
+from napkin.show.words import bytes_text, us_text
 from napkin.studies.roofline import LevelUse, PipeUse, Roofline
 
 if TYPE_CHECKING:

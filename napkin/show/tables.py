@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from napkin.plan.plan import Plan
-from napkin.show.table_rows import csv_text
+from napkin.show.files import csv_text
 
 COSTS, VERDICTS = "costs.csv", "verdicts.csv"
 

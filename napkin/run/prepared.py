@@ -22,7 +22,6 @@ from napkin.target import Target
 Prepared = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 """Computes the outputs from tensors of which `facts` are those that it was prepared for."""
 
-
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, s.torch) for name, s in STORAGE.items()}
 """Storage types by the names that plans give them."""
 

@@ -25,7 +25,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 import napkin.torch as nkt
-from napkin.torch import launching, prepared
+from napkin.run import launching, prepared
 
 ON = "cuda" if torch.cuda.is_available() else "cpu"
 RUNS, CALLS = 20, 500

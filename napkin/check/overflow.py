@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from napkin.diagram.diagram import Diagram
-from napkin.ir.evaluate import evaluate, needs
+from napkin.ir.evaluate import evaluate
 from napkin.ir.expansion import expanded
 from napkin.ir.listing import text
 from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.operators import POINTWISE
+from napkin.ir.walk import needs, ordered
 
 _LARGEST = float(np.finfo(np.float32).max)
 """The largest number of float32, in which kernels compute."""
@@ -35,7 +36,7 @@ def overflow(
     roots = [opened[n] for n in diagram.roots]
     leaves = {str(n.params[0]): x for n, x in zip(diagram.inputs, arrays, strict=True)}
     bind = {n: leaves[str(n.params[0])] for n in postorder(roots) if n.op == "input"}
-    order = _computed(roots)
+    order = ordered(roots)
     values = dict(zip(order, evaluate(order, bind, sizes, scalars), strict=True))
     names = {opened[n]: name for n, name in diagram.names.items() if n in opened}
     names |= {n: o.name for n, o in zip(roots, diagram.outputs, strict=True)}
@@ -46,20 +47,6 @@ def overflow(
             if type_:
                 return f"{names.get(n) or text(n, names)} reaches {largest:.1e}, past {type_}"
     return ""
-
-
-def _computed(roots: Sequence[Node]) -> list[Node]:
-    """The terms that are computed, each after what it needs."""
-    found: dict[Node, None] = {}
-    stack = [(r, False) for r in reversed(roots)]
-    while stack:
-        n, ready = stack.pop()
-        if ready:
-            found[n] = None
-        elif n not in found:
-            stack.append((n, True))
-            stack += [(a, False) for a in needs(n)]
-    return list(found)
 
 
 def _passed(n: Node, values: Mapping[Node, np.ndarray[Any, Any]]) -> str:

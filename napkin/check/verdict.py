@@ -15,7 +15,6 @@ import numpy as np
 from napkin.check.inputs import Given, given
 from napkin.check.overflow import overflow
 from napkin.check.rounding import roundings
-from napkin.check.run_plan import SPELLING, run_kernels
 from napkin.check.verdict_rows import CheckFailed, ResourceRow, TrafficRow, ValueRow, Verdict
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import close_to
@@ -27,6 +26,7 @@ from napkin.plan.samples import Case, cases
 from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.compile import ARCHITECTURES as KNOWN
 from napkin.run.compile import Job, Resources, resources_many
+from napkin.run.interpreted import SPELLING, run_recipe
 from napkin.run.worker import KernelError
 from napkin.target import target_of
 
@@ -132,7 +132,7 @@ def run_case(
     wanted = diagram.evaluate(*exact, **scalars)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     try:
-        ran = run_kernels(plan, inputs, sizes, scalars, bands)
+        ran = run_recipe(plan.recipe, inputs, sizes, scalars, bands)
     except KernelError as error:
         raise CheckFailed(f"{plan.name}, {case.name}: {error}") from None
     if bands and not any(ran.banded):

@@ -81,17 +81,6 @@ def asked(
     return Asked(diagram, on, given, dtype, cut)
 
 
-def require_device(what: str) -> None:
-    """Say that a command needs a device: after what is wrong with the input, before any work.
-
-    Raises:
-        InputError: there is none.
-    """
-    from napkin.measure.device import require
-
-    require(what)
-
-
 def tuned_plan(plan: Plan, most: int) -> tuple[Plan, Sequence[Any], dict[str, str]]:
     """A plan with the fastest of its first settings, which are remembered; the measurement."""
     from napkin.measure.device import described, fresh_seed

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
-from napkin.cli.asked import asked, require_device, tuned_plan
+from napkin.cli.asked import asked, tuned_plan
 from napkin.cli.ending import FAILED
-from napkin.cli.options import Dtype, Json, Name, On, Seed, Sizes, Storage, Tune, Tuned
+from napkin.cli.options import Dtype, Json, Name, On, Plot, Seed, Sizes, Storage, Tune, Tuned
 
 
 def bench_diagram(
@@ -21,11 +22,9 @@ def bench_diagram(
     storage: Storage = None,
     against: Annotated[
         str | None,
-        typer.Option(
-            "--against",
+        Option(
             metavar="NAME,...",
             help="Baselines: torch, compile, sdpa, flex, fa3, natten, or names of the file.",
-            show_default=False,
         ),
     ] = None,
     tune: Tune = 0,
@@ -33,12 +32,9 @@ def bench_diagram(
     seed: Seed = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE.json", help="Also write the table as JSON."),
+        Option("--output", "-o", metavar="FILE.json", help="Also write the table as JSON."),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="Also draw a plot: .svg, .png or .pdf."),
-    ] = None,
+    plot: Plot = None,
     json: Json = False,
 ) -> None:
     """Time a plan and other implementations on the CUDA device.
@@ -52,12 +48,12 @@ def bench_diagram(
         check_plot(plot)
     from napkin.diagram.library import baselines
     from napkin.measure.bench import bench, named, usual
+    from napkin.measure.device import fresh_seed, require
 
     own = baselines(name)
     chosen = None if against is None else named(against, own)
     wanted = asked(name, on, sizes, dtype, storage=storage)
-    require_device("bench")
-    from napkin.measure.device import fresh_seed
+    require("bench")
     from napkin.show import console, measured
     from napkin.show.files import write_file
 
@@ -75,9 +71,8 @@ def bench_diagram(
         write_file(output, console.json_text(data).encode())
     if plot is not None:
         measured.write_bench_plot(plot, data)
-    if json:
-        console.emit_json(data)
-    else:
-        console.emit(*measured.bench_view(data), *measured.rankings_view(rankings))
+    console.answer(
+        json, lambda: data, lambda: [*measured.bench_view(data), *measured.rankings_view(rankings)]
+    )
     if not found.ok:
         raise typer.Exit(FAILED)

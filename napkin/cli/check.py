@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
-from napkin.cli.asked import asked, require_device
+from napkin.cli.asked import asked
 from napkin.cli.ending import FAILED
 from napkin.cli.options import (
     Dtype,
@@ -38,7 +39,7 @@ def check_diagram(
     storage: Storage = None,
     gpu: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--gpu", help="Also check on the CUDA device: values, counters of Nsight Compute, time."
         ),
     ] = False,
@@ -68,7 +69,9 @@ def check_diagram(
         said = given(wanted.diagram, arrays, spans, wanted.sizes)
         wanted = replace(wanted, sizes={**said.sizes, **wanted.sizes})
     if gpu:
-        require_device("check --gpu")
+        from napkin.measure.device import require
+
+        require("check --gpu")
     plan = wanted.plan(tuned)
     from napkin.show import console, verdicts
 
@@ -81,10 +84,7 @@ def check_diagram(
             how = {"on": on, "tuned": tuned, "parts": wanted.parts}
             data["device"] = _on_device(plan, name, how, seed)
             data["ok"] = data["ok"] and data["device"]["ok"]
-    if json:
-        console.emit_json(data)
-    else:
-        console.emit(*verdicts.verdict_view(plan, data))
+    console.answer(json, lambda: data, lambda: verdicts.verdict_view(plan, data))
     if not data["ok"]:
         raise typer.Exit(FAILED)
 

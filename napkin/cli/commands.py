@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from napkin.cli.bench import bench_diagram
 from napkin.cli.check import check_diagram
@@ -61,8 +62,7 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def napkin(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Turn a diagram of named-axis arrays into a checked GPU kernel, with its cost."""

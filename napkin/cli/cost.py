@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from napkin.cli import cost_tables
 from napkin.cli.asked import asked
@@ -24,61 +25,45 @@ def cost_diagram(
     parts: Parts = None,
     storage: Storage = None,
     levels: Annotated[
-        bool,
-        typer.Option("--levels", help="Show tiles, traffic and cost at every level of memory."),
+        bool, Option("--levels", help="Show tiles, traffic and cost at every level of memory.")
     ] = False,
     through: Annotated[
         str | None,
-        typer.Option(
-            "--through",
+        Option(
             metavar="LEVEL,...",
             help="The levels for --levels, as in host,dram,l2,shared or dram,cluster,shared.",
-            show_default=False,
         ),
     ] = None,
     compare: Annotated[
         str | None,
-        typer.Option(
-            "--compare",
+        Option(
             metavar="STRATEGY,...",
             help="Compare strategies with the optimum: naive, unfused, fused.",
-            show_default=False,
         ),
     ] = None,
     sweep: Annotated[
         str | None,
-        typer.Option(
-            "--sweep",
+        Option(
             metavar="AXIS,...=FROM..TO[:STEP]",
             help="Show a row for each size. Sizes double, as in q,x=1024..65536, or go in steps.",
-            show_default=False,
         ),
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(
-            "--against",
-            metavar="MACHINE,...",
-            help="Compare machines, the fastest first. Replaces --on.",
-            show_default=False,
-        ),
+        Option(metavar="MACHINE,...", help="Compare machines, the fastest first. Replaces --on."),
     ] = None,
     prices: Annotated[
         str | None,
-        typer.Option(
-            "--prices",
+        Option(
             metavar="MACHINE=USD,...",
             help="Prices an hour for --against, in place of those of the machine files.",
-            show_default=False,
         ),
     ] = None,
     csv: Annotated[
-        Path | None,
-        typer.Option("--csv", metavar="FILE.csv", help="Also write the rows as CSV."),
+        Path | None, Option(metavar="FILE.csv", help="Also write the rows as CSV.")
     ] = None,
     plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="DIR", help="Also draw SVG files into a folder."),
+        Path | None, Option(metavar="DIR", help="Also draw SVG files into a folder.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -114,11 +99,7 @@ def cost_diagram(
 
 
 def _check(chosen: Sequence[str], prices: str | None, into: Output) -> None:
-    """Check that options go together.
-
-    Raises:
-        InputError: two tables are asked for, or one cannot be written as asked.
-    """
+    """Check that options go together."""
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)} are tables of their own; ask for one at a time")
     if into.csv is not None and not {"--compare", "--sweep", "--against"} & {*chosen}:

@@ -11,7 +11,8 @@ from napkin.cli.asked import Asked
 from napkin.cli.parse import parse_prices, parse_sweep
 from napkin.errors import InputError, did_you_mean
 from napkin.show import console
-from napkin.show.size_text import Range
+from napkin.show.files import check_csv, write_csv
+from napkin.show.words import Range
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,7 +57,7 @@ class Output:
                 matplotlib is missing.
         """
         if self.csv is not None:
-            _rows().check_csv(self.csv)
+            check_csv(self.csv)
         if self.plot is not None:
             _plots().check_folder(self.plot)
 
@@ -67,7 +68,7 @@ class Output:
             InputError: a file cannot be written.
         """
         if self.csv is not None:
-            _rows().write_csv(self.csv, costs.rows())
+            write_csv(self.csv, costs.rows())
         drawn = costs.plot(self.plot) if costs.plot and self.plot else ()
         if self.json:
             console.emit_json(costs.data())
@@ -198,12 +199,6 @@ def against(asked: Asked, machines: str, prices: str | None) -> Costs:
         rows=lambda: against_rows(found),
         plot=lambda folder: _plots().plot_machines(folder, found),
     )
-
-
-def _rows() -> Any:
-    from napkin.show import table_rows as rows
-
-    return rows
 
 
 def _plots() -> Any:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
-from napkin.cli.asked import asked, require_device, tuned_plan
+from napkin.cli.asked import asked, tuned_plan
 from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage, Tune, Tuned
 from napkin.show.files import writable_folder, write_file
 
@@ -22,18 +22,14 @@ def derive_diagram(
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
     storage: Storage = None,
-    top: Annotated[
-        int, typer.Option("--top", metavar="N", help="Also show the first N settings.", min=0)
-    ] = 0,
+    top: Annotated[int, Option(metavar="N", help="Also show the first N settings.", min=0)] = 0,
     tune: Tune = 0,
     tuned: Tuned = False,
     parts: Parts = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="Also write the kernel files, which need only torch and Triton.",
+        Option(
+            metavar="DIR", help="Also write the kernel files, which need only torch and Triton."
         ),
     ] = None,
     json: Json = False,
@@ -41,7 +37,9 @@ def derive_diagram(
     """Derive kernels for a diagram, and show their cost."""
     wanted = asked(name, on, sizes, dtype, parts, storage)
     if tune:
-        require_device("derive --tune")
+        from napkin.measure.device import require
+
+        require("derive --tune")
     if out is not None:
         writable_folder(out)
     plan = wanted.plan(tuned and not tune)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from napkin.cli.asked import load
 from napkin.cli.options import Name
@@ -16,11 +16,9 @@ def draw_diagram(
     name: Name,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The file to write. By default stdout."
-        ),
+        Option("--output", "-o", metavar="FILE", help="The file to write. By default stdout."),
     ] = None,
-    dot: Annotated[bool, typer.Option("--dot", help="Draw the dataflow graph in DOT.")] = False,
+    dot: Annotated[bool, Option("--dot", help="Draw the dataflow graph in DOT.")] = False,
 ) -> None:
     """Draw a diagram as SVG, or its dataflow as DOT."""
     diagram = load(name)

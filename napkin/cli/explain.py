@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from napkin.cli.asked import asked
 from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage
@@ -20,12 +20,7 @@ def explain_diagram(
     parts: Parts = None,
     after: Annotated[
         str | None,
-        typer.Option(
-            "--after",
-            metavar="RULE",
-            help="Stop after the last step of a rule, as in --after separate.",
-            show_default=False,
-        ),
+        Option(metavar="RULE", help="Stop after the last step of a rule, as in --after separate."),
     ] = None,
     json: Json = False,
 ) -> None:

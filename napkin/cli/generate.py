@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from napkin.cli.ending import FAILED, say
 
@@ -13,14 +14,14 @@ from napkin.cli.ending import FAILED, say
 def generate_kernels(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Diagrams. By default all shipped ones."),
+        Argument(metavar="[NAME]...", help="Diagrams. By default all shipped ones."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing. List the files that are out of date.")
+        bool, Option("--check", help="Write nothing. List the files that are out of date.")
     ] = False,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder to write or to compare.")
-    ] = Path("generated"),
+    out: Annotated[Path, Option(metavar="DIR", help="The folder to write or to compare.")] = Path(
+        "generated"
+    ),
 ) -> None:
     """Write the folder of kernels and costs, or compare it.
 

@@ -9,7 +9,4 @@ def list_diagrams(json: Json = False) -> None:
     """List the shipped diagrams."""
     from napkin.show import console, overview
 
-    if json:
-        console.emit_json(overview.diagrams_json())
-    else:
-        console.emit(overview.diagrams_table())
+    console.answer(json, overview.diagrams_json, lambda: [overview.diagrams_table()])

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from napkin.cli.options import Json
 from napkin.errors import InputError
@@ -15,14 +15,14 @@ from napkin.errors import InputError
 def list_machines(
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="[MACHINE|measure]",
             help="Show each figure of a machine and its source, or measure the local GPU.",
         ),
     ] = "",
     output: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--output", "-o", metavar="FILE.toml", help="The machine file to write, with measure."
         ),
     ] = None,
@@ -41,10 +41,11 @@ def list_machines(
     if output is not None:
         raise InputError("--output goes with napkin machines measure")
     found = [machine(n) for n in ((name,) if name else machines())]
-    if json:
-        console.emit_json(overview.machines_json(found))
-    else:
-        console.emit(overview.machine_table(found[0]) if name else overview.machines_table(found))
+    console.answer(
+        json,
+        lambda: overview.machines_json(found),
+        lambda: [overview.machine_table(found[0]) if name else overview.machines_table(found)],
+    )
 
 
 def _measure_machine(output: Path | None, json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from napkin.diagram.sizes import MAX_SIZE
 from napkin.errors import InputError
-from napkin.show.size_text import Range
+from napkin.show.words import Range
 
 _AXIS = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.ASCII | re.I)

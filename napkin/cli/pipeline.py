@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from napkin.cli.asked import load
 from napkin.cli.options import Dtype, Json, Name, On, Sizes
@@ -19,71 +19,47 @@ def pipeline_diagram(
     dtype: Dtype = "fp16",
     storage: Annotated[
         list[str] | None,
-        typer.Option(
-            "--storage",
-            metavar="TENSOR=TYPE,...",
-            help="Storage types of single tensors, as in Q=fp8,K=fp8.",
-            show_default=False,
+        Option(
+            metavar="TENSOR=TYPE,...", help="Storage types of single tensors, as in Q=fp8,K=fp8."
         ),
     ] = None,
-    computed: Annotated[
-        str, typer.Option("--computed", metavar="TYPE", help="The type of registers.")
-    ] = "fp32",
+    computed: Annotated[str, Option(metavar="TYPE", help="The type of registers.")] = "fp32",
     stream: Annotated[
         str,
-        typer.Option(
-            "--stream",
+        Option(
             metavar="AXIS",
             help="The axis to stream. By default the one that needs the least memory.",
         ),
     ] = "",
     tiles: Annotated[
         list[str] | None,
-        typer.Option(
-            "--tiles",
+        Option(
             metavar="AXIS=SIZE,...",
             help="The tile of one warpgroup and the chunk, as in q=128,x=64.",
-            show_default=False,
         ),
     ] = None,
     inner: Annotated[
         list[str] | None,
-        typer.Option(
-            "--inner",
-            metavar="AXIS=SIZE,...",
-            help="The part of a chunk to compute at once, as in x=32.",
-            show_default=False,
-        ),
+        Option(metavar="AXIS=SIZE,...", help="The part of a chunk to compute at once, as in x=32."),
     ] = None,
     cut: Annotated[
         list[str] | None,
-        typer.Option(
-            "--cut",
+        Option(
             metavar="ARRAY.AXIS=SIZE,...",
             help="Compute an array in pieces of this size, as in O_x.d=32.",
-            show_default=False,
         ),
     ] = None,
-    buffers: Annotated[
-        int, typer.Option("--buffers", metavar="N", help="Buffers of each streamed array.", min=1)
-    ] = 2,
+    buffers: Annotated[int, Option(metavar="N", help="Buffers of each streamed array.", min=1)] = 2,
     overhead: Annotated[
-        str,
-        typer.Option(
-            "--overhead", metavar="E", help="Overhead on the counted arithmetic, as in 2/3."
-        ),
+        str, Option(metavar="E", help="Overhead on the counted arithmetic, as in 2/3.")
     ] = "0",
     plot: Annotated[
         Path | None,
-        typer.Option(
-            "--plot", metavar="FILE", help="Also draw a timeline of the pipes: .svg, .png or .pdf."
-        ),
+        Option(metavar="FILE", help="Also draw a timeline of the pipes: .svg, .png or .pdf."),
     ] = None,
     draw: Annotated[
         Path | None,
-        typer.Option(
-            "--draw", metavar="FILE.svg", help="Also draw the loop, coloured by memory level."
-        ),
+        Option(metavar="FILE.svg", help="Also draw the loop, coloured by memory level."),
     ] = None,
     json: Json = False,
 ) -> None:

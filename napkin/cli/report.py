@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from napkin.cli.asked import asked
 from napkin.cli.options import Dtype, Name, On, Parts, Sizes, Storage
@@ -14,7 +14,7 @@ from napkin.cli.options import Dtype, Name, On, Parts, Sizes, Storage
 def report_diagram(
     name: Name,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write into.")
+        Path, Option("--output", "-o", metavar="DIR", help="The folder to write into.")
     ],
     on: On = "h100",
     sizes: Sizes = None,

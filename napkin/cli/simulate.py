@@ -2,74 +2,49 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from napkin.cli.options import Json
+from napkin.cli.options import Json, Plot
 from napkin.errors import InputError
 
 
 def simulate_tiles(
     layout: Annotated[
-        str, typer.Argument(metavar="LAYOUT", help="Tokens along each axis, as in 30x48x80.")
+        str, Argument(metavar="LAYOUT", help="Tokens along each axis, as in 30x48x80.")
     ],
-    kernel: Annotated[
-        str, typer.Option("--kernel", metavar="SHAPE", help="The window, as in 18x24x24.")
-    ],
+    kernel: Annotated[str, Option(metavar="SHAPE", help="The window, as in 18x24x24.")],
     stride: Annotated[
         str | None,
-        typer.Option(
-            "--stride",
-            metavar="SHAPE",
-            help="The stride. By default 1, and with --sweep every one.",
-            show_default=False,
-        ),
+        Option(metavar="SHAPE", help="The stride. By default 1, and with --sweep every one."),
     ] = None,
-    dilation: Annotated[
-        str, typer.Option("--dilation", metavar="SHAPE", help="The dilation.")
-    ] = "1",
+    dilation: Annotated[str, Option(metavar="SHAPE", help="The dilation.")] = "1",
     causal: Annotated[
-        str, typer.Option("--causal", metavar="SHAPE", help="Whether each axis is causal: 0 or 1.")
+        str, Option(metavar="SHAPE", help="Whether each axis is causal: 0 or 1.")
     ] = "0",
-    q_tile: Annotated[
-        str | None,
-        typer.Option("--q-tile", metavar="SHAPE", help="The tile of queries.", show_default=False),
-    ] = None,
-    kv_tile: Annotated[
-        str | None,
-        typer.Option("--kv-tile", metavar="SHAPE", help="The tile of keys.", show_default=False),
-    ] = None,
+    q_tile: Annotated[str | None, Option(metavar="SHAPE", help="The tile of queries.")] = None,
+    kv_tile: Annotated[str | None, Option(metavar="SHAPE", help="The tile of keys.")] = None,
     kv_tiling: Annotated[
         str,
-        typer.Option(
-            "--kv-tiling",
-            metavar="static|dynamic",
-            help="Whether key tiles start at key 0 or at the windows.",
+        Option(
+            metavar="static|dynamic", help="Whether key tiles start at key 0 or at the windows."
         ),
     ] = "static",
-    heads: Annotated[int, typer.Option("--heads", metavar="N", help="Heads.")] = 1,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Batch size.")] = 1,
+    heads: Annotated[int, Option(metavar="N", help="Heads.")] = 1,
+    batch: Annotated[int, Option(metavar="N", help="Batch size.")] = 1,
     share: Annotated[
         float | None,
-        typer.Option(
-            "--share",
+        Option(
             metavar="P",
             help="Attention's share of a whole run's time, as in 0.6. Shows the gain of that run.",
-            show_default=False,
         ),
     ] = None,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Try all strides and tiles that are not given.")
+        bool, Option("--sweep", help="Try all strides and tiles that are not given.")
     ] = False,
-    top: Annotated[
-        int, typer.Option("--top", metavar="N", help="The number of results of a sweep.")
-    ] = 20,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="Also draw a plot: .svg, .png or .pdf."),
-    ] = None,
+    top: Annotated[int, Option(metavar="N", help="The number of results of a sweep.")] = 20,
+    plot: Plot = None,
     json: Json = False,
 ) -> None:
     """Count the tiles that neighborhood attention saves.
@@ -107,7 +82,4 @@ def simulate_tiles(
         found = simulate(size, **common)
     if plot is not None:
         simulation.write_plot(plot, found)
-    if json:
-        console.emit_json(found.to_json())
-    else:
-        console.emit(simulation.view(found))
+    console.answer(json, found.to_json, lambda: [simulation.view(found)])

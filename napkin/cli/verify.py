@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from napkin.cli.ending import FAILED
 from napkin.cli.options import Json, Seed
@@ -13,28 +14,23 @@ from napkin.errors import InputError
 
 
 def verify_kernels(
-    gpu: Annotated[bool, typer.Option("--gpu", help="Run on the CUDA device. Required.")] = False,
+    gpu: Annotated[bool, Option("--gpu", help="Run on the CUDA device. Required.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Cover every value of every factor, and not every pair.")
+        bool, Option("--quick", help="Cover every value of every factor, and not every pair.")
     ] = False,
     sanitize: Annotated[
-        bool, typer.Option("--sanitize", help="Also run a sample under compute-sanitizer.")
+        bool, Option("--sanitize", help="Also run a sample under compute-sanitizer.")
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="TEXT",
-            help="Run only problems with this text in their name. May be repeated.",
-            show_default=False,
+        Option(
+            metavar="TEXT", help="Run only problems with this text in their name. May be repeated."
         ),
     ] = None,
     seed: Seed = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE.json", help="Also write every outcome as JSON."
-        ),
+        Option("--output", "-o", metavar="FILE.json", help="Also write every outcome as JSON."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -59,21 +55,19 @@ def verify_kernels(
     chosen = [p for p in every if not only or any(text in str(p) for text in only)]
     require("verify --gpu")
     from napkin.measure.sanitize import sanitized
-    from napkin.measure.verify import Verified, machine_for, verify
+    from napkin.measure.verify import Verified, verify
     from napkin.show import console, measured
     from napkin.show.files import write_file
+    from napkin.torch.device_machine import shipped
 
     about, seed = described(), fresh_seed() if seed is None else seed
-    machine = machine_for(about["arch"])
+    machine = shipped().name
     with console.progress() as tell:
         outcomes = verify(chosen, machine, seed, tell)
         tools = sanitized(machine, seed) if sanitize else []
     found = Verified(about, machine, seed, tuple(outcomes), tuple(tools))
     if output is not None:
         write_file(output, console.json_text(found.to_json()).encode())
-    if json:
-        console.emit_json(found.to_json())
-    else:
-        console.emit(*measured.verified_view(found))
+    console.answer(json, found.to_json, lambda: measured.verified_view(found))
     if not found.ok:
         raise typer.Exit(FAILED)

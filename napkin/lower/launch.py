@@ -114,6 +114,28 @@ class Entry:
         """Values of each axis that one group holds."""
         return self.schedule.group
 
+    def steps(self, tensor: str) -> dict[str, list[tuple[int, int]]]:
+        """The stride of each axis of a tensor, as a sum of multiples of the strides that it has in
+        memory: pairs of a place among these and a factor. Of an axis that is split by residue, from
+        one place to the next and from one residue to the next."""
+        out: dict[str, list[tuple[int, int]]] = {a: [] for a in self.axes_of[tensor]}
+        splits = {s.place: s for s in self.splits if s.place in out}
+        residues = {s.residue for s in splits.values()}
+        for i, axis in enumerate(a for a in out if a not in residues):
+            s = splits.get(axis)
+            out[axis].append((i, s.step if s else 1))
+            if s:
+                out[s.residue].append((i, 1))
+        return out
+
+    def even(self, axis: str) -> list[tuple[str, int, bool]]:
+        """When tiles cover an axis without a rest: where the size of each of these axes is a
+        multiple of a number, or that number itself."""
+        split, whole = self.ragged.get(axis), axis in self.whole
+        number = self.tiles[axis] if whole else self.schedule.tiles[axis]
+        rest = [(split.axis, split.step, False)] if split else []
+        return [*rest, (axis, number, whole)]
+
 
 @dataclass(frozen=True)
 class Box:
@@ -191,9 +213,9 @@ def launch(
         )
     own = entry.axes_of
     step = {
-        (tensor, axis): value
-        for tensor, axes in own.items()
-        for axis, value in _strides(axes, strides[tensor], entry).items()
+        (tensor, axis): sum(factor * int(strides[tensor][place]) for place, factor in terms)
+        for tensor in own
+        for axis, terms in entry.steps(tensor).items()
     }
     wide = any(_reach(tensor, axes, step, sizes, entry) > _INT32 for tensor, axes in own.items())
     described = not wide and aligned and _described(entry, step, sizes)
@@ -223,20 +245,6 @@ def launch(
 def _box(axes: Sequence[str], tiles: Sizes) -> Box:
     own = in_box(axes, tiles)
     return Box(tuple(axes.index(a) for a in own), tuple(tiles[a] for a in own))
-
-
-def _strides(axes: Sequence[str], strides: Sequence[int], entry: Entry) -> dict[str, int]:
-    """A tensor's strides by axis; of an axis that is split by residue, from one place to the next
-    and from one residue to the next."""
-    splits = {s.place: s for s in entry.splits}
-    out = dict.fromkeys(axes, 0)
-    residues = {splits[a].residue for a in axes if a in splits}
-    for axis, value in zip((a for a in axes if a not in residues), strides, strict=True):
-        s = splits.get(axis)
-        out[axis] = int(value) * (s.step if s else 1)
-        if s:
-            out[s.residue] += int(value)
-    return out
 
 
 def fits(strides: Sequence[int], item_bytes: int) -> bool:
@@ -273,15 +281,9 @@ def _fixed(
     if a.kind == "step":
         own = entry.axes_of
         return known_step(sizes[axis], [step[t, x] for t in along for x in own[t][:-1]])
-    tile = entry.tiles[axis]
     if a.kind == "block":
-        return tile
-    s = entry.ragged.get(axis)
-    if s and sizes[s.axis] % s.step:
-        return False
-    if axis in entry.whole:
-        return sizes[axis] == tile
-    return sizes[axis] % entry.schedule.tiles[axis] == 0
+        return entry.tiles[axis]
+    return all(sizes[x] == n if whole else sizes[x] % n == 0 for x, n, whole in entry.even(axis))
 
 
 def _run_time(

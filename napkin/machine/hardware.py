@@ -97,6 +97,15 @@ class Pipe:
         return f"{self.source}-{self.target}{joined}"
 
 
+def _count(key: str) -> cached_property[int]:
+    """A count of the chip."""
+
+    def count(machine: Machine) -> int:
+        return int(machine.chip[key].value)
+
+    return cached_property(count)
+
+
 @dataclass(frozen=True)
 class Machine:
     """A GPU, what is around it and what limits a kernel on it. Build one with `machine`."""
@@ -232,34 +241,20 @@ class Machine:
         return target_of(self.arch)
 
     @cached_property
-    def sms(self) -> int:
-        """Streaming multiprocessors of the chip; on AMD, compute units."""
-        return int(self.chip["sms"].value)
-
-    @cached_property
     def clock(self) -> float:
         """Clock in Hz at which the tensor-core peaks are quoted."""
         return self.chip["clock"].value
 
-    @cached_property
-    def threads_per_block(self) -> int:
-        """The most threads of a thread block."""
-        return int(self.chip["threads_per_block"].value)
-
-    @cached_property
-    def threads_per_sm(self) -> int:
-        """The most threads resident on an SM."""
-        return int(self.chip["threads_per_sm"].value)
-
-    @cached_property
-    def warps_per_sm(self) -> int:
-        """The most warps resident on an SM."""
-        return int(self.chip["warps_per_sm"].value)
-
-    @cached_property
-    def blocks_per_sm(self) -> int:
-        """The most thread blocks resident on an SM."""
-        return int(self.chip["blocks_per_sm"].value)
+    sms = _count("sms")
+    """Streaming multiprocessors of the chip; on AMD, compute units."""
+    threads_per_block = _count("threads_per_block")
+    """The most threads of a thread block."""
+    threads_per_sm = _count("threads_per_sm")
+    """The most threads resident on an SM."""
+    warps_per_sm = _count("warps_per_sm")
+    """The most warps resident on an SM."""
+    blocks_per_sm = _count("blocks_per_sm")
+    """The most thread blocks resident on an SM."""
 
     @cached_property
     def shared_per_sm(self) -> int:

@@ -24,7 +24,7 @@ from napkin.ir.operators import POINTWISE
 from napkin.keys.neighbors import neighborhood
 from napkin.measure.attention import AGAINST, Attention, NotAttention, constant
 from napkin.measure.heads import Problem, heads, seen_of
-from napkin.torch.dtypes import DTYPES
+from napkin.run.prepared import DTYPES
 from napkin.torch.reference import evaluation
 
 Call = Callable[[], Any]
@@ -104,9 +104,7 @@ def _sdpa(p: Problem) -> Baseline:
             raise NotHere(f"its mask would have {n:,} x {m:,} entries; flex needs none")
         q, k = (torch.arange(i, device=h.query.device) for i in (n, m))
         settings["attn_mask"] = seen(q[:, None], k[None, :])
-    return Baseline(
-        lambda: sdpa(h.query, h.key, h.value, **settings), lambda found: h.outputs(found)
-    )
+    return Baseline(lambda: sdpa(h.query, h.key, h.value, **settings), h.outputs)
 
 
 def _flex(p: Problem) -> Baseline:
@@ -126,9 +124,7 @@ def _flex(p: Problem) -> Baseline:
             lambda _b, _h, q, k: seen(q, k), None, None, n, m, device=str(h.query.device)
         )
     call: Any = torch.compile(flex_attention)
-    return Baseline(
-        lambda: call(h.query, h.key, h.value, **settings), lambda found: h.outputs(found)
-    )
+    return Baseline(lambda: call(h.query, h.key, h.value, **settings), h.outputs)
 
 
 def scored(f: Attention, sizes: Mapping[str, int]) -> Callable[..., torch.Tensor]:

@@ -136,17 +136,16 @@ def measure() -> Machine:
 
     from napkin.measure.device import described
     from napkin.measure.timing import interleaved
-    from napkin.torch.device_machine import nearest
+    from napkin.torch.device_machine import shipped
 
     found: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
     about = described()
-    base = nearest(found.name, 10 * found.major + found.minor, found.shared_memory_per_block_optin)
     facts = Facts(
         found.name, about["arch"], found.multi_processor_count, found.total_memory,
         found.L2_cache_size,
     )  # fmt: skip
     seconds = {name: 1e-6 * s.median for name, s in interleaved(_calls(), seconds=1.0).items()}
-    return measured(base, facts, seconds, about, datetime.date.today().isoformat())
+    return measured(shipped(), facts, seconds, about, datetime.date.today().isoformat())
 
 
 def _calls() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from napkin.errors import InputError, did_you_mean
 from napkin.ir.packing import pack
 from napkin.ir.storage import storage_type
 from napkin.ir.types import PACKED
-from napkin.torch.dtypes import DTYPES
+from napkin.run.prepared import DTYPES
 
 DEVICE = "cuda"
 """Where tensors are made."""

@@ -17,15 +17,6 @@ beside other processes on the device."""
 
 Progress = Callable[[str, int, int], None]
 
-MACHINES = {
-    "sm_80": "a100",
-    "sm_89": "rtx4090",
-    "sm_90": "h100",
-    "sm_100": "b200",
-    "sm_120": "rtx5090",
-}
-"""The machine to plan for, by the device's architecture."""
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -92,16 +83,6 @@ class Verified:
         }
 
 
-def machine_for(arch: str) -> str:
-    """The machine whose plans are verified on a device; the newest of those before it where the
-    device has no machine file."""
-    if arch in MACHINES:
-        return MACHINES[arch]
-    number = int(arch.removeprefix("sm_"))
-    older = [a for a in MACHINES if int(a.removeprefix("sm_")) <= number]
-    return MACHINES[max(older, key=lambda a: int(a.removeprefix("sm_")))] if older else "a100"
-
-
 def verify(
     problems: Sequence[Problem], machine: str, seed: int, progress: Progress | None = None
 ) -> list[Outcome]:
@@ -140,6 +121,8 @@ def outcome(p: Problem, machine: str, seed: int, budget: int | None = None) -> O
     import torch
 
     from napkin.check.verdict import TOLERANCE
+    from napkin.measure.ways import RUN
+    from napkin.plan.derive import derive
     from napkin.torch.reference import BUDGET
 
     began = time.monotonic()
@@ -154,7 +137,8 @@ def outcome(p: Problem, machine: str, seed: int, budget: int | None = None) -> O
     if p.bytes > free:
         return end("skipped", note=f"needs {p.bytes / 2**30:.0f} GiB, {free / 2**30:.0f} are free")
     try:
-        error, note = RUN[p.how](p, machine, seed, SMALL_BUDGET if p.bytes else budget or BUDGET)
+        plan = derive(p.diagram(), machine, p.sizes, p.dtype)
+        error, note = RUN[p.how](plan, p, seed, SMALL_BUDGET if p.bytes else budget or BUDGET)
     except torch.OutOfMemoryError as why:
         torch.cuda.empty_cache()
         return end("skipped", note=str(why).split(". ")[0])
@@ -172,111 +156,10 @@ def outcome(p: Problem, machine: str, seed: int, budget: int | None = None) -> O
     return end(status, error, note)
 
 
-Found = tuple[float, str]
-"""The largest error, and a note on what else is wrong."""
-
-
 def brief(text: str) -> str:
     """A message on one line: its beginning, and its end, where a compiler says what is wrong."""
     line = " ".join(text.split())
     return line if len(line) <= 300 else f"{line[:120]} ... {line[-170:]}"
-
-
-def _plan(p: Problem, machine: str, seed: int, budget: int) -> Found:
-    """The plan for the problem's sizes, on inputs as they lie."""
-    from napkin.measure.tensors import drawn
-    from napkin.measure.values import errors, poisoned
-    from napkin.plan.derive import derive
-
-    plan = derive(p.diagram(), machine, p.sizes, p.dtype)
-    tensors = drawn(plan.diagram, plan.sizes, p.dtype, seed, p.layout)
-    ran = poisoned(plan, tensors, 1 if p.bytes else 3)
-    off = errors(plan, ran.outputs, tensors, plan.sizes, budget)
-    return max(off.values()), "" if ran.repeats else "results differ from run to run"
-
-
-def _cases(p: Problem, machine: str, seed: int, budget: int) -> Found:
-    """The kernels of a plan as they are, at every size of a check."""
-    from napkin.measure.tensors import drawn
-    from napkin.measure.values import errors, poisoned
-    from napkin.plan.derive import derive
-    from napkin.plan.samples import cases
-
-    plan = derive(p.diagram(), machine, p.sizes, p.dtype)
-    worst, notes = 0.0, list[str]()
-    wanted = [c for c in cases(plan) if not p.only or c.name in p.only]
-    for i, case in enumerate(wanted):
-        chosen = plan
-        if case.weave:
-            full = {**plan.sizes, **case.sizes}
-            chosen = derive(plan.diagram.weave(case.weave), plan.machine, full, plan.dtype)
-        layout = "transposed" if case.transposed else "plain"
-        tensors = drawn(chosen.diagram, case.sizes, p.dtype, seed + i, layout)
-        ran = poisoned(chosen, tensors, as_is=True)
-        off = max(errors(chosen, ran.outputs, tensors, case.sizes, budget).values())
-        worst = max(worst, off)
-        if not ran.repeats:
-            notes.append(f"{case.name}: results differ from run to run")
-    return worst, "; ".join(notes)
-
-
-def _streams(p: Problem, machine: str, seed: int, budget: int) -> Found:
-    """Two launches on two streams at once give what they give alone."""
-    import torch
-
-    from napkin.measure.tensors import drawn
-    from napkin.measure.values import errors, poisoned, same_bits
-    from napkin.plan.derive import derive
-
-    plan = derive(p.diagram(), machine, p.sizes, p.dtype)
-    inputs = [drawn(plan.diagram, plan.sizes, p.dtype, seed + i, p.layout) for i in range(2)]
-    alone = [poisoned(plan, tensors, 1).outputs for tensors in inputs]
-    torch.cuda.synchronize()
-    sides = [torch.cuda.Stream() for _ in inputs]
-    again: list[dict[str, torch.Tensor]] = [{}, {}]
-    names = [o.name for o in plan.diagram.outputs]
-    for _ in range(5):
-        for i, (side, tensors) in enumerate(zip(sides, inputs, strict=True)):
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                found = plan(*tensors)
-            found = found if isinstance(found, tuple) else (found,)
-            again[i] = dict(zip(names, found, strict=True))
-        torch.cuda.synchronize()
-        for a, b in zip(alone, again, strict=True):
-            if not all(same_bits(a[name], b[name]) for name in names):
-                return float("inf"), "results differ from those of a launch alone"
-    return max(errors(plan, alone[0], inputs[0], plan.sizes, budget).values()), ""
-
-
-def _call(p: Problem, machine: str, seed: int, budget: int) -> Found:
-    """A function of the library against the diagram of what it computes."""
-    from napkin.measure.tensors import drawn
-    from napkin.measure.values import errors, same_bits
-    from napkin.plan.derive import derive
-
-    assert p.call is not None
-    plan = derive(p.diagram(), machine, p.sizes, p.dtype)
-    tensors = drawn(plan.diagram, plan.sizes, p.dtype, seed, p.layout)
-    names = [o.name for o in plan.diagram.outputs]
-
-    def called() -> dict[str, Any]:
-        found: Any = p.call(*tensors) if p.call else None
-        return dict(zip(names, found if isinstance(found, tuple) else (found,), strict=True))
-
-    first, again = called(), called()
-    repeats = all(same_bits(first[n], again[n]) for n in names)
-    off = max(errors(plan, first, tensors, plan.sizes, budget).values())
-    return off, "" if repeats else "results differ from run to run"
-
-
-RUN: dict[str, Callable[[Problem, str, int, int], Found]] = {
-    "plan": _plan,
-    "cases": _cases,
-    "streams": _streams,
-    "call": _call,
-}
-"""Ways to run a problem, by `Problem.how`."""
 
 
 def summed(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:

@@ -66,20 +66,15 @@ class Call:
 
     @cached_property
     def strides(self) -> dict[str, dict[str, str]]:
-        """The strides of each tensor by axis; of an axis that is split by residue, from one place
-        to the next and from one residue to the next."""
-        out: dict[str, dict[str, str]] = {}
-        splits = {s.place: s for s in self.entry.splits}
-        for t, axes in self.entry.axes_of.items():
-            residues = {splits[a].residue for a in axes if a in splits}
-            own = {a: "" for a in axes}
-            for i, a in enumerate(a for a in axes if a not in residues):
-                own[a] = one = f"{self.tensors[t]}.stride({i})"
-                if s := splits.get(a):
-                    own[a] = f"{s.step} * {one}"
-                    own[s.residue] = " + ".join(filter(None, [own[s.residue], one]))
-            out[t] = own
-        return out
+        """The strides of each tensor by axis, as `Entry.steps` has them."""
+        return {
+            t: {a: self._sum(t, terms) for a, terms in self.entry.steps(t).items()}
+            for t in self.entry.axes_of
+        }
+
+    def _sum(self, t: str, terms: Sequence[tuple[int, int]]) -> str:
+        each = [(factor, f"{self.tensors[t]}.stride({place})") for place, factor in terms]
+        return " + ".join(one if factor == 1 else f"{factor} * {one}" for factor, one in each)
 
     def _plain(self, t: str) -> bool:
         """Whether no axis of a tensor is split."""
@@ -150,13 +145,14 @@ class Call:
 
     def _even(self, axis: str) -> str:
         """Whether tiles cover an axis without a rest."""
-        entry, size = self.entry, self.sizes[axis]
-        tile, span, whole = entry.tiles[axis], entry.schedule.tiles[axis], axis in entry.whole
-        if size.isdigit():
-            return str(int(size) == tile if whole else int(size) % span == 0)
-        even = f"{size} == {tile}" if whole else f"{size} % {span} == 0"
-        split = entry.ragged.get(axis)
-        return f"{self.sizes[split.axis]} % {split.step} == 0 and {even}" if split else even
+        if self.sizes[axis].isdigit():
+            *_, (_, number, whole) = self.entry.even(axis)
+            size = int(self.sizes[axis])
+            return str(size == number if whole else size % number == 0)
+        return " and ".join(
+            f"{self.sizes[a]} == {number}" if whole else f"{self.sizes[a]} % {number} == 0"
+            for a, number, whole in self.entry.even(axis)
+        )
 
     # --- the grid ---------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from napkin.lower.language import GLUON_NAMES
 from napkin.lower.launch import Entry
 from napkin.plan.call import LINE, RESERVED, Call, laid, tuple_of
 from napkin.plan.plan import Plan
-from napkin.plan.recipe import Step
+from napkin.run.recipe import Step
 
 _IMPORTED = ("math", "torch", "triton", "tl", "hopper", "kernel", "TensorDescriptor", "_")
 

@@ -35,7 +35,7 @@ from napkin.machine.machines import Machine
 from napkin.plan.bands import band_bytes, best_band, written
 from napkin.plan.labelled import storage
 from napkin.plan.pricing import Choice
-from napkin.plan.recipe import Recipe, Step, Stored
+from napkin.run.recipe import Recipe, Step, Stored
 from napkin.schedule import Schedule
 
 

@@ -1,6 +1,6 @@
 """Settings that were fastest on a device, remembered: a JSON file for each machine.
 
-A file lies in the folder of `napkin.plan.kept`, and is called tuned-MACHINE.json. An entry belongs
+A file lies in the folder of `napkin.run.kept`, and is called tuned-MACHINE.json. An entry belongs
 to the text of the kernels that the planner writes by itself: where napkin would write another
 kernel today, there is no entry, and the planner's choice stands.
 """
@@ -15,10 +15,10 @@ from typing import Any, cast
 
 from napkin.errors import InputError
 from napkin.plan.choose import TRIED
-from napkin.plan.kept import folder, read, write
 from napkin.plan.plan import Plan, distinct
 from napkin.plan.pricing import Choice
 from napkin.plan.ranked import ranked, same_setting, setting_json, with_choices
+from napkin.run.kept import folder, read, write
 
 FORMAT = 3
 """Changes when the file's form does; a file of another form is not read."""

@@ -27,7 +27,7 @@ from triton.compiler.compiler import make_backend
 
 from napkin.errors import InputError, did_you_mean
 from napkin.run._source import find, load
-from napkin.run._wire import Compilation, Compiled
+from napkin.run._wire import Job, Resources
 from napkin.run.assembler import HOPPER, assembler
 from napkin.run.machine_code import instructions, unwritten
 from napkin.run.worker import CompileError
@@ -36,17 +36,19 @@ CUBIN = "kernel.cubin"
 _scratch = tempfile.TemporaryDirectory(prefix="napkin-")
 
 
-def handle(job: Compilation) -> Compiled | int:
+def handle(job: Job) -> Resources | int:
     """Compile one kernel, or say what shared memory it is allocated, in bytes; raises
     `CompileError` when the compiler refuses it."""
-    kernel = find(load(job.text, job.path), job.kernel, triton.JITFunction)
+    kernel = find(load(str(job.source), job.path), job.kernel, triton.JITFunction)
     source = _source(kernel, job)
-    target = GPUTarget("cuda", job.capability, 32)
+    capability = int(job.arch.removeprefix("sm_"))
+    target = GPUTarget("cuda", capability, 32)
     # 3.9 warns unless fusing multiply with add is chosen, which is what every version does.
-    options = {"enable_fp_fusion": True, **job.options}
+    options: dict[str, object] = {"enable_fp_fusion": True, "num_warps": job.num_warps}
+    options |= {"num_stages": job.num_stages, **job.options}
     said: list[str] = []
     try:
-        with _quiet(said), assembler(job.capability):
+        with _quiet(said), assembler(capability):
             if job.allocate:
                 return _allocated(source, target, options)
             compiled: Any = triton.compile(source, target=target, options=options)
@@ -55,17 +57,17 @@ def handle(job: Compilation) -> Compiled | int:
     file = Path(_scratch.name) / CUBIN
     file.write_bytes(compiled.asm["cubin"])
     registers, spills, note = _usage(file)
-    hopper = job.capability in HOPPER and not note
+    hopper = capability in HOPPER and not note
     if hopper and (wrong := unwritten(instructions(file, _place("cuobjdump")))):
         raise CompileError(
-            f"kernel {job.kernel} is assembled wrong for sm_{job.capability}: {wrong[0]} reads a "
+            f"kernel {job.kernel} is assembled wrong for {job.arch}: {wrong[0]} reads a "
             "register that nothing wrote; set TRITON_PTXAS_PATH to a ptxas of CUDA 12.9 or later"
         )
     spilled = _spilled() if spills else spills
     columns = int(getattr(compiled.metadata, "tmem_size", None) or 0)
     loads = _loads(compiled.asm["ptx"])
     shared = int(compiled.metadata.shared)
-    return Compiled(shared, registers, spills, columns, note, loads, spilled)
+    return Resources(shared, registers, spills, columns, note, loads, spilled)
 
 
 class _Reached(Exception):
@@ -103,7 +105,7 @@ def _allocated(source: Any, target: GPUTarget, options: Mapping[str, object]) ->
     return int(module.get_int_attr("ttg.shared"))
 
 
-def _source(kernel: Any, job: Compilation) -> Any:
+def _source(kernel: Any, job: Job) -> Any:
     """A kernel with its types and its constants, as Triton's launcher would hand it over."""
     names: list[str] = kernel.arg_names
     for name in [*job.signature, *job.constexprs, *job.divisible, *job.ones]:
@@ -186,7 +188,7 @@ def _place(name: str) -> Path:
     return Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / name
 
 
-def _explain(error: BaseException, job: Compilation, said: str) -> str:
+def _explain(error: BaseException, job: Job, said: str) -> str:
     """One line for what the compiler refused, with the kernel's own line where it is known."""
     place = ""
     source, node = getattr(error, "src", None), getattr(error, "node", None)
@@ -202,7 +204,7 @@ def _explain(error: BaseException, job: Compilation, said: str) -> str:
         text = diagnostic[1]
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
     kind = "" if diagnostic else f"{type(root).__name__}: "
-    return f"kernel {job.kernel} does not compile for sm_{job.capability}: {kind}{first}{place}"
+    return f"kernel {job.kernel} does not compile for {job.arch}: {kind}{first}{place}"
 
 
 @contextlib.contextmanager

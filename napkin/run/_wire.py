@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -93,45 +93,54 @@ class Landing:
 
 
 @dataclass(frozen=True)
-class Compilation:
-    """One kernel to compile one way, as it travels to the child.
+class Job:
+    """One kernel to compile one way.
 
     Attributes:
-        text: the kernel's file.
+        source: the kernel's file, or its text; as it travels to the child, its text.
+        kernel: the name of the jitted function in it.
+        signature: each run-time parameter's type, such as ``*bf16`` or ``i32``. A compile-time
+            parameter may be listed as ``constexpr`` or left out.
+        constexprs: the compile-time parameters by name.
+        arch: the architecture, such as ``sm_90``.
+        num_warps: warps of a program.
+        num_stages: depth of the software pipeline.
+        divisible: parameters to treat as multiples of 16. A launch finds them out by itself; leave
+            the pointers and strides out here and the pipeline is dropped, and every figure changes.
+        ones: integer parameters to treat as 1, as a launch does with every integer that is 1.
+        options: the compiler's options beside these.
         path: where the file is, for messages; None when there is only the text.
-        kernel: the kernel's name in it.
-        signature: the type of each run-time parameter.
-        constexprs: what the compile-time parameters are bound to.
-        capability: the compute capability, such as 90.
-        options: the compiler's options, such as ``num_warps``.
-        divisible: parameters that are multiples of 16.
-        ones: integer parameters that are 1.
         allocate: whether to stop once shared memory is allocated.
     """
 
-    text: str
-    path: str | None
+    source: str | Path
     kernel: str
     signature: Mapping[str, str]
     constexprs: Mapping[str, object]
-    capability: int
-    options: Mapping[str, object]
-    divisible: frozenset[str]
-    ones: frozenset[str]
+    arch: str = "sm_90"
+    num_warps: int = 4
+    num_stages: int = 3
+    divisible: Collection[str] = ()
+    ones: Collection[str] = ()
+    options: Mapping[str, object] = field(default_factory=dict[str, object])
+    path: str | None = None
     allocate: bool = False
 
 
-class Compiled(NamedTuple):
-    """What the compiler said of one kernel.
+@dataclass(frozen=True)
+class Resources:
+    """What one program of a compiled kernel occupies.
 
     Attributes:
         shared_bytes: dynamic shared memory of a program, in bytes.
-        registers: registers of a thread, or None.
-        spills: bytes of stack of a thread, or None.
-        tensor_memory_columns: columns of tensor memory.
+        registers: registers of a thread; None when they could not be read.
+        spills: bytes of a thread's registers that spill to local memory; None likewise.
+        tensor_memory_columns: columns of tensor memory (sm_100 only), of 512 in all.
         note: why a figure is missing, or empty.
-        loads: instructions that load from global memory, by the bits that a thread asks for.
-        spilled: bytes that the code of a thread stores to that stack, or None.
+        loads: instructions that load from global memory, by the bits that a thread asks for; what
+            tensor descriptors serve is not among them.
+        spilled: bytes that a thread stores there if its code runs through once; L1 writes them
+            through to L2. None likewise.
     """
 
     shared_bytes: int

@@ -15,14 +15,7 @@ import numpy as np
 
 from napkin.errors import InputError
 from napkin.ir.packing import pack, unpack
-from napkin.run.formats import (
-    CODED,
-    HALVES,
-    STORAGE,
-    decode,
-    encode,
-    format_name,
-)
+from napkin.run.formats import CODED, HALVES, STORAGE, decode, encode, known
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +32,7 @@ class DeviceArray:
     dtype: str
 
     def __post_init__(self) -> None:
-        wanted = STORAGE[format_name(self.dtype)]
+        wanted = STORAGE[known(self.dtype)]
         if self.data.dtype != wanted:
             raise InputError(f"{self.dtype} is stored as {wanted}, not as {self.data.dtype}")
         if any(step % self.data.itemsize for step in self.data.strides):
@@ -144,8 +137,7 @@ def empty(
     `order` and `strides` are those of `to_device`. Booleans have no value to spare and start as
     True.
     """
-    name = format_name(dtype)
-    shape = tuple(shape)
+    shape, storage = tuple(shape), STORAGE[known(dtype)]
     if strides is None:
         axes = tuple(range(len(shape))) if order is None else tuple(order)
         if sorted(axes) != list(range(len(shape))):
@@ -160,10 +152,9 @@ def empty(
         if len(steps) != len(shape) or any(step < 0 for step in steps):
             raise InputError(f"strides {steps} must give a step >= 0 for each of {shape}")
     extent = 1 + sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
-    storage = STORAGE[name]
-    buffer = np.full(max(extent, 1), _poison(name), dtype=storage)
+    buffer = np.full(max(extent, 1), _poison(dtype), dtype=storage)
     data = np.ndarray(shape, storage, buffer, 0, [step * storage.itemsize for step in steps])
-    return DeviceArray(data, name)
+    return DeviceArray(data, dtype)
 
 
 def _poison(dtype: str) -> object:

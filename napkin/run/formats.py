@@ -37,26 +37,16 @@ CODED: dict[str, int] = {"bf16": 0x7FC0, "fp8e4nv": 0x7F, "fp8e5": 0x7F}
 HALVES = {"i4": "int4", "u4": "uint4"}
 """The formats of which a byte holds two, and the storage type that each is."""
 
-_LONG_NAMES = {
-    "float64": "fp64",
-    "float32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "int64": "i64",
-    "int32": "i32",
-    "int16": "i16",
-    "int8": "i8",
-    "uint8": "u8",
-    "bool": "i1",
-}
 
+def known(dtype: str) -> str:
+    """A number format that there is.
 
-def format_name(dtype: str) -> str:
-    """The short name of a number format: ``bfloat16`` and ``bf16`` both give ``bf16``."""
-    name = _LONG_NAMES.get(dtype, dtype)
-    if name not in STORAGE:
+    Raises:
+        InputError: there is none of that name.
+    """
+    if dtype not in STORAGE:
         raise InputError(f"unknown number format {dtype!r}; {did_you_mean(dtype, STORAGE)}")
-    return name
+    return dtype
 
 
 def element(dtype: str) -> str:

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -76,6 +76,20 @@ def table(*columns: str, title: str = "", right: tuple[str, ...] = ()) -> Table:
     return made
 
 
+def pairs(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+    """A table of names and texts without a head."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", title_style="bold",
+                 box=box.SIMPLE, show_header=False)  # fmt: skip
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, text in rows:
+        made.add_row(name, text)
+    return made
+
+
 def json_text(data: Any) -> str:
     """`data` as JSON text; a number that JSON cannot write (NaN, an infinity) becomes null."""
     return json.dumps(_writable(data), indent=2, allow_nan=False) + "\n"
@@ -94,6 +108,16 @@ def _writable(data: Any) -> Any:
 def emit_json(data: Any) -> None:
     """Print `data` to stdout as JSON."""
     sys.stdout.write(json_text(data))
+
+
+def answer(
+    json: bool, data: Callable[[], Any], view: Callable[[], Sequence[RenderableType]]
+) -> None:
+    """Print what a command found: its plain data as JSON, or as it is read."""
+    if json:
+        emit_json(data())
+    else:
+        emit(*view())
 
 
 @contextmanager

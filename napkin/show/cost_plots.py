@@ -17,7 +17,7 @@ from napkin.show.files import writable_folder
 from napkin.show.plans import heading
 from napkin.show.plots import drawing, figure_class, save
 from napkin.show.predictions import fixed_sizes
-from napkin.show.size_text import Range, sizes_text
+from napkin.show.words import Range, sizes_text
 from napkin.studies.landscape import Landscape, landscape
 from napkin.studies.predicted import Predicted
 from napkin.studies.roofline import Roofline, roofline
@@ -55,11 +55,11 @@ def plot_plan(folder: Path, plan: Plan) -> list[str]:
         about = heading(plan) if k.name == plan.name else f"{k.name} of {heading(plan)}"
         lines = traffic_terms(k)
         if lines:
-            out.append(_write(folder, f"traffic_{k.name}", about, _draw_traffic(k, lines)))
-        out.append(_write(folder, f"roofline_{k.name}", about, _draw_roofline(roofline(k))))
+            out.append(_write(folder, f"traffic_{k.name}", about, _draw_traffic, k, lines))
+        out.append(_write(folder, f"roofline_{k.name}", about, _draw_roofline, roofline(k)))
         found = landscape(k)
         if found is not None:
-            out.append(_write(folder, f"tiles_{k.name}", about, _draw_landscape(found)))
+            out.append(_write(folder, f"tiles_{k.name}", about, _draw_landscape, found))
     return out
 
 
@@ -68,20 +68,20 @@ def plot_sweep(folder: Path, swept: Range, found: Sequence[Predicted]) -> list[s
     plan = found[0].plan
     rest = fixed_sizes(swept, found)
     about = f"{plan.name} on {plan.machine.name}, {plan.dtype}, {sizes_text(rest)}".rstrip(", ")
-    return [_write(folder, f"time_{plan.name}", about, _draw_times(swept, found))]
+    return [_write(folder, f"time_{plan.name}", about, _draw_times, swept, found)]
 
 
 def plot_comparison(folder: Path, found: Comparison) -> list[str]:
     """Draw what each strategy moves, beside the optimum and what is compulsory; the file's name."""
     name = f"strategies_{found.plan.name}"
-    return [_write(folder, name, heading(found.plan), _draw_strategies(found))]
+    return [_write(folder, name, heading(found.plan), _draw_strategies, found)]
 
 
 def plot_machines(folder: Path, found: Sequence[Predicted]) -> list[str]:
     """Draw the time on each machine; the file's name."""
     plan = found[0].plan
     about = f"{plan.name}, {plan.dtype}, {sizes_text(plan.sizes)}"
-    return [_write(folder, f"machines_{plan.name}", about, _draw_machines(found))]
+    return [_write(folder, f"machines_{plan.name}", about, _draw_machines, found)]
 
 
 # --- what is drawn ------------------------------------------------------------------------------
@@ -100,26 +100,22 @@ def traffic_terms(k: PlannedKernel) -> list[tuple[float, float]]:
     return [(float(alpha), beta) for alpha, beta in found]
 
 
-def _draw_traffic(k: PlannedKernel, terms: Sequence[tuple[float, float]]) -> Callable[[Any], None]:
+def _draw_traffic(axes: Any, k: PlannedKernel, terms: Sequence[tuple[float, float]]) -> None:
     item = ITEM_BYTES[k.dtype]
     here = k.machine.shared_per_block
     steps = [here * 2 ** (-6 + 12 * i / (_POINTS - 1)) for i in range(_POINTS)]
-
-    def draw(axes: Any) -> None:
-        for alpha, beta in terms:
-            label = f"M^-{beta:.3g}" if beta else "M^0, whatever the memory"
-            curve = [item * alpha * (m / item) ** -beta for m in steps]
-            axes.plot(steps, curve, linestyle="--", label=f"the term in {label}")
-        least = [(m, n) for m in steps if math.isfinite(n := _least(k, round(m)))]
-        if least:
-            axes.plot(*zip(*least, strict=True), color="black", label="the least H at these sizes")
-        moved = sum(k.bytes.values())
-        axes.plot([here], [moved], "o", color="black", label="H of the plan")
-        axes.axvline(here, color="grey", linestyle=":", label=f"M of {k.machine.name}")
-        axes.set(xscale="log", yscale="log", xlabel="bytes of a group, M", ylabel="bytes moved, H")
-        axes.legend(fontsize=8)
-
-    return draw
+    for alpha, beta in terms:
+        label = f"M^-{beta:.3g}" if beta else "M^0, whatever the memory"
+        curve = [item * alpha * (m / item) ** -beta for m in steps]
+        axes.plot(steps, curve, linestyle="--", label=f"the term in {label}")
+    least = [(m, n) for m in steps if math.isfinite(n := _least(k, round(m)))]
+    if least:
+        axes.plot(*zip(*least, strict=True), color="black", label="the least H at these sizes")
+    moved = sum(k.bytes.values())
+    axes.plot([here], [moved], "o", color="black", label="H of the plan")
+    axes.axvline(here, color="grey", linestyle=":", label=f"M of {k.machine.name}")
+    axes.set(xscale="log", yscale="log", xlabel="bytes of a group, M", ylabel="bytes moved, H")
+    axes.legend(fontsize=8)
 
 
 def _least(k: PlannedKernel, memory: int) -> float:
@@ -129,111 +125,92 @@ def _least(k: PlannedKernel, memory: int) -> float:
         return math.inf
 
 
-def _draw_roofline(found: Roofline) -> Callable[[Any], None]:
-    def draw(axes: Any) -> None:
-        finite = [x for x in found.levels if math.isfinite(x.intensity) and x.intensity > 0]
-        points = [v for x in finite for v in (x.intensity, x.balance)]
-        low, high = min(points) / 8, max(points) * 8
-        for x in finite:
-            name = f"{x.source} to {x.target}, {x.rate / 1e12:.3g} TB/s"
-            (line,) = axes.plot(
-                [low, x.balance, high],
-                [low * x.rate / 1e12, found.peak / 1e12, found.peak / 1e12],
-                label=name,
-            )
-            axes.plot([x.intensity], [found.rate / 1e12], "o", color=line.get_color())
-        axes.axhline(
-            found.peak / 1e12, color="black", linestyle=":", label=f"the peak of {found.pipe}"
+def _draw_roofline(axes: Any, found: Roofline) -> None:
+    finite = [x for x in found.levels if math.isfinite(x.intensity) and x.intensity > 0]
+    points = [v for x in finite for v in (x.intensity, x.balance)]
+    low, high = min(points) / 8, max(points) * 8
+    for x in finite:
+        name = f"{x.source} to {x.target}, {x.rate / 1e12:.3g} TB/s"
+        (line,) = axes.plot(
+            [low, x.balance, high],
+            [low * x.rate / 1e12, found.peak / 1e12, found.peak / 1e12],
+            label=name,
         )
-        axes.set(xscale="log", yscale="log", xlabel="operations for each byte", ylabel="TFLOP/s")
-        axes.legend(fontsize=8, loc="lower right", title="dots: the kernel, as predicted")
-
-    return draw
-
-
-def _draw_landscape(found: Landscape) -> Callable[[Any], None]:
-    def draw(axes: Any) -> None:
-        across = sorted({a for a, _ in found.seconds})
-        up = sorted({b for _, b in found.seconds})
-        grid = [[found.seconds.get((a, b), math.nan) * 1e6 for a in across] for b in up]
-        least = min(found.seconds.values()) * 1e6
-        over = [[v / least for v in line] for line in grid]
-        mesh = axes.pcolormesh(over, cmap="viridis_r", vmin=1.0, vmax=4.0, edgecolors="white")
-        axes.figure.colorbar(mesh, label="time over the least", extend="max")
-        for i, line in enumerate(grid):
-            for j, value in enumerate(line):
-                text = "" if math.isnan(value) else f"{value:,.4g}"
-                weight = "bold" if (across[j], up[i]) == found.chosen else "normal"
-                axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7,
-                          weight=weight, color="white" if over[i][j] > 2 else "black")  # fmt: skip
-        axes.set_xticks([j + 0.5 for j in range(len(across))], [str(a) for a in across])
-        axes.set_yticks([i + 0.5 for i in range(len(up))], [str(b) for b in up])
-        axes.set(xlabel=f"tile of {found.axes[0]}", ylabel=f"tile of {found.axes[1]}")
-
-    return draw
+        axes.plot([x.intensity], [found.rate / 1e12], "o", color=line.get_color())
+    axes.axhline(found.peak / 1e12, color="black", linestyle=":", label=f"the peak of {found.pipe}")
+    axes.set(xscale="log", yscale="log", xlabel="operations for each byte", ylabel="TFLOP/s")
+    axes.legend(fontsize=8, loc="lower right", title="dots: the kernel, as predicted")
 
 
-def _draw_times(swept: Range, found: Sequence[Predicted]) -> Callable[[Any], None]:
+def _draw_landscape(axes: Any, found: Landscape) -> None:
+    across = sorted({a for a, _ in found.seconds})
+    up = sorted({b for _, b in found.seconds})
+    grid = [[found.seconds.get((a, b), math.nan) * 1e6 for a in across] for b in up]
+    least = min(found.seconds.values()) * 1e6
+    over = [[v / least for v in line] for line in grid]
+    mesh = axes.pcolormesh(over, cmap="viridis_r", vmin=1.0, vmax=4.0, edgecolors="white")
+    axes.figure.colorbar(mesh, label="time over the least", extend="max")
+    for i, line in enumerate(grid):
+        for j, value in enumerate(line):
+            text = "" if math.isnan(value) else f"{value:,.4g}"
+            weight = "bold" if (across[j], up[i]) == found.chosen else "normal"
+            axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7,
+                      weight=weight, color="white" if over[i][j] > 2 else "black")  # fmt: skip
+    axes.set_xticks([j + 0.5 for j in range(len(across))], [str(a) for a in across])
+    axes.set_yticks([i + 0.5 for i in range(len(up))], [str(b) for b in up])
+    axes.set(xlabel=f"tile of {found.axes[0]}", ylabel=f"tile of {found.axes[1]}")
+
+
+def _draw_times(axes: Any, swept: Range, found: Sequence[Predicted]) -> None:
     machine = found[0].plan.machine
-
-    def draw(axes: Any) -> None:
-        curves: Mapping[str, list[float | None]] = {
-            "predicted": [p.seconds for p in found],
-            "the optimum into shared memory": [
-                None if p.optimum is None else p.optimum / machine.l2_rate for p in found
-            ],
-            "inputs and outputs once from DRAM": [p.compulsory / machine.dram_rate for p in found],
+    curves: Mapping[str, list[float | None]] = {
+        "predicted": [p.seconds for p in found],
+        "the optimum into shared memory": [
+            None if p.optimum is None else p.optimum / machine.l2_rate for p in found
+        ],
+        "inputs and outputs once from DRAM": [p.compulsory / machine.dram_rate for p in found],
+    }
+    dtype = found[0].plan.dtype
+    if dtype in machine.dtypes:
+        peak = machine.peak(dtype)
+        curves = {
+            **curves,
+            f"operations at the peak of {dtype}": [p.operations / peak for p in found],
         }
-        dtype = found[0].plan.dtype
-        if dtype in machine.dtypes:
-            peak = machine.peak(dtype)
-            curves = {
-                **curves,
-                f"operations at the peak of {dtype}": [p.operations / peak for p in found],
-            }
-        for name, seconds in curves.items():
-            points = [
-                (n, s * 1e6) for n, s in zip(swept.sizes, seconds, strict=True) if s is not None
-            ]
-            style = "o-" if name == "predicted" else "--"
-            axes.plot([n for n, _ in points], [s for _, s in points], style, label=name)
-        axes.set(xscale="log", yscale="log", xlabel="=".join(swept.axes), ylabel="microseconds")
-        shown = swept.sizes[:: -(-len(swept.sizes) // 8)]
-        axes.set_xticks(shown, [f"{n:,}" for n in shown])
-        axes.set_xticks([], minor=True)
-        axes.legend(fontsize=8)
-
-    return draw
+    for name, seconds in curves.items():
+        points = [(n, s * 1e6) for n, s in zip(swept.sizes, seconds, strict=True) if s is not None]
+        style = "o-" if name == "predicted" else "--"
+        axes.plot([n for n, _ in points], [s for _, s in points], style, label=name)
+    axes.set(xscale="log", yscale="log", xlabel="=".join(swept.axes), ylabel="microseconds")
+    shown = swept.sizes[:: -(-len(swept.sizes) // 8)]
+    axes.set_xticks(shown, [f"{n:,}" for n in shown])
+    axes.set_xticks([], minor=True)
+    axes.legend(fontsize=8)
 
 
-def _draw_strategies(found: Comparison) -> Callable[[Any], None]:
-    def draw(axes: Any) -> None:
-        names = [s.name for s in found.strategies]
-        axes.barh(names, [s.moved for s in found.strategies], color="#7fa8e6")
-        if found.optimum is not None:
-            axes.axvline(found.optimum, color="black", label="the optimum")
-        axes.axvline(found.compulsory, color="black", linestyle=":", label="compulsory")
-        axes.set(xscale="log", xlabel="bytes moved", xlim=(found.compulsory / 2, None))
-        axes.invert_yaxis()
-        axes.legend(fontsize=8)
-
-    return draw
+def _draw_strategies(axes: Any, found: Comparison) -> None:
+    names = [s.name for s in found.strategies]
+    axes.barh(names, [s.moved for s in found.strategies], color="#7fa8e6")
+    if found.optimum is not None:
+        axes.axvline(found.optimum, color="black", label="the optimum")
+    axes.axvline(found.compulsory, color="black", linestyle=":", label="compulsory")
+    axes.set(xscale="log", xlabel="bytes moved", xlim=(found.compulsory / 2, None))
+    axes.invert_yaxis()
+    axes.legend(fontsize=8)
 
 
-def _draw_machines(found: Sequence[Predicted]) -> Callable[[Any], None]:
-    def draw(axes: Any) -> None:
-        axes.barh([p.plan.machine.name for p in found], [p.seconds * 1e6 for p in found])
-        axes.set(xlabel="microseconds, predicted")
-        axes.invert_yaxis()
-
-    return draw
+def _draw_machines(axes: Any, found: Sequence[Predicted]) -> None:
+    axes.barh([p.plan.machine.name for p in found], [p.seconds * 1e6 for p in found])
+    axes.set(xlabel="microseconds, predicted")
+    axes.invert_yaxis()
 
 
-def _write(folder: Path, name: str, about: str, draw: Callable[[Any], None]) -> str:
+def _write(folder: Path, name: str, about: str, draw: Callable[..., None], *shown: Any) -> str:
+    """Draw what is shown into a file; its name."""
     with drawing():
         figure = figure_class()(figsize=_SIZE, layout="constrained")
         axes = figure.subplots()
-        draw(axes)
+        draw(axes, *shown)
         axes.set_title(textwrap.fill(about, _LETTERS), fontsize=9)
         save(folder / f"{name}.svg", figure)
     return f"{name}.svg"

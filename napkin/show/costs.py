@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,8 @@ from napkin.plan.plan import Plan, PlannedKernel
 from napkin.show.console import table
 from napkin.show.notes import notes
 from napkin.show.plans import heading, term_text
-from napkin.show.roofline_text import roofline_json, roofline_view
-from napkin.studies.roofline import roofline
+from napkin.show.words import bytes_text, us_text
+from napkin.studies.roofline import LevelUse, PipeUse, Roofline, roofline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,11 +31,11 @@ def cost_json(plan: Plan) -> dict[str, Any]:
     """The plan as plain data, with the optimum of each kernel: for long axes, and at its sizes."""
     out = plan.to_json()
     for data, k in zip(out["kernels"], plan.kernels, strict=True):
-        data["optimum"] = _optimum_json(_canonical(k))
+        data["optimum"] = _optimum_json(_optimum(k.cost))
         data["at_sizes"] = _at_sizes_json(plan, k)
         if _mixed(k):
             data["in_bytes"] = _in_bytes_json(k)
-        data["roofline"] = roofline_json(roofline(k))
+        data["roofline"] = _roofline_json(roofline(k))
     return out
 
 
@@ -44,7 +45,7 @@ def cost_view(plan: Plan) -> list[RenderableType]:
     for k in plan.kernels:
         out += [_transfers(k), _memory(k), _optima(plan, k)]
         out += [_in_bytes(k)] if _mixed(k) else []
-        out += roofline_view(roofline(k))
+        out += _roofline_view(roofline(k))
     return [*out, *notes(plan)]
 
 
@@ -73,9 +74,10 @@ def _at(expression: Any, numbers: Mapping[Any, float]) -> float:
     return float(expression.subs(numbers))
 
 
-def _canonical(k: PlannedKernel, cost: Cost | None = None) -> Optimum | str:
+def _optimum(cost: Cost, **regime: Any) -> Optimum | str:
+    """The optimum for long axes, or in a regime of sizes and memory; or why there is none."""
     try:
-        return (cost or k.cost).optimum()
+        return cost.optimum(**regime)
     except InputError as error:
         return str(error)
 
@@ -87,18 +89,12 @@ def _mixed(k: PlannedKernel) -> bool:
 
 def _bytes_at_sizes(k: PlannedKernel) -> Optimum | str:
     """The optimum in bytes, in the regime of the plan's sizes and machine."""
-    try:
-        return k.byte_cost.optimum(sizes=k.choice.sizes, memory=k.machine.shared_per_block)
-    except InputError as error:
-        return str(error)
+    return _optimum(k.byte_cost, sizes=k.choice.sizes, memory=k.machine.shared_per_block)
 
 
 def _at_sizes(plan: Plan, k: PlannedKernel) -> Optimum | str:
     """The optimum in the regime of the plan's sizes and machine, or why there is none."""
-    try:
-        return k.cost.optimum(sizes=k.choice.sizes, memory=inner_values(plan))
-    except InputError as error:
-        return str(error)
+    return _optimum(k.cost, sizes=k.choice.sizes, memory=inner_values(plan))
 
 
 # --- plain data ---------------------------------------------------------------------------------
@@ -128,7 +124,7 @@ def _in_bytes_json(k: PlannedKernel) -> dict[str, Any]:
         "stored": dict(k.dtypes),
         "H": str(cost.H.total),
         "M": str(cost.M),
-        "optimum": _optimum_json(_canonical(k, cost)),
+        "optimum": _optimum_json(_optimum(cost)),
         "at_sizes": at,
     }
 
@@ -139,7 +135,7 @@ def _at_sizes_json(plan: Plan, k: PlannedKernel) -> dict[str, Any]:
     out["H"] = k.H.values(k.choice.sizes, k.tiles)
     if not isinstance(found, str):
         out["H_least"] = round(_at(found.bound, {**_numbers(k), MEMORY: inner_values(plan)}))
-    if k.cost.sharing is not None and (shared := _sharing(plan, k)) is not None:
+    if (shared := _sharing(plan, k)) is not None:
         out["H_least_with_taps_held"] = round(shared)
     return out
 
@@ -184,9 +180,7 @@ def _optima(plan: Plan, k: PlannedKernel) -> Table:
     room = inner_values(plan)
     made = table("", "for long axes", f"at these sizes, M = {room:,}",
                  title=f"kernel {k.name}: the optimum for M values of memory")  # fmt: skip
-    columns = [_rows(_canonical(k), None), _rows(at_sizes, {**_numbers(k), MEMORY: room})]
-    for name in dict.fromkeys(n for c in columns for n in c):
-        made.add_row(name, *(c.get(name, "") for c in columns))
+    _beside(made, _rows(_optimum(k.cost), None), _rows(at_sizes, {**_numbers(k), MEMORY: room}))
     made.add_section()
     total = k.H.values(k.choice.sizes, k.tiles)
     if not isinstance(at_sizes, str):
@@ -201,14 +195,10 @@ def _optima(plan: Plan, k: PlannedKernel) -> Table:
 
 def _sharing(plan: Plan, k: PlannedKernel) -> float | None:
     """The least H where what windows share crosses once, which no kernel that loads tap by tap
-    reaches; None where there is none for the plan's sizes and machine."""
-    assert k.cost.sharing is not None
+    reaches; None where nothing is shared, or there is none for the plan's sizes and machine."""
     room = inner_values(plan)
-    try:
-        found = k.cost.sharing.optimum(sizes=k.choice.sizes, memory=room)
-    except InputError:
-        return None
-    return _at(found.bound, {**_numbers(k), MEMORY: room})
+    found = _optimum(k.cost.sharing, sizes=k.choice.sizes, memory=room) if k.cost.sharing else ""
+    return None if isinstance(found, str) else _at(found.bound, {**_numbers(k), MEMORY: room})
 
 
 def _in_bytes(k: PlannedKernel) -> Table:
@@ -222,13 +212,16 @@ def _in_bytes(k: PlannedKernel) -> Table:
     made.add_row("H", str(cost.H.total), f"{total:,}")
     made.add_row("M", str(cost.M), f"{_at(cost.M, at):,.0f}")
     made.add_section()
-    columns = [_rows(_canonical(k, cost), None), _rows(found, at)]
-    for name in dict.fromkeys(n for c in columns for n in c):
-        made.add_row(name, *(c.get(name, "") for c in columns))
+    _beside(made, _rows(_optimum(cost), None), _rows(found, at))
     if not isinstance(found, str):
         made.add_section()
         made.add_row("least H, in bytes", "", f"{_at(found.bound, at):,.0f}")
     return made
+
+
+def _beside(made: Table, *columns: Mapping[str, str]) -> None:
+    for name in dict.fromkeys(n for c in columns for n in c):
+        made.add_row(name, *(c.get(name, "") for c in columns))
 
 
 def _rows(found: Optimum | str, numbers: Mapping[Any, float] | None) -> dict[str, str]:
@@ -245,3 +238,63 @@ def _rows(found: Optimum | str, numbers: Mapping[Any, float] | None) -> dict[str
         out[f"tile {v}"] = f"{e}{value}{clipped}{free}"
     out["multiplier"] = str(found.multiplier)
     return out
+
+
+# --- rooflines ----------------------------------------------------------------------------------
+
+
+def _roofline_view(found: Roofline) -> list[RenderableType]:
+    """The pipes of a kernel, busiest first, and the levels of memory from outside inwards."""
+    return [_pipes(found), _roofs(found)]
+
+
+def _pipes(found: Roofline) -> Table:
+    numbers = ("time", "share", "slack")
+    made = table(
+        "pipe", *numbers, title=f"kernel {found.kernel}: pipes and their slack",
+        right=numbers,
+    )  # fmt: skip
+    for p in found.pipes:
+        made.add_row(p.name, us_text(p.seconds), f"{p.share:.0%}", us_text(p.slack))
+    made.add_section()
+    made.add_row("predicted", us_text(found.seconds), "", "")
+    made.add_row(f"limited by {found.limited_by}")
+    return made
+
+
+def _roofs(found: Roofline) -> Table:
+    numbers = ("bytes", "TB/s", "operations/B", "balance", "roof, TFLOP/s")
+    made = table(
+        "into", *numbers, "bound by", title=f"kernel {found.kernel}: roofline", right=numbers
+    )
+    for x in found.levels:
+        made.add_row(
+            x.target,
+            bytes_text(x.bytes),
+            f"{x.rate / 1e12:,.3g}",
+            f"{x.intensity:,.1f}",
+            f"{x.balance:,.1f}",
+            f"{x.roof / 1e12:,.1f}",
+            x.bound,
+        )
+    made.add_section()
+    made.add_row(f"{found.pipe}", "", "", "", "", f"{found.peak / 1e12:,.1f}", "the peak")
+    reached = f"{found.rate / found.peak:.0%} of the peak"
+    made.add_row("predicted", "", "", "", "", f"{found.rate / 1e12:,.1f}", reached)
+    return made
+
+
+def _roofline_json(found: Roofline) -> dict[str, Any]:
+    """A roofline as plain data: seconds, bytes, operations/s."""
+    pipes = [_plain(p) for p in found.pipes]
+    levels = [_plain(x) | {"bound": x.bound} for x in found.levels]
+    return {**_plain(found), "rate": _rounded(found.rate), "pipes": pipes, "levels": levels}
+
+
+def _plain(found: Roofline | PipeUse | LevelUse) -> dict[str, Any]:
+    return {f.name: _rounded(getattr(found, f.name)) for f in dataclasses.fields(found)}
+
+
+def _rounded(value: Any) -> Any:
+    """A number to nine digits, so that its text is the same wherever it was computed."""
+    return float(f"{value:.9g}") if isinstance(value, float) else value

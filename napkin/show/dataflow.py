@@ -1,24 +1,19 @@
 """The dataflow of a diagram as a Graphviz graph: which arrays each operator reads.
 
-The DOT text needs nothing but Python; the picture needs the program `dot`.
+The DOT text needs nothing but Python; Graphviz's program `dot` makes a picture of it.
 """
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 from graphviz import Digraph, escape
 
-from napkin.diagram.columns import columns, opened, stages
+from napkin.diagram.columns import columns, stages
 from napkin.diagram.diagram import Diagram
-from napkin.errors import InputError
 from napkin.ir.node import Node
 
 
-def dot(diagram: Diagram, *, expanded: bool = False) -> str:
+def dot(diagram: Diagram) -> str:
     """The dataflow graph as DOT text: arrays on the edges, operators and ends at the nodes."""
-    diagram = opened(diagram) if expanded else diagram
     names = {e.node: e.name for column in columns(diagram) for e in column}
     names |= {n: str(n.params[0]) for n in diagram.inputs}
     graph = Digraph(escape(_plain(diagram.name)))
@@ -44,32 +39,6 @@ def dot(diagram: Diagram, *, expanded: bool = False) -> str:
         graph.node(f"out{i}", escape(_plain(o.name)), shape="plaintext")
         flow(o.node, f"out{i}")
     return str(graph.source)
-
-
-def render(dot_text: str, path: str | Path) -> bool:
-    """Draw DOT text into a file whose ending is the format; False where there is no `dot`.
-
-    Raises:
-        InputError: the file has no ending that `dot` knows, or cannot be written.
-    """
-    path = Path(path)
-    kind = path.suffix.removeprefix(".")
-    if not kind.isalnum():
-        raise InputError(f"{path} names no picture format; write one such as {path}.svg")
-    try:
-        done = subprocess.run(
-            ["dot", f"-T{kind}"], input=dot_text.encode(), capture_output=True, check=False
-        )
-    except FileNotFoundError:
-        return False
-    if done.returncode:
-        said = " ".join(done.stderr.decode(errors="replace").split())
-        raise InputError(f"{path}: dot does not draw this: {said}; a format such as svg will do")
-    try:
-        path.write_bytes(done.stdout)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}; check the path") from None
-    return True
 
 
 def _plain(words: str) -> str:

@@ -19,7 +19,7 @@ from napkin.machine.machines import machine
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.show.console import table
 from napkin.show.plans import heading
-from napkin.show.units import bytes_text, us_text
+from napkin.show.words import bytes_text, us_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

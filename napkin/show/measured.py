@@ -10,7 +10,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.ranked import setting_json
 from napkin.show.console import table
 from napkin.show.plots import drawing, figure_class, save
-from napkin.show.size_text import sizes_text
+from napkin.show.words import sizes_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -12,7 +12,7 @@ from napkin.machine.calibration import borrows
 from napkin.machine.machines import MEASURED
 from napkin.plan.graph import resident_bytes
 from napkin.plan.plan import Plan, PlannedKernel
-from napkin.show.units import bytes_text
+from napkin.show.words import bytes_text
 
 
 def notes(plan: Plan) -> list[str]:

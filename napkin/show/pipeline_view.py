@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from napkin.show.console import table
-from napkin.show.size_text import sizes_text
+from napkin.show.words import sizes_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

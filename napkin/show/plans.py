@@ -10,7 +10,8 @@ from napkin.bound.optimum import Term
 from napkin.derive.relabel import Move
 from napkin.derive.trail import Trail
 from napkin.plan.plan import Plan, PlannedKernel, distinct
-from napkin.show.size_text import sizes_text
+from napkin.show.console import pairs
+from napkin.show.words import sizes_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,25 +59,13 @@ def _words(move: Move) -> str:
 
 def kernel_table(k: PlannedKernel) -> Table:
     """The costs of one kernel, a line each."""
-    return _table(f"kernel {k.name}", _rows(k))
+    return pairs(f"kernel {k.name}", _rows(k))
 
 
 def band_table(k: PlannedKernel) -> Table:
     """What a kernel costs whose groups run as warpgroups."""
-    return _table(f"kernel {k.name}, {k.schedule.side}", _band_rows(k))
-
-
-def _table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    made = Table(title=title, title_justify="left", title_style="bold",
-                 box=box.SIMPLE, show_header=False)  # fmt: skip
-    made.add_column(no_wrap=True)
-    made.add_column(overflow="fold")
-    for name, text in rows:
-        made.add_row(name, text)
-    return made
+    moved = ("H", f"{sum(k.bytes.values()):,} bytes")
+    return pairs(f"kernel {k.name}, {k.schedule.side}", [moved, *_settings(k)])
 
 
 def _rows(k: PlannedKernel) -> Iterable[tuple[str, str]]:
@@ -90,11 +79,6 @@ def _rows(k: PlannedKernel) -> Iterable[tuple[str, str]]:
     yield "bound", str(k.bound)
     yield "terms", "; ".join(term_text(t) for t in k.terms)
     yield "operations", str(k.flops)
-    yield from _settings(k)
-
-
-def _band_rows(k: PlannedKernel) -> Iterable[tuple[str, str]]:
-    yield "H", f"{sum(k.bytes.values()):,} bytes"
     yield from _settings(k)
 
 

@@ -10,8 +10,7 @@ from napkin.machine.machines import MEASURED
 from napkin.plan.graph import resident_bytes
 from napkin.show.console import table
 from napkin.show.notes import fits, of_constants, of_memory
-from napkin.show.size_text import Range, sizes_text
-from napkin.show.units import bytes_text, us_text
+from napkin.show.words import Range, bytes_text, sizes_text, us_text
 from napkin.studies.predicted import Predicted, Refused
 
 if TYPE_CHECKING:

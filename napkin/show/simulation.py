@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from napkin.errors import InputError
 from napkin.keys.neighbors import Window
-from napkin.show.console import table
+from napkin.show.console import pairs, table
 from napkin.show.plots import drawing, figure_class, save
 from napkin.studies.simulator import Simulation, group_tiles, shape_text
 from napkin.studies.sweep import Sweep
@@ -52,20 +52,9 @@ def per_axis(text: str, option: str) -> int | tuple[int, ...]:
 
 def view(found: Simulation | Sweep) -> Table:
     """One simulation, a measure each line; or the problems of a sweep, best first."""
-    return _measures(found) if isinstance(found, Simulation) else _problems(found)
-
-
-def _measures(found: Simulation) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    made = Table(title=found.problem, title_justify="left", title_style="bold", box=box.SIMPLE,
-                 show_header=False)  # fmt: skip
-    made.add_column(no_wrap=True)
-    made.add_column(overflow="fold")
-    for name, text in _rows(found):
-        made.add_row(name, text)
-    return made
+    if isinstance(found, Simulation):
+        return pairs(found.problem, _rows(found))
+    return _problems(found)
 
 
 def _rows(s: Simulation) -> Iterable[tuple[str, str]]:

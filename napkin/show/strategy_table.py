@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from napkin.show.console import table
 from napkin.show.plans import heading
-from napkin.show.units import bytes_text
+from napkin.show.words import bytes_text
 from napkin.studies.strategies import STRATEGIES, Comparison, Strategy
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from napkin.plan.plan import Plan
+from napkin.show.files import csv_text
 
 COSTS, VERDICTS = "costs.csv", "verdicts.csv"
 
@@ -111,11 +112,7 @@ def read_table(path: Path) -> list[Row] | None:
 
 def table_text(name: str, rows: Iterable[Row]) -> bytes:
     """A table as its file has it, by diagram and machine."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS[name], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(sorted(rows, key=key_of))
-    return out.getvalue().encode()
+    return csv_text(sorted(rows, key=key_of), COLUMNS[name]).encode()
 
 
 def replaced(have: Iterable[Row], new: Sequence[Row]) -> list[Row]:

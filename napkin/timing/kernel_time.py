@@ -1,11 +1,11 @@
 """Time of a kernel from its own loop program: seconds on every pipe, and how they overlap.
 
 The pipe that takes longest sets the time, and others add the share of theirs that is not hidden.
-Kernels without products load, compute and store in turn (`row_kernels`). Warpgroups of one CTA
-overlap each other (`warp_specialised`). All other kernels run in waves of CTAs (`Waves`): in an
-iteration, loads overlap products, unless products wait for arithmetic (arXiv 2412.03317, section 6)
-or loads are not started ahead. CTAs that wait meet at the pipes of their SM: a closed queueing
-network.
+Kernels without products (norms, softmax, losses, merges) load, compute and store in turn
+(`in_rounds`). Warpgroups of one CTA overlap each other (`warp_specialised`). All other kernels run
+in waves of CTAs (`Waves`): in an iteration, loads overlap products, unless products wait for
+arithmetic (arXiv 2412.03317, section 6) or loads are not started ahead. CTAs that wait meet at the
+pipes of their SM: a closed queueing network.
 
 Chunks that are loaded ahead arrive no sooner than memory answers: with N of them under way, a CTA
 takes an iteration for each N-th of that latency, and R CTAs of an SM take R iterations in it. CTAs
@@ -22,6 +22,7 @@ What no datasheet states (`Constants`) is read off one machine's runs and kept i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -44,7 +45,6 @@ from napkin.timing.execution import (
     arithmetic_rate,
 )
 from napkin.timing.queueing import cycle
-from napkin.timing.row_kernels import in_rounds
 from napkin.timing.warp_specialised import ARRIVAL, adding, in_bands
 
 EVERY = 2
@@ -53,6 +53,13 @@ after products takes twice its share of a multiprocessor with 4 warps, and its s
 
 CHAIN = "serialised products and arithmetic"
 TURNS = "products and loop overhead"
+
+MOVES = frozenset({DRAM, L2, ACCESSES, L1})
+"""Pipes that move bytes; the others compute."""
+
+ALIKE = 4
+"""How nearly a round takes what its busiest pipe or one group alone takes, where both take about as
+long: the power of which both are summed."""
 
 
 def predict(place: Machine, dtype: str, run: Execution, constants: Constants | None = None) -> Time:
@@ -260,3 +267,36 @@ class Waves:
         few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.schedule.warps))
         arithmetic = few * slots / arithmetic_rate(place) * place.sms / run.groups
         return products + arithmetic, run.stored_bytes / run.groups / c.streamed
+
+
+def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, float]) -> Time:
+    """The time of groups that load, compute and store, each of these after the other. In a round
+    all groups of a multiprocessor do so once: it takes at least what its busiest pipe has to do for
+    all of them, and at least what one of them takes alone; few groups leave memory idle while they
+    compute.
+
+    Args:
+        run: with as many groups to a multiprocessor as run at once.
+        pipes: seconds of each pipe by itself.
+    """
+    groups = max(run.groups, 1)
+    each = place.sms / groups  # of what one multiprocessor does for all its groups
+    fewer = min(groups, place.sms) / groups  # memory gives few of them more than their share
+    waits = c.row_wait + run.chunks * c.row_turn if run.chunks else 0.0
+    # Where lanes keep the folds, no turn reduces over a warp or a group.
+    reductions = 1 if run.laned else max(run.chunks, 1)
+    issued = reductions * run.schedule.warps * c.row_slots / (SCHEDULERS * place.clock)
+    computing = {k: v for k, v in pipes.items() if k not in MOVES}
+    computing[ARITHMETIC] *= c.row_lanes
+    inner = max(pipes[L2], pipes.get(ACCESSES, 0.0), pipes.get(L1, 0.0))
+    stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
+    beside = c.exposed * (sum(stations) - max(stations))
+    alone, busiest = sum(stations) + waits, run.resident * (max(stations) + beside)
+    one = (alone**ALIKE + busiest**ALIKE) ** (1 / ALIKE)
+    rounds = max(1.0, groups / (place.sms * run.resident))
+    seconds = rounds * one + c.uneven * busiest
+    known = {**pipes, **computing, LATENCY: rounds * waits}
+    slowest = max(known, key=lambda k: known[k])
+    if run.longest > 1.0 and alone * run.longest > seconds:
+        slowest, seconds = IMBALANCE, alone * run.longest
+    return Time(seconds + c.launch, LAUNCH if seconds < c.launch else slowest, known)

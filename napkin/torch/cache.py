@@ -1,6 +1,6 @@
-"""What is kept on disk between processes: launch recipes, and kernel files that Triton reads.
+"""Launch recipes that are kept on disk between processes.
 
-Files are read and written by `napkin.plan.kept`: a reader sees all of one or nothing, the last of
+Files are read and written by `napkin.run.kept`: a reader sees all of one or nothing, the last of
 two writers wins with the same content, and where others can write, nothing is kept. A recipe that
 is not as it was written is none.
 """
@@ -10,16 +10,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import sys
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import napkin.version as version
 from napkin.lower.compiler import installed
-from napkin.plan.kept import folder, read, temporary, write
-from napkin.plan.recipe import Recipe, recipe_of
+from napkin.run.kept import folder, read, write
+from napkin.run.recipe import Recipe, recipe_of
 
 
 def digest(*parts: str) -> str:
@@ -58,24 +56,6 @@ def _place(name: str) -> Path:
 def _seal(name: str, data: Any) -> str:
     """What tells a recipe from another, and from itself with a byte changed."""
     return hashlib.sha256(f"{name}\0{json.dumps(data)}".encode()).hexdigest()
-
-
-@lru_cache(maxsize=1024)
-def module_of(source: str) -> ModuleType:
-    """The kernel file as a module: the given text is what runs, and Triton reads it from a file."""
-    name = f"kernel_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
-    path = folder() / "kernels" / f"{name}.py"
-    try:
-        if read(path) != source:
-            write(path, source)
-    except OSError:
-        path = temporary() / f"{name}.py"
-        write(path, source)
-    made = ModuleType(f"napkin_{name}")
-    made.__file__ = str(path)
-    sys.modules[made.__name__] = made
-    exec(compile(source, str(path), "exec", dont_inherit=True), vars(made))
-    return made
 
 
 @lru_cache(maxsize=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -22,7 +23,12 @@ def machine_of(device: torch.device) -> Machine:
         return machine(os.path.expanduser(chosen))
     if device.type == "cpu":
         return machine(ON_CPU)
-    facts = torch.cuda.get_device_properties(device)
+    return shipped(device)
+
+
+def shipped(device: torch.device | str = "cuda") -> Machine:
+    """The shipped machine that is nearest to a CUDA device, by default the current one."""
+    facts: Any = torch.cuda.get_device_properties(device)
     return nearest(facts.name, 10 * facts.major + facts.minor, facts.shared_memory_per_block_optin)
 
 

@@ -12,18 +12,11 @@ from napkin.diagram.interface import Output
 from napkin.diagram.sizes import check_count
 from napkin.errors import InputError
 from napkin.ir.storage import own_type, storage_type
-from napkin.ir.types import PACKED, STORAGE, STORED
-
-DTYPES: dict[str, torch.dtype] = {name: getattr(torch, s.torch) for name, s in STORAGE.items()}
-"""Storage types by the names that plans give them."""
+from napkin.ir.types import PACKED, STORED
+from napkin.run.prepared import DTYPES
 
 REAL = {DTYPES[name]: name for name in STORED}
 """Storage types of real tensors."""
-
-
-def input_types(diagram: Diagram, dtype: str) -> list[torch.dtype]:
-    """The types in which kernels read the inputs of a plan with the storage type `dtype`."""
-    return [DTYPES[storage_type(n, dtype)] for n in diagram.inputs]
 
 
 def logical_shapes(diagram: Diagram, arrays: Sequence[Any]) -> list[tuple[int, ...]]:

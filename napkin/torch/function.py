@@ -16,12 +16,12 @@ from napkin.ir.key_sets import query_axes, spec_of
 from napkin.ir.storage import own_type
 from napkin.ir.types import PACKED
 from napkin.machine.machines import Machine
-from napkin.plan.recipe import Recipe
+from napkin.run.launching import loading
+from napkin.run.prepared import Layout, Prepared, prepare
+from napkin.run.recipe import Recipe
 from napkin.torch import cache
 from napkin.torch.device_machine import machine_of
 from napkin.torch.dtypes import logical_shapes, output_type, plan_type
-from napkin.torch.launching import loading
-from napkin.torch.prepared import Layout, Prepared, prepare
 
 _DERIVING = threading.Lock()
 
@@ -46,7 +46,7 @@ class Function:
         scalars: Mapping[str, float],
         layouts: Sequence[Layout] | None = None,
     ) -> Prepared:
-        """What runs the diagram on tensors like these; see `napkin.torch.prepared.prepare`.
+        """What runs the diagram on tensors like these; see `napkin.run.prepared.prepare`.
 
         Raises:
             InputError: the tensors or scalars do not fit the diagram.

@@ -11,10 +11,10 @@ import torch
 
 from napkin.errors import InputError
 from napkin.keys.neighbors import PerAxis, PerAxisFlag, windows
+from napkin.run.prepared import Prepared, facts, row_major
 from napkin.torch.diagrams import Parameters
 from napkin.torch.given import captured, in_autocast, scalar, told_apart
 from napkin.torch.ops import built, graph_call, remember
-from napkin.torch.prepared import Prepared, facts, row_major
 
 RANK = 5
 """Axes of a tensor that descriptors serve; a batch of one is left out to stay within."""
@@ -28,21 +28,51 @@ _PERFORMANCE = frozenset({
 
 _WARM: dict[Any, Prepared] = {}
 
+Tensors = Sequence[torch.Tensor]
 
-def na1d(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    kernel_size: PerAxis,
-    stride: PerAxis = 1,
-    dilation: PerAxis = 1,
-    is_causal: PerAxisFlag | None = False,
-    scale: float | None = None,
-    additional_keys: torch.Tensor | None = None,
-    additional_values: torch.Tensor | None = None,
-    return_lse: bool = False,
-    **performance: Any,
-) -> Any:
+Window = tuple[PerAxis, PerAxis, PerAxis, PerAxisFlag | None]
+"""kernel_size, stride, dilation and is_causal, as they are given."""
+
+
+def _over(dims: int, about: str):
+    """The function for so many axes of tokens; `about` is what it says of itself."""
+    name = f"na{dims}d"
+
+    def attend(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        kernel_size: PerAxis,
+        stride: PerAxis = 1,
+        dilation: PerAxis = 1,
+        is_causal: PerAxisFlag | None = False,
+        scale: float | None = None,
+        additional_keys: torch.Tensor | None = None,
+        additional_values: torch.Tensor | None = None,
+        return_lse: bool = False,
+        **performance: Any,
+    ) -> Any:
+        for other in performance:
+            if other not in _PERFORMANCE:
+                raise TypeError(f"{name}() got an unexpected keyword argument {other!r}")
+        tensors = [query, key, value]
+        if additional_keys is not None and additional_values is not None:
+            tensors += [additional_keys, additional_values]
+        elif additional_keys is not None or additional_values is not None:
+            raise InputError(f"{name}: additional_keys and additional_values come together or not")
+        scalars = () if scale is None else (scalar(name, "scale", scale),)
+        window = kernel_size, stride, dilation, is_causal
+        run = _captured if captured(name, tensors) else _launched
+        out = run(dims, in_autocast(tensors), window, scalars, return_lse)
+        return tuple(out) if return_lse else out[0]
+
+    attend.__name__ = attend.__qualname__ = name
+    attend.__doc__ = about
+    return attend
+
+
+na1d = _over(
+    1,
     """Neighborhood attention along one axis: every query sees the `kernel_size` keys around it.
 
     The window of a query near an end is shifted until it lies inside. Any strides of the tensors
@@ -68,55 +98,18 @@ def na1d(
 
     Raises:
         InputError: a parameter is out of range, tensors disagree, or one requires gradients.
-    """
-    return _attend(
-        1, query, key, value, kernel_size, stride, dilation, is_causal, scale,
-        additional_keys, additional_values, return_lse, performance,
-    )  # fmt: skip
-
-
-def na2d(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    kernel_size: PerAxis,
-    stride: PerAxis = 1,
-    dilation: PerAxis = 1,
-    is_causal: PerAxisFlag | None = False,
-    scale: float | None = None,
-    additional_keys: torch.Tensor | None = None,
-    additional_values: torch.Tensor | None = None,
-    return_lse: bool = False,
-    **performance: Any,
-) -> Any:
+    """,
+)
+na2d = _over(
+    2,
     """Neighborhood attention over a plane; see `na1d`, with [B, X, Y, heads, D] for [B, X, heads,
-    D], and a window that is a rectangle."""
-    return _attend(
-        2, query, key, value, kernel_size, stride, dilation, is_causal, scale,
-        additional_keys, additional_values, return_lse, performance,
-    )  # fmt: skip
-
-
-def na3d(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    kernel_size: PerAxis,
-    stride: PerAxis = 1,
-    dilation: PerAxis = 1,
-    is_causal: PerAxisFlag | None = False,
-    scale: float | None = None,
-    additional_keys: torch.Tensor | None = None,
-    additional_values: torch.Tensor | None = None,
-    return_lse: bool = False,
-    **performance: Any,
-) -> Any:
+    D], and a window that is a rectangle.""",
+)
+na3d = _over(
+    3,
     """Neighborhood attention over a volume, such as video; see `na1d`, with [B, X, Y, Z, heads, D]
-    for [B, X, heads, D], and a window that is a cuboid."""
-    return _attend(
-        3, query, key, value, kernel_size, stride, dilation, is_causal, scale,
-        additional_keys, additional_values, return_lse, performance,
-    )  # fmt: skip
+    for [B, X, heads, D], and a window that is a cuboid.""",
+)
 
 
 def checked(
@@ -136,51 +129,28 @@ def checked(
     )
 
 
-def _attend(
-    dims: int,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    kernel_size: PerAxis,
-    stride: PerAxis,
-    dilation: PerAxis,
-    is_causal: PerAxisFlag | None,
-    scale: float | None,
-    keys: torch.Tensor | None,
-    values: torch.Tensor | None,
-    lse: bool,
-    performance: dict[str, Any],
-) -> Any:
-    name = f"na{dims}d"
-    for other in performance:
-        if other not in _PERFORMANCE:
-            raise TypeError(f"{name}() got an unexpected keyword argument {other!r}")
-    if (keys is None) != (values is None):
-        raise InputError(f"{name}: additional_keys and additional_values come together or not")
-    tensors = [query, key, value] if keys is None or values is None else [
-        query, key, value, keys, values,
-    ]  # fmt: skip
-    scalars = () if scale is None else (scalar(name, "scale", scale),)
-    graph = captured(name, tensors)
-    tensors = in_autocast(tensors)
-    if graph:
-        parameters = checked(dims, kernel_size, stride, dilation, is_causal or False)
-        arguments, views, shapes = _arranged(name, tensors, parameters, bool(scalars), lse)
-        found = graph_call("neighborhood", arguments, views, scalars)
-        out = [t.reshape(shape) for t, shape in zip(found, shapes, strict=True)]
-        return tuple(out) if lse else out[0]
-    known = (dims, _plain(kernel_size), _plain(stride), _plain(dilation), _plain(is_causal))
-    known = (known, told_apart(scalars), lse, *map(facts, tensors))
+def _captured(
+    dims: int, tensors: Tensors, window: Window, scalars: tuple[float, ...], lse: bool
+) -> list[torch.Tensor]:
+    """The outputs, as a node of the graph that is being captured."""
+    arguments, views, shapes = _arranged(dims, tensors, window, bool(scalars), lse)
+    found = graph_call("neighborhood", arguments, views, scalars)
+    return [t.reshape(shape) for t, shape in zip(found, shapes, strict=True)]
+
+
+def _launched(
+    dims: int, tensors: Tensors, window: Window, scalars: tuple[float, ...], lse: bool
+) -> list[torch.Tensor]:
+    """The outputs of launches that are worked out once for each kind of call."""
+    known = (dims, *map(_plain, window), told_apart(scalars), lse, *map(facts, tensors))
     found = _WARM.get(known)
     if found is None:
-        parameters = checked(dims, kernel_size, stride, dilation, is_causal or False)
-        arguments, views, shapes = _arranged(name, tensors, parameters, bool(scalars), lse)
+        arguments, views, shapes = _arranged(dims, tensors, window, bool(scalars), lse)
         made = built("neighborhood", *arguments)
         layouts = [row_major(shape) for shape in shapes]
         named = dict(zip(["scale"], scalars, strict=False))
         found = remember(_WARM, known, made.prepare(views, named, layouts))
-    out = found(tensors)
-    return tuple(out) if lse else out[0]
+    return found(tensors)
 
 
 def _plain(value: Any) -> Any:
@@ -198,11 +168,10 @@ Arranged = tuple[tuple[Any, ...], list[torch.Tensor], list[list[int]]]
 """Arguments of the builder, tensors as its diagram takes them, shapes of the outputs."""
 
 
-def _arranged(
-    name: str, tensors: Sequence[torch.Tensor], window: Parameters, scaled: bool, lse: bool
-) -> Arranged:
-    dims = len(window[0])
-    _check(name, tensors, window)
+def _arranged(dims: int, tensors: Tensors, given: Window, scaled: bool, lse: bool) -> Arranged:
+    kernel_size, stride, dilation, is_causal = given
+    window = checked(dims, kernel_size, stride, dilation, is_causal or False)
+    _check(f"na{dims}d", tensors, window)
     query, key, value = tensors[:3]
     batch, heads = query.shape[0], query.shape[-2]
     theirs = key.shape[-2]
@@ -226,12 +195,8 @@ def _arranged(
     return (f"{', '.join(parts)} -> {', '.join(results)}", window, scaled, lse), views, shapes
 
 
-def _check(name: str, tensors: Sequence[torch.Tensor], window: Parameters) -> None:
-    """Check that tensors and window fit together.
-
-    Raises:
-        InputError: they do not.
-    """
+def _check(name: str, tensors: Tensors, window: Parameters) -> None:
+    """Check that tensors and window fit together."""
     dims = len(window[0])
     query, key, value = tensors[:3]
     layout = " ".join("XYZ"[:dims])

@@ -14,10 +14,10 @@ import torch
 
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
+from napkin.run.prepared import Prepared, facts
 from napkin.torch.diagrams import attention_diagram, neighborhood_diagram
 from napkin.torch.function import Function
 from napkin.torch.given import check_gradients, told_apart
-from napkin.torch.prepared import Prepared, facts
 
 BUILDERS: dict[str, Callable[..., Diagram]] = {
     "attention": attention_diagram,

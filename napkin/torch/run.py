@@ -10,9 +10,9 @@ from napkin.check.run_plan import plan_for
 from napkin.errors import InputError
 from napkin.ir.storage import own_type
 from napkin.plan.plan import Plan
+from napkin.run.prepared import OnCuda, Prepared, facts, prepare
 from napkin.torch.dtypes import logical_shapes, plan_type
 from napkin.torch.given import told_apart
-from napkin.torch.prepared import OnCuda, Prepared, facts, prepare
 
 if TYPE_CHECKING:
     import torch

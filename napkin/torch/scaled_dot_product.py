@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from napkin.errors import InputError
+from napkin.run.prepared import Layout, Prepared, facts, row_major
 from napkin.torch.given import captured, causal_bias, in_autocast, same, scalar, told_apart
 from napkin.torch.ops import built, graph_call, remember
-from napkin.torch.prepared import Prepared, facts, permuted
 
 _WARM: dict[Any, Prepared] = {}
 
@@ -151,11 +151,7 @@ def _sized(arrays: Sequence[torch.Tensor], lead: list[str]) -> tuple[list[Seen],
 
 
 def _check_bias(bias: Any, query: torch.Tensor, key: torch.Tensor, causal: str) -> None:
-    """Check a `CausalBias` of torch.
-
-    Raises:
-        InputError: it is for other lengths than those of query and key, or beside is_causal.
-    """
+    """Check that a `CausalBias` of torch is for these lengths, and stands alone."""
     if causal:
         raise InputError("attention: is_causal and a CausalBias are both given; give one of them")
     wanted, given = (bias.seq_len_q, bias.seq_len_kv), (query.shape[-2], key.shape[-2])
@@ -226,11 +222,7 @@ def _heads(tensors: Sequence[torch.Tensor], grouped: bool) -> tuple[list[str], l
 
 
 def _measure(t: torch.Tensor, axes: Sequence[str], sizes: dict[str, int], name: str) -> None:
-    """Note the sizes of a tensor's axes; a size of 1 is broadcast.
-
-    Raises:
-        InputError: they are not those of the tensors before.
-    """
+    """Note the sizes of a tensor's axes, those of the tensors before; a size of 1 is broadcast."""
     if t.dim() > len(axes):
         raise InputError(f"attention: {name} has shape {tuple(t.shape)}, more axes than the others")
     for axis, n in zip(axes, t.shape, strict=True):
@@ -305,3 +297,10 @@ def memory_order(query: torch.Tensor, shape: Sequence[int]) -> list[int]:
         if shape[i] == 1:
             order.insert(order.index(i + 1), i)
     return order
+
+
+def permuted(shape: Sequence[int], order: Sequence[int]) -> Layout:
+    """The layout of a tensor of this shape whose axes lie in memory in that order."""
+    steps = row_major([shape[i] for i in order])[1]
+    by_axis = dict(zip(order, steps, strict=True))
+    return tuple(shape), tuple(by_axis[i] for i in range(len(shape)))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from napkin.cli.parse import parse_sizes
 from napkin.errors import InputError
-from napkin.show.size_text import sizes_text
+from napkin.show.words import sizes_text
 
 WHOLE = "write a whole number from 1, as in q=4096"
 EXAMPLE = "write --sizes q=4096,x=4096,d=128"

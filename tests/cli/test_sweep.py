@@ -14,7 +14,7 @@ import napkin as nk
 from napkin.cli.parse import parse_prices, parse_sweep
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
-from napkin.show.size_text import Range
+from napkin.show.words import Range
 
 
 def test_ranges() -> None:

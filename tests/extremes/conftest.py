@@ -12,7 +12,6 @@ from in_numpy import execute
 
 import napkin as nk
 from napkin.algebra.law import folded, ranges
-from napkin.check.run_plan import SPELLING
 from napkin.derive.kernel import Kernel
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
@@ -28,6 +27,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.tiles import power_of_two
 from napkin.run.arrays import DeviceArray, empty, to_device
 from napkin.run.interpret import run as interpret
+from napkin.run.interpreted import SPELLING
 from napkin.schedule import Schedule
 
 Array = np.ndarray[Any, Any]

@@ -16,12 +16,12 @@ from launches import launch_of
 from numpy.lib.stride_tricks import as_strided
 
 import napkin as nk
-from napkin.check.run_plan import run_kernels
 from napkin.diagram.library import load
 from napkin.plan.fitting import contiguous
 from napkin.plan.plan import Plan
 from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.interpret import run
+from napkin.run.interpreted import run_recipe
 from napkin.run.worker import KernelError
 
 SIZES = {"q": 3, "x": 5, "d": 4}
@@ -77,7 +77,7 @@ def test_a_row_stride_that_overflows_32_bits(plan: Plan, rng: Any, name: str) ->
     sizes = {"q": 1, "x": 1, "d": 4}
     given = views(rng, 2**31 // (kernel.tiles["q" if name == "Q" else "x"] - 1) + 1, name)
     wanted = load("attention").evaluate(*(a.to_float64() for a in given.values()))
-    found = run_kernels(plan, given, sizes, {}).tensors["O"].to_float64()
+    found = run_recipe(plan.recipe, given, sizes, {}).tensors["O"].to_float64()
     np.testing.assert_allclose(found, wanted, atol=5e-3)
 
     given["O"] = to_device(np.zeros((1, 4)), "fp16")
@@ -156,7 +156,7 @@ def test_tokens_of_a_window_that_overflow_32_bits(dims: int, name: str, rng: Any
     data = as_strided(given[name].data, shape, [2 * n for n in apart])
     given[name] = DeviceArray(data, "fp16")
     wanted = diagram.evaluate(*(a.to_float64() for a in given.values()))
-    found = run_kernels(plan, given, sizes, {}).tensors["O"].to_float64()
+    found = run_recipe(plan.recipe, given, sizes, {}).tensors["O"].to_float64()
     np.testing.assert_allclose(found, wanted, atol=5e-3)
 
     given["O"] = to_device(np.zeros(shape), "fp16")

@@ -23,7 +23,6 @@ from written import diagram as written_diagram
 
 import napkin.run.interpret as interpreting
 from napkin.check.rounding import roundings
-from napkin.check.run_plan import SPELLING, Ran, run_kernels
 from napkin.check.verdict import HALF_STEP, TOLERANCE
 from napkin.ir.storage import storage_type
 from napkin.plan import fitting
@@ -31,6 +30,7 @@ from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.run import _interpreter
 from napkin.run.arrays import to_device
+from napkin.run.interpreted import SPELLING, Ran, run_recipe
 
 PLANS = 2
 """Plans that are drawn for each program."""
@@ -135,7 +135,7 @@ class Case:
     def check(self) -> None:
         """Run it, and compare values and bytes."""
         scalars = self.plan.diagram.check_scalars({})
-        ran = run_kernels(self.plan, self.inputs, self.sizes, scalars, self.bands)
+        ran = run_recipe(self.plan.recipe, self.inputs, self.sizes, scalars, self.bands)
         COUNTS["kernels run"] += len(self.plan.kernels)
         COUNTS["kernels of warpgroups run"] += sum(ran.banded)
         for i, o in enumerate(self.plan.diagram.outputs):

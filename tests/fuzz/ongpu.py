@@ -129,7 +129,7 @@ class Case:
     def __init__(
         self, program: Program, plan: Plan, sizes: Mapping[str, int], seed: int, on: str = "cuda"
     ) -> None:
-        from napkin.torch.dtypes import input_types
+        from napkin.run.prepared import input_types
 
         self.program, self.plan, self.sizes = program, plan, dict(sizes)
         self.errors: dict[str, dict[str, float]] = {}
@@ -160,7 +160,7 @@ class Case:
             raise Found(worst(failed))
 
     def _run(self) -> list[torch.Tensor]:
-        from napkin.torch.prepared import prepare
+        from napkin.run.prepared import prepare
 
         plan = self.plan
         scalars = plan.diagram.check_scalars({})

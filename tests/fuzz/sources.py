@@ -16,7 +16,7 @@ from typing import Any
 from judged import COUNTS
 
 import napkin.run.compile as compiling
-from napkin.run._wire import Compilation, Compiled
+from napkin.run._wire import Job, Resources
 from napkin.run.worker import CompileError
 
 
@@ -31,7 +31,7 @@ class Here:
         self.known = known
         self.alone = threading.Lock()  # the compiler's messages are read from the process's own
 
-    def call(self, job: Compilation, timeout: float | None = None) -> Compiled | int:
+    def call(self, job: Job, timeout: float | None = None) -> Resources | int:
         """Compile one kernel, or remember it.
 
         Raises:
@@ -52,7 +52,7 @@ class Here:
             raise CompileError(found)
         return found
 
-    def _compiled(self, job: Compilation) -> Compiled | int | str:
+    def _compiled(self, job: Job) -> Resources | int | str:
         from napkin.run import _compiler
 
         try:
@@ -74,17 +74,17 @@ def forget(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def digest(job: Compilation) -> str:
+def digest(job: Job) -> str:
     """Equal for compilations that differ only in names."""
-    tree, new = renamed(job.text, job.kernel)
+    tree, new = renamed(str(job.source), job.kernel)
     parts = (
         ast.dump(tree),
         _named(job.signature, new),
         _named(job.constexprs, new),
         sorted(new.get(n, n) for n in job.divisible),
         sorted(new.get(n, n) for n in job.ones),
-        sorted(job.options.items()),
-        job.capability,
+        (job.num_warps, job.num_stages, sorted(job.options.items())),
+        job.arch,
         job.allocate,
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()

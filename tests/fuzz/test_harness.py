@@ -21,7 +21,7 @@ from judged import Failure
 from record import Record
 from written import diagram
 
-from napkin.run._wire import Compilation
+from napkin.run._wire import Job
 
 
 def numbered(seed: int):
@@ -83,13 +83,11 @@ def kernel(X, out, N, BLOCK: tl.constexpr):
 """
 
 
-def job(text: str, kernel: str = "kernel", **names: str) -> Compilation:
+def job(text: str, kernel: str = "kernel", **names: str) -> Job:
     """A compilation of a kernel of that text, some of its parameters under other names."""
     x, out = names.get("X", "X"), names.get("out", "out")
     signature = {x: "*fp32", out: "*fp32", "N": "i32"}
-    return Compilation(
-        text, "k.py", kernel, signature, {"BLOCK": 8}, 90, {}, frozenset({x}), frozenset()
-    )
+    return Job(text, kernel, signature, {"BLOCK": 8}, divisible=frozenset({x}))
 
 
 def test_kernels_that_differ_only_in_names_are_compiled_once():

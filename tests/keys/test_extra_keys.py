@@ -13,8 +13,8 @@ import pytest
 from fold_law import assert_law
 
 import napkin as nk
-from napkin.check.run_plan import run_kernels
 from napkin.run.arrays import to_device
+from napkin.run.interpreted import run_recipe
 
 Array = np.ndarray[Any, Any]
 
@@ -79,7 +79,7 @@ def kernel_of(diagram: nk.Diagram, axes: tuple[str, ...]) -> Callable[..., tuple
     def run(*arrays: Array) -> tuple[Array, ...]:
         given = {str(n.params[0]): to_device(a, "fp32")
                  for n, a in zip(diagram.inputs, arrays, strict=True)}  # fmt: skip
-        ran = run_kernels(plan, given, diagram.sizes_of([a.shape for a in arrays]), {})
+        ran = run_recipe(plan.recipe, given, diagram.sizes_of([a.shape for a in arrays]), {})
         return tuple(ran.tensors[o.name].to_float64() for o in diagram.outputs)
 
     return run

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.run_plan import run_kernels
 from napkin.run.arrays import to_device
+from napkin.run.interpreted import run_recipe
 
 Array = np.ndarray[Any, Any]
 LONG = {"q": 2048, "x": 2048, "d": 32}
@@ -69,7 +69,7 @@ def run(diagram: nk.Diagram, *arrays: Array, axes: tuple[str, ...]) -> list[Arra
         for n, a in zip(diagram.inputs, arrays, strict=True)
     }
     sizes = diagram.sizes_of([a.shape for a in arrays])
-    ran = run_kernels(plan, given, sizes, diagram.check_scalars({}))
+    ran = run_recipe(plan.recipe, given, sizes, diagram.check_scalars({}))
     counted = {key: n for key, n in ran.moved[0].items() if n}
     predicted = {key: n for key, n in kernel.bytes_at(sizes).items() if n}
     assert {(t, str(d)): n for (t, d), n in counted.items()} == {

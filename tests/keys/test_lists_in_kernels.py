@@ -13,8 +13,8 @@ import pytest
 
 import napkin as nk
 from napkin.check.inputs import whole_numbers
-from napkin.check.run_plan import run_kernels
 from napkin.run.arrays import to_device
+from napkin.run.interpreted import run_recipe
 
 LONG = {"q": 4096, "x": 4096, "d": 64}
 SHORT = {"q": 150, "x": 150, "d": 16}
@@ -104,7 +104,7 @@ def test_bytes_follow_the_lengths(lengths: list[int]) -> None:
     Q, K, V = np.random.default_rng(0).normal(size=(3, 150, 16))
     arrays = {"Q": to_device(Q, "fp32"), "K": to_device(K, "fp32"), "V": to_device(V, "fp32")}
     arrays["N"] = to_device(np.array(lengths), "i32")
-    ran = run_kernels(plan, arrays, sizes, {})
+    ran = run_recipe(plan.recipe, arrays, sizes, {})
     own = np.searchsorted(np.cumsum(lengths), np.arange(150), side="right")
     tile, keys = k.tiles["q"], 0
     for first in range(0, 150, tile):

@@ -15,7 +15,6 @@ from launches import launch_of
 from trails import replayed
 
 import napkin as nk
-from napkin.check.run_plan import run_kernels
 from napkin.check.verdict import run_case
 from napkin.count.visited import counted
 from napkin.derive.derivation import Derivation
@@ -36,6 +35,7 @@ from napkin.plan.pricing import Choice
 from napkin.plan.samples import Case
 from napkin.run.arrays import to_device
 from napkin.run.interpret import run
+from napkin.run.interpreted import run_recipe
 from napkin.schedule import Schedule
 from napkin.timing.execution import Execution, Time
 
@@ -322,7 +322,7 @@ def test_offsets_of_64_bits() -> None:
     (kernel,) = plan.kernels
     rng, sizes = np.random.default_rng(0), plan.diagram.check_sizes({})
     given = {t: to_device(rng.normal(size=(2, size, 16)), "fp32") for t in "QKV"}
-    wanted = run_kernels(plan, given, sizes, {}).tensors["O"].to_float64()
+    wanted = run_recipe(plan.recipe, given, sizes, {}).tensors["O"].to_float64()
     given["O"] = to_device(np.zeros((2, size, 16)), "fp32")
     strides = {t: a.strides for t, a in given.items()}
     call = launch_of(kernel, sizes, {}, strides)

@@ -11,7 +11,7 @@ from napkin.check.verdict import compiled
 from napkin.diagram.library import load
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import with_choices
-from napkin.plan.recipe import recipe_of
+from napkin.run.recipe import recipe_of
 
 
 def persistent(name: str, sizes: dict[str, int], programs: int, **changes: Any) -> Plan:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.run_plan import run_kernels
 from napkin.diagram.diagram import Diagram
 from napkin.plan.plan import Plan
 from napkin.run.arrays import to_device
+from napkin.run.interpreted import run_recipe
 
 
 @nk.diagram("q x -> q")
@@ -57,6 +57,6 @@ def test_powers_of_a_softmax_without_a_finite_score_at_first(
         arrays[str(n.params[0])][0, :5] = -np.inf
         arrays[str(n.params[0])][1, 2:9] = -np.inf
         arrays[str(n.params[0])][2] = -np.inf
-    ran = run_kernels(plan, {t: to_device(x, "fp32") for t, x in arrays.items()}, sizes, {})
+    ran = run_recipe(plan.recipe, {t: to_device(x, "fp32") for t, x in arrays.items()}, sizes, {})
     found = ran.tensors[diagram.outputs[0].name].to_float64()
     np.testing.assert_allclose(found, diagram.evaluate(*arrays.values()), rtol=1e-5)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import napkin as nk
-from napkin.check.run_plan import run_kernels
 from napkin.plan.plan import Plan
 from napkin.run.arrays import to_device
+from napkin.run.interpreted import run_recipe
 
 
 @nk.diagram("b e, n -> b, ()")
@@ -27,7 +27,7 @@ def test_a_result_that_is_woven_is_written_once(forced: Callable[..., Plan]) -> 
     rng = np.random.default_rng(0)
     Q, S = rng.normal(size=(3, 7, 5)), rng.normal(size=5)
     tensors = {"Q": to_device(Q, "fp32"), "S": to_device(S, "fp32")}
-    ran = run_kernels(plan, tensors, sizes, {})
+    ran = run_recipe(plan.recipe, tensors, sizes, {})
     (k,) = plan.kernels
     predicted = {(t, str(way)): n for (t, way), n in k.bytes_at(sizes).items()}
     assert ran.moved[0] == predicted

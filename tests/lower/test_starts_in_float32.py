@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.run_plan import run_kernels
 from napkin.diagram.diagram import Diagram
 from napkin.plan.plan import Plan
 from napkin.run.arrays import to_device
+from napkin.run.interpreted import run_recipe
 
 
 @nk.diagram("q x -> q")
@@ -35,7 +35,7 @@ def test_a_square_beside_an_exponential_far_from_zero(forced: Callable[..., Plan
     plan = forced(by_a_square, sizes, "x", passes=1)
     S = to_device(1e4 + np.random.default_rng(0).normal(size=(2, 11)), "fp32")
     (o,) = by_a_square.outputs
-    found = run_kernels(plan, {"S": S}, sizes, {}).tensors[o.name].to_float64()
+    found = run_recipe(plan.recipe, {"S": S}, sizes, {}).tensors[o.name].to_float64()
     np.testing.assert_allclose(found, by_a_square.evaluate(S.to_float64()), rtol=2e-2)
 
 
@@ -47,6 +47,7 @@ def test_an_exponential_about_a_mean_far_from_zero(
     sizes = {"q": 2, "x": 11}
     plan = forced(diagram, sizes, "x", passes=1)
     S = to_device(mean + np.random.default_rng(0).normal(size=(2, 11)), "fp32")
-    found = run_kernels(plan, {"S": S}, sizes, {}).tensors[diagram.outputs[0].name].to_float64()
+    ran = run_recipe(plan.recipe, {"S": S}, sizes, {})
+    found = ran.tensors[diagram.outputs[0].name].to_float64()
     wanted = diagram.evaluate(S.to_float64())
     np.testing.assert_allclose(found, wanted, rtol=1e-3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ class StandIn:
         """As `napkin.torch.run.opened`."""
         import torch
 
-        from napkin.torch.dtypes import DTYPES
+        from napkin.run.prepared import DTYPES
         from napkin.torch.reference import evaluation
 
         sizes = plan.diagram.sizes_of([tuple(a.shape) for a in arrays])
@@ -93,6 +94,10 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> StandIn:
     monkeypatch.setattr("napkin.measure.tensors.DEVICE", "cpu")
     monkeypatch.setattr("napkin.measure.device.require", lambda what: torch)
     monkeypatch.setattr("napkin.measure.device.described", lambda: dict(ABOUT))
+    facts = SimpleNamespace(
+        name="NVIDIA H100 80GB HBM3", major=9, minor=0, shared_memory_per_block_optin=232_448
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**33, 2**34))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)

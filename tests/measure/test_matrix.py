@@ -15,7 +15,8 @@ from napkin.diagram.library import load, names
 from napkin.measure.calls import Near, Scaled
 from napkin.measure.driver import command
 from napkin.measure.matrix import ATTENTION, CALLED, SANITIZED, calls, each, pairs, problems
-from napkin.measure.verify import RUN, Outcome, brief, machine_for, summed
+from napkin.measure.verify import Outcome, brief, summed
+from napkin.measure.ways import RUN
 
 torch = pytest.importorskip("torch")
 
@@ -78,13 +79,6 @@ def test_a_message_keeps_its_end() -> None:
     assert long.startswith("at 12:4: x")
     assert long.endswith("not enough shared memory")
     assert len(long) < 300
-
-
-def test_the_machine_is_that_of_the_device() -> None:
-    assert machine_for("sm_90") == "h100"
-    assert machine_for("sm_86") == "a100"
-    assert machine_for("sm_120") == "rtx5090"
-    assert machine_for("sm_75") == "a100"
 
 
 def test_a_process_is_told_its_jobs() -> None:

@@ -12,7 +12,7 @@ from napkin.count.memory import alive
 from napkin.ir.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
 from napkin.plan import cut
 from napkin.plan import segments as alike
-from napkin.plan.recipe import recipe_of
+from napkin.run.recipe import recipe_of
 
 Step = Callable[[nk.Array, nk.Array], nk.Array]
 

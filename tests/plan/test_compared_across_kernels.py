@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.run_plan import run_kernels
 from napkin.run.arrays import to_device
+from napkin.run.interpreted import run_recipe
 
 
 @nk.diagram("b x -> b x", sizes={"b": 64, "x": 100_000})
@@ -26,5 +26,5 @@ def test_the_largest_is_found_by_another_kernel(dtype: str) -> None:
     rng = np.random.default_rng(0)
     for _ in range(8):
         X = to_device(rng.normal(size=(5, 33)), dtype)
-        found = run_kernels(plan, {"X": X}, {"b": 5, "x": 33}, {}).tensors["O"].to_float64()
+        found = run_recipe(plan.recipe, {"X": X}, {"b": 5, "x": 33}, {}).tensors["O"].to_float64()
         np.testing.assert_array_equal(found, largest.evaluate(X.to_float64()))

@@ -14,7 +14,7 @@ import napkin as nk
 from napkin.diagram.library import load
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
-from napkin.plan.recipe import recipe_of
+from napkin.run.recipe import recipe_of
 
 
 @nk.diagram("b x, b x, b -> b x", sizes={"b": 64, "x": 100_000})

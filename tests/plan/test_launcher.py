@@ -30,9 +30,9 @@ from napkin.ir.storage import packed_axis, storage_type
 from napkin.ir.types import STORAGE
 from napkin.lower.launch import Launch
 from napkin.plan.plan import Plan
-from napkin.plan.recipe import Step
 from napkin.plan.samples import cases
 from napkin.plan.standalone import standalone
+from napkin.run.recipe import Step
 from napkin.schedule import WARPS
 from napkin.show.goldens import MACHINES, runs
 

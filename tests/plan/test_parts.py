@@ -147,7 +147,7 @@ def test_parts_that_no_kernel_has_are_refused(name: str, axis: str, reason: str)
 
 
 def test_a_recipe_keeps_the_number_of_parts() -> None:
-    from napkin.plan.recipe import recipe_of
+    from napkin.run.recipe import recipe_of
 
     plan = nk.derive(load("attention"), on="h100", sizes={"q": 16}, parts={"x": 8})
     again = recipe_of(plan.recipe.to_json())

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.run_plan import run_kernels
 from napkin.count.residency import held
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
@@ -16,6 +15,7 @@ from napkin.diagram.library import load
 from napkin.errors import InputError
 from napkin.plan.tiles import Tiles
 from napkin.run.arrays import to_device
+from napkin.run.interpreted import run_recipe
 
 
 def test_queries_that_another_result_lacks_are_held_whole() -> None:
@@ -39,4 +39,4 @@ def test_a_longer_axis_than_the_tile_that_holds_it_is_refused() -> None:
     assert any("x" in k.choice.kernel.whole for k in plan.kernels)
     given = {"X": to_device(np.zeros((4, 17)), "fp32")}
     with pytest.raises(InputError, match="holds x whole in 16 lanes, but x=17"):
-        run_kernels(plan, given, {"n": 4, "x": 17}, {})
+        run_recipe(plan.recipe, given, {"n": 4, "x": 17}, {})

@@ -11,7 +11,7 @@ from triton.backends.nvidia import compiler
 from napkin.measure.calls import Scaled
 from napkin.plan.derive import derive
 from napkin.run.assembler import assembler
-from napkin.run.compile import resources, specialise
+from napkin.run.compile import Job, resources_many, specialise
 from napkin.run.machine_code import unwritten
 
 
@@ -116,9 +116,10 @@ def test_a_loop_with_many_products_is_assembled_right() -> None:
     own = {t: "*bf16" for t in ("Q", "K", "V")} | {t.name: f"*{t.dtype}" for t in recipe.stored}
     types = specialise(dict(call.scalars))
     pointers = {a: own[step.tensor(a, call)] for a in call.tensors}
-    found = resources(
+    job = Job(
         recipe.source, step.entry.name, {**types.signature, **pointers}, call.constexprs,
         num_warps=schedule.warps, num_stages=schedule.stages,
         divisible={*types.divisible, *pointers}, ones=types.ones,
     )  # fmt: skip
+    (found,) = resources_many([job])
     assert found.registers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from napkin.machine.machines import machine
 from napkin.studies.pipeline.looped import Block, looped
 from napkin.studies.pipeline.model import Pipeline, pipeline
 from napkin.studies.pipeline.overlap import Overlap
-from napkin.studies.pipeline.timeline import period, schedule
+from napkin.studies.pipeline.timeline import Bar, schedule
 
 H100 = machine("h100")
 WITHOUT_KEYS = (
@@ -240,26 +241,6 @@ def test_overlap(first: float, second: float, arithmetic: float, overhead: float
             assert turn.clocks(how, 2 * room + 1) > turn.clocks(how, room)
 
 
-@given(TIMES, TIMES, TIMES, st.floats(0.01, 8))
-def test_a_fitted_overhead_explains_the_utilisation(
-    first: float, second: float, arithmetic: float, overhead: float
-) -> None:
-    turn = Overlap(first, second, arithmetic, "special")
-    for how in ("inter", "intra"):
-        if overhead > max(0.0, turn.absorbed(how)) + 1e-6:
-            assert turn.fitted(how, turn.utilisation(how, overhead)) == pytest.approx(overhead)
-
-
-def test_no_overhead_makes_it_faster() -> None:
-    for turn, how, utilisation in (
-        (Overlap(2, 4, 4, "special"), "inter", 1.1),
-        (Overlap(2, 2, 4, "special"), "intra", 0.9),
-        (Overlap(4, 4, 0, ""), "intra", 0.5),
-    ):
-        with pytest.raises(ValueError, match="no overhead explains"):
-            turn.fitted(how, utilisation)
-
-
 # --- what is refused ----------------------------------------------------------------------------
 
 
@@ -310,6 +291,15 @@ def test_types_of_one_design_do_not_touch_another() -> None:
 
 
 # --- the schedule -------------------------------------------------------------------------------
+
+
+def period(bars: Sequence[Bar], rows: int = 1) -> float:
+    """Clocks for one row and one turn of a team, where the pipeline is full: over the turns of the
+    middle half."""
+    last, teams = max(b.turn for b in bars), len({b.team for b in bars})
+    low, high = last // 4, last - last // 4
+    done = {i: max(b.end for b in bars if b.turn == i) for i in (low, high)}
+    return (done[high] - done[low]) / ((high - low) * teams * rows)
 
 
 @given(TIMES, TIMES, TIMES, st.floats(0, 2))

@@ -16,8 +16,9 @@ import napkin as nk
 from napkin.diagram.fingerprint import fingerprint
 from napkin.diagram.library import load, names
 from napkin.machine.machines import machine
-from napkin.plan.kept import read, write
 from napkin.plan.tiles import power_of_two
+from napkin.run import kept
+from napkin.run.kept import read, write
 from napkin.torch import cache
 from napkin.torch.function import Function, size_class
 from napkin.torch.ops import warm
@@ -113,7 +114,7 @@ def test_a_broken_file_is_no_recipe(
     assert cache.load(name) is not None  # and the file is whole again
 
 
-def kept(folder: Path, change: Any) -> None:
+def keep(folder: Path, change: Any) -> None:
     """A recipe as it is kept, sealed again after a change to its data."""
     function = Function(total)
     recipe = function.recipe({"n": 3, "x": 20}, "fp32", machine("h100"))
@@ -148,9 +149,9 @@ def test_the_shape_of_a_recipe_is_not_trusted(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path))
-    kept(tmp_path, lambda data: None)
+    keep(tmp_path, lambda data: None)
     assert cache.load("one") is not None
-    kept(tmp_path, SHAPES[name])
+    keep(tmp_path, SHAPES[name])
     assert cache.load("one") is None
 
 
@@ -158,7 +159,7 @@ def test_a_recipe_that_was_changed_or_moved_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path))
-    kept(tmp_path, lambda data: None)
+    keep(tmp_path, lambda data: None)
     file = tmp_path / "recipes" / "one.json"
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("triton.jit", "triton.jot"), encoding="utf-8")
@@ -178,17 +179,17 @@ def test_what_others_can_write_is_not_run(
 ) -> None:
     monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path))
     source = f"def number(): return 1\n# {what}\n"
-    own = Path(cache.module_of(source).__file__ or "")
+    own = Path(kept.module_of(source).__file__ or "")
     assert own.parent == tmp_path / "kernels"
-    kept(tmp_path, lambda data: None)
+    keep(tmp_path, lambda data: None)
     for path in (own, tmp_path / "recipes" / "one.json"):
         (path if what == "file" else path.parent).chmod(0o777)
     with pytest.warns(RuntimeWarning, match="since others can write it: make it yours"):
         assert cache.load("one") is None
     own.write_text("raise SystemExit", encoding="utf-8")
-    cache.module_of.cache_clear()
+    kept.module_of.cache_clear()
     with pytest.warns(RuntimeWarning, match="since others can write it: make it yours"):
-        again = cache.module_of(source)
+        again = kept.module_of(source)
     assert again.number() == 1
     assert Path(again.__file__ or "").read_text(encoding="utf-8") == source
     assert (Path(again.__file__ or "") == own) == (what == "file")  # written anew, or elsewhere
@@ -227,21 +228,21 @@ def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pa
     x = torch.ones(3, 20)
     (found,) = warm(Function(total), [x], ())([x])
     assert torch.equal(found, torch.full((3,), 40.0))
-    assert cache.module_of("def nothing(): return 1\n").nothing() == 1
+    assert kept.module_of("def nothing(): return 1\n").nothing() == 1
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_where_the_folder_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NAPKIN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
-    assert cache.folder() == Path("/some/where/napkin")
+    assert kept.folder() == Path("/some/where/napkin")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/user")
-    assert cache.folder() == Path("/home/user/.cache/napkin")
+    assert kept.folder() == Path("/home/user/.cache/napkin")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which its specification says to ignore
-    assert cache.folder() == Path("/home/user/.cache/napkin")
+    assert kept.folder() == Path("/home/user/.cache/napkin")
     monkeypatch.setenv("NAPKIN_CACHE", "~/mine")
-    assert cache.folder() == Path("/home/user/mine")
+    assert kept.folder() == Path("/home/user/mine")
 
 
 def test_names_tell_everything_apart() -> None:

@@ -13,7 +13,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import napkin as nk
 import napkin.torch as nkt
-from napkin.torch import function, ops, prepared, scaled_dot_product
+from napkin.run import prepared
+from napkin.torch import function, ops, scaled_dot_product
 from napkin.torch.ops import remember
 
 

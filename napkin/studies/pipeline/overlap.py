@@ -66,18 +66,6 @@ class Overlap:
         room = self.tensor if how == "inter" else self.second
         return room / self.arithmetic - 1 if self.arithmetic else float("inf")
 
-    def fitted(self, how: str, utilisation: float) -> float:
-        """The overhead that would explain a measured utilisation.
-
-        Raises:
-            ValueError: none would: the products alone take longer, or no longer.
-        """
-        spent = self.tensor / utilisation - (self.first if how == "intra" else 0.0)
-        found = spent / self.arithmetic - 1 if self.arithmetic else -1.0
-        if found < max(0.0, self.absorbed(how)):
-            raise ValueError(f"no overhead explains a utilisation of {utilisation:g}")
-        return found
-
 
 def overlap(clocks: Clocks, long: bool = False) -> Overlap:
     """The turn of a body; `long` leaves out what a turn does once, as where chunks are long."""

@@ -11,7 +11,6 @@ products wait for the arithmetic; what may run beside that is the way of overlap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from napkin.studies.pipeline.overlap import Overlap
@@ -94,13 +93,3 @@ def _jobs(how: str, turns: int) -> dict[str, list[_Job]]:
     if how == "intra" and turns:
         tensor.append(_Job(turns - 1, "second", ((turns - 1, "arithmetic"),)))
     return {"tensor": tensor, "other": other}
-
-
-def period(bars: Sequence[Bar], rows: int = 1) -> float:
-    """Clocks for one row and one turn of a team, where the pipeline is full: over the turns of the
-    middle half."""
-    last = max(b.turn for b in bars)
-    teams = len({b.team for b in bars})
-    low, high = last // 4, last - last // 4
-    done = {i: max(b.end for b in bars if b.turn == i) for i in (low, high)}
-    return (done[high] - done[low]) / ((high - low) * teams * rows)

@@ -1,4 +1,5 @@
-"""Where napkin keeps what outlives a process: launch recipes, and settings that were measured.
+"""Where napkin keeps what outlives a process: launch recipes, kernel files, and settings that
+were measured.
 
 The folder is `$NAPKIN_CACHE`, or `napkin` in `$XDG_CACHE_HOME` or in `~/.cache`. Files are replaced
 whole, so that a reader sees all of one or nothing. Where others than the user (and root) can write,
@@ -9,14 +10,17 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import time
 import warnings
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 
 _PART = ".part"
 _STALE = 3600.0
@@ -72,6 +76,24 @@ def write(path: Path, text: str) -> None:
         except BaseException:
             os.unlink(part.name)
             raise
+
+
+@lru_cache(maxsize=1024)
+def module_of(source: str) -> ModuleType:
+    """The kernel file as a module: the given text is what runs, and Triton reads it from a file."""
+    name = f"kernel_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    path = folder() / "kernels" / f"{name}.py"
+    try:
+        if read(path) != source:
+            write(path, source)
+    except OSError:
+        path = temporary() / f"{name}.py"
+        write(path, source)
+    made = ModuleType(f"napkin_{name}")
+    made.__file__ = str(path)
+    sys.modules[made.__name__] = made
+    exec(compile(source, str(path), "exec", dont_inherit=True), vars(made))
+    return made
 
 
 def _make(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
 from bench_dispatch import STREAM, played
 
 import napkin.torch as nkt
-from napkin.torch import cache, launching, ops, scaled_dot_product
-from napkin.torch.launching import Launch
-from napkin.torch.prepared import OnCuda
+from napkin.run import kept, launching
+from napkin.run.launching import Launch
+from napkin.run.prepared import OnCuda
+from napkin.torch import ops, scaled_dot_product
 
 HOOKS = slice(6, 9)
 """The metadata and the hooks of a launch, among what Triton's launchers are given."""
@@ -29,12 +31,21 @@ def draw(*shape: int) -> torch.Tensor:
     return torch.randn(*shape).bfloat16()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Recipes are kept in a folder of this run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NAPKIN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("NAPKIN_MACHINE", raising=False)
+        yield
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What launchers are given, on a GPU that is played."""
     for room in (scaled_dot_product, ops):
         monkeypatch.setattr(room, "_WARM", {})
-    cache.module_of.cache_clear()  # kernels that were compiled keep their launchers
+    kept.module_of.cache_clear()  # kernels that were compiled keep their launchers
     found: list[Any] = []
     with played(lambda *call: found.append(list(call))):
         yield found

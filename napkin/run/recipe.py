@@ -161,11 +161,7 @@ def _step(data: Mapping[str, Any], entries: Sequence[Entry]) -> Step:
 
 def _check(recipe: Recipe) -> None:
     """Check that every result is written by some kernel of the source: nobody else would say that
-    it was not.
-
-    Raises:
-        ValueError: one is not.
-    """
+    it was not."""
     stored = {t.name for t in recipe.stored}
     written = {ours for s in recipe.steps for ours in s.binding.values()}
     if not recipe.results or not {*recipe.results} <= stored <= written:

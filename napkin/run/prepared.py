@@ -12,16 +12,18 @@ import torch
 
 from napkin.diagram.diagram import Diagram
 from napkin.ir.storage import storage_type
+from napkin.ir.types import STORAGE
 from napkin.lower.launch import ROW_BYTES
-from napkin.plan.recipe import Recipe, Step
+from napkin.run.kept import module_of
+from napkin.run.launching import Arguments, Described, Launch, current_stream, described
+from napkin.run.recipe import Recipe, Step
 from napkin.target import Target
-from napkin.torch.cache import module_of
-from napkin.torch.dtypes import DTYPES, input_types
-from napkin.torch.launching import Arguments, Described, Launch, current_stream, described
 
 Prepared = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 """Computes the outputs from tensors of which `facts` are those that it was prepared for."""
 
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, s.torch) for name, s in STORAGE.items()}
+"""Storage types by the names that plans give them."""
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
 """The shape and the strides of a tensor."""
@@ -81,6 +83,11 @@ def prepare(
         [place[t] for t in recipe.results],
         any(x.banded for x in found if x is not None),
     )
+
+
+def input_types(diagram: Diagram, dtype: str) -> list[torch.dtype]:
+    """The types in which kernels read the inputs of a plan with the storage type `dtype`."""
+    return [DTYPES[storage_type(n, dtype)] for n in diagram.inputs]
 
 
 def interpreted(device: torch.device) -> bool:
@@ -219,18 +226,14 @@ class _Interpreted:
     dtype: str
 
     def __call__(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        from napkin.check.run_plan import SPELLING, run_recipe
-        from napkin.run.arrays import to_device
+        from napkin.run.interpreted import run_recipe, stored
 
         _warn_once()
         given = [
             t.detach().as_strided(v.shape, v.strides)
             for v, t in zip(self.views, arrays, strict=True)
         ]
-        inputs = {
-            str(n.params[0]): to_device(numbers, SPELLING[storage_type(n, self.dtype)])
-            for n, numbers in zip(self.diagram.inputs, self.diagram.read(given), strict=True)
-        }
+        inputs = stored(self.diagram, self.diagram.read(given), self.dtype)
         ran = run_recipe(self.recipe, inputs, self.sizes, self.scalars)
         dtype = {t.name: DTYPES[t.dtype] for t in self.recipe.stored}
         return [
@@ -262,10 +265,3 @@ def row_major(shape: Sequence[int]) -> Layout:
         out.insert(0, step)
         step *= max(n, 1)
     return tuple(shape), tuple(out)
-
-
-def permuted(shape: Sequence[int], order: Sequence[int]) -> Layout:
-    """The layout of a tensor of this shape whose axes lie in memory in that order."""
-    steps = row_major([shape[i] for i in order])[1]
-    by_axis = dict(zip(order, steps, strict=True))
-    return tuple(shape), tuple(by_axis[i] for i in range(len(shape)))

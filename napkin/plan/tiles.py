@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from napkin.count.residency import Held, batched, extent
+from napkin.count.residency import Held, batched, extent, summed_beside
 from napkin.count.traffic import transfers
 from napkin.count.visited import visiting
 from napkin.derive.contraction import MIN_DOT, NARROW_DEPTH
@@ -85,6 +85,7 @@ class Tiles:
         self.batched = batched(kernel)
         self.packed = packed_axes(kernel)
         self.in_product = {a for p in held.products for role in p for a in role}
+        self.one_by_one = summed_beside(kernel).intersection(kernel.stream.axes) - self.in_product
         self.ends = _ends(kernel)
         self.summed = _only_summed(kernel)
         self.left_out = False
@@ -255,7 +256,7 @@ class Tiles:
         return [n for n in found if n > 1] or [2] if axis in self.packed else found
 
     def _lengths(self, axis: str) -> list[int]:
-        if axis in {*self.kernel.alone, *self.kernel.taps, self.kernel.merges}:
+        if axis in {*self.kernel.alone, *self.kernel.taps, self.kernel.merges, *self.one_by_one}:
             return [1]
         least = NARROW_DEPTH if any(axis in gone for gone in self.held.narrow) else MIN_DOT
         own = power_of_two(self.sizes[axis])

@@ -75,10 +75,10 @@ class Wobble:
 
 SELECTS = {
     "rename", "take", "slide", "compress", "spread", "sort", "max", "min", "maximum", "minimum",
-    "where", "neg", "abs", "cast",
+    "where", "neg", "abs", "cast", "saturated", "nearest", "xor",
 }  # fmt: skip
-SUMS = {"sum", "mean", "contract", "cumsum"}
-ENDLESS = {"log", "div", "rsqrt", "logsumexp", *SELECTS}
+SUMS = {"sum", "mean", "contract", "cumsum", "added"}
+ENDLESS = {"log", "div", "rsqrt", "logsumexp", "log_sum", "smooth_least", *SELECTS}
 """Operators that make infinities of finite numbers, in float32 the same ones."""
 
 

@@ -5,7 +5,8 @@ its size, a sum by roundings of the size of its terms. Results that then move fa
 that float32 does not serve, and results that jump are steps of a value that lies on the edge. What
 is read from inputs alone, and only selected, is exact and stays. What overflows is NaN. What
 underflows is 0, or a multiple of the least positive number: in one evaluation everywhere, in
-another nowhere, in the others here and there.
+another nowhere, in the others here and there; and in one it is all that is lost, for what is left
+may be exact.
 """
 
 from __future__ import annotations
@@ -108,12 +109,11 @@ def wobbles(
 ) -> list[Wobble]:
     """What roundings make of each value of every output, where steps are held in numbers of a
     range."""
-    rng = np.random.default_rng(0)
+    rng, many = np.random.default_rng(0), [(rounding, 0.5)] * (SAMPLES - 3)
     exact = [np.asarray(w, float) for w in wanted]
     out = [Wobble.none(w) for w in exact]
-    for sample in range(SAMPLES):
-        lost = {0: 1.0, 1: 0.0}.get(sample, 0.5)
-        found = disturbed(program, arrays, sizes, rounding, rng, held, lost)
+    for reach, lost in ((0.0, 1.0), (rounding, 1.0), (rounding, 0.0), *many):
+        found = disturbed(program, arrays, sizes, reach, rng, held, lost)
         for i, (r, axes) in enumerate(program.outputs):
             near = np.asarray(found[r.at].filled(axes, sizes), float)
             out[i] = out[i].beside(exact[i], near)

@@ -156,7 +156,7 @@ def test_a_wrong_kernel_of_what_underflows_is_found():
 
 
 def test_what_is_left_when_a_small_weight_underflows_may_be_exact():
-    """Of weights 1 and 1e-60 the second is 0 in float32, and the variance under them is exactly 0."""
+    """Of weights 1 and 1e-60 the second is 0 in float32, and the variance under them is 0."""
     steps = [
         Step("softmax", (Ref(0),), (("x",),)),
         Step("contract", (Ref(1), Ref(0)), (("x",),)),

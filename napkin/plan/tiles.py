@@ -124,13 +124,10 @@ class Tiles:
         for part in parts:
             some = self._few(found, LISTED * MOST)
             joined = ({**tiles, **shape} for tiles in some for shape in part)
-            found = [tiles for tiles in joined if self._held(tiles)]
+            # Larger tiles along other axes make no array of a chunk smaller, or larger.
+            grown = [axes for axes in self.held.chunk if not part[0].keys().isdisjoint(axes)]
+            found = [t for t in joined if all(extent(axes, t) <= MAX_TILE for axes in grown)]
         return found
-
-    def _held(self, tiles: Mapping[str, int]) -> bool:
-        """Whether every array of a chunk is small enough; larger tiles along other axes make none
-        smaller."""
-        return all(extent(axes, tiles) <= MAX_TILE for axes in self.held.chunk)
 
     def _few(self, found: list[dict[str, int]], most: int) -> list[dict[str, int]]:
         """At most about so many of some settings, in their order: as many for each number of values

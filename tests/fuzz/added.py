@@ -108,6 +108,7 @@ nearest = nk.reduction(
         ),
         triton="tl.where(tl.abs(a) < tl.abs(b), a, "
         "tl.where(tl.abs(b) < tl.abs(a), b, tl.maximum(a, b)))",
+        kind=None,
         flops=4,
     ),
     identity=math.inf,

@@ -64,6 +64,19 @@ def attention(d: Drawing) -> Ref:
     return d.step("contract", weights, off, off, over=x)
 
 
+def fields(d: Drawing) -> Ref:
+    """Attention over two axes that are longer than the boxes of keys of a group."""
+    q, x = (tuple(d.axis(n) for n in (8, 12)) for _ in range(2))
+    S = scores(d, q, x)
+    keys = key_set(d, q, x)
+    if d.chance(0.3):
+        d.outputs.append(d.step("max", S, over=x, keys=keys, public=False, infinite=True))
+    else:
+        weights = d.step("softmax", S, over=x, keys=keys)
+        d.outputs.append(d.step("contract", weights, d.input((*x, d.axis())), over=x))
+    return d.outputs[-1]
+
+
 def masked(d: Drawing, S: Ref, q: tuple[str, ...], x: tuple[str, ...]) -> Ref:
     """Scores as they are, or -inf where a mask is."""
     if d.chance(0.7):
@@ -195,9 +208,13 @@ def joined(d: Drawing) -> Ref:
 def quantised(d: Drawing) -> Ref:
     """A product with numbers that are stored in few bits, and scales."""
     a, b, c = d.axis(), d.axis(4), d.axis(d.rng.choice((2, 4)))
-    X = d.input((a, b))
     kind = d.rng.choice(("int8", "uint8", "int4", "uint4", "fp8"))
     real = kind == "fp8"
+    if d.more and kind in {"int8", "fp8"} and d.chance(0.4):
+        X = d.input((a, b), "real" if real else "int", "fp8" if real else "", kind, public=False)
+        W = d.input((b, c), "real" if real else "int", "fp8" if real else "", kind, public=False)
+        return d.step("mul", d.step("contract", X, W, over=b, public=False), 0.01)
+    X = d.input((a, b))
     W = d.input((b, c), "real" if real else "int", "fp8" if real else "", kind, public=False)
     scale = d.input(d.some((b, c), 1, 1), fill="positive")
     if not real and d.chance(0.5):

@@ -21,8 +21,10 @@ WEIGHTS = {
 }  # fmt: skip
 LATER = {
     own.operator: 10, own.reduction: 8, own.weights: 6, own.streamed: 8, own.ruled: 6, own.vast: 5,
+    compounds.wide: 20, compounds.quantised: 14, compounds.slots: 6, compounds.attention: 22,
+    compounds.fields: 5,
 }  # fmt: skip
-"""Of seeds from `MORE` on."""
+"""Of seeds from `MORE` on, instead."""
 
 
 def draw(seed: int) -> Program:

@@ -51,8 +51,19 @@ def reduced(d: Drawing, x: Ref, gone: tuple[str, ...], keys=None) -> Ref:
 
 def reduction(d: Drawing) -> Ref:
     """A reduction over one to three axes, of reals or of whole numbers."""
+    if d.chance(0.15):
+        return nearest(d)
     x = whole(d) if d.chance(0.15) else d.pick(1)
     return reduced(d, x, d.some(d.axes_of(x), 1, d.rng.choice((1, 1, 2, 3))))
+
+
+def nearest(d: Drawing) -> Ref:
+    """The whole number nearest to zero, of all or of some keys."""
+    q, x = d.axis(5), d.axis(5)
+    keys = key_set(d, (q,), (x,)) if d.chance(0.6) else None
+    n = d.input((q, x), "int", d.rng.choice(("normal", "vast")))
+    d.outputs.append(d.step("nearest", n, over=x, keys=keys, public=False))
+    return d.outputs[-1]
 
 
 def weights(d: Drawing) -> Ref:

@@ -36,7 +36,7 @@ BOOLEAN = frozenset({
 REAL = frozenset({
     "div", "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "erf", "ndtr", "sigmoid", "silu",
     "gelu", "pow", "softmax", "logsumexp", "mean", "softplus", "doubled", "hypotenuse", "blended",
-    *OWN_REDUCE,
+    "log_sum", "smooth_least", "either", "added",
 })  # fmt: skip
 REDUCE = ("sum", "max", "min", "prod", "mean", "logsumexp", "any", "all")
 SCANS = frozenset({"cumsum", "sort"})
@@ -258,7 +258,7 @@ def _kind(step: Step, args: list[Shape]) -> Kind:
         return "real"
     if op == "cast":
         return step.option["kind"]
-    if op in {"rename", "take", "slide", "compress", "spread", "sort", "max", "min"}:
+    if op in {"rename", "take", "slide", "compress", "spread", "sort", "max", "min", "nearest"}:
         return args[0].kind
     chosen = args[1:] if op == "where" else args
     widest = max((x.kind for x in chosen), key=WIDTH.__getitem__)

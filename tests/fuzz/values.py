@@ -290,7 +290,10 @@ def _reduced(
     if op == "prod":
         return Value(kept, _inside(body, axes, mask, 1).prod(axis=where))
     if op in OWN_REDUCE:
-        return Value(kept, _own_reduced(op, body.astype(float), axes, mask, where))
+        found = _own_reduced(op, body.astype(float), axes, mask, where)
+        if op == "nearest" and body.dtype.kind == "i":
+            found = np.minimum(found, INT32.max).astype(np.int64)
+        return Value(kept, found)
     whole = body.dtype.kind == "i"
     least, most = (INT32.min, INT32.max) if whole else (-math.inf, math.inf)
     start = least if op == "max" else most

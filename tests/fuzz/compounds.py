@@ -94,6 +94,8 @@ def wide(d: Drawing) -> Ref:
     """Attention, or a product, of matrices that warpgroups may multiply."""
     q, x = (d.axis(d.rng.choice((17, 33, 64, 70))) for _ in range(2))
     e, c = (d.axis(d.rng.choice((8, 16, 32))) for _ in range(2))
+    if d.more and d.chance(0.7):  # a group holds the features of keys and of values whole
+        c = e
     heads = (d.axis(2),) if d.chance(0.3) else ()
     V = d.input((*heads, x, c))
     if d.chance(0.3):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -96,10 +96,11 @@ def _runs(
     """Digits, with those side by side as one that are all in `still`, or all not: whether they are,
     and how many groups there are in each place along them, of all and of those that stand first."""
     each = ((i in still, n) for i, (_, n) in enumerate(digits) if n > 1)
-    runs = itertools.groupby(each, key=lambda digit: digit[0])
+    groups = itertools.groupby(each, key=lambda digit: digit[0])
+    runs = [(first, math.prod(n for _, n in run)) for first, run in groups] or [(False, 1)]
     out: list[tuple[bool, int, int]] = []
     block = inside = 1
-    for first, n in reversed([(f, math.prod(n for _, n in run)) for f, run in runs] or [(False, 1)]):
+    for first, n in reversed(runs):
         out.append((first, block, inside))
         block, inside = block * n, inside if first else inside * n
     return tuple(reversed(out))
@@ -155,7 +156,7 @@ def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
     return order.tiles(carried) + sum(again)
 
 
-def _again(order: Order, digit: int, faster: Sequence[int], wave: int, kept: int) -> int:
+def _again(order: Order, digit: int, faster: tuple[int, ...], wave: int, kept: int) -> int:
     """How many groups fetch a tile again, of those at which `digit` goes up and the `faster` ones
     of the digits that repeat the tile are back at 0. The last reader of their tile stands one lower
     along `digit` and last along the faster ones: for all of them at one distance."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drawing import Drawing, Rejected
-from keyed import box_set, key_set, pattern
+from keyed import box_set, key_set, pattern, user_pattern
 from programs import Ref
 
 INF = float("inf")
@@ -111,6 +111,9 @@ def wide(d: Drawing) -> Ref:
     if way < 0.4:
         off = d.rng.choice((0, 1))
         keys = pattern(d, (q,), (x,), off, ("causal", "sliding", "sinks", "neighborhood"))
+        keys = user_pattern(d, (q,), (x,), off) if d.more and d.chance(0.25) else keys
+    elif d.more and way < 0.5:
+        S = d.step(d.rng.choice(("saturated", "softplus", "tanh")), S)
     elif way < 0.5:
         S = d.step("mul", d.step("tanh", d.step("div", S, 2.0)), 2.0)
     weights = S if d.chance(0.3) else d.step("softmax", S, over=x, keys=keys)

@@ -56,7 +56,7 @@ def pattern(d: Drawing, q: Axes, x: Axes, at: int | None, among: tuple[str, ...]
     """A pattern over one key axis, `among` some where these are given."""
     rng = d.rng
     if d.more and not among and d.chance(0.2):
-        return own(d, q, x, at)
+        return user_pattern(d, q, x, at)
     n = rng.choice((0, 1, 2, 3))
     m = rng.choice((1, 2, 3, 4))
     numbers: dict[str, tuple[object, ...]] = {
@@ -92,7 +92,7 @@ def pattern(d: Drawing, q: Axes, x: Axes, at: int | None, among: tuple[str, ...]
     return Keys(name, numbers[name], options, q, x, at)
 
 
-def own(d: Drawing, q: Axes, x: Axes, at: int | None) -> Keys:
+def user_pattern(d: Drawing, q: Axes, x: Axes, at: int | None) -> Keys:
     """A pattern that a user adds."""
     name = d.rng.choice(("thinning", "checkered", "mirrored", "halved"))
     n = d.rng.choice((1, 2, 3))

@@ -213,13 +213,13 @@ def joined(d: Drawing) -> Ref:
 def quantised(d: Drawing) -> Ref:
     """A product with numbers that are stored in few bits, and scales."""
     a, b, c = d.axis(), d.axis(4), d.axis(d.rng.choice((2, 4)))
+    X = d.input((a, b))
     kind = d.rng.choice(("int8", "uint8", "int4", "uint4", "fp8"))
     real = kind == "fp8"
     if d.more and kind in {"int8", "fp8"} and d.chance(0.4):
         X = d.input((a, b), "real" if real else "int", "fp8" if real else "", kind, public=False)
         W = d.input((b, c), "real" if real else "int", "fp8" if real else "", kind, public=False)
         return d.step("mul", d.step("contract", X, W, over=b, public=False), 0.01)
-    X = d.input((a, b))
     W = d.input((b, c), "real" if real else "int", "fp8" if real else "", kind, public=False)
     scale = d.input(d.some((b, c), 1, 1), fill="positive")
     if not real and d.chance(0.5):

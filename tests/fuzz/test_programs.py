@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,11 @@ def test_a_contraction_keeps_copies_of_a_factor():
 def test_a_seed_draws_the_same_program_every_time():
     seeds = (*range(25), *range(MORE, MORE + 25))
     assert all(draw(s) == draw(s) for s in seeds)
+
+
+def test_early_seeds_have_the_programs_that_they_had():
+    every = "".join(text(draw(s)) for s in range(200))
+    assert zlib.crc32(every.encode()) == 3617343371
 
 
 def test_every_operator_and_key_set_is_drawn():

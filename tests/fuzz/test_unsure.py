@@ -167,3 +167,10 @@ def test_what_is_left_when_a_small_weight_underflows_may_be_exact():
     wanted, wobble = moved(steps, (), [138.0, 0.0])
     assert not wanted
     assert wobble.by == 1
+
+
+def test_a_long_sum_of_equal_terms_moves_by_more_roundings():
+    def by(count: int) -> float:
+        return moved([reduced("sum", 0)], (), [1.1] * count)[1].by / count
+
+    assert by(6400) > 20 * by(64)

@@ -11,6 +11,7 @@ may be exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,9 @@ SAMPLES = 12
 
 ROUNDINGS = 16
 """Roundings that a step may be off by."""
+
+TERMS = 64
+"""Terms of a sum that is off by no more than a step."""
 
 WOBBLES = 4.0
 """How much further off than the samples a result may be."""
@@ -165,6 +169,7 @@ def _moved(
     """What a step computed, moved."""
     with np.errstate(all="ignore"):
         size = _terms(step, known, sizes) if step.op in SUMS else np.abs(data)
+        reach *= _long(step, sizes) if step.op in SUMS else 1.0
         drawn = rng.uniform(-1, 1, data.shape)
         return data + np.where(np.isfinite(size), size, 0.0) * reach * drawn
 
@@ -204,6 +209,11 @@ def _by_logarithm(step: Step, known: Sequence[Value]) -> np.ndarray | bool:
         return False
     axes = tuple(dict.fromkeys((*base.axes, *exponent.axes)))
     return np.isnan(np.log2(base.on(axes)) * exponent.on(axes))
+
+
+def _long(step: Step, sizes: Mapping[str, int]) -> float:
+    """How many more roundings a long sum may be off by: those of equal terms add up."""
+    return max(1.0, math.prod(sizes[a] for a in step.over[0]) / TERMS)
 
 
 def _terms(step: Step, known: Sequence[Value], sizes: Mapping[str, int]) -> np.ndarray:

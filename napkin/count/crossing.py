@@ -118,7 +118,10 @@ class Moving:
     @cached_property
     def kept(self) -> int:
         """Waves after which L2 still has what a wave read."""
-        low, high = 0, 1  # after so many all is there, after so many it is not
+        # After `low` all is there, whatever groups share, and after `high` it is not.
+        each = self.wave * sum(r.each for r in self.asked.reads)
+        low = int(min(self.l2 // each, (self.asked.groups - 1) // self.wave))
+        high = low + 1
         while self._live(high * self.wave) <= self.l2:
             low, high = high, 2 * high
         while high - low > 1:

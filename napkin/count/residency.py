@@ -5,7 +5,7 @@ rest. In values or bytes of one group, for given tiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -83,14 +83,15 @@ def held(kernel: Kernel) -> Held:
     in_chunk = [n.axes for n in arrays if not n.constant]
     # The factors of a sum that is no product are multiplied out in registers, then summed.
     in_chunk += [c.axes for c in sums if not c.is_product]
+    joined = [axes for c in products for axes in _joined(c)]
     return Held(
         streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
         fixed_operands=tuple((tensor_of(p), p.axes) for p in operands if p not in ahead),
         states=tuple(s.axes for s in kernel.stream.states),
-        chunk=_distinct(in_chunk),
+        chunk=_distinct([*in_chunk, *joined]),
         products=_distinct((c.rows, c.columns, c.gone) for c in products),
         addressed=_distinct(n.axes for n in every if is_read(n) and n.args and not slides(n)),
-        rounded=_distinct(p.axes for p in computed),
+        rounded=_distinct([*(p.axes for p in computed), *joined]),
         windowed=any(slides(p) for p in operands),
         converted=_distinct(p.axes for p in converted),
         partial=_distinct(c.node.axes for c in products if c.dtype == "fp8"),
@@ -105,6 +106,13 @@ def _factors(products: Iterable[Contraction[str]]) -> tuple[list[Node], list[Nod
     return [p for p, as_is in found if as_is], [p for p, as_is in found if not as_is]
 
 
+def _joined(c: Contraction[str]) -> Iterator[Axes]:
+    """The operands of a product that several factors make, and that are wider than each of them."""
+    for parts, span in zip(c.sides, c.spans, strict=True):
+        if all(set(p.axes) < set(span) for p in parts):
+            yield span
+
+
 def _copied_ahead(kernel: Kernel, read: Node) -> bool:
     """Whether a pipeline can copy a reading ahead: chunk by chunk, at no computed address."""
     return kernel.stream.carried(read.axes) and (not read.args or bool(slides(read)))
@@ -117,8 +125,19 @@ def _distinct(found: Iterable[T]) -> tuple[T, ...]:
 def batched(kernel: Kernel) -> frozenset[str]:
     """Axes that both sides of a matrix product carry, and its result: one product for each
     position of them."""
-    found = [(c, set(over(n))) for n, c in kernel.contractions.items() if c.is_product]
-    return frozenset(a for c, gone in found for a in c.single - gone)
+    return frozenset(a for c, gone in _multiplied(kernel) for a in c.single - gone)
+
+
+def summed_beside(kernel: Kernel) -> frozenset[str]:
+    """Axes that a matrix product is summed over and only one of its sides carries: one product for
+    each position of them, too."""
+    return frozenset(a for c, gone in _multiplied(kernel) for a in c.single & gone)
+
+
+def _multiplied(kernel: Kernel) -> list[tuple[Contraction[str], frozenset[str]]]:
+    """The matrix products of a kernel, each with all that it is summed over."""
+    found = kernel.contractions.items()
+    return [(c, frozenset(over(n))) for n, c in found if c.is_product]
 
 
 def chained(kernel: Kernel) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -57,9 +57,9 @@ class Order:
         """Tiles of an array that carries these of the grouped axes."""
         return math.prod(n for axis, n in self.digits if axis in carried)
 
-    def repeating(self, carried: Collection[int]) -> list[int]:
+    def repeating(self, carried: Collection[int]) -> tuple[int, ...]:
         """The digits along which a tile repeats of an array that carries these axes."""
-        return [i for i, (axis, n) in enumerate(self.digits) if axis not in carried and n > 1]
+        return tuple(i for i, (axis, n) in enumerate(self.digits) if axis not in carried and n > 1)
 
     def together(self, carried: Collection[int]) -> int:
         """Groups in a row that read the same tile of an array that carries these axes."""
@@ -76,28 +76,34 @@ class Order:
             out *= n
         return out
 
-    def before(self, number: Any, still: Collection[int]) -> Any:
+    def before(self, number: Any, still: tuple[int, ...]) -> Any:
         """How many groups before this one, or before each of an array of them, stand first along
         each of the digits `still`."""
-        out, rest, here, block = 0, number, 1, self.groups
-        runs = self._runs(still)
-        inside = math.prod(n for first, n in runs if not first)
-        for first, n in runs:
-            block //= n
+        out, rest, here = 0, number, 1
+        for first, block, inside in _runs(self.digits, still):
             place, rest = divmod(rest, block) if block > 1 else (rest, 0)
             if first:  # all that stand first here come before those that do not
                 out, here = out + here * (place > 0) * inside, here * (place == 0)
             else:
-                inside //= n
                 out = out + here * place * inside
         return out
 
-    def _runs(self, still: Collection[int]) -> list[tuple[bool, int]]:
-        """The digits with those side by side as one that are all in `still`, or all not: whether
-        they are, and how many groups along them."""
-        digits = ((i in still, n) for i, (_, n) in enumerate(self.digits) if n > 1)
-        runs = itertools.groupby(digits, key=lambda digit: digit[0])
-        return [(first, math.prod(n for _, n in run)) for first, run in runs] or [(False, 1)]
+
+@lru_cache(maxsize=65536)
+def _runs(
+    digits: tuple[tuple[int, int], ...], still: tuple[int, ...]
+) -> tuple[tuple[bool, int, int], ...]:
+    """Digits, with those side by side as one that are all in `still`, or all not: whether they are,
+    and how many groups there are in each place along them, of all and of those that stand first."""
+    each = ((i in still, n) for i, (_, n) in enumerate(digits) if n > 1)
+    groups = itertools.groupby(each, key=lambda digit: digit[0])
+    runs = [(first, math.prod(n for _, n in run)) for first, run in groups] or [(False, 1)]
+    out: list[tuple[bool, int, int]] = []
+    block = inside = 1
+    for first, n in reversed(runs):
+        out.append((first, block, inside))
+        block, inside = block * n, inside if first else inside * n
+    return tuple(reversed(out))
 
 
 @lru_cache(maxsize=65536)
@@ -150,7 +156,7 @@ def fetched(order: Order, carried: frozenset[int], wave: int, kept: int) -> int:
     return order.tiles(carried) + sum(again)
 
 
-def _again(order: Order, digit: int, faster: Sequence[int], wave: int, kept: int) -> int:
+def _again(order: Order, digit: int, faster: tuple[int, ...], wave: int, kept: int) -> int:
     """How many groups fetch a tile again, of those at which `digit` goes up and the `faster` ones
     of the digits that repeat the tile are back at 0. The last reader of their tile stands one lower
     along `digit` and last along the faster ones: for all of them at one distance."""

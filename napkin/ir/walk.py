@@ -167,6 +167,10 @@ class Walk:
         value = self.library.numbers(self.values[body], "int" if n.kind == body.kind else n.kind)
         start = in_kind(float(str(n.params[1])), n.kind) if record.order else None
         where = tuple(body.axes.index(a) for a in over(n))
+        if n.kind == "int" and start is None and 0 in (value.shape[i] for i in where):
+            nothing = self.library.filled(in_kind(record.identity, n.kind), value)
+            kept = [k for i, k in enumerate(value.shape) if i not in where]
+            return self.library.expanded(nothing, kept)
         return record.evaluate(self.library.xp, value, where, start)
 
     def _gathered(self, n: Node) -> Any:

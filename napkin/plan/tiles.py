@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from napkin.algebra.contraction import MIN_DOT, NARROW_DEPTH
-from napkin.count.residency import Held, batched, extent
+from napkin.count.residency import Held, batched, extent, summed_beside
 from napkin.count.traffic import transfers
 from napkin.count.visited import visiting
 from napkin.derive.kernel import Kernel
@@ -85,6 +85,7 @@ class Tiles:
         self.batched = batched(kernel)
         self.packed = packed_axes(kernel)
         self.in_product = {a for p in held.products for role in p for a in role}
+        self.one_by_one = summed_beside(kernel).intersection(kernel.stream.axes) - self.in_product
         self.ends = _ends(kernel)
         self.summed = _only_summed(kernel)
         self.left_out = False
@@ -123,13 +124,10 @@ class Tiles:
         for part in parts:
             some = self._few(found, LISTED * MOST)
             joined = ({**tiles, **shape} for tiles in some for shape in part)
-            found = [tiles for tiles in joined if self._held(tiles)]
+            # Larger tiles along other axes make no array of a chunk smaller, or larger.
+            grown = [axes for axes in self.held.chunk if not part[0].keys().isdisjoint(axes)]
+            found = [t for t in joined if all(extent(axes, t) <= MAX_TILE for axes in grown)]
         return found
-
-    def _held(self, tiles: Mapping[str, int]) -> bool:
-        """Whether every array of a chunk is small enough; larger tiles along other axes make none
-        smaller."""
-        return all(extent(axes, tiles) <= MAX_TILE for axes in self.held.chunk)
 
     def _few(self, found: list[dict[str, int]], most: int) -> list[dict[str, int]]:
         """At most about so many of some settings, in their order: as many for each number of values
@@ -255,7 +253,7 @@ class Tiles:
         return [n for n in found if n > 1] or [2] if axis in self.packed else found
 
     def _lengths(self, axis: str) -> list[int]:
-        if axis in {*self.kernel.alone, *self.kernel.taps, self.kernel.merges}:
+        if axis in {*self.kernel.alone, *self.kernel.taps, self.kernel.merges, *self.one_by_one}:
             return [1]
         if block := next((b.step for b in self.kernel.blocks if b.axis == axis), 0):
             return [block]

@@ -3,6 +3,7 @@ the language that need nothing but their arguments."""
 
 from __future__ import annotations
 
+import ast
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -141,6 +142,33 @@ def _reduced(x: Any, axis: int, function: Callable[..., Any]) -> Tile:
     for part in parts[1:]:
         out = function(out, part)
     return tile(out)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    found = (a - _rest(a, b)) // b
+    return Number(found) if isinstance(found, int) else found
+
+
+def _rest(a: Any, b: Any) -> Any:
+    if isinstance(a, int) and isinstance(b, int):
+        return Number(abs(a) % abs(b) * (-1 if a < 0 else 1))
+    return tile(np.fmod(a, b))
+
+
+TRUNCATED = {"__quotient__": _quotient, "__rest__": _rest}
+"""Whole quotients, which a GPU rounds to zero, and what they leave."""
+
+
+class Rounded(ast.NodeTransformer):
+    """Writes `//` and `%` as calls of `TRUNCATED`: Python and numpy round a quotient down."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """An operation, or the call that stands for it."""
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.FloorDiv | ast.Mod):
+            return node
+        name = "__quotient__" if isinstance(node.op, ast.FloorDiv) else "__rest__"
+        return ast.Call(ast.Name(name, ast.Load()), [node.left, node.right], [])
 
 
 def multiply(left: Any, right: Memory, start: Any, use_acc: bool = True, **_: Any) -> Pending:

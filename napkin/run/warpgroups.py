@@ -11,6 +11,7 @@ loaded or stored.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import threading
 from collections import Counter
@@ -22,7 +23,18 @@ import numpy as np
 
 from napkin.run.arrays import Descriptor, DeviceArray
 from napkin.run.formats import CODED, decode, encode
-from napkin.run.gluon_tiles import BY_NAME, LANGUAGE, Memory, Number, Type, multiply, tile, waited
+from napkin.run.gluon_tiles import (
+    BY_NAME,
+    LANGUAGE,
+    TRUNCATED,
+    Memory,
+    Number,
+    Rounded,
+    Type,
+    multiply,
+    tile,
+    waited,
+)
 from napkin.run.interpret import Argument, Traffic
 from napkin.run.worker import KernelError
 
@@ -48,8 +60,10 @@ def run_band(
         KernelError: the kernel raised, or a barrier was never reached.
     """
     run = _Run(grid)
-    space: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": run.imported}}
-    exec(compile(source, f"<{kernel}>", "exec"), space)
+    known = {**vars(builtins), **TRUNCATED, "__import__": run.imported}
+    space: dict[str, Any] = {"__builtins__": known}
+    tree = ast.fix_missing_locations(Rounded().visit(ast.parse(source)))
+    exec(compile(tree, f"<{kernel}>", "exec"), space)
     function = space[kernel]
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     given = [run.argument(n, a) for n, a in zip(names, args, strict=False)]

@@ -11,7 +11,8 @@ from filled import arrays as fill
 from in_numpy import execute
 from judged import Failure, Found, differing, error, worst
 from programs import Program
-from values import results
+from sized import fit
+from values import finite, results
 from written import diagram as written_diagram
 
 from napkin.algebra.law import advance, chunk_of, finished, merged, start
@@ -31,20 +32,29 @@ NUDGE = 1e-12
 RUNS = 60
 """Runs of heavy terms that are tried of a program, about: a few have thousands."""
 
+EMPTY = 0.15
+"""How often an axis has no positions."""
+
 SLACK = 10.0
 """How much further than by that nudge a result may be off: rounding is ten thousand times less."""
 
 
 def algebra(program: Program, seed: int) -> None:
-    """Raises `Found` where a candidate plan of a program has not its independent value."""
-    _Algebra(program, seed).check()
+    """Raises `Found` where a candidate plan of a program has not its independent value: at its
+    sizes, and sometimes without positions along an axis."""
+    _Algebra(program, program.sizes, seed).check()
+    rng = random.Random(seed)
+    if rng.random() < EMPTY:
+        sizes = fit(program, {**program.sizes, rng.choice(list(program.sizes)): 0})
+        if sizes is not None and finite(program, fill(program, sizes, seed), sizes):
+            _Algebra(program, sizes, seed).check()
 
 
 class _Algebra:
-    def __init__(self, program: Program, seed: int) -> None:
+    def __init__(self, program: Program, sizes: Mapping[str, int], seed: int) -> None:
         self.rng = random.Random(seed)
         self.diagram = written_diagram(program)
-        self.sizes = dict(program.sizes)
+        self.sizes = dict(sizes)
         data = fill(program, self.sizes, seed)
         self.arrays = {i.name: a for i, a in zip(program.inputs, data, strict=True)}
         self.wanted = results(program, data, self.sizes)

@@ -23,7 +23,7 @@ from napkin.plan.plan import Plan, distinct
 from napkin.run import _compiler  # before processes are forked
 from napkin.run.compile import allocations
 
-SIZES = (64, 256, 1000, 1024, 2048, 4096)
+SIZES = (64, 256, 1000, 1024, 2048, 4096, 1, 17, 63, 129, 1025, 8191)
 """Sizes of axes, of which windows and key sets may want others."""
 
 VALUES = 2**34

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drawing import Drawing, Rejected
-from keyed import box_set, key_set, pattern
+from keyed import box_set, key_set, pattern, user_pattern
 from programs import Ref
 
 INF = float("inf")
@@ -64,6 +64,19 @@ def attention(d: Drawing) -> Ref:
     return d.step("contract", weights, off, off, over=x)
 
 
+def fields(d: Drawing) -> Ref:
+    """Attention over two axes that are longer than the boxes of keys of a group."""
+    q, x = (tuple(d.axis(n) for n in (8, 12)) for _ in range(2))
+    S = scores(d, q, x)
+    keys = key_set(d, q, x)
+    if d.chance(0.3):
+        d.outputs.append(d.step("max", S, over=x, keys=keys, public=False, infinite=True))
+    else:
+        weights = d.step("softmax", S, over=x, keys=keys)
+        d.outputs.append(d.step("contract", weights, d.input((*x, d.axis())), over=x))
+    return d.outputs[-1]
+
+
 def masked(d: Drawing, S: Ref, q: tuple[str, ...], x: tuple[str, ...]) -> Ref:
     """Scores as they are, or -inf where a mask is."""
     if d.chance(0.7):
@@ -81,6 +94,8 @@ def wide(d: Drawing) -> Ref:
     """Attention, or a product, of matrices that warpgroups may multiply."""
     q, x = (d.axis(d.rng.choice((17, 33, 64, 70))) for _ in range(2))
     e, c = (d.axis(d.rng.choice((8, 16, 32))) for _ in range(2))
+    if d.more and d.chance(0.7):  # a group holds the features of keys and of values whole
+        c = e
     heads = (d.axis(2),) if d.chance(0.3) else ()
     V = d.input((*heads, x, c))
     if d.chance(0.3):
@@ -96,6 +111,9 @@ def wide(d: Drawing) -> Ref:
     if way < 0.4:
         off = d.rng.choice((0, 1))
         keys = pattern(d, (q,), (x,), off, ("causal", "sliding", "sinks", "neighborhood"))
+        keys = user_pattern(d, (q,), (x,), off) if d.more and d.chance(0.25) else keys
+    elif d.more and way < 0.5:
+        S = d.step(d.rng.choice(("saturated", "softplus", "tanh")), S)
     elif way < 0.5:
         S = d.step("mul", d.step("tanh", d.step("div", S, 2.0)), 2.0)
     weights = S if d.chance(0.3) else d.step("softmax", S, over=x, keys=keys)
@@ -198,6 +216,10 @@ def quantised(d: Drawing) -> Ref:
     X = d.input((a, b))
     kind = d.rng.choice(("int8", "uint8", "int4", "uint4", "fp8"))
     real = kind == "fp8"
+    if d.more and kind in {"int8", "fp8"} and d.chance(0.4):
+        X = d.input((a, b), "real" if real else "int", "fp8" if real else "", kind, public=False)
+        W = d.input((b, c), "real" if real else "int", "fp8" if real else "", kind, public=False)
+        return d.step("mul", d.step("contract", X, W, over=b, public=False), 0.01)
     W = d.input((b, c), "real" if real else "int", "fp8" if real else "", kind, public=False)
     scale = d.input(d.some((b, c), 1, 1), fill="positive")
     if not real and d.chance(0.5):

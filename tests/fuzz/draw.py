@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compounds
 import moves
+import own
 import readings
 from drawing import Drawing, Rejected
 from programs import Program
@@ -18,13 +19,20 @@ WEIGHTS = {
     compounds.turned: 6, compounds.layouts: 1, compounds.wide: 5,
     readings.take: 5, readings.slide: 5, readings.rename: 6, readings.lookup_mask: 2,
 }  # fmt: skip
+LATER = {
+    own.operator: 10, own.reduction: 8, own.weights: 6, own.streamed: 8, own.ruled: 6, own.vast: 5,
+    compounds.wide: 20, compounds.quantised: 14, compounds.slots: 6, compounds.attention: 22,
+    compounds.fields: 5,
+}  # fmt: skip
+"""Of seeds from `MORE` on, instead."""
 
 
 def draw(seed: int) -> Program:
     """The program of a seed."""
     for attempt in range(100):
         d = Drawing(seed if not attempt else seed + attempt * 1_000_003)
-        ways, weights = list(WEIGHTS), list(WEIGHTS.values())
+        table = WEIGHTS | LATER if d.more else WEIGHTS
+        ways, weights = list(table), list(table.values())
         for _ in range(d.rng.choice((1, 2, 2, 3, 4, 5, 6))):
             d.moving(d.rng.choices(ways, weights)[0])
         try:

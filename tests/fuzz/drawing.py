@@ -27,6 +27,10 @@ MOST_VALUES = 400_000
 MOST_MOVED = 5_000
 """The same of arrays that the evaluator moves one by one."""
 
+MORE = 5_000_000
+"""The first seed that may draw what a user adds, and other things that came later: earlier seeds
+have the programs that they had."""
+
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
 HARD = ("mean", "repeated", "zeros", "normal", "large")
@@ -40,11 +44,15 @@ class Drawing:
     """A program that grows.
 
     Attributes:
+        more: whether it may draw what came later (`MORE`).
+        rules: the rules of a user that it has.
         pool: the values that later steps may read.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed, self.rng = seed, random.Random(seed)
+        self.more = seed >= MORE
+        self.rules: list[str] = []
         self.hard = self.rng.random() < 0.15
         self.sizes: dict[str, int] = {}
         self.fresh_axes = list(self.rng.sample(AXES, len(AXES)))
@@ -202,12 +210,13 @@ class Drawing:
             self.hard,
         ).used()
         found = self._woven(_sized(made))
-        return replace(found, chained=self.chance(0.08))
+        return replace(found, chained=self.chance(0.08), rules=tuple(dict.fromkeys(self.rules)))
 
     def _woven(self, made: Program) -> Program:
-        if not self.chance(0.06) or not made.inputs:
+        if not self.chance(0.12 if self.more else 0.06) or not made.inputs:
             return made
         new, n = (f"w{self.rng.randint(0, 9)}",), self.rng.choice(SIZES)
+        new = (*new, "batch") if self.more and self.chance(0.4) else new
         into = {i.name for i in made.inputs if self.chance(0.7)} or {made.inputs[0].name}
         packed = {i.name for i in made.inputs if i.storage in {"int4", "uint4"} and not i.axes}
         into = tuple(i.name for i in made.inputs if i.name in into - packed)
@@ -215,7 +224,7 @@ class Drawing:
             return made
         grown = tuple(replace(i, axes=new + i.axes) if i.name in into else i for i in made.inputs)
         outputs = tuple((r, new + axes) for r, axes in made.outputs)
-        sizes = {**made.sizes, new[0]: n}
+        sizes = {**made.sizes, **dict.fromkeys(new, n)}
         return replace(made, inputs=grown, outputs=outputs, weave=(new, into), sizes=sizes)
 
 

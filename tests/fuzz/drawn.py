@@ -37,7 +37,7 @@ RULES: set[str] = set()
 
 PATTERNS = (
     "causal", "sliding", "dilated", "strided", "fixed", "blocked", "sinks", "global_tokens",
-    "neighborhood", "documents", "bigbird", "&", "|",
+    "neighborhood", "documents", "bigbird", "&", "|", "thinning", "checkered", "mirrored", "halved",
 )  # fmt: skip
 OTHERS = (
     "where", "cast", "size", "index", "scalar", "rename", "take", "slide", "contract", "softmax",
@@ -216,6 +216,7 @@ def of_program(program: Program) -> set[str]:
     out |= {f"input of {i.storage or i.kind}" for i in program.inputs}
     out |= {f"numbers {i.fill.split(':')[0]}" for i in program.inputs}
     out |= {f"size {n}" for n in program.sizes.values()}
+    out |= {f"rule {r}" for r in program.rules}
     out |= {"several outputs"} if len(program.outputs) > 1 else set()
     out |= {"composed"} if apart(program) is not None else set()
     return out | ({"woven"} if program.weave[0] else set())
@@ -224,7 +225,11 @@ def of_program(program: Program) -> set[str]:
 def all_names() -> list[str]:
     """What programs should have."""
     operators = sorted(
-        programs.UNARY | programs.BINARY | programs.SCANS | {*programs.REDUCE, *OTHERS}
+        programs.UNARY
+        | programs.BINARY
+        | programs.SCANS
+        | {*programs.REDUCE, *OTHERS}
+        | programs.OWN - {*PATTERNS}
     )
     return [*(f"operator {op}" for op in operators), *(f"key set {p}" for p in PATTERNS)]
 

@@ -22,6 +22,7 @@ from napkin.lower.build import build
 from napkin.lower.order import Launching
 from napkin.plan.bands import bands, may_band
 from napkin.plan.bands import written as written_band
+from napkin.plan.choose import resolved
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.labelled import described_bytes
 from napkin.plan.pieces import Piece, Pieces, named_apart
@@ -179,8 +180,14 @@ class Forcing:
         blocks = Launching(kernel, 4).in_blocks(tiles)
         rows = 4 if blocks is not None and self.rng.random() < 0.2 else 0
         warps = self.rng.choice((1, 2, 4, 4, 8))
-        asked = Schedule(tiles, warps, 2, rows, item, laned=True)
-        choice = Choice(kernel, build(kernel, asked).schedule, sizes, 0, None, 0, None)
+        plain = kernel.visits is None and len(kernel.stream.passes) == 1 and not kernel.part
+        lasting = self.rng.choice((0, 1, 3)) if item and plain else 0
+        for programs in (lasting, 0):
+            asked = Schedule(tiles, warps, 2, rows, item, laned=True, persistent=programs)
+            tried = Choice(kernel, asked, sizes, 0, None, 0, None)
+            choice = resolved(tried, build(kernel, asked))
+            if choice is not None:
+                break
         names = {*kernel.tensors, *(o.name for o in kernel.origin)}
         return PlannedKernel(choice, {t: ours[t] for t in names}, self.dtype, H100)
 

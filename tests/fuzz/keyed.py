@@ -39,7 +39,8 @@ def stepped(keys: Keys) -> bool:
     """Whether a set goes through the keys in steps."""
     if keys.pattern == "neighborhood":
         return dict(keys.options).get("dilation", 1) not in (1, (1,))
-    return any(k.pattern in {"dilated", "strided", "fixed"} for k in keys.each())
+    steps = {"dilated", "strided", "fixed", "thinning", "checkered"}
+    return any(k.pattern in steps for k in keys.each())
 
 
 def boxes(keys: Keys) -> int:
@@ -48,12 +49,14 @@ def boxes(keys: Keys) -> int:
         return 1 + int(str(keys.numbers[1]))
     if keys.pattern == "bigbird":
         return 1 + int(str(keys.numbers[2])) + len(keys.tables)
-    return 2 if keys.pattern == "strided" else 1
+    return 2 if keys.pattern in {"strided", "thinning"} else 1
 
 
 def pattern(d: Drawing, q: Axes, x: Axes, at: int | None, among: tuple[str, ...] = ()) -> Keys:
     """A pattern over one key axis, `among` some where these are given."""
     rng = d.rng
+    if d.more and not among and d.chance(0.2):
+        return user_pattern(d, q, x, at)
     n = rng.choice((0, 1, 2, 3))
     m = rng.choice((1, 2, 3, 4))
     numbers: dict[str, tuple[object, ...]] = {
@@ -87,6 +90,13 @@ def pattern(d: Drawing, q: Axes, x: Axes, at: int | None, among: tuple[str, ...]
         )
     options = (("local", False),) if name == "strided" and d.chance(0.3) else ()
     return Keys(name, numbers[name], options, q, x, at)
+
+
+def user_pattern(d: Drawing, q: Axes, x: Axes, at: int | None) -> Keys:
+    """A pattern that a user adds."""
+    name = d.rng.choice(("thinning", "checkered", "mirrored", "halved"))
+    n = d.rng.choice((1, 2, 3))
+    return Keys(name, (d.rng.choice((0, 1, 2)), n) if name == "thinning" else (n,), (), q, x, at)
 
 
 def neighborhood(d: Drawing, q: Axes, x: Axes, at: int | None = None) -> Keys:

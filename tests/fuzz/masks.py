@@ -6,6 +6,7 @@ several axes is the product of its tests.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -49,6 +50,8 @@ def _test(keys: Keys, a: int, n: int, given: dict[str, object], tables: list[np.
         return lambda i, j: int((ends <= i).sum()) == int((ends <= j).sum())
     if keys.pattern == "bigbird":
         return _bigbird(*p, [tables.pop(0) for _ in keys.tables])
+    if keys.pattern == "mirrored":
+        return lambda i, j: abs(i + j - (n - 1)) <= p[0]
     return _SIMPLE[keys.pattern](*p, **given)
 
 
@@ -91,7 +94,14 @@ _SIMPLE: dict[str, Callable[..., Test]] = {
     ),
     "sinks": lambda count: lambda i, j: j < count,
     "global_tokens": lambda count: lambda i, j: j < count or i < count,
+    "thinning": lambda near, step: lambda i, j: _thinning(i - j, near, step),
+    "checkered": lambda step: lambda i, j: (i - j) % step == 0,
+    "halved": lambda block: lambda i, j: math.floor(i / (2 * block)) * block <= j <= i,
 }
+
+
+def _thinning(back: int, near: int, step: int) -> bool:
+    return 0 <= back <= near or back in {near + k * step for k in (1, 2, 3)}
 
 
 def _bigbird(block: int, window: int, globals_: int, tables: list[np.ndarray]) -> Test:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from added import in_force
 from draw import draw
 from judged import COUNTS, Failure, Found, crash
 from programs import Program
@@ -28,7 +29,8 @@ def prepared(name: str) -> Mode:
 def tried(mode: Mode, program: Program, seed: int) -> Failure | None:
     """What is wrong with a program in a mode."""
     try:
-        mode(program, seed)
+        with in_force(program.rules):
+            mode(program, seed)
     except Found as found:
         return found.failure
     except (KeyboardInterrupt, SystemExit):

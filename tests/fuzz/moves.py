@@ -240,7 +240,8 @@ def cast(d: Drawing) -> Ref:
     if d.chance(0.2):  # no output is stored so
         wide = d.step("cast", x, public=False, dtype="fp64", kind="real")
         return d.step("add", wide, 0.5)
-    return d.step("cast", x, dtype="fp32", kind="real")
+    stored = d.rng.choice(("bf16", "fp16", "fp32")) if d.more else "fp32"
+    return d.step("cast", x, dtype=stored, kind="real")
 
 
 def scan(d: Drawing) -> Ref:

@@ -13,6 +13,14 @@ from typing import Literal
 Kind = Literal["real", "int", "bool"]
 Axes = tuple[str, ...]
 
+OWN = frozenset({
+    "softplus", "doubled", "saturated", "hypotenuse", "between", "blended", "xor", "log_sum",
+    "smooth_least", "either", "added", "nearest", "thinning", "checkered", "mirrored", "halved",
+})  # fmt: skip
+"""Operators, reductions and patterns of keys that a user adds (`added`)."""
+
+OWN_REDUCE = ("log_sum", "smooth_least", "either", "added", "nearest")
+
 UNARY = frozenset({
     "neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "erf", "ndtr", "sigmoid",
     "silu", "gelu", "not",
@@ -23,10 +31,12 @@ BINARY = frozenset({
 })  # fmt: skip
 BOOLEAN = frozenset({
     "less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "and", "or", "not",
+    "between",
 })  # fmt: skip
 REAL = frozenset({
     "div", "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "erf", "ndtr", "sigmoid", "silu",
-    "gelu", "pow", "softmax", "logsumexp", "mean",
+    "gelu", "pow", "softmax", "logsumexp", "mean", "softplus", "doubled", "hypotenuse", "blended",
+    "log_sum", "smooth_least", "either", "added",
 })  # fmt: skip
 REDUCE = ("sum", "max", "min", "prod", "mean", "logsumexp", "any", "all")
 SCANS = frozenset({"cumsum", "sort"})
@@ -123,6 +133,7 @@ class Program:
         sizes: of every axis.
         hard: whether its inputs are drawn to be hard (large means, repeated values, infinities).
         chained: whether its last step is a diagram of its own, behind `>>`, if it may be.
+        rules: rules of rewriting that a user added (`added`), which the planner may apply.
         weave: axes that the whole program is mapped over, and the inputs that gain them.
     """
 
@@ -133,6 +144,7 @@ class Program:
     hard: bool = False
     weave: tuple[Axes, tuple[str, ...]] = ((), ())
     chained: bool = False
+    rules: tuple[str, ...] = ()
     name: str = "drawn"
 
     def used(self) -> Program:
@@ -236,7 +248,7 @@ def _axes(step: Step, args: list[Shape]) -> Axes:
 
 def _kind(step: Step, args: list[Shape]) -> Kind:
     op = step.op
-    if op in {"index", "size", "floordiv", "mod"}:
+    if op in {"index", "size", "floordiv", "mod", "xor"}:
         return "int"
     if op in BOOLEAN or op in {"any", "all"}:
         return "bool"
@@ -246,7 +258,7 @@ def _kind(step: Step, args: list[Shape]) -> Kind:
         return "real"
     if op == "cast":
         return step.option["kind"]
-    if op in {"rename", "take", "slide", "compress", "spread", "sort", "max", "min"}:
+    if op in {"rename", "take", "slide", "compress", "spread", "sort", "max", "min", "nearest"}:
         return args[0].kind
     chosen = args[1:] if op == "where" else args
     widest = max((x.kind for x in chosen), key=WIDTH.__getitem__)

@@ -68,6 +68,8 @@ def _kept(axes: tuple[str, ...], program: Program, r: Ref) -> tuple[str, ...]:
 def _steps(p: Program) -> Iterator[Program]:
     if p.chained:
         yield replace(p, chained=False)
+    if p.rules:
+        yield replace(p, rules=())
     if len(p.outputs) > 1:
         for i in range(len(p.outputs)):
             yield replace(p, outputs=p.outputs[:i] + p.outputs[i + 1 :])
@@ -81,7 +83,10 @@ def _steps(p: Program) -> Iterator[Program]:
         for other in _simpler(step):
             yield replace(p, steps=(*p.steps[:i], other, *p.steps[i + 1 :]))
     if p.weave[0]:
-        yield _without(replace(p, weave=((), ())), p.weave[0][0])
+        plain = replace(p, weave=((), ()))
+        for axis in p.weave[0]:
+            plain = _without(plain, axis)
+        yield plain
     for axis in p.sizes:
         yield _without(p, axis)
     for axis, size in p.sizes.items():

@@ -153,3 +153,24 @@ def test_a_wrong_kernel_of_what_underflows_is_found():
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split("\n")[:4] == ["wrong value"] * 4
+
+
+def test_what_is_left_when_a_small_weight_underflows_may_be_exact():
+    """Of weights 1 and 1e-60 the second is 0 in float32, and the variance under them is 0."""
+    steps = [
+        Step("softmax", (Ref(0),), (("x",),)),
+        Step("contract", (Ref(1), Ref(0)), (("x",),)),
+        Step("sub", (Ref(0), Ref(2))),
+        Step("contract", (Ref(1), Ref(3), Ref(3)), (("x",),)),
+        Step("equal", (Ref(4), 0.0)),
+    ]
+    wanted, wobble = moved(steps, (), [138.0, 0.0])
+    assert not wanted
+    assert wobble.by == 1
+
+
+def test_a_long_sum_of_equal_terms_moves_by_more_roundings():
+    def by(count: int) -> float:
+        return moved([reduced("sum", 0)], (), [1.1] * count)[1].by / count
+
+    assert by(6400) > 20 * by(64)

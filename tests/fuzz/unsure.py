@@ -5,11 +5,13 @@ its size, a sum by roundings of the size of its terms. Results that then move fa
 that float32 does not serve, and results that jump are steps of a value that lies on the edge. What
 is read from inputs alone, and only selected, is exact and stays. What overflows is NaN. What
 underflows is 0, or a multiple of the least positive number: in one evaluation everywhere, in
-another nowhere, in the others here and there.
+another nowhere, in the others here and there; and in one it is all that is lost, for what is left
+may be exact.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +24,9 @@ SAMPLES = 12
 
 ROUNDINGS = 16
 """Roundings that a step may be off by."""
+
+TERMS = 64
+"""Terms of a sum that is off by no more than a step."""
 
 WOBBLES = 4.0
 """How much further off than the samples a result may be."""
@@ -75,10 +80,10 @@ class Wobble:
 
 SELECTS = {
     "rename", "take", "slide", "compress", "spread", "sort", "max", "min", "maximum", "minimum",
-    "where", "neg", "abs", "cast",
+    "where", "neg", "abs", "cast", "saturated", "nearest", "xor",
 }  # fmt: skip
-SUMS = {"sum", "mean", "contract", "cumsum"}
-ENDLESS = {"log", "div", "rsqrt", "logsumexp", *SELECTS}
+SUMS = {"sum", "mean", "contract", "cumsum", "added"}
+ENDLESS = {"log", "div", "rsqrt", "logsumexp", "log_sum", "smooth_least", *SELECTS}
 """Operators that make infinities of finite numbers, in float32 the same ones."""
 
 
@@ -108,12 +113,11 @@ def wobbles(
 ) -> list[Wobble]:
     """What roundings make of each value of every output, where steps are held in numbers of a
     range."""
-    rng = np.random.default_rng(0)
+    rng, many = np.random.default_rng(0), [(rounding, 0.5)] * (SAMPLES - 3)
     exact = [np.asarray(w, float) for w in wanted]
     out = [Wobble.none(w) for w in exact]
-    for sample in range(SAMPLES):
-        lost = {0: 1.0, 1: 0.0}.get(sample, 0.5)
-        found = disturbed(program, arrays, sizes, rounding, rng, held, lost)
+    for reach, lost in ((0.0, 1.0), (rounding, 1.0), (rounding, 0.0), *many):
+        found = disturbed(program, arrays, sizes, reach, rng, held, lost)
         for i, (r, axes) in enumerate(program.outputs):
             near = np.asarray(found[r.at].filled(axes, sizes), float)
             out[i] = out[i].beside(exact[i], near)
@@ -165,6 +169,7 @@ def _moved(
     """What a step computed, moved."""
     with np.errstate(all="ignore"):
         size = _terms(step, known, sizes) if step.op in SUMS else np.abs(data)
+        reach *= _long(step, sizes) if step.op in SUMS else 1.0
         drawn = rng.uniform(-1, 1, data.shape)
         return data + np.where(np.isfinite(size), size, 0.0) * reach * drawn
 
@@ -204,6 +209,11 @@ def _by_logarithm(step: Step, known: Sequence[Value]) -> np.ndarray | bool:
         return False
     axes = tuple(dict.fromkeys((*base.axes, *exponent.axes)))
     return np.isnan(np.log2(base.on(axes)) * exponent.on(axes))
+
+
+def _long(step: Step, sizes: Mapping[str, int]) -> float:
+    """How many more roundings a long sum may be off by: those of equal terms add up."""
+    return max(1.0, math.prod(sizes[a] for a in step.over[0]) / TERMS)
 
 
 def _terms(step: Step, known: Sequence[Value], sizes: Mapping[str, int]) -> np.ndarray:

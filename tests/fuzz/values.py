@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from masks import seen
-from programs import Axes, Keys, Kind, Program, Ref, Step, union
+from programs import OWN_REDUCE, Axes, Keys, Kind, Program, Ref, Step, union
 
 DTYPE: dict[Kind, type] = {"real": np.float64, "int": np.int64, "bool": np.bool_}
 INT32 = np.iinfo(np.int32)
@@ -52,6 +52,12 @@ def results(program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[str, 
     return [np.array(found[r.at].filled(axes, sizes)) for r, axes in program.outputs]
 
 
+def finite(program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> bool:
+    """Whether every step has numbers. A mean or a maximum of nothing has none: as a factor that
+    comes out of a sum of nothing it makes that NaN (docs/semantics.md)."""
+    return all(np.isfinite(v.data).all() for v in run(program, arrays, sizes))
+
+
 def wrapped(program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[bool]:
     """For each output, whether it is computed of whole numbers past int32: these wrap."""
     past: list[bool] = []
@@ -82,6 +88,8 @@ def _value(
         return Value((), np.asarray(float(option["value"])))
     if op == "index":
         return Value(gone, np.arange(sizes[gone[0]]))
+    if op == "pow" and step.args[1] in (2, 3):  # products, in the type they have
+        return Value(args[0].axes, _plain(args[0].data, op) ** step.args[1])
     if op in POINTWISE:
         axes = union(*(x.axes for x in args))
         return Value(axes, np.asarray(POINTWISE[op](*(_plain(x.on(axes), op) for x in args))))
@@ -127,8 +135,6 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def _power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if np.ndim(y) == 0 and y in (2, 3):
-        return x**y
     return np.power(np.asarray(x, float), y)
 
 
@@ -141,7 +147,11 @@ POINTWISE: dict[str, Callable[..., np.ndarray]] = {
     "neg": np.negative, "abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x), "tanh": np.tanh, "sin": np.sin, "cos": np.cos,
     "erf": _erf, "ndtr": _ndtr, "sigmoid": _sigmoid, "silu": lambda x: x * _sigmoid(x),
-    "gelu": lambda x: x * _ndtr(x),
+    "gelu": lambda x: x * _ndtr(x), "doubled": lambda x: np.power(2.0, x),
+    "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
+    "saturated": lambda x: np.clip(x, -2, 2), "hypotenuse": np.hypot, "xor": np.bitwise_xor,
+    "between": lambda a, b, c: np.logical_not(np.logical_or(a > b, b > c)),
+    "blended": lambda a, b, c: (1 - c) * a + c * b,
 }  # fmt: skip
 
 
@@ -279,12 +289,37 @@ def _reduced(
         return Value(kept, np.asarray(total / counted.sum(axis=where)))
     if op == "prod":
         return Value(kept, _inside(body, axes, mask, 1).prod(axis=where))
+    if op in OWN_REDUCE:
+        found = _own_reduced(op, body.astype(float), axes, mask, where)
+        if op == "nearest" and body.dtype.kind == "i":
+            found = np.minimum(found, INT32.max).astype(np.int64)
+        return Value(kept, found)
     whole = body.dtype.kind == "i"
     least, most = (INT32.min, INT32.max) if whole else (-math.inf, math.inf)
     start = least if op == "max" else most
     pick = np.max if op == "max" else np.min
     found = pick(_inside(body, axes, mask, start), axis=where, initial=start)
     return Value(kept, np.asarray(found))
+
+
+def _own_reduced(
+    op: str, body: np.ndarray, axes: Axes, mask: Value | None, where: tuple[int, ...]
+) -> np.ndarray:
+    """A reduction that a user adds."""
+    if op == "added":
+        return np.asarray(_inside(body, axes, mask, 0.0).sum(axis=where))
+    if op == "either":
+        return np.asarray(1 - (1 - _inside(body, axes, mask, 0.0)).prod(axis=where))
+    if op == "nearest":  # to zero, and of two as near the positive one
+        near = _inside(body, axes, mask, np.inf)
+        least = np.abs(near).min(axis=where, initial=np.inf, keepdims=True)
+        found = np.where(np.abs(near) == least, near, -np.inf).max(axis=where, initial=-np.inf)
+        return np.where(np.isneginf(found), np.inf, found)  # the nearest of nothing
+    sign = 1.0 if op == "log_sum" else -1.0
+    body = _inside(sign * body, axes, mask, -np.inf)
+    top = body.max(axis=where, initial=-np.inf, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    return sign * (np.log(np.exp(body - top).sum(axis=where)) + top.squeeze(where))
 
 
 def _product(parts: Sequence[np.ndarray]) -> np.ndarray:

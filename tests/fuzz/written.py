@@ -8,7 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from programs import UNARY, Input, Keys, Program, Ref, Step, moved, shapes, union
+from programs import (
+    OWN,
+    OWN_REDUCE,
+    REDUCE,
+    UNARY,
+    Input,
+    Keys,
+    Program,
+    Ref,
+    Step,
+    moved,
+    shapes,
+    union,
+)
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "pow": "**",
@@ -43,7 +56,8 @@ def text(program: Program) -> str:
     scalars = [s for s in program.steps if s.op == "scalar"]
     given = names[: len(program.inputs)]
     given += [f"{s.option['name']}={s.option['value']!r}" for s in scalars]
-    lines = [f"@nk.diagram({signature(program)!r}, sizes={base_sizes(program)!r})"]
+    lines = [*imports(program)]
+    lines += [f"@nk.diagram({signature(program)!r}, sizes={base_sizes(program)!r})"]
     lines.append(f"def {program.name}({', '.join(given)}):")
     for i, step in enumerate(program.steps, len(program.inputs)):
         if step.op != "scalar":
@@ -55,6 +69,14 @@ def text(program: Program) -> str:
         woven = f"weave({' '.join(new)!r}, into={' '.join(into)!r}).with_sizes(**{sizes!r})"
         lines += ["", f"{program.name} = {program.name}.{woven}"]
     return "\n".join(lines) + "\n"
+
+
+def imports(program: Program) -> list[str]:
+    """What a program takes from what a user adds (`added`)."""
+    sets = [k.pattern for s in program.steps for keys in s.keys if keys for k in keys.each()]
+    names = sorted(OWN & {*(s.op for s in program.steps), *sets})
+    ruled = [f"# with added.in_force({program.rules})"] if program.rules else []
+    return [*([f"from added import {', '.join(names)}"] if names else []), *ruled]
 
 
 def apart(program: Program) -> tuple[Program, Program] | None:
@@ -129,7 +151,12 @@ def expression(step: Step, names: Sequence[str]) -> str:
         return f"nk.{op}({gone!r})"
     if op in _CALLS:
         return _CALLS[op](args, gone, option, step, names)
-    return f"nk.{op}({', '.join(args)})"
+    return f"{_named_as(op)}({', '.join(args)})"
+
+
+def _named_as(op: str) -> str:
+    """What an operator, or a pattern of keys, is called."""
+    return op if op in OWN else f"nk.{op}"
 
 
 def _number(value: float | int | bool) -> str:
@@ -201,7 +228,7 @@ _CALLS: dict[str, Callable[..., str]] = {
     "rename": lambda args, gone, option, step, names: f"nk.rename({args[0]}{_named(option)})",
     "cumsum": lambda args, gone, option, step, names: f"nk.cumsum({args[0]}, along={gone!r})",
     "sort": lambda args, gone, option, step, names: f"nk.sort({args[0]}, along={gone!r})",
-} | dict.fromkeys(("sum", "max", "min", "prod", "mean", "logsumexp", "any", "all"), _reduce)
+} | dict.fromkeys((*REDUCE, *OWN_REDUCE), _reduce)
 
 
 def key_set(keys: Keys, names: Sequence[str]) -> str:
@@ -218,7 +245,7 @@ def key_set(keys: Keys, names: Sequence[str]) -> str:
     if keys.at is not None:
         places = [f"nk.index({q!r}) + {keys.at}" for q in keys.queries]
         numbers.append(f"at={_list(places) if keys.pattern == 'neighborhood' else places[0]}")
-    return f"nk.{keys.pattern}({', '.join(numbers)})"
+    return f"{_named_as(keys.pattern)}({', '.join(numbers)})"
 
 
 def axes_of(program: Program) -> tuple[str, ...]:

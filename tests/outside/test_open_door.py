@@ -92,6 +92,25 @@ def test_a_reduction_takes_any_number_of_values(n: int) -> None:
     np.testing.assert_allclose(summed.evaluate(X), np.logaddexp.reduce(X, axis=(0, 2)))
 
 
+def test_a_reduction_of_no_whole_numbers_is_a_whole_number() -> None:
+    """It has an infinite identity, and kernels keep whole numbers in int32."""
+    near = nk.operator(
+        "near_zero",
+        2,
+        evaluate=lambda xp, a, b: xp.where(abs(a) < abs(b), a, xp.where(a == -b, abs(a), b)),
+        triton="tl.where(tl.abs(a) < tl.abs(b), a, tl.where(a == -b, tl.abs(a), b))",
+        kind=None,
+    )
+    nearest = nk.reduction("nearest_zero", combine=near, identity=math.inf)
+
+    @nk.diagram("a x:int -> a")
+    def least(X: Any) -> Any:
+        return nearest(X, over="x")
+
+    assert np.asarray(least.evaluate(np.array([[3, -1, 2]]))).tolist() == [-1]
+    assert np.asarray(least.evaluate(np.ones((2, 0), int))).tolist() == [2**31 - 1] * 2
+
+
 def test_what_separates_streams() -> None:
     assert "softplus(top) * T = [T] * [softplus(top)]" in str(peak.stream("x"))
     assert "softplus(max(T, over x) - top)" in str(grows.stream("x"))

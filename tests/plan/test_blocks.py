@@ -18,7 +18,7 @@ from napkin.derive.rules.rule import LawError
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.plan.plan import Plan
-from napkin.plan.recipe import recipe_of
+from napkin.run.recipe import recipe_of
 
 LONG = {"n": 8192, "d": 4096, "v": 32000}
 ODD = ({"n": 17, "d": 70, "v": 600}, {"n": 1, "d": 1, "v": 1})

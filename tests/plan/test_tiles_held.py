@@ -40,3 +40,33 @@ def test_a_longer_axis_than_the_tile_that_holds_it_is_refused() -> None:
     given = {"X": to_device(np.zeros((4, 17)), "fp32")}
     with pytest.raises(InputError, match="holds x whole in 16 lanes, but x=17"):
         run_recipe(plan.recipe, given, {"n": 4, "x": 17}, {})
+
+
+def test_an_axis_that_one_factor_alone_has_is_no_part_of_the_product() -> None:
+    """x is summed over beside e, and only T has it: each position of it is a product."""
+
+    @nk.diagram("e l x, e h -> h l")
+    def beside(T: Any, B: Any):
+        return nk.contract(T, B, over="e x")
+
+    plan = nk.derive(beside, sizes=dict.fromkeys(beside.axes, 2048), dtype="fp32")
+    (kernel,) = plan.kernels
+    assert kernel.choice.kernel.stream.axes == ("e", "x")
+    assert kernel.tiles["x"] == 1
+    assert "tl.dot" in plan.source
+    plan.check(sizes={"e": 70, "l": 3, "x": 2, "h": 5}, resources=False).raise_if_wrong()
+
+
+def test_an_operand_that_several_factors_make_is_held() -> None:
+    """One side of the second product is X T [n c e]: wider than X and than T."""
+
+    @nk.diagram("n c, n e, e c b, e -> n b")
+    def twice(X: Any, V: Any, Z: Any, s: Any):
+        T = nk.contract(X, V, over="n")
+        return nk.contract(T, Z, s, X, over="c e")
+
+    ready = prepare(twice)
+    kernel = label("twice", ready.outputs, ready.names, streamed="e")
+    assert {"n", "c", "e"} in map(set, held(kernel).chunk)
+    plan = nk.derive(twice, sizes={"n": 512, "c": 64, "e": 1000, "b": 256})
+    assert "T" in plan.materialised

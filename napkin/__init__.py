@@ -38,7 +38,7 @@ from napkin.diagram.language import (
     tanh,
     where,
 )
-from napkin.diagram.reductions import contract, cumsum, reduce, softmax, sort
+from napkin.diagram.reductions import argmax, argmin, contract, cumsum, reduce, softmax, sort, topk
 from napkin.diagram.trace import diagram
 from napkin.errors import InputError, NapkinError, NoSuchName, Refusal, meant
 from napkin.ir.array import Array, rename
@@ -84,12 +84,12 @@ _LAZY = {
 
 __all__ = [
     "Array", "Diagram", "InputError", "KeySet", "Machine", "NapkinError", "Plan", "Refusal",
-    "Routing", "abs", "bigbird", "blocked", "cast", "causal", "comparison", "compress",
-    "contract", "cos", "cumsum", "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed",
-    "gelu", "global_tokens", "index", "key_set", "log", "machine", "maximum", "minimum", "ndtr",
-    "neighborhood", "operator", "pack", "reduce", "reduction", "rename", "rsqrt", "rule", "sigmoid",
-    "silu", "simulate", "sin", "sinks", "size", "slide", "sliding", "softmax", "sort", "spread",
-    "sqrt", "strided", "take", "tanh", "unpack", "where",
+    "Routing", "abs", "argmax", "argmin", "bigbird", "blocked", "cast", "causal", "comparison",
+    "compress", "contract", "cos", "cumsum", "derive", "diagram", "dilated", "documents", "erf",
+    "exp", "fixed", "gelu", "global_tokens", "index", "key_set", "log", "machine", "maximum",
+    "minimum", "ndtr", "neighborhood", "operator", "pack", "reduce", "reduction", "rename", "rsqrt",
+    "rule", "sigmoid", "silu", "simulate", "sin", "sinks", "size", "slide", "sliding", "softmax",
+    "sort", "spread", "sqrt", "strided", "take", "tanh", "topk", "unpack", "where",
 ]  # fmt: skip
 
 

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast, overload
 
 from napkin.errors import SPELLED, InputError, did_you_mean, meant
-from napkin.ir import infer
+from napkin.ir import infer, selecting
 from napkin.ir.array import Array, Operand, lifted
 from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import query_axes
 from napkin.ir.names import axis_names
 from napkin.ir.node import REDUCTIONS, Kind, Node, factors, in_kind, number
 from napkin.keys.keyset import KeySet, attached
+
+LARGEST_K = 16
+"""The most values that `topk` finds."""
 
 
 def _over(names: object, word: str = "over") -> tuple[str, ...]:
@@ -229,6 +232,66 @@ def _parts(
             body = pointwise("where", (attached(seen, body, gone), body, number(-math.inf)))
         out.append((body, gone))
     return out
+
+
+def argmax(x: Operand, over: str, keys: KeySet | None = None) -> Array:
+    """The position of the maximum of `x` along an axis; of equal ones the first, and of NaNs the
+    first NaN. Of no position it is 2^31 - 1.
+
+    Args:
+        keys: the positions that count (see `napkin.diagram.keys`).
+
+    Raises:
+        InputError: `over` is not one axis of `x`, or `x` does not fit `keys`.
+    """
+    return _position("max", x, over, keys)
+
+
+def argmin(x: Operand, over: str, keys: KeySet | None = None) -> Array:
+    """The position of the minimum of `x` along an axis, as `argmax`."""
+    return _position("min", x, over, keys)
+
+
+def _position(how: str, x: Operand, over: str, keys: KeySet | None) -> Array:
+    ((_, place),) = _ranked(f"arg{how}", how, x, 1, over, keys)
+    return Array(place)
+
+
+def topk(
+    x: Operand, k: int, over: str, keys: KeySet | None = None
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """The `k` largest values of `x` along an axis, the largest first, and their positions: of equal
+    ones the first, and NaN before all numbers. Where there are fewer, the value is -inf and the
+    position 2^31 - 1.
+
+    Args:
+        keys: the positions that count (see `napkin.diagram.keys`).
+
+    Raises:
+        InputError: `k` is not between 1 and `LARGEST_K`, `over` is not one axis of `x`, or `x` does
+            not fit `keys`.
+    """
+    if type(k) is not int or not 1 <= k <= LARGEST_K:
+        raise InputError(
+            f"topk k={k!r}: each of the k costs a look at every value, so k is a whole number from "
+            f"1 to {LARGEST_K}; of more, take a part of nk.sort"
+        )
+    pairs = _ranked("topk", "max", x, k, over, keys)
+    return tuple(Array(most) for most, _ in pairs), tuple(Array(place) for _, place in pairs)
+
+
+def _ranked(
+    what: str, how: str, x: Operand, k: int, over: str, keys: KeySet | None
+) -> list[tuple[Node, Node]]:
+    body, axes = lifted(x), _over(over)
+    infer.along("max", body, axes, (0.0,))  # says which axis is missing
+    axis, *others = axes
+    if others:
+        raise InputError(
+            f"{what} over '{' '.join(axes)}': a position is one along an axis; write over='{axis}'"
+        )
+    seen = () if keys is None else (attached(keys, body, axes),)
+    return selecting.ranked(how, body, axis, k, seen)
 
 
 def cumsum(x: Operand, along: str) -> Array:

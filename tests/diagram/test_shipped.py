@@ -13,7 +13,7 @@ from napkin.diagram.library import load, names
 
 Array = np.ndarray[Any, Any]
 SIZES = {"a": 5, "b": 3, "c": 7, "d": 9, "e": 4, "f": 13, "h": 2, "k": 3, "m": 5, "n": 6}
-SIZES |= {"q": 7, "r": 2, "v": 17, "x": 11}
+SIZES |= {"q": 7, "r": 2, "t": 12, "v": 17, "x": 11}
 SIZES |= {"q0": 9, "q1": 8, "x0": 9, "x1": 8}
 OWN = {
     "bigbird": {"q": 750, "x": 750, "m": 12},
@@ -79,6 +79,13 @@ def logsumexp(x: Array) -> Array:
 
 def cross_entropy(logits: Array, target: Array) -> Array:
     return logsumexp(logits) - logits[np.arange(len(target)), target]
+
+
+def top_experts(logits: Array) -> tuple[Array, ...]:
+    order = np.argsort(-logits, axis=-1)[:, :2]
+    gap = np.take_along_axis(logits, order, -1) @ [1.0, -1.0]
+    weight = 1 / (1 + np.exp(-gap))
+    return weight, 1 - weight, order[:, 0], order[:, 1]
 
 
 def rmsnorm(x: Array, g: Array, eps: float = 1e-6) -> Array:
@@ -233,6 +240,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "layernorm": layernorm,
     "layernorm_linear": lambda x, g, b, w: layernorm(x, g, b) @ w,
     "linear_attention": lambda q, k, v: q @ (k.T @ v),
+    "greedy_token": lambda logits: logits.argmax(-1),
     "logsumexp": logsumexp,
     "longformer": longformer,
     "matmul": lambda a, b: a @ b,
@@ -256,6 +264,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "sparse_transformer_strided": sparse_transformer_strided,
     "spherical_attention": spherical_attention,
     "streaming_llm": streaming_llm,
+    "top_experts": top_experts,
     "unfused_neighborhood_attention_2d": unfused_neighborhood_attention_2d,
     "variance": lambda x: x.var(-1),
 }

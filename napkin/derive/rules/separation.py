@@ -21,6 +21,7 @@ from napkin.derive.relabel import Labels, Move, Relabel
 from napkin.derive.repair import repaired
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.rule import Instance, Rule, between
+from napkin.derive.rules.select import SELECTED
 from napkin.derive.running_results import hold as hold_running
 from napkin.derive.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.derive.sides import NotSeparable, Side, by_side
@@ -58,6 +59,9 @@ class Separating:
         Raises:
             NotSeparable: it has none.
         """
+        for selected in SELECTED.matches(self.folding, f, p, same):
+            self.separations.append(selected.of)
+            return SELECTED, selected
         noted = len(self.separations)
         try:
             found = self._found(f, p, same)

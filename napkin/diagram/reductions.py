@@ -23,7 +23,7 @@ LARGEST_K = 16
 """The most values that `topk` finds."""
 
 
-def _over(names: object, word: str = "over") -> tuple[str, ...]:
+def axes_of(names: object, word: str = "over") -> tuple[str, ...]:
     """The axes that the argument `word` names."""
     each = _each(names)
     if not all(isinstance(a, str) for a in each):
@@ -54,7 +54,7 @@ def contract(*arrays: Operand, over: str, keys: KeySet | None = None) -> Array:
     if not arrays:
         raise InputError("contract needs at least one array")
     product = _product([lifted(a) for a in arrays])
-    axes = _over(over)
+    axes = axes_of(over)
     if keys is not None:
         product = _seen(attached(keys, product, axes), product)
     return Array(infer.along("sum", product, axes))
@@ -147,7 +147,7 @@ def reduce(
             f"reduce {how!r} goes over one array; logsumexp alone goes over several. Join the "
             "results of two with arithmetic"
         )
-    axes, body = _over(over), lifted(x)
+    axes, body = axes_of(over), lifted(x)
     if keys is None:
         return Array(_reduced(how, body, axes))
     seen = attached(cast("KeySet", keys), body, axes)
@@ -206,11 +206,11 @@ def _parts(
 ) -> list[tuple[Node, tuple[str, ...]]]:
     """The bodies that a composite goes over, -inf outside their key sets, and the axes of each."""
     if not isinstance(x, Sequence):
-        arrays, axes, sets = [x], [_over(over)], [keys]
+        arrays, axes, sets = [x], [axes_of(over)], [keys]
     else:
         arrays = list(x)
         each = [over] * len(arrays) if isinstance(over, str) else _each(over)
-        axes = [_over(text) for text in each]
+        axes = [axes_of(text) for text in each]
         sets = [None] * len(arrays) if keys is None else keys
     if not arrays:
         raise InputError(f"{op} of no array; give at least one")
@@ -283,7 +283,7 @@ def topk(
 def _ranked(
     what: str, how: str, x: Operand, k: int, over: str, keys: KeySet | None
 ) -> list[tuple[Node, Node]]:
-    body, axes = lifted(x), _over(over)
+    body, axes = lifted(x), axes_of(over)
     infer.along("max", body, axes, (0.0,))  # says which axis is missing
     axis, *others = axes
     if others:
@@ -296,9 +296,9 @@ def _ranked(
 
 def cumsum(x: Operand, along: str) -> Array:
     """Running sums of `x` along one axis, which the result keeps."""
-    return Array(infer.along("cumsum", lifted(x), _over(along, "along")))
+    return Array(infer.along("cumsum", lifted(x), axes_of(along, "along")))
 
 
 def sort(x: Operand, along: str) -> Array:
     """`x` sorted upwards along one axis, which the result keeps."""
-    return Array(infer.along("sort", lifted(x), _over(along, "along")))
+    return Array(infer.along("sort", lifted(x), axes_of(along, "along")))

@@ -88,6 +88,33 @@ def top_experts(logits: Array) -> tuple[Array, ...]:
     return weight, 1 - weight, order[:, 0], order[:, 1]
 
 
+def random_bits(seed: int, *shape: int) -> Array:
+    """The first 23 bits of the hash of a seed and of positions."""
+
+    def mixed(a: Any, b: Any) -> Any:
+        h = np.uint32(np.asarray(a ^ b) % 2**32)
+        h = (h ^ (h >> np.uint32(16))) * np.uint32(0x21F0AAAD)
+        h = (h ^ (h >> np.uint32(15))) * np.uint32(0xD35A2D97)
+        return np.int64(h ^ (h >> np.uint32(15)))
+
+    with np.errstate(over="ignore"):
+        bits = mixed(seed, 0x3C6EF372)
+        for n in shape:
+            bits = mixed(bits[..., None], mixed(np.arange(n), 0x3C6EF372))
+    return bits >> 9
+
+
+def sample_token(logits: Array, seed: Array) -> Array:
+    draws = (random_bits(int(seed), *logits.shape) + 0.5) / 2**23
+    return (logits - np.log(-np.log(draws))).argmax(-1)
+
+
+def dropout_attention(q: Array, k: Array, v: Array, seed: Array) -> Array:
+    dropped = round(0.1 * 2**23)
+    kept = random_bits(int(seed), len(q), len(k)) >= dropped
+    return (normal(scores_of(q, k)) * kept / (1 - dropped / 2**23)) @ v
+
+
 def rmsnorm(x: Array, g: Array, eps: float = 1e-6) -> Array:
     return np.stack([row * g / math.sqrt(row @ row / len(row) + eps) for row in x])
 
@@ -240,6 +267,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "layernorm": layernorm,
     "layernorm_linear": lambda x, g, b, w: layernorm(x, g, b) @ w,
     "linear_attention": lambda q, k, v: q @ (k.T @ v),
+    "dropout_attention": dropout_attention,
     "greedy_token": lambda logits: logits.argmax(-1),
     "logsumexp": logsumexp,
     "longformer": longformer,
@@ -258,6 +286,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "neighborhood_attention_3d": lambda q, k, v: neighborhood(q, k, v, (6, 12, 12)),
     "rmsnorm": rmsnorm,
     "rmsnorm_linear": lambda x, g, w: rmsnorm(x, g) @ w,
+    "sample_token": sample_token,
     "sliding_attention": sliding,
     "softcapped_attention": softcapped_attention,
     "softmax": normal,

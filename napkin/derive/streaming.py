@@ -83,7 +83,10 @@ class _Streaming:
             lacks = [a for a in self.axes if a not in n.axes]
             if lacks:  # it would be stored again for each chunk, and never where there is none
                 raise self._refuse(n, f"output {name} has no {' '.join(lacks)}")
-            emits[self._pass_after(name, n)].append(Emit(name, self.folding.last(n)))
+            p = self._pass_after(name, n)
+            scans = n in self.folding.scanning
+            stored = self.folding.current(n, p) if scans else self.folding.last(n)
+            emits[p].append(Emit(name, stored))
         stored = [e.node for es in (*emits, tails) for e in es]
         left = [n for n in postorder(stored) if n.op in REDUCTIONS and self.carried(over(n))]
         if left:
@@ -109,10 +112,14 @@ class _Streaming:
     def _refuse_mixing(self) -> None:
         """Refuse what mixes positions along the axis and keeps it."""
         for n in self.folding.order:
-            if n.op in SCANS and self.carried(over(n)):
+            if n.op in SCANS and self.carried(over(n)) and not self.folding.scans(n):
                 raise self._refuse(
                     n, f"{n.op} mixes positions along {self.axis} and its output carries the axis"
                 )
+            if self.folding.scans(n) and not self.folding.scanning.isdisjoint(n.args):
+                raise self._refuse(n, f"it scans a scan along {self.axis}: no merge of it is known")
+            if n.op == "keys" and self.carried(n.axes) and self.folding.scanning:
+                raise self._refuse(n, f"a scan along {self.axis} goes over all of its chunks")
             if n.op in REDUCTIONS and self.carried(over(n)):
                 apart = [a for a in self.axes if a not in over(n)]
                 if apart:
@@ -147,6 +154,8 @@ class _Streaming:
 
     def _place(self, f: Node) -> None:
         """Find the first pass that can know a reduction, and its states there."""
+        if f in self.folding.scanning:
+            raise self._refuse(f, f"it reduces a scan along {self.axis}: no merge of it is known")
         names, pass_of = self.folding.names, self.folding.pass_of
         earlier = self.folding.uses(f) - {f}
         for p in range(max((pass_of[g] for g in earlier), default=0), self.allowed):

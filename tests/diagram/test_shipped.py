@@ -267,6 +267,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "layernorm": layernorm,
     "layernorm_linear": lambda x, g, b, w: layernorm(x, g, b) @ w,
     "linear_attention": lambda q, k, v: q @ (k.T @ v),
+    "cumsum": lambda x: x.cumsum(-1),
     "dropout_attention": dropout_attention,
     "greedy_token": lambda logits: logits.argmax(-1),
     "logsumexp": logsumexp,

@@ -40,6 +40,7 @@ from napkin.diagram.language import (
 )
 from napkin.diagram.random import dropout, uniform
 from napkin.diagram.reductions import argmax, argmin, contract, cumsum, reduce, softmax, sort, topk
+from napkin.diagram.scan import scan
 from napkin.diagram.trace import diagram
 from napkin.errors import InputError, NapkinError, NoSuchName, Refusal, meant
 from napkin.ir.array import Array, rename
@@ -89,8 +90,9 @@ __all__ = [
     "compress", "contract", "cos", "cumsum", "derive", "diagram", "dilated", "documents", "dropout",
     "erf", "exp", "fixed", "gelu", "global_tokens", "index", "key_set", "log", "machine", "maximum",
     "minimum", "ndtr", "neighborhood", "operator", "pack", "reduce", "reduction", "rename", "rsqrt",
-    "rule", "sigmoid", "silu", "simulate", "sin", "sinks", "size", "slide", "sliding", "softmax",
-    "sort", "spread", "sqrt", "strided", "take", "tanh", "topk", "uniform", "unpack", "where",
+    "rule", "scan", "sigmoid", "silu", "simulate", "sin", "sinks", "size", "slide", "sliding",
+    "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh", "topk", "uniform", "unpack",
+    "where",
 ]  # fmt: skip
 
 

@@ -50,6 +50,7 @@ class Folding:
         self.running: dict[object, Mapping[Tag, Node]] = {}
         self._defined: dict[Node, Node] = {}
         self._plain: dict[tuple[Node, int], State] = {}
+        self._on_chunk: dict[tuple[Node, int], Node] = {}
         self._now: dict[Node, Node] = {}
         self._final: dict[Node, Node] = {}
         self._taken: set[str] = set()
@@ -89,7 +90,7 @@ class Folding:
     def _at(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
         if n in self.scanning and n not in done:
             inside = rebuilt(n, tuple(self._at(a, p, done) for a in n.args))
-            done[n] = on_chunk(n, inside, p, self) if self.scans(n) else inside
+            done[n] = self._scanned(n, inside, p) if self.scans(n) else inside
         elif n not in done:
             waits = [f for f in self.uses(n) if not is_count(f)]
             if all(self.pass_of[f] < p for f in waits):
@@ -99,6 +100,11 @@ class Folding:
             else:
                 done[n] = rebuilt(n, tuple(self._beside(a, p, done) for a in n.args))
         return done[n]
+
+    def _scanned(self, n: Node, alone: Node, p: int) -> Node:
+        if (n, p) not in self._on_chunk:
+            self._on_chunk[n, p] = on_chunk(n, alone, p, self)
+        return self._on_chunk[n, p]
 
     def _beside(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
         # Each pass counts for itself: a mean so far is over what the pass has seen.

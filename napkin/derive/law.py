@@ -228,6 +228,9 @@ def breach(
         def join(left: States, right: States, step: Pass = step, at: Bind = known) -> States:
             return merged(step, left, right, sizes, scalars, at)
 
+        if step.emits:  # what is stored as it streams is not cut into parts
+            known |= {x.leaf("new"): finals[x.name] for x in step.states}
+            continue
         nothing = start(s, step, sizes)
         alone = [
             advance(s, step, nothing, chunk_of(known, p), p, sizes, scalars)[0]

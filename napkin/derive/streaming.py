@@ -16,6 +16,7 @@ from napkin.derive.fold import Emit, Pass, Stream
 from napkin.derive.folding import Folding
 from napkin.derive.rules.cancel import CANCELLED
 from napkin.derive.rules.separation import Separating
+from napkin.derive.scans import is_end
 from napkin.derive.sides import NotSeparable
 from napkin.derive.terms import is_count
 from napkin.errors import Refusal
@@ -89,6 +90,7 @@ class _Streaming:
             emits[p].append(Emit(name, stored))
         stored = [e.node for es in (*emits, tails) for e in es]
         left = [n for n in postorder(stored) if n.op in REDUCTIONS and self.carried(over(n))]
+        left = [n for n in left if not is_end(n)]
         if left:
             raise self._refuse(left[0], f"no pass over {self.axis} folds it")
         live = self.folding.live(stored)

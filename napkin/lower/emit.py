@@ -18,6 +18,9 @@ from napkin.lower.pointwise import as_kind, pointwise
 from napkin.lower.program import counted
 from napkin.lower.syntax import Expr
 
+LINEAR_SCAN = "linear_scan"
+"""The function of kernels that computes a recurrence."""
+
 TRITON_DTYPES = {
     "fp64": "tl.float64",
     "fp32": "tl.float32",
@@ -110,9 +113,8 @@ class Emitter(Reductions):
             return self._contraction(n, None)
         if n.op in REDUCTIONS:
             return self._reduction(n)
-        if n.op == "cumsum":
-            value = as_kind(n.kind, n.args[0], self.value(n.args[0]))
-            return sx.call("tl.cumsum", value, axis=sx.const(self._place(n, over(n)[0])))
+        if n.op in {"cumsum", "recurrence"}:
+            return self._scan(n, dims)
         if n.op == "sort":
             return self._sort(n)
         if n.op == "add":
@@ -196,6 +198,27 @@ class Emitter(Reductions):
     def _place(self, n: Node, axis: str) -> int:
         dims = self.program.shape(n)
         return next(i for i, d in enumerate(dims) if axis in self.program.dims[d])
+
+    def _scan(self, n: Node, dims: Sequence[int]) -> Expr:
+        """A running sum, or a recurrence: of maps h -> a h + b, those of all positions so far."""
+        (axis,) = over(n)
+        values = [as_kind(n.kind, a, self.fit(a, dims)) for a in n.args]
+        if not self.program.shape_of((axis,)):  # of one position
+            return values[-1]
+        along = sx.const(self._place(n, axis))
+        if n.op == "cumsum":
+            return sx.call("tl.cumsum", values[0], axis=along)
+        self.helpers.add(LINEAR_SCAN)
+        shapes = [self.program.shape(a) for a in n.args]
+        whole = [self._filling(v, have, dims) for v, have in zip(values, shapes, strict=True)]
+        return sx.call(LINEAR_SCAN, *whole, along)
+
+    def _filling(self, value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
+        """A value that broadcasts to some dimensions, with all of them."""
+        if not have:
+            return sx.call("tl.full", self._extents(want), value, sx.name("tl.float32"))
+        whole = self._extents(want)
+        return value if have == tuple(want) else sx.call("tl.broadcast_to", value, whole)
 
     def _sort(self, n: Node) -> Expr:
         """Triton sorts along the last dimension: another one is brought there, and back."""

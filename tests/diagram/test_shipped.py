@@ -115,6 +115,15 @@ def dropout_attention(q: Array, k: Array, v: Array, seed: Array) -> Array:
     return (normal(scores_of(q, k)) * kept / (1 - dropped / 2**23)) @ v
 
 
+def selective_scan(d: Array, a: Array, b: Array, c: Array, x: Array) -> Array:
+    d, h, out = np.log(1 + np.exp(d)), np.zeros((len(d), *a.shape)), np.empty(d.shape)
+    for t in range(d.shape[1]):
+        decay = np.exp(-d[:, t, :, None] * np.exp(a))
+        h = decay * h + (d * x)[:, t, :, None] * b[:, t, None, :]
+        out[:, t] = np.einsum("bn,bdn->bd", c[:, t], h)
+    return out
+
+
 def rmsnorm(x: Array, g: Array, eps: float = 1e-6) -> Array:
     return np.stack([row * g / math.sqrt(row @ row / len(row) + eps) for row in x])
 
@@ -288,6 +297,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "rmsnorm": rmsnorm,
     "rmsnorm_linear": lambda x, g, w: rmsnorm(x, g) @ w,
     "sample_token": sample_token,
+    "selective_scan": selective_scan,
     "sliding_attention": sliding,
     "softcapped_attention": softcapped_attention,
     "softmax": normal,

@@ -215,9 +215,9 @@ class Emitter(Reductions):
 
     def _filling(self, value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
         """A value that broadcasts to some dimensions, with all of them."""
-        if not have:
-            return sx.call("tl.full", self._extents(want), value, sx.name("tl.float32"))
         whole = self._extents(want)
+        if not have:
+            return self.laid(sx.call("tl.full", whole, value, sx.name("tl.float32")), want)
         return value if have == tuple(want) else sx.call("tl.broadcast_to", value, whole)
 
     def _sort(self, n: Node) -> Expr:

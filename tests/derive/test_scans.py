@@ -126,6 +126,17 @@ def test_parts_of_a_recurrence_merge_by_the_product_of_what_it_is_multiplied_by(
     np.testing.assert_allclose(joined["O_before"], d.evaluate(A, X)[-1], rtol=1e-12, atol=1e-12)
 
 
+def test_torch_evaluates_recurrences() -> None:
+    torch = pytest.importorskip("torch")
+    from napkin.torch.reference import evaluation
+
+    rng = np.random.default_rng(0)
+    arrays = rng.normal(size=(3, 5)), rng.normal(size=(3, 5)), rng.normal(size=3)
+    found = evaluation(linear, {"q": 3, "x": 5})(*map(torch.tensor, arrays))
+    for value, wanted in zip(found, linear.evaluate(*arrays), strict=True):
+        np.testing.assert_allclose(value.numpy(), wanted, rtol=1e-12)
+
+
 def test_a_step_that_only_adds_is_a_running_sum() -> None:
     d = nk.diagram("q x, q -> q x")(lambda X, s: nk.scan(lambda h: X + h, s, along="x"))
     X = np.arange(6.0).reshape(2, 3)

@@ -191,3 +191,12 @@ def test_keys_that_are_not_seen_are_not_chosen() -> None:
 def test_a_position_is_along_one_axis() -> None:
     with pytest.raises(nk.InputError, match="argmax over 'q x': a position is one along an axis"):
         nk.diagram("q x -> ()")(lambda X: nk.argmax(X, over="q x"))
+
+
+def test_the_best_of_products_without_storing_them() -> None:
+    """Greedy decoding from hidden states: blocks of the vocabulary merge, and no logits lie in
+    memory."""
+    d = nk.diagram("n d, v d -> n")(lambda X, W: nk.argmax(nk.contract(X, W, over="d"), over="v"))
+    plan = nk.derive(d, sizes={"n": 8192, "d": 4096, "v": 128256})
+    assert len(plan.kernels) == 2
+    assert "block v" in str(plan)

@@ -38,7 +38,9 @@ from napkin.diagram.language import (
     tanh,
     where,
 )
-from napkin.diagram.reductions import contract, cumsum, reduce, softmax, sort
+from napkin.diagram.random import dropout, uniform
+from napkin.diagram.reductions import argmax, argmin, contract, cumsum, reduce, softmax, sort, topk
+from napkin.diagram.scan import scan
 from napkin.diagram.trace import diagram
 from napkin.errors import InputError, NapkinError, NoSuchName, Refusal, meant
 from napkin.ir.array import Array, rename
@@ -84,12 +86,13 @@ _LAZY = {
 
 __all__ = [
     "Array", "Diagram", "InputError", "KeySet", "Machine", "NapkinError", "Plan", "Refusal",
-    "Routing", "abs", "bigbird", "blocked", "cast", "causal", "comparison", "compress",
-    "contract", "cos", "cumsum", "derive", "diagram", "dilated", "documents", "erf", "exp", "fixed",
-    "gelu", "global_tokens", "index", "key_set", "log", "machine", "maximum", "minimum", "ndtr",
-    "neighborhood", "operator", "pack", "reduce", "reduction", "rename", "rsqrt", "rule", "sigmoid",
-    "silu", "simulate", "sin", "sinks", "size", "slide", "sliding", "softmax", "sort", "spread",
-    "sqrt", "strided", "take", "tanh", "unpack", "where",
+    "Routing", "abs", "argmax", "argmin", "bigbird", "blocked", "cast", "causal", "comparison",
+    "compress", "contract", "cos", "cumsum", "derive", "diagram", "dilated", "documents", "dropout",
+    "erf", "exp", "fixed", "gelu", "global_tokens", "index", "key_set", "log", "machine", "maximum",
+    "minimum", "ndtr", "neighborhood", "operator", "pack", "reduce", "reduction", "rename", "rsqrt",
+    "rule", "scan", "sigmoid", "silu", "simulate", "sin", "sinks", "size", "slide", "sliding",
+    "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh", "topk", "uniform", "unpack",
+    "where",
 ]  # fmt: skip
 
 

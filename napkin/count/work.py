@@ -23,6 +23,10 @@ from napkin.ir.operators import POINTWISE
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
 from napkin.keys.residues import Split
 
+COMPOSING = 6
+"""Operations of a recurrence for each position: two maps are composed by 3, once where each thread
+scans its own and once where these are joined."""
+
 
 @dataclass(frozen=True)
 class Count:
@@ -158,6 +162,8 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
     elif n.op in REDUCTIONS:
         for pipe, number in operations(REDUCTIONS[n.op].combine).items():
             yield made(pipe, number, n.args[0].axes)
+    elif n.op == "recurrence":
+        yield made("arithmetic", COMPOSING, n.axes)
     elif n.op in POINTWISE and n.axes:
         # A matrix instruction adds to what its accumulator holds.
         sums = [kernel.contractions[a] for a in n.args if n.op == "add" and a.op == "sum"]

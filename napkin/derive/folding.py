@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from napkin.algebra.fold import State, Tag, state_leaf
 from napkin.algebra.terms import Uses, carrying, combined, extent, identity, is_count
 from napkin.derive.rules.divide import DIVIDED
+from napkin.derive.scans import CARRIED, on_chunk
 from napkin.ir.infer import along, rebuilt
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.rewrite import substitute
@@ -27,6 +28,7 @@ class Folding:
         folds: the reductions over the axis, in order.
         states: the states of each pass, in the order of their steps.
         carried: the states that only carry a result from step to step, by result and pass.
+        scanning: the terms with a scan along the axis in them, or that are one.
         pass_of: the pass in which each reduction is known.
         running: the leaves of sums that are held running, by what they sum.
     """
@@ -37,12 +39,17 @@ class Folding:
         self.axes, self.names = tuple(axes), dict(names)
         self.order = list(postorder(roots))
         self.folds = [n for n in self.order if n.op in REDUCTIONS and self.streamed(over(n))]
+        self.scanning = set[Node]()
+        for n in self.order:
+            if self.scans(n) or not self.scanning.isdisjoint(n.args):
+                self.scanning.add(n)
         self.states: list[list[State]] = [[] for _ in range(passes)]
         self.carried: dict[tuple[Node, int], State] = {}
         self.pass_of: dict[Node, int] = {}
         self.running: dict[object, Mapping[Tag, Node]] = {}
         self._defined: dict[Node, Node] = {}
         self._plain: dict[tuple[Node, int], State] = {}
+        self._on_chunk: dict[tuple[Node, int], Node] = {}
         self._now: dict[Node, Node] = {}
         self._final: dict[Node, Node] = {}
         self._taken: set[str] = set()
@@ -52,6 +59,10 @@ class Folding:
     def streamed(self, axes: Iterable[str]) -> bool:
         """Whether an array with these axes differs from chunk to chunk."""
         return any(a in self.axes for a in axes)
+
+    def scans(self, n: Node) -> bool:
+        """Whether a term is a scan along the axis that a state carries from chunk to chunk."""
+        return n.op in CARRIED and over(n) == self.axes
 
     # --- what terms stand for ---------------------------------------------------------------
 
@@ -68,7 +79,10 @@ class Folding:
         return self._at(n, p, {})
 
     def _at(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
-        if n not in done:
+        if n in self.scanning and n not in done:
+            inside = rebuilt(n, tuple(self._at(a, p, done) for a in n.args))
+            done[n] = self._scanned(n, inside, p) if self.scans(n) else inside
+        elif n not in done:
             waits = [f for f in self.uses(n) if not is_count(f)]
             if all(self.pass_of[f] < p for f in waits):
                 done[n] = self.last(n)
@@ -77,6 +91,11 @@ class Folding:
             else:
                 done[n] = rebuilt(n, tuple(self._beside(a, p, done) for a in n.args))
         return done[n]
+
+    def _scanned(self, n: Node, alone: Node, p: int) -> Node:
+        if (n, p) not in self._on_chunk:
+            self._on_chunk[n, p] = on_chunk(n, alone, p, self)
+        return self._on_chunk[n, p]
 
     def _beside(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
         # Each pass counts for itself: a mean so far is over what the pass has seen.

@@ -18,6 +18,7 @@ from napkin.algebra.terms import is_count
 from napkin.derive.folding import Folding
 from napkin.derive.rules.cancel import CANCELLED
 from napkin.derive.rules.separation import Separating
+from napkin.derive.scans import is_end
 from napkin.errors import Refusal
 from napkin.ir.listing import text
 from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder
@@ -83,9 +84,13 @@ class _Streaming:
             lacks = [a for a in self.axes if a not in n.axes]
             if lacks:  # it would be stored again for each chunk, and never where there is none
                 raise self._refuse(n, f"output {name} has no {' '.join(lacks)}")
-            emits[self._pass_after(name, n)].append(Emit(name, self.folding.last(n)))
+            p = self._pass_after(name, n)
+            scans = n in self.folding.scanning
+            stored = self.folding.current(n, p) if scans else self.folding.last(n)
+            emits[p].append(Emit(name, stored))
         stored = [e.node for es in (*emits, tails) for e in es]
         left = [n for n in postorder(stored) if n.op in REDUCTIONS and self.carried(over(n))]
+        left = [n for n in left if not is_end(n)]
         if left:
             raise self._refuse(left[0], f"no pass over {self.axis} folds it")
         live = self.folding.live(stored)
@@ -110,9 +115,14 @@ class _Streaming:
         """Refuse what mixes positions along the axis and keeps it."""
         for n in self.folding.order:
             here = over(n) if self.carried(over(n)) else ()
-            if here and n.op in SCANS:
+            scans = self.folding.scans(n)
+            if here and n.op in SCANS and not scans:
                 what = f"{n.op} mixes positions along {self.axis}"
                 raise self._refuse(n, f"{what} and its output carries the axis")
+            if scans and not self.folding.scanning.isdisjoint(n.args):
+                raise self._refuse(n, f"it scans a scan along {self.axis}: no merge of it is known")
+            if n.op == "keys" and self.carried(n.axes) and self.folding.scanning:
+                raise self._refuse(n, f"a scan along {self.axis} goes over all of its chunks")
             apart = [a for a in self.axes if a not in here] if here and n.op in REDUCTIONS else []
             if apart:
                 what = f"it works along {' '.join(here)} and leaves {' '.join(apart)}"
@@ -140,6 +150,8 @@ class _Streaming:
 
     def _place(self, f: Node) -> None:
         """Find the first pass that can know a reduction, and its states there."""
+        if f in self.folding.scanning:
+            raise self._refuse(f, f"it reduces a scan along {self.axis}: no merge of it is known")
         names, pass_of = self.folding.names, self.folding.pass_of
         earlier = self.folding.uses(f) - {f}
         for p in range(max((pass_of[g] for g in earlier), default=0), self.allowed):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast, overload
 
 from napkin.errors import SPELLED, InputError, did_you_mean, meant
-from napkin.ir import infer
+from napkin.ir import infer, selecting
 from napkin.ir.array import Array, Operand, lifted
 from napkin.ir.infer import joined, pointwise
 from napkin.ir.key_sets import query_axes
@@ -19,8 +19,11 @@ from napkin.ir.names import axis_names
 from napkin.ir.node import REDUCTIONS, Kind, Node, factors, in_kind, number
 from napkin.keys.keyset import KeySet, attached
 
+LARGEST_K = 16
+"""The most values that `topk` finds."""
 
-def _over(names: object, word: str = "over") -> tuple[str, ...]:
+
+def axes_of(names: object, word: str = "over") -> tuple[str, ...]:
     """The axes that the argument `word` names."""
     each = _each(names)
     if not all(isinstance(a, str) for a in each):
@@ -51,7 +54,7 @@ def contract(*arrays: Operand, over: str, keys: KeySet | None = None) -> Array:
     if not arrays:
         raise InputError("contract needs at least one array")
     product = joined("mul", [lifted(a) for a in arrays])
-    axes = _over(over)
+    axes = axes_of(over)
     if keys is not None:
         product = _seen(attached(keys, product, axes), product)
     return Array(infer.along("sum", product, axes))
@@ -137,7 +140,7 @@ def reduce(
             f"reduce {how!r} goes over one array; logsumexp alone goes over several. Join the "
             "results of two with arithmetic"
         )
-    axes, body = _over(over), lifted(x)
+    axes, body = axes_of(over), lifted(x)
     if keys is None:
         return Array(_reduced(how, body, axes))
     seen = attached(cast("KeySet", keys), body, axes)
@@ -196,11 +199,11 @@ def _parts(
 ) -> list[tuple[Node, tuple[str, ...]]]:
     """The bodies that a composite goes over, -inf outside their key sets, and the axes of each."""
     if not isinstance(x, Sequence):
-        arrays, axes, sets = [x], [_over(over)], [keys]
+        arrays, axes, sets = [x], [axes_of(over)], [keys]
     else:
         arrays = list(x)
         each = [over] * len(arrays) if isinstance(over, str) else _each(over)
-        axes = [_over(text) for text in each]
+        axes = [axes_of(text) for text in each]
         sets = [None] * len(arrays) if keys is None else keys
     if not arrays:
         raise InputError(f"{op} of no array; give at least one")
@@ -224,11 +227,71 @@ def _parts(
     return out
 
 
+def argmax(x: Operand, over: str, keys: KeySet | None = None) -> Array:
+    """The position of the maximum of `x` along an axis; of equal ones the first, and of NaNs the
+    first NaN. Of no position it is 2^31 - 1.
+
+    Args:
+        keys: the positions that count (see `napkin.diagram.keys`).
+
+    Raises:
+        InputError: `over` is not one axis of `x`, or `x` does not fit `keys`.
+    """
+    return _position("max", x, over, keys)
+
+
+def argmin(x: Operand, over: str, keys: KeySet | None = None) -> Array:
+    """The position of the minimum of `x` along an axis, as `argmax`."""
+    return _position("min", x, over, keys)
+
+
+def _position(how: str, x: Operand, over: str, keys: KeySet | None) -> Array:
+    ((_, place),) = _ranked(f"arg{how}", how, x, 1, over, keys)
+    return Array(place)
+
+
+def topk(
+    x: Operand, k: int, over: str, keys: KeySet | None = None
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """The `k` largest values of `x` along an axis, the largest first, and their positions: of equal
+    ones the first, and NaN before all numbers. Where there are fewer, the value is -inf and the
+    position 2^31 - 1.
+
+    Args:
+        keys: the positions that count (see `napkin.diagram.keys`).
+
+    Raises:
+        InputError: `k` is not between 1 and `LARGEST_K`, `over` is not one axis of `x`, or `x` does
+            not fit `keys`.
+    """
+    if type(k) is not int or not 1 <= k <= LARGEST_K:
+        raise InputError(
+            f"topk k={k!r}: each of the k costs a look at every value, so k is a whole number from "
+            f"1 to {LARGEST_K}; of more, take a part of nk.sort"
+        )
+    pairs = _ranked("topk", "max", x, k, over, keys)
+    return tuple(Array(most) for most, _ in pairs), tuple(Array(place) for _, place in pairs)
+
+
+def _ranked(
+    what: str, how: str, x: Operand, k: int, over: str, keys: KeySet | None
+) -> list[tuple[Node, Node]]:
+    body, axes = lifted(x), axes_of(over)
+    infer.along("max", body, axes, (0.0,))  # says which axis is missing
+    axis, *others = axes
+    if others:
+        raise InputError(
+            f"{what} over '{' '.join(axes)}': a position is one along an axis; write over='{axis}'"
+        )
+    seen = () if keys is None else (attached(keys, body, axes),)
+    return selecting.ranked(how, body, axis, k, seen)
+
+
 def cumsum(x: Operand, along: str) -> Array:
     """Running sums of `x` along one axis, which the result keeps."""
-    return Array(infer.along("cumsum", lifted(x), _over(along, "along")))
+    return Array(infer.along("cumsum", lifted(x), axes_of(along, "along")))
 
 
 def sort(x: Operand, along: str) -> Array:
     """`x` sorted upwards along one axis, which the result keeps."""
-    return Array(infer.along("sort", lifted(x), _over(along, "along")))
+    return Array(infer.along("sort", lifted(x), axes_of(along, "along")))

@@ -19,6 +19,7 @@ from napkin.ir.node import (
     Node,
     Param,
     node,
+    over,
     union_axes,
 )
 from napkin.ir.operators import POINTWISE
@@ -93,6 +94,11 @@ def along(op: str, x: Node, axes: tuple[str, ...], extra: tuple[Param, ...] = ()
     return node(op, (x,), (axes, *extra), kept, kind)
 
 
+def recurrence(a: Node, b: Node, axis: str) -> Node:
+    """h_t = a_t h_(t-1) + b_t along an axis that `a` or `b` has, with 0 before the first."""
+    return node("recurrence", (a, b), ((axis,),), union_axes((a, b)), "real")
+
+
 Parts = Sequence[tuple[Node, tuple[str, ...]]]
 """Arrays that a composite joins, and the axes that each is reduced along."""
 
@@ -144,6 +150,9 @@ def rebuilt(old: Node, args: tuple[Node, ...]) -> Node:
         return node(old.op, args, old.params, old.axes, old.kind) if args else old
     if old.op in COMPOSITES:
         return jointly(old.op, parts_of(old, args), part_of(old))
+    if old.op == "recurrence":
+        a, b = args
+        return recurrence(a, b, *over(old))
     if old.op in REDUCTIONS or old.op in SCANS:
         axes = old.params[0]
         assert isinstance(axes, tuple)

@@ -109,7 +109,7 @@ def _expression(n: Node, inner: list[str], names: Mapping[Node, str]) -> str:
         which = f"[{part_of(n)}]" if n.op == "softmax" else ""
         return f"{n.op}({', '.join(each)}){which}"
     if n.op not in POINTWISE:
-        return f"{n.op}({inner[0]}, over {' '.join(over(n))})"
+        return f"{n.op}({', '.join(inner)}, over {' '.join(over(n))})"
     row = POINTWISE[n.op]
     if row.text is None:
         extra = [str(p) for p in n.params]

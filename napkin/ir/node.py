@@ -42,8 +42,9 @@ COMPOSITES = frozenset({"softmax", "logsumexp", "mean"})
 `params` has the axes of each argument: one maximum and one sum may go over several arrays, of which
 a last parameter then says whose weights are meant."""
 
-SCANS = frozenset({"cumsum", "sort"})
-"""Operators that mix along an axis and keep it."""
+SCANS = frozenset({"cumsum", "recurrence", "sort"})
+"""Operators that mix along an axis and keep it; "recurrence" of a and b is h_t = a_t h_(t-1) + b_t,
+with 0 before the first position."""
 
 MOVES = frozenset({"compress", "spread"})
 """Operators between the keys that a query sees and the slots of its window

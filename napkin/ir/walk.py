@@ -129,10 +129,27 @@ class Walk:
             return self._moved(n)
         if op == "keys":
             return self.library.expanded(self.aligned(member(n), n.axes), self.shape(n.axes))
+        if op == "recurrence":
+            return self._recurrent(n)
         if op in {"cumsum", "sort"}:
             value, (axis,) = self.values[n.args[0]], over(n)
             return getattr(self.library.xp, op)(value, n.args[0].axes.index(axis))
         return self._leaf(n)
+
+    def _recurrent(self, n: Node) -> Any:
+        """The values of a recurrence, one position after another."""
+        shape, at = self.shape(n.axes), n.axes.index(over(n)[0])
+        a, b = (
+            self.library.expanded(self.library.numbers(self.aligned(x, n.axes), "real"), shape)
+            for x in n.args
+        )
+        before: Any = 0.0
+        found: list[Any] = []
+        for t in range(shape[at]):
+            here = (*[slice(None)] * at, t)
+            before = a[here] * before + b[here]
+            found.append(before)
+        return self.library.xp.stack(found, at) if found else b
 
     def _leaf(self, n: Node) -> Any:
         library, op = self.library, n.op

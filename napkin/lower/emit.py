@@ -106,9 +106,8 @@ class Emitter(Block):
             return contraction(self, n, None)
         if n.op in REDUCTIONS:
             return reduction(self, n)
-        if n.op == "cumsum":
-            value = as_kind(self.lang, n.kind, n.args[0], self.value(n.args[0]))
-            return self.lang("cumsum", value, axis=self._place(n, over(n)[0]))
+        if n.op in {"cumsum", "recurrence"}:
+            return self._scan(n, dims)
         if n.op == "sort":
             return self._sort(n)
         if n.op == "add":
@@ -189,6 +188,27 @@ class Emitter(Block):
     def _place(self, n: Node, axis: str) -> int:
         dims = self.program.shape(n)
         return next(i for i, d in enumerate(dims) if axis in self.program.dims[d])
+
+    def _scan(self, n: Node, dims: Sequence[int]) -> Expr:
+        """A running sum, or a recurrence: of maps h -> a h + b, those of all positions so far."""
+        (axis,) = over(n)
+        values = [as_kind(self.lang, n.kind, a, self.fit(a, dims)) for a in n.args]
+        if not self.program.shape_of((axis,)):  # of one position
+            return values[-1]
+        along = self._place(n, axis)
+        if n.op == "cumsum":
+            return self.lang("cumsum", values[0], axis=along)
+        shapes = [self.program.shape(a) for a in n.args]
+        whole = [self._filling(v, have, dims) for v, have in zip(values, shapes, strict=True)]
+        return sx.call("linear_scan", *whole, along)
+
+    def _filling(self, value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
+        """A value that broadcasts to some dimensions, with all of them."""
+        whole = self.extents(want)
+        if not have:
+            full = self.lang("full", whole, value, self.lang.word("float32"))
+            return self.layouts.laid(full, want)
+        return value if have == tuple(want) else self.lang("broadcast_to", value, whole)
 
     def _sort(self, n: Node) -> Expr:
         """Triton sorts along the last dimension: another one is brought there, and back."""

@@ -44,6 +44,8 @@ def masked(roots: Sequence[Node], axes: Iterable[str]) -> dict[Node, Node]:
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old.op not in REDUCTIONS and old.op not in SCANS:
             return None
+        if old.op == "recurrence":  # no position reads what comes after it
+            return None
         body = args[0]
         for axis in over(old):
             if axis in made and axis in body.axes:
@@ -99,7 +101,7 @@ def _reused(table: Mapping[Node, Node], body: Node, axis: str) -> Node:
 def _sound(roots: Iterable[Node], axis: str, known: Known) -> bool:
     """Whether padded lanes hold what every reduction and scan over `axis` under `roots` leaves
     out."""
-    along = (n for n in postorder(roots) if axis in over(n))
+    along = (n for n in postorder(roots) if axis in over(n) and n.op != "recurrence")
     return all(value_at(n.args[0], axis, known) == left_out(n) for n in along)
 
 

@@ -24,6 +24,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.ir.expansion import expanded
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, node, number
+from napkin.ir.selecting import ranked
 
 ROOT = Path(nk.__file__).parent
 
@@ -158,6 +159,17 @@ def running() -> Iterable[Instance]:
     return TABLE["hold"].matches(*forms(of("exp", of("sub", A, m)), m))
 
 
+def selected() -> Iterable[Instance]:
+    """The position of a maximum, and the second largest value."""
+    (m, at), (second, _) = ranked("max", A, "x", 2)
+    folding = Folding([second], ["x"], {m: "m", at: "at", second: "second"}, 1)
+    folding.fold(m, 0)
+    (first,) = TABLE["select"].matches(folding, at, 0, {m})
+    yield first
+    folding.define(at, 0, first.made)
+    yield from TABLE["select"].matches(folding, second, 0, {m, at})
+
+
 def streams() -> Iterable[Instance]:
     return TABLE["stream"].matches(streamed(softmax()))
 
@@ -211,6 +223,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "leave out what cancels": cancels,
     "shift before it is scaled": exponents,
     "divide": quotients,
+    "select": selected,
     "separate": separated,
     "hold": running,
     "stream": streams,
@@ -222,7 +235,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "tile": tiles,
 }
 
-OF_KERNELS = {"hold", "stream", "part", "block", "merge", "group", "tile"}
+OF_KERNELS = {"select", "hold", "stream", "part", "block", "merge", "group", "tile"}
 """Rules whose laws are of kernels and labels, and not of two terms."""
 
 

@@ -43,7 +43,7 @@ NUMBERED = (
         (lambda X, W: product(X, W) / math.sqrt(nk.size("d")), "is no number yet"),
         (
             lambda X, W: nk.reduce(X, "argmax", over="d"),
-            "not a reduction; write nk.reduce(nk.where",
+            "not a reduction; write nk.argmax(x, over='a')",
         ),
         (lambda X, W: nk.contract(X, W, over="d", keys="causal"), "'causal' is no key set"),
         (

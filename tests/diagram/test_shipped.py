@@ -13,7 +13,7 @@ from napkin.diagram.library import load, names
 
 Array = np.ndarray[Any, Any]
 SIZES = {"a": 5, "b": 3, "c": 7, "d": 9, "e": 4, "f": 13, "h": 2, "k": 3, "m": 5, "n": 6}
-SIZES |= {"q": 7, "r": 2, "v": 17, "x": 11}
+SIZES |= {"q": 7, "r": 2, "t": 12, "v": 17, "x": 11}
 SIZES |= {"q0": 9, "q1": 8, "x0": 9, "x1": 8}
 OWN = {
     "bigbird": {"q": 750, "x": 750, "m": 12},
@@ -79,6 +79,49 @@ def logsumexp(x: Array) -> Array:
 
 def cross_entropy(logits: Array, target: Array) -> Array:
     return logsumexp(logits) - logits[np.arange(len(target)), target]
+
+
+def top_experts(logits: Array) -> tuple[Array, ...]:
+    order = np.argsort(-logits, axis=-1)[:, :2]
+    gap = np.take_along_axis(logits, order, -1) @ [1.0, -1.0]
+    weight = 1 / (1 + np.exp(-gap))
+    return weight, 1 - weight, order[:, 0], order[:, 1]
+
+
+def random_bits(seed: int, *shape: int) -> Array:
+    """The first 23 bits of the hash of a seed and of positions."""
+
+    def mixed(a: Any, b: Any) -> Any:
+        h = np.uint32(np.asarray(a ^ b) % 2**32)
+        h = (h ^ (h >> np.uint32(16))) * np.uint32(0x21F0AAAD)
+        h = (h ^ (h >> np.uint32(15))) * np.uint32(0xD35A2D97)
+        return np.int64(h ^ (h >> np.uint32(15)))
+
+    with np.errstate(over="ignore"):
+        bits = mixed(seed, 0x3C6EF372)
+        for n in shape:
+            bits = mixed(bits[..., None], mixed(np.arange(n), 0x3C6EF372))
+    return bits >> 9
+
+
+def sample_token(logits: Array, seed: Array) -> Array:
+    draws = (random_bits(int(seed), *logits.shape) + 0.5) / 2**23
+    return (logits - np.log(-np.log(draws))).argmax(-1)
+
+
+def dropout_attention(q: Array, k: Array, v: Array, seed: Array) -> Array:
+    dropped = round(0.1 * 2**23)
+    kept = random_bits(int(seed), len(q), len(k)) >= dropped
+    return (normal(scores_of(q, k)) * kept / (1 - dropped / 2**23)) @ v
+
+
+def selective_scan(d: Array, a: Array, b: Array, c: Array, x: Array) -> Array:
+    d, h, out = np.log(1 + np.exp(d)), np.zeros((len(d), *a.shape)), np.empty(d.shape)
+    for t in range(d.shape[1]):
+        decay = np.exp(-d[:, t, :, None] * np.exp(a))
+        h = decay * h + (d * x)[:, t, :, None] * b[:, t, None, :]
+        out[:, t] = np.einsum("bn,bdn->bd", c[:, t], h)
+    return out
 
 
 def rmsnorm(x: Array, g: Array, eps: float = 1e-6) -> Array:
@@ -234,6 +277,9 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "layernorm_linear": lambda x, g, b, w: layernorm(x, g, b) @ w,
     "linear_cross_entropy": lambda x, w, t: cross_entropy(x @ w.T, t),
     "linear_attention": lambda q, k, v: q @ (k.T @ v),
+    "cumsum": lambda x: x.cumsum(-1),
+    "dropout_attention": dropout_attention,
+    "greedy_token": lambda logits: logits.argmax(-1),
     "logsumexp": logsumexp,
     "longformer": longformer,
     "matmul": lambda a, b: a @ b,
@@ -251,12 +297,15 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "neighborhood_attention_3d": lambda q, k, v: neighborhood(q, k, v, (6, 12, 12)),
     "rmsnorm": rmsnorm,
     "rmsnorm_linear": lambda x, g, w: rmsnorm(x, g) @ w,
+    "sample_token": sample_token,
+    "selective_scan": selective_scan,
     "sliding_attention": sliding,
     "softcapped_attention": softcapped_attention,
     "softmax": normal,
     "sparse_transformer_strided": sparse_transformer_strided,
     "spherical_attention": spherical_attention,
     "streaming_llm": streaming_llm,
+    "top_experts": top_experts,
     "unfused_neighborhood_attention_2d": unfused_neighborhood_attention_2d,
     "variance": lambda x: x.var(-1),
 }

@@ -88,6 +88,9 @@ def breach(
         ) -> States:
             return merged(step, left, right, sizes, scalars, at)
 
+        if step.emits:  # what is stored as it streams is not cut into parts
+            known |= {x.leaf("new"): finals[x.name] for x in step.states}
+            continue
         nothing = start(step, sizes)
         alone = [
             advance(step, nothing, chunk_of(known, p), p, sizes, scalars)[0]

@@ -24,6 +24,7 @@ from napkin.derive.folding import Folding
 from napkin.derive.relabel import listed
 from napkin.derive.rules.nest import joined_with_inner
 from napkin.derive.rules.rule import Instance, Rule, between
+from napkin.derive.rules.select import SELECTED
 from napkin.derive.rules.together import write_exponent
 from napkin.derive.running_results import hold as hold_running
 from napkin.ir.infer import along, pointwise
@@ -70,6 +71,9 @@ class Separating:
         Raises:
             NotSeparable: it has none.
         """
+        for selected in SELECTED.matches(self.folding, f, p, same):
+            self.separations.append(selected.of)
+            return SELECTED, selected
         noted = len(self.separations)
         try:
             found = self._found(f, p, same)

@@ -18,6 +18,7 @@ from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
 from napkin.derive.rules.rule import Rule
 from napkin.derive.rules.scale import SCALED
+from napkin.derive.rules.select import SELECTED
 from napkin.derive.rules.separation import HELD, SEPARATED
 from napkin.derive.rules.split import SPLIT
 from napkin.derive.rules.stream import STREAMED
@@ -27,8 +28,8 @@ from napkin.derive.rules.visit import VISITED
 
 _ALL = (
     EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, SWAPPED, NESTED, STORED, ALIKE, SPLIT,
-    COUNTED, CANCELLED, TOGETHER, DIVIDED, SEPARATED, HELD, STREAMED, VISITED, PARTED, BLOCKED,
-    MERGED, GROUP, TILE,
+    COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED, VISITED, PARTED,
+    BLOCKED, MERGED, GROUP, TILE,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

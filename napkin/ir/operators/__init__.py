@@ -5,6 +5,7 @@ calling `nk.operator` or `nk.reduction` anywhere else."""
 from napkin.ir.operators import arithmetic as arithmetic
 from napkin.ir.operators import exponential as exponential
 from napkin.ir.operators import integer as integer
+from napkin.ir.operators import randomness as randomness
 from napkin.ir.operators import special as special
 from napkin.ir.operators.logic import RELATIONS as RELATIONS
 from napkin.ir.operators.record import FUNCTIONS as FUNCTIONS

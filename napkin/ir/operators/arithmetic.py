@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 from napkin.ir.operators.record import (
+    FUNCTIONS,
+    Function,
     Operator,
     Reduction,
     Sign,
@@ -102,6 +104,19 @@ define(Operator(
     meaning=lambda sp, a: a ** sp.Rational(-1, 2), sign=never_negative, pole=True,
     flops=0, special=1, python="1 / math.sqrt({0})",
 ))  # fmt: skip
+_COMPOSED = jitted(
+    "composed",
+    "One map h -> a h + b after another",
+    "return a * c, b * c + d",
+    arguments="a, b, c, d",
+)
+_LINEAR_SCAN = jitted(
+    "linear_scan",
+    "h = a h + b from position to position, beginning with 0",
+    "return tl.associative_scan((a, b), axis, composed)[1]",
+    arguments="a, b, axis: tl.constexpr",
+)
+FUNCTIONS["linear_scan"] = Function(f"{_COMPOSED.triton}\n{_LINEAR_SCAN.triton}")
 define(Reduction(
     "sum", "add", 0.0, lambda xp, x, axes, begin: xp.sum(x, axis=axes), over="mul",
     sign=lambda inner: inner, native="sum", counts=True, stem="total",

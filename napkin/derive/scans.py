@@ -1,0 +1,69 @@
+"""Scans: what a term holds that runs along a streamed axis and is emitted position by position.
+
+A scan is a fold whose state is not only finished but seen at every position. Of a chunk it is the
+scan that begins with the state of all chunks before it:
+scan(x (+) y) = scan(x) (+) scan(y, from fold(x)). A running sum needs the state of a sum. A
+recurrence h_t = a_t h_(t-1) + b_t needs its last value; as maps h -> a h + b are composed to such a
+map, parts of it merge by the product of the a. What sorts has no such state.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from napkin.algebra.fold import State, state_leaf
+from napkin.algebra.terms import EXTREMA, carrying
+from napkin.ir.infer import along, pointwise, recurrence
+from napkin.ir.node import Node, over
+from napkin.ir.operators import REDUCTIONS
+from napkin.ir.selecting import position, where_all
+
+CARRIED = frozenset({"cumsum", "recurrence"})
+"""The scans of which a state says all that comes before."""
+
+
+class Held(Protocol):
+    """What a scan needs of the states that an axis is folded into."""
+
+    names: dict[Node, str]
+    states: list[list[State]]
+
+    def plain(self, f: Node, p: int) -> State: ...
+    def name(self, n: Node, stem: str = "") -> str: ...
+
+
+def on_chunk(n: Node, alone: Node, p: int, folding: Held) -> Node:
+    """The value of a scan on a chunk of pass `p`, from its value on the chunk alone; its state is
+    added to those of the pass."""
+    stem = f"{folding.names.get(n, n.op)}_before"
+    if n.op == "recurrence":
+        return _recurrence(n, alone, p, folding, stem)
+    total = along("sum", n.args[0], over(n))
+    folding.names.setdefault(total, stem)
+    return pointwise("add", (folding.plain(total, p).leaf("old"), alone))
+
+
+def _recurrence(n: Node, alone: Node, p: int, folding: Held, stem: str) -> Node:
+    """A recurrence that begins with the last value before the chunk."""
+    name, (axis,), (a, b) = folding.name(n, stem), over(n), alone.args
+    axes = tuple(x for x in n.axes if x != axis)
+    old, left, right = (state_leaf(name, tag, axes, "real") for tag in ("old", "left", "right"))
+    begun = pointwise("add", (b, pointwise("mul", (a, old))))
+    inside = recurrence(a, pointwise("where", (_end(axis, "min"), begun, b)), axis)
+    last = along("sum", where_all([_end(axis, "max")], inside, 0.0), (axis,))
+    decay = folding.plain(along("prod", carrying(n.args[0], (axis,)), (axis,)), p)
+    merge = pointwise("add", (pointwise("mul", (decay.leaf("right"), left)), right))
+    folding.states[p].append(State(name, axes, "real", 0.0, last, merge, "running"))
+    return inside
+
+
+def is_end(n: Node) -> bool:
+    """Whether a reduction is the first or the last position of a chunk."""
+    return n.op in EXTREMA and n.args[0].op == "index"
+
+
+def _end(axis: str, which: str) -> Node:
+    """Whether a position is the first ("min") or the last of a chunk."""
+    at = position(axis)
+    end = along(which, at, (axis,), (REDUCTIONS[which].identity,))
+    return pointwise("equal", (at, end))

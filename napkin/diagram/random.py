@@ -1,0 +1,87 @@
+"""Random numbers of the user's language: functions of a seed and of positions.
+
+They are terms like all others: nothing is stored, and whatever draws a number again draws the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from numbers import Integral, Real
+
+import numpy as np
+
+from napkin.diagram.reductions import axes_of
+from napkin.errors import InputError
+from napkin.ir.array import Array, Operand, applied, lifted
+from napkin.ir.infer import pointwise
+from napkin.ir.node import Node, number
+from napkin.ir.operators.randomness import mixed
+from napkin.ir.selecting import position
+
+BITS = 23
+"""Random bits of a number: it and a half more are exact in float32."""
+
+_SALT = 0x3C6EF372
+"""What seeds and positions are mixed with, so that the first ones are as random as others."""
+
+
+def uniform(seed: Operand, along: str | Iterable[str]) -> Array:
+    """Random numbers between 0 and 1, one for each position along axes; neither 0 nor 1.
+
+    They are a hash of the seed and of the positions, along the axes in their order: 2^23 numbers,
+    equally likely and exact in float32. Along other axes, woven ones among them, they repeat.
+
+    Args:
+        seed: a whole number, or an array of such: an input `():int` gives other numbers at each
+            call of the same kernel.
+
+    Raises:
+        InputError: `seed` is no whole number, or `along` names no axis.
+    """
+    axes = axes_of(along, "along")
+    if not axes:
+        raise InputError(
+            "uniform names no axis; write along='...' with those that it differs along"
+        )
+    places = [_mixed(position(a), number(_SALT)) for a in axes]
+    bits = pointwise("high_bits", (reduce(_mixed, places, _key(seed)),))
+    return (Array(bits) + 0.5) * 2.0**-BITS
+
+
+def _key(seed: Operand) -> Node:
+    """A seed, as random as what follows."""
+    if isinstance(seed, Array) and seed.node.kind == "int" and not seed.node.constant:
+        return _mixed(seed.node, number(_SALT))
+    if isinstance(seed, Integral) and seed is not True and seed is not False:
+        low, high = int(seed) % 2**32, (int(seed) >> 32) % 2**32
+        return number(_number(_number(high, _SALT), low))
+    raise InputError(
+        f"seed={seed!r} is no whole number; write one, or an input of whole numbers, as in "
+        "'q x, ():int -> q x'"
+    )
+
+
+def _number(a: int, b: int) -> int:
+    with np.errstate(over="ignore"):
+        return int(mixed(np, np.int64(a), np.int64(b)))
+
+
+def _mixed(a: Node, b: Node) -> Node:
+    return pointwise("mixed", (a, b))
+
+
+def dropout(x: Operand, p: Operand, seed: Operand) -> Array:
+    """`x` times 0 with probability `p`, times 1 / (1 - p) otherwise, drawn apart for each position
+    along the axes of `x`: a NaN stays NaN, as in torch.
+
+    Raises:
+        InputError: `p` is a number outside of 0 to 1, or `seed` is no whole number.
+    """
+    body = Array(lifted(x))
+    if isinstance(p, Real):
+        if not 0 <= p <= 1:
+            raise InputError(f"dropout p={p!r}: a probability is between 0 and 1")
+        p = round(float(p) * 2**BITS) / 2**BITS  # as many numbers are below it in any precision
+    kept = 0.0 if isinstance(p, float) and p >= 1 else 1.0 / (1.0 - p)
+    return body * applied("where", uniform(seed, body.axes) < p, 0.0, kept)

@@ -1,0 +1,131 @@
+"""Scans of the user's language: a state that a step takes from position to position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from napkin.diagram.reductions import axes_of
+from napkin.errors import InputError, Refusal
+from napkin.ir import infer
+from napkin.ir.array import Array, Operand, lifted
+from napkin.ir.infer import pointwise
+from napkin.ir.listing import text
+from napkin.ir.node import Node, node, number, postorder
+from napkin.ir.selecting import position
+
+Affine: TypeAlias = "tuple[Node | None, Node | None]"
+"""a and b of a h + b; None where one is 0."""
+
+_ONE = number(1.0)
+
+
+def scan(step: Callable[[Array], Operand], init: Operand, along: str) -> Array:
+    """The states h_t = step(h_(t-1)) along an axis, with `init` before its first position.
+
+    `step` is written with arrays that have the axis, each at position t, as in
+    `nk.scan(lambda h: A * h + X, 0.0, along="t")`. It has to be linear in the state, a_t h + b_t:
+    two such steps are one, so that a chunk of positions is computed side by side.
+
+    Raises:
+        InputError: `along` is not one axis, no array in the step has it, or `init` has it.
+        Refusal: the step is not linear in the state.
+    """
+    axis, *others = axes_of(along, "along") or ("",)
+    if others or not axis:
+        raise InputError(f"scan along={along!r}: write the one axis that the state moves along")
+    state = node("input", params=("h",))
+    a, b = _affine(lifted(step(Array(state))), state)
+    start = lifted(init)
+    if axis in start.axes:
+        raise InputError(f"scan init has axis {axis!r}, which the state moves along")
+    if axis not in {*(a.axes if a else ()), *(b.axes if b else ())}:
+        raise InputError(f"scan along {axis!r}: no array in the step has this axis")
+    found = _scanned(a, b, start, axis)
+    return Array(found)
+
+
+def _scanned(a: Node | None, b: Node | None, start: Node, axis: str) -> Node:
+    """The states of a step a h + b."""
+    if a is None:
+        assert b is not None
+        return b
+    begins = start.op == "number" and start.params[0] == 0
+    if a is _ONE and b is not None:
+        total = infer.along("cumsum", b, (axis,))
+        return total if begins else pointwise("add", (start, total))
+    if not begins:
+        first = pointwise("equal", (position(axis), number(0)))
+        moved, otherwise = pointwise("mul", (a, start)), number(0.0) if b is None else b
+        begun = moved if b is None else pointwise("add", (b, moved))
+        b = pointwise("where", (first, begun, otherwise))
+    return infer.recurrence(a, number(0.0) if b is None else b, axis)
+
+
+def _plus(x: Node | None, y: Node | None, op: str = "add") -> Node | None:
+    if y is None:
+        return x
+    if x is None:
+        return y if op == "add" else pointwise("neg", (y,))
+    return pointwise(op, (x, y))
+
+
+def _affine(step: Node, state: Node) -> Affine:
+    """a and b of a step that is a h + b.
+
+    Raises:
+        Refusal: it is not.
+    """
+    forms: dict[Node, Affine] = {state: (_ONE, None)}
+    for n in postorder([step]):
+        if n not in forms:
+            forms[n] = _form(n, forms, state)
+    return forms[step]
+
+
+def _form(n: Node, forms: dict[Node, Affine], state: Node) -> Affine:
+    """a and b of a term from those of its arguments."""
+    moved = [x for x in n.args if forms[x][0] is not None]  # twice, where it is squared
+    if not moved:
+        return None, n
+    each = [forms[x] for x in n.args]
+    if n.op in {"add", "sub"}:
+        (a, b), (c, d) = each
+        return _plus(a, c, n.op), _plus(b, d, n.op)
+    if n.op == "neg" or (n.op == "div" and len(moved) == 1 and moved[0] is n.args[0]):
+        return _through(n, each[0])
+    if n.op == "mul" and len(moved) == 1:
+        x, y = n.args
+        return _times(y if x is moved[0] else x, forms[moved[0]])
+    if n.op == "where" and forms[n.args[0]][0] is None:
+        return _chosen(n.args[0], each[1], each[2])
+    what = text(n, {state: "h"})
+    raise Refusal(
+        "scan",
+        what,
+        "the step is not linear in the state h, so that two steps are no step of the same form and "
+        "chunks of positions cannot be joined",
+        "write a step a * h + b, with a and b free of h",
+    )
+
+
+def _through(n: Node, form: Affine) -> Affine:
+    """An operator that is linear in its first argument, of both parts."""
+    a, b = (None if x is None else pointwise(n.op, (x, *n.args[1:])) for x in form)
+    return a, b
+
+
+def _times(factor: Node, form: Affine) -> Affine:
+    a, b = form
+    scaled = factor if a is _ONE else None if a is None else pointwise("mul", (factor, a))
+    return scaled, None if b is None else pointwise("mul", (factor, b))
+
+
+def _chosen(test: Node, yes: Affine, no: Affine) -> Affine:
+    """The choice between two steps by a test that is free of the state."""
+
+    def part(x: Node | None, y: Node | None) -> Node | None:
+        pair = [number(0.0) if z is None else z for z in (x, y)]
+        return None if x is y is None else pointwise("where", (test, *pair))
+
+    return part(yes[0], no[0]), part(yes[1], no[1])

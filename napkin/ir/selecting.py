@@ -1,0 +1,59 @@
+"""Terms that select positions along an axis: by an extremum of their values, and by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+from napkin.ir.infer import along, pointwise
+from napkin.ir.node import INT32, Node, Param, in_kind, node, number
+from napkin.ir.operators import REDUCTIONS
+
+NONE = INT32[-1]
+"""The position of an extremum of nothing."""
+
+
+def at_extremum(a: Node, most: Node) -> Node:
+    """Whether `a` is the extremum `most`; where a NaN is among the values, whether it is NaN."""
+    hit = pointwise("equal", (a, most))
+    if a.kind != "real":
+        return hit
+    return pointwise("or", (hit, pointwise("not_equal", (a, a))))
+
+
+def all_of(tests: Iterable[Node]) -> Node | None:
+    """Whether all of some tests hold; None of no test."""
+    found = tuple(tests)
+    return reduce(lambda a, b: pointwise("and", (a, b)), found) if found else None
+
+
+def where_all(tests: Iterable[Node], x: Node, otherwise: float) -> Node:
+    """`x` where all of some tests hold, else a number in its item type."""
+    test = all_of(tests)
+    return x if test is None else pointwise("where", (test, x, number(in_kind(otherwise, x.kind))))
+
+
+def position(axis: str) -> Node:
+    """The position along an axis."""
+    return node("index", params=(axis,), axes=(axis,), kind="int")
+
+
+def ranked(
+    how: str, x: Node, axis: str, k: int, seen: tuple[Node, ...] = (), marks: tuple[Param, ...] = ()
+) -> list[tuple[Node, Node]]:
+    """The `k` largest values of `x` along an axis ("max"), or the smallest, each with its position:
+    the first of equal ones, and NaN before all numbers. Past the last one are the extremum of
+    nothing, and `NONE`.
+
+    Args:
+        seen: tests of the positions that count.
+        marks: parameters of the extrema, behind their start.
+    """
+    at, found = position(axis), list[tuple[Node, Node]]()
+    start, last = REDUCTIONS[how].identity, REDUCTIONS["min"].identity
+    for _ in range(k):
+        left = (*seen, *(pointwise("not_equal", (at, place)) for _, place in found))
+        most = along(how, where_all(left, x, start), (axis,), (start, *marks))
+        chosen = where_all((*left, at_extremum(x, most)), at, NONE)
+        found.append((most, along("min", chosen, (axis,), (last,))))
+    return found

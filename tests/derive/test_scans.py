@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fold_law import breach
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import napkin as nk
 from napkin.algebra.fold import Pass, Stream
-from napkin.algebra.law import advance, breach, chunk_of, chunks, merged, ranges, start
+from napkin.algebra.law import advance, chunk_of, chunks, merged, ranges, start
 from napkin.derive.folding import Folding
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
@@ -117,9 +118,9 @@ def test_parts_of_a_recurrence_merge_by_the_product_of_what_it_is_multiplied_by(
     rng = np.random.default_rng(seed)
     A, X = rng.normal(size=(2, sum(cut)))
     bind = dict(zip(d.inputs, (A, X), strict=True))
-    nothing = start(s, step, sizes)
+    nothing = start(step, sizes)
     parts = [
-        advance(s, step, nothing, chunk_of(bind, c), c, sizes)[0]
+        advance(step, nothing, chunk_of(bind, c), c, sizes)[0]
         for c in chunks(s, ranges(cut), sizes)
     ]
     joined = reduce(lambda a, b: merged(step, a, b, sizes), parts, nothing)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fold_law import breach
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import napkin as nk
-from napkin.algebra.law import breach
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
 

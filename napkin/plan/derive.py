@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
@@ -95,26 +96,20 @@ def _derived(
     at = None if materialise is None or apart else _asked(ready, materialise)
     if (tracer := active()) is not None:
         tracer.began("the term as it is", ready)
-    found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
-    assert found is not None
-    _check_materialised(ready, found, at or (), known)
     turned: list[Refactored] = []
-    while materialise is None:
-        now = turned[-1] if turned else ready
-        best = _turn(diagram.name, now, known, alike, found.seconds)
-        if best is None or best[1].seconds >= found.seconds:
-            break
-        turned.append(best[0])
-        found = best[1]
-        known = {**known, **{new: known[old] for new, old in best[0].same_size.items()}}
+    if materialise is None:
+        found = _turned(diagram.name, ready, known, alike, turned)
+    else:
+        found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
+        assert found is not None
+        _check_materialised(ready, found, at or (), known)
     kernels = _fitting([PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces])
     stored = {name: n.axes for name, n in found.materialised.items()}
     trail = _trail(diagram, ready, found, kernels, turned, alike.bounded)
     same_size = _same_size(turned)
-    sizes = {a: n for a, n in known.items() if a not in same_size}
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
     cut_in = {axis: own[axis] for axis, own in number.items()}
-    plan = Plan(diagram, place, dtype, sizes, kernels, stored, trail, same_size, cut_in)
+    plan = Plan(diagram, place, dtype, known, kernels, stored, trail, same_size, cut_in)
     if materialise is None:
         _check_parted(plan, parts or {})
     return remembered(plan) if tuned else plan
@@ -155,20 +150,54 @@ def _check_parted(plan: Plan, parts: Mapping[str, int]) -> None:
         )
 
 
+def _turned(
+    name: str, ready: Prepared, known: Mapping[str, int], alike: Alike, turned: list[Refactored]
+) -> Cut:
+    """The fastest cut of a term after rewrites that make it faster, which go to `turned`.
+
+    Raises:
+        Refusal: neither the term nor a rewritten one has kernels that fit.
+    """
+    found, refused = None, None
+    try:
+        found = cut(name, ready.outputs, ready.names, known, alike)
+    except Refusal as why:
+        refused = why
+    while True:
+        now, under = turned[-1] if turned else ready, found.seconds if found else math.inf
+        sizes = _sized(known, turned)
+        best = _turn(name, now, sizes, alike, under, [t.made for t in turned])
+        if best is None or best[1].seconds >= under:
+            break
+        turned.append(best[0])
+        found = best[1]
+    if found is None:
+        assert refused is not None
+        raise refused
+    return found
+
+
+def _sized(known: Mapping[str, int], turned: Sequence[Refactored]) -> dict[str, int]:
+    """The sizes of all axes, those that rewrites named anew among them."""
+    return {**known, **{new: known[old] for new, old in _same_size(turned).items()}}
+
+
 def _turn(
     name: str,
     term: Prepared | Refactored,
     sizes: Mapping[str, int],
     alike: Alike,
     under: float,
+    done: Collection[Node],
 ) -> tuple[Refactored, Cut] | None:
     """The contraction of a term that is best turned, and how the term is cut then; None where that
-    takes `under` seconds or more whichever is turned, or where there is none."""
+    takes `under` seconds or more whichever is turned, or where there is none beside those that are
+    done."""
     found: list[tuple[Refactored, Cut | None]] = []
-    for other in refactorings(term.outputs, term.names):
+    for other in refactorings(term.outputs, term.names, sizes, done):
         if (tracer := active()) is not None:
             tracer.began(f"the term with {other.law}", other)
-        sized = {**sizes, **{new: sizes[old] for new, old in other.same_size.items()}}
+        sized = _sized(sizes, [other])
         way = None
         with suppress(Refusal):
             way = cut(name, other.outputs, other.names, sized, alike, under=under)

@@ -81,7 +81,8 @@ class Rule:
         empty: whether it holds along axes without positions.
         change: of a rule that rewrites single nodes: its change, given the terms.
         relabel: what a move by this rule does to labels; None where it leaves them.
-        alternative: whether the planner weighs a term with it beside the term without.
+        alternative: whether the planner weighs a term with it beside the term without; `matches`
+            is then given the terms and the sizes of axes.
         check: reports and verifies an instance; None for the law of two terms.
     """
 

@@ -37,9 +37,6 @@ FAR = 16
 """Times the least cost beyond which an order is left: matrix instructions multiply 15 times as fast
 as others (H100: 495 to 33.5 tera-multiplications a second)."""
 
-_COMMUTATIVE = frozenset({"mul", "add"})
-"""Products whose factors may stand in any order."""
-
 Sizes = Mapping[str, int]
 
 
@@ -118,9 +115,8 @@ def product(parts: Sequence[Node], by: str = "mul") -> Node:
 
 
 def _by(n: Node) -> str:
-    """The product that a reduction is known to be distributed over by; "" where there is none."""
-    by = REDUCTIONS[n.op].over if n.op in REDUCTIONS else ""
-    return by if by in _COMMUTATIVE else ""
+    """The product, "add" or "mul", that distributes over what a reduction combines; else ""."""
+    return REDUCTIONS[n.op].over if n.op in REDUCTIONS else ""
 
 
 def _factors(n: Node) -> tuple[Node, ...]:

@@ -104,7 +104,7 @@ def _derived(
         assert found is not None
         _check_materialised(ready, found, at or (), known)
     kernels = _fitting([PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces])
-    stored = {name: n.axes for name, n in found.materialised.items()}
+    stored = found.stored
     trail = _trail(diagram, ready, found, kernels, turned, alike.bounded)
     same_size = _same_size(turned)
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
@@ -338,8 +338,8 @@ def _trail(
         moves.append(Move("bound", diagram.name, "the search", note=what))
     moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in turned]
     moves += [
-        Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]{_in_type(n)}")
-        for name, n in found.materialised.items()
+        Move("materialise", diagram.name, f"{name} [{' '.join(axes)}]{_in_type(found.materialised[name])}")
+        for name, axes in found.stored.items()
     ]
     for k in distinct(kernels):
         moves += kernel_moves(k.choice)

@@ -18,6 +18,7 @@ from napkin.ir.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
 from napkin.plan.choose import Search
 from napkin.plan.frontier import Frontier
+from napkin.plan.layout import layouts
 from napkin.plan.pricing import Choice
 from napkin.plan.segments import IN_FULL, Alike, Form, Known
 
@@ -117,6 +118,7 @@ class Pieces:
         for o in outputs:
             if self._named.get(o.node) is not o:
                 self._again.setdefault(o.node, []).append(o)
+        self._layouts = layouts(frontier.order, frontier.sizes)
         self._taken = {str(m.params[0]) for m in frontier.order if m.op == "input"}
         self._results = {o.name for o in outputs}
 
@@ -207,7 +209,7 @@ class Pieces:
         return set(o.axes) == set(o.node.axes) or not self.frontier.handed_on(o.node)
 
     def _axes_of(self, n: Node) -> tuple[str, ...]:
-        return self._named[n].axes if n in self._named else n.axes
+        return self._named[n].axes if n in self._named else self._layouts.get(n, n.axes)
 
     def _tensor(self, n: Node) -> str:
         if n not in self.tensors:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from napkin.derive.prepare import Prepared, exact, prepare
+from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare
 from napkin.derive.refactor import Refactored, refactorings
 from napkin.derive.relabel import Move
 from napkin.derive.rules.part import part_axis, why_not_parted
@@ -41,6 +41,7 @@ def derive(
     *,
     materialise: Sequence[str] | Literal["every"] | None = None,
     parts: Mapping[str, int] | None = None,
+    multiply_out: bool = False,
     tuned: bool = False,
 ) -> Plan:
     """Derive how to run a diagram on a machine.
@@ -60,15 +61,24 @@ def derive(
         parts: the number of parts of an axis wherever a kernel streams it, each folded by groups
             of its own and then merged (1: none); by default what is fastest. Refused where no
             kernel can be cut so, unless `materialise` says what the kernels are.
+        multiply_out: compute sums of (x - y) ** 2 as |x| ** 2 + |y| ** 2 - 2 x y, of which the last
+            is a matrix product. A sum then has the rounding of the squares (about 2^-24 of
+            |x| ** 2 + |y| ** 2 for each addition), not of the difference: points that lie much
+            closer to each other than to 0 lose their distance.
         tuned: take the settings that were the fastest of those measured on this machine's device,
             where `napkin derive --tune` remembered some (see `napkin.plan.tuned`).
 
     Raises:
         InputError: a size, a dtype, a machine or an array is not known, or an output is cast to a
             type that kernels do not store.
-        Refusal: no kernel fits the machine, or none can be cut into `parts`.
+        Refusal: no kernel fits the machine, none can be cut into `parts`, or there is no square to
+            multiply out.
     """
-    return told(diagram, lambda: _derived(diagram, on, sizes, dtype, materialise, parts, tuned))
+
+    def found() -> Plan:
+        return _derived(diagram, on, sizes, dtype, materialise, parts, multiply_out, tuned)
+
+    return told(diagram, found)
 
 
 def _derived(
@@ -78,6 +88,7 @@ def _derived(
     dtype: str,
     materialise: Sequence[str] | Literal["every"] | None,
     parts: Mapping[str, int] | None,
+    multiply_out: bool,
     tuned: bool,
 ) -> Plan:
     """The plan that `derive` gives."""
@@ -87,6 +98,7 @@ def _derived(
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
     known = diagram.check_sizes(sizes or {})
     ready, alike = prepare(diagram), Alike(dtype, place, parts)
+    ready = multiplied_out(ready) if multiply_out else ready
     held = holders(diagram.outputs)
     ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
     ready = ready if dtype == "fp32" else exact(ready)

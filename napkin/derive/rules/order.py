@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from napkin.derive.rules.rule import Instance, Rule, one_node
-from napkin.derive.terms import starting
+from napkin.derive.terms import narrow_type, starting
 from napkin.derive.tracer import active
 from napkin.ir.expansion import sunk
 from napkin.ir.infer import along, pointwise
@@ -90,6 +90,7 @@ ORDERED = Rule(
     (
         "A does not carry x",
         "an inner sum has the items of the whole, as whole numbers wrap and reals do not",
+        "an inner product of values in 8 bits is not opened",
         "an extremum starts from its identity",
         "an axis of an inner sum is renamed where another factor or the result carries its name",
     ),
@@ -124,8 +125,10 @@ def _factors(n: Node) -> tuple[Node, ...]:
 
 
 def _opens(n: Node, p: Node) -> bool:
-    """Whether a factor of a contraction is one of its kind."""
-    return p.op == n.op and p.kind == n.kind and contracts(p)
+    """Whether a factor of a contraction is one of its kind. A product of 8 bits stays as it is: its
+    factors would be rounded with others to the type of the plan."""
+    alike = p.op == n.op and p.kind == n.kind and contracts(p)
+    return alike and not narrow_type(_factors(p))
 
 
 def _only_inside(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:

@@ -20,6 +20,7 @@ from napkin.derive.rules.rule import Rule
 from napkin.derive.rules.scale import SCALED
 from napkin.derive.rules.separation import HELD, SEPARATED
 from napkin.derive.rules.split import SPLIT
+from napkin.derive.rules.square import SQUARED
 from napkin.derive.rules.stream import STREAMED
 from napkin.derive.rules.together import TOGETHER
 from napkin.derive.rules.visit import VISITED
@@ -27,7 +28,7 @@ from napkin.derive.rules.visit import VISITED
 _ALL = (
     EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, STORED, ALIKE, SPLIT,
     COUNTED, CANCELLED, TOGETHER, DIVIDED, SEPARATED, HELD, STREAMED, VISITED, PARTED, MERGED,
-    GROUP, TILE,
+    GROUP, TILE, SQUARED,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

@@ -96,6 +96,11 @@ def contractions() -> Iterable[Instance]:
     )
 
 
+def squares() -> Iterable[Instance]:
+    t = of("sub", leaf("X", "n d"), leaf("Y", "m d"))
+    return TABLE["multiply squares out"].matches([total(of("mul", t, t), "d")])
+
+
 def over_two_axes() -> Iterable[Instance]:
     return TABLE["nest reductions"].matches([total(leaf("T", "q x d"), "x", "d")], {})
 
@@ -198,6 +203,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "keep scores exact": scores,
     "order contractions": contractions,
     "nest reductions": over_two_axes,
+    "multiply squares out": squares,
     "materialise": stored,
     "run what is alike": alike,
     "split": dilated,

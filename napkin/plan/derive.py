@@ -116,12 +116,11 @@ def _derived(
         assert found is not None
         _check_materialised(ready, found, at or (), known)
     kernels = _fitting([PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces])
-    stored = found.stored
     trail = _trail(diagram, ready, found, kernels, turned, alike.bounded)
     same_size = _same_size(turned)
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
     cut_in = {axis: own[axis] for axis, own in number.items()}
-    plan = Plan(diagram, place, dtype, known, kernels, stored, trail, same_size, cut_in)
+    plan = Plan(diagram, place, dtype, known, kernels, found.stored, trail, same_size, cut_in)
     if materialise is None:
         _check_parted(plan, parts or {})
     return remembered(plan) if tuned else plan
@@ -349,10 +348,9 @@ def _trail(
         what = f"after {IN_FULL} kernels, only those of {SHORT} reductions or fewer were tried"
         moves.append(Move("bound", diagram.name, "the search", note=what))
     moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in turned]
-    moves += [
-        Move("materialise", diagram.name, f"{name} [{' '.join(axes)}]{_in_type(found.materialised[name])}")
-        for name, axes in found.stored.items()
-    ]
+    for name, axes in found.stored.items():
+        what = f"{name} [{' '.join(axes)}]{_in_type(found.materialised[name])}"
+        moves.append(Move("materialise", diagram.name, what))
     for k in distinct(kernels):
         moves += kernel_moves(k.choice)
     return Trail(tuple(moves))

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from napkin.derive.contraction import in_axes
-from napkin.ir.node import Node
+from napkin.derive.rules.order import product
+from napkin.ir.infer import along
+from napkin.ir.node import Node, factors, node, over
 from napkin.ir.operators import POINTWISE
 
 
@@ -34,9 +36,17 @@ def layouts(order: Sequence[Node], sizes: Mapping[str, int]) -> dict[Node, tuple
 
 def _one_by_one(n: Node, sizes: Mapping[str, int]) -> frozenset[str]:
     """The axes of a sum, at every position of which it is a matrix product of its own."""
-    found = in_axes(n, n.args[0].axes)
-    tiles = {a: 1 if a in found.single else sizes[a] for a in n.args[0].axes}
+    alone = along("sum", product([_as_read(p) for p in factors(n.args[0])]), over(n))
+    found = in_axes(alone, alone.args[0].axes)
+    tiles = {a: 1 if a in found.single else sizes[a] for a in alone.args[0].axes}
     return found.single & {*n.axes} if found.at(tiles).is_product else frozenset()
+
+
+def _as_read(p: Node) -> Node:
+    """A tensor in the place of a computed factor, as it does not matter what that is computed of."""
+    if p.op == "input" or not p.axes:
+        return p
+    return node("input", params=("computed",), axes=p.axes, kind=p.kind)
 
 
 def _before(n: Node, axes: set[str]) -> set[str]:

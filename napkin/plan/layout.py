@@ -43,7 +43,7 @@ def _one_by_one(n: Node, sizes: Mapping[str, int]) -> frozenset[str]:
 
 
 def _as_read(p: Node) -> Node:
-    """A tensor in the place of a computed factor, as it does not matter what that is computed of."""
+    """A tensor in the place of a computed factor; what that is computed of does not matter."""
     if p.op == "input" or not p.axes:
         return p
     return node("input", params=("computed",), axes=p.axes, kind=p.kind)

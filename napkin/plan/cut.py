@@ -361,7 +361,7 @@ class _Cutting:
     def _materialised(self, pieces: Sequence[Piece]) -> dict[str, Node]:
         """What the kernels store beside the results, by name; the states of parts, too."""
         node_of = {t: n for n, t in self.pieces.tensors.items()}
-        inner = [p for p in pieces if p.choice.kernel.part]
+        inner = [p for p in pieces if p.choice.kernel.partial]
         node_of |= {p.binding[o.name]: o.node for p in inner for o in p.choice.origin}
         stored = [p.binding[o.name] for p in pieces for o in p.choice.kernel.outputs]
         return {t: node_of[t] for t in stored if t in node_of and node_of[t] not in self.results}

@@ -120,7 +120,9 @@ def _derived(
     same_size = _same_size(turned)
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
     cut_in = {axis: own[axis] for axis, own in number.items()}
-    plan = Plan(diagram, place, dtype, known, kernels, found.stored, trail, same_size, cut_in)
+    blocks = tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks))
+    stored = found.stored
+    plan = Plan(diagram, place, dtype, known, kernels, stored, trail, same_size, cut_in, blocks)
     if materialise is None:
         _check_parted(plan, parts or {})
     return remembered(plan) if tuned else plan

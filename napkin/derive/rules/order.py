@@ -139,6 +139,18 @@ def _only_inside(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:
     return opened - read - {*roots}
 
 
+def _halved(s: int, known: Mapping[int, Sequence[_Order]], sizes: Sizes) -> list[_Order]:
+    """The orders of a subset, as bits, by those of its halves: of each kind the least, these in
+    order."""
+    lowest = s & -s
+    first = [t for t in range(lowest, s) if t & s == t and t & lowest]
+    made = (a.times(b, sizes) for t in first for a in known[t] for b in known[s - t])
+    least: dict[frozenset[int], _Order] = {}
+    for o in sorted(made, key=lambda o: o.cost):
+        least.setdefault(o.inner, o)
+    return list(least.values())
+
+
 class _Opened:
     """A contraction of the factors of those inside it.
 
@@ -197,14 +209,10 @@ class _Opened:
         single = self._joined(sizes)
         every = 2 ** len(single) - 1
         known = {2**i: [one] for i, one in enumerate(single)}
-        for s in range(1, every + 1):
+        for s in range(1, every):
             if s not in known:
-                halves = ((t, s - t) for t in range(1, s) if t & s == t and t & s & -s)
-                pairs = (p for t, u in halves for p in itertools.product(known[t], known[u]))
-                ways = sorted((a.times(b, sizes) for a, b in pairs), key=lambda o: o.cost)
-                ways = list({o.inner: o for o in reversed(ways)}.values())[::-1]
-                known[s] = ways if s == every else [self._reduced(o, sizes) for o in ways[:ORDERS]]
-        return known[every]
+                known[s] = [self._reduced(o, sizes) for o in _halved(s, known, sizes)[:ORDERS]]
+        return _halved(every, known, sizes)
 
     def _joined(self, sizes: Sizes) -> list[_Order]:
         """The parts one by one; of more than `SEARCHED`, the smallest pairs are products first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from napkin.derive.prepare import prepare
@@ -62,10 +62,10 @@ def rule(
 
 def _matching(
     name: str, matches: Callable[[Node], Sequence[object] | None], apply: Callable[..., Array]
-) -> Callable[[Sequence[Node]], Iterator[Instance]]:
+) -> Callable[[Sequence[Node], Mapping[str, int]], Iterator[Instance]]:
     """The `matches` of a rule, given those of one term and what is put in its place."""
 
-    def everywhere(terms: Sequence[Node]) -> Iterator[Instance]:
+    def everywhere(terms: Sequence[Node], _: Mapping[str, int]) -> Iterator[Instance]:
         for n in postorder(terms):
             found = matches(n)
             if found is not None:
@@ -100,7 +100,7 @@ def _check_law(rule: Rule, examples: Sequence[Diagram] | None) -> None:
     """
     tried = 0
     for diagram in examples if examples is not None else map(library.load, library.names()):
-        for found in rule.matches([o.node for o in prepare(diagram).outputs]):
+        for found in rule.matches([o.node for o in prepare(diagram).outputs], {}):
             try:
                 hold_terms(rule, *found.sides(), found)
             except LawError as why:

@@ -14,8 +14,10 @@ from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
 from napkin.derive.rules.rule import Rule
 from napkin.derive.rules.scale import SCALED, scales
+from napkin.derive.rules.square import SQUARED, difference
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
+from napkin.errors import Refusal
 from napkin.ir.listing import assign_names
 from napkin.ir.node import COMPOSITES, Node, over, postorder
 from napkin.ir.storage import unstored
@@ -66,6 +68,28 @@ def _then(
     """The map from nodes to their forms, rewritten by a rule under `terms`."""
     made = rule.everywhere(terms, [done[n] for n in roots])
     return {old: made[new] for old, new in done.items() if new in made}
+
+
+def multiplied_out(ready: Prepared) -> Prepared:
+    """The same terms, with squared differences multiplied out.
+
+    Raises:
+        Refusal: there are none whose product is a matrix product.
+    """
+    roots = [o.node for o in ready.outputs]
+    found = [n for n in postorder(roots) if difference(n)]
+    if not found:
+        raise Refusal(
+            "multiply_out",
+            ", ".join(o.name for o in ready.outputs),
+            "no sum of (x - y) ** 2 has an x and a y that each carry an axis of their own",
+            "leave it out",
+        )
+    done = SQUARED.everywhere(roots, roots)
+    outputs = tuple(replace(o, node=done[o.node]) for o in ready.outputs)
+    names = {done[n]: name for n, name in ready.names.items() if n in done}
+    texts = [f"the square under the sum over {' '.join(over(n))}, multiplied out" for n in found]
+    return Prepared(outputs, names, (*ready.expansions, *texts))
 
 
 def exact(ready: Prepared) -> Prepared:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 
 from napkin.derive.rules.rule import Instance, Rule
 from napkin.derive.rules.table import ADDED, TABLE
@@ -15,7 +16,7 @@ from napkin.ir.node import Node, postorder
 from napkin.ir.rewrite import substitute
 
 MOST = 4
-"""Instances in one term that are tried, of the rules of napkin and of those that were added."""
+"""Nodes of one term that are rewritten, by the rules of napkin and by those that were added."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,7 @@ class Refactored:
     new name.
 
     Attributes:
+        made: that form.
         place: the node's name.
         law: the equation that was used, in words.
         same_size: new axis to the axis whose size it has.
@@ -31,28 +33,46 @@ class Refactored:
 
     outputs: tuple[Output, ...]
     names: Mapping[Node, str]
+    made: Node
     place: str
     law: str
     same_size: Mapping[str, str]
 
 
-def refactorings(outputs: Sequence[Output], names: Mapping[Node, str]) -> Iterator[Refactored]:
-    """The terms of `outputs` with one instance of a rule whose terms are weighed, each in turn."""
+def refactorings(
+    outputs: Sequence[Output],
+    names: Mapping[Node, str],
+    sizes: Mapping[str, int],
+    done: Container[Node] = (),
+) -> Iterator[Refactored]:
+    """The terms of `outputs` with one instance of a rule whose terms are weighed, each in turn.
+
+    Args:
+        sizes: of every axis.
+        done: nodes that are left as they are.
+    """
     roots = [o.node for o in outputs]
     for rules in (TABLE.values(), ADDED.values()):
-        for rule, found in islice(_instances(roots, rules), MOST):
+        for rule, found in _instances(roots, rules, sizes, done):
             yield _refactored(rule, found, outputs, names)
 
 
-def _instances(roots: Sequence[Node], rules: Iterable[Rule]) -> Iterator[tuple[Rule, Instance]]:
-    """The instances of rules, in the order of the nodes that they rewrite."""
+def _instances(
+    roots: Sequence[Node], rules: Iterable[Rule], sizes: Mapping[str, int], done: Container[Node]
+) -> Iterator[tuple[Rule, Instance]]:
+    """The instances of rules at the first nodes that they rewrite."""
     at = {n: i for i, n in enumerate(postorder(roots))}
 
-    def of(rule: Rule) -> Iterator[tuple[Rule, Instance]]:
-        return ((rule, found) for found in rule.matches(roots))
+    def of(rule: Rule) -> Iterator[tuple[int, Rule, Instance]]:
+        for found in rule.matches(roots, sizes):
+            (n,) = found.sides()[0]
+            if n not in done:
+                yield at[n], rule, found
 
     each = [of(rule) for rule in rules if rule.alternative]
-    return merge(*each, key=lambda pair: at[pair[1].sides()[0][0]])
+    places = groupby(merge(*each, key=itemgetter(0)), key=itemgetter(0))
+    for _, found in islice(places, MOST):
+        yield from ((rule, instance) for _, rule, instance in found)
 
 
 def _refactored(
@@ -66,4 +86,4 @@ def _refactored(
     left = {*postorder([n])} - {*postorder([new])}
     others = {m: t for m, t in names.items() if m not in left}
     law = f"{text(n, others)} = {text(new, others)}"
-    return Refactored(results, kept, names.get(n, n.op), law, found.same_size)
+    return Refactored(results, kept, new, names.get(n, n.op), law, found.same_size)

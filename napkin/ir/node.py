@@ -197,16 +197,20 @@ def landings(
             levels[n] = 0
 
 
-def factors(body: Node, whole: Container[Node] = ()) -> tuple[Node, ...]:
+def factors(body: Node, whole: Container[Node] = (), by: str = "mul") -> tuple[Node, ...]:
     """The factors of a product, however it is nested; constant products and those in `whole` are
-    one factor each, and where there are more than `MOST_FACTORS`, so are those deepest inside."""
+    one factor each, and where there are more than `MOST_FACTORS`, so are those deepest inside.
+
+    Args:
+        by: the operator that is taken for the product.
+    """
     parts, opened = (), (body,)
     while opened != parts and len(opened) <= MOST_FACTORS:
         parts = opened
         opened = tuple(
             x
             for p in parts
-            for x in (p.args if p.op == "mul" and not p.constant and p not in whole else (p,))
+            for x in (p.args if p.op == by and not p.constant and p not in whole else (p,))
         )
     return parts
 

@@ -46,6 +46,12 @@ class Cut:
         """Predicted time of all kernels."""
         return sum(p.choice.time.seconds for p in self.pieces)
 
+    @property
+    def stored(self) -> dict[str, tuple[str, ...]]:
+        """The arrays that are passed on, with their axes as they lie in memory."""
+        made = {p.binding[o.name]: o.axes for p in self.pieces for o in p.choice.kernel.outputs}
+        return {name: made[name] for name in self.materialised}
+
 
 def cut(
     name: str,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from napkin.derive.prepare import Prepared, exact, prepare
+from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare
 from napkin.derive.refactor import Refactored, refactorings
 from napkin.derive.relabel import Move
 from napkin.derive.rules.part import part_axis, why_not_parted
@@ -40,6 +41,7 @@ def derive(
     *,
     materialise: Sequence[str] | Literal["every"] | None = None,
     parts: Mapping[str, int] | None = None,
+    multiply_out: bool = False,
     tuned: bool = False,
 ) -> Plan:
     """Derive how to run a diagram on a machine.
@@ -59,15 +61,24 @@ def derive(
         parts: the number of parts of an axis wherever a kernel streams it, each folded by groups
             of its own and then merged (1: none); by default what is fastest. Refused where no
             kernel can be cut so, unless `materialise` says what the kernels are.
+        multiply_out: compute sums of (x - y) ** 2 as |x| ** 2 + |y| ** 2 - 2 x y, of which the last
+            is a matrix product. A sum then has the rounding of the squares (about 2^-24 of
+            |x| ** 2 + |y| ** 2 for each addition), not of the difference: points that lie much
+            closer to each other than to 0 lose their distance.
         tuned: take the settings that were the fastest of those measured on this machine's device,
             where `napkin derive --tune` remembered some (see `napkin.plan.tuned`).
 
     Raises:
         InputError: a size, a dtype, a machine or an array is not known, or an output is cast to a
             type that kernels do not store.
-        Refusal: no kernel fits the machine, or none can be cut into `parts`.
+        Refusal: no kernel fits the machine, none can be cut into `parts`, or there is no square to
+            multiply out.
     """
-    return told(diagram, lambda: _derived(diagram, on, sizes, dtype, materialise, parts, tuned))
+
+    def found() -> Plan:
+        return _derived(diagram, on, sizes, dtype, materialise, parts, multiply_out, tuned)
+
+    return told(diagram, found)
 
 
 def _derived(
@@ -77,6 +88,7 @@ def _derived(
     dtype: str,
     materialise: Sequence[str] | Literal["every"] | None,
     parts: Mapping[str, int] | None,
+    multiply_out: bool,
     tuned: bool,
 ) -> Plan:
     """The plan that `derive` gives."""
@@ -86,6 +98,7 @@ def _derived(
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
     known = diagram.check_sizes(sizes or {})
     ready, alike = prepare(diagram), Alike(dtype, place, parts)
+    ready = multiplied_out(ready) if multiply_out else ready
     held = holders(diagram.outputs)
     ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
     ready = ready if dtype == "fp32" else exact(ready)
@@ -95,27 +108,21 @@ def _derived(
     at = None if materialise is None or apart else _asked(ready, materialise)
     if (tracer := active()) is not None:
         tracer.began("the term as it is", ready)
-    found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
-    assert found is not None
-    _check_materialised(ready, found, at or (), known)
     turned: list[Refactored] = []
-    while materialise is None:
-        now = turned[-1] if turned else ready
-        best = _turn(diagram.name, now, known, alike, found.seconds)
-        if best is None or best[1].seconds >= found.seconds:
-            break
-        turned.append(best[0])
-        found = best[1]
-        known = {**known, **{new: known[old] for new, old in best[0].same_size.items()}}
+    if materialise is None:
+        found = _turned(diagram.name, ready, known, alike, turned)
+    else:
+        found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
+        assert found is not None
+        _check_materialised(ready, found, at or (), known)
     kernels = _fitting([PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces])
-    stored = {name: n.axes for name, n in found.materialised.items()}
     trail = _trail(diagram, ready, found, kernels, turned, alike.bounded)
     same_size = _same_size(turned)
-    sizes = {a: n for a, n in known.items() if a not in same_size}
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
     cut_in = {axis: own[axis] for axis, own in number.items()}
     blocks = tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks))
-    plan = Plan(diagram, place, dtype, sizes, kernels, stored, trail, same_size, cut_in, blocks)
+    stored = found.stored
+    plan = Plan(diagram, place, dtype, known, kernels, stored, trail, same_size, cut_in, blocks)
     if materialise is None:
         _check_parted(plan, parts or {})
     return remembered(plan) if tuned else plan
@@ -156,20 +163,54 @@ def _check_parted(plan: Plan, parts: Mapping[str, int]) -> None:
         )
 
 
+def _turned(
+    name: str, ready: Prepared, known: Mapping[str, int], alike: Alike, turned: list[Refactored]
+) -> Cut:
+    """The fastest cut of a term after rewrites that make it faster, which go to `turned`.
+
+    Raises:
+        Refusal: neither the term nor a rewritten one has kernels that fit.
+    """
+    found, refused = None, None
+    try:
+        found = cut(name, ready.outputs, ready.names, known, alike)
+    except Refusal as why:
+        refused = why
+    while True:
+        now, under = turned[-1] if turned else ready, found.seconds if found else math.inf
+        sizes = _sized(known, turned)
+        best = _turn(name, now, sizes, alike, under, [t.made for t in turned])
+        if best is None or best[1].seconds >= under:
+            break
+        turned.append(best[0])
+        found = best[1]
+    if found is None:
+        assert refused is not None
+        raise refused
+    return found
+
+
+def _sized(known: Mapping[str, int], turned: Sequence[Refactored]) -> dict[str, int]:
+    """The sizes of all axes, those that rewrites named anew among them."""
+    return {**known, **{new: known[old] for new, old in _same_size(turned).items()}}
+
+
 def _turn(
     name: str,
     term: Prepared | Refactored,
     sizes: Mapping[str, int],
     alike: Alike,
     under: float,
+    done: Collection[Node],
 ) -> tuple[Refactored, Cut] | None:
     """The contraction of a term that is best turned, and how the term is cut then; None where that
-    takes `under` seconds or more whichever is turned, or where there is none."""
+    takes `under` seconds or more whichever is turned, or where there is none beside those that are
+    done."""
     found: list[tuple[Refactored, Cut | None]] = []
-    for other in refactorings(term.outputs, term.names):
+    for other in refactorings(term.outputs, term.names, sizes, done):
         if (tracer := active()) is not None:
             tracer.began(f"the term with {other.law}", other)
-        sized = {**sizes, **{new: sizes[old] for new, old in other.same_size.items()}}
+        sized = _sized(sizes, [other])
         way = None
         with suppress(Refusal):
             way = cut(name, other.outputs, other.names, sized, alike, under=under)
@@ -309,10 +350,9 @@ def _trail(
         what = f"after {IN_FULL} kernels, only those of {SHORT} reductions or fewer were tried"
         moves.append(Move("bound", diagram.name, "the search", note=what))
     moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in turned]
-    moves += [
-        Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]{_in_type(n)}")
-        for name, n in found.materialised.items()
-    ]
+    for name, axes in found.stored.items():
+        what = f"{name} [{' '.join(axes)}]{_in_type(found.materialised[name])}"
+        moves.append(Move("materialise", diagram.name, what))
     for k in distinct(kernels):
         moves += kernel_moves(k.choice)
     return Trail(tuple(moves))

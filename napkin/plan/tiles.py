@@ -267,7 +267,7 @@ class Tiles:
             return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
         if axis in self.kernel.stream.axes:
             low = least if axis in self.in_product else min(top, self._shortest)
-            if self._deep_without(axis):
+            if axis in self.batched or self._deep_without(axis):
                 return [1]
             if self._deep_with_others(axis):
                 return _powers(1, min(own, 256))

@@ -105,7 +105,7 @@ def test_every_way_to_stream(diagram: Diagram) -> None:
     arrays = far(diagram, 0)
     wanted = diagram.evaluate(*arrays.values())
     streamed = 0
-    for term in (ready, *refactorings(ready.outputs, ready.names)):
+    for term in (ready, *refactorings(ready.outputs, ready.names, SIZES)):
         for kernel in labellings("k", term.outputs, term.names, SIZES):
             if not kernel.stream.axes:
                 continue

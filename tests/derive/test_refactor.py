@@ -53,7 +53,7 @@ def test_a_repeated_factor_is_taken_out_once(body: Any) -> None:
     ready = prepare(d)
     rng = np.random.default_rng(0)
     arrays = {str(n.params[0]): rng.normal(size=[SIZES[a] for a in n.axes]) for n in d.inputs}
-    ways = list(refactorings(ready.outputs, ready.names))
+    ways = list(refactorings(ready.outputs, ready.names, SIZES))
     assert ways
     for way in ways:
         sizes = {**SIZES, **{new: SIZES[old] for new, old in way.same_size.items()}}

@@ -46,9 +46,10 @@ def forms(d: Diagram) -> Any:
     """The outputs, names and new axes of a diagram as it is, and refactored up to twice."""
     ready = prepare(d)
     yield ready.outputs, ready.names, {}
-    for r in refactorings(ready.outputs, ready.names):
+    for r in refactorings(ready.outputs, ready.names, SIZES):
         yield r.outputs, r.names, r.same_size
-        for again in refactorings(r.outputs, r.names):
+        sizes = {**SIZES, **{new: SIZES[old] for new, old in r.same_size.items()}}
+        for again in refactorings(r.outputs, r.names, sizes):
             yield again.outputs, again.names, {**r.same_size, **again.same_size}
 
 

@@ -93,11 +93,18 @@ def scores() -> Iterable[Instance]:
 
 def contractions() -> Iterable[Instance]:
     inner = total(of("mul", leaf("Q", "q d"), leaf("K", "x d")), "d")
-    return TABLE["swap sums"].matches([total(of("mul", inner, leaf("V", "x v")), "x")])
+    return TABLE["order contractions"].matches(
+        [total(of("mul", inner, leaf("V", "x v")), "x")], dict.fromkeys("qxdv", 4)
+    )
+
+
+def squares() -> Iterable[Instance]:
+    t = of("sub", leaf("X", "n d"), leaf("Y", "m d"))
+    return TABLE["multiply squares out"].matches([total(of("mul", t, t), "d")])
 
 
 def over_two_axes() -> Iterable[Instance]:
-    return TABLE["nest reductions"].matches([total(leaf("T", "q x d"), "x", "d")])
+    return TABLE["nest reductions"].matches([total(leaf("T", "q x d"), "x", "d")], {})
 
 
 def stored() -> Iterable[Instance]:
@@ -214,8 +221,9 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "compute under result names": renamed_sums,
     "compute as it is written": compared,
     "keep scores exact": scores,
-    "swap sums": contractions,
+    "order contractions": contractions,
     "nest reductions": over_two_axes,
+    "multiply squares out": squares,
     "materialise": stored,
     "run what is alike": alike,
     "split": dilated,

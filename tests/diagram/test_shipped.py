@@ -13,7 +13,7 @@ from napkin.diagram.library import load, names
 
 Array = np.ndarray[Any, Any]
 SIZES = {"a": 5, "b": 3, "c": 7, "d": 9, "e": 4, "f": 13, "h": 2, "k": 3, "m": 5, "n": 6}
-SIZES |= {"q": 7, "r": 2, "t": 12, "v": 17, "x": 11}
+SIZES |= {"i": 6, "j": 8, "q": 7, "r": 2, "t": 12, "v": 17, "x": 11}
 SIZES |= {"q0": 9, "q1": 8, "x0": 9, "x1": 8}
 OWN = {
     "bigbird": {"q": 750, "x": 750, "m": 12},
@@ -32,6 +32,7 @@ OWN = {
     "sliding_attention": {"q": 530, "x": 530},
     "sparse_transformer_strided": {"q": 211, "x": 211},
     "streaming_llm": {"q": 541, "x": 541},
+    "triangle_multiplication": {"i": 5, "j": 5},
 }
 
 
@@ -46,6 +47,16 @@ def scores_of(q: Array, k: Array) -> Array:
 
 def attention(q: Array, k: Array, v: Array) -> Array:
     return normal(scores_of(q, k)) @ v
+
+
+def triangle_multiplication(
+    x: Array, z: Array, g: Array, p: Array, h: Array, r: Array, w: Array, u: Array
+) -> Array:
+    def sigmoid(t: Array) -> Array:
+        return 1 / (1 + np.exp(-t))
+
+    a, b = sigmoid(x @ g) * (x @ p), sigmoid(x @ h) * (x @ r)
+    return sigmoid(z @ u) * (np.einsum("ikc,jkc->ijc", a, b) @ w)
 
 
 def grouped_query_attention(q: Array, k: Array, v: Array) -> Array:
@@ -262,6 +273,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "attention": attention,
     "attention_fp8_kv": attention,
     "bigbird": bigbird,
+    "bilinear_form": lambda x, w, y: ((x @ w) * y).sum(-1),
     "block_local": block_local,
     "causal_attention": lambda q, k, v: seen_attention(q, k, v, np.tri(len(q)) > 0),
     "conv1d": convolution,
@@ -290,6 +302,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "matmul_w8a8": lambda x, w, r, s: (x @ w.T) * r[:, None] * s,
     "matmul_bias_gelu": lambda x, w, b: gelu(x @ w + b),
     "mixture_of_experts": mixture_of_experts,
+    "mttkrp": lambda x, b, c: np.einsum("ijk,jr,kr->ir", x, b, c),
     "mlp": lambda x, u, w: gelu(x @ u) @ w,
     "multi_head_attention": attention,
     "neighborhood_attention_1d": lambda q, k, v: seen_attention(q, k, v, near(len(q), 256)),
@@ -306,6 +319,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "spherical_attention": spherical_attention,
     "streaming_llm": streaming_llm,
     "top_experts": top_experts,
+    "triangle_multiplication": triangle_multiplication,
     "unfused_neighborhood_attention_2d": unfused_neighborhood_attention_2d,
     "variance": lambda x: x.var(-1),
 }

@@ -131,7 +131,7 @@ def test_a_rule_that_applies_nowhere_is_refused(page: dict[str, Any]) -> None:
         added(page, matches=lambda _: None)
 
 
-@pytest.mark.parametrize("name", ["separate", "swap sums"])
+@pytest.mark.parametrize("name", ["separate", "order contractions"])
 def test_a_name_of_napkins_own_is_refused(page: dict[str, Any], name: str) -> None:
     with pytest.raises(nk.InputError, match=f"rule '{name}': napkin has a rule of that name"):
         added(page, name=name)

@@ -62,9 +62,9 @@ def terms(diagram: Diagram, most: int = 12) -> Iterator[Term]:
     if any(n.op == "exp" for n in postorder(o.node for o in ready.outputs)):
         other = exact(ready)
         found.append(Term(other.outputs, other.names, "exact", {}))
-    level = list(found)
+    level, sizes = list(found), dict.fromkeys(diagram.axes, 4)
     for _ in range(DEEPEST):
-        level = [t for before in level for t in _rewritten(before)]
+        level = [t for before in level for t in _rewritten(before, sizes)]
         found += level
     seen: set[tuple[Node, ...]] = set()
     for t in found:
@@ -74,8 +74,8 @@ def terms(diagram: Diagram, most: int = 12) -> Iterator[Term]:
             yield t
 
 
-def _rewritten(before: Term) -> Iterator[Term]:
-    for r in refactorings(before.outputs, before.names):
+def _rewritten(before: Term, sizes: Mapping[str, int]) -> Iterator[Term]:
+    for r in refactorings(before.outputs, before.names, before.sizes(sizes)):
         yield _after(before, r)
 
 

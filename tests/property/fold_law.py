@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -149,6 +149,7 @@ def assert_law(
         cut += [] if any(cut) else [1]
         sizes = {a: int(rng.integers(1, 5)) for a in kernel.axes}
         sizes[kernel.stream.axes[0]] = sum(cut)
+        sizes |= _renamed(kernel, sizes)
         # What cancels is not read, but the diagram's own value may need it.
         arrays = {
             n: _random(n, sizes, rng, (extremes or {}).get(tensor_of(n), ()))
@@ -157,6 +158,17 @@ def assert_law(
         bad = breach(kernel, arrays, sizes, cut, scalars, tolerance)
         if bad:
             raise Refusal(f"fold {kernel.stream.axis}", kernel.name, f"its law fails: {bad}")
+
+
+def _renamed(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of axes by which arrays are read under other names; of one that is streamed its
+    own."""
+    out: dict[str, int] = {}
+    for n in postorder(o.node for o in kernel.outputs):
+        for pair in cast("tuple[tuple[str, str], ...]", n.params[0]) if n.op == "rename" else ():
+            size = next((sizes[a] for a in pair if a in kernel.stream.axes), sizes[pair[0]])
+            out |= dict.fromkeys(pair, size)
+    return out
 
 
 def _random(

@@ -6,17 +6,17 @@ by groups of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from napkin.algebra.terms import in_float32, is_count
+from napkin.derive.rules.order import contraction_inside
 from napkin.derive.rules.rule import Instance, Rule, one_node
-from napkin.derive.rules.swap import contraction_inside, without
 from napkin.ir.infer import along, joined
 from napkin.ir.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.ir.sliding import slides
 
 
-def _matches(terms: Sequence[Node]) -> Iterator[Instance]:
+def _matches(terms: Sequence[Node], _: Mapping[str, int]) -> Iterator[Instance]:
     order = list(postorder(terms))
     every = set(order)
     taps = {s.tap for n in order if n.op == "input" for s in slides(n)}
@@ -58,7 +58,8 @@ def joined_with_inner(n: Node, chosen: Callable[[Node], bool]) -> Node | None:
     inner = next((p for p in parts if p.op == n.op and chosen(p)), None)
     if inner is None or inner.params[1:] != n.params[1:] or set(over(n)) & set(over(inner)):
         return None
-    others = without(parts, inner)
+    at = parts.index(inner)
+    others = [*parts[:at], *parts[at + 1 :]]
     if any(set(over(inner)) & set(p.axes) for p in others):
         return None
     body = joined("mul", [inner.args[0], *others])

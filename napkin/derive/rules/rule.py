@@ -79,9 +79,12 @@ class Rule:
         infinite: whether it holds where values are infinite or NaN. Others hold where the left side
             is finite.
         empty: whether it holds along axes without positions.
+        cancels: whether its right side loses digits that the left one has. It is then held to its
+            law in rational numbers alone.
         change: of a rule that rewrites single nodes: its change, given the terms.
         relabel: what a move by this rule does to labels; None where it leaves them.
-        alternative: whether the planner weighs a term with it beside the term without.
+        alternative: whether the planner weighs a term with it beside the term without; `matches`
+            is then given the terms and the sizes of axes.
         check: reports and verifies an instance; None for the law of two terms.
     """
 
@@ -91,6 +94,7 @@ class Rule:
     provided: tuple[str, ...] = ()
     infinite: bool = False
     empty: bool = True
+    cancels: bool = False
     change: Callable[..., Change] | None = None
     relabel: Relabel | None = None
     alternative: bool = False
@@ -133,6 +137,7 @@ def node_rule(
     provided: tuple[str, ...] = (),
     *,
     infinite: bool = False,
+    cancels: bool = False,
     relabel: Relabel | None = None,
 ) -> Rule:
     """A rule for single nodes, which matches every node under terms that changes.
@@ -148,7 +153,9 @@ def node_rule(
             if new is not None and new is not n:
                 yield one_node(n, new)
 
-    return Rule(name, law, matches, provided, infinite, change=change, relabel=relabel)
+    return Rule(
+        name, law, matches, provided, infinite, cancels=cancels, change=change, relabel=relabel
+    )
 
 
 def between(before: Sequence[Node], after: Sequence[Node]) -> Callable[[], Sides]:
@@ -198,6 +205,8 @@ def hold_terms(rule: Rule, before: Sequence[Node], after: Sequence[Node], found:
         return
     both = [n for pair in pairs for n in pair]
     for point in points(both, found.same_size, found.splits, rule.empty, rule.infinite):
+        if rule.cancels and not point.exact:
+            continue
         exact = [pair for pair in pairs if is_rational(pair)] if point.exact else pairs
         with suppress(ZeroDivisionError):  # a rational number that has no value: nothing is claimed
             _hold(rule, point, exact, found.splits)

@@ -13,6 +13,7 @@ from napkin.derive.rules.expand import EXPANDED
 from napkin.derive.rules.group import GROUP, TILE
 from napkin.derive.rules.materialise import STORED
 from napkin.derive.rules.nest import NESTED
+from napkin.derive.rules.order import ORDERED
 from napkin.derive.rules.part import MERGED, PARTED
 from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
@@ -21,15 +22,15 @@ from napkin.derive.rules.scale import SCALED
 from napkin.derive.rules.select import SELECTED
 from napkin.derive.rules.separation import HELD, SEPARATED
 from napkin.derive.rules.split import SPLIT
+from napkin.derive.rules.square import SQUARED
 from napkin.derive.rules.stream import STREAMED
-from napkin.derive.rules.swap import SWAPPED
 from napkin.derive.rules.together import TOGETHER
 from napkin.derive.rules.visit import VISITED
 
 _ALL = (
-    EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, SWAPPED, NESTED, STORED, ALIKE, SPLIT,
+    EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, STORED, ALIKE, SPLIT,
     COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED, VISITED, PARTED,
-    BLOCKED, MERGED, GROUP, TILE,
+    BLOCKED, MERGED, GROUP, TILE, SQUARED,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

@@ -1,0 +1,254 @@
+"""Contractions in another order: one of several factors as a tree of smaller ones.
+
+sum_{x d} A B C = sum_d A (sum_x B C), where A does not carry x: products distribute over sums, and
+sums over maxima. The contractions inside a contraction are opened first, so (Q K^T) V and Q (K^T V)
+are two orders of one. An order says which subsets of the factors are reduced before the others,
+along the axes that neither another factor nor the result carries. Multiplications and stored values
+rank the orders of a subset by those of its halves; the planner prices the least of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from napkin.algebra.terms import narrow_type, starting
+from napkin.derive.rules.rule import Instance, Rule, one_node
+from napkin.derive.tracer import active
+from napkin.ir.expansion import sunk
+from napkin.ir.infer import along, joined
+from napkin.ir.listing import text
+from napkin.ir.node import REDUCTIONS, Node, factors, inside_sums, over, postorder, union_axes
+
+ORDERS = 4
+"""Orders of a contraction, and of each subset of its factors, that are kept."""
+
+SEARCHED = 8
+"""Factors of which every subset is looked at; of more, the smallest pairs are joined first."""
+
+STORED = 512
+"""Multiplications in the time that memory takes to store a value and to read it again: 990 TFLOP/s
+in bf16 and 3.35 TB/s (H100 data sheet), at 4 bytes for both, to a power of two."""
+
+FAR = 16
+"""Times the least cost beyond which an order is left: matrix instructions multiply 15 times as fast
+as others (H100: 495 to 33.5 tera-multiplications a second)."""
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """An order of a subset of factors.
+
+    Attributes:
+        bits: which factors, as bits.
+        parts: what is left of them as factors, each after the place of its first one.
+        cost: multiplications so far, and `STORED` for each value between.
+        inner: the subsets that are reduced by themselves.
+    """
+
+    bits: int
+    parts: tuple[tuple[int, Node], ...]
+    cost: float = 0.0
+    inner: frozenset[int] = frozenset()
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of the product of its parts."""
+        return union_axes(p for _, p in self.parts)
+
+    def times(self, other: _Order, sizes: Sizes) -> _Order:
+        """The product with an order of other factors."""
+        multiplied = math.prod(sizes[a] for a in {*self.axes, *other.axes})
+        return _Order(
+            self.bits | other.bits,
+            tuple(sorted(self.parts + other.parts, key=lambda p: p[0])),
+            self.cost + other.cost + multiplied,
+            self.inner | other.inner,
+        )
+
+
+def _matches(terms: Sequence[Node], sizes: Sizes) -> Iterator[Instance]:
+    """The least orders of every contraction, other than its own."""
+    order = list(postorder(terms))
+    taken, inside = {a for n in order for a in n.axes}, _only_inside(order, terms)
+    for n in order:
+        if contracts(n) and n not in inside:
+            opened = _Opened(n, taken)
+            for made in opened.others(sizes):
+                yield one_node(n, made, opened.same_size)
+
+
+ORDERED = Rule(
+    "order contractions",
+    "sum_{x d} A B C = sum_d A (sum_x B C), and so of maxima of sums",
+    _matches,
+    (
+        "A does not carry x",
+        "an inner sum has the items of the whole, as whole numbers wrap and reals do not",
+        "an inner product of values in 8 bits is not opened",
+        "an extremum starts from its identity",
+        "an axis of an inner sum is renamed where another factor or the result carries its name",
+    ),
+    alternative=True,
+)
+
+
+def contracts(n: Node) -> bool:
+    """Whether a reduction is one of products, which distribute over what it combines."""
+    by = _by(n)
+    return bool(by) and n.args[0].op == by and n.params[1:] == starting(n.op)
+
+
+def contraction_inside(n: Node) -> Node | None:
+    """A contraction that is a factor of a contraction over its axes; None where there is none."""
+    parts = _factors(n) if contracts(n) else ()
+    return next((p for p in parts if _opens(n, p) and set(over(n)) & set(p.axes)), None)
+
+
+def _by(n: Node) -> str:
+    """The product, "add" or "mul", that distributes over what a reduction combines; else ""."""
+    return REDUCTIONS[n.op].over if n.op in REDUCTIONS else ""
+
+
+def _factors(n: Node) -> tuple[Node, ...]:
+    return factors(n.args[0], by=_by(n))
+
+
+def _opens(n: Node, p: Node) -> bool:
+    """Whether a factor of a contraction is one of its kind. A product of 8 bits stays as it is: its
+    factors would be rounded with others to the type of the plan."""
+    alike = p.op == n.op and p.kind == n.kind and contracts(p)
+    return alike and not narrow_type(_factors(p))
+
+
+def _only_inside(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:
+    """The contractions that are read as factors of contractions alone."""
+    opened = {p for n in order if contracts(n) for p in _factors(n) if _opens(n, p)}
+    held = inside_sums(roots)
+    read = {a for n in order if n not in held and not contracts(n) for a in n.args}
+    return opened - read - {*roots}
+
+
+def _halved(s: int, known: Mapping[int, Sequence[_Order]], sizes: Sizes) -> list[_Order]:
+    """The orders of a subset, as bits, by those of its halves: of each kind the least, these in
+    order."""
+    lowest = s & -s
+    first = [t for t in range(lowest, s) if t & s == t and t & lowest]
+    made = (a.times(b, sizes) for t in first for a in known[t] for b in known[s - t])
+    least: dict[frozenset[int], _Order] = {}
+    for o in sorted(made, key=lambda o: o.cost):
+        least.setdefault(o.inner, o)
+    return list(least.values())
+
+
+class _Opened:
+    """A contraction of the factors of those inside it.
+
+    Attributes:
+        node: the contraction as it was.
+        parts: the factors that carry something that is reduced, and `outside` the others.
+        gone: what is reduced.
+        own: the subsets of the parts that the contraction reduces by themselves, as bits.
+        same_size: axes of inner contractions under new names, to those whose sizes they have.
+    """
+
+    def __init__(self, n: Node, taken: Collection[str]) -> None:
+        self.node, self.gone, self.same_size = n, list(over(n)), dict[str, str]()
+        self._taken, self._known = taken, {*n.axes, *n.args[0].axes}
+        self._room = SEARCHED - len(_factors(n))
+        found, inner = list[Node](), list[range]()
+        for p in _factors(n):
+            self._open(p, found, inner)
+        carried = [bool(set(p.axes) & set(self.gone)) for p in found]
+        self.parts = tuple(p for p, c in zip(found, carried, strict=True) if c)
+        self.outside = tuple(p for p, c in zip(found, carried, strict=True) if not c)
+        at = list(itertools.accumulate(carried, initial=0))
+        self.own = frozenset(2 ** at[r.stop] - 2 ** at[r.start] for r in inner)
+
+    def _open(self, p: Node, found: list[Node], inner: list[range]) -> None:
+        """Add a factor, or those of a contraction as long as all are at most `SEARCHED`."""
+        own = _factors(p) if _opens(self.node, p) else ()
+        if not own or len(own) - 1 > self._room:
+            found.append(p)
+            return
+        self._room -= len(own) - 1
+        fresh = {a: self._fresh(a) for a in over(p) if a in self._known}
+        self.gone += [fresh.get(a, a) for a in over(p)]
+        self.same_size |= {new: old for old, new in fresh.items()}
+        renamed = [sunk(q, tuple(fresh.items())) for q in own]
+        self._known |= {*union_axes(renamed)}
+        begin = len(found)
+        for q in renamed:
+            self._open(q, found, inner)
+        inner.append(range(begin, len(found)))
+
+    def _fresh(self, axis: str) -> str:
+        names = (f"{axis}{i}" for i in itertools.count(2))
+        return next(a for a in names if a not in self._taken and a not in self.same_size)
+
+    def others(self, sizes: Sizes) -> Iterator[Node]:
+        """The contraction in its least orders but its own."""
+        sizes = {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}}
+        found = self._least(sizes) if len(self.parts) > 1 else []
+        near = [o for o in found[:ORDERS] if o.cost <= FAR * found[0].cost]
+        self._tell_left([o for o in found[len(near) :] if o.inner != self.own])
+        yield from (self._written(o) for o in near if o.inner != self.own)
+
+    def _least(self, sizes: Sizes) -> list[_Order]:
+        """Orders of all parts, the least first."""
+        single = self._joined(sizes)
+        every = 2 ** len(single) - 1
+        known = {2**i: [one] for i, one in enumerate(single)}
+        for s in range(1, every):
+            if s not in known:
+                known[s] = [self._reduced(o, sizes) for o in _halved(s, known, sizes)[:ORDERS]]
+        return _halved(every, known, sizes)
+
+    def _joined(self, sizes: Sizes) -> list[_Order]:
+        """The parts one by one; of more than `SEARCHED`, the smallest pairs are products first."""
+        parts = [_Order(2**i, ((i, p),)) for i, p in enumerate(self.parts)]
+        parts = [self._reduced(p, sizes) for p in parts]
+        while len(parts) > SEARCHED:
+            pairs = itertools.combinations(parts, 2)
+            a, b = min(pairs, key=lambda pair: pair[0].times(pair[1], sizes).cost)
+            parts = [p for p in parts if p is not a and p is not b]
+            parts.append(self._reduced(a.times(b, sizes), sizes))
+        return parts
+
+    def _reduced(self, order: _Order, sizes: Sizes) -> _Order:
+        """An order after the reduction along the axes that nothing else carries."""
+        gone = self._private(order)
+        made = self._along(order.parts, gone) if gone else None
+        if made is None or made.kind != self.node.kind:
+            return order
+        cost = order.cost + STORED * math.prod(sizes[a] for a in made.axes)
+        first, _ = order.parts[0]
+        return _Order(order.bits, ((first, made),), cost, order.inner | {order.bits})
+
+    def _private(self, order: _Order) -> tuple[str, ...]:
+        """The axes that are reduced and that no other factor carries."""
+        others = (p.axes for i, p in enumerate(self.parts) if not order.bits >> i & 1)
+        kept = {a for axes in others for a in axes}
+        return tuple(a for a in self.gone if a in order.axes and a not in kept)
+
+    def _along(self, parts: Sequence[tuple[int, Node]], axes: tuple[str, ...]) -> Node:
+        body = joined(_by(self.node), [p for _, p in parts])
+        return along(self.node.op, body, axes, self.node.params[1:])
+
+    def _written(self, order: _Order) -> Node:
+        """The contraction in an order."""
+        left = tuple(a for a in self.gone if a in order.axes)
+        parts = (*order.parts, *((0, p) for p in self.outside))
+        return self._along(parts, left) if left else joined(_by(self.node), [p for _, p in parts])
+
+    def _tell_left(self, orders: Sequence[_Order]) -> None:
+        """Report the orders that are not priced."""
+        if (tracer := active()) is not None and orders:
+            number = "another order" if len(orders) == 1 else f"{len(orders)} other orders"
+            what = f"{text(self.node, {})} in {number}"
+            why = f"of those found, {ORDERS} at most are priced, and none of {FAR} times the least"
+            tracer.dropped("term", what, f"{why} operations and stored values")

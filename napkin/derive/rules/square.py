@@ -1,0 +1,55 @@
+"""Squared differences under a sum, multiplied out so that they are a matrix product.
+
+The right side is exact in numbers without rounding alone. Its error is that of |x|^2 + |y|^2, about
+2^-24 of them for each addition in float32, however small |x - y|^2 is; the left side is as exact as
+x - y. So nothing applies this rule unless somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from napkin.derive.rules.rule import node_rule
+from napkin.ir.infer import along, joined, pointwise
+from napkin.ir.node import Node, factors, number, over
+
+
+def difference(n: Node) -> Node | None:
+    """The difference whose square a sum adds up, where both sides of it have an axis of their own
+    beside those of the sum: else there is no matrix product to gain."""
+    if n.op != "sum" or n.kind != "real":
+        return None
+    parts = factors(n.args[0])
+    twice = (p for p in parts if p.op == "sub" and parts.count(p) == 2)
+    return next((p for p in twice if _is_product(p, {*over(n)})), None)
+
+
+def _is_product(p: Node, gone: set[str]) -> bool:
+    x, y = ({*a.axes} for a in p.args)
+    return gone <= x & y and bool(x - y) and bool(y - x)
+
+
+def _multiplied_out(old: Node, args: tuple[Node, ...]) -> Node | None:
+    """For `rewrite`: sum_d w (x - y)^2 = sum_d w x^2 + sum_d w y^2 - 2 sum_d w x y."""
+    if old.op != "sum":
+        return None
+    total = along("sum", args[0], over(old))
+    square = difference(total)
+    if square is None:
+        return None
+    x, y = square.args
+    others = [p for p in factors(args[0]) if p is not square]
+    xx, yy, xy = (
+        along("sum", joined("mul", [*p, *others]), over(old)) for p in ((x, x), (y, y), (x, y))
+    )
+    return pointwise("sub", (pointwise("add", (xx, yy)), pointwise("mul", (number(2.0), xy))))
+
+
+SQUARED = node_rule(
+    "multiply squares out",
+    "sum_d (x - y)^2 = sum_d x^2 + sum_d y^2 - 2 sum_d x y",
+    lambda _: _multiplied_out,
+    (
+        "somebody asks for it, as digits of x - y are lost where x and y are far from 0",
+        "x and y carry d, and each an axis that the other lacks",
+    ),
+    cancels=True,
+)

@@ -1,0 +1,63 @@
+"""The order of axes in which arrays between kernels lie in memory.
+
+An array lies as its term has its axes, unless a matrix product goes over its last one position by
+position: the values of one product would each lie in a sector of their own. Those axes go first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from napkin.algebra.contraction import in_axes
+from napkin.ir.infer import along, joined
+from napkin.ir.node import Node, factors, node, over
+from napkin.ir.operators import POINTWISE
+
+
+def layouts(order: Sequence[Node], sizes: Mapping[str, int]) -> dict[Node, tuple[str, ...]]:
+    """The axes of every array that is to lie otherwise than its term has them.
+
+    Args:
+        order: all terms, arguments first.
+    """
+    one = {n: _one_by_one(n, sizes) for n in order if n.op == "sum"}
+    around: dict[Node, set[str]] = {n: set(one.get(n, ())) for n in order}
+    for n in order:
+        if n.op in POINTWISE:
+            around[n].update(*(around[a] for a in n.args))
+    for n in reversed(order):
+        for a in n.args:
+            around[a] |= one.get(n) or _before(n, around[n])
+    found = {n: _moved(n.axes, around[n]) for n in order}
+    return {n: axes for n, axes in found.items() if axes != n.axes}
+
+
+def _one_by_one(n: Node, sizes: Mapping[str, int]) -> frozenset[str]:
+    """The axes of a sum, at every position of which it is a matrix product of its own."""
+    alone = along("sum", joined("mul", [_as_read(p) for p in factors(n.args[0])]), over(n))
+    found = in_axes(alone, alone.args[0].axes)
+    tiles = {a: 1 if a in found.single else sizes[a] for a in alone.args[0].axes}
+    return found.single & {*n.axes} if found.at(tiles).is_product else frozenset()
+
+
+def _as_read(p: Node) -> Node:
+    """A tensor in the place of a computed factor; what that is computed of does not matter."""
+    if p.op == "input" or not p.axes:
+        return p
+    return node("input", params=("computed",), axes=p.axes, kind=p.kind)
+
+
+def _before(n: Node, axes: set[str]) -> set[str]:
+    """Axes of a term of single values as its arguments have them; none of any other term."""
+    if n.op == "rename":
+        back = {new: old for old, new in cast("tuple[tuple[str, str], ...]", n.params[0])}
+        return {back.get(a, a) for a in axes}
+    return axes if n.op in POINTWISE else set()
+
+
+def _moved(axes: tuple[str, ...], first: set[str]) -> tuple[str, ...]:
+    """Axes, some of them first where the last is one of these."""
+    if not axes or axes[-1] not in first:
+        return axes
+    return (*(a for a in axes if a in first), *(a for a in axes if a not in first))

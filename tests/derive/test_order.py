@@ -1,0 +1,229 @@
+"""Orders of contractions: every one has the value of the contraction, and the least ones are found.
+
+`conftest.py` of this folder turns verification on, so every application is held to the law.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import napkin as nk
+from napkin.derive.kernel import leaves
+from napkin.derive.rules import order
+from napkin.derive.rules.order import ORDERED
+from napkin.derive.rules.rule import Instance
+from napkin.ir.evaluate import aligned, evaluate
+from napkin.ir.expansion import expanded
+from napkin.ir.infer import along, pointwise
+from napkin.ir.listing import text
+from napkin.ir.node import Node, node, over, postorder
+
+AXES = "abcde"
+
+
+def leaf(name: str, axes: Sequence[str], kind: Any = "real") -> Node:
+    return node("input", params=(name,), axes=axes, kind=kind)
+
+
+def times(parts: Sequence[Node], by: str = "mul") -> Node:
+    return order.product(parts, by)
+
+
+def orders(n: Node, sizes: Mapping[str, int] | None = None) -> list[Instance]:
+    axes = {a for m in postorder([n]) for a in m.axes}
+    return list(ORDERED.matches([n], sizes or dict.fromkeys(axes, 64)))
+
+
+def values(n: Node, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    bind = {m: arrays[str(m.params[0])] for m in leaves([n])}
+    return np.asarray(evaluate([n], bind, sizes)[0])
+
+
+@st.composite
+def contractions(draw: st.DrawFn) -> Node:
+    """A sum of products or a maximum of sums, of two to five factors, some of which are equal, and
+    some of which are contractions that bind the same axes."""
+    how, by = draw(st.sampled_from([("sum", "mul"), ("max", "add")]))
+    start = () if how == "sum" else (-math.inf,)
+    some = st.lists(st.sampled_from(AXES), min_size=1, max_size=3, unique=True)
+    pool = [leaf(name, draw(some)) for name in "PQR"]
+    inner = times([draw(st.sampled_from(pool)), draw(st.sampled_from(pool))], by)
+    pool.append(along(how, inner, tuple(draw(st.sampled_from(inner.axes))), start))
+    body = times(draw(st.lists(st.sampled_from(pool), min_size=2, max_size=5)), by)
+    if not body.axes:
+        return times([leaf("S", "a"), leaf("T", "a")], by)
+    gone = draw(st.lists(st.sampled_from(body.axes), min_size=1, max_size=3, unique=True))
+    return along(how, body, tuple(gone), start)
+
+
+@given(contractions(), st.integers(0, 2**16), st.sampled_from([1, 2, 3]))
+@settings(max_examples=60, deadline=None)
+def test_every_order_has_the_value(n: Node, seed: int, least: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = {a: least + i % 2 for i, a in enumerate(AXES)}
+    arrays = {str(m.params[0]): rng.normal(size=[sizes[a] for a in m.axes]) for m in leaves([n])}
+    for found in orders(n):
+        made = ORDERED.apply(found)
+        assert made is not n
+        known = {**sizes, **{new: sizes[old] for new, old in found.same_size.items()}}
+        wanted = values(n, sizes, arrays)
+        value = aligned(values(made, known, arrays), made.axes, n.axes)
+        np.testing.assert_allclose(value, wanted, rtol=1e-9, atol=1e-9)
+
+
+# --- which orders there are -----------------------------------------------------------------------
+
+
+def chain(number: int) -> Node:
+    """A product of matrices, X0 [a0 a1] X1 [a1 a2] and so on."""
+    parts = [leaf(f"X{i}", (f"a{i}", f"a{i + 1}")) for i in range(number)]
+    return along("sum", times(parts), tuple(f"a{i}" for i in range(1, number)))
+
+
+def fewest(lengths: Sequence[int]) -> int:
+    """The fewest multiplications for a product of matrices, by trying every last product."""
+    if len(lengths) < 3:
+        return 0
+    return min(
+        fewest(lengths[: k + 1]) + fewest(lengths[k:]) + lengths[0] * lengths[k] * lengths[-1]
+        for k in range(1, len(lengths) - 1)
+    )
+
+
+def multiplied(n: Node, sizes: Mapping[str, int]) -> int:
+    """The multiplications of a tree of products of two."""
+    sums = [m for m in postorder([n]) if m.op == "sum"]
+    return sum(math.prod(sizes[a] for a in (*m.axes, *over(m))) for m in sums)
+
+
+@given(st.lists(st.integers(1, 60), min_size=4, max_size=7))
+@settings(max_examples=25, deadline=None)
+def test_the_first_order_of_a_chain_has_the_fewest_multiplications(lengths: list[int]) -> None:
+    n, sizes = chain(len(lengths) - 1), {f"a{i}": x for i, x in enumerate(lengths)}
+    before = order.STORED
+    order.STORED = 0
+    try:
+        first = next(iter(ORDERED.matches([n], sizes)))
+    finally:
+        order.STORED = before
+    assert multiplied(first.made, sizes) == fewest(lengths)
+
+
+def test_values_between_cost_as_well() -> None:
+    """Either order of x^T W y multiplies as often; one stores twice as many values."""
+    n = along("sum", times([leaf("x", "bi"), leaf("W", "ij"), leaf("y", "bj")]), ("i", "j"))
+    for i, j in ((64, 32), (32, 64)):
+        first = orders(n, {"b": 1024, "i": i, "j": j})[0].made
+        last = over(first)
+        assert last == (("j",) if i > j else ("i",))
+
+
+def test_a_long_product_is_ordered_by_pairs() -> None:
+    """Of 30 matrices that narrow to one column, pairs are joined until few are left."""
+    n, sizes = chain(30), {f"a{i}": 64 for i in range(30)} | {"a30": 1}
+    begin = time.perf_counter()
+    found = list(ORDERED.matches([n], sizes))
+    assert time.perf_counter() - begin < 20
+    assert all(multiplied(i.made, sizes) <= 30 * 64**3 for i in found)
+    arrays = {f"X{i}": np.random.default_rng(i).normal(size=(3, 3)) for i in range(30)}
+    small = dict.fromkeys(sizes, 3)
+    wanted = np.linalg.multi_dot([arrays[f"X{i}"] for i in range(30)])
+    for i in found:
+        np.testing.assert_allclose(values(i.made, small, arrays), wanted, rtol=1e-9)
+
+
+def test_two_factors_have_no_other_order() -> None:
+    assert not orders(along("sum", times([leaf("A", "ik"), leaf("B", "kj")]), ("k",)))
+
+
+def test_an_axis_of_one_factor_is_summed_first() -> None:
+    n = along("sum", times([leaf("A", "ikl"), leaf("B", "kj")]), ("k", "l"))
+    (found,) = orders(n)
+    assert text(found.made, {}) == "sum(sum(A, over l) * B, over k)"
+
+
+def test_orders_of_a_contraction_inside_are_those_of_the_whole() -> None:
+    inner = along("sum", times([leaf("A", "ik"), leaf("B", "kl"), leaf("C", "lm")]), ("k", "l"))
+    whole = along("sum", times([inner, leaf("D", "mn")]), ("m",))
+    assert {i.sides()[0][0] for i in orders(whole)} == {whole}
+    also = pointwise("add", (whole, pointwise("exp", (pointwise("neg", (inner,)),))))
+    assert {i.sides()[0][0] for i in orders(also)} == {whole, inner}
+
+
+# --- side conditions ------------------------------------------------------------------------------
+
+
+def made_of(found: Sequence[Instance]) -> set[Node]:
+    return {n for i in found for n in postorder([i.made])}
+
+
+def test_whole_numbers_are_not_summed_before_a_real_factor() -> None:
+    """They would wrap at 2^31, where their product with the real does not."""
+    parts = [leaf("A", "ik", "int"), leaf("B", "kl", "int"), leaf("C", "lj")]
+    found = orders(along("sum", times(parts), ("k", "l")))
+    assert found
+    assert all(n.kind == "real" for n in made_of(found) if n.op == "sum")
+
+
+def test_tests_are_factors_but_are_not_counted_first() -> None:
+    parts = [leaf("M", "ik", "bool"), leaf("N", "kl", "bool"), leaf("C", "lj")]
+    found = orders(along("sum", times(parts), ("k", "l")))
+    assert all(n.kind == "real" for n in made_of(found) if n.op == "sum")
+
+
+def test_a_maximum_that_starts_elsewhere_keeps_its_order() -> None:
+    body = times([leaf("A", "ik"), leaf("B", "kl"), leaf("C", "lj")], "add")
+    assert orders(along("max", body, ("k", "l"), (-math.inf,)))
+    assert not orders(along("max", body, ("k", "l"), (0.0,)))
+
+
+def test_a_product_over_products_has_one_order() -> None:
+    """The record of `prod` names nothing that distributes over products."""
+    body = times([leaf("A", "ik"), leaf("B", "kl"), leaf("C", "lj")])
+    assert not orders(along("prod", body, ("k", "l")))
+
+
+def test_an_axis_bound_twice_is_renamed() -> None:
+    """Inside, d is summed; outside, it is an axis of V and of the result."""
+    S = along("sum", times([leaf("Q", "qd"), leaf("K", "xd")]), ("d",))
+    n = along("sum", times([S, leaf("V", "xd")]), ("x",))
+    found, *_ = orders(n, {"q": 64, "x": 64, "d": 4})
+    assert found.same_size == {"d2": "d"}
+    assert text(found.made, {}) == "sum(Q * sum(K * V, over x), over d2)"
+
+
+def test_a_cast_inside_keeps_its_place() -> None:
+    """Somebody chose what an array between is rounded to."""
+    inner = along("sum", times([leaf("A", "ik"), leaf("B", "kl")]), ("k",))
+    n = along("sum", times([pointwise("cast", (inner,), ("bf16",)), leaf("C", "lj")]), ("l",))
+    assert not orders(n)
+
+
+def test_masked_scores_are_one_factor() -> None:
+    d = nk.diagram("q d, x d, x v, v w -> q w")(
+        lambda Q, K, V, W: nk.contract(
+            nk.contract(Q, K, over="d"), V, W, over="x v", keys=nk.causal("q", "x")
+        )
+    )
+    roots = list(expanded(d.roots).values())
+    found = list(ORDERED.matches(roots, dict.fromkeys(d.axes, 64)))
+    assert found
+    for i in found:
+        assert sum(n.op == "where" for n in postorder([i.made])) == 1
+
+
+def test_orders_of_a_subset_are_distinct() -> None:
+    """Each instance multiplies other subsets first."""
+    found = orders(chain(5))
+    assert len({i.made for i in found}) == len(found)
+    assert len(found) <= order.ORDERS
+    for a, b in itertools.combinations(found, 2):
+        assert a.made is not b.made

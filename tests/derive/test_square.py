@@ -1,0 +1,118 @@
+"""Squared differences are multiplied out where that is asked for, and round as is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import napkin as nk
+from napkin.derive.rules.rule import LawError
+from napkin.derive.rules.square import SQUARED
+from napkin.derive.rules.table import TABLE
+from napkin.errors import Refusal
+from napkin.ir.evaluate import evaluate
+from napkin.ir.infer import along, pointwise
+from napkin.ir.node import Node, node, number
+
+LARGE = {"n": 8192, "m": 8192, "d": 128}
+SMALL = {"n": 21, "m": 37, "d": 19}
+
+
+@nk.diagram("n d, m d -> n m")
+def distances(X: Any, Y: Any) -> Any:
+    return nk.reduce((X - Y) ** 2, "sum", over="d")
+
+
+@nk.diagram("n d, m d, d -> n")
+def nearest(X: Any, Y: Any, w: Any) -> Any:
+    return nk.reduce(nk.contract(w, X - Y, X - Y, over="d"), "min", over="m")
+
+
+def leaf(name: str, axes: str, kind: Any = "real") -> Node:
+    return node("input", params=(name,), axes=axes, kind=kind)
+
+
+def square(x: Node, y: Node, *others: Node, gone: str = "d") -> Node:
+    t = pointwise("sub", (x, y))
+    body = pointwise("mul", (t, t))
+    for p in others:
+        body = pointwise("mul", (body, p))
+    return along("sum", body, (*gone,))
+
+
+X, Y, W = leaf("X", "nd"), leaf("Y", "md"), leaf("W", "md")
+
+
+@pytest.mark.parametrize("n", [square(X, Y), square(X, Y, W), square(pointwise("exp", (X,)), Y)])
+def test_the_law_holds_without_rounding(n: Node) -> None:
+    (found,) = SQUARED.matches([n])
+    assert SQUARED.apply(found) is found.made
+    assert sum(m.op == "sum" for m in found.made.args[0].args) == 2
+
+
+def test_another_factor_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    from napkin.derive.rules import square as rule
+
+    monkeypatch.setattr(rule, "number", lambda _: number(1.0))
+    (found,) = SQUARED.matches([square(X, Y)])
+    with pytest.raises(LawError, match="multiply squares out"):
+        SQUARED.apply(found)
+
+
+OTHERS = {
+    "one side has no axis of its own": square(leaf("Z", "d"), Y),
+    "both sides have the same axes": square(leaf("Z", "nd"), X),
+    "a side lacks the axis": square(leaf("z", "n"), Y),
+    "whole numbers": square(leaf("I", "nd", "int"), leaf("J", "md", "int")),
+    "a difference to the third": square(X, Y, pointwise("sub", (X, Y))),
+}
+
+
+@pytest.mark.parametrize("why", OTHERS)
+def test_no_other_sum_is_multiplied_out(why: str) -> None:
+    assert not list(SQUARED.matches([OTHERS[why]]))
+
+
+@given(st.integers(0, 2**16), st.floats(0, 1e4))
+@settings(max_examples=40, deadline=None)
+def test_the_rounding_is_that_of_the_squares(seed: int, far: float) -> None:
+    """Of d additions in float32, each of 2^-24 of |x|^2 + |y|^2, and not of |x - y|^2."""
+    rng = np.random.default_rng(seed)
+    x = (rng.normal(size=(5, 16)) + far).astype(np.float32)
+    y = (rng.normal(size=(4, 16)) + far).astype(np.float32)
+    (found,) = SQUARED.matches([square(X, Y)])
+    sizes, wide = {"n": 5, "m": 4, "d": 16}, {X: x.astype(float), Y: y.astype(float)}
+    before, after = (n for (n,) in found.sides())
+    (wanted,), (exact,) = evaluate([before], wide, sizes), evaluate([after], wide, sizes)
+    (rounded,) = evaluate([after], {X: x, Y: y}, sizes)
+    squares = (wide[X] ** 2).sum(-1)[:, None] + (wide[Y] ** 2).sum(-1)[None]
+    np.testing.assert_allclose(exact, wanted, rtol=1e-9, atol=1e-12 * (1 + far) ** 2)
+    assert (abs(rounded - wanted) <= 16 * 2.0**-24 * squares).all()
+
+
+def test_nothing_does_it_unasked() -> None:
+    assert not TABLE["multiply squares out"].alternative
+    (k,) = nk.derive(distances, sizes=LARGE).kernels
+    assert "tl.dot(" not in k.written.source
+
+
+@pytest.mark.parametrize("d", [distances, nearest], ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_asked_for_it_is_a_matrix_product(d: Any, dtype: str) -> None:
+    plan = nk.derive(d, sizes=LARGE, dtype=dtype, multiply_out=True)
+    assert "tl.dot(" in plan.source
+    assert "the square under the sum over d, multiplied out" in str(plan.trail)
+    plan.check(sizes=SMALL, resources=False).raise_if_wrong()
+    if dtype == "bf16":
+        slow = nk.derive(d, sizes=LARGE, dtype=dtype)
+        assert plan.seconds * 15 < slow.seconds
+
+
+def test_where_there_is_none_it_is_refused() -> None:
+    d = nk.diagram("n d, m d -> n m")(lambda X, Y: nk.contract(X, Y, over="d"))
+    with pytest.raises(Refusal, match=r"no sum of \(x - y\) \*\* 2 has an x and a y"):
+        nk.derive(d, sizes=SMALL, multiply_out=True)

@@ -1,0 +1,114 @@
+"""Changes of what the points of a term are, each priced by the cut that it allows.
+
+One point more: an operand that every group of a reduction computes again is stored once. One point
+fewer: a reduction that several kernels need is computed by each of them, and not stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from napkin.derive.terms import is_read
+from napkin.derive.tracer import active
+from napkin.diagram.interface import Output
+from napkin.ir.node import REDUCTIONS, Node, over, postorder
+from napkin.ir.storage import unstored
+from napkin.plan.frontier import Frontier
+from napkin.plan.points import is_heavy, is_pointwise
+from napkin.plan.ways import Cut, named
+
+KINDS = 4
+"""Kinds of operands that may be stored, at most; what two layers compute alike is of one kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Other points of a term.
+
+    Attributes:
+        points: all of them.
+        nodes: those by which they differ.
+    """
+
+    points: Set[Node]
+    nodes: Sequence[Node]
+
+    def text(self, names: Mapping[Node, str]) -> str:
+        """The change in words."""
+        terms = ", ".join(named(self.nodes, names))
+        if self.nodes[0] in self.points:
+            return f"{terms} stored once, and not computed by every group"
+        return f"{terms} computed by each kernel that reads it, and not stored"
+
+
+def stored(
+    outputs: Sequence[Output], sizes: Mapping[str, int], points: Set[Node], found: Cut | None
+) -> Change | None:
+    """Operands that may be stored: those that a cut stores in no case, though groups along the axes
+    that one lacks compute it again, each for itself."""
+    frontier = Frontier(outputs, sizes, points=points)
+    kinds: dict[object, list[Node]] = {}
+    for n in frontier.points:
+        for m in _operands(n) if n.op in REDUCTIONS else ():
+            if m not in points and m not in frontier.sources(m):
+                kinds.setdefault((n.op, n.axes, m.op, m.axes), []).append(m)
+    taken = [m for kind in list(kinds.values())[:KINDS] for m in dict.fromkeys(kind)]
+    _tell_left([m for kind in list(kinds.values())[KINDS:] for m in kind])
+    return Change(points | set(taken), taken) if taken else None
+
+
+def _operands(n: Node) -> Iterator[Node]:
+    """The pointwise operands of a reduction that lack some of its axes."""
+    every = {*n.axes, *over(n)}
+    stack = [*n.args]
+    while stack:
+        m = stack.pop()
+        if not is_pointwise(m) or m.kind != "real":
+            continue
+        if {*m.axes} >= every:
+            stack += reversed(m.args)
+        elif m.axes:
+            yield m
+
+
+def _tell_left(operands: Sequence[Node]) -> None:
+    if (tracer := active()) is not None:
+        for n in operands:
+            why = f"the search is bounded: {KINDS} kinds of operands are tried"
+            tracer.dropped("points", f"{n.op} over {' '.join(n.axes)} stored once", why)
+
+
+def again(
+    outputs: Sequence[Output], sizes: Mapping[str, int], points: Set[Node], found: Cut | None
+) -> Change | None:
+    """Points that may be computed by each kernel that needs them: those of arrays that several do,
+    and that are larger than what they are computed from."""
+    shared = [n for t, n in found.materialised.items() if _shared(found, t)] if found else []
+    results = {o.node for o in outputs}
+    large = dict.fromkeys(m for n in shared for m in _large(n, sizes, points) if m not in results)
+    return Change(points - set(large), list(large)) if large else None
+
+
+def _shared(found: Cut, name: str) -> bool:
+    """Whether several kernels need an array: those that read it, and the one that stores it where
+    it computes something else beside."""
+    readers = 0
+    for p in found.pieces:
+        stores = [p.binding[o.name] for o in p.choice.kernel.outputs]
+        readers += name in p.binding.values() if name not in stores else len(stores) > 1
+    return readers > 1
+
+
+def _large(n: Node, sizes: Mapping[str, int], points: Set[Node]) -> Iterator[Node]:
+    """The points under an array that are as large, and larger than all that they read."""
+    for m in postorder([n]):
+        if m in points and (m.op in REDUCTIONS or not is_heavy(m)) and {*m.axes} >= {*n.axes}:
+            reads = [x for x in postorder(m.args) if is_read(x)]
+            if _values(m, sizes) > sum(_values(x, sizes) for x in reads):
+                yield m
+
+
+def _values(n: Node, sizes: Mapping[str, int]) -> int:
+    return math.prod(sizes[a] for a in n.axes)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from napkin.derive.terms import is_read
 from napkin.derive.tracer import active
 from napkin.diagram.interface import Output
-from napkin.ir.node import REDUCTIONS, Node, over, postorder
-from napkin.ir.storage import unstored
+from napkin.ir.node import REDUCTIONS, Node, postorder
+from napkin.ir.storage import own_type
 from napkin.plan.frontier import Frontier
+from napkin.plan.operands import operands
 from napkin.plan.points import is_heavy, is_pointwise
 from napkin.plan.ways import Cut, named
 
@@ -51,26 +52,19 @@ def stored(
     frontier = Frontier(outputs, sizes, points=points)
     kinds: dict[object, list[Node]] = {}
     for n in frontier.points:
-        for m in _operands(n) if n.op in REDUCTIONS else ():
-            if m not in points and m not in frontier.sources(m):
+        for m in operands(n) if n.op in REDUCTIONS else ():
+            if m not in points and _may_store(m, frontier):
                 kinds.setdefault((n.op, n.axes, m.op, m.axes), []).append(m)
     taken = [m for kind in list(kinds.values())[:KINDS] for m in dict.fromkeys(kind)]
     _tell_left([m for kind in list(kinds.values())[KINDS:] for m in kind])
     return Change(points | set(taken), taken) if taken else None
 
 
-def _operands(n: Node) -> Iterator[Node]:
-    """The pointwise operands of a reduction that lack some of its axes."""
-    every = {*n.axes, *over(n)}
-    stack = [*n.args]
-    while stack:
-        m = stack.pop()
-        if not is_pointwise(m) or m.kind != "real":
-            continue
-        if {*m.axes} >= every:
-            stack += reversed(m.args)
-        elif m.axes:
-            yield m
+def _may_store(n: Node, frontier: Frontier) -> bool:
+    """Whether storing an operand is a change: of one that is computed, or lies otherwise."""
+    if is_read(n):
+        return n in frontier.layouts and not (n.args or own_type(n))
+    return is_pointwise(n) and n.kind == "real" and n not in frontier.sources(n)
 
 
 def _tell_left(operands: Sequence[Node]) -> None:
@@ -85,7 +79,7 @@ def again(
 ) -> Change | None:
     """Points that may be computed by each kernel that needs them: those of arrays that several do,
     and that are larger than what they are computed from."""
-    shared = [n for t, n in found.materialised.items() if _shared(found, t)] if found else []
+    shared = [o.node for t, o in found.materialised.items() if _shared(found, t)] if found else []
     results = {o.node for o in outputs}
     large = dict.fromkeys(m for n in shared for m in _large(n, sizes, points) if m not in results)
     return Change(points - set(large), list(large)) if large else None

@@ -109,7 +109,7 @@ def _derived(
         found = best[1]
         known = {**known, **{new: known[old] for new, old in best[0].same_size.items()}}
     kernels = _fitting([PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces])
-    stored = {name: n.axes for name, n in found.materialised.items()}
+    stored = {name: o.axes for name, o in found.materialised.items()}
     trail = _trail(diagram, ready, found, kernels, turned, alike.bounded)
     same_size = _same_size(turned)
     sizes = {a: n for a, n in known.items() if a not in same_size}
@@ -285,7 +285,7 @@ def _check_materialised(
     """Refuse arrays for which no kernel stores anything: they would else be passed over without a
     word. What is computed of the same points may be stored in an array's place."""
     points = points_of(ready.outputs, sizes) | {*at}
-    stored = {*found.materialised.values(), *(o.node for o in ready.outputs)}
+    stored = {o.node for o in (*found.materialised.values(), *ready.outputs)}
     cuts = [_under(n, points) for n in stored]
     for n in at:
         if n not in stored and _under(n, points) not in cuts:
@@ -320,8 +320,8 @@ def _trail(
         moves.append(Move("bound", diagram.name, "the search", note=what))
     moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in turned]
     moves += [
-        Move("materialise", diagram.name, f"{name} [{' '.join(n.axes)}]{_in_type(n)}")
-        for name, n in found.materialised.items()
+        Move("materialise", diagram.name, f"{name} [{' '.join(o.axes)}]{_in_type(o.node)}")
+        for name, o in found.materialised.items()
     ]
     for k in distinct(kernels):
         moves += kernel_moves(k.choice)

@@ -15,6 +15,7 @@ from napkin.diagram.interface import Output
 from napkin.ir.node import Node, landings, over, postorder
 from napkin.ir.storage import own_type
 from napkin.ir.taking import own_axes
+from napkin.plan.operands import layouts
 from napkin.plan.points import READ_AGAIN, points_of
 
 
@@ -28,6 +29,7 @@ class Frontier:
     Attributes:
         points: the points in dataflow order.
         level: the place in `points` of the term that each term comes with; -1 for none.
+        layouts: the axes in memory of arrays that lie otherwise than their terms say.
         results: the nodes of the outputs.
         moved: the places of points with which an array comes that is stored to be read at computed
             addresses.
@@ -47,6 +49,7 @@ class Frontier:
         self.order = list(order or next(orders(outputs, self._points)))
         self.points = [n for n in self.order if n in self._points]
         self.level = self._levels()
+        self.layouts = layouts(self.order)
         self.moved = {self.level[n] for n in self.order if n.op in {"compress", "take"}}
         self._place = {n: i for i, n in enumerate(self.order)}
         self._known: dict[Node, frozenset[Node]] = {}

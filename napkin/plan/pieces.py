@@ -130,7 +130,7 @@ class Pieces:
             return None
         tensors = {n: self._tensor(n) for n in found}
         stored = {n: self._leaf(n, t) for n, t in tensors.items() if n not in wanted}
-        results = [(self._tensor(n), n, self._axes_of(n)) for n in wanted]
+        results = [(self._tensor(n), n, self.axes_of(n)) for n in wanted]
         results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])]
         form = self.alike.form(results, stored, self.frontier.sizes)
         if self.alike.left_out(form, short):
@@ -199,15 +199,16 @@ class Pieces:
         """The reading of what an earlier kernel stored, its axes as they lie in memory."""
         own = own_type(n)
         tensor = Tensor(name, own) if own not in {"", self.alike.dtype} else name
-        return node("input", params=(tensor,), axes=self._axes_of(n), kind=n.kind)
+        return node("input", params=(tensor,), axes=self.axes_of(n), kind=n.kind)
 
     def _readable(self, o: Output) -> bool:
         """Whether kernels may read an array where an output is stored: not where that is repeated
         along axes which the array lacks."""
         return set(o.axes) == set(o.node.axes) or not self.frontier.handed_on(o.node)
 
-    def _axes_of(self, n: Node) -> tuple[str, ...]:
-        return self._named[n].axes if n in self._named else n.axes
+    def axes_of(self, n: Node) -> tuple[str, ...]:
+        """The axes of an array as they lie in memory, where a kernel stores it."""
+        return self._named[n].axes if n in self._named else self.frontier.layouts.get(n, n.axes)
 
     def _tensor(self, n: Node) -> str:
         if n not in self.tensors:

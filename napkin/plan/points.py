@@ -60,11 +60,13 @@ def _light(order: Sequence[Node], heavy: Set[Node], results: Set[Node]) -> set[N
     found, above = set[Node](), set[Node]()
     for n in order:
         x = n.args[0] if n.op in READ_AGAIN else n
-        moved = x is not n and not x.constant and (x.args or not is_read(x))
-        if (moved or n in results) and x not in above:
+        if x is not n and x not in above and not x.constant and (x.args or not is_read(x)):
             found.add(x)
             above.add(x)
         if n in heavy or any(a in above for a in n.args):
+            above.add(n)
+        elif n in results:
+            found.add(n)
             above.add(n)
     return found
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.derive.tracer import active, times
+from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node
 from napkin.ir.storage import unstored
@@ -36,7 +37,7 @@ class Cut:
     """Kernels in the order they run, and the arrays that they pass on through memory."""
 
     pieces: tuple[Piece, ...]
-    materialised: Mapping[str, Node]
+    materialised: Mapping[str, Output]
 
     @property
     def seconds(self) -> float:
@@ -259,13 +260,14 @@ class Cutting:
             if forced is None or j == 0 or j - 1 in forced:
                 yield j
 
-    def _materialised(self, pieces: Sequence[Piece]) -> dict[str, Node]:
+    def _materialised(self, pieces: Sequence[Piece]) -> dict[str, Output]:
         """What the kernels store beside the results, by name; the states of parts, too."""
         node_of = {t: n for n, t in self.pieces.tensors.items()}
         inner = [p for p in pieces if p.choice.kernel.part]
         node_of |= {p.binding[o.name]: o.node for p in inner for o in p.choice.origin}
-        stored = [p.binding[o.name] for p in pieces for o in p.choice.kernel.outputs]
-        return {t: node_of[t] for t in stored if t in node_of and node_of[t] not in self.results}
+        stored = {p.binding[o.name]: o.axes for p in pieces for o in p.choice.kernel.outputs}
+        found = {t: Output(t, node_of[t], axes) for t, axes in stored.items() if t in node_of}
+        return {t: o for t, o in found.items() if o.node not in self.results}
 
     def _refusal(self, at: int) -> Refusal:
         stuck = self.points[at]

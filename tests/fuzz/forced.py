@@ -92,7 +92,7 @@ class Forcing:
         kernels = tuple(PlannedKernel(p.choice, p.binding, self.dtype, H100) for p in apart)
         node_of = candidates.node_of(pieces)
         stored = {k.binding[o.name] for k in kernels for o in k.choice.origin}
-        between = {t: node_of[t].axes for t in stored if t in node_of}
+        between = {t: pieces.axes_of(node_of[t]) for t in stored if t in node_of}
         parts = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
         number = {axis: own[axis] for axis, own in parts.items()}
         known_sizes = {a: sizes[a] for a in self.diagram.axes}

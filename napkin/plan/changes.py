@@ -7,6 +7,7 @@ fewer: a reduction that several kernels need is computed by each of them, and no
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import own_type
 from napkin.plan.frontier import Frontier
 from napkin.plan.operands import operands
-from napkin.plan.points import is_heavy, is_pointwise
+from napkin.plan.pieces import Piece
+from napkin.plan.points import is_pointwise
 from napkin.plan.ways import Cut, named
 
 KINDS = 4
@@ -51,10 +53,9 @@ def stored(
     that one lacks compute it again, each for itself."""
     frontier = Frontier(outputs, sizes, points=points)
     kinds: dict[object, list[Node]] = {}
-    for n in frontier.points:
-        for m in operands(n) if n.op in REDUCTIONS else ():
-            if m not in points and _may_store(m, frontier):
-                kinds.setdefault((n.op, n.axes, m.op, m.axes), []).append(m)
+    for n, m in operands(frontier.points):
+        if m not in points and _may_store(m, frontier):
+            kinds.setdefault((n.op, n.axes, m.op, m.axes), []).append(m)
     taken = [m for kind in list(kinds.values())[:KINDS] for m in dict.fromkeys(kind)]
     _tell_left([m for kind in list(kinds.values())[KINDS:] for m in kind])
     return Change(points | set(taken), taken) if taken else None
@@ -79,29 +80,42 @@ def again(
 ) -> Change | None:
     """Points that may be computed by each kernel that needs them: those of arrays that several do,
     and that are larger than what they are computed from."""
-    shared = [o.node for t, o in found.materialised.items() if _shared(found, t)] if found else []
-    results = {o.node for o in outputs}
-    large = dict.fromkeys(m for n in shared for m in _large(n, sizes, points) if m not in results)
+    if found is None:
+        return None
+    needed = _needed(found.pieces)
+    kept = {o.node for o in (*outputs, *found.materialised.values())}
+    large: dict[Node, None] = {}
+    for name, o in found.materialised.items():
+        more = list(_large(o.node, sizes, points, kept)) if needed[name] > 1 else []
+        kept -= {o.node} if more else set()
+        large.update(dict.fromkeys(more))
     return Change(points - set(large), list(large)) if large else None
 
 
-def _shared(found: Cut, name: str) -> bool:
-    """Whether several kernels need an array: those that read it, and the one that stores it where
-    it computes something else beside."""
-    readers = 0
-    for p in found.pieces:
-        stores = [p.binding[o.name] for o in p.choice.kernel.outputs]
-        readers += name in p.binding.values() if name not in stores else len(stores) > 1
-    return readers > 1
+def _needed(pieces: Sequence[Piece]) -> Counter[str]:
+    """How many kernels need an array: those that read it, and the one that stores it where it
+    computes something else beside."""
+    found = Counter[str]()
+    for p in pieces:
+        stores = {p.binding[o.name] for o in p.choice.kernel.outputs}
+        found.update({*p.binding.values()} - (stores if len(stores) == 1 else set()))
+    return found
 
 
-def _large(n: Node, sizes: Mapping[str, int], points: Set[Node]) -> Iterator[Node]:
-    """The points under an array that are as large, and larger than all that they read."""
-    for m in postorder([n]):
-        if m in points and (m.op in REDUCTIONS or not is_heavy(m)) and {*m.axes} >= {*n.axes}:
-            reads = [x for x in postorder(m.args) if is_read(x)]
+def _large(
+    n: Node, sizes: Mapping[str, int], points: Set[Node], kept: Set[Node]
+) -> Iterator[Node]:
+    """The points under an array that are as large, and larger than all that they read of inputs and
+    of what is `kept` in memory."""
+    for m in (*postorder(n.args, kept), n):
+        if m in points and (m is n or m not in kept) and _may_repeat(m) and {*m.axes} >= {*n.axes}:
+            reads = [x for x in postorder(m.args, kept) if is_read(x) or x in kept]
             if _values(m, sizes) > sum(_values(x, sizes) for x in reads):
                 yield m
+
+
+def _may_repeat(n: Node) -> bool:
+    return n.op in REDUCTIONS or is_pointwise(n)
 
 
 def _values(n: Node, sizes: Mapping[str, int]) -> int:

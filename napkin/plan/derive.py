@@ -98,7 +98,8 @@ def _derived(
         tracer.began("the term as it is", ready)
     found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
     assert found is not None
-    _check_materialised(ready, found, at or (), known)
+    if at:
+        _check_materialised(ready, found, at, known)
     turned: list[Refactored] = []
     while materialise is None:
         now = turned[-1] if turned else ready

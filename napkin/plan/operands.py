@@ -6,21 +6,25 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from napkin.derive.contraction import in_axes
-from napkin.ir.node import Node, over
+from napkin.ir.node import REDUCTIONS, Node, over
 from napkin.plan.points import is_pointwise
 
 
-def operands(n: Node) -> Iterator[Node]:
-    """The largest terms that a reduction reads, each without some of its axes: groups along these
-    need one again, each for itself."""
-    every = {*n.axes, *over(n)}
-    stack = [*n.args]
-    while stack:
-        m = stack.pop()
-        if not {*m.axes} >= every:
-            yield m
-        elif is_pointwise(m):
-            stack += reversed(m.args)
+def operands(order: Iterable[Node]) -> Iterator[tuple[Node, Node]]:
+    """Each reduction with the largest terms that it reads and that lack some of its axes: groups
+    along these need one again, each for itself. What two reductions along the same axes read by way
+    of one term is given with the first."""
+    seen = set[tuple[Node, frozenset[str], tuple[str, ...]]]()
+    for n in order:
+        every = frozenset({*n.axes, *over(n)})
+        stack = [*n.args] if n.op in REDUCTIONS else []
+        while stack:
+            m = stack.pop()
+            if not every.issubset(m.axes):
+                yield n, m
+            elif is_pointwise(m) and (m, every, over(n)) not in seen:
+                seen.add((m, every, over(n)))
+                stack += reversed(m.args)
 
 
 def layouts(order: Iterable[Node]) -> dict[Node, tuple[str, ...]]:
@@ -31,12 +35,10 @@ def layouts(order: Iterable[Node]) -> dict[Node, tuple[str, ...]]:
     sector of its own, so the axis comes first where a kernel stores the operand.
     """
     found: dict[Node, tuple[str, ...]] = {}
-    for n in order:
-        for m in operands(n) if n.op == "sum" else ():
-            alone = _single(n)
-            if m.axes and m.axes[-1] in alone:
-                first = sorted(m.axes, key=lambda a: a not in alone)
-                found.setdefault(m, tuple(first))
+    for n, m in operands(order):
+        alone = _single(n) if n.op == "sum" else ()
+        if m.axes and m.axes[-1] in alone:
+            found.setdefault(m, tuple(sorted(m.axes, key=lambda a: a not in alone)))
     return found
 
 

@@ -83,11 +83,19 @@ def beside(best: Way, than: Way) -> str:
     return way_text(best) + (alike if than.seconds < best.seconds else "")
 
 
-def simplest(ways: Sequence[Way]) -> Way:
-    """The way with the fewest kernels, of those about as fast as the fastest."""
-    fastest = min(w.seconds for w in ways)
-    near = [w for w in ways if w.seconds <= fastest * ALIKE]
-    return min(near, key=lambda w: (w.kernels, w.seconds))
+def simplest(ways: Sequence[Way], since: float = 0.0) -> Way:
+    """The way with the fewest kernels, of those about as fast as the fastest.
+
+    Args:
+        since: seconds after which the ways differ: what all have before does not count.
+    """
+    most = _alike(min(w.seconds for w in ways), since)
+    return min((w for w in ways if w.seconds <= most), key=lambda w: (w.kernels, w.seconds))
+
+
+def _alike(fastest: float, since: float) -> float:
+    """The most seconds that are about as fast as the fastest."""
+    return since + (fastest - since) * ALIKE
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,9 +197,12 @@ class Cutting:
         """Finds the best way to compute the points before `end`; gives first the ends of those
         that this takes."""
         found: dict[int, Way] = {}
-        fastest = math.inf
+        fastest, first = math.inf, min((o.begin for o in self._options[end]), default=0)
+        yield first
+        begun = self._ways[first]
+        since = begun.seconds if begun else 0.0
         for o in sorted(self._options[end], key=lambda o: o.least):
-            most = min(fastest * ALIKE, self._most[end])
+            most = min(_alike(fastest, since), self._most[end])
             if o.least > most:
                 self._tell_left(end, found, most)
                 break
@@ -208,7 +219,7 @@ class Cutting:
             else:
                 self._tell(o.begin, end, _UNFIT)
         options = [found[o.begin] for o in self._options[end] if o.begin in found]
-        self._ways[end] = simplest(options) if options else None
+        self._ways[end] = simplest(options, since) if options else None
         self._tell_ways(end, options)
 
     # --- for the tracer ---------------------------------------------------------------------

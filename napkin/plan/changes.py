@@ -6,7 +6,6 @@ fewer: a reduction that several kernels need is computed by each of them, and no
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from napkin.ir.storage import own_type
 from napkin.plan.frontier import Frontier
 from napkin.plan.operands import operands
 from napkin.plan.pieces import Piece
-from napkin.plan.points import is_pointwise
+from napkin.plan.points import is_pointwise, values
 from napkin.plan.ways import Cut, named
 
 KINDS = 4
@@ -41,9 +40,8 @@ class Change:
     def text(self, names: Mapping[Node, str]) -> str:
         """The change in words."""
         terms = ", ".join(named(self.nodes, names))
-        if self.nodes[0] in self.points:
-            return f"{terms} stored once, and not computed by every group"
-        return f"{terms} computed by each kernel that reads it, and not stored"
+        first = self.nodes[0] in self.points
+        return f"store {terms} first" if first else f"compute {terms} in each kernel that reads it"
 
 
 def stored(
@@ -72,7 +70,7 @@ def _tell_left(operands: Sequence[Node]) -> None:
     if (tracer := active()) is not None:
         for n in operands:
             why = f"the search is bounded: {KINDS} kinds of operands are tried"
-            tracer.dropped("points", f"{n.op} over {' '.join(n.axes)} stored once", why)
+            tracer.dropped("points", f"store {n.op} [{' '.join(n.axes)}] first", why)
 
 
 def again(
@@ -102,21 +100,15 @@ def _needed(pieces: Sequence[Piece]) -> Counter[str]:
     return found
 
 
-def _large(
-    n: Node, sizes: Mapping[str, int], points: Set[Node], kept: Set[Node]
-) -> Iterator[Node]:
+def _large(n: Node, sizes: Mapping[str, int], points: Set[Node], kept: Set[Node]) -> Iterator[Node]:
     """The points under an array that are as large, and larger than all that they read of inputs and
     of what is `kept` in memory."""
     for m in (*postorder(n.args, kept), n):
         if m in points and (m is n or m not in kept) and _may_repeat(m) and {*m.axes} >= {*n.axes}:
             reads = [x for x in postorder(m.args, kept) if is_read(x) or x in kept]
-            if _values(m, sizes) > sum(_values(x, sizes) for x in reads):
+            if values(m.axes, sizes) > sum(values(x.axes, sizes) for x in reads):
                 yield m
 
 
 def _may_repeat(n: Node) -> bool:
     return n.op in REDUCTIONS or is_pointwise(n)
-
-
-def _values(n: Node, sizes: Mapping[str, int]) -> int:
-    return math.prod(sizes[a] for a in n.axes)

@@ -7,7 +7,6 @@ later ones. Where storing less and computing it again moves fewer values, that i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from napkin.derive.terms import is_read
@@ -16,7 +15,7 @@ from napkin.ir.node import Node, landings, over, postorder
 from napkin.ir.storage import own_type
 from napkin.ir.taking import own_axes
 from napkin.plan.operands import layouts
-from napkin.plan.points import READ_AGAIN, points_of
+from napkin.plan.points import READ_AGAIN, points_of, values
 
 
 class Frontier:
@@ -155,7 +154,7 @@ class Frontier:
         return 2 * self._values(n) < again
 
     def _values(self, n: Node) -> int:
-        return math.prod(self.sizes[a] for a in (own_axes(n) if is_read(n) else n.axes))
+        return values(own_axes(n) if is_read(n) else n.axes, self.sizes)
 
 
 def orders(outputs: Sequence[Output], points: Set[Node]) -> Iterator[list[Node]]:

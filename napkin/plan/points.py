@@ -76,8 +76,9 @@ def _narrow(n: Node, sizes: Mapping[str, int]) -> bool:
     if not is_pointwise(n):
         return False
     reads = [own_axes(m) for m in postorder([n]) if is_read(m)]
-    return _values(n.axes, sizes) <= sum(_values(axes, sizes) for axes in reads)
+    return values(n.axes, sizes) <= sum(values(axes, sizes) for axes in reads)
 
 
-def _values(axes: Iterable[str], sizes: Mapping[str, int]) -> int:
+def values(axes: Iterable[str], sizes: Mapping[str, int]) -> int:
+    """The number of values of an array with these axes."""
     return math.prod(sizes[a] for a in axes)

@@ -1,4 +1,4 @@
-"""What kernels may end with: reductions, results, and arrays that are read at computed addresses."""
+"""What kernels may end with: reductions, results, arrays that are read at computed addresses."""
 
 from __future__ import annotations
 

@@ -12,15 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from napkin.derive.residues import Array, Split
+from napkin.derive.residues import Array, Blocks, Split
 from napkin.ir.evaluate import aligned
 from napkin.ir.symbols import group_symbol, size_symbol
 
 
-def positions(axes: Iterable[str], sizes: Mapping[str, int], splits: Sequence[Split]) -> int:
+def positions(
+    axes: Iterable[str], sizes: Mapping[str, int], splits: Sequence[Split | Blocks]
+) -> int:
     """Values of an array with these axes."""
     axes = set(axes)
-    found = {s.place: s for s in splits if s.place in axes}
+    found = {s.place: s for s in splits if s.place in axes and isinstance(s, Split)}
     split = {*found, *(s.residue for s in found.values())}
     out = math.prod(sizes[a] for a in axes - split)
     for residue in dict.fromkeys(s.residue for s in found.values()):
@@ -47,12 +49,13 @@ def extents(
     return aligned(np.minimum(starts + tiles[axis], sizes[axis]) - starts, (axis,), over)
 
 
-def plain(expression: Any, splits: Sequence[Split], part: str = "") -> Any:
+def plain(expression: Any, splits: Sequence[Split | Blocks], part: str = "") -> Any:
     """A formula in the sizes of the axes themselves, for steps that divide them; a group has one
-    of the positions along the axis of parts, `part`."""
+    of the positions along the axis of parts, `part`, and one block."""
     by: dict[Any, Any] = {group_symbol(part): 1} if part else {}
     for s in splits:
         by[size_symbol(s.place)] = size_symbol(s.axis) / s.step
-        by[size_symbol(s.residue)] = s.step
-        by[group_symbol(s.residue)] = 1
+        if isinstance(s, Split):
+            by[size_symbol(s.residue)] = s.step
+            by[group_symbol(s.residue)] = 1
     return expression.subs(by) if by else expression

@@ -22,7 +22,7 @@ from napkin.count.split_axes import plain, positions
 from napkin.count.visited import Bind, members, read
 from napkin.count.window_images import image, inside
 from napkin.derive.kernel import Kernel, tile_axes
-from napkin.derive.residues import Split
+from napkin.derive.residues import Blocks, Split
 from napkin.derive.visits import Visits
 from napkin.ir.key_sets import boxes_of, query_axes
 from napkin.ir.node import Node
@@ -56,7 +56,7 @@ class Transfer:
         tile: the axes of the part that crosses at once, where these are not `axes`.
         leaf: the reading, where it is at computed addresses: only what its key set sees crosses.
         own: the tensor's own axes, where it is read at computed positions.
-        splits: the axes that are split by residue.
+        splits: the axes that are split by residue or in blocks.
         part: the grouped axis of parts of the streamed axis, if there is one.
         slides: the axes of the tensor that are read in windows.
         held: for each of these, how many windows and taps a group holds at once; nothing where
@@ -76,7 +76,7 @@ class Transfer:
     tile: tuple[str, ...] = ()
     leaf: Node | None = None
     own: tuple[str, ...] = ()
-    splits: tuple[Split, ...] = ()
+    splits: tuple[Split | Blocks, ...] = ()
     part: str = ""
     slides: tuple[Slide, ...] = ()
     held: tuple[tuple[Any, Any], ...] = ()
@@ -183,6 +183,8 @@ def tile_symbol(kernel: Kernel, axis: str) -> Any:
         return sympy.Integer(1)
     if axis in kernel.group:
         return group_symbol(axis)
+    if axis == kernel.partial:
+        return sympy.Integer(1)
     return stream_symbol(axis) if axis in kernel.stream.axes else size_symbol(axis)
 
 
@@ -224,7 +226,7 @@ def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
                 axes,
                 leaf if placed else None,
                 own_axes(leaf) if taken_of(leaf) else (),
-                kernel.splits,
+                (*kernel.splits, *kernel.blocks),
                 kernel.part,
                 slides(leaf),
                 () if apart else windows_held(kernel, slides(leaf)),
@@ -244,7 +246,7 @@ def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
                 1,
                 streamed,
                 tile=tile,
-                splits=kernel.splits,
+                splits=(*kernel.splits, *kernel.blocks),
                 part=kernel.part,
             )
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from napkin.derive.fold import Emit, Stream
-from napkin.derive.residues import Split, sized
+from napkin.derive.residues import Blocks, Split, sized
 from napkin.derive.rules.counts import COUNTED
 from napkin.derive.rules.split import Apart
 from napkin.derive.rules.visit import visits
@@ -62,6 +62,8 @@ class Kernel:
         part: the grouped axis whose groups each stream one part of the streamed axis; "" where
             every group streams it whole (`napkin.derive.parts`).
         merges: the axis of parts whose states it merges; "" for other kernels.
+        blocks: the folded axis that is grouped, each group storing the states of its block
+            (`napkin.derive.rules.block`); of the kernel that merges them, too.
     """
 
     name: str
@@ -74,6 +76,12 @@ class Kernel:
     splits: tuple[Split, ...] = ()
     part: str = ""
     merges: str = ""
+    blocks: tuple[Blocks, ...] = ()
+
+    @property
+    def partial(self) -> str:
+        """The axis of the parts or blocks whose states it stores; "" for other kernels."""
+        return self.part or next((b.place for b in self.blocks if not self.merges), "")
 
     @cached_property
     def residues(self) -> frozenset[str]:
@@ -94,7 +102,7 @@ class Kernel:
 
     def sized(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes of the diagram's axes with those of the axes that were split."""
-        return sized(sizes, self.splits)
+        return sized(sizes, (*self.splits, *self.blocks))
 
     @cached_property
     def fills(self) -> tuple[Emit, ...]:
@@ -153,6 +161,7 @@ class Kernel:
         held = set(axes)
         if self.part and self.stream.carried(held):
             held.add(self.part)
+        held |= {b.axis for b in self.blocks if b.place in held}
         return tuple(a for a in self.group if a not in held)
 
     @cached_property
@@ -232,6 +241,7 @@ def label(
     group: Collection[str] | None = None,
     hold: Collection[str] = (),
     split: Apart | None = None,
+    block: str = "",
 ) -> Kernel:
     """The kernel with `streamed` (an axis, or several separated by spaces, cut jointly) cut into
     chunks, `group` (default: every weaved axis) cut into
@@ -239,6 +249,7 @@ def label(
 
     Args:
         split: the term with axes split by residue, if it is to run so.
+        block: an axis of which the outputs are of one block: its positions are counted.
 
     Raises:
         Refusal: a partition is not legal.
@@ -246,7 +257,7 @@ def label(
     cut, origin = tuple(streamed.split()), tuple(outputs)
     if split is not None:
         outputs, names = split.outputs, split.names
-    outputs = known_counts(outputs, cut)
+    outputs = known_counts(outputs, (*cut, block))
     legal = weaved(outputs)
     chosen = legal if group is None else tuple(group)
     for axis in chosen:

@@ -1,7 +1,7 @@
-"""Axes as places within residues: position = step * place + residue.
+"""Axes as places within residues (position = step * place + residue), and as blocks.
 
 The places of a residue are a slice of the axis; where the step does not divide the axis, the last
-residues have one place fewer than the first.
+residues have one place fewer than the first. A block is a run of consecutive positions.
 """
 
 from __future__ import annotations
@@ -55,9 +55,26 @@ class Split:
         return self.step, position(self.place), position(self.residue)
 
 
-def sized(sizes: Mapping[str, int], splits: Sequence[Split]) -> dict[str, int]:
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of an axis, of which each group holds one.
+
+    Attributes:
+        axis: the axis.
+        place: the axis of its blocks.
+        step: positions of a block; the last may have fewer.
+    """
+
+    axis: str
+    place: str
+    step: int
+
+
+def sized(sizes: Mapping[str, int], splits: Sequence[Split | Blocks]) -> dict[str, int]:
     """Sizes with those of split axes: of places, the most that a residue has."""
     out = dict(sizes)
     for s in splits:
-        out[s.place], out[s.residue] = -(-sizes[s.axis] // s.step), s.step
+        out[s.place] = -(-sizes[s.axis] // s.step)
+        if isinstance(s, Split):
+            out[s.residue] = s.step
     return out

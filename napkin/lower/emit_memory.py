@@ -115,7 +115,7 @@ class Memory(Block):
             else:
                 paired = placed is not None and axis == packed_axis(placed)
                 at = sx.name(self.scope.pair(axis) if paired else self.scope.position(axis))
-                if self.program.tiles[axis] > 1:
+                if self.program.tiles.get(axis, 1) > 1:
                     at = self.spread(at, self.program.shape_of((axis,)), dims)
             parts.append(sx.binary(at, "*", sx.name(self.scope.stride(tensor, stride))))
         return sx.chain("+", parts)

@@ -110,7 +110,7 @@ class Program:
     def padded(self, axis: str) -> bool:
         """Whether a tile may reach past the end of an axis."""
         alone = axis in self.kernel.group and axis in self.kernel.ragged
-        return self.tiles[axis] > 1 or alone
+        return self.tiles.get(axis, 1) > 1 or alone
 
     def span(self, dims: Iterable[int]) -> int:
         """Values of a tile with these dimensions."""

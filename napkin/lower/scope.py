@@ -120,7 +120,10 @@ class Scope:
         return self._name(("step", axis), f"STEP_{axis.upper()}")
 
     def position(self, axis: str) -> str:
-        """Positions along an axis of this tile's values."""
+        """Positions along an axis of this tile's values; of an axis of blocks, the group's."""
+        for b in self.program.kernel.blocks:
+            if axis == b.place == self.program.kernel.partial:
+                return self.group_id(b.axis)
         return self._name(("position", axis), axis)
 
     def inside(self, axis: str) -> str:

@@ -105,7 +105,7 @@ def may_band(kernel: Kernel, dtype: str, machine: Machine) -> bool:
     """Whether a kernel may run as warpgroups on a machine."""
     if not machine.target.has_warpgroups or ITEM_BYTES[dtype] * 8 != BITS:
         return False
-    streams = held(kernel).products and kernel.stream.axes and not kernel.part
+    streams = held(kernel).products and kernel.stream.axes and not kernel.partial
     own = any(own_type(a.leaf) for a in kernel.reads)
     return bool(streams) and not kernel.merges and not own
 

@@ -17,6 +17,7 @@ from functools import cached_property
 from napkin.count.residency import chained, held
 from napkin.derive.contraction import MIN_DOT
 from napkin.derive.kernel import Kernel
+from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.tracer import active, times
 from napkin.diagram.interface import Output
@@ -37,6 +38,12 @@ PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}
 where its groups cannot be made more than multiprocessors by smaller tiles; of products alone, of
 which smaller tiles read more (two in 2 to 8 parts took 0.97 to 1.27 of what was predicted, 1.1 on
 average, H100); and where smaller tiles do."""
+
+BLOCKS = (64, 128, 256)
+"""Positions of a block of a folded axis that are tried: rows or columns of a matrix product."""
+
+FEW = 8
+"""Values of a product for each of the states that its blocks are folded to, at least."""
 
 FULL = 8
 """Groups of parts for each multiprocessor, at most."""
@@ -159,13 +166,14 @@ class Search:
         """The best tiles of a labelled kernel, and those of its parts where that may pay."""
         sizes, dtype, machine = self.sizes, self.dtype, self.machine
         whole = self._best_tiles(kernel)
-        if whole is None:
-            return []
         if kernel.stream.axis in self.parts:
-            return [(whole,)]
+            return [(whole,)] if whole else []
+        if whole is None:
+            return in_blocks(kernel, sizes, dtype, machine, math.inf)
         numbers = part_numbers(whole, sizes, machine)
         most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
-        return [(whole,), *in_parts(kernel, sizes, dtype, machine, numbers, most)]
+        parts = in_parts(kernel, sizes, dtype, machine, numbers, most)
+        return [(whole,), *parts, *in_blocks(kernel, sizes, dtype, machine, most)]
 
 
 def _labels(kernel: Kernel) -> object:
@@ -256,10 +264,43 @@ def in_parts(
         known = {**sizes, part_axis(kernel.stream.axis, number): number}
         found = _both(*parted(kernel, number), known, dtype, machine, most)
         if found is None:
-            _tell_parts(kernel, number, most)
+            _tell_both(f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis}", most)
         else:
             out.append(found)
     return out
+
+
+def in_blocks(
+    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine, most: float
+) -> list[tuple[Choice, Choice]]:
+    """The best tiles of a kernel that folds blocks of the streamed axis while it streams the depth
+    of a product, and of the one that merges their states, for each length of a block; where both
+    fit and take less than `most` seconds together."""
+    out: list[tuple[Choice, Choice]] = []
+    for inner, length in itertools.product(_depths(kernel, sizes), BLOCKS):
+        if length >= sizes[kernel.stream.axis] or (made := blocked(kernel, inner, length)) is None:
+            break
+        found = _both(*made, sizes, dtype, machine, most)
+        if found is None:
+            _tell_both(f"{kernel_text(kernel)}; blocks of {length} of {kernel.stream.axis}", most)
+        else:
+            out.append(found)
+    return out
+
+
+def _depths(kernel: Kernel, sizes: Mapping[str, int]) -> list[str]:
+    """The axes that a kernel holds whole as depth of a product whose result it folds to few values:
+    only then do blocks store less than the product."""
+    if why_not_parted(kernel):
+        return []
+    known, axis = kernel.sized(sizes), kernel.stream.axis
+    states = sum(math.prod(known[a] for a in s.axes) for s in kernel.stream.states)
+    found: dict[str, None] = {}
+    for rows, columns, depth in held(kernel).products:
+        own = math.prod(known[a] for a in {*rows, *columns} - {*depth, axis})
+        if axis in {*rows, *columns} and states * FEW <= own * BLOCKS[-1]:
+            found |= dict.fromkeys(a for a in depth if a in kernel.whole)
+    return list(found)
 
 
 def _both(
@@ -284,10 +325,9 @@ def _both(
     return first, second
 
 
-def _tell_parts(kernel: Kernel, number: int, most: float) -> None:
-    """Report parts of a kernel's stream that do not pay, or do not fit, to the tracer."""
+def _tell_both(what: str, most: float) -> None:
+    """Report parts or blocks of a kernel's stream that do not pay, or do not fit, to the tracer."""
     if (tracer := active()) is not None:
-        what = f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis}"
         why = "one of both kernels does not fit"
         if most < math.inf:
             why += f", or they do not take less than {times(most)}, below which they pay"

@@ -116,7 +116,8 @@ def _derived(
     sizes = {a: n for a, n in known.items() if a not in same_size}
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
     cut_in = {axis: own[axis] for axis, own in number.items()}
-    plan = Plan(diagram, place, dtype, sizes, kernels, stored, trail, same_size, cut_in)
+    blocks = tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks))
+    plan = Plan(diagram, place, dtype, sizes, kernels, stored, trail, same_size, cut_in, blocks)
     if materialise is None:
         _check_parted(plan, parts or {})
     return remembered(plan) if tuned else plan

@@ -178,7 +178,7 @@ class Labelled:
         """Whether persistent program instances load the next group's chunks ahead: where the
         compiler flattens their loop, with boxes, around one loop of products."""
         kernel = self.kernel
-        one = len(kernel.stream.passes) == 1 and kernel.visits is None and not kernel.part
+        one = len(kernel.stream.passes) == 1 and kernel.visits is None and not kernel.partial
         if not self.machine.target.flattens or not (one and self.boxed):
             return False
         if self.chained or self.computes or self.held.windowed or not self.held.products:

@@ -109,8 +109,10 @@ class Launcher:
         sizes |= {a: sizes[self._root(a)] for a in diagram.axes}
         sizes |= {new: sizes[old] for new, old in self.recipe.same_size.items()}
         sizes |= {a: str(number) for a, number in self.recipe.parts.items()}
-        for s in dict.fromkeys(s for e in self.entries for s in e.splits):
-            sizes[s.place], sizes[s.residue] = self._fresh(s.place), str(s.step)
+        splits = [s for e in self.entries for s in e.splits]
+        sizes |= {s.residue: str(s.step) for s in splits}
+        for s in dict.fromkeys((*splits, *self.recipe.blocks)):
+            sizes[s.place] = self._fresh(s.place)
             yield f"{sizes[s.place]} = triton.cdiv({sizes[s.axis]}, {s.step})"
 
     def _root(self, axis: str) -> str:

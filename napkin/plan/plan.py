@@ -17,6 +17,7 @@ from napkin.count.residency import held, register_bytes
 from napkin.count.traffic import ITEM_BYTES, Direction, Traffic
 from napkin.count.visited import Bind
 from napkin.derive.kernel import leaves, tensor_of
+from napkin.derive.residues import Blocks, sized
 from napkin.derive.trail import Trail
 from napkin.diagram import moves
 from napkin.diagram.diagram import Diagram
@@ -216,6 +217,7 @@ class Plan:
         trail: the derivation.
         same_size: axes that refactoring named, with the axes whose sizes they have.
         parts: axes of parts of a streamed axis, and how many there are.
+        blocks: the axes that groups fold block by block.
         bands: whether kernels of warpgroups may take the place of its own (`launched`).
         given: those that do whatever the model says, by the name of the kernel whose place they
             take.
@@ -230,13 +232,15 @@ class Plan:
     trail: Trail
     same_size: Mapping[str, str] = field(default_factory=dict[str, str])
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
+    blocks: tuple[Blocks, ...] = ()
     bands: bool = True
     given: Mapping[str, Choice] = field(default_factory=dict[str, Choice])
 
     def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes for the kernels' axes: those of the diagram, of axes that refactoring named, and of
         parts."""
-        return {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}, **self.parts}
+        same = {new: sizes[old] for new, old in self.same_size.items()}
+        return sized({**sizes, **same, **self.parts}, self.blocks)
 
     @cached_property
     def tensor_of(self) -> dict[str, str]:
@@ -345,7 +349,8 @@ class Plan:
         stores = tuple(dict.fromkeys(stored))
         source = moves.made("kernel_file", self, False)
         banded = moves.made("warpgroup_file", self, False)
-        return Recipe(source, steps, stores, results, self.same_size, self.parts, banded)
+        sizes = self.same_size, self.parts
+        return Recipe(source, steps, stores, results, *sizes, banded, self.blocks)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data; expressions are sympy text."""

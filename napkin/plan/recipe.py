@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast, get_args
 
-from napkin.derive.residues import Split
+from napkin.derive.residues import Blocks, Split, sized
 from napkin.ir.node import Kind, Node, node, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.types import STORAGE
@@ -83,6 +83,7 @@ class Recipe:
         same_size: axes that refactoring named, with the axes whose sizes they have.
         parts: axes of parts of a streamed axis, and how many there are.
         warpgroups: the file of kernels of warpgroups; "" where there are none.
+        blocks: the axes that groups fold block by block.
     """
 
     source: str
@@ -92,11 +93,13 @@ class Recipe:
     same_size: Mapping[str, str]
     parts: Mapping[str, int]
     warpgroups: str = ""
+    blocks: tuple[Blocks, ...] = ()
 
     def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes for the kernels' axes: those of the diagram, of axes that refactoring named, and of
         parts."""
-        return {**sizes, **{new: sizes[old] for new, old in self.same_size.items()}, **self.parts}
+        same = {new: sizes[old] for new, old in self.same_size.items()}
+        return sized({**sizes, **same, **self.parts}, self.blocks)
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as plain data."""
@@ -119,6 +122,7 @@ class Recipe:
             "same_size": dict(self.same_size),
             "parts": dict(self.parts),
             "warpgroups": self.warpgroups,
+            "blocks": [asdict(b) for b in self.blocks],
         }
 
 
@@ -139,6 +143,9 @@ def recipe_of(data: Mapping[str, Any]) -> Recipe:
         {_text(new): _text(old) for new, old in data["same_size"].items()},
         {_text(axis): _whole(number) for axis, number in data["parts"].items()},
         _text(data["warpgroups"]),
+        tuple(
+            Blocks(_text(b["axis"]), _text(b["place"]), _whole(b["step"])) for b in data["blocks"]
+        ),
     )
     _check(found)
     return found

@@ -21,6 +21,8 @@ def kernel_moves(choice: Choice) -> list[Move]:
         moves += separations(kernel)
     if kernel.part:
         moves.append(Move("part", kernel.name, axis, choice.sizes[kernel.part]))
+    if kernel.partial and kernel.blocks:
+        moves += [Move("block", kernel.name, b.axis, b.step) for b in kernel.blocks]
     if kernel.merges:
         moves.append(Move("merge", kernel.name, axis))
     groups = [a for a in kernel.group if a != kernel.part]

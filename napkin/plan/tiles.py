@@ -257,6 +257,8 @@ class Tiles:
     def _lengths(self, axis: str) -> list[int]:
         if axis in {*self.kernel.alone, *self.kernel.taps, self.kernel.merges}:
             return [1]
+        if block := next((b.step for b in self.kernel.blocks if b.axis == axis), 0):
+            return [block]
         least = NARROW_DEPTH if any(axis in gone for gone in self.held.narrow) else MIN_DOT
         own = power_of_two(self.sizes[axis])
         top = max(own, self._lacking(axis, least))

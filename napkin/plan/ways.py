@@ -274,7 +274,7 @@ class Cutting:
     def _materialised(self, pieces: Sequence[Piece]) -> dict[str, Output]:
         """What the kernels store beside the results, by name; the states of parts, too."""
         node_of = {t: n for n, t in self.pieces.tensors.items()}
-        inner = [p for p in pieces if p.choice.kernel.part]
+        inner = [p for p in pieces if p.choice.kernel.partial]
         node_of |= {p.binding[o.name]: o.node for p in inner for o in p.choice.origin}
         stored = {p.binding[o.name]: o.axes for p in pieces for o in p.choice.kernel.outputs}
         found = {t: Output(t, node_of[t], axes) for t, axes in stored.items() if t in node_of}

@@ -179,6 +179,13 @@ def merges() -> Iterable[Instance]:
     return TABLE["merge"].matches(kernel, first.made, 3)
 
 
+def blocks() -> Iterable[Instance]:
+    def body(X: Any, W: Any) -> Any:
+        return nk.reduce(nk.contract(X, W, over="d"), "logsumexp", over="x")
+
+    return TABLE["block"].matches(streamed(nk.diagram("n d, x d -> n")(body)), "d", 16)
+
+
 def groups() -> Iterable[Instance]:
     return TABLE["group"].matches(prepare(softmax()).outputs)
 
@@ -208,12 +215,13 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "stream": streams,
     "visit boxes": visited,
     "part": parts,
+    "block": blocks,
     "merge": merges,
     "group": groups,
     "tile": tiles,
 }
 
-OF_KERNELS = {"hold", "stream", "part", "merge", "group", "tile"}
+OF_KERNELS = {"hold", "stream", "part", "block", "merge", "group", "tile"}
 """Rules whose laws are of kernels and labels, and not of two terms."""
 
 

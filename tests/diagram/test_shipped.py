@@ -267,6 +267,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "latent_attention_absorbed": latent_attention_absorbed,
     "layernorm": layernorm,
     "layernorm_linear": lambda x, g, b, w: layernorm(x, g, b) @ w,
+    "linear_cross_entropy": lambda x, w, t: cross_entropy(x @ w.T, t),
     "linear_attention": lambda q, k, v: q @ (k.T @ v),
     "logsumexp": logsumexp,
     "longformer": longformer,

@@ -12,6 +12,7 @@ from candidates import H100, Term
 
 from napkin.count.residency import held
 from napkin.derive.kernel import Kernel
+from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
@@ -97,8 +98,9 @@ class Forcing:
         number = {axis: own[axis] for axis, own in parts.items()}
         known_sizes = {a: sizes[a] for a in self.diagram.axes}
         given = {k.name: c for k in kernels if (c := self._band(k.choice)) is not None}
+        blocks = tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks))
         return Plan(self.diagram, H100, self.dtype, known_sizes, kernels, between, Trail(()),
-                    _same(term), number, bands=False, given=given)  # fmt: skip
+                    _same(term), number, blocks, bands=False, given=given)  # fmt: skip
 
     def _band(self, alone: Choice) -> Choice | None:
         """A kernel of warpgroups in the place of one; None where there is none, or rarely."""
@@ -145,6 +147,8 @@ class Forcing:
             kernel = self.rng.choice(known.search.kernels)
             if self.rng.random() < 0.15 and not why_not_parted(kernel):
                 made = self._in_parts(kernel, ours, sizes)
+            elif not why_not_parted(kernel) and (both := self._blocked(kernel)) is not None:
+                made = self._both(*both, ours, sizes)
             else:
                 made = [self._planned(kernel, ours, sizes)]
             if all(made):
@@ -153,9 +157,18 @@ class Forcing:
 
     def _in_parts(self, kernel: Kernel, ours: Mapping[str, str], sizes):
         number = self.rng.choice((2, 3, 4))
-        first, second = parted(kernel, number)
         sizes = {**sizes, part_axis(kernel.stream.axis, number): number}
-        result = ours[kernel.origin[0].name]
+        return self._both(*parted(kernel, number), ours, sizes)
+
+    def _blocked(self, kernel: Kernel) -> tuple[Kernel, Kernel] | None:
+        """The kernels of blocks of a stream, if an axis that is held can be streamed in them."""
+        inner = self.rng.choice(kernel.whole) if kernel.whole else ""
+        length = self.rng.choice((2, 8, 16, 16, 32))
+        return blocked(kernel, inner, length) if inner else None
+
+    def _both(self, first: Kernel, second: Kernel, ours: Mapping[str, str], sizes):
+        """A kernel that stores states, and the one that merges them."""
+        result = ours[second.origin[0].name]
         ours = {**ours, **{o.name: f"{result}_{o.name}" for o in first.origin}}
         return [self._planned(first, ours, sizes), self._planned(second, ours, sizes)]
 

@@ -239,6 +239,12 @@ def test_parts(tmp_path: Path) -> None:
     check_plan(nk.derive(load("attention"), sizes={"x": 8192}, parts={"x": 8}), tmp_path)
 
 
+def test_blocks(tmp_path: Path) -> None:
+    plan = nk.derive(load("linear_cross_entropy"), on="h100")
+    assert plan.recipe.blocks
+    check_plan(plan, tmp_path)
+
+
 def test_groups_that_share_l2(tmp_path: Path) -> None:
     heads = load("causal_attention").weave("b h").with_sizes(b=16, h=64)
     plan = nk.derive(heads, on="h100")

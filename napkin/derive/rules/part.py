@@ -16,13 +16,13 @@ from functools import partial
 
 from napkin.derive.fold import Emit, Pass, State, Stream
 from napkin.derive.kernel import Kernel, leaves
-from napkin.derive.law import advance, chunk_of, chunks, finished, ranges, start
+from napkin.derive.law import Chunk, advance, chunk_of, chunks, finished, ranges, start
 from napkin.derive.rules.points import Point, scalars_of
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.derive.rules.stream import cut
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
-from napkin.ir.evaluate import Array, aligned
+from napkin.ir.evaluate import Array, aligned, evaluate
 from napkin.ir.node import Node, node, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.storage import Tensor
@@ -62,8 +62,7 @@ def parted(kernel: Kernel, number: int) -> tuple[Kernel, Kernel]:
     """
     for part in PARTED.matches(kernel, number):
         first: Kernel = PARTED.apply(part)
-        (merge,) = MERGED.matches(kernel, first, number)
-        return first, MERGED.apply(merge)
+        return first, merging(kernel, first, number)
     raise Refusal(
         f"part {kernel.stream.axis}".strip(),
         kernel.name,
@@ -72,13 +71,20 @@ def parted(kernel: Kernel, number: int) -> tuple[Kernel, Kernel]:
     )
 
 
+def merging(kernel: Kernel, first: Kernel, number: int = 3) -> Kernel:
+    """The kernel that merges the states of the parts or blocks that another one stores; the law is
+    executed on so many of them."""
+    (merge,) = MERGED.matches(kernel, first, number)
+    return MERGED.apply(merge)
+
+
 def _parts(kernel: Kernel, number: int) -> Iterator[Instance]:
     """The kernel that folds parts of a stream and stores their states; none where it cannot."""
     if why_not_parted(kernel):
         return
     s = kernel.stream
     axis, states = part_axis(s.axis, number), s.passes[0].states
-    stored = _stored(kernel, axis)
+    stored = readings(kernel, axis)
     outputs = tuple(Output(str(n.params[0]), n, n.axes) for n in stored.values())
     tails = tuple(Emit(str(stored[x.name].params[0]), x.leaf("new")) for x in states)
     folded = {a for n in postorder(x.step for x in states) for a in n.axes}
@@ -96,7 +102,7 @@ def _parts(kernel: Kernel, number: int) -> Iterator[Instance]:
 
 def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     """The kernel that merges the states of parts that another one stores."""
-    s, axis = kernel.stream, first.part
+    s, axis = kernel.stream, first.partial
     states = s.passes[0].states
     stored = {x.name: o.node for x, o in zip(states, first.outputs, strict=True)}
     joined = tuple(_joined(x, states, stored) for x in states)
@@ -110,11 +116,12 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
         whole=tuple(a for a in kernel.whole if a in used),
         stream=Stream((axis,), (Pass(joined, ()),), s.tails, ()),
         merges=axis,
+        blocks=first.blocks,
     )
     yield Instance(s.axis, made, of=(kernel, first, number))
 
 
-def _stored(kernel: Kernel, axis: str) -> dict[str, Node]:
+def readings(kernel: Kernel, axis: str) -> dict[str, Node]:
     """For each state of a kernel the reading of the tensor that holds it for every part."""
     taken = {a.tensor for a in kernel.reads} | {o.name for o in kernel.outputs}
     return {x.name: _reading(x, axis, taken) for x in kernel.stream.passes[0].states}
@@ -157,19 +164,20 @@ def _in_parts(
     kernel: Kernel, first: Kernel, second: Kernel, number: int, point: Point
 ) -> Iterator[tuple[str, list[Array]]]:
     """The outputs of both kernels."""
-    roots, s = [o.node for o in kernel.outputs], first.stream
+    roots, s = [o.node for o in kernel.outputs], kernel.stream
     scalars, read = scalars_of(roots), leaves(roots)
-    sizes = {a: 1 for a in kernel.axes} | dict(point.sizes) | {first.part: number}
+    sizes = {a: 1 for a in kernel.axes} | dict(point.sizes) | {first.partial: number}
     bind = dict(zip(read, point.values(read), strict=True))
-    lengths = cut(sizes[s.axes[0]], random.Random(point.seed), number)
+    size = sizes[s.axes[0]]
+    lengths = cut(size, random.Random(point.seed), number)
+    if first.blocks:  # none is empty
+        lengths = [n for n in (size // 2, size - size // 2) if n]
     one = {o.node: _of_one_part(o.node) for o in first.outputs}
     steps = [replace(x, step=substitute([x.step], one)[x.step]) for x in second.stream.states]
     join = Pass(tuple(steps), ())
     states = start(s, join, sizes)
     for c in chunks(s, ranges(lengths), sizes):
-        nothing = start(s, s.passes[0], sizes)
-        own, _ = advance(s, s.passes[0], nothing, chunk_of(bind, c), c, sizes, scalars)
-        stored = finished(s, own, bind, sizes, scalars)
+        stored = _of_part(first, bind, c, sizes, scalars)
         part = {one[o.node]: stored[o.name] for o in first.outputs}
         states, _ = advance(s, join, states, bind | part, {}, sizes, scalars)
     found = finished(second.stream, states, bind, sizes, scalars)
@@ -178,6 +186,29 @@ def _in_parts(
         f"{kernel.name} {kernel.stream.axis} in {number} parts",
         [aligned(found[o.name], axes[o.name], o.node.axes) for o in kernel.outputs],
     )
+
+
+def _of_part(
+    first: Kernel,
+    bind: Mapping[Node, Array],
+    part: Chunk,
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+) -> dict[str, Array]:
+    """What a kernel stores of one part, or of one block, for which it streams two chunks."""
+    s, inside = first.stream, chunk_of(bind, part)
+    step, here = s.passes[0], {**sizes, **{a: len(r) for a, r in part.items()}}
+    cuts = [(part, inside)]
+    if first.blocks:
+        half = sizes[s.axes[0]] // 2
+        cuts = chunks(s, ranges([half, sizes[s.axes[0]] - half]), sizes)
+        cuts = [(c, chunk_of(inside, c)) for c in cuts]
+    states = start(s, step, here)
+    for c, own in cuts:
+        states, _ = advance(s, step, states, own, c, sizes, scalars, part)
+    known = {**inside, **{x.leaf("new"): states[x.name] for x in step.states}}
+    values = evaluate([e.node for e in s.tails], known, sizes, scalars, part)
+    return {e.output: value for e, value in zip(s.tails, values, strict=True)}
 
 
 def _of_one_part(stored: Node) -> Node:

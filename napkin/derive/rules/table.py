@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.derive.rules.alike import ALIKE
+from napkin.derive.rules.block import BLOCKED
 from napkin.derive.rules.cancel import CANCELLED
 from napkin.derive.rules.compared import COMPARED
 from napkin.derive.rules.counts import COUNTED
@@ -26,8 +27,8 @@ from napkin.derive.rules.visit import VISITED
 
 _ALL = (
     EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, SWAPPED, NESTED, STORED, ALIKE, SPLIT,
-    COUNTED, CANCELLED, TOGETHER, DIVIDED, SEPARATED, HELD, STREAMED, VISITED, PARTED, MERGED,
-    GROUP, TILE,
+    COUNTED, CANCELLED, TOGETHER, DIVIDED, SEPARATED, HELD, STREAMED, VISITED, PARTED, BLOCKED,
+    MERGED, GROUP, TILE,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

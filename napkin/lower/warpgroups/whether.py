@@ -19,7 +19,7 @@ def why_not(program: Program) -> str:
     axis = schedule.axis
     if axis not in kernel.group or tiles[axis] == 1:
         return f"{axis} is not grouped in tiles"
-    if not program.loops or len(kernel.stream.passes) != 1 or kernel.fills or kernel.part:
+    if not program.loops or len(kernel.stream.passes) != 1 or kernel.fills or kernel.partial:
         return "it is not one pass over a stream"
     if schedule.persistent or schedule.swizzle or kernel.ragged or program.packed:
         return "its groups are not numbered one by one"
@@ -55,7 +55,7 @@ def _why_not_added(program: Program) -> str:
     band = Band(program)
     if axis and (axis not in kernel.group or tiles[axis] == 1):
         return f"{axis} is not grouped in tiles"
-    if kernel.fills or kernel.part or kernel.ragged or program.packed or program.loops[0].emits:
+    if kernel.fills or kernel.partial or kernel.ragged or program.packed or program.loops[0].emits:
         return "its groups are not numbered one by one"
     if kernel.visits is not None or band.held:
         return "it reads chunks that a key set names, or holds an operand"

@@ -1,0 +1,98 @@
+"""Blocks: each group folds one block of an axis that it holds, while another axis streams.
+
+Where a reduction folds what a contraction computes, as a softmax over classes folds logits, the
+contraction's axis may be too long to be held. So the folded axis is grouped: a group streams the
+contraction for one block of it, folds the block, and stores the states; a second kernel merges
+them, as after split-K (`napkin.derive.rules.part`). What is contracted is then never stored (linear
+and cross entropy without logits in memory, arXiv 2411.09009). Nothing here knows which fold it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from napkin.derive.fold import State
+from napkin.derive.kernel import Kernel, label
+from napkin.derive.residues import Blocks
+from napkin.derive.rules.part import merging, readings, why_not_parted
+from napkin.derive.rules.rule import Instance, Rule
+from napkin.diagram.interface import Output
+from napkin.errors import Refusal
+from napkin.ir.node import Node, in_kind, number
+from napkin.ir.rewrite import substitute
+
+
+def block_axis(axis: str, length: int) -> str:
+    """The name of the axis of the blocks of `axis`, each of `length` positions."""
+    return f"{axis}_block{length}"
+
+
+def blocked(kernel: Kernel, inner: str, length: int) -> tuple[Kernel, Kernel] | None:
+    """The kernel that folds blocks of the streamed axis while it streams `inner`, and the one that
+    merges their states; None where `inner` cannot be streamed within a block.
+
+    States pass between the two through memory, as float32: one tensor for each, with an axis of
+    blocks before its own.
+    """
+    for found in BLOCKED.matches(kernel, inner, length):
+        first: Kernel = BLOCKED.apply(found)
+        return first, merging(kernel, first)
+    return None
+
+
+def _blocks(kernel: Kernel, inner: str, length: int) -> Iterator[Instance]:
+    """The kernel that folds blocks of a stream and stores their states; none where it cannot."""
+    if why_not_parted(kernel) or inner not in kernel.whole:
+        return
+    axis, states = kernel.stream.axes[0], kernel.stream.passes[0].states
+    blocks = Blocks(axis, block_axis(axis, length), length)
+    stored, own = readings(kernel, blocks.place), _of_one_block(states)
+    if any(set(own[x.name].axes) != set(x.axes) for x in states):
+        return
+    outputs = [Output(str(stored[x.name].params[0]), own[x.name], x.axes) for x in states]
+    with suppress(Refusal):
+        made = label(f"{kernel.name}_blocks", outputs, kernel.names, streamed=inner, block=axis)
+        if axis in made.whole:
+            own = [a for a in kernel.group if a in made.axes]
+            group = (*dict.fromkeys((*own, *made.group)), axis)
+            yield Instance(axis, _grouped(made, group, blocks, stored.values()))
+
+
+def _of_one_block(states: tuple[State, ...]) -> dict[str, Node]:
+    """What each state is after one step from its start, over what the kernel reads."""
+    found: dict[str, Node] = {}
+    known: dict[Node, Node] = {}
+    for x in states:
+        known[x.leaf("old")] = number(in_kind(x.init, x.kind))
+    for x in states:
+        found[x.name] = known[x.leaf("new")] = substitute([x.step], known)[x.step]
+    return found
+
+
+def _grouped(
+    made: Kernel, group: tuple[str, ...], blocks: Blocks, stored: Iterable[Node]
+) -> Kernel:
+    """A kernel that holds an axis whole, with one block of it in each group."""
+    outputs = tuple(Output(str(n.params[0]), n, n.axes) for n in stored)
+    return replace(
+        made,
+        outputs=outputs,
+        origin=outputs,
+        group=group,
+        whole=tuple(a for a in made.whole if a not in group),
+        blocks=(blocks,),
+    )
+
+
+BLOCKED = Rule(
+    "block",
+    "step(init, x_b) = fold(x_b), of a block x_b that is held while another axis streams",
+    _blocks,
+    (
+        "the stream of the block's states separates along the other axis",
+        "the axis is not empty as a whole",
+    ),
+    empty=False,
+)

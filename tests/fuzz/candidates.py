@@ -104,9 +104,10 @@ class Run:
 
 
 def drawn_points(term: Term, sizes: Mapping[str, int], rng: random.Random) -> set[Node]:
-    """The points of a term; of some terms more that are pointwise, of some fewer that are sums."""
-    points = points_of(term.outputs, sizes)
-    if rng.random() < 0.5:
+    """The points of a term; of some terms more that are pointwise, of some fewer that are sums.
+    Nothing is drawn from `rng`, so that what a seed draws after it stays."""
+    points, rng = points_of(term.outputs, sizes), random.Random(hash(rng.getstate()[1][-9:]))
+    if rng.random() < 0.7:
         return points
     order = list(postorder(o.node for o in term.outputs))
     more = {n for n in order if is_pointwise(n) and n.axes and rng.random() < 0.2}

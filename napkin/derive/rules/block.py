@@ -54,7 +54,7 @@ def _blocks(kernel: Kernel, inner: str, length: int) -> Iterator[Instance]:
     outputs = [Output(str(stored[x.name].params[0]), own[x.name], x.axes) for x in states]
     with suppress(Refusal):
         made = label(f"{kernel.name}_blocks", outputs, kernel.names, streamed=inner, block=axis)
-        if axis in made.whole:
+        if axis in made.whole and not any(p.emits for p in made.stream.passes):
             own = [a for a in kernel.group if a in made.axes]
             group = (*dict.fromkeys((*own, *made.group)), axis)
             yield Instance(axis, _grouped(made, group, blocks, stored.values()))

@@ -25,7 +25,7 @@ from napkin.plan.cut import cut
 from napkin.plan.explained import told
 from napkin.plan.fitting import fitting
 from napkin.plan.plan import Plan, PlannedKernel, distinct, holders
-from napkin.plan.points import READ_AGAIN, points_of
+from napkin.plan.points import READ_AGAIN, is_pointwise, points_of
 from napkin.plan.segments import IN_FULL, Alike
 from napkin.plan.steps import kernel_moves
 from napkin.plan.tuned import remembered
@@ -278,6 +278,8 @@ def _never_stored(n: Node) -> str:
         return "it is known before any array is read"
     if n.op in {*READ_AGAIN, "input", "keys"}:
         return "each kernel reads it where its values lie, and computes nothing of it"
+    if is_pointwise(n) and n.kind != "real":
+        return "positions and tests are computed where they are used"
     return ""
 
 

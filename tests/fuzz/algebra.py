@@ -88,7 +88,7 @@ class _Algebra:
             ours = dict(zip(known.first.tensors, form.tensors, strict=True))
             for kernel in known.search.kernels:
                 arrays = {
-                    t: aligned(values.of(n), n.axes, laid.get(ours[t], n.axes))
+                    t: aligned(values.of(n), n.axes, laid.get(ours[t], run.pieces.axes_of(n)))
                     if (n := node_of.get(ours[t]))
                     else self.arrays[ours[t]]
                     for t in {a.tensor for a in kernel.reads}

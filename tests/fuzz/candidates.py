@@ -110,7 +110,7 @@ def drawn_points(term: Term, sizes: Mapping[str, int], rng: random.Random) -> se
     if rng.random() < 0.7:
         return points
     order = list(postorder(o.node for o in term.outputs))
-    more = {n for n in order if is_pointwise(n) and n.axes and rng.random() < 0.2}
+    more = {n for n in order if is_pointwise(n) and n.kind == "real" and rng.random() < 0.2}
     return (points | more) - {n for n in points if n.op == "sum" and rng.random() < 0.2}
 
 

@@ -35,6 +35,14 @@ def test_what_no_kernel_computes_is_refused() -> None:
         nk.derive(scaled, materialise=["K"])
     with pytest.raises(nk.Refusal, match="at scale: it is known before any array is read"):
         nk.derive(scaled, materialise=["scale"])
+
+    @nk.diagram("q x -> q", sizes={"q": 64, "x": 96})
+    def counted(X: Any) -> Any:
+        near = nk.index("x") - nk.index("q") * 2
+        return nk.reduce(nk.where(near > 3, X, 0.0), "sum", over="x")
+
+    with pytest.raises(nk.Refusal, match="at near: positions and tests are computed where they"):
+        nk.derive(counted, materialise=["near"])
     with pytest.raises(nk.InputError, match="materialise 'scores': no such array"):
         nk.derive(attention, materialise=["scores"])
 

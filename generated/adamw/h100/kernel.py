@@ -110,7 +110,8 @@ def run(
         *O1.stride(),
         BLOCK_N=1024,
         EVEN_N=n % 1024 == 0,
-        STEP_N=_step(n, M.stride(), G.stride(), V.stride(), W.stride(), M_new.stride(), V_new.stride(), O1.stride()),
+        STEP_N=_step(n, M.stride(), G.stride(), V.stride(), W.stride(), M_new.stride(),
+        V_new.stride(), O1.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,
     )

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from napkin.ir.node import Node
 
-Kind = Literal["term", "order", "cut", "kernel", "setting"]
-"""Of what ways are weighed: orders of sums, orders of reductions, cuts into kernels, labels of a
-kernel, settings of one."""
+Kind = Literal["term", "points", "order", "cut", "kernel", "setting"]
+"""Of what ways are weighed: orders of sums, what may be stored, orders of that, cuts into kernels,
+labels of a kernel, settings of one."""
 
 
 @dataclass(frozen=True, eq=False)

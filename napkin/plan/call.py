@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -200,7 +201,9 @@ def laid(head: str, groups: Sequence[Sequence[str]], tail: str) -> list[str]:
                 lines.append(line)
                 line = "   "
             if len(a) + 6 > LINE:
-                a = a.replace(" if ", f"\n{' ' * 8}if ", 1)
+                parts = a.split(" if ", 1)
+                parts = [parts[0], f"if {parts[1]}"] if parts[1:] else textwrap.wrap(a, LINE - 8)
+                a = f"\n{' ' * 8}".join(parts)
             line += f" {a},"
         lines.append(line)
     return [*lines, tail]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
@@ -22,14 +22,15 @@ from napkin.ir.storage import own_type, packed_axis, unstorable
 from napkin.ir.taking import own_axes
 from napkin.ir.types import PACKED, STORAGE, STORED
 from napkin.machine.machines import Machine, machine
-from napkin.plan.cut import SHORT, Cut, cut
+from napkin.plan.cut import cut
 from napkin.plan.explained import told
 from napkin.plan.fitting import fitting
-from napkin.plan.frontier import Frontier
 from napkin.plan.plan import Plan, PlannedKernel, distinct, holders
+from napkin.plan.points import READ_AGAIN, is_pointwise, points_of
 from napkin.plan.segments import IN_FULL, Alike
 from napkin.plan.steps import kernel_moves
 from napkin.plan.tuned import remembered
+from napkin.plan.ways import SHORT, Cut
 from napkin.target import FP8
 
 
@@ -121,7 +122,7 @@ def _derived(
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
     cut_in = {axis: own[axis] for axis, own in number.items()}
     blocks = tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks))
-    stored = found.stored
+    stored = {name: o.axes for name, o in found.materialised.items()}
     plan = Plan(diagram, place, dtype, known, kernels, stored, trail, same_size, cut_in, blocks)
     if materialise is None:
         _check_parted(plan, parts or {})
@@ -294,7 +295,13 @@ def _check_packed(n: Node, order: Sequence[Node]) -> None:
 def _asked(ready: Prepared, names: Sequence[str]) -> list[Node]:
     if isinstance(names, str):
         raise InputError(f"materialise={names!r} is one text; write a list, [{names!r}]")
-    return [_named(ready, name) for name in names]
+    found = [_named(ready, name) for name in names]
+    for name, n in zip(names, found, strict=True):
+        why = _never_stored(n)
+        if why:
+            others = [t for m, t in ready.names.items() if not _never_stored(m)]
+            raise Refusal("materialise", name, why, f"name a computed one ({', '.join(others)})")
+    return found
 
 
 def _named(ready: Prepared, name: str) -> Node:
@@ -305,32 +312,38 @@ def _named(ready: Prepared, name: str) -> Node:
     return arrays[name]
 
 
+def _never_stored(n: Node) -> str:
+    """Why no kernel stores an array; "" where one may."""
+    if n.constant:
+        return "it is known before any array is read"
+    if n.op in {*READ_AGAIN, "input", "keys"}:
+        return "each kernel reads it where its values lie, and computes nothing of it"
+    if is_pointwise(n) and n.kind != "real":
+        return "positions and tests are computed where they are used"
+    return ""
+
+
 def _check_materialised(
     ready: Prepared, found: Cut, at: Sequence[Node], sizes: Mapping[str, int]
 ) -> None:
     """Refuse arrays for which no kernel stores anything: they would else be passed over without a
-    word. What is computed of the same reductions may be stored in an array's place."""
-    heavy = Frontier(ready.outputs, sizes).heavy
-    results = {o.node for o in ready.outputs}
-    stored = {*found.materialised.values(), *results}
-    cuts = [_under(n, heavy) for n in stored]
+    word. What is computed of the same points may be stored in an array's place."""
+    points = points_of(ready.outputs, sizes) | {*at}
+    stored = {o.node for o in (*found.materialised.values(), *ready.outputs)}
+    cuts = [_under(n, points) for n in stored]
     for n in at:
-        if n not in stored and _under(n, heavy) not in cuts:
-            others = [x for m, x in ready.names.items() if m not in results and _under(m, heavy)]
+        if n not in stored and _under(n, points) not in cuts:
             raise Refusal(
                 "materialise",
                 ready.names[n],
-                "kernels hand on what reductions compute, and compute this array again where it is "
-                "read",
-                f"name one that comes of a reduction ({', '.join(others)})"
-                if others
-                else "leave it out",
+                "each kernel that reads it computes it",
+                "leave it out",
             )
 
 
-def _under(n: Node, heavy: Sequence[Node]) -> frozenset[Node]:
-    """The reductions that an array is computed of."""
-    return frozenset(postorder([n])) & frozenset(heavy)
+def _under(n: Node, points: Set[Node]) -> frozenset[Node]:
+    """The points that an array is computed of."""
+    return frozenset(postorder([n])) & points
 
 
 def _in_type(n: Node) -> str:
@@ -350,9 +363,10 @@ def _trail(
         what = f"after {IN_FULL} kernels, only those of {SHORT} reductions or fewer were tried"
         moves.append(Move("bound", diagram.name, "the search", note=what))
     moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in turned]
-    for name, axes in found.stored.items():
-        what = f"{name} [{' '.join(axes)}]{_in_type(found.materialised[name])}"
-        moves.append(Move("materialise", diagram.name, what))
+    moves += [
+        Move("materialise", diagram.name, f"{name} [{' '.join(o.axes)}]{_in_type(o.node)}")
+        for name, o in found.materialised.items()
+    ]
     for k in distinct(kernels):
         moves += kernel_moves(k.choice)
     return Trail(tuple(moves))

@@ -1,38 +1,37 @@
 """What passes between kernels: which arrays a cut of a term has to store, and which it may.
 
-The heavy terms, reductions and scans, are taken in dataflow order. Every other term comes with a
-heavy term, the last one below it; a cut after heavy term i stores what terms of levels up to i hand
-on to later ones. Where storing less and computing it again moves fewer values, that is done.
+The points of a term (`napkin.plan.points`) are taken in dataflow order. Every other term comes with
+a point, the last one below it; a cut after point i stores what terms of levels up to i hand on to
+later ones. Where storing less and computing it again moves fewer values, that is done.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
-from napkin.algebra.terms import is_count, is_read
+from napkin.algebra.terms import is_read
 from napkin.diagram.interface import Output
-from napkin.ir.node import REDUCTIONS, SCANS, Node, landings, over, postorder
+from napkin.ir.node import Node, landings, over, postorder
 from napkin.ir.storage import own_type
 from napkin.ir.taking import own_axes
-
-READ_AGAIN = frozenset({"rename", "spread", "take"})
-"""Operators whose argument is read from memory, under other axis names or at computed addresses."""
+from napkin.plan.layout import layouts
+from napkin.plan.points import READ_AGAIN, points_of, values
 
 
 class Frontier:
     """The arrays that lie between the kernels of any cut of a term.
 
     Args:
-        apart: whether every heavy term is stored anyway, so that only reading it again counts.
+        points: the terms that kernels may end with; by default those of `points_of`.
+        apart: whether every point is stored anyway, so that only reading it again counts.
 
     Attributes:
-        heavy: the reductions and scans, in dataflow order, but not those that only say where a key
-            set begins and ends: the kernel whose loops it governs computes them.
-        level: the place in `heavy` of the term that each term comes with; -1 for none.
+        points: the points in dataflow order.
+        level: the place in `points` of the term that each term comes with; -1 for none.
+        layouts: the axes in memory of arrays that lie otherwise than their terms say.
         results: the nodes of the outputs.
-        moved: the places of heavy terms with which an array comes that is stored to be read at
-            computed addresses.
+        moved: the places of points with which an array comes that is stored to be read at computed
+            addresses.
     """
 
     def __init__(
@@ -40,31 +39,31 @@ class Frontier:
         outputs: Sequence[Output],
         sizes: Mapping[str, int],
         order: Sequence[Node] = (),
+        points: Set[Node] | None = None,
         apart: bool = False,
     ) -> None:
         self.sizes, self.apart = sizes, apart
-        self.order = list(order or next(orders(outputs)))
-        bounds = _bounds(self.order, outputs)
-        moved = _moved_again(self.order, bounds)
-        self.heavy = [n for n in self.order if n in moved or (_is_heavy(n) and n not in bounds)]
         self.results = {o.node for o in outputs}
+        self._points = points_of(outputs, sizes) if points is None else points
+        self.order = list(order or next(orders(outputs, self._points)))
+        self.points = [n for n in self.order if n in self._points]
         self.level = self._levels()
+        self.layouts = layouts(self.order, sizes)
         self.moved = {self.level[n] for n in self.order if n.op in {"compress", "take"}}
-        self._heavy = set(self.heavy)
         self._place = {n: i for i, n in enumerate(self.order)}
         self._known: dict[Node, frozenset[Node]] = {}
         self._handed_on = self._crossing()
 
     def _levels(self) -> dict[Node, int]:
-        """The heavy term that each term comes with: the last one below it; -1 for none."""
-        place = {n: i for i, n in enumerate(self.heavy)}
+        """The point that each term comes with: the last one below it; -1 for none."""
+        place = {n: i for i, n in enumerate(self.points)}
         out: dict[Node, int] = {}
         for n in self.order:
             out[n] = place.get(n, max((out[a] for a in n.args), default=-1))
         return out
 
     def wanted(self, j: int, i: int) -> list[Node]:
-        """What heavy terms j to i (and their pointwise followers) hand on."""
+        """What points j to i, and what comes with them, hand on."""
         made = self._handed_on[i] | self.results
         return sorted((n for n in made if j <= self.level[n] <= i), key=self._place.__getitem__)
 
@@ -73,15 +72,15 @@ class Frontier:
         return any(n in made for made in self._handed_on)
 
     def _crossing(self) -> list[set[Node]]:
-        """For each heavy term, the sources of what it or an earlier one makes and a later one
+        """For each point, the sources of what it or an earlier one makes and a later one
         reads."""
         last: dict[Node, int] = {}
         for n in self.order:
             last.update((a, max(last.get(a, -1), self.level[n])) for a in _arguments(n))
-        found: list[set[Node]] = [set() for _ in self.heavy]
+        found: list[set[Node]] = [set() for _ in self.points]
         for a, end in last.items():
             for i in range(self.level[a], end) if self.level[a] >= 0 else ():
-                found[i] |= self._sources(a)
+                found[i] |= self.sources(a)
         return found
 
     def stored(self, wanted: Sequence[Node], boundary: int) -> list[Node] | None:
@@ -94,7 +93,7 @@ class Frontier:
             if n in seen or n.constant:
                 continue
             seen.add(n)
-            if is_read(n) and n not in self._heavy:
+            if is_read(n) and n not in self._points:
                 stack.extend(n.args)
             elif n.op in READ_AGAIN:
                 source = n.args[0]
@@ -107,14 +106,14 @@ class Frontier:
                     found[source] = None
             elif any(a.op == "compress" and self.level[a] > boundary for a in n.args):
                 return None
-            elif n not in wanted and 0 <= self.level[n] <= boundary and n in self._sources(n):
+            elif n not in wanted and 0 <= self.level[n] <= boundary and n in self.sources(n):
                 found[n] = None
             else:
                 stack.extend(_arguments(n))
         return list(found)
 
-    def _sources(self, n: Node) -> frozenset[Node]:
-        """What is read to have an array, once the heavy term that it comes with is done: the array
+    def sources(self, n: Node) -> frozenset[Node]:
+        """What is read to have an array, once the point that it comes with is done: the array
         itself, or what it is computed from."""
         for deep in landings([n], self._known):
             self._known[deep] = self._find_sources(deep)
@@ -125,15 +124,15 @@ class Frontier:
     def _find_sources(self, n: Node) -> frozenset[Node]:
         if n.constant or self.level[n] < 0:
             return frozenset()
-        if n in self._heavy:
+        if n in self._points:
             return frozenset({n})
         if n.op in READ_AGAIN:
             positions = n.args[1:] if n.op == "take" else ()
             source = n.args[0]
             while source.op == "rename":
                 source = source.args[0]
-            return frozenset({source}).union(*map(self._sources, positions))
-        below = frozenset[Node]().union(*map(self._sources, _arguments(n)))
+            return frozenset({source}).union(*map(self.sources, positions))
+        below = frozenset[Node]().union(*map(self.sources, _arguments(n)))
         return frozenset({n}) if not is_read(n) and self._worth(n, below) else below
 
     def _worth(self, n: Node, below: frozenset[Node]) -> bool:
@@ -155,60 +154,30 @@ class Frontier:
         return 2 * self._values(n) < again
 
     def _values(self, n: Node) -> int:
-        return math.prod(self.sizes[a] for a in (own_axes(n) if is_read(n) else n.axes))
+        return values(own_axes(n) if is_read(n) else n.axes, self.sizes)
 
 
-def orders(outputs: Sequence[Output]) -> Iterator[list[Node]]:
+def orders(outputs: Sequence[Output], points: Set[Node]) -> Iterator[list[Node]]:
     """The dataflow orders that are worth a try, each once.
 
     What is read under other names comes as early as it can: it has to be stored, so nothing that
     could be one kernel should lie around it. Beside that order there is one for each axis of the
-    outputs in which reductions that lack the axis come first: a kernel that is fused with one
-    computes it again for each group along the axis, so it may be better stored, and kernels are
-    runs of an order.
+    outputs in which points that lack the axis come first: a kernel that is fused with one computes
+    it again for each group along the axis, so it may be better stored, and kernels are runs of an
+    order.
     """
     roots = [o.node for o in outputs]
     renamed = [n for n in postorder(roots) if n.op == "rename"]
     first = list(postorder([*renamed, *roots]))
     yield first
-    seen = {tuple(filter(_is_heavy, first))}
+    seen = {tuple(n for n in first if n in points)}
     for axis in dict.fromkeys(a for o in outputs for a in o.axes):
-        early = [n for n in first if _is_heavy(n) and axis not in n.axes and axis not in over(n)]
+        early = [n for n in first if n in points and axis not in n.axes and axis not in over(n)]
         order = list(postorder([*renamed, *early, *roots]))
-        heavy = tuple(filter(_is_heavy, order))
-        if heavy not in seen:
-            seen.add(heavy)
+        found = tuple(n for n in order if n in points)
+        if found not in seen:
+            seen.add(found)
             yield order
-
-
-def _bounds(order: Sequence[Node], outputs: Sequence[Output]) -> set[Node]:
-    """Whole numbers that nothing but the bounds of key sets is computed from."""
-    sets = [n for n in order if n.op == "keys"]
-    others = set(postorder((o.node for o in outputs), set(sets)))
-    under = postorder(a for n in sets for a in n.args)
-    whole = set[Node]()
-    for n in under:
-        if n not in others and n.kind != "real" and all(a in whole for a in n.args):
-            whole.add(n)
-    return whole
-
-
-def _moved_again(order: Sequence[Node], bounds: set[Node]) -> set[Node]:
-    """Arrays with no heavy term below that are read at computed addresses: kernels address memory,
-    so they are stored before, but for inputs as they lie there."""
-    found, heavy = set[Node](), set[Node]()
-    for n in order:
-        x = n.args[0] if n.op in READ_AGAIN else n
-        if x is not n and x not in heavy and not x.constant and (x.args or not is_read(x)):
-            found.add(x)
-            heavy.add(x)
-        if (_is_heavy(n) and n not in bounds) or any(a in heavy for a in n.args):
-            heavy.add(n)
-    return found
-
-
-def _is_heavy(n: Node) -> bool:
-    return (n.op in REDUCTIONS or n.op in SCANS or n.op == "compress") and not is_count(n)
 
 
 def _arguments(n: Node) -> tuple[Node, ...]:

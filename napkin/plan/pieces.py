@@ -18,7 +18,6 @@ from napkin.ir.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
 from napkin.plan.choose import Search
 from napkin.plan.frontier import Frontier
-from napkin.plan.layout import layouts
 from napkin.plan.pricing import Choice
 from napkin.plan.segments import IN_FULL, Alike, Form, Known
 
@@ -118,7 +117,6 @@ class Pieces:
         for o in outputs:
             if self._named.get(o.node) is not o:
                 self._again.setdefault(o.node, []).append(o)
-        self._layouts = layouts(frontier.order, frontier.sizes)
         self._taken = {str(m.params[0]) for m in frontier.order if m.op == "input"}
         self._results = {o.name for o in outputs}
 
@@ -209,8 +207,8 @@ class Pieces:
         return set(o.axes) == set(o.node.axes) or not self.frontier.handed_on(o.node)
 
     def axes_of(self, n: Node) -> tuple[str, ...]:
-        """The axes of what is stored of a term, as they lie in memory."""
-        return self._named[n].axes if n in self._named else self._layouts.get(n, n.axes)
+        """The axes of an array as they lie in memory, where a kernel stores it."""
+        return self._named[n].axes if n in self._named else self.frontier.layouts.get(n, n.axes)
 
     def _tensor(self, n: Node) -> str:
         if n not in self.tensors:

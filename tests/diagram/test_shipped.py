@@ -29,6 +29,7 @@ OWN = {
     "neighborhood_attention_1d": {"q": 301, "x": 301},
     "neighborhood_attention_2d": {"q0": 21, "q1": 24, "x0": 21, "x1": 24},
     "neighborhood_attention_3d": {"q0": 7, "q1": 13, "q2": 15, "x0": 7, "x1": 13, "x2": 15},
+    "rotary_attention": {"d": 8},
     "sliding_attention": {"q": 530, "x": 530},
     "sparse_transformer_strided": {"q": 211, "x": 211},
     "streaming_llm": {"q": 541, "x": 541},
@@ -269,7 +270,35 @@ def mixture_of_experts(*arrays: Array) -> Array:
     return out
 
 
+def adamw(w: Array, g: Array, m: Array, v: Array) -> tuple[Array, ...]:
+    """A step with decoupled weight decay of 0.01 at a rate of 0.001."""
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    with np.errstate(invalid="ignore"):  # of moments that are drawn below 0
+        step = 10 * m / (np.sqrt(1000 * v) + 1e-8)
+    return w - 1e-3 * (step + 0.01 * w), m, v
+
+
+def rotated(x: Array, c: Array, e: Array) -> Array:
+    """Pairs of numbers half a head apart, each turned by its angle."""
+    left, right = np.split(x, 2, -1)
+    return x * c + np.concatenate([-right, left], -1) * e
+
+
+def rotary_attention(q: Array, k: Array, v: Array, *angles: Array) -> Array:
+    return attention(rotated(q, *angles[:2]), rotated(k, *angles[2:]), v)
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def swiglu_gradient(g: Array, u: Array, dy: Array) -> tuple[Array, Array]:
+    gate = sigmoid(g)
+    return dy * u * (gate + g * gate * (1 - gate)), dy * g * gate
+
+
 REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
+    "adamw": adamw,
     "attention": attention,
     "attention_fp8_kv": attention,
     "bigbird": bigbird,
@@ -281,6 +310,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "cross_entropy": cross_entropy,
     "decode_attention": decode_attention,
     "document_attention": document_attention,
+    "gelu_matmul": lambda a, b: gelu(a) @ b,
     "grouped_query_attention": grouped_query_attention,
     "l1_attention": l1_attention,
     "latent_attention": latent_attention,
@@ -312,6 +342,8 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "rmsnorm_linear": lambda x, g, w: rmsnorm(x, g) @ w,
     "sample_token": sample_token,
     "selective_scan": selective_scan,
+    "rmsnorm_residual": lambda x, r, g: (x + r, rmsnorm(x + r, g)),
+    "rotary_attention": rotary_attention,
     "sliding_attention": sliding,
     "softcapped_attention": softcapped_attention,
     "softmax": normal,
@@ -319,6 +351,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "spherical_attention": spherical_attention,
     "streaming_llm": streaming_llm,
     "top_experts": top_experts,
+    "swiglu_gradient": swiglu_gradient,
     "triangle_multiplication": triangle_multiplication,
     "unfused_neighborhood_attention_2d": unfused_neighborhood_attention_2d,
     "variance": lambda x: x.var(-1),

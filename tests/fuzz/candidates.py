@@ -1,6 +1,6 @@
 """Every plan that the planner could take of a diagram, whatever it would cost.
 
-Each rewriting, and rewritings of rewritings; of each every run of its heavy terms that one kernel
+Each rewriting, and rewritings of rewritings; of each every run of its points that one kernel
 may compute, and every labelling of that; whole, and in parts that are merged.
 """
 
@@ -23,11 +23,12 @@ from napkin.ir.taking import table_of
 from napkin.machine.machines import machine
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Pieces, Segment
+from napkin.plan.points import is_pointwise, points_of
 from napkin.plan.segments import Alike
 
 H100 = machine("h100")
 LONGEST = 12
-"""Most heavy terms that one kernel fuses, as the planner has it."""
+"""Most points that one kernel fuses, as the planner has it."""
 
 DEEPEST = 2
 """Rewritings one after another."""
@@ -89,10 +90,10 @@ def _after(before: Term, r: Refactored) -> Term:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run of heavy terms as one kernel or several.
+    """A run of points as one kernel or several.
 
     Attributes:
-        first, last: the heavy terms, by their place.
+        first, last: the points, by their place.
         pieces: names the arrays between kernels.
     """
 
@@ -102,16 +103,28 @@ class Run:
     pieces: Pieces
 
 
+def drawn_points(term: Term, sizes: Mapping[str, int], rng: random.Random) -> set[Node]:
+    """The points of a term; of some terms more that are pointwise, of some fewer that are sums.
+    Nothing is drawn from `rng`, so that what a seed draws after it stays."""
+    points, rng = points_of(term.outputs, sizes), random.Random(hash(rng.getstate()[1][-9:]))
+    if rng.random() < 0.7:
+        return points
+    order = list(postorder(o.node for o in term.outputs))
+    more = {n for n in order if is_pointwise(n) and n.kind == "real" and rng.random() < 0.2}
+    return (points | more) - {n for n in points if n.op == "sum" and rng.random() < 0.2}
+
+
 def runs(
     term: Term, sizes: Mapping[str, int], alike: Alike, rng: random.Random, most: int
 ) -> Iterator[Run]:
-    """The runs of heavy terms of a term that can be kernels, in each order of these; of more than
+    """The runs of points of a term that can be kernels, in each order of these; of more than
     `most` some that are drawn."""
     places: list[tuple[Pieces, int, int]] = []
-    for order in orders(term.outputs):
-        frontier = Frontier(term.outputs, sizes, order)
+    points = drawn_points(term, sizes, rng)
+    for order in orders(term.outputs, points):
+        frontier = Frontier(term.outputs, sizes, order, points)
         pieces = Pieces("drawn", term.outputs, term.names, frontier, alike)
-        for i in range(len(frontier.heavy)):
+        for i in range(len(frontier.points)):
             places += [(pieces, j, i) for j in range(i, max(-1, i - LONGEST), -1)]
         for n in dict.fromkeys(o.node for o in term.outputs if frontier.level[o.node] < 0):
             segment = pieces.segment([n], -1)
@@ -124,9 +137,9 @@ def runs(
 
 
 def segment_of(pieces: Pieces, j: int, i: int) -> Segment | None:
-    """Kernels for heavy terms j to i, as the planner cuts them."""
+    """Kernels for points j to i, as the planner cuts them."""
     frontier = pieces.frontier
-    wanted, heavy = frontier.wanted(j, i), frontier.heavy[i]
+    wanted, heavy = frontier.wanted(j, i), frontier.points[i]
     if not wanted:
         return None
     alone = pieces.segment(wanted, j - 1)

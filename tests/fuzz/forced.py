@@ -78,8 +78,9 @@ class Forcing:
         """A plan; None where what was drawn is none."""
         term = self.rng.choice(self.terms)
         sizes = term.sizes({a: max(1, n) for a, n in self.sizes.items()})
-        order = self.rng.choice(list(orders(term.outputs)))
-        frontier = Frontier(term.outputs, sizes, order)
+        points = candidates.drawn_points(term, sizes, self.rng)
+        order = self.rng.choice(list(orders(term.outputs, points)))
+        frontier = Frontier(term.outputs, sizes, order, points)
         pieces = Pieces(self.diagram.name, term.outputs, term.names, frontier, self.alike)
         found = self._cut(pieces, term, sizes)
         if found is None:
@@ -113,10 +114,10 @@ class Forcing:
         return next((c for c in found[:TRIED] if _writes(c)), None)
 
     def _cut(self, pieces: Pieces, term: Term, sizes) -> list[tuple[Known, Form]] | None:
-        """Runs of heavy terms, drawn from the last."""
+        """Runs of points, drawn from the last."""
         frontier = pieces.frontier
         found: list[tuple[Known, Form]] = []
-        i = len(frontier.heavy) - 1
+        i = len(frontier.points) - 1
         while i >= 0:
             begins = list(range(max(0, i - candidates.LONGEST + 1), i + 1))
             self.rng.shuffle(begins)

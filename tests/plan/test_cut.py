@@ -13,11 +13,11 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.plan.choose import Search, best_tiles, ranked
-from napkin.plan.cut import _Cutting
 from napkin.plan.labelled import least_seconds
 from napkin.plan.labels import labellings
 from napkin.plan.pricing import Choice
 from napkin.plan.tiles import MAX_GROUP
+from napkin.plan.ways import Cutting
 
 NAMES = (
     "attention", "causal_attention", "layernorm_linear", "decode_attention", "longformer", "mlp",
@@ -114,7 +114,7 @@ def test_of_a_turned_term_only_what_may_be_faster_has_tiles(
     some = nk.derive(neighbors, on="h100", sizes=sizes, dtype="fp32")
     few = len(searched)
     searched.clear()
-    monkeypatch.setattr(_Cutting, "_left", lambda self, _: [math.inf] * (len(self.heavy) + 1))
+    monkeypatch.setattr(Cutting, "_left", lambda self, _: [math.inf] * (len(self.points) + 1))
     every = nk.derive(neighbors, on="h100", sizes=sizes, dtype="fp32")
     assert few < len(searched)
     assert every.to_json() == some.to_json()

@@ -81,15 +81,17 @@ def test_six_blocks_are_planned_in_seconds() -> None:
 
 def test_work_grows_with_the_layers_alone(known: Alike) -> None:
     """Layers are alike: however many there are, and in however many ways they are cut, no further
-    segment is derived, and each takes as many calls of functions as the one before."""
+    segment is derived, each takes as many calls as the one before, and runs as long."""
     planned(stacked(6))
     forms = len(known.known)
+    seconds: dict[int, float] = {}
 
     def calls(depth: int) -> int:
         diagram, profile = stacked(depth), cProfile.Profile()
-        profile.runcall(planned, diagram)
+        seconds[depth] = profile.runcall(planned, diagram).seconds
         return sum(entry.callcount for entry in profile.getstats())
 
     few, more, most = (calls(depth) for depth in (4, 8, 16))
     assert len(known.known) == forms > 100
     assert most - more < 1.05 * 2 * (more - few)
+    assert seconds[16] < 1.01 * 4 * seconds[4]

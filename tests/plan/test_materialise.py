@@ -18,9 +18,31 @@ def attention(Q: Any, K: Any, V: Any) -> Any:
     return nk.contract(nk.softmax(S, over="x"), V, over="x")
 
 
-def test_a_pointwise_array_is_refused() -> None:
-    with pytest.raises(nk.Refusal, match=r"refused at keys: .*; instead, name one that .*S"):
-        nk.derive(attention, materialise=["keys"])
+def test_a_pointwise_array_is_stored_where_it_is_named() -> None:
+    plan = nk.derive(attention, materialise=["keys"])
+    assert list(plan.materialised) == ["keys"]
+    assert len(plan.kernels) == 2
+    plan.check(resources=False).raise_if_wrong()
+
+
+def test_what_no_kernel_computes_is_refused() -> None:
+    @nk.diagram("q d, x d -> q x", sizes=SIZES)
+    def scaled(Q: Any, K: Any) -> Any:
+        scale = nk.size("d") ** -0.5
+        return nk.contract(Q, K * scale, over="d")
+
+    with pytest.raises(nk.Refusal, match=r"at K: each kernel reads it where its values lie.*\(O\)"):
+        nk.derive(scaled, materialise=["K"])
+    with pytest.raises(nk.Refusal, match="at scale: it is known before any array is read"):
+        nk.derive(scaled, materialise=["scale"])
+
+    @nk.diagram("q x -> q", sizes={"q": 64, "x": 96})
+    def counted(X: Any) -> Any:
+        near = nk.index("x") - nk.index("q") * 2
+        return nk.reduce(nk.where(near > 3, X, 0.0), "sum", over="x")
+
+    with pytest.raises(nk.Refusal, match="at near: positions and tests are computed where they"):
+        nk.derive(counted, materialise=["near"])
     with pytest.raises(nk.InputError, match="materialise 'scores': no such array"):
         nk.derive(attention, materialise=["scores"])
 

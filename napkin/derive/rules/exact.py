@@ -23,7 +23,7 @@ _MOVED = frozenset({"rename", "compress", "spread", "take"})
 
 def _change(roots: Sequence[Node]) -> Change:
     """A cast to fp32 on each reduction that a steep operator or a comparison is computed from,
-    scaled as it comes, and on what is computed of it on the way. That says how it is stored, where
+    scaled as it comes, and on what is computed on the way. That says how it is stored, where
     it is; a kernel that computes it has no use for the cast."""
     found = below(roots)
 
@@ -37,15 +37,13 @@ def _change(roots: Sequence[Node]) -> Change:
 
 def below(roots: Iterable[Node]) -> set[Node]:
     """The reductions and scans of reals that steep operators read through operators on single
-    values, each with the constants it is scaled by; and what is computed of them on the way, such
-    as scores with a mask, for that may be what is stored."""
-    order = list(postorder(roots))
-    computed = _computed(order)
-    waiting = [a for n in order if _steep(n) or compares(n) for a in n.args]
+    values, each with the constants it is scaled by; and what is computed on the way, such as scores
+    with a mask, for that may be what is stored."""
+    waiting = [a for n in postorder(roots) if _steep(n) or compares(n) for a in n.args]
     found, seen = set[Node](), set[Node]()
     while waiting:
         n = waiting.pop()
-        if n in seen or n.kind != "real" or is_read(n):
+        if n in seen or n.kind != "real" or is_read(n) or n.constant:
             continue
         seen.add(n)
         if _reduced(n):
@@ -53,22 +51,13 @@ def below(roots: Iterable[Node]) -> set[Node]:
         elif n.op in _MOVED:
             waiting.append(n.args[0])
         elif n.op in POINTWISE and n.op != "cast":  # whose type somebody chose
-            found.update({n} & computed)
+            found.add(n)
             waiting.extend(n.args)
     return found
 
 
 def _steep(n: Node) -> bool:
     return n.op in POINTWISE and POINTWISE[n.op].steep
-
-
-def _computed(order: Iterable[Node]) -> set[Node]:
-    """The terms, in dataflow order, that some reduction or scan is read for."""
-    out = set[Node]()
-    for n in order:
-        if n.op in REDUCTIONS or n.op in SCANS or any(a in out for a in n.args):
-            out.add(n)
-    return out
 
 
 def _reduced(n: Node) -> bool:

@@ -1,0 +1,84 @@
+"""Points: the terms that kernels may end with. Each is stored where one does, whatever it is.
+
+At first these are reductions, scans, results, and arrays that are read at computed addresses;
+`napkin.plan.changes` has more of them, or fewer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+
+from napkin.algebra.terms import is_count, is_read
+from napkin.diagram.interface import Output
+from napkin.ir.node import REDUCTIONS, SCANS, Node, postorder
+from napkin.ir.taking import own_axes
+
+READ_AGAIN = frozenset({"rename", "spread", "take"})
+"""Operators whose argument is read from memory, under other axis names or at computed addresses."""
+
+
+def points_of(outputs: Sequence[Output], sizes: Mapping[str, int]) -> set[Node]:
+    """The points of a term, before any change.
+
+    Those are its reductions and scans, but not those that only say where a key set begins and
+    ends, which the kernel computes whose loops that governs; and what is computed of no other point
+    and stored in any case: pointwise results, and arrays that are read at computed addresses.
+    """
+    roots = {o.node for o in outputs}
+    order = list(postorder(roots))
+    bounds = _bounds(order, roots)
+    heavy = {n for n in order if is_heavy(n) and n not in bounds}
+    return heavy | _light(order, heavy, {n for n in roots if _narrow(n, sizes)})
+
+
+def is_heavy(n: Node) -> bool:
+    """Whether a term is more than pointwise."""
+    return (n.op in REDUCTIONS or n.op in SCANS or n.op == "compress") and not is_count(n)
+
+
+def is_pointwise(n: Node) -> bool:
+    """Whether a kernel computes each value of a term from values at the same place."""
+    return not (n.constant or is_read(n) or is_heavy(n) or n.op in {*READ_AGAIN, "keys"})
+
+
+def _bounds(order: Sequence[Node], roots: Iterable[Node]) -> set[Node]:
+    """Whole numbers that nothing but the bounds of key sets is computed from."""
+    sets = [n for n in order if n.op == "keys"]
+    others = set(postorder(roots, set(sets)))
+    under = postorder(a for n in sets for a in n.args)
+    whole = set[Node]()
+    for n in under:
+        if n not in others and n.kind != "real" and all(a in whole for a in n.args):
+            whole.add(n)
+    return whole
+
+
+def _light(order: Sequence[Node], heavy: Set[Node], results: Set[Node]) -> set[Node]:
+    """Terms with no point below that are stored in any case: pointwise results, and what is read at
+    computed addresses, but for inputs as they lie there."""
+    found, above = set[Node](), set[Node]()
+    for n in order:
+        x = n.args[0] if n.op in READ_AGAIN else n
+        if x is not n and x not in above and not x.constant and (x.args or not is_read(x)):
+            found.add(x)
+            above.add(x)
+        if n in heavy or any(a in above for a in n.args):
+            above.add(n)
+        elif n in results:
+            found.add(n)
+            above.add(n)
+    return found
+
+
+def _narrow(n: Node, sizes: Mapping[str, int]) -> bool:
+    """Whether a kernel that reads a pointwise result moves no more than one that computes it."""
+    if not is_pointwise(n):
+        return False
+    reads = [own_axes(m) for m in postorder([n]) if is_read(m)]
+    return values(n.axes, sizes) <= sum(values(axes, sizes) for axes in reads)
+
+
+def values(axes: Iterable[str], sizes: Mapping[str, int]) -> int:
+    """The number of values of an array with these axes."""
+    return math.prod(sizes[a] for a in axes)

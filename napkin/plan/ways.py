@@ -1,0 +1,345 @@
+"""The ways to cut one order of points into kernels, by dynamic programming.
+
+A kernel computes a run of points with the terms that come with them. The best way to compute all
+points up to one is the best, over where its last kernels begin, of the best way up to there and
+these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from napkin.derive.tracer import active, times
+from napkin.diagram.interface import Output
+from napkin.errors import Refusal
+from napkin.ir.node import Node
+from napkin.ir.storage import unstored
+from napkin.plan.pieces import Piece, Pieces, Segment, named_apart
+
+LONGEST = 12
+"""Most points that one kernel fuses; a normalisation and a product take about five."""
+
+SHORT = 3
+"""Points of a segment that is searched for however many were
+(`napkin.plan.segments.IN_FULL`)."""
+
+ALIKE = 1.15
+"""Times that are the same for all that the prediction can tell: cuts into more kernels, which take
+memory between them, have to be faster by more."""
+
+_UNFIT = "no setting of its kernel fits the registers and the shared memory of a group"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Kernels in the order they run, and the arrays that they pass on through memory."""
+
+    pieces: tuple[Piece, ...]
+    materialised: Mapping[str, Output]
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time of all kernels."""
+        return sum(p.choice.time.seconds for p in self.pieces)
+
+
+def named(points: Sequence[Node], names: Mapping[Node, str]) -> list[str]:
+    """The names of points, of those that a cast stores otherwise the cast's."""
+    known = {unstored(n): name for n, name in names.items()}
+    return [known.get(n, n.op) for n in points]
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """A way to compute what there is up to some point.
+
+    Attributes:
+        seconds: of all its kernels, and `kernels` their number.
+        begin: the point with which its last pieces begin.
+        pieces: those last ones.
+    """
+
+    seconds: float
+    kernels: int
+    begin: int
+    pieces: Sequence[Piece]
+
+
+def way_text(way: Way) -> str:
+    return f"{times(way.seconds)} in {way.kernels} kernel{'s' if way.kernels > 1 else ''}"
+
+
+def too_long(least: float, most: float) -> str:
+    if most <= 0:
+        return f"{times(least)} at least, and what follows takes longer by itself than pays"
+    return f"{times(least)} at least, where {times(most)} is the most that pays"
+
+
+def beside(best: Way, than: Way) -> str:
+    """The time of the best way, and why it is before one that takes less."""
+    alike = f", which is alike (within {100 * (ALIKE - 1):.0f} %)"
+    return way_text(best) + (alike if than.seconds < best.seconds else "")
+
+
+def simplest(ways: Sequence[Way], since: float = 0.0) -> Way:
+    """The way with the fewest kernels, of those about as fast as the fastest.
+
+    Args:
+        since: seconds after which the ways differ: what all have before does not count.
+    """
+    most = _alike(min(w.seconds for w in ways), since)
+    return min((w for w in ways if w.seconds <= most), key=lambda w: (w.kernels, w.seconds))
+
+
+def _alike(fastest: float, since: float) -> float:
+    """The most seconds that are about as fast as the fastest."""
+    return since + (fastest - since) * ALIKE
+
+
+@dataclass(frozen=True, eq=False)
+class _Option:
+    """The kernels of the points from `begin` on, after the best way to compute those before.
+
+    Attributes:
+        least: seconds that both take at least.
+    """
+
+    begin: int
+    segment: Segment
+    least: float
+
+
+class Cutting:
+    """The cuts of one order of points.
+
+    A kernel takes at least as long as memory takes to move what it reads and stores, which is known
+    before any tiles are: a way that ends in kernels for which even that is too long is left alone,
+    and so is what only it needs.
+    """
+
+    def __init__(
+        self,
+        pieces: Pieces,
+        at: Sequence[Node] | None = None,
+        under: float = math.inf,
+    ) -> None:
+        self.frontier, self.pieces = (frontier := pieces.frontier), pieces
+        self.points, self.level, self.results = frontier.points, frontier.level, frontier.results
+        self._forced = None if at is None else {self.level[n] for n in at}
+        self._apart = frontier.apart
+        self._least = [0.0]  # of all ways that end there
+        self._options: list[list[_Option]] = [[]]
+        for i in range(len(self.points)):
+            options = list(self._ending(i))
+            self._options.append(options)
+            self._least.append(min((o.least for o in options), default=math.inf))
+        self._ways: dict[int, Way | None] = {0: Way(0.0, 0, -1, ())}
+        self._most = self._left(under)
+
+    def _left(self, under: float) -> list[float]:
+        """Seconds that may be gone after each point, for all to take less than `under`."""
+        least = [math.inf] * len(self.points) + [0.0]  # of what is left
+        for end in range(len(self.points), 0, -1):
+            for o in self._options[end]:
+                least[o.begin] = min(least[o.begin], least[end] + o.segment.least)
+        # The simplest of ways about as fast as the fastest is taken (`simplest`).
+        return [math.inf if under == math.inf else under * ALIKE - x for x in least]
+
+    def _ending(self, i: int) -> Iterator[_Option]:
+        """Ways to end with point `i`, of which some may not fit; none where none does."""
+        found: list[_Option] = []
+        for j in self._begins(i):
+            segment = self._segment(j, i) if j == 0 or self._options[j] else None
+            if segment is not None and (segment.fits or not self._apart):
+                found.append(_Option(j, segment, self._least[j] + segment.least))
+                if self._apart:
+                    break
+        yield from found if any(o.segment.fits for o in found) else ()
+
+    @property
+    def least(self) -> float:
+        """Seconds that every cut takes at least."""
+        return self._least[-1]
+
+    def check(self) -> None:
+        """Raises a refusal where some term has no kernel that fits."""
+        empty = next((i for i in range(len(self.points)) if not self._options[i + 1]), None)
+        if empty is not None and not self._options[-1]:
+            raise self._refusal(empty)
+
+    def run(self) -> Cut:
+        """The fastest cut: the best way to end after each point, from those before it."""
+        made: list[Piece] = []
+        i = len(self.points)
+        while i > 0:
+            way = self._way(i)
+            if way is None:
+                raise self._refusal(min(e for e, w in self._ways.items() if w is None) - 1)
+            made = [*way.pieces, *made]
+            i = way.begin
+        made = named_apart(self._light() + made)
+        return Cut(tuple(made), self._materialised(made))
+
+    def _way(self, end: int) -> Way | None:
+        """The best way to compute the points before `end`."""
+        asked = [self._best(end)]
+        while asked:
+            before = next(asked[-1], None)
+            if before is None:
+                asked.pop()
+            elif before not in self._ways:
+                asked.append(self._best(before))
+        return self._ways[end]
+
+    def _best(self, end: int) -> Iterator[int]:
+        """Finds the best way to compute the points before `end`; gives first the ends of those
+        that this takes."""
+        found: dict[int, Way] = {}
+        fastest, first = math.inf, min((o.begin for o in self._options[end]), default=0)
+        yield first
+        begun = self._ways[first]
+        since = begun.seconds if begun else 0.0
+        for o in sorted(self._options[end], key=lambda o: o.least):
+            most = min(_alike(fastest, since), self._most[end])
+            if o.least > most:
+                self._tell_left(end, found, most)
+                break
+            yield o.begin
+            before = self._ways[o.begin]
+            if before is None or before.seconds + o.segment.least > most:
+                self._tell_slow(o, end, before, most)
+                continue
+            pieces = o.segment.pieces
+            if pieces or not o.segment.runs:
+                seconds = before.seconds + sum(p.choice.time.seconds for p in pieces)
+                found[o.begin] = Way(seconds, before.kernels + len(pieces), o.begin, pieces)
+                fastest = min(fastest, seconds)
+            else:
+                self._tell(o.begin, end, _UNFIT)
+        options = [found[o.begin] for o in self._options[end] if o.begin in found]
+        self._ways[end] = simplest(options, since) if options else None
+        self._tell_ways(end, options)
+
+    # --- for the tracer ---------------------------------------------------------------------
+
+    def _text(self, begin: int, end: int) -> str:
+        """The kernels of the points from `begin` up to `end`, in words."""
+        names = named(self.points[:end], self.pieces.names)
+        own = f"{', '.join(names[begin:])} {'alone' if end == begin + 1 else 'fused'}"
+        return f"{own}, after the fastest way up to {names[begin - 1]}" if begin else own
+
+    def _tell(self, begin: int, end: int, why: str) -> None:
+        if (tracer := active()) is not None:
+            tracer.dropped("cut", self._text(begin, end), why)
+
+    def _tell_left(self, end: int, found: Mapping[int, Way], most: float) -> None:
+        """Report the ways that are left alone, as they take too long at their least."""
+        if active() is None:
+            return
+        for o in self._options[end]:
+            if o.begin not in found and o.least > most:
+                self._tell(o.begin, end, too_long(o.least, most))
+
+    def _tell_slow(self, o: _Option, end: int, before: Way | None, most: float) -> None:
+        if active() is None:
+            return
+        why = "what comes before has no kernels that fit or pay"
+        if before is not None:
+            why = too_long(before.seconds + o.segment.least, most)
+        self._tell(o.begin, end, why)
+
+    def _tell_ways(self, end: int, ways: Sequence[Way]) -> None:
+        """Report the ways that were priced, and why the others were not taken."""
+        if (tracer := active()) is None or not ways:
+            return
+        best = self._ways[end]
+        assert best is not None
+        for w in ways:
+            tracer.considered("cut", self._text(w.begin, end), w.seconds)
+            if w is not best:
+                kept = f"{self._text(best.begin, end)}: {beside(best, w)}"
+                self._tell(w.begin, end, f"{way_text(w)}, and {kept}")
+
+    def _begins(self, i: int) -> Iterator[int]:
+        """The points that a kernel ending with term `i` may begin with, the last first."""
+        forced = self._forced
+        for j in range(i, max(-1, i - LONGEST), -1):
+            if forced is not None and any(j <= f < i for f in forced):
+                return
+            if forced is None or j == 0 or j - 1 in forced:
+                yield j
+
+    def _materialised(self, pieces: Sequence[Piece]) -> dict[str, Output]:
+        """What the kernels store beside the results, by name; the states of parts, too."""
+        node_of = {t: n for n, t in self.pieces.tensors.items()}
+        inner = [p for p in pieces if p.choice.kernel.partial]
+        node_of |= {p.binding[o.name]: o.node for p in inner for o in p.choice.origin}
+        stored = {p.binding[o.name]: o.axes for p in pieces for o in p.choice.kernel.outputs}
+        found = {t: Output(t, node_of[t], axes) for t, axes in stored.items() if t in node_of}
+        return {t: o for t, o in found.items() if o.node not in self.results}
+
+    def _refusal(self, at: int) -> Refusal:
+        stuck = self.points[at]
+        return Refusal(
+            f"derive {self.pieces.name} for {self.pieces.alike.machine.name}",
+            self.pieces.names.get(stuck, stuck.op),
+            f"no labelling of {stuck.op} over axes '{' '.join(stuck.args[0].axes)}' at these sizes "
+            "fits the registers and shared memory of one group",
+            f"make {self._whole(at) or 'the axes that are held whole'} smaller, or cut them in two "
+            "by hand",
+        )
+
+    def _whole(self, at: int) -> str:
+        """The axes that each labelling of a point by itself holds whole, the longest first."""
+        segment = self._segment(at, at)
+        runs = segment.runs if segment is not None else ()
+        found = [set(k.whole) for known, _ in runs for k in known.search.kernels]
+        every, sizes = set[str].intersection(*found) if found else (), self.frontier.sizes
+        named = ", ".join(f"{a}={sizes[a]}" for a in sorted(every, key=lambda a: (-sizes[a], a)))
+        return f"{named} (held whole by every group)" if named else ""
+
+    def _light(self) -> list[Piece]:
+        """Outputs that need no reduction."""
+        alone = [n for n in dict.fromkeys(o.node for o in self.pieces.outputs) if self.level[n] < 0]
+        pieces: list[Piece] = []
+        for n in alone:
+            found = self.pieces.segment([n], -1)
+            if found is None or not found.pieces:
+                raise Refusal(
+                    f"derive {self.pieces.name}",
+                    self.pieces.names.get(n, n.op),
+                    "no tile of it fits registers",
+                    "make its axes smaller",
+                )
+            pieces += found.pieces
+        return pieces
+
+    def _segment(self, j: int, i: int) -> Segment | None:
+        """Kernels for points j to i: one, or where their results differ in shape, one for
+        each shape when there is a single point."""
+        wanted = self.frontier.wanted(j, i)
+        return self._kernels(wanted, j, i) if wanted else Segment((), self.pieces)
+
+    def _kernels(self, wanted: Sequence[Node], j: int, i: int) -> Segment | None:
+        """Kernels of points j to i that store `wanted`."""
+        heavy, alone = self.points[i], self.pieces.segment(wanted, j - 1, i - j < SHORT)
+        if wanted == [heavy] or (j < i and i not in self.frontier.moved):
+            return alone
+        if alone is not None and alone.fits:
+            return alone
+        # One reduction whose readers want something wider, or want it under other axis names or at
+        # computed positions, or a compressed array, which exists only in memory: that is computed
+        # by kernels after it.
+        later = [n for n in wanted if n is not heavy and self.level[n] == i]
+        needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
+        before = {n for n in (*wanted, *needed) if j <= self.level[n] <= i} - set(later)
+        first = [n for n in self.frontier.order if n in before]
+        if first == wanted:
+            return alone
+        found = [self._kernels(first, j, i), *(self.pieces.segment([n], i) for n in later)]
+        known = [x for x in found if x is not None]
+        if len(known) < len(found):
+            return None
+        return Segment(tuple(run for x in known for run in x.runs), self.pieces)

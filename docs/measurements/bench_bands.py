@@ -26,10 +26,10 @@ import napkin as nk
 from napkin.diagram.library import load
 from napkin.measure.tensors import drawn
 from napkin.measure.timing import interleaved
-from napkin.plan.bands import bands
 from napkin.plan.plan import Plan
 from napkin.plan.pricing import Choice
 from napkin.plan.ranked import with_choices
+from napkin.plan.specialised import specialised_choices
 from napkin.torch.diagrams import neighborhood_diagram
 
 ATTENTION = [
@@ -90,15 +90,15 @@ PARTS = {f.__name__: f for f in (attention, windows, products)}
 def others(plan: Plan, most: int) -> list[Choice]:
     """The bands of a plan's kernel that are predicted to take least."""
     (k,) = plan.kernels
-    found = [c for part in bands(k.choice.kernel, k.choice.sizes, plan.dtype, plan.machine)
+    found = [c for part in specialised_choices(k.choice.kernel, k.choice.sizes, plan.dtype, plan.machine)
              for c in part]  # fmt: skip
     return sorted(found, key=lambda c: c.rank)[:most]
 
 
-def setting(band: Choice) -> str:
+def setting(cta: Choice) -> str:
     """A band in words."""
-    tiles = " ".join(f"{a}={n}" for a, n in band.schedule.tiles.items() if n > 1)
-    s = band.schedule
+    tiles = " ".join(f"{a}={n}" for a, n in cta.schedule.tiles.items() if n > 1)
+    s = cta.schedule
     blocks = f", rows {s.swizzle}" if s.swizzle else ""
     return f"{s.side}, {tiles}, {s.stages} stages{blocks}"
 
@@ -112,22 +112,22 @@ def beside(name: str, *arrays: torch.Tensor) -> Any:
 def timed(name: str, plan: Plan, every: bool) -> float:
     """One problem, printed; predicted over measured time of the planner's band, or 0."""
     arrays = drawn(plan.diagram, plan.sizes, plan.dtype, 0)
-    plain = replace(plan, bands=False)
+    plain = replace(plan, specialised=False)
     (k,) = plan.launched.kernels
     own = k.choice if k.schedule.warpgroups else None
     more = others(plan, MOST) if every else []
     calls: dict[str, Any] = {"plain": plain.bound_call(*arrays)}
     known: dict[str, float] = {"plain": plain.kernels[0].choice.time.seconds}
-    for band in ([own] if own else []) + more:
+    for cta in ([own] if own else []) + more:
         try:
-            made = with_choices(plan, [band])
+            made = with_choices(plan, [cta])
             call = made.bound_call(*arrays)
             call()
             torch.cuda.synchronize()
         except Exception as error:  # what does not fit leaves the others standing
-            print(f"  {setting(band)}: {type(error).__name__}: {str(error)[:120]}")
+            print(f"  {setting(cta)}: {type(error).__name__}: {str(error)[:120]}")
             continue
-        calls[setting(band)], known[setting(band)] = call, band.time.seconds
+        calls[setting(cta)], known[setting(cta)] = call, cta.time.seconds
     if name.startswith("attention"):
         calls["cuDNN"] = partial(beside, name, *arrays)
     if name.startswith("matmul"):
@@ -139,7 +139,7 @@ def timed(name: str, plan: Plan, every: bool) -> float:
         predicted = f"predicted {known[n] * 1e6:9.1f} us" if n in known else " " * 22
         print(f"{name:22s} {text(dict(plan.sizes)):58s} {n:60s} {predicted}  measured {us:9.1f} us"
               f"  {times['plain'] / us:5.2f}x plain", flush=True)  # fmt: skip
-    print(f"  {'planned' if own else 'no band planned'}; difference {off:.1e}", flush=True)
+    print(f"  {'planned' if own else 'no cta planned'}; difference {off:.1e}", flush=True)
     return own.time.seconds * 1e6 / times[setting(own)] if own else 0.0
 
 

@@ -30,8 +30,8 @@ from napkin.count.residency import held
 from napkin.diagram.library import load
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import machine
-from napkin.plan.bands import ROWS
 from napkin.plan.pricing import Pricing
+from napkin.plan.specialised import ROWS
 from napkin.schedule import specialised
 from napkin.timing.execution import Execution
 from napkin.timing.kernel_time import predict
@@ -39,7 +39,7 @@ from napkin.timing.kernel_time import predict
 SETTINGS = sorted(Path(__file__).parent.glob("*-h100-bands-of-sums.csv"))
 PLACE = machine("h100")
 FITTED = (
-    "sums_beside", "sums_in_turn", "sums_l2", "sums_partial", "sums_exposed", "sums_start",
+    "sums_cooperative", "sums_ping_pong", "sums_l2", "sums_partial", "sums_exposed", "sums_start",
 )  # fmt: skip
 
 

@@ -84,10 +84,10 @@ def check(
             woven = plan.diagram.weave(case.weave)
             full = {**plan.sizes, **case.sizes}
             chosen = derive(woven, plan.machine, full, plan.dtype)
-        for bands in (False, True):
-            if bands and chosen.launched is chosen:
+        for specialised in (False, True):
+            if specialised and chosen.launched is chosen:
                 continue
-            v, t = run_case(chosen, case, np.random.default_rng(seed + i), bands, said)
+            v, t = run_case(chosen, case, np.random.default_rng(seed + i), specialised, said)
             values += v
             traffic += t
     found: list[ResourceRow] = []
@@ -120,11 +120,11 @@ def run_case(
     plan: Plan,
     case: Case,
     rng: np.random.Generator,
-    bands: bool = False,
+    specialised: bool = False,
     said: Given = Given(),  # noqa: B008
 ) -> tuple[list[ValueRow], list[TrafficRow]]:
-    """Run one case: the errors of the outputs, and bytes predicted and counted; with `bands`, of
-    the kernels of warpgroups that take the place of others, and nothing where none can."""
+    """Run one case: the errors of the outputs, and bytes predicted and counted; with `specialised`,
+    of the kernels of warpgroups that take the place of others, and nothing where none can."""
     diagram, sizes = plan.diagram, case.sizes
     inputs = draw(diagram, sizes, plan.dtype, rng, case.transposed, said)
     scalars = diagram.check_scalars({})
@@ -132,10 +132,10 @@ def run_case(
     wanted = diagram.evaluate(*exact, **scalars)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     try:
-        ran = run_recipe(plan.recipe, inputs, sizes, scalars, bands)
+        ran = run_recipe(plan.recipe, inputs, sizes, scalars, specialised)
     except KernelError as error:
         raise CheckFailed(f"{plan.name}, {case.name}: {error}") from None
-    if bands and not any(ran.banded):
+    if specialised and not any(ran.specialised):
         return [], []
     # Key sets may ask for the values of arrays of whole numbers.
     given = {
@@ -151,25 +151,27 @@ def run_case(
         if limit < error < math.inf:
             step = max(HALF_STEP[t] for t in types)
             moves = _moves(diagram, o.name, inputs, scalars, step)
-        name = f"{case.name}, {WARPGROUPS}" if bands else case.name
+        name = f"{case.name}, {WARPGROUPS}" if specialised else case.name
         past = ""
         if not error <= limit:
             past = overflow(diagram, exact, sizes, scalars, whole=math.isfinite(error))
         values.append(ValueRow(name, o.name, error, limit, moves, past))
     traffic: list[TrafficRow] = []
     kernels = [
-        fast if banded else plain
-        for plain, fast, banded in zip(plan.kernels, plan.launched.kernels, ran.banded, strict=True)
+        fast if specialised else plain
+        for plain, fast, specialised in zip(
+            plan.kernels, plan.launched.kernels, ran.specialised, strict=True
+        )
     ]
     for k, counted, boxed in zip(kernels, ran.moved, ran.described, strict=True):
-        if bands and not k.schedule.warpgroups:
+        if specialised and not k.schedule.warpgroups:
             continue
         wanted_bytes = k.bytes_at(plan.full(sizes), given, boxed)
         predicted = {(k.binding[t], str(d)): n for (t, d), n in wanted_bytes.items()}
         seen = {(t, str(d)): n for (t, d), n in counted.items()}
         for key in dict.fromkeys([*predicted, *seen]):
             both = predicted.get(key, 0), seen.get(key, 0)
-            called = f"{k.name}, {WARPGROUPS}" if bands else k.name
+            called = f"{k.name}, {WARPGROUPS}" if specialised else k.name
             traffic.append(TrafficRow(case.name, called, *key, *both))
     return values, traffic
 

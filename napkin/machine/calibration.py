@@ -43,16 +43,19 @@ class Constants:
         partial: what a byte of a line that a box touches and does not read counts, of those that
             it reads.
         exposed: share of the faster pipes' time that is not hidden behind the slowest.
-        band_cycle: of the time in which warpgroups of a band that meet at tensor cores and
-            arithmetic come round, what is left as a chunk's products run into the next one.
-        band_tests: of its arithmetic, what loops take longer that test their chunks.
-        band_turn, band_start: seconds that a turn of a band takes beside, and a band.
-        sums_beside, sums_in_turn: times that what groups of bands compute after sums takes, where
-            they lie side by side, and where others multiply beside.
-        sums_l2: of the stated rate of L2, what bands that only add up are answered at.
+        specialised_cycle: of the time in which warpgroups of a warp-specialised CTA that meet at
+            tensor cores and arithmetic come round, what is left as a chunk's products run into the
+            next one.
+        specialised_tests: of its arithmetic, what loops take longer that test their chunks.
+        specialised_iteration, specialised_start: seconds that a turn of a warp-specialised CTA
+            takes beside, and a warp-specialised CTA.
+        sums_cooperative, sums_ping_pong: times that what groups of warp-specialised CTAs compute
+            after sums takes, where they lie side by side, and where others multiply beside.
+        sums_l2: of the stated rate of L2, what warp-specialised CTAs that only add up are answered
+            at.
         sums_partial: what a byte of a line that a box touches and does not read counts there.
         sums_exposed: share of the faster pipes' time that is not hidden there.
-        sums_start: seconds from such a band's first load to its first product.
+        sums_start: seconds from such a warp-specialised CTA's first load to its first product.
     """
 
     launch: float
@@ -80,12 +83,12 @@ class Constants:
     access: float
     partial: float
     exposed: float
-    band_cycle: float
-    band_tests: float
-    band_turn: float
-    band_start: float
-    sums_beside: float
-    sums_in_turn: float
+    specialised_cycle: float
+    specialised_tests: float
+    specialised_iteration: float
+    specialised_start: float
+    sums_cooperative: float
+    sums_ping_pong: float
     sums_l2: float
     sums_partial: float
     sums_exposed: float

@@ -25,7 +25,8 @@ def kernel_file(plan: Plan, derivation: bool = True) -> str:
 
 
 def warpgroup_file(plan: Plan, derivation: bool = True) -> str:
-    """The text of `warpgroups.py` for a plan: the kernels of its bands; "" where it has none.
+    """The text of `warpgroups.py` for a plan: the kernels of its warp-specialised CTAs; "" where it
+    has none.
 
     Args:
         derivation: say in the header what they are and cost.
@@ -33,7 +34,7 @@ def warpgroup_file(plan: Plan, derivation: bool = True) -> str:
     kernels = [k for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
     if not kernels:
         return ""
-    head = _header(plan, _bands(kernels) if derivation else [_GENERATED])
+    head = _header(plan, _specialised(kernels) if derivation else [_GENERATED])
     functions = _functions(kernels)
     return f"{head}{imports(functions)}{functions}"
 
@@ -49,7 +50,7 @@ def _header(plan: Plan, lines: list[str]) -> str:
     return '"""' + "\n".join([title, "", *lines]) + '\n"""\n\n'
 
 
-def _bands(kernels: list[PlannedKernel]) -> list[str]:
+def _specialised(kernels: list[PlannedKernel]) -> list[str]:
     lines = [_GENERATED, ""]
     for k in kernels:
         axis = k.schedule.axis

@@ -58,7 +58,7 @@ class Launcher:
         return name
 
     def _chosen(self, step: Step) -> Entry:
-        return (step.band if self.warpgroups else None) or step.entry
+        return (step.specialised if self.warpgroups else None) or step.entry
 
     def lines(self) -> list[str]:
         """The function."""
@@ -165,7 +165,7 @@ class Launcher:
 
     def _launch(self, step: Step) -> list[str]:
         """Lines that launch one kernel."""
-        fast = self.warpgroups and step.band is not None
+        fast = self.warpgroups and step.specialised is not None
         tensors = {theirs: self.names[ours] for theirs, ours in step.binding.items()}
         entry = self._chosen(step)
         how = [f"{name}={value}" for name, value in entry.settings.items()]

@@ -32,9 +32,9 @@ from napkin.lower.program import Program
 from napkin.lower.signature import Written
 from napkin.lower.write import write
 from napkin.machine.machines import Machine
-from napkin.plan.bands import band_bytes, best_band, written
 from napkin.plan.labelled import storage
 from napkin.plan.pricing import Choice
+from napkin.plan.specialised import best_specialised, specialised_bytes, written
 from napkin.run.recipe import Recipe, Step, Stored
 from napkin.schedule import Schedule
 
@@ -176,7 +176,7 @@ class PlannedKernel:
 
     @cached_property
     def program(self) -> Program:
-        """The loop program; of a band, that of one group."""
+        """The loop program; of a warp-specialised CTA, that of one group."""
         return build(self.choice.kernel, self.schedule, ITEM_BYTES[self.dtype])
 
     @cached_property
@@ -188,7 +188,7 @@ class PlannedKernel:
     def shared_bytes(self) -> int:
         """Shared memory of one group, in bytes, as the search estimates it: of operands, in as many
         copies as there are stages. Of a kernel of warpgroups, which says where all lies, exact."""
-        return band_bytes(self.choice) if self.schedule.warpgroups else self.choice.shared
+        return specialised_bytes(self.choice) if self.schedule.warpgroups else self.choice.shared
 
     @property
     def operand_bytes(self) -> int:
@@ -219,7 +219,7 @@ class Plan:
         same_size: axes that refactoring named, with the axes whose sizes they have.
         parts: axes of parts of a streamed axis, and how many there are.
         blocks: the axes that groups fold block by block.
-        bands: whether kernels of warpgroups may take the place of its own (`launched`).
+        specialised: whether kernels of warpgroups may take the place of its own (`launched`).
         given: those that do whatever the model says, by the name of the kernel whose place they
             take.
     """
@@ -234,7 +234,7 @@ class Plan:
     same_size: Mapping[str, str] = field(default_factory=dict[str, str])
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
     blocks: tuple[Blocks, ...] = ()
-    bands: bool = True
+    specialised: bool = True
     given: Mapping[str, Choice] = field(default_factory=dict[str, Choice])
 
     def full(self, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -300,19 +300,19 @@ class Plan:
         the machine has such, and they are faster; the plan itself where there are none."""
         instead: dict[int, Choice] = {}
         for k in distinct(self.kernels):
-            if (found := self._band(k)) is not None:
+            if (found := self._specialised(k)) is not None:
                 instead[id(k.choice)] = found
         if not instead:
             return self
         kernels = (replace(k, choice=instead.get(id(k.choice), k.choice)) for k in self.kernels)
         return replace(self, kernels=tuple(kernels))
 
-    def _band(self, k: PlannedKernel) -> Choice | None:
+    def _specialised(self, k: PlannedKernel) -> Choice | None:
         if k.schedule.warpgroups:
             return None
         if k.name in self.given:
             return self.given[k.name]
-        return best_band(k.choice, self.dtype, self.machine) if self.bands else None
+        return best_specialised(k.choice, self.dtype, self.machine) if self.specialised else None
 
     @cached_property
     def workspace(self) -> int:
@@ -349,9 +349,9 @@ class Plan:
         results = tuple(self.tensor_of[o.name] for o in self.diagram.outputs)
         stores = tuple(dict.fromkeys(stored))
         source = moves.made("kernel_file", self, False)
-        banded = moves.made("warpgroup_file", self, False)
+        specialised = moves.made("warpgroup_file", self, False)
         sizes = self.same_size, self.parts
-        return Recipe(source, steps, stores, results, *sizes, banded, self.blocks)
+        return Recipe(source, steps, stores, results, *sizes, specialised, self.blocks)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data; expressions are sympy text."""

@@ -32,9 +32,9 @@ ROWS = (4, 8, 16, 32)
 """Groups along one axis in a block: the number is taken for which least comes from memory."""
 
 BLOCK = 8
-"""The number for bands that only add products up: of 21 settings of 7 products, 1 % more in the
-middle than with the best of 4, 8, 16, 32 and all, 11 % at most; with 32 4 and 21 %, with all 6 and
-52 % (H100)."""
+"""The number for warp-specialised CTAs that only add products up: of 21 settings of 7 products, 1 %
+more in the middle than with the best of 4, 8, 16, 32 and all, 11 % at most; with 32 4 and 21 %,
+with all 6 and 52 % (H100)."""
 
 DEEPEST = 4
 """Stages of a loop at most: products 1536 x 14080 x 256 in tiles of 128 took 194, 108 and 79 us

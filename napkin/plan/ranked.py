@@ -1,8 +1,8 @@
 """The settings of a plan's kernels in the order of the model: its choice, and those after it.
 
 A setting is labels (what is streamed, in how many passes), tiles, warps and stages, and whether
-groups are blocks by themselves or warpgroups of one (`napkin.plan.bands`). The model ranks them by
-predicted time; measuring the first few on a device says how good the ranking is
+groups are blocks by themselves or warpgroups of one (`napkin.plan.specialised`). The model ranks
+them by predicted time; measuring the first few on a device says how good the ranking is
 (`napkin.measure.tune`).
 """
 
@@ -16,12 +16,12 @@ from typing import Any
 
 from napkin.derive.trail import Trail
 from napkin.errors import InputError
-from napkin.plan.bands import band_bytes, best_band, every_band
 from napkin.plan.choose import ranked as settled
 from napkin.plan.fitting import fitting
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.pricing import Choice
+from napkin.plan.specialised import best_specialised, every_specialised, specialised_bytes
 from napkin.plan.steps import OF_THE_WHOLE, kernel_moves
 from napkin.schedule import Schedule, schedule_of
 
@@ -43,15 +43,15 @@ def ranked(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice
     the planner takes; after `with_choices` that need not be the plan's own.
     """
     alone = _merged(plan, k)
-    if not plan.bands:
+    if not plan.specialised:
         return _first(alone, most)
     place = plan.dtype, plan.machine
-    own = best_band(k.choice, *place)
-    others = every_band(k.choice, *place)
+    own = best_specialised(k.choice, *place)
+    others = every_specialised(k.choice, *place)
     first = itertools.islice(alone, 1) if own is None else [own]
     rest = heapq.merge(alone, others, key=lambda c: c.rank)
     found = _first(itertools.chain(first, rest), most)
-    return [replace(c, shared=band_bytes(c)) if c.schedule.warpgroups else c for c in found]
+    return [replace(c, shared=specialised_bytes(c)) if c.schedule.warpgroups else c for c in found]
 
 
 def ranked_alone(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice]:
@@ -108,7 +108,7 @@ def with_choices(plan: Plan, choices: Sequence[Choice]) -> Plan:
     head = [m for m in plan.trail if m.kernel not in own or m.rule in OF_THE_WHOLE]
     tail = [m for k in distinct(kernels) for m in kernel_moves(k.choice)]
     trail = Trail((*head, *tail))
-    return replace(plan, kernels=kernels, trail=trail, bands=False, given=given)
+    return replace(plan, kernels=kernels, trail=trail, specialised=False, given=given)
 
 
 def setting_json(choice: Choice) -> dict[str, Any]:

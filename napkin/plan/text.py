@@ -17,7 +17,7 @@ def plan_text(plan: Plan) -> str:
     for k in plan.kernels:
         lines += ["", *_kernel(k)]
     for k in plan.launched.kernels:
-        lines += _band(k) if k.schedule.warpgroups else []
+        lines += _specialised(k) if k.schedule.warpgroups else []
     lines += ["", f"predicted time {plan.seconds * 1e6:.1f} us"]
     return "\n".join(lines)
 
@@ -35,7 +35,7 @@ def _kernel(k: PlannedKernel) -> list[str]:
     ]
 
 
-def _band(k: PlannedKernel) -> list[str]:
+def _specialised(k: PlannedKernel) -> list[str]:
     tiles = ", ".join(f"{a}={n}" for a, n in k.tiles.items())
     return [
         "",

@@ -16,7 +16,7 @@ from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.run.interpret import Argument
 from napkin.run.interpret import run as interpret
 from napkin.run.recipe import Recipe, Step
-from napkin.run.warpgroups import run_band
+from napkin.run.warpgroups import run_cta
 
 if TYPE_CHECKING:
     from napkin.count.traffic import Direction
@@ -39,7 +39,7 @@ class Ran:
     tensors: Mapping[str, DeviceArray]
     moved: tuple[Mapping[tuple[str, Direction], int], ...]
     described: tuple[bool, ...]
-    banded: tuple[bool, ...]
+    specialised: tuple[bool, ...]
 
 
 def _bound_to(name: str, call: Launch, step: Step, tensors: Mapping[str, DeviceArray]) -> Argument:
@@ -66,14 +66,15 @@ def run_recipe(
     inputs: Mapping[str, DeviceArray],
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
-    bands: bool = False,
+    warpgroups: bool = False,
 ) -> Ran:
     """Run every kernel of a recipe in the interpreter; outputs start poisoned.
 
     Args:
         inputs: the inputs by name, of the storage types of the plan, with any strides.
         sizes: axis sizes; an axis that a kernel holds whole must fit its tile.
-        bands: whether kernels of warpgroups run where there are some and descriptors serve them.
+        specialised: whether kernels of warpgroups run where there are some and descriptors serve
+            them.
     """
     tensors = dict(inputs)
     sizes = recipe.full(sizes)
@@ -81,17 +82,17 @@ def run_recipe(
         tensors[t.name] = empty([sizes[a] for a in t.axes], SPELLING[t.dtype])
     moved: list[Mapping[tuple[str, Direction], int]] = []
     described: list[bool] = []
-    banded: list[bool] = []
+    specialised: list[bool] = []
     for step in recipe.steps:
         strides = {t: tensors[t].strides for t in step.binding.values()}
-        band = step.in_band(sizes, scalars, strides) if bands else None
-        call = band or step.launch(sizes, scalars, strides)
+        cta = step.launch_specialised(sizes, scalars, strides) if warpgroups else None
+        call = cta or step.launch(sizes, scalars, strides)
         counted: dict[tuple[str, Direction], int] = {}
         if call.grid:
             args = [_bound_to(a, call, step, tensors) for a in call.order]
             name, grid = step.entry.name, (call.grid,)
-            if band is not None:
-                traffic = run_band(recipe.warpgroups, name, call.grid, args, call.constexprs)
+            if cta is not None:
+                traffic = run_cta(recipe.warpgroups, name, call.grid, args, call.constexprs)
             else:
                 traffic = interpret(recipe.source, name, grid, args, call.constexprs)
             for argument in call.tensors:
@@ -105,5 +106,5 @@ def run_recipe(
                         counted[key, direction] = counted.get((key, direction), 0) + count
         moved.append(counted)
         described.append(bool(call.boxes))
-        banded.append(band is not None)
-    return Ran(tensors, tuple(moved), tuple(described), tuple(banded))
+        specialised.append(cta is not None)
+    return Ran(tensors, tuple(moved), tuple(described), tuple(specialised))

@@ -68,7 +68,7 @@ class Launch:
         self.arguments, self.holes = arguments, holes
         self._constexprs, self._settings = constexprs, settings
         self._run: Callable[[Arguments, int], Any] | None = None
-        self.banded = False
+        self.specialised = False
 
     def bound(self, tensors: Sequence[torch.Tensor]) -> Arguments:
         """The arguments with these tensors."""

@@ -81,7 +81,7 @@ def prepare(
         [(*shown[t.name], DTYPES[t.dtype]) for t in recipe.stored],
         [x for x in found if x is not None],
         [place[t] for t in recipe.results],
-        any(x.banded for x in found if x is not None),
+        any(x.specialised for x in found if x is not None),
     )
 
 
@@ -126,10 +126,10 @@ def _launch(
 ) -> Launch | None:
     """One launch of a recipe on tensors with these shapes and strides; None where it is empty."""
     strides = {t: strides for t, (_, strides) in own.items()}
-    banded = None
+    specialised = None
     if place.aligned and place.target.has_warpgroups:
-        banded = step.in_band(sizes, scalars, strides)
-    call = banded or step.launch(sizes, scalars, strides, place.aligned)
+        specialised = step.launch_specialised(sizes, scalars, strides)
+    call = specialised or step.launch(sizes, scalars, strides, place.aligned)
     if not call.grid:
         return None
     at = {t: i for i, t in enumerate(own)}
@@ -139,14 +139,14 @@ def _launch(
         if a in call.tensors:
             t = step.tensor(a, call)
             box = call.boxes.get(a)
-            made = None if box is None else described(own[t], box, banded is not None)
+            made = None if box is None else described(own[t], box, specialised is not None)
             holes.append((len(arguments), at[t], made))
         arguments.append(call.scalars.get(a))
-    entry = step.entry if banded is None or step.band is None else step.band
-    module = module_of(recipe.source if banded is None else recipe.warpgroups)
+    entry = step.entry if specialised is None or step.specialised is None else step.specialised
+    module = module_of(recipe.source if specialised is None else recipe.warpgroups)
     kernel = getattr(module, entry.name)
     made = Launch(kernel, call.grid, arguments, holes, call.constexprs, entry.settings)
-    made.banded = banded is not None
+    made.specialised = specialised is not None
     return made
 
 
@@ -166,7 +166,7 @@ class OnCuda:
     stored: Sequence[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]
     launches: Sequence[Launch]
     results: Sequence[int]
-    banded: bool = False
+    specialised: bool = False
 
     def __call__(self, arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if torch.cuda.current_device() == self.device.index:

@@ -33,12 +33,13 @@ class Step:
     Attributes:
         entry: the kernel.
         binding: the kernel's tensor names to the plan's.
-        band: the kernel of warpgroups that takes its place where it may (`Recipe.warpgroups`).
+        specialised: the kernel of warpgroups that takes its place where it may
+            (`Recipe.warpgroups`).
     """
 
     entry: Entry
     binding: Mapping[str, str]
-    band: Entry | None = None
+    specialised: Entry | None = None
 
     def launch(
         self,
@@ -51,7 +52,7 @@ class Step:
         own = {theirs: strides[ours] for theirs, ours in self.binding.items()}
         return launch(self.entry, sizes, scalars, own, aligned)
 
-    def in_band(
+    def launch_specialised(
         self,
         sizes: Mapping[str, int],
         scalars: Mapping[str, float],
@@ -60,10 +61,10 @@ class Step:
         """The launch of its kernel of warpgroups; None where it has none, or where descriptors do
         not serve these tensors. They begin at multiples of 16 bytes, on a machine that has
         warpgroups."""
-        if self.band is None:
+        if self.specialised is None:
             return None
         own = {theirs: strides[ours] for theirs, ours in self.binding.items()}
-        found = launch(self.band, sizes, scalars, own)
+        found = launch(self.specialised, sizes, scalars, own)
         return found if found.boxes else None
 
     def tensor(self, argument: str, call: Launch) -> str:
@@ -103,7 +104,7 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as plain data."""
-        own = [e for s in self.steps for e in (s.entry, s.band) if e is not None]
+        own = [e for s in self.steps for e in (s.entry, s.specialised) if e is not None]
         entries = list({id(e): e for e in own}.values())
         place = {id(e): i for i, e in enumerate(entries)}
         return {
@@ -113,7 +114,7 @@ class Recipe:
                 {
                     "entry": place[id(s.entry)],
                     "binding": dict(s.binding),
-                    "band": None if s.band is None else place[id(s.band)],
+                    "specialised": None if s.specialised is None else place[id(s.specialised)],
                 }
                 for s in self.steps
             ],
@@ -155,7 +156,7 @@ def _step(data: Mapping[str, Any], entries: Sequence[Entry]) -> Step:
     return Step(
         entries[_whole(data["entry"])],
         {_text(theirs): _text(ours) for theirs, ours in data["binding"].items()},
-        None if data["band"] is None else entries[_whole(data["band"])],
+        None if data["specialised"] is None else entries[_whole(data["specialised"])],
     )
 
 
@@ -169,7 +170,7 @@ def _check(recipe: Recipe) -> None:
     if any(t.dtype not in STORAGE for t in recipe.stored):
         raise ValueError("some result is of no storage type")
     for s in recipe.steps:
-        for entry, source in ((s.entry, recipe.source), (s.band, recipe.warpgroups)):
+        for entry, source in ((s.entry, recipe.source), (s.specialised, recipe.warpgroups)):
             if entry is not None and f"\ndef {entry.name}(" not in source:
                 raise ValueError(f"there is no kernel {entry.name}")
 

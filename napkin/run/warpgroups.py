@@ -42,7 +42,7 @@ PATIENCE = 20.0
 """Seconds after which a barrier that is waited for is taken for one that nobody reaches."""
 
 
-def run_band(
+def run_cta(
     source: str,
     kernel: str,
     grid: int,

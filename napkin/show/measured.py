@@ -75,12 +75,12 @@ def _setting(row: Mapping[str, Any]) -> list[str]:
         stream or "-",
         sizes_text(tiles) or "1",
         str(row["warps"]),
-        _band(row["axis"], row["warpgroups"]),
+        _specialised(row["axis"], row["warpgroups"]),
         *numbers,
     ]
 
 
-def _band(axis: str, groups: int) -> str:
+def _specialised(axis: str, groups: int) -> str:
     """How groups run as warpgroups of one block."""
     return f"{groups} along {axis}" if axis else f"{groups} ping-pong" if groups else "-"
 

@@ -27,7 +27,9 @@ def heading(plan: Plan) -> str:
 def plan_view(plan: Plan) -> list[RenderableType]:
     """The derivation and the costs of a plan."""
     tables = [kernel_table(k) for k in plan.kernels]
-    tables += [band_table(k) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
+    tables += [
+        specialised_table(k) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups
+    ]
     total = f"predicted time {plan.seconds * 1e6:,.1f} us"
     if len(plan.kernels) > 1:
         total += f", of {len(plan.kernels)} kernels"
@@ -62,7 +64,7 @@ def kernel_table(k: PlannedKernel) -> Table:
     return pairs(f"kernel {k.name}", _rows(k))
 
 
-def band_table(k: PlannedKernel) -> Table:
+def specialised_table(k: PlannedKernel) -> Table:
     """What a kernel costs whose groups run as warpgroups."""
     moved = ("H", f"{sum(k.bytes.values()):,} bytes")
     return pairs(f"kernel {k.name}, {k.schedule.side}", [moved, *_settings(k)])

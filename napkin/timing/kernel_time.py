@@ -45,7 +45,7 @@ from napkin.timing.execution import (
     arithmetic_rate,
 )
 from napkin.timing.queueing import cycle
-from napkin.timing.warp_specialised import ARRIVAL, adding, in_bands
+from napkin.timing.warp_specialised import ARRIVAL, adding, specialised_time
 
 EVERY = 2
 """Clocks from one instruction of a warp to the next where its values follow from each other: gelu
@@ -75,7 +75,7 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
     if not run.schedule.warpgroups:
         return model.predicted()
     if run.chained:
-        return in_bands(place, run, c, model.computing, model.moving())
+        return specialised_time(place, run, c, model.computing, model.moving())
     own = replace(model, c=replace(c, l2_share=c.sums_l2, partial=c.sums_partial))
     memory = model.moving()[DRAM]
     return adding(place, run, c, model.computing, memory, own.arrival, model.epilogue)

@@ -3,12 +3,13 @@
 While one warpgroup multiplies, another computes: they meet at the tensor cores and at what issues
 arithmetic and special functions as customers of a closed queue do, and as the products that a chunk
 leaves are made while the next one's scores are, something of that is saved (arXiv 2412.03317,
-section 4.4, for how they overlap at best). What a band does before and after its loop is not
+section 4.4, for how they overlap at best). What a warp-specialised CTA does before and after its
+loop is not
 hidden: it is alone on its multiprocessor.
 
-Bands that only add products up last, and ask for the next group's chunks while they finish one.
-Side by side, they finish together. In turn, one finishes while another multiplies; both pass the
-same registers, so that some of it shows.
+Warp-specialised CTAs that only add products up last, and ask for the next group's chunks while they
+finish one. Side by side, they finish together. In turn, one finishes while another multiplies; both
+pass the same registers, so that some of it shows.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def adding(
     arrives: float,
     end: tuple[float, float],
 ) -> Time:
-    """The time of a kernel of bands that only add products up.
+    """The time of a kernel of warp-specialised CTAs that only add products up.
 
     Args:
         computing: seconds of its loops on each pipe that computes, products first.
@@ -45,7 +46,7 @@ def adding(
     busiest = -(-run.groups // place.sms)
     product = next(iter(computing.values())) * place.sms / run.groups
     in_turn = run.schedule.kind == "ping-pong"
-    shown = c.sums_in_turn if in_turn else c.sums_beside
+    shown = c.sums_ping_pong if in_turn else c.sums_cooperative
     crossing = run.inner_bytes + c.sums_partial * run.partial_bytes
     moving = {L2: crossing / (c.sums_l2 * place.l2_rate), DRAM: memory}
     late = busiest * (run.chunks * arrives + shown * computed)
@@ -57,14 +58,14 @@ def adding(
     return Time(seconds + c.launch, slowest, pipes)
 
 
-def in_bands(
+def specialised_time(
     place: Machine,
     run: Execution,
     c: Constants,
     computing: Mapping[str, float],
     moving: Mapping[str, float],
 ) -> Time:
-    """The time of a kernel of bands.
+    """The time of a kernel of warp-specialised CTAs.
 
     Args:
         computing: seconds of its loops on each pipe that computes, products first, then arithmetic
@@ -75,16 +76,16 @@ def in_bands(
     busiest = -(-run.groups // place.sms)
     groups = run.schedule.warpgroups
     each = [x / groups for x in (product, arithmetic + special)]
-    turns = c.band_cycle * cycle(groups, each, 0.0)
-    turns += run.chunks * run.groups / place.sms * c.band_turn
-    turns += c.band_tests * arithmetic if run.tested else 0.0
+    turns = c.specialised_cycle * cycle(groups, each, 0.0)
+    turns += run.chunks * run.groups / place.sms * c.specialised_iteration
+    turns += c.specialised_tests * arithmetic if run.tested else 0.0
     # Where the longest start first, the last to start are as short as those are long.
     last = min(1.0, max(0.0, 2.0 - run.longest))
     idle = 1.0 + (busiest * place.sms / run.groups - 1.0) * last
-    pipes = {**computing, BAND: turns * idle + busiest * c.band_start, **moving}
+    pipes = {**computing, BAND: turns * idle + busiest * c.specialised_start, **moving}
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest]
-    alone = turns * place.sms / run.groups * run.longest + c.band_start
+    alone = turns * place.sms / run.groups * run.longest + c.specialised_start
     if alone > seconds:
         slowest, seconds = IMBALANCE, alone
     return Time(seconds + c.launch, slowest, pipes)

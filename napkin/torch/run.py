@@ -85,5 +85,5 @@ def _prepared(
         )
     chosen = plan if as_is else plan_for(plan, sizes)
     found = prepare(diagram, chosen.recipe, arrays, sizes, values, plan.dtype)
-    banded = isinstance(found, OnCuda) and found.banded
-    return chosen.launched if banded else chosen, found
+    specialised = isinstance(found, OnCuda) and found.specialised
+    return chosen.launched if specialised else chosen, found

@@ -283,9 +283,11 @@ def multiplied(source: str) -> set[str]:
 @pytest.mark.parametrize("name", ["matmul", "mlp", "multi_head_attention", "latent_attention"])
 def test_warp_specialised_kernels_issue_the_products_that_are_counted(name: str) -> None:
     """In several places of their loops, each into one accumulator."""
-    banded = [k for k in nk.derive(load(name), on="h100").launched.kernels if k.schedule.warpgroups]
-    assert banded
-    for k in banded:
+    specialised = [
+        k for k in nk.derive(load(name), on="h100").launched.kernels if k.schedule.warpgroups
+    ]
+    assert specialised
+    for k in specialised:
         products = [c for c in counts(k.choice.kernel) if c.pipe == "product"]
         products = [c for c in products if c.done(k.schedule.group)]
         assert len(multiplied(k.written.source)) == len(products)

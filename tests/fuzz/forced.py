@@ -20,8 +20,6 @@ from napkin.errors import Refusal
 from napkin.ir.node import postorder
 from napkin.lower.build import build
 from napkin.lower.order import Launching
-from napkin.plan.bands import bands, may_band
-from napkin.plan.bands import written as written_band
 from napkin.plan.choose import resolved
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.labelled import described_bytes
@@ -29,6 +27,8 @@ from napkin.plan.pieces import Piece, Pieces, named_apart
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
 from napkin.plan.segments import Alike, Form, Known
+from napkin.plan.specialised import may_specialise, specialised_choices
+from napkin.plan.specialised import written as written_specialised
 from napkin.plan.tiles import Tiles
 from napkin.schedule import Schedule
 
@@ -48,7 +48,7 @@ LARGE = 64
 """What the tiles of an axis that is cut are chosen for, at least."""
 
 
-BANDED = 0.7
+SPECIALISED = 0.7
 """How often a kernel that may run as warpgroups does."""
 
 WIDE = 512
@@ -98,18 +98,18 @@ class Forcing:
         parts = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
         number = {axis: own[axis] for axis, own in parts.items()}
         known_sizes = {a: sizes[a] for a in self.diagram.axes}
-        given = {k.name: c for k in kernels if (c := self._band(k.choice)) is not None}
+        given = {k.name: c for k in kernels if (c := self._specialised(k.choice)) is not None}
         blocks = tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks))
         return Plan(self.diagram, H100, self.dtype, known_sizes, kernels, between, Trail(()),
-                    _same(term), number, blocks, bands=False, given=given)  # fmt: skip
+                    _same(term), number, blocks, specialised=False, given=given)  # fmt: skip
 
-    def _band(self, alone: Choice) -> Choice | None:
+    def _specialised(self, alone: Choice) -> Choice | None:
         """A kernel of warpgroups in the place of one; None where there is none, or rarely."""
         kernel = alone.kernel
-        if self.rng.random() > BANDED or not may_band(kernel, self.dtype, H100):
+        if self.rng.random() > SPECIALISED or not may_specialise(kernel, self.dtype, H100):
             return None
         sizes = self._long(kernel, alone.sizes, WIDE)
-        found = [c for part in bands(kernel, sizes, self.dtype, H100) for c in part]
+        found = [c for part in specialised_choices(kernel, sizes, self.dtype, H100) for c in part]
         self.rng.shuffle(found)
         return next((c for c in found[:TRIED] if _writes(c)), None)
 
@@ -222,7 +222,7 @@ class Forcing:
 
 def _writes(choice: Choice) -> bool:
     try:
-        written_band(choice)
+        written_specialised(choice)
     except Refusal:
         return False
     return True

@@ -38,7 +38,7 @@ PLANS = 2
 WIDE = 17
 """Length of an axis from which groups are tried as warpgroups."""
 
-BANDED = 8
+SPECIALISED = 8
 """Plans among which one with warpgroups is looked for."""
 
 EVERY = 0.3
@@ -80,17 +80,17 @@ def interpret(program: Program, seed: int) -> None:
     if seed % 4 == 0:
         planned(program, diagram, seed)
     elif any(n >= WIDE for n in program.sizes.values()):
-        banded(program, diagram, seed, rng)
+        specialised(program, diagram, seed, rng)
 
 
-def banded(program: Program, diagram, seed: int, rng: random.Random) -> None:
+def specialised(program: Program, diagram, seed: int, rng: random.Random) -> None:
     """A plan with kernels of warpgroups, if one is drawn."""
     forcing = Forcing(diagram, program.sizes, rng.choice(("bf16", "fp16")), rng)
-    found = (p for p in (forcing.plan() for _ in range(BANDED)) if p is not None and p.given)
+    found = (p for p in (forcing.plan() for _ in range(SPECIALISED)) if p is not None and p.given)
     plan = next(found, None)
     if plan is not None:
         COUNTS["plans with warpgroups"] += 1
-        Case(program, plan, program.sizes, seed, bands=True).check()
+        Case(program, plan, program.sizes, seed, specialised=True).check()
 
 
 def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:
@@ -136,10 +136,10 @@ class Case:
         plan: Plan,
         sizes: Mapping[str, int],
         seed: int,
-        bands: bool = False,
+        specialised: bool = False,
     ) -> None:
         self.program, self.plan, self.sizes, self.seed = program, plan, sizes, seed
-        self.bands = bands
+        self.specialised = specialised
         data = fill(program, sizes, seed)
         self.inputs = {
             str(n.params[0]): to_device(x, SPELLING[storage_type(n, plan.dtype)])
@@ -151,9 +151,9 @@ class Case:
     def check(self) -> None:
         """Run it, and compare values and bytes."""
         scalars = self.plan.diagram.check_scalars({})
-        ran = run_recipe(self.plan.recipe, self.inputs, self.sizes, scalars, self.bands)
+        ran = run_recipe(self.plan.recipe, self.inputs, self.sizes, scalars, self.specialised)
         COUNTS["kernels run"] += len(self.plan.kernels)
-        COUNTS["kernels of warpgroups run"] += sum(ran.banded)
+        COUNTS["kernels of warpgroups run"] += sum(ran.specialised)
         for i, o in enumerate(self.plan.diagram.outputs):
             self._value(i, o.name, ran)
         self._bytes(ran)
@@ -206,8 +206,8 @@ class Case:
             if a.data.dtype.kind in "iu" and a.dtype != "bf16"
         }
         full = self.plan.full(self.sizes)
-        own = zip(self.plan.kernels, self.plan.launched.kernels, ran.banded, strict=True)
-        kernels = [fast if banded else plain for plain, fast, banded in own]
+        own = zip(self.plan.kernels, self.plan.launched.kernels, ran.specialised, strict=True)
+        kernels = [fast if specialised else plain for plain, fast, specialised in own]
         for k, counted, boxed in zip(kernels, ran.moved, ran.described, strict=True):
             wanted = k.bytes_at(full, given, boxed)
             predicted: dict[tuple[str, str], int] = {}

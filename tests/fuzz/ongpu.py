@@ -193,7 +193,7 @@ class Case:
             "dtype": plan.dtype,
             "machine": plan.machine.name,
             "sizes": self.sizes,
-            "drawn_plan": not plan.bands,
+            "drawn_plan": not plan.specialised,
             "kernels": kernels,
             "errors": self.errors,
             "source": plan.recipe.source,

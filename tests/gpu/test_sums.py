@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.plan.bands import bands
 from napkin.plan.plan import Plan
 from napkin.plan.pricing import Choice
 from napkin.plan.ranked import with_choices
+from napkin.plan.specialised import specialised_choices
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -60,10 +60,10 @@ def _hopper() -> None:
 
 
 def some(plan: Plan) -> Iterator[Choice]:
-    """The best bands of every kind, two of each."""
+    """The best warp-specialised CTAs of every kind, two of each."""
     (k,) = plan.kernels
     found: dict[str, list[Choice]] = {}
-    for part in bands(k.choice.kernel, k.choice.sizes, plan.dtype, plan.machine):
+    for part in specialised_choices(k.choice.kernel, k.choice.sizes, plan.dtype, plan.machine):
         for c in sorted(part, key=lambda c: c.rank):
             found.setdefault(c.schedule.side, []).append(c)
     for own in found.values():
@@ -88,11 +88,11 @@ def test_bands_beside_plain_kernels_and_float64(
     drawn = [
         torch.randn(*(sizes[a] for a in n.axes), device="cuda", dtype=own) for n in diagram.inputs
     ]
-    plain = replace(plan, bands=False)(*drawn)
+    plain = replace(plan, specialised=False)(*drawn)
     tried = 0
     for choice in some(plan):
         made = with_choices(plan, [choice])
-        assert prepared(made, tuple(drawn), {}).banded, choice.schedule.side
+        assert prepared(made, tuple(drawn), {}).specialised, choice.schedule.side
         found = made(*drawn)
         assert torch.equal(found, made(*drawn)), choice.schedule.side
         assert not found.isnan().any(), choice.schedule.side

@@ -19,7 +19,8 @@ SHAPES = [
     (32, 4096, 128), (48, 2999, 128), (64, 2048, 64), (31, 4032, 64), (24, 4096, 96),
     (16, 4088, 192), (16, 4096, 256), (40, 3000, 80),
 ]  # fmt: skip
-"""Heads, tokens, head size: of each, the planner takes a band in full or causal, or in both."""
+"""Heads, tokens, head size: of each, the planner takes a warp-specialised CTA in full or causal, or
+in both."""
 
 
 def attention(keys: Any) -> Any:
@@ -61,11 +62,11 @@ def test_bands_beside_plain_kernels_and_float64(
     )
     Q, K, V = (torch.randn(h, s, d, device="cuda", dtype=own) for _ in range(3))
     if plan.launched is plan:
-        pytest.skip("the planner takes no band here")
-    assert prepared(plan, (Q, K, V), {}).banded
+        pytest.skip("the planner takes no warp-specialised CTA here")
+    assert prepared(plan, (Q, K, V), {}).specialised
     found = plan(Q, K, V)
     again = plan(Q, K, V)
-    plain = replace(plan, bands=False)(Q, K, V)
+    plain = replace(plan, specialised=False)(Q, K, V)
     for a, b, c in zip(found, again, plain, strict=True):
         assert torch.equal(a, b)
         assert not a.isnan().any()
@@ -88,7 +89,7 @@ def test_a_tensor_that_no_descriptor_serves_takes_the_plain_kernel() -> None:
     plan = nk.derive(attention(None), on="h100", sizes={"h": 32, "q": 4096, "x": 4096, "d": 128})
     wide = torch.randn(3, 32, 4096, 132, device="cuda", dtype=torch.bfloat16)[..., 1:129]
     assert plan.launched is not plan
-    assert not prepared(plan, tuple(wide), {}).banded
+    assert not prepared(plan, tuple(wide), {}).specialised
     found, _ = plan(*wide)
     plain = plan(*(t.contiguous() for t in wide))[0]
     assert off(found, plain) < 5e-3

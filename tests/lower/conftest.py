@@ -1,4 +1,5 @@
-"""What tests share: one run of a band on the CPU, and plans with labels and tiles as asked."""
+"""What tests share: one run of a warp-specialised CTA on the CPU, and plans with labels and tiles
+as asked."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
@@ -11,15 +12,15 @@ from napkin.derive.prepare import prepare
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.lower.launch import launch
-from napkin.lower.warpgroups.band import Band
+from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import imports
-from napkin.lower.warpgroups.write_gluon import write_band
+from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.machine.machines import machine
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
 from napkin.plan.tiles import power_of_two
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
-from napkin.run.warpgroups import run_band
+from napkin.run.warpgroups import run_cta
 from napkin.schedule import Schedule
 
 Ran = tuple[list[np.ndarray], list[np.ndarray], dict[tuple[str, str], int]]
@@ -36,9 +37,13 @@ def ran() -> Callable[..., Ran]:
 
 
 def _ran(
-    k: PlannedKernel, band: Band, diagram: Diagram, sizes: Mapping[str, int], text: str = ""
+    k: PlannedKernel,
+    cta: SpecialisedCta,
+    diagram: Diagram,
+    sizes: Mapping[str, int],
+    text: str = "",
 ) -> Ran:
-    """What a band leaves, what it should, and the bytes that it moves."""
+    """What a warp-specialised CTA leaves, what it should, and the bytes that it moves."""
     rng = np.random.default_rng(3)
     tensors: dict[str, DeviceArray] = {}
     for n in diagram.inputs:
@@ -49,7 +54,7 @@ def _ran(
     for o in diagram.outputs:
         form = "fp32" if o.node.op == "cast" else "bf16"
         tensors[o.name] = empty([sizes[a] for a in o.axes], form)
-    written = write_band(band)
+    written = write_cta(cta)
     strides = {t: tensors[ours].strides for t, ours in k.binding.items()}
     call = launch(written.entry, sizes, {}, strides)
     assert call.boxes
@@ -65,7 +70,7 @@ def _ran(
         else:
             args.append(array)
     source = text or f"{imports(written.source)}\n\n{written.source}"
-    moved = run_band(source, written.name, call.grid, args, call.constexprs)
+    moved = run_cta(source, written.name, call.grid, args, call.constexprs)
     found = [tensors[o.name].to_float64() for o in diagram.outputs]
     names = {(k.binding[call.tensors[a]], way): n for (a, way), n in moved.bytes.items()}
     return found, wanted, names
@@ -94,4 +99,4 @@ def _forced(
     own |= tiles or {}
     choice = Choice(kernel, Schedule(own, laned=True), dict(sizes), 0, UNPRICED, 0, UNPRICED)
     planned = PlannedKernel(choice, {t: t for t in kernel.tensors}, "fp32", place)
-    return Plan(diagram, place, "fp32", sizes, (planned,), {}, Trail(()), bands=False)
+    return Plan(diagram, place, "fp32", sizes, (planned,), {}, Trail(()), specialised=False)

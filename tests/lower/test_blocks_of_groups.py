@@ -20,5 +20,5 @@ def test_a_tile_of_one_position_has_its_place_in_blocks_of_groups(axes):
     plan = nk.derive(cubes, on="h100", dtype="fp32", materialise=[])
     (k,) = plan.kernels
     choice = k.choice.under(tiles={**k.tiles, **axes}, swizzle=4, persistent=0, described=0)
-    plan = replace(plan, kernels=(replace(k, choice=choice),), bands=False)
+    plan = replace(plan, kernels=(replace(k, choice=choice),), specialised=False)
     plan.check(resources=False, sizes=plan.sizes).raise_if_wrong()

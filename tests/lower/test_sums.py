@@ -12,10 +12,10 @@ import pytest
 import napkin as nk
 from napkin.diagram.diagram import Diagram
 from napkin.lower.build import build
-from napkin.lower.warpgroups.band import Band
+from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import HEAD
 from napkin.lower.warpgroups.whether import why_not
-from napkin.lower.warpgroups.write_gluon import write_band
+from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import PlannedKernel
 from napkin.run import warpgroups
@@ -80,7 +80,7 @@ PROGRAMS = 3
 """Blocks of a launch: each has several groups, some one less than others."""
 
 
-def banded(
+def cta_of_tiles(
     diagram: Diagram,
     sizes: Mapping[str, int],
     tiles: Mapping[str, int],
@@ -88,14 +88,14 @@ def banded(
     groups: int,
     stages: int,
     rows: int = 0,
-) -> tuple[PlannedKernel, Band]:
-    """The kernel of a diagram, and a band of groups of these tiles."""
+) -> tuple[PlannedKernel, SpecialisedCta]:
+    """The kernel of a diagram, and a warp-specialised CTA of groups of these tiles."""
     long = {a: n * 16 if a in "ac" else n for a, n in sizes.items()}
     (k,) = nk.derive(diagram, on="h100", sizes=long, dtype="bf16").kernels
     schedule = specialised(tiles, groups, axis, stages, persistent=PROGRAMS, swizzle=rows)
     program = build(k.choice.kernel, schedule, 2)
     assert why_not(program) == ""
-    return k, Band(program)
+    return k, SpecialisedCta(program)
 
 
 def off(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -112,11 +112,11 @@ def test_values_and_bytes(
     groups: int,
     stages: int,
 ) -> None:
-    k, band = banded(diagram, sizes, tiles, axis, groups, stages)
-    found, wanted, moved = ran(k, band, diagram, sizes)
+    k, cta = cta_of_tiles(diagram, sizes, tiles, axis, groups, stages)
+    found, wanted, moved = ran(k, cta, diagram, sizes)
     for f, w in zip(found, wanted, strict=True):
         assert off(f, w) < 1e-2
-    choice = replace(k.choice, schedule=band.program.schedule)
+    choice = replace(k.choice, schedule=cta.program.schedule)
     predicted = replace(k, choice=choice).bytes_at(sizes)
     assert moved == {(k.binding[t], way): n for (t, way), n in predicted.items()}
 
@@ -124,13 +124,13 @@ def test_values_and_bytes(
 def test_groups_in_blocks_of_rows(ran: Runner) -> None:
     diagram, sizes, tiles, *_ = CASES[0]
     for axis in ("a", ""):
-        k, band = banded(diagram, sizes, tiles, axis, 2, 2, rows=4)
-        found, wanted, _ = ran(k, band, diagram, sizes)
+        k, cta = cta_of_tiles(diagram, sizes, tiles, axis, 2, 2, rows=4)
+        found, wanted, _ = ran(k, cta, diagram, sizes)
         assert off(found[0], wanted[0]) < 1e-2
 
 
-def broken(band: Band, statement: str, instead: str = "pass") -> str:
-    text = f"{HEAD}\n\n{write_band(band).source}"
+def broken(cta: SpecialisedCta, statement: str, instead: str = "pass") -> str:
+    text = f"{HEAD}\n\n{write_cta(cta).source}"
     assert statement in text
     return text.replace(statement, instead)
 
@@ -140,10 +140,10 @@ def test_warpgroups_that_do_not_wait_for_their_turn_show(
 ) -> None:
     monkeypatch.setattr(warpgroups, "PATIENCE", 0.3)
     diagram, sizes, tiles, axis, groups, stages = CASES[1]
-    k, band = banded(diagram, sizes, tiles, axis, groups, stages)
-    text = broken(band, "mbarrier.wait(order.index(warpgroup), rounds % 2)")
+    k, cta = cta_of_tiles(diagram, sizes, tiles, axis, groups, stages)
+    text = broken(cta, "mbarrier.wait(order.index(warpgroup), rounds % 2)")
     try:
-        found, wanted, _ = ran(k, band, diagram, sizes, text)
+        found, wanted, _ = ran(k, cta, diagram, sizes, text)
     except KernelError:
         return
     assert not off(found[0], wanted[0]) < 1e-2
@@ -155,13 +155,13 @@ def test_a_place_given_back_before_its_product_is_done_shows(
 ) -> None:
     monkeypatch.setattr(warpgroups, "PATIENCE", 0.3)
     diagram, sizes, tiles, axis, groups, _ = CASES[case]
-    k, band = banded(diagram, sizes, tiles, axis, groups, 2)
-    name = write_band(band).source.split(" = warpgroup_mma_wait(1")[0].split()[-1]
-    text = broken(band, f"{name} = warpgroup_mma_wait(1, [{name}])")
+    k, cta = cta_of_tiles(diagram, sizes, tiles, axis, groups, 2)
+    name = write_cta(cta).source.split(" = warpgroup_mma_wait(1")[0].split()[-1]
+    text = broken(cta, f"{name} = warpgroup_mma_wait(1, [{name}])")
     text = text.replace("if 0 < b_start:\n                mbarrier.arrive(free.index((turns - 1)",
                         "if True:\n                mbarrier.arrive(free.index(turns")  # fmt: skip
     try:
-        found, wanted, _ = ran(k, band, diagram, sizes, text)
+        found, wanted, _ = ran(k, cta, diagram, sizes, text)
     except KernelError:
         return
     assert not off(found[0], wanted[0]) < 1e-2
@@ -184,8 +184,8 @@ def test_what_runs_in_no_band_is_said(tiles: dict[str, int], axis: str, says: st
 def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:
     """The second of two groups has no row."""
     sizes = {"a": 40, "b": 64, "c": 72}
-    k, band = banded(product, sizes, {"a": 64, "c": 64, "b": 64}, "a", 2, 2)
-    found, wanted, moved = ran(k, band, product, sizes)
+    k, cta = cta_of_tiles(product, sizes, {"a": 64, "c": 64, "b": 64}, "a", 2, 2)
+    found, wanted, moved = ran(k, cta, product, sizes)
     assert off(found[0], wanted[0]) < 1e-2
     assert moved[product.outputs[0].name, "write"] == 2 * math.prod((40, 72))
 

@@ -14,10 +14,10 @@ from napkin.errors import Refusal
 from napkin.lower.build import build
 from napkin.lower.language import GLUON
 from napkin.lower.warpgroups import gluon_scope
-from napkin.lower.warpgroups.band import Band
+from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import HEAD
 from napkin.lower.warpgroups.whether import why_not
-from napkin.lower.warpgroups.write_gluon import write_band
+from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.plan.plan import PlannedKernel
 from napkin.run import warpgroups
 from napkin.run.worker import KernelError
@@ -101,17 +101,17 @@ CASES: list[tuple[Diagram, dict[str, int], dict[str, int], str, int]] = [
 ]  # fmt: skip
 
 
-def banded(
+def cta_of_tiles(
     diagram: Diagram, sizes: Mapping[str, int], tiles: Mapping[str, int], axis: str, groups: int
-) -> tuple[PlannedKernel, Band]:
-    """The kernel of a diagram, and a band of groups of these tiles."""
+) -> tuple[PlannedKernel, SpecialisedCta]:
+    """The kernel of a diagram, and a warp-specialised CTA of groups of these tiles."""
     long = {a: n * 16 if a[0] in "qx" else n for a, n in sizes.items()}  # streamed, then
     (k,) = nk.derive(diagram, on="h100", sizes=long, dtype="bf16").kernels
     kernel = k.choice.kernel
     least = {a: 1 << (sizes[a] - 1).bit_length() if a in "de" else 1 for a in kernel.axes}
     program = build(kernel, specialised({**least, **tiles}, groups, axis), 2)
     assert why_not(program) == ""
-    return k, Band(program)
+    return k, SpecialisedCta(program)
 
 
 def off(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -127,12 +127,12 @@ def test_values_and_bytes(
     axis: str,
     groups: int,
 ) -> None:
-    k, band = banded(diagram, sizes, tiles, axis, groups)
-    found, wanted, moved = ran(k, band, diagram, sizes)
+    k, cta = cta_of_tiles(diagram, sizes, tiles, axis, groups)
+    found, wanted, moved = ran(k, cta, diagram, sizes)
     for f, w in zip(found, wanted, strict=True):
         assert off(f, w) < 1e-2
-    boxed = {str(n.params[0]) for n in band.program.boxes}
-    predicted = k.H.bytes(sizes, band.program.schedule, k.dtypes, None, boxed)
+    boxed = {str(n.params[0]) for n in cta.program.boxes}
+    predicted = k.H.bytes(sizes, cta.program.schedule, k.dtypes, None, boxed)
     assert moved == {(k.binding[t], way): n for (t, way), n in predicted.items()}
 
 
@@ -147,9 +147,9 @@ def test_names_of_a_diagram_hide_none_of_the_kernel(ran: Runner) -> None:
     sizes = {"i": 3, "tma": 136, "x": 136, "d": 32, "e": 32}
     (k,) = nk.derive(odd_names, on="h100", sizes=long, dtype="bf16").kernels
     tiles = {"i": 1, "tma": 64, "x": 64, "d": 32, "e": 32}
-    band = Band(build(k.choice.kernel, specialised(tiles, 2, "tma"), 2))
-    assert why_not(band.program) == ""
-    found, wanted, _ = ran(k, band, odd_names, sizes)
+    cta = SpecialisedCta(build(k.choice.kernel, specialised(tiles, 2, "tma"), 2))
+    assert why_not(cta.program) == ""
+    found, wanted, _ = ran(k, cta, odd_names, sizes)
     assert off(found[0], wanted[0]) < 1e-2
 
 
@@ -161,7 +161,9 @@ def test_products_before_or_after_the_stream_run_in_no_band() -> None:
 
     sizes = {"q": 8192, "x": 8192, "d": 32, "e": 32, "f": 32}
     plan = nk.derive(projected, on="h100", sizes=sizes, dtype="bf16")
-    assert plan.launched.kernels  # whatever its cut, no band of it fails to be written
+    assert (
+        plan.launched.kernels
+    )  # whatever its cut, no warp-specialised CTA of it fails to be written
     for k in plan.kernels:
         kernel = k.choice.kernel
         if not {"q", "x", "f"} <= set(kernel.axes) or kernel.stream.axes != ("x",):
@@ -171,8 +173,8 @@ def test_products_before_or_after_the_stream_run_in_no_band() -> None:
         assert why_not(program) == "a product is made after the stream"
 
 
-def text_of(band: Band) -> str:
-    return f"{HEAD}\n\n{write_band(band).source}"
+def text_of(cta: SpecialisedCta) -> str:
+    return f"{HEAD}\n\n{write_cta(cta).source}"
 
 
 def test_a_place_that_nobody_gives_back_ends_the_run(
@@ -180,23 +182,23 @@ def test_a_place_that_nobody_gives_back_ends_the_run(
 ) -> None:
     monkeypatch.setattr(warpgroups, "PATIENCE", 0.3)
     diagram, sizes, tiles, axis, groups = CASES[2]
-    k, band = banded(diagram, sizes, tiles, axis, groups)
-    text = text_of(band)
+    k, cta = cta_of_tiles(diagram, sizes, tiles, axis, groups)
+    text = text_of(cta)
     broken = text.replace("        mbarrier.arrive(V_free.index(slot_before))\n", "")
     assert broken != text
     with pytest.raises(KernelError, match="a barrier is waited for that nobody reaches"):
-        ran(k, band, diagram, sizes, broken)
+        ran(k, cta, diagram, sizes, broken)
 
 
 def test_a_box_that_is_not_waited_for_shows(ran: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warpgroups, "PATIENCE", 0.3)
     diagram, sizes, tiles, axis, groups = CASES[0]
-    k, band = banded(diagram, sizes, tiles, axis, groups)
-    text = text_of(band)
+    k, cta = cta_of_tiles(diagram, sizes, tiles, axis, groups)
+    text = text_of(cta)
     broken = text.replace("mbarrier.wait(K_full.index(slot), phase)", "pass")
     assert broken != text
     try:
-        found, wanted, _ = ran(k, band, diagram, sizes, broken)
+        found, wanted, _ = ran(k, cta, diagram, sizes, broken)
     except KernelError:
         return
     assert not off(found[0], wanted[0]) < 1e-2
@@ -204,12 +206,12 @@ def test_a_box_that_is_not_waited_for_shows(ran: Runner, monkeypatch: pytest.Mon
 
 def test_a_product_is_not_read_before_it_is_done(ran: Runner) -> None:
     diagram, sizes, tiles, axis, groups = CASES[0]
-    k, band = banded(diagram, sizes, tiles, axis, groups)
-    text = text_of(band)
+    k, cta = cta_of_tiles(diagram, sizes, tiles, axis, groups)
+    text = text_of(cta)
     broken = text.replace("Q_K = warpgroup_mma_wait(1, [Q_K])", "pass")
     assert broken != text
     with pytest.raises(KernelError, match="Pending"):
-        ran(k, band, diagram, sizes, broken)
+        ran(k, cta, diagram, sizes, broken)
 
 
 @pytest.mark.parametrize(
@@ -229,15 +231,15 @@ def test_what_runs_in_no_band_is_said(tiles: dict[str, int], axis: str, says: st
 def test_what_gluon_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = replace(GLUON, has=(GLUON.has or frozenset()) - {"exp2"})
     monkeypatch.setattr(gluon_scope, "GLUON", lacking)
-    _, band = banded(*CASES[0])
+    _, cta = cta_of_tiles(*CASES[0])
     with pytest.raises(Refusal, match="Gluon has no exp2"):
-        write_band(band)
+        write_cta(cta)
 
 
 def test_a_group_past_the_end_stores_nothing(ran: Runner) -> None:
     """The second of two groups has no query."""
     sizes = {"h": 1, "q": 40, "x": 64, "d": 32, "e": 32}
-    k, band = banded(plain, sizes, {"q": 64, "x": 64}, "q", 2)
-    found, wanted, moved = ran(k, band, plain, sizes)
+    k, cta = cta_of_tiles(plain, sizes, {"q": 64, "x": 64}, "q", 2)
+    found, wanted, moved = ran(k, cta, plain, sizes)
     assert off(found[0], wanted[0]) < 1e-2
     assert moved[plain.outputs[0].name, "write"] == 2 * math.prod((40, 32))

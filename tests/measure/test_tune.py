@@ -110,8 +110,8 @@ def test_bands_are_remembered(cache: Path) -> None:
     diagram = load("multi_head_attention")
     plan = nk.derive(diagram, on="h100")
     (k,) = plan.kernels
-    for band, groups in (True, 3), (False, 0):
-        other = next(c for c in ranked(plan, k, 12)[1:] if bool(c.schedule.warpgroups) == band)
+    for cta, groups in (True, 3), (False, 0):
+        other = next(c for c in ranked(plan, k, 12)[1:] if bool(c.schedule.warpgroups) == cta)
         remember(plan, [other])
         taken = nk.derive(diagram, on="h100", tuned=True)
         (runs,) = taken.launched.kernels

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from napkin.run.arrays import to_device
-from napkin.run.warpgroups import run_band
+from napkin.run.warpgroups import run_cta
 
 KERNEL = """
 from triton.experimental import gluon
@@ -28,6 +28,6 @@ def kernel(tiles, scalars, N: gl.constexpr):
 )
 def test_quotients_round_to_zero(op: str, wanted: list[int]) -> None:
     tiles, scalars = (to_device(np.zeros(8), "i32") for _ in range(2))
-    run_band(KERNEL.replace("{op}", op), "kernel", 8, [tiles, scalars], {"N": 8})
+    run_cta(KERNEL.replace("{op}", op), "kernel", 8, [tiles, scalars], {"N": 8})
     assert tiles.data.tolist() == wanted
     assert scalars.data.tolist() == wanted

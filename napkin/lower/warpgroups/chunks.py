@@ -1,5 +1,5 @@
-"""The shared memory of a band whose groups compute with every chunk: rings and barriers for each
-tensor, and the warp that asks for chunks."""
+"""The shared memory of a warp-specialised CTA whose groups compute with every chunk: rings and
+barriers for each tensor, and the warp that asks for chunks."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ EACH = 8
 
 
 def first(r: Rings) -> list[ast.stmt]:
-    """Where the band stands, and room for boxes with their barriers."""
+    """Where the warp-specialised CTA stands, and room for boxes with their barriers."""
     places = r.places.numbers()
-    return [*places, *r.bases(), *r.loops.visits("band"), *_rings(r)]
+    return [*places, *r.bases(), *r.loops.visits("specialised"), *_rings(r)]
 
 
 def _rings(r: Rings) -> list[ast.stmt]:
-    scope, band = r.scope, r.band
+    scope, cta = r.scope, r.cta
     out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each")]
-    leaves = (*band.held, *band.streamed)
+    leaves = (*cta.held, *cta.streamed)
     rooms = {tensor_of(n): (_room(r, n), r.box(n)) for n in leaves}
     for t, axes in r.program.stores.items():
         own = in_box(axes, r.program.tiles)
-        like = next((n for n in band.held if band.alike(n, axes)), None)
+        like = next((n for n in cta.held if cta.alike(n, axes)), None)
         if like is not None:  # what was held has been read when results are stored
             scope.share(t, tensor_of(like))
         else:
-            rooms[t] = sx.const(band.groups), own
+            rooms[t] = sx.const(cta.groups), own
     out += [r.ring(t, count, axes) for t, (count, axes) in rooms.items()]
     for n in leaves:
         t, count = tensor_of(n), _room(r, n)
         out += r.barriers(scope.full(t), count, 1)
-        if n in band.streamed:
-            out += r.barriers(scope.free(t), count, band.groups)
-    first = [x for n in band.left for x in _zeros(r, n)]
+        if n in cta.streamed:
+            out += r.barriers(scope.free(t), count, cta.groups)
+    first = [x for n in cta.left for x in _zeros(r, n)]
     fence = ast.Expr(sx.call("fence_async_shared"))
-    full = [r.arrive(scope.full(tensor_of(n)), 0) for n in band.streamed]
+    full = [r.arrive(scope.full(tensor_of(n)), 0) for n in cta.streamed]
     return [*out, *first, fence, *full]
 
 
@@ -61,17 +61,17 @@ def _zeros(r: Rings, leaf: Node) -> list[ast.stmt]:
 
 def _room(r: Rings, leaf: Node) -> Expr:
     """How many boxes of a reading lie in shared memory."""
-    if leaf in r.band.streamed:
+    if leaf in r.cta.streamed:
         return sx.name(r.scope.stages)
-    return sx.const(r.band.groups if r.band.own(leaf) else 1)
+    return sx.const(r.cta.groups if r.cta.own(leaf) else 1)
 
 
 def loads(r: Rings) -> list[ast.stmt]:
     """What the warp does that asks for chunks."""
-    band, scope = r.band, r.scope
+    cta, scope = r.cta, r.scope
     out: list[ast.stmt] = [r.index_type()]
-    every = [n for n in band.held if band.own(n)]
-    out += [x for n in band.held if n not in every for x in _ask(r, n, 0)]
+    every = [n for n in cta.held if cta.own(n)]
+    out += [x for n in cta.held if n not in every for x in _ask(r, n, 0)]
     if every:
         body = [r.own()]
         body += [x for n in every for x in _ask(r, n, scope.warpgroup)]
@@ -80,7 +80,7 @@ def loads(r: Rings) -> list[ast.stmt]:
     for loop in r.program.loops:
         head, (slot, phase) = r.loops.head(loop), scope.slot()
         body = [*head.find, *r.loops.starts(r.program.kernel.stream.axes), *r.slots()]
-        for n in band.streamed:
+        for n in cta.streamed:
             parity = sx.binary(1, "-", phase)
             body.append(r.wait(scope.free(tensor_of(n)), slot, parity))
             body += _ask(r, n, slot)

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from napkin.lower import syntax as sx
 from napkin.lower.emit_block import Block, Layouts
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.gluon_scope import BandScope
+from napkin.lower.warpgroups.gluon_scope import CtaScope
 
 
 class Registers(Layouts):
     """The layouts that Gluon wants to be told."""
 
-    def __init__(self, scope: BandScope) -> None:
-        self.scope, self.band, self.lang = scope, scope.band, scope.lang
+    def __init__(self, scope: CtaScope) -> None:
+        self.scope, self.cta, self.lang = scope, scope.cta, scope.lang
 
     def laid(self, made: Expr, dims: Sequence[int]) -> Expr:
         if not dims:
@@ -25,14 +25,14 @@ class Registers(Layouts):
         return ast.Call(made.func, made.args, [*made.keywords, layout])
 
     def spread(self, value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
-        band = self.band
-        if tuple(have) == (band.row,) and len(want) == 2 and want[1] != band.columns[0]:
+        cta = self.cta
+        if tuple(have) == (cta.row,) and len(want) == 2 and want[1] != cta.columns[0]:
             beside = self.lang("SliceLayout", 1, self.scope.layout(want[1]))
             value = self.lang("convert_layout", value, beside)
         return super().spread(value, have, want)
 
     def reduced(self, value: Expr, had: Sequence[int], have: Sequence[int]) -> Expr:
-        row, first = self.band.row, self.band.columns[0]
+        row, first = self.cta.row, self.cta.columns[0]
         if list(have) == [row] and list(had) != [row] and had[1] != first:
             value = self.lang("convert_layout", value, self.scope.of((row,)))
         return value

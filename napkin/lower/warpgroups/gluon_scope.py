@@ -9,16 +9,16 @@ from napkin.lower.language import GLUON
 from napkin.lower.program import Program
 from napkin.lower.scope import Scope
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.band import Band
+from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import beside
 
 
-class BandScope(Scope):
-    """Names for a band."""
+class CtaScope(Scope):
+    """Names for a warp-specialised CTA."""
 
-    def __init__(self, band: Band) -> None:
-        super().__init__(band.program, GLUON)
-        self.band = band
+    def __init__(self, cta: SpecialisedCta) -> None:
+        super().__init__(cta.program, GLUON)
+        self.cta = cta
         self.stages = self._name("stages", "STAGES")
         self.warpgroup = self._name("warpgroup", "warpgroup")
         self.iteration = self._name("turns", "turns")
@@ -35,7 +35,7 @@ class BandScope(Scope):
 
     def of(self, dims: tuple[int, ...]) -> Expr:
         """The register layout of a tile with these dimensions."""
-        row, columns = self.band.row, self.band.columns
+        row, columns = self.cta.row, self.cta.columns
         if len(dims) == 2:
             return sx.name(self.layout(dims[1]))
         (dim,) = dims

@@ -20,7 +20,7 @@ from napkin.lower.emit_reductions import operand
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.band import Late
+from napkin.lower.warpgroups.cta import Late
 from napkin.lower.warpgroups.rings import Rings, waited
 
 
@@ -53,28 +53,28 @@ class Rows:
 
     def __init__(self, rings: Rings) -> None:
         self.rings, self.loops, self.emitter = rings, rings.loops, rings.emitter
-        self.band, self.program, self.scope = rings.band, rings.program, rings.scope
+        self.cta, self.program, self.scope = rings.cta, rings.program, rings.scope
         self.stream, self.lang = rings.program.kernel.stream, rings.lang
         self.types: dict[str, Expr] = {}
 
     def folds(self) -> list[ast.stmt]:
         """What one warpgroup does."""
-        band, scope, emitter = self.band, self.scope, self.emitter
+        cta, scope, emitter = self.cta, self.scope, self.emitter
         own, standing = self.rings.own(), self.rings.places.standing()
         out: list[ast.stmt] = [self.rings.index_type(), *self.rings.layouts(), own, *standing]
         out.append(comment("held for the whole stream"))
-        for n in band.held:
+        for n in cta.held:
             t = tensor_of(n)
             emitter.have[n] = sx.name(scope.tile(n))
             emitter.raw.add(n)
             out.append(sx.assign(scope.tile(n), self.rings.view(n, self._at(n))))
             out.append(self.rings.wait(scope.full(t), self._at(n), 0))
-        for n in band.streamed:  # of a box that is not there yet, the type is known
+        for n in cta.streamed:  # of a box that is not there yet, the type is known
             emitter.have[n] = sx.name(scope.ring(tensor_of(n)))
             emitter.raw.add(n)
         self.loops.define_invariants()
         out += emitter.drain()
-        unread = [n for n in band.streamed if n not in band.left]
+        unread = [n for n in cta.streamed if n not in cta.left]
         out += [self.rings.arrive(scope.free(tensor_of(n)), 0) for n in unread]
         out.append(sx.assign(scope.iteration, 1))
         for i, loop in enumerate(self.program.loops):
@@ -85,7 +85,7 @@ class Rows:
 
     def _at(self, leaf: Node) -> Expr:
         """Where the box of a reading that is held lies."""
-        return sx.of(self.scope.warpgroup if self.band.own(leaf) else 0)
+        return sx.of(self.scope.warpgroup if self.cta.own(leaf) else 0)
 
     def _stream(self, index: int, loop: Loop) -> list[ast.stmt]:
         out: list[ast.stmt] = [comment(self.loops.title(loop))]
@@ -93,7 +93,7 @@ class Rows:
             out.append(sx.assign(self.scope.state(s.name), self.loops.begun(s, self.emitter)))
         iteration = self._iteration(loop)
         if index == 0:
-            out += [self._nothing(x) for x in self.band.late(loop)]
+            out += [self._nothing(x) for x in self.cta.late(loop)]
         head = self.loops.head(loop)
         body = [*head.find, *self.loops.chunk(loop), *iteration, self.rings.next()]
         return [*out, *head.before, self.rings.over(head, body)]
@@ -124,9 +124,9 @@ class Rows:
         return [*out, *after]
 
     def _work(self, loop: Loop) -> Work:
-        products = self.band.begun(loop)
-        boxes = [n for n in self.band.streamed if any(n in d.parts for d in products)]
-        return Work(products, self.band.late(loop), boxes)
+        products = self.cta.begun(loop)
+        boxes = [n for n in self.cta.streamed if any(n in d.parts for d in products)]
+        return Work(products, self.cta.late(loop), boxes)
 
     def _begin_early(self, work: Work) -> list[ast.stmt]:
         slot, phase = map(sx.name, self.scope.slot())
@@ -138,7 +138,7 @@ class Rows:
         scope, slot = self.scope, sx.name(self.scope.slot()[0])
         names = [scope.value(d.node) for d in work.early]
         inner.have |= {d.node: self.emitter.made[d.node] for d in work.early if not d.outside}
-        read = [n for n in work.boxes if n not in self.band.left]
+        read = [n for n in work.boxes if n not in self.cta.left]
         free = [self.rings.arrive(scope.free(tensor_of(n)), slot) for n in read]
         return [waited(names, len(work.late)), *free]
 
@@ -168,7 +168,7 @@ class Rows:
     def _begin_late(self, work: Work) -> list[ast.stmt]:
         scope, out = self.scope, self.rings.slots(before=True)
         slot, phase = map(sx.name, scope.slot(before=True))
-        other = [n for n in work.left if n in self.band.streamed and n not in work.boxes]
+        other = [n for n in work.left if n in self.cta.streamed and n not in work.boxes]
         out += [self.rings.wait(scope.full(tensor_of(n)), slot, phase) for n in other]
         for x in work.late:
             state = scope.state(x.state.name)
@@ -182,6 +182,6 @@ class Rows:
         """Wait for the late products, and free their boxes."""
         scope = self.scope
         slot = sx.name(scope.slot(before=True)[0])
-        read = [n for n in work.left if n in self.band.streamed]
+        read = [n for n in work.left if n in self.cta.streamed]
         free = [self.rings.arrive(scope.free(tensor_of(n)), slot) for n in read]
         return [waited([scope.state(x.state.name) for x in work.late], 0), *free]

@@ -1,4 +1,5 @@
-"""The text of a band's kernel: what every block does first, and the parts that its warps run."""
+"""The text of a warp-specialised CTA's kernel: what every block does first, and the parts that its
+warps run."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from napkin.lower import syntax as sx
 from napkin.lower.printer import comment, function
 from napkin.lower.signature import Written, arguments_of, entry_of, passed
 from napkin.lower.trim import loaded, trimmed
-from napkin.lower.warpgroups.band import Band
+from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import free
-from napkin.lower.warpgroups.gluon_scope import BandScope
+from napkin.lower.warpgroups.gluon_scope import CtaScope
 from napkin.lower.warpgroups.room import LOADING, registers
 from napkin.schedule import WARPS
 
@@ -29,17 +30,17 @@ class Text:
     """
 
     written: Written
-    scope: BandScope
+    scope: CtaScope
     bodies: Sequence[Sequence[ast.stmt]]
     constants: frozenset[str]
 
 
 def text_of(
-    scope: BandScope, first: list[ast.stmt], loads: list[ast.stmt], rows: list[ast.stmt]
+    scope: CtaScope, first: list[ast.stmt], loads: list[ast.stmt], rows: list[ast.stmt]
 ) -> Text:
     """The kernel whose blocks begin with `first`, and then give one warp `loads` and each warpgroup
     `rows`."""
-    name, band, lang = scope.program.kernel.name, scope.band, scope.lang
+    name, cta, lang = scope.program.kernel.name, scope.cta, scope.lang
     fixed = {a.name for a in arguments_of(scope) if a.constexpr} | {scope.stages}
     own = {scope.warpgroup}
     bodies = {"loads": trimmed(loads), "rows": trimmed(rows)}
@@ -56,7 +57,7 @@ def text_of(
         for s in first
         if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant)
     )
-    body = trimmed([*first, comment("its warps"), _specialised(band, scope, given)])
+    body = trimmed([*first, comment("its warps"), _specialised(cta, scope, given)])
     read = {n for part in (*bodies.values(), body) for s in part for n in loaded(s)}
     arguments = passed({n for s in body for n in loaded(s)}, scope)
     texts.append(function(lang, name, {a.name: a.constexpr for a in arguments}, body))
@@ -65,12 +66,12 @@ def text_of(
     return Text(made, scope, tuple(bodies.values()), constants)
 
 
-def _specialised(band: Band, scope: BandScope, given: Mapping[str, list[str]]) -> ast.stmt:
+def _specialised(cta: SpecialisedCta, scope: CtaScope, given: Mapping[str, list[str]]) -> ast.stmt:
     name = scope.program.kernel.name
-    rows = (sx.pair(*given["rows"], w) for w in range(band.groups))
+    rows = (sx.pair(*given["rows"], w) for w in range(cta.groups))
     parts = [sx.pair(f"_{name}_rows", values) for values in rows]
     parts.append(sx.pair(f"_{name}_loads", sx.pair(*given["loads"])))
-    warps = [WARPS] * (band.groups - 1) + [1]
-    own = [registers(band.groups)] * (band.groups - 1) + [LOADING]
+    warps = [WARPS] * (cta.groups - 1) + [1]
+    own = [registers(cta.groups)] * (cta.groups - 1) + [LOADING]
     lists = map(sx.tuple_of, (parts, warps, own))
     return ast.Expr(scope.lang("warp_specialize", *lists))

@@ -15,16 +15,16 @@ from napkin.lower.launch import in_box
 from napkin.lower.loops import Loops
 from napkin.lower.printer import comment
 from napkin.lower.syntax import Expr, Operand
-from napkin.lower.warpgroups.band import WIDEST, Band
+from napkin.lower.warpgroups.cta import WIDEST, SpecialisedCta
 from napkin.lower.warpgroups.emit_gluon import Registers
-from napkin.lower.warpgroups.gluon_scope import BandScope
+from napkin.lower.warpgroups.gluon_scope import CtaScope
 
 
 class Rings:
-    """Writes how the boxes of a band come, and holds what writes the rest of it."""
+    """Writes how the boxes of a warp-specialised CTA come, and holds what writes the rest of it."""
 
-    def __init__(self, band: Band) -> None:
-        self.band, self.program, self.scope = band, band.program, BandScope(band)
+    def __init__(self, cta: SpecialisedCta) -> None:
+        self.cta, self.program, self.scope = cta, cta.program, CtaScope(cta)
         self.lang = self.scope.lang
         self.emitter = Emitter(self.program, self.scope, Registers(self.scope))
         self.loops = Loops(self.emitter)
@@ -37,9 +37,9 @@ class Rings:
     # --- places -----------------------------------------------------------------------------
 
     def own(self) -> ast.stmt:
-        """Which group of the band this is."""
-        axis, scope = self.band.axis, self.scope
-        first = sx.binary(scope.group_id(axis), "*", self.band.groups)
+        """Which group of the warp-specialised CTA this is."""
+        axis, scope = self.cta.axis, self.scope
+        first = sx.binary(scope.group_id(axis), "*", self.cta.groups)
         return sx.assign(scope.own(axis), sx.binary(first, "+", scope.warpgroup))
 
     def bases(self) -> list[ast.stmt]:
@@ -49,7 +49,7 @@ class Rings:
 
     def layouts(self) -> Iterator[ast.stmt]:
         """The register layouts of tiles: rows by warps, across the columns of one instruction."""
-        for dim in self.band.columns:
+        for dim in self.cta.columns:
             wide = min(WIDEST, max(8, self.program.extent(dim)))
             lists = map(sx.tuple_of, ((3, 0), (4, 1), (16, wide, 16)))
             made = self.lang("NVMMADistributedLayout", *lists)
@@ -87,7 +87,7 @@ class Rings:
 
     def tile(self, leaf: Node, slot: Operand, turned: bool) -> Expr:
         """A box as an operand, that of this place in its ring where it is streamed."""
-        held = leaf in self.band.held
+        held = leaf in self.cta.held
         box = sx.name(self.scope.tile(leaf)) if held else self.view(leaf, slot)
         return sx.method(box, "permute", sx.pair(1, 0)) if turned else box
 
@@ -133,7 +133,7 @@ class Rings:
 
     def each_warpgroup(self, body: list[ast.stmt]) -> ast.stmt:
         """A loop over the warpgroups of a block, of one warp that does something for each."""
-        return sx.loop(self.scope.warpgroup, self.lang("static_range", self.band.groups), body)
+        return sx.loop(self.scope.warpgroup, self.lang("static_range", self.cta.groups), body)
 
     def stored(self) -> list[ast.stmt]:
         """Wait until boxes that are stored have left, if any are."""

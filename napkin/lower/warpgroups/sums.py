@@ -1,4 +1,4 @@
-"""What the warps of a band do whose groups only add products up.
+"""What the warps of a warp-specialised CTA do whose groups only add products up.
 
 A block lasts: while its warpgroups finish a group, the chunks of the next are on their way. Groups
 that lie side by side share what does not carry their axis (CUTLASS calls such warpgroups
@@ -30,29 +30,29 @@ EVERY = ""
 
 def first(r: Rings) -> list[ast.stmt]:
     """Room for boxes and their barriers."""
-    scope, band = r.scope, r.band
-    stages, groups = sx.name(scope.stages), sx.const(band.groups)
+    scope, cta = r.scope, r.cta
+    stages, groups = sx.name(scope.stages), sx.const(cta.groups)
     out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each place")]
-    for n in band.streamed:
-        count = sx.binary(stages, "*", groups) if band.own(n) else stages
+    for n in cta.streamed:
+        count = sx.binary(stages, "*", groups) if cta.own(n) else stages
         out.append(r.ring(tensor_of(n), count, r.box(n)))
     for t, axes in r.program.stores.items():
         out.append(r.ring(t, groups, in_box(axes, r.program.tiles)))
     out += r.barriers(scope.full(EVERY), stages, 1)
-    out += r.barriers(scope.free(EVERY), stages, 1 if band.ping_pong else band.groups)
-    if band.ping_pong:
+    out += r.barriers(scope.free(EVERY), stages, 1 if cta.ping_pong else cta.groups)
+    if cta.ping_pong:
         out += r.barriers(scope.order, groups, 1)
     out.append(ast.Expr(sx.call("fence_async_shared")))
-    if band.ping_pong:
+    if cta.ping_pong:
         out.append(r.arrive(scope.order, 0))
     return out
 
 
 def _place(r: Rings, leaf: Node, slot: Operand) -> Operand:
     """Where a box of this warpgroup lies."""
-    if not r.band.own(leaf):
+    if not r.cta.own(leaf):
         return slot
-    return sx.binary(slot, "*", r.band.groups, "+", r.scope.warpgroup)
+    return sx.binary(slot, "*", r.cta.groups, "+", r.scope.warpgroup)
 
 
 # --- groups, one after another --------------------------------------------------------------------
@@ -78,27 +78,27 @@ def _over_chunks(r: Rings, body: list[ast.stmt]) -> list[ast.stmt]:
 
 def loads(r: Rings) -> list[ast.stmt]:
     """What the warp does that asks for chunks."""
-    band, scope = r.band, r.scope
+    cta, scope = r.cta, r.scope
     slot, phase = map(sx.name, scope.slot())
     full = sx.method(scope.full(EVERY), "index", slot)
-    each = [_times(r, n) for n in band.streamed]
+    each = [_times(r, n) for n in cta.streamed]
     count = sx.binary(sx.chain("+", each), "*", r.program.schedule.described)
     body = [
         r.wait(scope.free(EVERY), slot, sx.binary(1, "-", phase)),
         ast.Expr(sx.call("mbarrier.expect", full, count)),
     ]
-    own = [n for n in band.streamed if band.own(n)]
+    own = [n for n in cta.streamed if cta.own(n)]
     if own:
         copies = [r.own(), *(r.copy(n, full, _place(r, n, slot)) for n in own)]
         body.append(r.each_warpgroup(copies))
-    body += [r.copy(n, full, slot) for n in band.streamed if n not in own]
+    body += [r.copy(n, full, slot) for n in cta.streamed if n not in own]
     group = [*r.places.numbers(), *_over_chunks(r, body)]
     return [r.index_type(), sx.assign(scope.iteration, 0), *_over_groups(r, group, 1)]
 
 
 def _times(r: Rings, leaf: Node) -> Expr:
     """Values of a reading that a chunk brings."""
-    groups = r.band.groups if r.band.own(leaf) else 1
+    groups = r.cta.groups if r.cta.own(leaf) else 1
     return sx.binary(r.values(leaf), "*", groups)
 
 
@@ -107,9 +107,9 @@ def _times(r: Rings, leaf: Node) -> Expr:
 
 def folds(r: Rings) -> list[ast.stmt]:
     """What one warpgroup does."""
-    band, scope = r.band, r.scope
+    cta, scope = r.cta, r.scope
     out: list[ast.stmt] = [r.index_type(), *r.layouts()]
-    if not band.ping_pong:
+    if not cta.ping_pong:
         out += [sx.assign(scope.iteration, 0), *_over_groups(r, _group(r), 1)]
     else:
         many = sx.chain("*", [r.loops.count(a) for a in r.program.kernel.stream.axes])
@@ -118,28 +118,28 @@ def folds(r: Rings) -> list[ast.stmt]:
             sx.assign(scope.chunks, many),
             sx.assign(scope.iteration, sx.binary(scope.warpgroup, "*", scope.chunks)),
             sx.assign(scope.rounds, 0),
-            *_over_groups(r, _group(r), band.groups),
+            *_over_groups(r, _group(r), cta.groups),
         ]
     return [*out, *r.stored()]
 
 
 def _group(r: Rings) -> list[ast.stmt]:
     """All that one group does."""
-    scope, band, emitter = r.scope, r.band, r.emitter
-    states = [x.state for x in band.sums]
+    scope, cta, emitter = r.scope, r.cta, r.emitter
+    states = [x.state for x in cta.sums]
     names = [scope.state(s.name) for s in states]
-    own = [] if band.ping_pong else [r.own()]
+    own = [] if cta.ping_pong else [r.own()]
     out = [*r.places.numbers(), *own, *r.places.standing(), *r.bases()]
     out += [sx.assign(n, r.loops.begun(s, emitter)) for n, s in zip(names, states, strict=True)]
-    if band.ping_pong:
+    if cta.ping_pong:
         out.append(r.wait(scope.order, scope.warpgroup, sx.binary(scope.rounds, "%", 2)))
     out += _over_chunks(r, _added(r, names))
-    if band.ping_pong:
-        after = sx.binary(scope.warpgroup, "+", 1, "%", band.groups)
+    if cta.ping_pong:
+        after = sx.binary(scope.warpgroup, "+", 1, "%", cta.groups)
         out.append(r.arrive(scope.order, after))
     out += [waited(names, 0), _leave(r)]
-    if band.ping_pong:
-        past = sx.binary(scope.chunks, "*", band.groups - 1)
+    if cta.ping_pong:
+        past = sx.binary(scope.chunks, "*", cta.groups - 1)
         out += [
             sx.assign(scope.iteration, sx.binary(scope.iteration, "+", past)),
             sx.assign(scope.rounds, sx.binary(scope.rounds, "+", 1)),
@@ -154,7 +154,7 @@ def _added(r: Rings, names: Sequence[str]) -> list[ast.stmt]:
     scope = r.scope
     slot, phase = map(sx.name, scope.slot())
     out = [r.wait(scope.full(EVERY), slot, phase)]
-    for name, x in zip(names, r.band.sums, strict=True):
+    for name, x in zip(names, r.cta.sums, strict=True):
         leaves = [x.product.sides[i][0] for i in (0, 1)]
         sides = [r.tile(n, _place(r, n, slot), x.product.turned(i)) for i, n in enumerate(leaves)]
         made = sx.call("warpgroup_mma", *sides, name, is_async=True)

@@ -7,16 +7,16 @@ from napkin.ir.node import Node, inside_sums, postorder
 from napkin.lower.corners import rises
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.program import Loop, Program, moving_terms
-from napkin.lower.warpgroups.band import ROWS, WIDEST, Band
+from napkin.lower.warpgroups.cta import ROWS, WIDEST, SpecialisedCta
 
 
 def why_not(program: Program) -> str:
     """Why the groups of a program cannot run as the warpgroups that its schedule asks for; "" where
     they can."""
     kernel, tiles, schedule = program.kernel, program.tiles, program.schedule
-    band = Band(program)
-    if band.sums:
-        return _why_not_added(band)
+    cta = SpecialisedCta(program)
+    if cta.sums:
+        return _why_not_added(cta)
     axis = schedule.axis
     if axis not in kernel.group or tiles[axis] == 1:
         return f"{axis} is not grouped in tiles"
@@ -30,15 +30,15 @@ def why_not(program: Program) -> str:
     if any(dot_of(program, n) for n in postorder(program.tails.values())):
         return "a product is made after the stream"
     for loop in program.loops:
-        reason = _loop_reason(band, loop)
+        reason = _loop_reason(cta, loop)
         if reason:
             return reason
-    left = [{x.state.name: x.product.sides[1] for x in band.late(loop)} for loop in program.loops]
+    left = [{x.state.name: x.product.sides[1] for x in cta.late(loop)} for loop in program.loops]
     if not all(x and x == left[0] for x in left):
         return "no product of computed rows is added to a state, in every loop the same"
-    if not set(band.left) <= set(band.streamed) or any(map(band.own, band.streamed)):
+    if not set(cta.left) <= set(cta.streamed) or any(map(cta.own, cta.streamed)):
         return "its warpgroups share no streamed tiles"
-    reason = _tile_reason(band)
+    reason = _tile_reason(cta)
     if reason:
         return reason
     seen = kernel.visits
@@ -49,40 +49,40 @@ def why_not(program: Program) -> str:
     return ""
 
 
-def _why_not_added(band: Band) -> str:
+def _why_not_added(cta: SpecialisedCta) -> str:
     """The same for a program that only adds products up."""
-    program, axis = band.program, band.axis
+    program, axis = cta.program, cta.axis
     kernel, tiles = program.kernel, program.tiles
     if axis and (axis not in kernel.group or tiles[axis] == 1):
         return f"{axis} is not grouped in tiles"
     if kernel.fills or kernel.partial or kernel.ragged or program.packed or program.loops[0].emits:
         return "its groups are not numbered one by one"
-    if kernel.visits is not None or band.held:
+    if kernel.visits is not None or cta.held:
         return "it reads chunks that a key set names, or holds an operand"
     if any(dot_of(program, n) for n in postorder(program.tails.values())):
         return "a product is made after the stream"
-    for x in band.sums:
-        reason = _product_reason(band, x.product)
+    for x in cta.sums:
+        reason = _product_reason(cta, x.product)
         if reason:
             return reason
-    if program.extent(band.row) % ROWS:
-        return f"a group has {program.extent(band.row)} rows, not a multiple of {ROWS}"
-    if axis and program.shape_of((axis,)) != (band.row,):
+    if program.extent(cta.row) % ROWS:
+        return f"a group has {program.extent(cta.row)} rows, not a multiple of {ROWS}"
+    if axis and program.shape_of((axis,)) != (cta.row,):
         return f"{axis} is not that of the rows"
-    return _tile_reason(band)
+    return _tile_reason(cta)
 
 
-def _product_reason(band: Band, dot: Dot) -> str:
+def _product_reason(cta: SpecialisedCta, dot: Dot) -> str:
     """Why warpgroups cannot make a product of two tiles; "" where they can."""
     if len(dot.rows) != 1 or len(dot.columns) != 1 or len(dot.gone) != 1:
         return "an operand is no matrix as it lies"
-    if dot.rows[0] != band.row or len(dot.sides[1]) != 1:
+    if dot.rows[0] != cta.row or len(dot.sides[1]) != 1:
         return "the rows of a product are not those of the group"
     if not all(is_operand(p) for p in dot.parts if is_read(p)):
         return "an operand has a type of its own"
-    if not all(_lies_in_rows(band.program, p) for p in dot.parts if p in band.program.boxes):
+    if not all(_lies_in_rows(cta.program, p) for p in dot.parts if p in cta.program.boxes):
         return "several axes lie inside the rows of an operand"
-    if band.program.extent(dot.columns[0]) > WIDEST:
+    if cta.program.extent(dot.columns[0]) > WIDEST:
         return f"a product has more than {WIDEST} columns"
     return ""
 
@@ -94,27 +94,27 @@ def _lies_in_rows(program: Program, leaf: Node) -> bool:
     return len(within) < 2
 
 
-def _tile_reason(band: Band) -> str:
+def _tile_reason(cta: SpecialisedCta) -> str:
     """Why a tile has no register layout; "" where all have one."""
-    program = band.program
+    program = cta.program
     products = inside_sums(program.roots)
     for n in postorder(program.roots):
         if n in program.boxes or n in products:
             continue
         shape = program.shape(n)
-        if len(shape) > 2 or (len(shape) == 2 and shape[0] != band.row):
+        if len(shape) > 2 or (len(shape) == 2 and shape[0] != cta.row):
             return f"a tile with the axes {' '.join(n.axes)} does not lie across the rows"
     return ""
 
 
-def _loop_reason(band: Band, loop: Loop) -> str:
-    program = band.program
+def _loop_reason(cta: SpecialisedCta, loop: Loop) -> str:
+    program = cta.program
     if loop.emits or loop.joins:
         return "it writes as it streams, or lanes keep its folds"
-    known = {d.node for d in band.begun(loop)}
+    known = {d.node for d in cta.begun(loop)}
     if not known:
         return "no product of two tiles begins a chunk"
-    known |= {x.product.node for x in band.late(loop)}
+    known |= {x.product.node for x in cta.late(loop)}
     if not known <= moving_terms(program):
         return "a product is made before the stream"
     for n in postorder(loop.steps.values()):
@@ -123,7 +123,7 @@ def _loop_reason(band: Band, loop: Loop) -> str:
             continue
         if n not in known:
             return "a product waits for values that are not kept for the next chunk"
-        reason = _product_reason(band, dot)
+        reason = _product_reason(cta, dot)
         if reason:
             return reason
         if len(dot.sides[0]) > 1 and all(p in program.boxes for p in dot.sides[0]):

@@ -1,4 +1,5 @@
-"""A band as a Gluon kernel: one warp asks for chunks, each warpgroup folds those of its group.
+"""A warp-specialised CTA as a Gluon kernel: one warp asks for chunks, each warpgroup folds those of
+its group.
 
 Chunks lie in rings of shared memory. A barrier for each place says that it is full, another that
 every group has read it.
@@ -15,7 +16,7 @@ from napkin.lower.compiler import installed
 from napkin.lower.divisibility import tensor_axes
 from napkin.lower.signature import Written
 from napkin.lower.warpgroups import chunks, sums
-from napkin.lower.warpgroups.band import Band
+from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import captured
 from napkin.lower.warpgroups.iterations import Rows
 from napkin.lower.warpgroups.kernel_text import Text, text_of
@@ -26,32 +27,32 @@ CONSTANTS_APART = (3, 9)
 versions between were not read."""
 
 
-def write_band(band: Band) -> Written:
-    """The Gluon kernel of a band."""
-    return _text(band).written
+def write_cta(cta: SpecialisedCta) -> Written:
+    """The Gluon kernel of a warp-specialised CTA."""
+    return _text(cta).written
 
 
-def _text(band: Band) -> Text:
-    rings = Rings(band)
-    rings.emitter.count(band.program.roots)
-    stages = sx.assign(rings.scope.stages, band.stages, rings.lang.word("constexpr"))
+def _text(cta: SpecialisedCta) -> Text:
+    rings = Rings(cta)
+    rings.emitter.count(cta.program.roots)
+    stages = sx.assign(rings.scope.stages, cta.stages, rings.lang.word("constexpr"))
     first = [rings.index_type(), stages, *rings.places.steps()]
-    if band.sums:
+    if cta.sums:
         parts = sums.first(rings), sums.loads(rings), sums.folds(rings)
     else:
         parts = chunks.first(rings), chunks.loads(rings), Rows(rings).folds()
     return text_of(rings.scope, [*first, *parts[0]], *parts[1:])
 
 
-def passed(band: Band, even: Collection[str], sizes: Mapping[str, int]) -> list[str]:
+def passed(cta: SpecialisedCta, even: Collection[str], sizes: Mapping[str, int]) -> list[str]:
     """What the block's first warps pass to the others of a band: "descriptor" (a pointer, too),
     "scalar", or "ring R", of R axes.
 
     Args:
-        even: the axes that bands divide.
+        even: the axes that warp-specialised CTAs divide.
         sizes: of every axis; tensors are row-major. What is 1 is compiled in.
     """
-    text, program = _text(band), band.program
+    text, program = _text(cta), cta.program
     scope = text.scope
     fixed = {a.name for a in text.written.arguments if a.constexpr} | {scope.stages}
     names = captured(text.bodies, {scope.even(a) for a in even}) - fixed - {scope.warpgroup}

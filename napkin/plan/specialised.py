@@ -15,10 +15,10 @@ from napkin.ir.storage import own_type
 from napkin.lower.build import build
 from napkin.lower.program import Program
 from napkin.lower.signature import Written
-from napkin.lower.warpgroups.band import BITS, ROWS, Band
+from napkin.lower.warpgroups.cta import BITS, ROWS, SpecialisedCta
 from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, shared_of
 from napkin.lower.warpgroups.whether import why_not
-from napkin.lower.warpgroups.write_gluon import passed, write_band
+from napkin.lower.warpgroups.write_gluon import passed, write_cta
 from napkin.machine.machines import Machine
 from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiles import Tiles
@@ -46,62 +46,65 @@ ADDED = 64
 """Values of a chunk of sums: a line of 16-bit operands (`ADDED` x 2 bytes)."""
 
 LEVEL, LONG = 1.03, 100e-6
-"""Times that a band of sums may be predicted to take, over its groups by themselves, to be taken,
-and seconds from which that is so: of 5 products of 150 us and more that were taken so, bands took
-0.91 to 1.00 times as long; one of 14 us took 1.05 (H100)."""
+"""Times that a warp-specialised CTA of sums may be predicted to take, over its groups by
+themselves, to be taken,
+and seconds from which that is so: of 5 products of 150 us and more that were taken so,
+warp-specialised CTAs took 0.91 to 1.00 times as long; one of 14 us took 1.05 (H100)."""
 
 BLOCKS = (0, 4, 8, 16)
-"""Rows of groups in a block that bands of sums are tuned over, predicted to take as long. With
-these the first 14 settings have one within 1 % of the best of 9 to 24 on record, for 22 of 24
-products (H100)."""
+"""Rows of groups in a block that warp-specialised CTAs of sums are tuned over, predicted to take as
+long. With these the first 14 settings have one within 1 % of the best of 9 to 24 on record, for 22
+of 24 products (H100)."""
 
 RESULTS = tuple(ROWS << n for n in range(6, 9))
 """Values of a group of sums: up to a product of 64 rows and 256 columns, or of 128 and 128."""
 
 
-def band_of(choice: Choice) -> Band:
-    """The band of a choice that has one."""
-    return Band(build(choice.kernel, choice.schedule, choice.schedule.described))
+def cta_of(choice: Choice) -> SpecialisedCta:
+    """The warp-specialised CTA of a choice that has one."""
+    return SpecialisedCta(build(choice.kernel, choice.schedule, choice.schedule.described))
 
 
-def band_bytes(choice: Choice) -> int:
-    """Predicted shared memory of one block of a band, in bytes."""
-    band, sizes = band_of(choice), choice.kernel.sized(choice.sizes)
+def specialised_bytes(choice: Choice) -> int:
+    """Predicted shared memory of one block of a warp-specialised CTA, in bytes."""
+    cta, sizes = cta_of(choice), choice.kernel.sized(choice.sizes)
     whole, tiles = choice.kernel.whole, choice.schedule.tiles
     even = [a for a, n in tiles.items() if sizes[a] % n == 0 and (a not in whole or sizes[a] == n)]
-    return exact_bytes(band, passed(band, even, sizes))
+    return exact_bytes(cta, passed(cta, even, sizes))
 
 
-def best_band(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
-    """The band that is predicted to take least; None where groups by themselves are as fast, or
-    where the kernel does not run as warpgroups."""
+def best_specialised(alone: Choice, dtype: str, machine: Machine) -> Choice | None:
+    """The warp-specialised CTA that is predicted to take least; None where groups by themselves are
+    as fast, or where the kernel does not run as warpgroups."""
     if not _may(alone, dtype, machine):
         return None
     most = alone.time.seconds
     if not alone.run.chained and most >= LONG:
         most *= LEVEL
-    for found in bands(alone.kernel, alone.sizes, dtype, machine):
+    for found in specialised_choices(alone.kernel, alone.sizes, dtype, machine):
         found.sort(key=lambda c: c.rank)
         return next((c for c in found if c.time.seconds < most and _writes(c)), None)
     return None
 
 
-def every_band(alone: Choice, dtype: str, machine: Machine) -> Iterator[Choice]:
-    """The bands of a kernel that fit and can be written, least predicted time first; those of sums
-    with other rows of groups in a block, too."""
+def every_specialised(alone: Choice, dtype: str, machine: Machine) -> Iterator[Choice]:
+    """The warp-specialised CTAs of a kernel that fit and can be written, least predicted time
+    first; those of sums with other rows of groups in a block, too."""
     if not _may(alone, dtype, machine):
         return
-    found = [c for part in bands(alone.kernel, alone.sizes, dtype, machine) for c in part]
+    found = [
+        c for part in specialised_choices(alone.kernel, alone.sizes, dtype, machine) for c in part
+    ]
     if not alone.run.chained:
         found += [c.under(swizzle=n) for c in found for n in BLOCKS if n != c.schedule.swizzle]
     yield from filter(_writes, sorted(found, key=lambda c: c.rank))
 
 
 def _may(alone: Choice, dtype: str, machine: Machine) -> bool:
-    return bool(alone.schedule.described) and may_band(alone.kernel, dtype, machine)
+    return bool(alone.schedule.described) and may_specialise(alone.kernel, dtype, machine)
 
 
-def may_band(kernel: Kernel, dtype: str, machine: Machine) -> bool:
+def may_specialise(kernel: Kernel, dtype: str, machine: Machine) -> bool:
     """Whether a kernel may run as warpgroups on a machine."""
     if not machine.target.has_warpgroups or ITEM_BYTES[dtype] * 8 != BITS:
         return False
@@ -110,10 +113,10 @@ def may_band(kernel: Kernel, dtype: str, machine: Machine) -> bool:
     return bool(streams) and not kernel.merges and not own
 
 
-def bands(
+def specialised_choices(
     kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
 ) -> Iterator[list[Choice]]:
-    """The bands of a kernel that fit, priced, those of the largest chunks first."""
+    """The warp-specialised CTAs of a kernel that fit, priced, those of the largest chunks first."""
     levels = held(kernel)
     pricing = Pricing(kernel, sizes, levels, dtype, machine)
     item = ITEM_BYTES[dtype]
@@ -138,29 +141,30 @@ def _few_rows(program: Program) -> bool:
     """Whether a group has the rows of one instruction, or in turn of two at most. Side by side,
     256 x 128 took 0.96 to 1.13 times as long as 128 x 256, 1.05 in the middle of 22 products; in
     turn, 256 x 64 up to 1.6 times what is predicted (H100)."""
-    rows = program.extent(Band(program).row)
+    rows = program.extent(SpecialisedCta(program).row)
     return rows <= (ROWS if program.schedule.axis else 2 * ROWS)
 
 
 def _priced(pricing: Pricing, program: Program, machine: Machine) -> Iterator[Choice]:
-    """The bands of one group's program that fit, each with as many stages as there is room for."""
-    added, axis = bool(Band(program).sums), program.schedule.axis
+    """The warp-specialised CTAs of one group's program that fit, each with as many stages as there
+    is room for."""
+    added, axis = bool(SpecialisedCta(program).sums), program.schedule.axis
     described = program.schedule.described
     lasting = machine.sms if added else 0
     for groups in SIDE_BY_SIDE if axis else (IN_TURN,):
         for stages in range(DEEPEST, STAGES - 1, -1) if added else (STAGES,):
             schedule = specialised(program.tiles, groups, axis, stages, described, lasting)
-            band = Band(replace(program, schedule=schedule))
-            shared = shared_of(band)
-            if shared <= machine.shared_per_block and registers_of(band) <= room_of(band):
+            cta = SpecialisedCta(replace(program, schedule=schedule))
+            shared = shared_of(cta)
+            if shared <= machine.shared_per_block and registers_of(cta) <= room_of(cta):
                 yield replace(pricing.at(schedule), shared=shared)
                 break
 
 
 @lru_cache(maxsize=64)
 def written(choice: Choice) -> Written:
-    """The Gluon kernel of a choice that has a band."""
-    return write_band(band_of(choice))
+    """The Gluon kernel of a choice that has a warp-specialised CTA."""
+    return write_cta(cta_of(choice))
 
 
 def _writes(choice: Choice) -> bool:

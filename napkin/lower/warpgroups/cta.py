@@ -1,4 +1,5 @@
-"""Bands: groups that lie side by side, share what they stream, and run as warpgroups of one block.
+"""Warp-specialised CTAs: groups that lie side by side, share what they stream, and run as
+warpgroups of one block.
 
 A group partition may be cut once more (arXiv 2412.03317, section 4.4): W neighbouring groups along
 one axis read the same chunks, so one copy of a chunk in shared memory serves them all, and what is
@@ -62,7 +63,7 @@ class Sum:
 
 
 @dataclass(frozen=True, eq=False)
-class Band:
+class SpecialisedCta:
     """A warp-specialised program.
 
     Attributes:

@@ -9,10 +9,10 @@ import pytest
 import napkin as nk
 from napkin.check.verdict import check
 from napkin.diagram.library import load
-from napkin.plan.bands import band_of, best_band
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import ranked, ranked_alone, setting, with_choices
+from napkin.plan.specialised import best_specialised, cta_of
 from napkin.plan.text import plan_text
 from napkin.run.compile import allocations
 from napkin.run.recipe import recipe_of
@@ -41,7 +41,9 @@ def test_a_band_is_taken_where_it_is_predicted_to_be_faster() -> None:
     plan = planned()
     assert plan.seconds == plan.launched.kernels[0].choice.time.seconds
     assert plan.seconds < plan.kernels[0].choice.time.seconds
-    few = planned(sizes={**SIZES, "h": 1, "q": 4096})  # 32 bands for 132 multiprocessors
+    few = planned(
+        sizes={**SIZES, "h": 1, "q": 4096}
+    )  # 32 warp-specialised CTAs for 132 multiprocessors
     assert few.launched is few
 
 
@@ -50,14 +52,14 @@ def test_only_hopper_and_16_bits_have_bands(settings: dict[str, str]) -> None:
     plan = planned(**settings)
     assert plan.launched is plan
     assert plan.warpgroups == ""
-    assert all(s.band is None for s in plan.recipe.steps)
+    assert all(s.cta is None for s in plan.recipe.steps)
 
 
 def test_settings_that_are_asked_for_run_as_they_are() -> None:
     plan = planned()
     again = with_choices(plan, ranked_alone(plan, plan.kernels[0], 1))
     assert again.launched is again
-    assert replace(again, bands=True).launched.kernels[0].schedule.axis == "q"
+    assert replace(again, specialised=True).launched.kernels[0].schedule.axis == "q"
 
 
 def test_bands_are_among_the_settings() -> None:
@@ -69,11 +71,11 @@ def test_bands_are_among_the_settings() -> None:
     assert [c.rank for c in others] == sorted(c.rank for c in others)
     alone = [setting(c) for c in others if not c.schedule.warpgroups]
     assert alone == [setting(c) for c in ranked_alone(plan, k, len(alone))]
-    bands = [c for c in others if c.schedule.warpgroups]
-    assert bands
-    for band in bands[:2]:
-        made = with_choices(plan, [band])
-        assert [k.choice for k in made.launched.kernels] == [band]
+    specialised = [c for c in others if c.schedule.warpgroups]
+    assert specialised
+    for cta in specialised[:2]:
+        made = with_choices(plan, [cta])
+        assert [k.choice for k in made.launched.kernels] == [cta]
         assert made.kernels[0].choice is k.choice
         assert made.recipe.warpgroups != plan.recipe.warpgroups
         assert made.without_descriptors().launched.kernels[0].schedule.kind == "blocks"
@@ -94,8 +96,8 @@ def test_sums_are_tuned_over_blocks_of_rows() -> None:
 def test_a_band_that_is_asked_for_is_checked() -> None:
     plan = planned(sizes={"b": 1, "h": 2, "q": 200, "x": 1000, "d": 64})
     assert plan.launched is plan
-    band = next(c for c in ranked(plan, plan.kernels[0], 60) if c.schedule.warpgroups == 3)
-    verdict = with_choices(plan, [band]).check(sizes=plan.sizes, resources=False)
+    cta = next(c for c in ranked(plan, plan.kernels[0], 60) if c.schedule.warpgroups == 3)
+    verdict = with_choices(plan, [cta]).check(sizes=plan.sizes, resources=False)
     verdict.raise_if_wrong()
     assert "warpgroups" in str(verdict)
 
@@ -131,16 +133,16 @@ def test_a_recipe_with_bands_is_what_was_written() -> None:
     assert again.warpgroups == recipe.warpgroups != ""
     (step,), (same,) = recipe.steps, again.steps
     strides = {t: (SIZES["h"] * 4096 * 128, 4096 * 128, 128, 1) for t in step.binding.values()}
-    call = step.in_band(SIZES, {}, strides)
+    call = step.launch_specialised(SIZES, {}, strides)
     assert call is not None
-    assert call == same.in_band(SIZES, {}, strides)
+    assert call == same.launch_specialised(SIZES, {}, strides)
     assert call.grid == 32 * 32
 
 
 def test_tensors_that_descriptors_do_not_serve_take_the_plain_kernel() -> None:
     (step,) = planned().recipe.steps
     odd = {t: (SIZES["h"] * 4096 * 129, 4096 * 129, 129, 1) for t in step.binding.values()}
-    assert step.in_band(SIZES, {}, odd) is None
+    assert step.launch_specialised(SIZES, {}, odd) is None
 
 
 def test_plans_say_their_bands() -> None:
@@ -175,8 +177,8 @@ def test_shared_memory_of_causal_bands_is_as_compiled() -> None:
 
 def test_a_choice_has_the_tiles_of_all_its_groups() -> None:
     plan = planned()
-    found = best_band(plan.kernels[0].choice, "bf16", plan.machine)
+    found = best_specialised(plan.kernels[0].choice, "bf16", plan.machine)
     assert found is not None
-    band = band_of(found)
-    assert band.program.tiles["q"] * band.groups == found.schedule.tiles["q"]
+    cta = cta_of(found)
+    assert cta.program.tiles["q"] * cta.groups == found.schedule.tiles["q"]
     assert found.shared <= plan.machine.shared_per_block

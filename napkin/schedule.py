@@ -121,7 +121,7 @@ class Schedule:
         """How its groups run as warpgroups, in words; "" where they do not."""
         if not self.warpgroups:
             return ""
-        place = f"side by side along {self.axis}" if self.axis else "in turn"
+        place = f"cooperative along {self.axis}" if self.axis else "ping-pong"
         return f"{self.warpgroups} warpgroups {place}"
 
     def __str__(self) -> str:

@@ -43,9 +43,9 @@ PLACE = machine("h100")
 
 FITTED = {
     "attention": (
-        "stall", "special_slots", "hidden_2", "hidden_3", "chain_turn", "wait", "l2_apart",
+        "stall", "special_slots", "hidden_2", "hidden_3", "chain_iteration", "wait", "l2_apart",
     ),
-    "product": ("start", "turn", "arrival", "l2_share", "partial"),
+    "product": ("start", "iteration", "arrival", "l2_share", "partial"),
     "rows": ("row_wait", "row_lanes", "row_slots", "uneven"),
 }  # fmt: skip
 """What a family of kernels alone decides: no single run tells these constants apart. None is below

@@ -88,23 +88,23 @@ def _summed(
 
 def _box(box: Box, axes: Sequence[str], residues: Residues, length: _Length) -> Any:
     """The sum over the tiles of `axes` of the product of a box's lengths."""
-    turns = {a: sympy.Symbol(f"i_{a}", integer=True, nonnegative=True) for a in axes}
+    iterations = {a: sympy.Symbol(f"i_{a}", integer=True, nonnegative=True) for a in axes}
     whole = length is _count
-    body = sympy.expand(sympy.prod([length(i, turns, residues) for i in box.intervals]))
+    body = sympy.expand(sympy.prod([length(i, iterations, residues) for i in box.intervals]))
     for a in axes:
         count = size_symbol(a) if whole else size_symbol(a) / group_symbol(a)
-        body = _sum(body, turns[a], count)
+        body = _sum(body, iterations[a], count)
     return body
 
 
-def _sum(body: Any, turn: Any, count: Any) -> Any:
+def _sum(body: Any, iteration: Any, count: Any) -> Any:
     """The sum of a polynomial for turn = 0, ..., count - 1 (Faulhaber's formula)."""
-    if turn not in body.free_symbols:
+    if iteration not in body.free_symbols:
         return sympy.expand(body * count)
     if body.has(sympy.Max, sympy.floor):
         raise NoInterior
     try:
-        poly = sympy.Poly(body, turn)
+        poly = sympy.Poly(body, iteration)
     except sympy.PolynomialError:
         raise NoInterior from None
     powers = [count, count * (count - 1) / 2, count * (count - 1) * (2 * count - 1) / 6]
@@ -113,22 +113,24 @@ def _sum(body: Any, turn: Any, count: Any) -> Any:
     return sympy.expand(sum(c * powers[m[0]] for m, c in poly.terms()))
 
 
-def _reach(i: Interval, turns: Mapping[str, Any], residues: Residues) -> Any:
+def _reach(i: Interval, iterations: Mapping[str, Any], residues: Residues) -> Any:
     """Keys from the first that the group's first query sees to the last that its last one does."""
-    first = {a: (t * group_symbol(a), 0) for a, t in turns.items()}
-    last = {a: (t * group_symbol(a), group_symbol(a) - 1) for a, t in turns.items()}
+    first = {a: (t * group_symbol(a), 0) for a, t in iterations.items()}
+    last = {a: (t * group_symbol(a), group_symbol(a) - 1) for a, t in iterations.items()}
     return sympy.expand(_meaning(i.end, last, residues) - _meaning(i.first, first, residues))
 
 
-def _count(i: Interval, turns: Mapping[str, Any], residues: Residues) -> Any:
+def _count(i: Interval, iterations: Mapping[str, Any], residues: Residues) -> Any:
     """Keys that one query sees."""
-    at = {a: (t, 0) for a, t in turns.items()}
+    at = {a: (t, 0) for a, t in iterations.items()}
     span = sympy.expand(_meaning(i.end, at, residues) - _meaning(i.first, at, residues))
     if i.step == 1:
         return span
     # The end is one past the last key, or wherever an axis ends: on average the same.
     exact = sympy.expand((span + i.step - 1) / i.step)
-    return exact if not exact.free_symbols & set(turns.values()) else sympy.expand(span / i.step)
+    return (
+        exact if not exact.free_symbols & set(iterations.values()) else sympy.expand(span / i.step)
+    )
 
 
 def _meaning(n: Node, at: Mapping[str, tuple[Any, Any]], residues: Residues) -> Any:

@@ -142,8 +142,8 @@ def _multiplied(kernel: Kernel) -> list[tuple[Contraction[str], frozenset[str]]]
 
 def chained(kernel: Kernel) -> bool:
     """Whether the products and the arithmetic of a loop wait for each other: it computes on with
-    the result of a matrix product, or computes an operand of one in every turn. A result that is
-    only added up is not waited for."""
+    the result of a matrix product, or computes an operand of one in every iteration. A result that
+    is only added up is not waited for."""
     # Without a loop everything is done once, one after another.
     steps = [s.step for p in kernel.stream.passes for s in p.states] or list(kernel.terms)
     added = {n for step in steps if step.op == "add" for n in step.args}

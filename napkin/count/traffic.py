@@ -336,7 +336,8 @@ class Traffic:
 
     @property
     def per_step(self) -> Any:
-        """Values per chunk of one group: what one turn of the streamed loop reads and writes."""
+        """Values per chunk of one group: what one iteration of the streamed loop reads and
+        writes."""
         moving = [t for t in self.parts if t.streamed]
         parts = [self.unit[t.tensor] * t.per_step(self.kernel) for t in moving]
         return sympy.expand(sympy.Add(*parts))

@@ -260,7 +260,7 @@ def _along(
     end = {a: sizes[a] + past * tiles[a] for a in seen.axes}  # no box begins past it
     for hs in _hulls(seen, sizes, tiles, bind):
         part = [
-            (h.axes, _length(h, tiles[a], end[a], boxed) if a in axes else _turns(h, tiles[a]))
+            (h.axes, _length(h, tiles[a], end[a], boxed) if a in axes else _iterations(h, tiles[a]))
             for h, a in zip(hs, seen.axes, strict=True)
         ]
         out = out + _product([*part, *there], held)
@@ -268,10 +268,14 @@ def _along(
 
 
 def _length(h: Hull, tile: int, size: int, boxed: bool) -> Array:
-    return np.minimum(_turns(h, tile) * tile, np.maximum(size - h.first, 0)) if boxed else h.length
+    return (
+        np.minimum(_iterations(h, tile) * tile, np.maximum(size - h.first, 0))
+        if boxed
+        else h.length
+    )
 
 
-def _turns(h: Hull, tile: int) -> Array:
+def _iterations(h: Hull, tile: int) -> Array:
     return census(h, tile).visited
 
 

@@ -189,7 +189,7 @@ class Visiting:
         at = sx.binary(first, "+", sx.binary(tile, "*", block))
         if whole:
             return Head(tile, [skip, sx.binary(skip, "+", run)], [sx.assign(start, at)])
-        number = self._name(axis, 0, "turn")
+        number = self._name(axis, 0, "iteration")
         left = sx.binary(self._name(axis, box, "tiles"), "-", run)
         find = sx.assign(tile, self._past(number, skip, run))
         return Head(number, [left], [find, sx.assign(start, at)])
@@ -200,7 +200,7 @@ class Visiting:
         The tile along each axis is counted along: dividing its number would cost every warp as much
         as a tenth of a chunk's other work.
         """
-        number = "_".join(self.axes) + "_turn"
+        number = "_".join(self.axes) + "_iteration"
         if not whole and box in self.split:
             return self._shell(box, number)
         what = "whole" if whole else "tiles"

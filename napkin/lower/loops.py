@@ -92,7 +92,7 @@ class Loops:
         """Boxes of several axes, numbered, the last axis fastest."""
         scope = self.scope
         counts = [self.count(a) for a in axes]
-        number, out = "_".join(axes) + "_turn", list[ast.stmt]()
+        number, out = "_".join(axes) + "_iteration", list[ast.stmt]()
         for i, a in enumerate(axes):
             digit: Expr = sx.name(number)
             if counts[i + 1 :]:

@@ -41,7 +41,7 @@ class Places:
         others = [a for a in group if a not in first]
         if first and others:
             out += self._longest_first(first, others)
-            out += self._places(first, "turn", backwards=True)
+            out += self._places(first, "within", backwards=True)
         if swizzle := self.program.schedule.swizzle:
             out += self._in_blocks(swizzle)
         else:
@@ -83,15 +83,15 @@ class Places:
     def _longest_first(self, rises: Sequence[str], others: Sequence[str]) -> list[ast.stmt]:
         """Groups that see the most keys start first: of a section of the other axes, so large that
         L2 holds what it streams, the last groups along the rising axes, then those before."""
-        turns = sx.chain("*", [self._groups(a) for a in rises])
+        iterations = sx.chain("*", [self._groups(a) for a in rises])
         many = sx.chain("*", [self._groups(a) for a in others])
         first = sx.binary("section", "*", SECTION)
         return [
             comment("those that see the most keys start first, section by section"),
-            sx.assign("section", sx.binary("pid", "//", sx.chain("*", [SECTION, turns]))),
-            sx.assign("pid", sx.binary("pid", "-", sx.chain("*", [first, turns]))),
+            sx.assign("section", sx.binary("pid", "//", sx.chain("*", [SECTION, iterations]))),
+            sx.assign("pid", sx.binary("pid", "-", sx.chain("*", [first, iterations]))),
             sx.assign("width", self.lang("minimum", SECTION, sx.binary(many, "-", first))),
-            sx.assign("turn", sx.binary("pid", "//", "width")),
+            sx.assign("within", sx.binary("pid", "//", "width")),
             sx.assign("pid", sx.binary(first, "+", sx.binary("pid", "%", "width"))),
         ]
 
@@ -102,14 +102,14 @@ class Places:
         many, columns = self._groups(row), self._groups(column)
         both, block = sx.binary(many, "*", columns), sx.binary(rows, "*", columns)
         number = sx.binary("pid", "%", both) if outer else sx.name("pid")
-        place = sx.binary("section", "+", sx.binary("turn", "%", "width"))
+        place = sx.binary("section", "+", sx.binary("within", "%", "width"))
         out = [
             comment(f"in blocks of {rows} along {row}, times all along {column}"),
             sx.assign("section", sx.binary(number, "//", block, "*", rows)),
             sx.assign("width", self.lang("minimum", sx.binary(many, "-", "section"), rows)),
-            sx.assign("turn", sx.binary(number, "%", block)),
+            sx.assign("within", sx.binary(number, "%", block)),
             sx.assign(self._placed(row), place),
-            sx.assign(self._placed(column), sx.binary("turn", "//", "width")),
+            sx.assign(self._placed(column), sx.binary("within", "//", "width")),
         ]
         if not outer:
             return out

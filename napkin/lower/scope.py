@@ -28,7 +28,7 @@ GROUP, GROUPS = "group", "groups"
 
 _TAKEN = {
     DESCRIPTORS, SECTION, GROUP, GROUPS, "tl", "triton", "range", "float", "pid", "section",
-    "width", "turn", "WIDE", "INDEX",
+    "width", "within", "WIDE", "INDEX",
 }  # fmt: skip
 
 _LAUNCH = {

@@ -59,7 +59,7 @@ class _Kernel:
         boxed = {"flatten": sx.name(DESCRIPTORS)} if self.program.boxes else {}
         groups = self.lang("range", first, GROUPS, step, **boxed)
         return [
-            comment("groups in turn"),
+            comment("the groups of this program instance"),
             sx.assign(GROUPS, self.places.groups()),
             sx.loop(GROUP, groups, body),
         ]

@@ -15,26 +15,26 @@ class Constants:
     Attributes:
         launch: seconds from a launch to the first instruction, and after the last.
         start: seconds from a group's first load to its first product.
-        turn: seconds that a turn of a loop of products takes beside them.
+        iteration: seconds that an iteration of a loop of products takes beside them.
         arrival: seconds from when a chunk is asked for to its first byte.
-        chain_turn: that of a turn in which products and arithmetic wait for each other.
+        chain_iteration: that of an iteration in which products and arithmetic wait for each other.
         row_wait: seconds that a group waits beside a loop that multiplies nothing.
-        row_turn: that in a turn of it.
+        row_iteration: that in an iteration of it.
         row_lanes: operations of such a group for each of arithmetic that is counted, with its
             addresses, masks and conversions.
         uneven: of what the busiest pipe does in a round of such groups, how much is left for the
             last of them.
-        wait: seconds for each load that is waited for in a turn.
-        row_slots: instructions that a warp issues there beside its values, in a turn or in all:
-            reductions over a warp and a group.
+        wait: seconds for each load that is waited for in an iteration.
+        row_slots: instructions that a warp issues there beside its values, in an iteration or in
+            all: reductions over a warp and a group.
         dram_share, l2_share, tensor_share: of the stated rates, what is reached.
         l2_apart: that of L2 where groups are of different lengths, which read a chunk one after
             another and not at once.
         streamed: bytes/s that one multiprocessor takes from DRAM, however few there are.
         stall: clocks of a multiprocessor for each of arithmetic that products wait for.
         special_slots: instructions that one special function counts as there.
-        hidden_2, hidden_3: what is left of such a turn where two groups, or three and more, share
-            a multiprocessor.
+        hidden_2, hidden_3: what is left of such an iteration where two groups, or three and more,
+            share a multiprocessor.
         narrow: times that a product takes whose rows are fewer than those of the fastest matrix
             instruction, on a machine where a group issues that (wgmma): it runs on another.
         single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
@@ -47,8 +47,8 @@ class Constants:
             tensor cores and arithmetic come round, what is left as a chunk's products run into the
             next one.
         specialised_tests: of its arithmetic, what loops take longer that test their chunks.
-        specialised_iteration, specialised_start: seconds that a turn of a warp-specialised CTA
-            takes beside, and a warp-specialised CTA.
+        specialised_iteration, specialised_start: seconds that an iteration of a warp-specialised
+            CTA takes beside, and a warp-specialised CTA.
         sums_cooperative, sums_ping_pong: times that what groups of warp-specialised CTAs compute
             after sums takes, where they lie side by side, and where others multiply beside.
         sums_l2: of the stated rate of L2, what warp-specialised CTAs that only add up are answered
@@ -60,11 +60,11 @@ class Constants:
 
     launch: float
     start: float
-    turn: float
+    iteration: float
     arrival: float
-    chain_turn: float
+    chain_iteration: float
     row_wait: float
-    row_turn: float
+    row_iteration: float
     row_lanes: float
     uneven: float
     wait: float
@@ -95,7 +95,7 @@ class Constants:
     sums_start: float
 
     def hidden(self, resident: int, pipelined: bool) -> float:
-        """What is left of a turn of products and arithmetic beside other groups."""
+        """What is left of an iteration of products and arithmetic beside other groups."""
         most = min(resident, 3 if pipelined else 2)
         return {1: 1.0, 2: self.hidden_2, 3: self.hidden_3}[most]
 

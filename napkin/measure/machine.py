@@ -18,7 +18,7 @@ COPIED = 2**30
 SIDE = 8192
 """Rows, columns and depth of the products."""
 
-TURNS, THREADS = 2048, 2**20
+ITERATIONS, THREADS = 2048, 2**20
 """Exponentials that a thread computes one after another, and threads."""
 
 PRODUCTS = {
@@ -67,8 +67,8 @@ def measured(
             how = f"torch.matmul of {SIDE} x {SIDE} x {SIDE} {dtype}, {rate / 1e12:.4g} TFLOP/s"
             compute[unit] = _per_clock(rate / each, how, where)
     if "exp" in seconds:
-        rate = THREADS * TURNS / seconds["exp"]
-        how = f"{TURNS} exponentials in each of {THREADS} threads, {rate / 1e12:.4g}e12/s"
+        rate = THREADS * ITERATIONS / seconds["exp"]
+        how = f"{ITERATIONS} exponentials in each of {THREADS} threads, {rate / 1e12:.4g}e12/s"
         compute["special"] = _per_clock(rate / each, how, where)
 
     def level(one: Level) -> Level:
@@ -164,7 +164,7 @@ def _calls() -> dict[str, Any]:
         out = torch.empty(SIDE, SIDE, device="cuda", dtype=dtype)
         calls[name] = _product(a, b, out, name == "tf32")
     values = torch.rand(THREADS, device="cuda")
-    calls["exp"] = lambda: exponentials(values, TURNS)
+    calls["exp"] = lambda: exponentials(values, ITERATIONS)
     return calls
 
 

@@ -20,8 +20,8 @@ from napkin.timing.execution import Execution, Time
 from napkin.timing.kernel_time import predict
 
 DOUBT = 0.02
-"""What a chunk twice as large is preferred by (1.4 %): what a turn takes beside its work is what
-the model knows least."""
+"""What a chunk twice as large is preferred by (1.4 %): what an iteration takes beside its work is
+what the model knows least."""
 
 ROW_DOUBT = 0.03
 """The same where nothing is multiplied: rows held whole against those that a loop reads. Softmax of
@@ -90,8 +90,10 @@ class Choice:
         passes, tiles = len(self.kernel.stream.passes), self.schedule.tiles
         chunk = math.prod(tiles[a] for a in self.kernel.stream.axes)
         whole = math.prod(self.sizes[a] for a in self.kernel.stream.axes)
-        turns = max(1.0, whole / chunk)
-        seconds = self.time.seconds * turns ** (DOUBT if self.run.work["product"] else ROW_DOUBT)
+        iterations = max(1.0, whole / chunk)
+        seconds = self.time.seconds * iterations ** (
+            DOUBT if self.run.work["product"] else ROW_DOUBT
+        )
         rows = math.prod(tiles[a] for a in self.kernel.group)
         if self.run.laned:
             return (math.exp(round(math.log(seconds), 2)), passes, rows, chunk)
@@ -165,7 +167,9 @@ class Pricing:
         for stages in (3, 2, 1):
             alone, schedule = tiled.waits(stages), self._schedule(tiled, warps, stages)
             room = self._room(tiled, schedule)
-            if alone and room.registers > warps * most:  # what spills is read again in every turn
+            if (
+                alone and room.registers > warps * most
+            ):  # what spills is read again in every iteration
                 continue
             # Fewer stages only make room for other groups, and loads still run ahead; with one, a
             # group waits for them while others compute, which pays where it would be alone.
@@ -253,7 +257,7 @@ class Pricing:
     def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:
         """What groups compute, move and wait for."""
         of, operands, moving = self.of, self.of.held.streamed_operands, traffic.moving
-        crossing, (work, tail), (chunks, longest) = moving.crossing(), tiled.work, tiled.turns
+        crossing, (work, tail), (chunks, longest) = moving.crossing(), tiled.work, tiled.iterations
         # A slot that wgmma reads is in use for one iteration more.
         in_use = 2 if of.boxed and of.held.products else 1
         return Execution(

@@ -202,7 +202,7 @@ class Tiled:
         return min((extent(role, self.tiles) for role, _, _ in self.of.held.products), default=0)
 
     @cached_property
-    def turns(self) -> tuple[int, float]:
+    def iterations(self) -> tuple[int, float]:
         """Chunks of one group in all passes, and the work of the busiest group over that of a group
         on average."""
         kernel, sizes = self.of.kernel, self.of.sizes

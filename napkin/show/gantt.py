@@ -9,14 +9,14 @@ from napkin.show.plots import drawing, figure_class, save
 from napkin.studies.pipeline.model import Pipeline
 from napkin.studies.pipeline.timeline import Bar, schedule
 
-TURNS = 3
+ITERATIONS = 3
 """Turns of each team that are drawn."""
 
 _COLOURS = {"first": "#2f6fd0", "second": "#7fa8e6", "arithmetic": "#2e8b3d"}
 
 
 def write_gantt(path: Path, p: Pipeline, overhead: float) -> None:
-    """Draw the first turns of a thread block's teams side by side, and of one team alone.
+    """Draw the first iterations of a thread block's teams side by side, and of one team alone.
 
     Raises:
         InputError: see `napkin.show.plots.check_plot`; or the file cannot be written.
@@ -26,27 +26,29 @@ def write_gantt(path: Path, p: Pipeline, overhead: float) -> None:
 
 
 def _figure(p: Pipeline, overhead: float) -> Any:
-    turns = list(p.overlaps())
+    iterations = list(p.overlaps())
     # Within a team, the overlap is that of one alone.
     counts = {"inter": p.fit.teams, "intra": 1}
-    ways = [(i, turn, how) for i, turn in enumerate(turns) for how in counts]
+    ways = [(i, iteration, how) for i, iteration in enumerate(iterations) for how in counts]
     shares = [0.9 + 0.45 * counts[how] for _, _, how in ways]
     figure = figure_class()(figsize=(10, 1.0 + sum(shares)), layout="constrained")
     figure.suptitle(f"{p.kernel.name} on {p.machine.name}, e = {overhead:.3g}")
     panels = figure.subplots(len(ways), squeeze=False, height_ratios=shares)[:, 0]
-    for (i, turn, how), axes in zip(ways, panels, strict=True):
+    for (i, iteration, how), axes in zip(ways, panels, strict=True):
         rows, teams = p.clocks[i].rows, counts[how]
-        bars = schedule(turn, how, teams=teams, turns=TURNS, rows=rows, overhead=overhead)
+        bars = schedule(
+            iteration, how, teams=teams, iterations=ITERATIONS, rows=rows, overhead=overhead
+        )
         for bar in bars:
             _draw(axes, bar)
         names = [f"{p.team} {t + 1}" for t in range(teams)]
         axes.set_yticks(range(teams), names, fontsize=8)
         axes.set_ylim(teams - 0.5, -0.5)
-        busy = turn.utilisation(how, overhead)
-        loop = f"loop {i + 1}, " if len(turns) > 1 else ""
+        busy = iteration.utilisation(how, overhead)
+        loop = f"loop {i + 1}, " if len(iterations) > 1 else ""
         axes.set_title(f"{loop}{how}-{p.team} overlap: tensor cores busy {busy:.0%}", fontsize=9)
         axes.set_xlabel("clocks")
-    handles, labels = _legend(turns[0].pipe)
+    handles, labels = _legend(iterations[0].pipe)
     figure.legend(handles, labels, loc="outside lower right", ncols=4)
     return figure
 
@@ -61,7 +63,9 @@ def _draw(axes: Any, bar: Bar) -> None:
         left = bar.start + bar.counted
         axes.barh(y, rest, high, left, facecolor="white", edgecolor=colour, hatch="////")
     middle = bar.start + bar.counted / 2
-    axes.text(middle, y, str(bar.turn + 1), ha="center", va="center", fontsize=6, color="white")
+    axes.text(
+        middle, y, str(bar.iteration + 1), ha="center", va="center", fontsize=6, color="white"
+    )
 
 
 def _legend(pipe: str) -> tuple[list[Any], list[str]]:

@@ -183,7 +183,8 @@ def _least_text(p: Pipeline, c: Clocks, block: int, own: int, pipe: str) -> str:
 
 
 def _overlaps(p: Pipeline, overhead: float) -> list[dict[str, Any]]:
-    """The turn as it is stored and with every tensor in one type, in chunks as given and long."""
+    """The iteration as it is stored and with every tensor in one type, in chunks as given and
+    long."""
     out: list[dict[str, Any]] = []
     kinds: list[tuple[str, Pipeline]] = [("as given", p)]
     tensors = {
@@ -194,22 +195,22 @@ def _overlaps(p: Pipeline, overhead: float) -> list[dict[str, Any]]:
             kinds.append((f"all {name}", p.stored(name)))
     for label, made in kinds:
         for long in (False, True):
-            for i, turn in enumerate(made.overlaps(long)):
+            for i, iteration in enumerate(made.overlaps(long)):
                 for how in HOW:
-                    row = _overlap(turn, how, overhead)
+                    row = _overlap(iteration, how, overhead)
                     out.append({"loop": i, "storage": label, "long": long, **row})
     return out
 
 
-def _overlap(turn: Overlap, how: str, overhead: float) -> dict[str, Any]:
+def _overlap(iteration: Overlap, how: str, overhead: float) -> dict[str, Any]:
     return {
         "how": how,
-        "first": turn.first,
-        "second": turn.second,
-        "arithmetic": turn.arithmetic,
-        "pipe": turn.pipe,
-        "clocks": turn.clocks(how, overhead),
-        "utilisation": turn.utilisation(how, overhead),
-        "idle": turn.idle(how, overhead),
-        "absorbed": turn.absorbed(how),
+        "first": iteration.first,
+        "second": iteration.second,
+        "arithmetic": iteration.arithmetic,
+        "pipe": iteration.pipe,
+        "clocks": iteration.clocks(how, overhead),
+        "utilisation": iteration.utilisation(how, overhead),
+        "idle": iteration.idle(how, overhead),
+        "absorbed": iteration.absorbed(how),
     }

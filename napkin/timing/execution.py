@@ -41,16 +41,16 @@ class Execution:
         stored_bytes: bytes that are written after the loops.
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor has room for at once.
-        chunks: turns of the streamed loop in one group; 0 where nothing is streamed.
-        pipelined: whether their loads are started a turn or more ahead.
+        chunks: iterations of the streamed loop in one group; 0 where nothing is streamed.
+        pipelined: whether their loads are started an iteration or more ahead.
         overlapped: whether a group's own loads go on while its last chunk is computed.
         chained: whether products and arithmetic wait for each other.
         rows: of the smallest product; 0 where there is none.
         longest: work of the busiest group over that of a group on average.
         staggered: whether groups of one wave visit other chunks, or as many as they need.
-        loads: how often a turn waits for memory where loads are not started ahead.
-        laned: whether lanes keep the folds of all loops, so that no turn reduces over a warp or a
-            group.
+        loads: how often an iteration waits for memory where loads are not started ahead.
+        laned: whether lanes keep the folds of all loops, so that no iteration reduces over a warp
+            or a group.
         tested: whether its loops test which values of a chunk count, in more than a few chunks.
     """
 
@@ -79,7 +79,7 @@ class Execution:
 
     @property
     def waits(self) -> bool:
-        """Whether products and arithmetic wait, in every turn, for what it loads."""
+        """Whether products and arithmetic wait, in every iteration, for what it loads."""
         return self.chained and not self.pipelined
 
     def looped(self, pipe: str) -> float:

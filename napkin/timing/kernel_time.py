@@ -52,7 +52,7 @@ EVERY = 2
 after products takes twice its share of a multiprocessor with 4 warps, and its share with 8."""
 
 CHAIN = "serialised products and arithmetic"
-TURNS = "products and loop overhead"
+ITERATIONS = "products and loop overhead"
 
 MOVES = frozenset({DRAM, L2, ACCESSES, L1})
 """Pipes that move bytes; the others compute."""
@@ -119,7 +119,7 @@ class Waves:
             hidden = c.hidden(run.resident, run.pipelined) if run.chained else 1.0
             looped[self._loop] = self._iterations * hidden
         out = {k: v * self._idle for k, v in looped.items()} | self.moving(self._idle)
-        if self._loop == TURNS and run.pipelined:
+        if self._loop == ITERATIONS and run.pipelined:
             out[ARRIVAL] = self._waves * run.chunks * self.arrival
         if run.waits:
             busy, waited = self._group
@@ -171,7 +171,7 @@ class Waves:
     @property
     def _loop(self) -> str:
         """The pipe on which the iterations of a loop follow each other; "" where none do."""
-        return CHAIN if self.run.chained else TURNS if self.run.chunks else ""
+        return CHAIN if self.run.chained else ITERATIONS if self.run.chunks else ""
 
     @cached_property
     def _iterations(self) -> float:
@@ -184,7 +184,7 @@ class Waves:
             slots = run.looped("arithmetic") + c.special_slots * run.looped("special")
             seconds += c.stall * slots / arithmetic_rate(place)
         if not run.waits:
-            each = c.chain_turn if run.chained else c.turn
+            each = c.chain_iteration if run.chained else c.iteration
             seconds += run.chunks * each * run.groups / place.sms
         return seconds
 
@@ -194,9 +194,9 @@ class Waves:
         run, pipes = self.run, self.pipes
         ahead = run.pipelined or not run.chunks
         beside = (run.overlapped or run.resident > 1) and (run.chained or ahead)
-        if beside or (self._loop == TURNS and run.pipelined):
+        if beside or (self._loop == ITERATIONS and run.pipelined):
             # An iteration has its products and arithmetic in it already.
-            shown = {TURNS, ARRIVAL} if run.waits else {TURNS, ARRIVAL, L2, DRAM}
+            shown = {ITERATIONS, ARRIVAL} if run.waits else {ITERATIONS, ARRIVAL, L2, DRAM}
             shown = (shown if self._loop else pipes.keys()) - {slowest, LATENCY}
             return pipes[slowest] + self.c.exposed * sum(v for k, v in pipes.items() if k in shown)
         moves = {L2, DRAM, ACCESSES} & pipes.keys()
@@ -217,7 +217,7 @@ class Waves:
     def _idle(self) -> float:
         """Time of the pipes of an SM over what they would take if all SMs were busy to the end."""
         sms, run, hidden = self.place.sms, self.run, self.c.hidden
-        if self._loop == TURNS:
+        if self._loop == ITERATIONS:
             return self._busiest * sms / run.groups
         if not self._loop:
             return self._waves / (run.groups / (sms * run.resident))
@@ -282,8 +282,8 @@ def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, 
     groups = max(run.groups, 1)
     each = place.sms / groups  # of what one multiprocessor does for all its groups
     fewer = min(groups, place.sms) / groups  # memory gives few of them more than their share
-    waits = c.row_wait + run.chunks * c.row_turn if run.chunks else 0.0
-    # Where lanes keep the folds, no turn reduces over a warp or a group.
+    waits = c.row_wait + run.chunks * c.row_iteration if run.chunks else 0.0
+    # Where lanes keep the folds, no iteration reduces over a warp or a group.
     reductions = 1 if run.laned else max(run.chunks, 1)
     issued = reductions * run.schedule.warps * c.row_slots / (SCHEDULERS * place.clock)
     computing = {k: v for k, v in pipes.items() if k not in MOVES}

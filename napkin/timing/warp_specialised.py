@@ -45,15 +45,15 @@ def adding(
     computed, stored = end
     busiest = -(-run.groups // place.sms)
     product = next(iter(computing.values())) * place.sms / run.groups
-    in_turn = run.schedule.kind == "ping-pong"
-    shown = c.sums_ping_pong if in_turn else c.sums_cooperative
+    ping_pong = run.schedule.kind == "ping-pong"
+    shown = c.sums_ping_pong if ping_pong else c.sums_cooperative
     crossing = run.inner_bytes + c.sums_partial * run.partial_bytes
     moving = {L2: crossing / (c.sums_l2 * place.l2_rate), DRAM: memory}
     late = busiest * (run.chunks * arrives + shown * computed)
     pipes = {**computing, BAND: busiest * (product + shown * computed), ARRIVAL: late, **moving}
     slowest = max((BAND, ARRIVAL, *moving), key=lambda k: pipes[k])
     rest = sum(pipes[k] for k in (BAND, *moving) if k != slowest)
-    last = computed + stored if in_turn else stored
+    last = computed + stored if ping_pong else stored
     seconds = pipes[slowest] + c.sums_exposed * rest + c.sums_start + last
     return Time(seconds + c.launch, slowest, pipes)
 
@@ -76,16 +76,16 @@ def specialised_time(
     busiest = -(-run.groups // place.sms)
     groups = run.schedule.warpgroups
     each = [x / groups for x in (product, arithmetic + special)]
-    turns = c.specialised_cycle * cycle(groups, each, 0.0)
-    turns += run.chunks * run.groups / place.sms * c.specialised_iteration
-    turns += c.specialised_tests * arithmetic if run.tested else 0.0
+    iterations = c.specialised_cycle * cycle(groups, each, 0.0)
+    iterations += run.chunks * run.groups / place.sms * c.specialised_iteration
+    iterations += c.specialised_tests * arithmetic if run.tested else 0.0
     # Where the longest start first, the last to start are as short as those are long.
     last = min(1.0, max(0.0, 2.0 - run.longest))
     idle = 1.0 + (busiest * place.sms / run.groups - 1.0) * last
-    pipes = {**computing, BAND: turns * idle + busiest * c.specialised_start, **moving}
+    pipes = {**computing, BAND: iterations * idle + busiest * c.specialised_start, **moving}
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest]
-    alone = turns * place.sms / run.groups * run.longest + c.specialised_start
+    alone = iterations * place.sms / run.groups * run.longest + c.specialised_start
     if alone > seconds:
         slowest, seconds = IMBALANCE, alone
     return Time(seconds + c.launch, slowest, pipes)

@@ -123,8 +123,8 @@ def test_groups_that_see_more_start_first_in_sections() -> None:
     assert rising(kernel) == ("q",)
     h, q = kernel.group.index("h"), kernel.group.index("q")
     order = Launching(kernel, 2).order(k.choice.sizes, k.tiles)
-    turns = -(-4096 // k.tiles["q"])
-    assert order.digits == ((h, 2), (q, turns), (h, 8))
+    iterations = -(-4096 // k.tiles["q"])
+    assert order.digits == ((h, 2), (q, iterations), (h, 8))
 
 
 def test_a_product_reads_its_columns_again_in_every_wave() -> None:

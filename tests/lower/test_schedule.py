@@ -105,16 +105,16 @@ def test_words() -> None:
     tiles = {"q": 64, "x": 128}
     plain = Schedule(tiles, 4, 3)
     lasting = replace(plain, persistent=132, swizzle=8)
-    side, turn = specialised(tiles, 2, "q"), specialised(tiles, 2, persistent=132, swizzle=4)
-    kinds = [s.kind for s in (plain, lasting, side, turn)]
+    side, iteration = specialised(tiles, 2, "q"), specialised(tiles, 2, persistent=132, swizzle=4)
+    kinds = [s.kind for s in (plain, lasting, side, iteration)]
     assert kinds == ["blocks", "persistent", "cooperative", "ping-pong"]
     assert str(plain) == "q=64,x=128; 4 warps, 3 stages"
     assert lasting.words == "4 warps, 3 stages, 132 persistent programs, swizzle 8"
     assert str(side) == (
-        "2 warpgroups side by side along q; q=128,x=128; 8 warps and one load warp, 2 stages"
+        "2 warpgroups cooperative along q; q=128,x=128; 8 warps and one load warp, 2 stages"
     )
-    assert turn.side == "2 warpgroups in turn"
-    assert turn.words == "8 warps and one load warp, 2 stages, swizzle 4"
+    assert iteration.side == "2 warpgroups in turn"
+    assert iteration.words == "8 warps and one load warp, 2 stages, swizzle 4"
 
 
 def test_a_program_says_what_of_its_schedule_serves_it() -> None:

@@ -148,7 +148,7 @@ def test_tensors_that_descriptors_do_not_serve_take_the_plain_kernel() -> None:
 def test_plans_say_their_bands() -> None:
     plan = planned()
     text = plan_text(plan)
-    assert "kernel multi_head_attention, 2 warpgroups side by side along q" in text
+    assert "kernel multi_head_attention, 2 warpgroups cooperative along q" in text
     assert "8 warps and one load warp, 2 stages" in text
     (data,) = plan.to_json()["warpgroups"]
     assert (data["axis"], data["warpgroups"]) == ("q", 2)

@@ -104,7 +104,7 @@ def test_every_array_is_read_or_returned(name: str) -> None:
 
 @pytest.mark.parametrize("name", WITHOUT_KEYS)
 def test_clocks_count_the_work_of_the_kernel(name: str) -> None:
-    """What every team does in every turn is what `napkin.count.work` counts for the kernel."""
+    """What every team does in every iteration is what `napkin.count.work` counts for the kernel."""
     p = made(name)
     (clocks,) = p.clocks
     tiles, kernel = p.setting.tiles, p.kernel
@@ -229,16 +229,16 @@ TIMES = st.floats(0.125, 64)
 
 @given(TIMES, TIMES, TIMES, st.floats(0, 8))
 def test_overlap(first: float, second: float, arithmetic: float, overhead: float) -> None:
-    turn = Overlap(first, second, arithmetic, "special")
-    assert turn.clocks("inter", overhead) <= turn.clocks("intra", overhead)
-    assert turn.clocks("intra", overhead) <= turn.tensor + arithmetic * (1 + overhead)
+    iteration = Overlap(first, second, arithmetic, "special")
+    assert iteration.clocks("inter", overhead) <= iteration.clocks("intra", overhead)
+    assert iteration.clocks("intra", overhead) <= iteration.tensor + arithmetic * (1 + overhead)
     for how in ("inter", "intra"):
-        assert 0 < turn.utilisation(how, overhead) <= 1
-        assert turn.idle(how, overhead) >= -1e-12
-        room = turn.absorbed(how)
+        assert 0 < iteration.utilisation(how, overhead) <= 1
+        assert iteration.idle(how, overhead) >= -1e-12
+        room = iteration.absorbed(how)
         if room >= 0:
-            assert turn.utilisation(how, room) == pytest.approx(turn.utilisation(how, 0))
-            assert turn.clocks(how, 2 * room + 1) > turn.clocks(how, room)
+            assert iteration.utilisation(how, room) == pytest.approx(iteration.utilisation(how, 0))
+            assert iteration.clocks(how, 2 * room + 1) > iteration.clocks(how, room)
 
 
 # --- what is refused ----------------------------------------------------------------------------
@@ -294,44 +294,44 @@ def test_types_of_one_design_do_not_touch_another() -> None:
 
 
 def period(bars: Sequence[Bar], rows: int = 1) -> float:
-    """Clocks for one row and one turn of a team, where the pipeline is full: over the turns of the
-    middle half."""
-    last, teams = max(b.turn for b in bars), len({b.team for b in bars})
+    """Clocks for one row and one iteration of a team, where the pipeline is full: over the
+    iterations of the middle half."""
+    last, teams = max(b.iteration for b in bars), len({b.team for b in bars})
     low, high = last // 4, last - last // 4
-    done = {i: max(b.end for b in bars if b.turn == i) for i in (low, high)}
+    done = {i: max(b.end for b in bars if b.iteration == i) for i in (low, high)}
     return (done[high] - done[low]) / ((high - low) * teams * rows)
 
 
 @given(TIMES, TIMES, TIMES, st.floats(0, 2))
 def test_one_team_alone_takes_the_intra_time(a: float, b: float, c: float, e: float) -> None:
-    turn = Overlap(a, b, c, "special")
-    bars = schedule(turn, "intra", teams=1, turns=8, overhead=e)
-    assert period(bars) == pytest.approx(turn.clocks("intra", e))
+    iteration = Overlap(a, b, c, "special")
+    bars = schedule(iteration, "intra", teams=1, iterations=8, overhead=e)
+    assert period(bars) == pytest.approx(iteration.clocks("intra", e))
 
 
 @given(TIMES, TIMES, TIMES, st.integers(1, 4), st.sampled_from(["inter", "intra"]))
 def test_schedules(a: float, b: float, c: float, teams: int, how: str) -> None:
-    turn, turns = Overlap(a, b, c, "special"), 6
-    bars = schedule(turn, how, teams=teams, turns=turns)
-    assert len(bars) == 3 * teams * turns
+    iteration, iterations = Overlap(a, b, c, "special"), 6
+    bars = schedule(iteration, how, teams=teams, iterations=iterations)
+    assert len(bars) == 3 * teams * iterations
     for pipe in ("tensor", "special"):  # serves one at a time
         own = sorted((x for x in bars if x.pipe == pipe), key=lambda x: x.start)
         assert all(x.end <= y.start + 1e-9 for x, y in itertools.pairwise(own))
-    at = {(x.team, x.turn, x.what): x for x in bars}
+    at = {(x.team, x.iteration, x.what): x for x in bars}
     for (team, i, _), bar in at.items():  # what waits, waits
         if bar.what == "second":
             assert bar.start >= at[team, i, "arithmetic"].end - 1e-9
         if bar.what == "arithmetic":
             assert bar.start >= at[team, i, "first"].end - 1e-9
     # No schedule is faster than its busiest pipe.
-    assert max(x.end for x in bars) >= teams * turns * max(a + b, c) - 1e-9
+    assert max(x.end for x in bars) >= teams * iterations * max(a + b, c) - 1e-9
 
 
 def test_three_warpgroups_take_the_inter_time() -> None:
     storages = ({}, {"Q": "fp8", "K": "fp8"}, dict.fromkeys("QKV", "fp8"))
     for storage in storages:
-        (turn,) = made("attention", tiles={"q": 64}, storage=storage).overlaps()
+        (iteration,) = made("attention", tiles={"q": 64}, storage=storage).overlaps()
         for overhead in (0.0, 0.4, 2 / 3):
-            bars = schedule(turn, "inter", teams=3, turns=80, rows=64, overhead=overhead)
-            wanted = turn.clocks("inter", overhead)
+            bars = schedule(iteration, "inter", teams=3, iterations=80, rows=64, overhead=overhead)
+            wanted = iteration.clocks("inter", overhead)
             assert period(bars, rows=64) == pytest.approx(wanted, rel=0.01)

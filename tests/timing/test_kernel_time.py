@@ -19,7 +19,7 @@ from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.tiled import Tiled
 from napkin.schedule import Schedule
 from napkin.timing.execution import ACCESSES, DRAM, IMBALANCE, L1, L2, LATENCY, Execution
-from napkin.timing.kernel_time import ARRIVAL, CHAIN, TURNS, predict
+from napkin.timing.kernel_time import ARRIVAL, CHAIN, ITERATIONS, predict
 
 
 def attention(keys: nk.KeySet | None) -> nk.Diagram:
@@ -97,7 +97,7 @@ def test_every_group_of_a_multiprocessor_starts_and_ends_for_itself() -> None:
     alone = predict(h100, "bf16", run)
     arithmetic = 1e10 / (128 * h100.sms * h100.clock)
     stored = 1e8 / groups / c.streamed
-    beside = alone.seconds - c.launch - alone.pipes[TURNS]
+    beside = alone.seconds - c.launch - alone.pipes[ITERATIONS]
     assert beside == pytest.approx(arithmetic + 16 * (c.start + stored))
     kept = predict(h100, "bf16", replace(run, schedule=replace(run.schedule, persistent=h100.sms)))
     assert alone.seconds - kept.seconds == pytest.approx(15 * c.start)
@@ -247,8 +247,8 @@ def test_a_machine_without_constants_takes_those_that_were_measured() -> None:
     a100 = machine("a100")
     assert not a100.calibration
     assert Constants.of(a100) == Constants.of(machine("h100"))
-    own = {**machine("h100").calibration, "turn": Figure(1e-7, "s", "a test")}
-    assert Constants.of(replace(a100, calibration=own)).turn == 1e-7
+    own = {**machine("h100").calibration, "iteration": Figure(1e-7, "s", "a test")}
+    assert Constants.of(replace(a100, calibration=own)).iteration == 1e-7
 
 
 def test_a_single_causal_head_does_not_wait_for_its_longest_group() -> None:
@@ -337,7 +337,7 @@ def test_boxes_of_half_a_line_take_longer() -> None:
 
 def test_groups_of_different_lengths_share_no_reading_of_l2() -> None:
     """Where all read one chunk at once L2 answers many of them with one reading: causal attention
-    with 256 values a head was 1.25 times as long a turn as without a mask (H100)."""
+    with 256 values a head was 1.25 times as long an iteration as without a mask (H100)."""
     h100 = machine("h100")
     c = Constants.of(h100)
     sizes = {"h": 66, "q": 5632, "x": 5632, "d": 256}

@@ -21,7 +21,7 @@ class CtaScope(Scope):
         self.cta = cta
         self.stages = self._name("stages", "STAGES")
         self.warpgroup = self._name("warpgroup", "warpgroup")
-        self.iteration = self._name("turns", "turns")
+        self.iteration = self._name("iterations", "iterations")
         self.each = self._name("each", "each")
 
     @staticmethod

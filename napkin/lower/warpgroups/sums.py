@@ -65,7 +65,11 @@ def _over_groups(r: Rings, body: list[ast.stmt], by: int) -> list[ast.stmt]:
         own = sx.binary(r.scope.warpgroup, "*", step)
         first, step = sx.binary(first, "+", own), sx.binary(step, "*", by)
     every = r.over(Head(GROUP, [first, sx.name(GROUPS), step], []), body)
-    return [comment("groups in turn"), sx.assign(GROUPS, r.places.groups()), every]
+    return [
+        comment("the groups of this program instance"),
+        sx.assign(GROUPS, r.places.groups()),
+        every,
+    ]
 
 
 def _over_chunks(r: Rings, body: list[ast.stmt]) -> list[ast.stmt]:

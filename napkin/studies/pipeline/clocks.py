@@ -1,9 +1,9 @@
-"""How long one turn of the loop takes on each pipe of a multiprocessor (arXiv 2412.03317, Table 3),
-and how large a group must be for memory to keep up.
+"""How long one iteration of the loop takes on each pipe of a multiprocessor (arXiv 2412.03317,
+Table 3), and how large a group must be for memory to keep up.
 
-Operations are counted on the stages of the pseudocode, for one row of a team and one turn, which
-takes u_x positions of the stream. Everything is counted that changes from turn to turn; what a
-product adds to a state where it is computed costs nothing beside the product.
+Operations are counted on the stages of the pseudocode, for one row of a team and one iteration,
+which takes u_x positions of the stream. Everything is counted that changes from iteration to
+iteration; what a product adds to a state where it is computed costs nothing beside the product.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from napkin.studies.pipeline.colours import Coloured, Colouring, Step
 
 @dataclass(frozen=True)
 class Work:
-    """Operations of one stage on one pipe, for one row and one turn.
+    """Operations of one stage on one pipe, for one row and one iteration.
 
     Attributes:
         what: the stage.
@@ -44,7 +44,7 @@ class Work:
 
     @property
     def clocks(self) -> float:
-        """Clocks of a multiprocessor for one row and one turn."""
+        """Clocks of a multiprocessor for one row and one iteration."""
         return (self.ops + self.once) / self.rate
 
     @property
@@ -59,10 +59,11 @@ class Bandwidth:
 
     Attributes:
         pipe: the pipe, and whether groups share what crosses it.
-        block, team: bytes that a thread block loads in a turn, for itself and for each team.
+        block, team: bytes that a thread block loads in an iteration, for itself and for each team.
         least: the least group, along the axis of teams, for which loads keep up; infinite where
             none does.
-        compute, transfer: seconds of a turn of all groups on the chip at once, at the group given.
+        compute, transfer: seconds of an iteration of all groups on the chip at once, at the group
+            given.
     """
 
     pipe: str
@@ -105,12 +106,12 @@ class Clocks:
         return tuple(w for w in self.work if w.pipe.startswith(pipe))
 
     def clocks(self, pipe: str, long: bool = False) -> float:
-        """Clocks on the pipes whose names begin so, for one row and one turn."""
+        """Clocks on the pipes whose names begin so, for one row and one iteration."""
         return sum(w.long if long else w.clocks for w in self.on(pipe))
 
     @property
     def pipes(self) -> Mapping[str, float]:
-        """Clocks of a turn on each pipe; all matrix products share the tensor cores."""
+        """Clocks of an iteration on each pipe; all matrix products share the tensor cores."""
         names = dict.fromkeys(
             "tensor" if w.pipe.startswith("tensor") else w.pipe for w in self.work
         )
@@ -118,7 +119,7 @@ class Clocks:
 
     @property
     def product_ops(self) -> float:
-        """Operations of matrix products for one row and one turn."""
+        """Operations of matrix products for one row and one iteration."""
         return sum(w.ops + w.once for w in self.on("tensor"))
 
     @property
@@ -134,8 +135,10 @@ class Clocks:
         loaded = {"block": 0, "team": 0}
         for v in self.body.variables.values():
             if v.role == "chunk":
-                turns = math.prod(s.tiles[a] // s.inner[a] for a in v.node.axes if a in s.inner)
-                loaded["team" if s.along in v.node.axes else "block"] += v.bytes // turns
+                iterations = math.prod(
+                    s.tiles[a] // s.inner[a] for a in v.node.axes if a in s.inner
+                )
+                loaded["team" if s.along in v.node.axes else "block"] += v.bytes // iterations
         per_team = self.rows * self.clocks("tensor") / machine.clock
         wide, teams = s.tiles[s.along], group / s.tiles[s.along]
         out: list[Bandwidth] = []
@@ -153,7 +156,7 @@ class Clocks:
     # --- counting ---------------------------------------------------------------------------
 
     def _moving(self) -> set[Node]:
-        """The stages that are computed anew in every turn."""
+        """The stages that are computed anew in every iteration."""
         carried, out = self.colouring.kernel.stream.carried, set[Node]()
         for stage in self.body.block.stages:
             leaves = (*stage.args, stage.node)

@@ -38,7 +38,8 @@ class Variable:
     Attributes:
         name: what it is called.
         node: the term that it is the value of.
-        role: "chunk" (read in every turn), "input" (read once), "state", "computed" or "output".
+        role: "chunk" (read in every iteration), "input" (read once), "state", "computed" or
+            "output".
         level: where it lies while it is computed on.
         owner: whether a thread block holds one of it or each team.
         dtype: its type.

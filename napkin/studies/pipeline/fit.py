@@ -5,7 +5,7 @@ In shared memory lie the operands of products, those that are streamed in as man
 are buffers, and for each direction between tensor cores and registers one place, as large as the
 largest array that goes that way. In registers lie the states, and every array that is handed
 between tensor cores and registers has a place of its own, since both sides work at the same time,
-on different turns of the loop; all else takes the most that is alive at one moment.
+on different iterations of the loop; all else takes the most that is alive at one moment.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Pipeline:
         return team(self.machine)[0]
 
     def overlaps(self, long: bool = False) -> tuple[Overlap, ...]:
-        """The turn of each of those bodies; `long` as for `overlap`."""
+        """The iteration of each of those bodies; `long` as for `overlap`."""
         return tuple(overlap(c, long) for c in self.clocks)
 
     def stored(self, dtype: str) -> Pipeline:

@@ -1,8 +1,9 @@
 """Tensor cores and arithmetic at the same time (arXiv 2412.03317, section 6).
 
-A turn has products before its arithmetic, the arithmetic, and products that wait for it. Where
-several teams take turns, one's products run beside another's arithmetic (inter). Where a team runs
-alone, only the products of the turn before do (intra), and the first products are not hidden:
+An iteration has products before its arithmetic, the arithmetic, and products that wait for it.
+Where several teams take turns, one's products run beside another's arithmetic (inter). Where a team
+runs alone, only the products of the iteration before do (intra), and the first products are not
+hidden:
 
     inter: T = max(T_1 + T_2, T_S (1 + e))        intra: T = T_1 + max(T_2, T_S (1 + e))
 
@@ -25,7 +26,7 @@ NOT_INDEPENDENT = (
 
 @dataclass(frozen=True)
 class Overlap:
-    """One turn.
+    """One iteration.
 
     Attributes:
         first: T_1, clocks of the products that the arithmetic waits for.
@@ -68,7 +69,8 @@ class Overlap:
 
 
 def overlap(clocks: Clocks, long: bool = False) -> Overlap:
-    """The turn of a body; `long` leaves out what a turn does once, as where chunks are long."""
+    """The iteration of a body; `long` leaves out what an iteration does once, as where chunks are
+    long."""
     first, second = 0.0, 0.0
     waited = _waited(clocks)
     for s in clocks.body.steps:
@@ -84,7 +86,8 @@ def overlap(clocks: Clocks, long: bool = False) -> Overlap:
 
 
 def _waited(clocks: Clocks) -> set[Node]:
-    """The products whose results arithmetic of the turn turns into operands of other products."""
+    """The products whose results arithmetic of the iteration turns into operands of other
+    products."""
     feeding = set[Node]()
     for s in reversed(clocks.body.steps):
         n = s.stage.node

@@ -1,12 +1,12 @@
 """Which team has which pipe when: the pipelining diagram (arXiv 2412.03317, Figures 34 and 35).
 
 The tensor cores and the slowest pipe of the arithmetic each serve one team at a time, whoever was
-ready first. Within a team the arithmetic of a turn waits for its first products and its other
+ready first. Within a team the arithmetic of an iteration waits for its first products and its other
 products wait for the arithmetic; what may run beside that is the way of overlapping:
 
-* inter: a team's turns follow each other, and only other teams fill the gaps;
-* intra: the first products of the next turn are issued as soon as the arithmetic has consumed the
-  result that they replace, before the products that wait for the arithmetic.
+* inter: a team's iterations follow each other, and only other teams fill the gaps;
+* intra: the first products of the next iteration are issued as soon as the arithmetic has consumed
+  the result that they replace, before the products that wait for the arithmetic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Bar:
     """One team on one pipe.
 
     Attributes:
-        team, turn: whose, and in which turn of its loop.
+        team, iteration: whose, and in which iteration of its loop.
         what: "first" or "second" products, or "arithmetic".
         pipe: "tensor", or the pipe of the arithmetic.
         start, end: in clocks.
@@ -29,7 +29,7 @@ class Bar:
     """
 
     team: int
-    turn: int
+    iteration: int
     what: str
     pipe: str
     start: float
@@ -39,19 +39,29 @@ class Bar:
 
 @dataclass(frozen=True)
 class _Job:
-    turn: int
+    iteration: int
     what: str
     after: tuple[tuple[int, str], ...]
 
 
 def schedule(
-    turn: Overlap, how: str, *, teams: int, turns: int, rows: int = 1, overhead: float = 0.0
+    iteration: Overlap,
+    how: str,
+    *,
+    teams: int,
+    iterations: int,
+    rows: int = 1,
+    overhead: float = 0.0,
 ) -> tuple[Bar, ...]:
-    """The bars of `turns` turns of each of `teams` teams, of `rows` rows, by their start."""
-    counted = {"first": turn.first, "second": turn.second, "arithmetic": turn.arithmetic}
-    long = {**counted, "arithmetic": turn.arithmetic * (1 + overhead)}
-    pipe = {"first": "tensor", "second": "tensor", "arithmetic": turn.pipe}
-    left = [_jobs(how, turns) for _ in range(teams)]
+    """The bars of `turns` iterations of each of `teams` teams, of `rows` rows, by their start."""
+    counted = {
+        "first": iteration.first,
+        "second": iteration.second,
+        "arithmetic": iteration.arithmetic,
+    }
+    long = {**counted, "arithmetic": iteration.arithmetic * (1 + overhead)}
+    pipe = {"first": "tensor", "second": "tensor", "arithmetic": iteration.pipe}
+    left = [_jobs(how, iterations) for _ in range(teams)]
     ends: list[dict[tuple[int, str], float]] = [{} for _ in range(teams)]
     free = dict.fromkeys(pipe.values(), 0.0)
     bars: list[Bar] = []
@@ -63,24 +73,24 @@ def schedule(
                     job = jobs[0]
                     ready = max((ends[team][k] for k in job.after), default=0.0)
                     start = max(ready, free[pipe[job.what]])
-                    key = (start, ready, job.turn, team, name)
+                    key = (start, ready, job.iteration, team, name)
                     best = key if best is None else min(best, key)
         assert best is not None  # the first job of some team waits for nothing
         start, _, _, team, name = best
         job = left[team][name].pop(0)
         end = start + rows * long[job.what]
-        ends[team][job.turn, job.what] = free[pipe[job.what]] = end
+        ends[team][job.iteration, job.what] = free[pipe[job.what]] = end
         bars.append(
-            Bar(team, job.turn, job.what, pipe[job.what], start, end, rows * counted[job.what])
+            Bar(team, job.iteration, job.what, pipe[job.what], start, end, rows * counted[job.what])
         )
     return tuple(sorted((b for b in bars if b.end > b.start), key=lambda b: (b.start, b.team)))
 
 
-def _jobs(how: str, turns: int) -> dict[str, list[_Job]]:
+def _jobs(how: str, iterations: int) -> dict[str, list[_Job]]:
     """A team's work for the tensor cores and for arithmetic, in the order of issue."""
     tensor: list[_Job] = []
     other: list[_Job] = []
-    for i in range(turns):
+    for i in range(iterations):
         before = ((i - 1, "arithmetic"),) if i else ()
         if how == "inter":
             waits = ((i - 1, "second"),) if i else ()
@@ -90,6 +100,6 @@ def _jobs(how: str, turns: int) -> dict[str, list[_Job]]:
             if i:
                 tensor.append(_Job(i - 1, "second", before))
         other.append(_Job(i, "arithmetic", ((i, "first"),)))
-    if how == "intra" and turns:
-        tensor.append(_Job(turns - 1, "second", ((turns - 1, "arithmetic"),)))
+    if how == "intra" and iterations:
+        tensor.append(_Job(iterations - 1, "second", ((iterations - 1, "arithmetic"),)))
     return {"tensor": tensor, "other": other}

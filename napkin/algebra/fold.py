@@ -31,8 +31,8 @@ class State:
         step: the new value, over the chunk, old states, and new states listed before.
         merge: the value for two joined parts, over left and right states.
         held: "fold" for the result of a reduction so far; "running" for one kept at the current
-            value of other results and repaired when they change; "carried" for a value kept only
-            so that the next step can repair from it.
+            value of other results and rescaled when they change; "carried" for a value kept only
+            so that the next step can rescale from it.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Separation:
         place: the reduction that was separated.
         body: its body g.
         parts: the pairs a_k, b_k as text.
-        running, deferred: the results whose factors are repaired at each step, or applied in the
+        running, deferred: the results whose factors are rescaled at each step, or applied in the
             tail.
     """
 
@@ -81,13 +81,13 @@ class Separation:
     parts: tuple[tuple[str, str], ...]
     running: tuple[str, ...]
     deferred: tuple[str, ...]
-    repair: str = ""
+    rescale: str = ""
 
     def __str__(self) -> str:
         form = " + ".join(f"[{a}] * [{b}]" if b != "1" else f"[{a}]" for a, b in self.parts)
         how: list[str] = []
         if self.running:
-            how.append(f"running {', '.join(self.running)} (repair {self.repair})")
+            how.append(f"running {', '.join(self.running)} (rescale {self.rescale})")
         if self.deferred:
             how.append(f"deferred {', '.join(self.deferred)}")
         return f"{self.body} = {form}" + (f"; {'; '.join(how)}" if how else "")

@@ -1,7 +1,7 @@
 """Running states: a sum held at the current value of the results in its body.
 
-When a chunk changes the results, the sum is repaired (`napkin.algebra.repair`) before the chunk is
-added; a merge repairs both sides to the joined results. The repair needs the sums of a few more
+When a chunk changes the results, the sum is rescaled (`napkin.algebra.rescale`) before the chunk is
+added; a merge rescales both sides to the joined results. The rescale needs the sums of a few more
 functions than the body. Those that other states give already, or that are 0, are read off them.
 """
 
@@ -16,7 +16,7 @@ import sympy
 
 from napkin.algebra.fold import State, Tag, state_leaf
 from napkin.algebra.meaning import Meaning
-from napkin.algebra.repair import Repair, filled, tidy
+from napkin.algebra.rescale import Rescale, filled, tidy
 from napkin.algebra.sides import NotSeparable
 from napkin.algebra.signs import sign
 from napkin.algebra.terms import (
@@ -37,7 +37,7 @@ from napkin.ir.node import FLOOR, REDUCTIONS, Node, in_kind, number, over, posto
 from napkin.ir.rewrite import substitute
 
 BEFORE: tuple[Tag, ...] = ("old", "left", "right")
-"""The sides that a repair starts from: one step, or the two halves of a merge."""
+"""The sides that a rescale starts from: one step, or the two halves of a merge."""
 
 TAGS: tuple[Tag, ...] = (*BEFORE, "new")
 
@@ -48,36 +48,38 @@ Sums = Mapping[Tag, Node]
 """The sum of one function of a basis on each side; nothing where it is 0."""
 
 
-def hold(f: Node, p: int, repair: Repair, folding: Folding, stem: str) -> Node:
-    """Hold the sum `f` of a repair's body running in pass `p`: its leaf after the step.
+def hold(f: Node, p: int, rescale: Rescale, folding: Folding, stem: str) -> Node:
+    """Hold the sum `f` of a rescale's body running in pass `p`: its leaf after the step.
 
-    The results that the repair is by get states of their own where nothing carries them yet.
+    The results that the rescale is by get states of their own where nothing carries them yet.
 
     Raises:
-        NotSeparable: no start makes the repair finite, no operator computes it, or it takes
+        NotSeparable: no start makes the rescale finite, no operator computes it, or it takes
             differences from a result that may have seen nothing of a chunk.
     """
-    nodes = repair.meaning.nodes
-    if len(repair.basis) > 1:
-        _refuse_unseen(f, [nodes[s] for s in repair.old], folding)
-    start = repair.start([_choices(nodes[s], p, folding, repair.exponential) for s in repair.old])
-    results = {s: _result(nodes[s], p, folding, start[s]) for s in repair.old}
-    names = [folding.name(f, f"{stem}_{i}" if i else stem) for i in range(len(repair.basis))]
-    axes = _axes(repair, f)
+    nodes = rescale.meaning.nodes
+    if len(rescale.basis) > 1:
+        _refuse_unseen(f, [nodes[s] for s in rescale.old], folding)
+    start = rescale.start(
+        [_choices(nodes[s], p, folding, rescale.exponential) for s in rescale.old]
+    )
+    results = {s: _result(nodes[s], p, folding, start[s]) for s in rescale.old}
+    names = [folding.name(f, f"{stem}_{i}" if i else stem) for i in range(len(rescale.basis))]
+    axes = _axes(rescale, f)
     sums: list[Sums] = []
     own: list[int] = []
     found: dict[object, Sums] = {}
     for i, name in enumerate(names):
-        what = _summed(repair, i, f, p, results)
-        known = _read_off(repair, i, f, p, folding, results) if i else None
+        what = _summed(rescale, i, f, p, results)
+        known = _read_off(rescale, i, f, p, folding, results) if i else None
         known = folding.running.get(what) if known is None else known
         if known is None:
             own.append(i)
             known = found[what] = {tag: state_leaf(name, tag, axes, f.kind) for tag in TAGS}
         sums.append(known)
     for i in own:
-        old, left, right = (_moved(repair, i, tag, sums, results) for tag in BEFORE)
-        step = pointwise("add", (old, _chunk(repair, i, f, p, folding, results)))
+        old, left, right = (_moved(rescale, i, tag, sums, results) for tag in BEFORE)
+        step = pointwise("add", (old, _chunk(rescale, i, f, p, folding, results)))
         merge = pointwise("add", (left, right))
         folding.states[p].append(State(names[i], axes, f.kind, 0.0, step, merge, "running"))
     folding.running.update(found)
@@ -102,32 +104,32 @@ def _tests(terms: Iterable[Node], folding: Folding) -> Iterator[Node]:
     return (n.args[0] for n in terms if n.op == "where" and folding.streamed(n.args[0].axes))
 
 
-def _axes(repair: Repair, f: Node) -> tuple[str, ...]:
-    """The axes of the sums of a repair: those of `f` that only a factor of the tail has are none.
+def _axes(rescale: Rescale, f: Node) -> tuple[str, ...]:
+    """The axes of the sums of a rescale: those of `f` that only a factor of the tail has are none.
 
     So a sum that is shared by several reductions has the same axes in each.
     """
-    used = set[Any]().union(*(basis.free_symbols for basis in repair.basis))
-    held = {a for s in used for a in repair.meaning.stands_for(s).axes}
+    used = set[Any]().union(*(basis.free_symbols for basis in rescale.basis))
+    held = {a for s in used for a in rescale.meaning.stands_for(s).axes}
     return tuple(a for a in f.axes if a in held)
 
 
 def _summed(
-    repair: Repair, i: int, f: Node, p: int, results: Mapping[Any, State]
+    rescale: Rescale, i: int, f: Node, p: int, results: Mapping[Any, State]
 ) -> tuple[object, ...]:
     """What the sum of a basis function is: equal for sums that are equal at every step."""
-    basis = repair.basis[i]
-    body = carrying(repair.meaning.node(basis), over(f))
-    by = [(repair.meaning.nodes[s], x.name) for s, x in results.items() if basis.has(s)]
+    basis = rescale.basis[i]
+    body = carrying(rescale.meaning.node(basis), over(f))
+    by = [(rescale.meaning.nodes[s], x.name) for s, x in results.items() if basis.has(s)]
     return (p, along("sum", body, over(f)), tuple(by))
 
 
 def _choices(r: Node, p: int, folding: Folding, exponential: bool) -> list[float]:
     """Values that a result may have before the first chunk, the best first.
 
-    That is its value on nothing where possible. Where it has none (0/0), or the repair from it is
-    not finite, any value does that keeps its sign: what it repairs is still all zero. But where an
-    exponential vanishes at an infinite result, so does what it sums, and no repair brings it back.
+    That is its value on nothing where possible. Where it has none (0/0), or the rescale from it is
+    not finite, any value does that keeps its sign: what it rescales is still all zero. But where an
+    exponential vanishes at an infinite result, so does what it sums, and no rescale brings it back.
     """
     nothing = _on_nothing(r, p, folding)
     if nothing is not None and abs(nothing) >= -FLOOR and exponential:
@@ -225,66 +227,66 @@ def _reduced(test: Node, n: Node, starts: Mapping[Node, float]) -> Node:
 
 
 def _moved(
-    repair: Repair, row: int, tag: Tag, sums: list[Sums], results: Mapping[Any, State]
+    rescale: Rescale, row: int, tag: Tag, sums: list[Sums], results: Mapping[Any, State]
 ) -> Node:
-    """One row of the repair: a sum of side `tag` as it is at the new results."""
+    """One row of the rescale: a sum of side `tag` as it is at the new results."""
     values = {s: state.leaf(tag) for s, state in results.items()}
-    values |= {new: results[s].leaf("new") for s, new in zip(repair.old, repair.new, strict=True)}
+    values |= {new: results[s].leaf("new") for s, new in zip(rescale.old, rescale.new, strict=True)}
     terms: list[Node] = []
     for column, known in enumerate(sums):
-        if known and (factor := repair.entry(row, column, values)) is not None:
+        if known and (factor := rescale.entry(row, column, values)) is not None:
             terms.append(scaled(known[tag], factor))
     return added(terms)
 
 
 def _chunk(
-    repair: Repair, i: int, f: Node, p: int, folding: Folding, results: Mapping[Any, State]
+    rescale: Rescale, i: int, f: Node, p: int, folding: Folding, results: Mapping[Any, State]
 ) -> Node:
     """The sum of a basis function over one chunk, at the new results."""
-    basis, nodes = repair.basis[i], repair.meaning.nodes
-    body = repair.meaning.node(basis)
+    basis, nodes = rescale.basis[i], rescale.meaning.nodes
+    body = rescale.meaning.node(basis)
     now = {nodes[s]: state.leaf("new") for s, state in results.items()}
     written = substitute([body], now)[body]
     beside = {f for f in folding.uses(written) if folding.pass_of[f] == p}
     if beside and not any(map(is_count, beside)) and basis.free_symbols <= set(nodes):
         # It also reads what a result is read off, and that may be 0/0 where the result is carried.
         values = {s: state.leaf("new") for s, state in results.items()}
-        written = filled(basis, values, repair.meaning)
+        written = filled(basis, values, rescale.meaning)
     body = folding.current(written, p)
     return along("sum", carrying(body, over(f)), over(f))
 
 
 def _read_off(
-    repair: Repair, i: int, f: Node, p: int, folding: Folding, results: Mapping[Any, State]
+    rescale: Rescale, i: int, f: Node, p: int, folding: Folding, results: Mapping[Any, State]
 ) -> Sums | None:
     """The sum of a basis function from folds that are held anyway; None where they do not give it.
 
     Chan's merge needs no sum of deviations because that sum is s - n * (s / n) = 0. A square of a
     deviation is not read off: s2 - 2 r s + r**2 n loses twice the digits that s - n r does.
     """
-    if not _linear(repair.rows[i], repair.old):
+    if not _linear(rescale.rows[i], rescale.old):
         return None
     total, states = sympy.Integer(0), dict[Any, State]()
-    for b, a in zip(repair.rows[i], repair.columns, strict=True):
+    for b, a in zip(rescale.rows[i], rescale.columns, strict=True):
         if b == 0:
             continue
-        state = _column(repair.meaning, a, f, p, folding)
+        state = _column(rescale.meaning, a, f, p, folding)
         if state is None:
             return None
         symbol = sympy.Symbol(f"fold_{state.name}", positive=True)
         states[symbol] = state
         total += b * symbol
     by_state = {state.name: symbol for symbol, state in states.items()}
-    known = {s: _over_folds(repair.meaning.nodes[s], by_state, p, folding) for s in repair.old}
+    known = {s: _over_folds(rescale.meaning.nodes[s], by_state, p, folding) for s in rescale.old}
     if all(e is not None for e in known.values()) and tidy(total.subs(known)) == 0:
         return {}
     states |= results
     table = {s: state.leaf("old") for s, state in states.items()}
     begun = {state.leaf("old"): state.init for state in states.values()}
-    if not math.isfinite(value_at(filled(total, table, repair.meaning), begun)):
+    if not math.isfinite(value_at(filled(total, table, rescale.meaning), begun)):
         return None  # before the first chunk, as 0/0: a state of its own begins at 0
     return {
-        tag: filled(total, {s: state.leaf(tag) for s, state in states.items()}, repair.meaning)
+        tag: filled(total, {s: state.leaf(tag) for s, state in states.items()}, rescale.meaning)
         for tag in BEFORE
     }
 

@@ -213,7 +213,7 @@ class Scope:
             and "state" in {a.op for a in below}
             and all(a.op == "state" or a.constant for a in below)
         ):
-            named = "repair"
+            named = "rescale"
         return self._name(n, named or self._bounds.get(n) or _NAMES.get(n.op) or stem_of(n))
 
     @cached_property

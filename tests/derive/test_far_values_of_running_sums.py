@@ -14,7 +14,7 @@ from written import diagram as written
 
 import napkin as nk
 from napkin.algebra.meaning import Meaning
-from napkin.algebra.repair import repaired
+from napkin.algebra.rescale import rescaled
 from napkin.derive.rules.rule import Instance, LawError, Rule, verified
 from napkin.derive.rules.together import write_exponent
 from napkin.diagram.diagram import Diagram
@@ -52,7 +52,7 @@ def test_squares_of_differences_are_not_read_off_squares() -> None:
 def test_a_repair_by_no_move_is_none() -> None:
     """Of results of 1e6 a fourth power in r_old and r_new left 1e9 of nothing."""
     x, r1, r2, r3 = (sympy.Symbol(name, real=True) for name in ("x0", "r1", "r2", "r3"))
-    found = repaired(((x - r1 - r2) ** 2 - r3) ** 2, Meaning(lambda _: "x", write_exponent))
+    found = rescaled(((x - r1 - r2) ** 2 - r3) ** 2, Meaning(lambda _: "x", write_exponent))
     at = {r1: 999999.95491016, r2: -1.98120024e-07, r3: 0.12240777}
     at |= {new: at[old] for old, new in zip(found.old, found.new, strict=True)}
     at |= dict.fromkeys(found.moved, 0.0)

@@ -1,4 +1,4 @@
-"""A result so far never counts as part of the chunk: its sum is repaired, deferred, or refused."""
+"""A result so far never counts as part of the chunk: its sum is rescaled, deferred, or refused."""
 
 from __future__ import annotations
 

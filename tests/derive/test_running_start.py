@@ -154,7 +154,7 @@ def test_a_variance_over_a_window_that_begins_later():
 
 @pytest.mark.parametrize("level", [-3000.0, 0.0, 3000.0])
 def test_scores_far_from_zero_beside_another_axis(level):
-    """Before the first chunk the maximum is below any score, or its repair would overflow."""
+    """Before the first chunk the maximum is below any score, or its rescale would overflow."""
     rng = np.random.default_rng(5)
     S, T, V = (
         rng.normal(size=(4, 300)) + level,

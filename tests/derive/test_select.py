@@ -62,7 +62,7 @@ def test_whole_numbers() -> None:
 
 def test_one_pass_says_how() -> None:
     told = str(places.stream("x"))
-    assert "running m (repair where (m_old == m_new) | (m_old != m_old))" in told
+    assert "running m (rescale where (m_old == m_new) | (m_old != m_old))" in told
 
 
 def test_values_that_use_another_result_need_another_pass() -> None:
@@ -123,7 +123,7 @@ def test_a_ranking_is_one_pass_and_says_so() -> None:
     kernel = streamed(top(3))
     assert len(kernel.stream.passes) == 1
     assert len(kernel.stream.states) == 6
-    assert "(repair the best of those kept)" in str(top(3).stream("x"))
+    assert "(rescale the best of those kept)" in str(top(3).stream("x"))
 
 
 def test_a_ranking_that_passes_over_another_position_needs_another_pass() -> None:

@@ -18,7 +18,7 @@ from napkin.run.interpreted import run_recipe
 
 @nk.diagram("q x -> q")
 def by_a_difference(S: Any) -> Any:
-    """The repair of x (x - m) exp(2 (x - m)) has 2 m beside its exponential."""
+    """The rescale of x (x - m) exp(2 (x - m)) has 2 m beside its exponential."""
     t = S - nk.reduce(S, "mean", over="x")
     return nk.contract(S, nk.exp(t), nk.exp(t), t, over="x")
 
@@ -30,7 +30,7 @@ def by_a_square(S: Any) -> Any:
 
 
 def test_a_square_beside_an_exponential_far_from_zero(forced: Callable[..., Plan]) -> None:
-    """Its repair has 1 + m - m_old and half their square, which are small where m is 1e4."""
+    """Its rescale has 1 + m - m_old and half their square, which are small where m is 1e4."""
     sizes = {"q": 2, "x": 11}
     plan = forced(by_a_square, sizes, "x", passes=1)
     S = to_device(1e4 + np.random.default_rng(0).normal(size=(2, 11)), "fp32")

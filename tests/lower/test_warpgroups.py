@@ -53,7 +53,7 @@ def plane(Q: Any, K: Any, V: Any) -> Any:
 
 @nk.diagram("q d, x d, x e -> q e, q")
 def weights(Q: Any, K: Any, V: Any) -> Any:
-    """No softmax: a state that is not repaired, and a second output of one value a row."""
+    """No softmax: a state that is not rescaled, and a second output of one value a row."""
     S = nk.contract(Q, K, over="d")
     total = nk.cast(nk.reduce(S, "sum", over="x"), "fp32")
     return nk.contract(S * S, V, over="x"), total

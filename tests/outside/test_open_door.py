@@ -143,7 +143,7 @@ def test_a_sum_by_another_name_streams_as_a_sum_does() -> None:
         P = nk.exp(S - nk.reduce(S, "max", over="x"))
         return nk.reduce(P * V, "totalled", over="x") / nk.reduce(P, "totalled", over="x")
 
-    assert "running m (repair exp(m_old - m_new))" in str(weighed.stream("x"))
+    assert "running m (rescale exp(m_old - m_new))" in str(weighed.stream("x"))
     verdict = nk.derive(weighed).check()
     assert verdict.ok, str(verdict)
 

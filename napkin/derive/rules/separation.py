@@ -16,7 +16,7 @@ import sympy
 
 from napkin.algebra.fold import Separation
 from napkin.algebra.meaning import Meaning
-from napkin.algebra.repair import repaired
+from napkin.algebra.rescale import rescaled
 from napkin.algebra.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.algebra.sides import NotSeparable, Side, by_side
 from napkin.algebra.terms import EXTREMA, JOINS, added, as_written, carrying, extent, like, scaled
@@ -323,11 +323,11 @@ class Separating:
 
     def _running(self, g: _Body, inner: Any, i: int) -> Node:
         stem = self.folding.names.get(g.f, "sum")
-        repair = repaired(inner, g.meaning)
-        leaf = hold_running(g.f, g.p, repair, self.folding, f"{stem}_{i}" if i else stem)
-        others = by_side(g.body)[1] - set(repair.old)
-        shown = repair.shown(self.folding.names)
-        self._note(g, [(inner, _ONE)], repair.old, others, shown)
+        rescale = rescaled(inner, g.meaning)
+        leaf = hold_running(g.f, g.p, rescale, self.folding, f"{stem}_{i}" if i else stem)
+        others = by_side(g.body)[1] - set(rescale.old)
+        shown = rescale.shown(self.folding.names)
+        self._note(g, [(inner, _ONE)], rescale.old, others, shown)
         return leaf
 
     # --- for the trail ----------------------------------------------------------------------
@@ -338,7 +338,7 @@ class Separating:
         parts: Parts,
         running: Iterable[Any] = (),
         deferred: Iterable[Any] = (),
-        repair: str = "",
+        rescale: str = "",
         of: Node | None = None,
     ) -> None:
         names = {n: name for n, name in self.folding.names.items() if n is not g.f}
@@ -353,7 +353,7 @@ class Separating:
         pairs = tuple((shown(g.meaning.node(a)), shown(g.meaning.node(b))) for a, b in parts)
         place, body = self._name(g.f), shown(of or g.f.args[0])
         self.separations.append(
-            Separation(place, body, pairs, results(running), results(deferred), repair)
+            Separation(place, body, pairs, results(running), results(deferred), rescale)
         )
 
 
@@ -388,7 +388,7 @@ HELD = Rule(
     "hold",
     "sum_x f(x, r_new) = B(r_new) B(r_old)^-1 sum_x f(x, r_old), where f(x, r) = B(r) a(x)",
     _of("hold"),
-    ("B(r) is invertible at every r", "the repair is finite from the start on"),
+    ("B(r) is invertible at every r", "the rescale is finite from the start on"),
     empty=False,
     relabel=listed("hold"),
 )

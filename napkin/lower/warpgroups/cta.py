@@ -40,7 +40,7 @@ class Late:
 
     Attributes:
         state: the state.
-        before: the state as it is taken over, repaired or not.
+        before: the state as it is taken over, rescaled or not.
         product: what is added.
     """
 

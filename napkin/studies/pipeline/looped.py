@@ -126,7 +126,7 @@ def _diagram(kernel: Kernel, outputs: Sequence[Output]) -> Diagram:
 
 def _hints(kernel: Kernel, outputs: Sequence[Output]) -> dict[Node, str]:
     """Names: O_x of what a chunk of x adds to O, p of exponentials of a chunk, and delta of those
-    by which several states are repaired."""
+    by which several states are rescaled."""
     stream, out = kernel.stream, dict[Node, str]()
     chunk = "_".join(stream.axes)
     uses = Counter(a for n in postorder(o.node for o in outputs) for a in n.args)

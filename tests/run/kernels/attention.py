@@ -42,9 +42,9 @@ def attention(
         score = tl.where(keys[None, :] < x, score, float("-inf"))
         higher = tl.maximum(peak, tl.max(score, 1))
         weight = tl.exp2(score - higher[:, None])
-        repair = tl.exp2(peak - higher)
-        total = total * repair + tl.sum(weight, 1)
-        acc = tl.dot(weight.to(v.dtype), v, acc * repair[:, None], input_precision="ieee")
+        rescale = tl.exp2(peak - higher)
+        total = total * rescale + tl.sum(weight, 1)
+        acc = tl.dot(weight.to(v.dtype), v, acc * rescale[:, None], input_precision="ieee")
         peak = higher
     acc = acc / total[:, None]
     out = Out + rows[:, None] * stride_oq + dims[None, :] * stride_od

@@ -1,4 +1,4 @@
-"""Repairs: how a sum moves when a result in its body changes.
+"""Rescales: how a sum moves when a result in its body changes.
 
 A body g(x, r) is summed at the current value of r; when a chunk changes r, the sum has to be what
 it would be at the new r. Functions of x and r that span g at every r, f(x, r) = B(r) a(x), make
@@ -32,12 +32,12 @@ DERIVATIVES = 9
 """Derivatives of a body that a basis is looked for among."""
 
 _LATER = (0.7, 2.3, 1e4, -2.3, -1e4)
-"""Values of a result after a chunk, at which a repair is tried; of a positive one their size."""
+"""Values of a result after a chunk, at which a rescale is tried; of a positive one their size."""
 
 
 @dataclass(frozen=True, eq=False)
-class Repair:
-    """The repair of the sum of one body.
+class Rescale:
+    """The rescale of the sum of one body.
 
     Attributes:
         meaning: the translation whose symbols the expressions are over.
@@ -69,7 +69,7 @@ class Repair:
 
     def start(self, choices: Sequence[Sequence[float]]) -> dict[Any, float]:
         """Values of the results before the first chunk, the first choice for each from which the
-        repair is finite.
+        rescale is finite.
 
         Raises:
             NotSeparable: there is none.
@@ -85,7 +85,7 @@ class Repair:
                 ]
             if np.isfinite(np.asarray(found, np.float32)).all():  # as kernels compute it
                 return dict(zip(self.old, chosen, strict=True))
-        raise NotSeparable(str(self.matrix[0, 0]), "no start makes its repair finite")
+        raise NotSeparable(str(self.matrix[0, 0]), "no start makes its rescale finite")
 
     @property
     def exponential(self) -> bool:
@@ -111,7 +111,7 @@ def _computed(symbols: tuple[Any, ...], entries: tuple[Any, ...]) -> Any:
 
 
 def _numeric() -> dict[str, Any]:
-    """What a repair may call, in numpy, by what sympy calls it."""
+    """What a rescale may call, in numpy, by what sympy calls it."""
     found: dict[str, Any] = {name: partial(r.evaluate, np) for name, r in COMPUTING.items()}
     two = {name: f for name, f in found.items() if COMPUTING[name].arity == 2}
     return {**found, **{name: partial(_joined, f) for name, f in two.items()}, "sqrt": np.sqrt}
@@ -125,25 +125,25 @@ def _signed(value: float, symbol: Any) -> float:
     return abs(value) if symbol.is_nonnegative else value
 
 
-def repaired(body: Any, meaning: Meaning) -> Repair:
-    """The repair of the sum of `body`.
+def rescaled(body: Any, meaning: Meaning) -> Rescale:
+    """The rescale of the sum of `body`.
 
     Raises:
         NotSeparable: the body and its derivatives by r have no basis that is invertible at every
-            r, or sympy cannot prove the repair.
+            r, or sympy cannot prove the rescale.
     """
-    return Repair(meaning, *_solved(body))
+    return Rescale(meaning, *_solved(body))
 
 
 @lru_cache(maxsize=256)  # the same for every axis that a term is streamed along
 def _solved(body: Any) -> tuple[Any, ...]:
-    """The fields of a repair that are expressions."""
+    """The fields of a rescale that are expressions."""
     results = sorted(by_side(body)[1], key=lambda s: s.name)
     columns = tuple(a.as_coeff_Mul()[1] for a, _ in separate_by(body, by_side))
     spanned = _derivatives(body, results, columns)
     for chosen in itertools.combinations(spanned[1:], len(columns) - 1):
         functions, rows = zip(spanned[0], *chosen, strict=True)
-        # The repair divides by this determinant, so it must not vanish for any running result.
+        # The rescale divides by this determinant, so it must not vanish for any running result.
         if sympy.factor(_determinant(rows, results)).is_nonzero:
             new = tuple(sympy.Symbol(s.name + "_new", **s.assumptions0) for s in results)
             moved = tuple(sympy.Symbol(s.name + "_moved", real=True) for s in results)
@@ -209,7 +209,7 @@ def _between(rows: Sequence[Sequence[Any]], renamed: Mapping[Any, Any]) -> Any:
     inverse = old.inv() if exact is None else exact.inv().to_Matrix()
     matrix = (new * inverse).applyfunc(tidy)
     if not (matrix * old - new).applyfunc(tidy).is_zero_matrix:
-        raise NotSeparable("sum", "sympy cannot prove the repair")
+        raise NotSeparable("sum", "sympy cannot prove the rescale")
     return matrix
 
 
@@ -229,7 +229,7 @@ def _by_moves(e: Any, by: Mapping[Any, Any], old: set[Any]) -> Any:
 
 
 def tidy(e: Any) -> Any:
-    """A repair's entry in the form that it is computed in: exponentials joined, the rest factored,
+    """A rescale's entry in the form that it is computed in: exponentials joined, the rest factored,
     so that (mu_old - mu_new)**2 does not cancel as its expansion would."""
     e = sympy.powsimp(sympy.expand(e))
     held = {power: sympy.Dummy() for power in e.atoms(sympy.exp)}

@@ -18,7 +18,7 @@ from napkin.ir.node import Node
 from napkin.ir.storage import storage_type
 from napkin.ir.taking import taken_axes
 from napkin.ir.types import RANGES
-from napkin.keys.typical import asked, drawn
+from napkin.keys.typical import drawn, needed
 
 Numbers = np.ndarray[Any, Any]
 Range = tuple[float, float]
@@ -121,7 +121,7 @@ def whole_numbers(
     either end among them, which are clamped), else anything that a type of 8 bits or less holds, or
     up to the largest axis."""
     for keys in diagram.key_sets:
-        what = asked(keys.args).get(n)
+        what = needed(keys.args).get(n)
         if what is not None:
             return drawn(what, tuple(shape), sizes[spec_of(keys).keys[0]], rng)
     for t in diagram.takes:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from napkin.cli.asked import asked, tuned_plan
 from napkin.cli.ending import FAILED
 from napkin.cli.options import Dtype, Json, Name, On, Plot, Seed, Sizes, Storage, Tune, Tuned
+from napkin.cli.request import request, tuned_plan
 
 
 def bench_diagram(
@@ -52,7 +52,7 @@ def bench_diagram(
 
     own = baselines(name)
     chosen = None if against is None else named(against, own)
-    wanted = asked(name, on, sizes, dtype, storage=storage)
+    wanted = request(name, on, sizes, dtype, storage=storage)
     require("bench")
     from napkin.show import console, measured
     from napkin.show.files import write_file

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from napkin.cli.asked import asked
 from napkin.cli.ending import FAILED
 from napkin.cli.options import (
     Dtype,
@@ -25,6 +24,7 @@ from napkin.cli.options import (
     Tuned,
 )
 from napkin.cli.parse import parse_ranges, read_inputs
+from napkin.cli.request import request
 from napkin.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def check_diagram(
     as with a positive exponent, set their ranges with --range or their values with --inputs.
     """
     spans, arrays = parse_ranges(ranges or ()), read_inputs(inputs)
-    wanted = asked(name, on, sizes, dtype, parts, storage, sized=not arrays)
+    wanted = request(name, on, sizes, dtype, parts, storage, sized=not arrays)
     if gpu and (spans or arrays):
         raise InputError("--gpu draws inputs of its own; leave --range and --inputs out beside it")
     if spans or arrays:
@@ -76,7 +76,7 @@ def check_diagram(
     from napkin.show import console, verdicts
 
     with console.progress() as tell:
-        asked_for = verdicts.asked_sizes(plan) if sizes else None
+        asked_for = verdicts.requested_sizes(plan) if sizes else None
         verdict = plan.check(sizes=asked_for, inputs=arrays, ranges=spans, progress=tell)
         data: dict[str, Any] = verdict.to_json()
         if gpu:

@@ -10,9 +10,9 @@ import typer
 from typer import Option
 
 from napkin.cli import cost_tables
-from napkin.cli.asked import asked
 from napkin.cli.cost_tables import Output
 from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage
+from napkin.cli.request import request
 from napkin.errors import InputError
 
 
@@ -84,7 +84,7 @@ def cost_diagram(
     source = context.get_parameter_source("on")
     if against is not None and source is not None and source.name != "DEFAULT":
         raise InputError(f"--against says which machines; add {on} to them, and leave --on out")
-    wanted = asked(name, on, sizes, dtype, parts, storage, sized=sweep is None)
+    wanted = request(name, on, sizes, dtype, parts, storage, sized=sweep is None)
     if compare is not None:
         costs = cost_tables.compared(wanted, compare)
     elif sweep is not None:

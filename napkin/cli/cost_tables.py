@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from napkin.cli.asked import Asked
 from napkin.cli.parse import parse_prices, parse_sweep
+from napkin.cli.request import Request
 from napkin.errors import InputError, did_you_mean
 from napkin.show import console
 from napkin.show.files import check_csv, write_csv
@@ -77,9 +77,9 @@ class Output:
             console.emit(*costs.view(), *files)
 
 
-def plain(asked: Asked) -> Costs:
+def plain(request: Request) -> Costs:
     """What the plan costs."""
-    plan = asked.plan()
+    plan = request.plan()
     from napkin.show import costs
 
     return Costs(
@@ -89,12 +89,12 @@ def plain(asked: Asked) -> Costs:
     )
 
 
-def levels(asked: Asked, through: str | None) -> Costs:
+def levels(request: Request, through: str | None) -> Costs:
     """What it costs at every level of memory."""
     from napkin.show import costs, levels
 
-    names = _through(asked.on, through)  # a wrong one is said before any work
-    plan = asked.plan()
+    names = _through(request.on, through)  # a wrong one is said before any work
+    plan = request.plan()
     return Costs(
         view=lambda: levels.levels_view(plan, names),
         data=lambda: costs.cost_json(plan) | {"levels": levels.levels_json(plan, names)},
@@ -112,7 +112,7 @@ def _through(on: str, through: str | None) -> tuple[str, ...]:
         raise InputError(f"--through {through!r}: {said}") from None
 
 
-def compared(asked: Asked, strategies: str) -> Costs:
+def compared(request: Request, strategies: str) -> Costs:
     """Several strategies, beside the least there is."""
     from napkin.show.strategy_table import comparison_json, comparison_rows, comparison_view
     from napkin.studies.strategies import compare, named
@@ -120,12 +120,12 @@ def compared(asked: Asked, strategies: str) -> Costs:
     names = named(strategies)
     with console.progress() as tell:
         found = compare(
-            asked.diagram,
-            asked.on,
-            asked.sizes,
-            asked.dtype,
+            request.diagram,
+            request.on,
+            request.sizes,
+            request.dtype,
             names,
-            parts=asked.parts,
+            parts=request.parts,
             progress=tell,
         )
     return Costs(
@@ -136,22 +136,22 @@ def compared(asked: Asked, strategies: str) -> Costs:
     )
 
 
-def swept(asked: Asked, sweep: str) -> Costs:
+def swept(request: Request, sweep: str) -> Costs:
     """One plan for each size of a sweep."""
     sizes = parse_sweep(sweep)
     for axis in sizes.axes:
-        if axis not in asked.diagram.axes:
-            known = did_you_mean(axis, asked.diagram.axes)
-            raise InputError(f"--sweep: {asked.diagram.name} has no axis {axis!r}; {known}")
-        if axis in asked.sizes:
+        if axis not in request.diagram.axes:
+            known = did_you_mean(axis, request.diagram.axes)
+            raise InputError(f"--sweep: {request.diagram.name} has no axis {axis!r}; {known}")
+        if axis in request.sizes:
             raise InputError(f"--sweep: {axis} is swept, so leave it out of --sizes")
     from napkin.show.predictions import sweep_json, sweep_rows, sweep_view
     from napkin.studies.predicted import Predicted, over_sizes
 
-    every = [{**asked.sizes, **dict.fromkeys(sizes.axes, size)} for size in sizes.sizes]
+    every = [{**request.sizes, **dict.fromkeys(sizes.axes, size)} for size in sizes.sizes]
     with console.progress() as tell:
         outcomes = over_sizes(
-            asked.diagram, asked.on, every, asked.dtype, parts=asked.parts, progress=tell
+            request.diagram, request.on, every, request.dtype, parts=request.parts, progress=tell
         )
     plans = {n: p for n, p in zip(sizes.sizes, outcomes, strict=True) if isinstance(p, Predicted)}
     refused = {
@@ -170,7 +170,7 @@ def swept(asked: Asked, sweep: str) -> Costs:
     )
 
 
-def against(asked: Asked, machines: str, prices: str | None) -> Costs:
+def against(request: Request, machines: str, prices: str | None) -> Costs:
     """The same on several machines."""
     names = [name.strip() for name in machines.split(",")]
     if not all(names):
@@ -182,12 +182,12 @@ def against(asked: Asked, machines: str, prices: str | None) -> Costs:
 
     with console.progress() as tell:
         found, refused = on_machines(
-            asked.diagram,
+            request.diagram,
             names,
-            asked.sizes,
-            asked.dtype,
+            request.sizes,
+            request.dtype,
             known,
-            parts=asked.parts,
+            parts=request.parts,
             progress=tell,
         )
     if not found:

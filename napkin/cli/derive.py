@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from napkin.cli.asked import asked, tuned_plan
 from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage, Tune, Tuned
+from napkin.cli.request import request, tuned_plan
 from napkin.show.files import writable_folder, write_file
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def derive_diagram(
     json: Json = False,
 ) -> None:
     """Derive kernels for a diagram, and show their cost."""
-    wanted = asked(name, on, sizes, dtype, parts, storage)
+    wanted = request(name, on, sizes, dtype, parts, storage)
     if tune:
         from napkin.measure.device import require
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from typer import Option
 
-from napkin.cli.asked import load
 from napkin.cli.options import Name
+from napkin.cli.request import load
 
 
 def draw_diagram(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from typer import Option
 
-from napkin.cli.asked import asked
 from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage
+from napkin.cli.request import request
 from napkin.errors import Refusal
 
 
@@ -30,7 +30,7 @@ def explain_diagram(
     each was dropped, labels, settings, and the source. NAPKIN_TRACE=1 prints the same to stderr
     whenever a plan is derived.
     """
-    wanted = asked(name, on, sizes, dtype, parts, storage)
+    wanted = request(name, on, sizes, dtype, parts, storage)
     from napkin.derive.tracer import tracing
     from napkin.plan import explained
     from napkin.show import console

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from napkin.cli.asked import load
 from napkin.cli.options import Dtype, Json, Name, On, Sizes
 from napkin.cli.parse import parse_cuts, parse_share, parse_sizes, parse_types
+from napkin.cli.request import load
 
 
 def pipeline_diagram(

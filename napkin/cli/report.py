@@ -7,8 +7,8 @@ from typing import Annotated
 
 from typer import Option
 
-from napkin.cli.asked import asked
 from napkin.cli.options import Dtype, Name, On, Parts, Sizes, Storage
+from napkin.cli.request import request
 
 
 def report_diagram(
@@ -27,7 +27,7 @@ def report_diagram(
     It has the derivation, costs, strategies compared with the optimum, levels of memory and
     rooflines.
     """
-    wanted = asked(name, on, sizes, dtype, parts, storage)
+    wanted = request(name, on, sizes, dtype, parts, storage)
     from napkin.machine.machines import machine
     from napkin.show import console
     from napkin.show.cost_plots import check_folder

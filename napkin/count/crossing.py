@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from napkin.count.requested import Asked, Read
+from napkin.count.requested import Read, Requests
 from napkin.count.starting_order import Order, fetched, seen
 from napkin.count.traffic import Direction, Transfer
 from napkin.machine.machines import Machine
@@ -29,7 +29,7 @@ whose groups take 0.95, take as long as without (H100)."""
 
 
 @dataclass(frozen=True, eq=False)
-class Moving:
+class CacheTraffic:
     """What passes between the levels of a machine where groups run together.
 
     Attributes:
@@ -39,7 +39,7 @@ class Moving:
         shared: bytes of shared memory of each.
     """
 
-    asked: Asked
+    requests: Requests
     machine: Machine
     order: Order
     resident: int
@@ -50,32 +50,32 @@ class Moving:
     def crossing(self) -> dict[tuple[str, Direction], int]:
         """Bytes that pass between L2 and the multiprocessors, for each tensor and direction."""
         out: dict[tuple[str, Direction], int] = {}
-        for t, crossing in self.asked.crossing:
+        for t, crossing in self.requests.crossing:
             key = (t.tensor, t.direction)
             out[key] = out.get(key, 0) + math.ceil(crossing * self._missed(t))
         return out
 
     def from_l1(self) -> float:
         """Bytes that groups read of what L1 has already."""
-        return sum(n * (1 - self._missed(t)) for t, n in self.asked.through_l1)
+        return sum(n * (1 - self._missed(t)) for t, n in self.requests.through_l1)
 
     def _missed(self, t: Transfer) -> float:
         """Share of what is read of a tensor that L1 does not have: from an earlier pass of the
         group, or from a group that the multiprocessor ran before."""
-        own = self.asked.own_bytes
-        if not self.asked.cached(t) or own * self.running > self.l1:
+        own = self.requests.own_bytes
+        if not self.requests.cached(t) or own * self.running > self.l1:
             return 1.0
-        share = 1 / self.asked.times(t)
+        share = 1 / self.requests.times(t)
         if t.kernel is None and int(self.l1 // own) > self.running:
             # Groups in a row are dealt out to all multiprocessors, each of which fetches once.
-            row = self.order.together(self.asked.carried(t))
+            row = self.order.together(self.requests.carried(t))
             share *= min(row, self.machine.sms) / max(row, 1)
         return share
 
     @cached_property
     def running(self) -> int:
         """Groups that a multiprocessor runs at once."""
-        return max(1, min(self.resident, -(-self.asked.groups // self.machine.sms)))
+        return max(1, min(self.resident, -(-self.requests.groups // self.machine.sms)))
 
     @cached_property
     def l1(self) -> float:
@@ -91,14 +91,14 @@ class Moving:
         A wave of groups reads its tiles at once, and each of them once. The next finds in L2 what
         it read if all that is read in between fits there; so does a later pass of the same groups.
         """
-        total = dict(self.asked.once)
+        total = dict(self.requests.once)
         if total["read"] > self.l2:
-            total["read"] = sum(map(self._fetched, self.asked.reads))
+            total["read"] = sum(map(self._fetched, self.requests.reads))
         return total
 
     def _fetched(self, r: Read) -> int:
-        rounds, times = self.asked.rounds(r.of), 1
-        if rounds == 1 and len(r.carried) == len(self.asked.group):
+        rounds, times = self.requests.rounds(r.of), 1
+        if rounds == 1 and len(r.carried) == len(self.requests.group):
             return r.size
         if rounds > 1 and self.kept < 1 and self._missed(r.of) > 1 / rounds:
             times = rounds
@@ -119,8 +119,8 @@ class Moving:
     def kept(self) -> int:
         """Waves after which L2 still has what a wave read."""
         # After `low` all is there, whatever groups share, and after `high` it is not.
-        each = self.wave * sum(r.each for r in self.asked.reads)
-        low = int(min(self.l2 // each, (self.asked.groups - 1) // self.wave))
+        each = self.wave * sum(r.each for r in self.requests.reads)
+        low = int(min(self.l2 // each, (self.requests.groups - 1) // self.wave))
         high = low + 1
         while self._live(high * self.wave) <= self.l2:
             low, high = high, 2 * high
@@ -132,9 +132,9 @@ class Moving:
 
     def _live(self, groups: int) -> float:
         """Bytes that so many groups, one after another, read of all tensors."""
-        if groups >= self.asked.groups:
+        if groups >= self.requests.groups:
             return math.inf  # which is asked where all together do not fit
         return sum(
             min(seen(self.order, r.carried, groups) * r.tile, groups * r.each)
-            for r in self.asked.reads
+            for r in self.requests.reads
         )

@@ -21,7 +21,7 @@ SECTOR = 32
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Requests:
     """What the groups of a kernel ask for at given tiles, however many of them run at once.
 
     Attributes:
@@ -79,7 +79,7 @@ class Asked:
     @cached_property
     def own_bytes(self) -> float:
         """Bytes that a group brings into L1."""
-        found = sum(asked / self.times(t) for t, asked in self.through_l1)
+        found = sum(requests / self.times(t) for t, requests in self.through_l1)
         return max(1.0, found / max(self.groups, 1))
 
     def times(self, t: Transfer) -> int:

@@ -23,7 +23,7 @@ from napkin.ir.node import Node, postorder, union_axes
 from napkin.ir.slotted import lengths
 from napkin.keys.hulls import Hull, census, hull
 from napkin.keys.residues import Split
-from napkin.keys.typical import asked, typical
+from napkin.keys.typical import needed, typical
 from napkin.keys.visits import Visits
 
 Array = np.ndarray[Any, Any]
@@ -129,7 +129,7 @@ def _names(i: Interval) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _named(terms: Iterable[Node]) -> set[str]:
     """The axes whose positions or sizes terms read, and those of the inputs that they read."""
     terms = tuple(terms)
-    read = {a for leaf in asked(terms) for a in leaf.axes}
+    read = {a for leaf in needed(terms) for a in leaf.axes}
     return read | {str(n.params[0]) for n in postorder(terms) if n.op in {"index", "size"}}
 
 
@@ -151,7 +151,7 @@ def _alike(i: Interval) -> frozenset[str]:
     """The axes along which typical bounds are the same: those of a batch of lengths, of which one
     stands for each."""
     bounds = (i.first, i.end)
-    lengths = [leaf for leaf, what in asked(bounds).items() if what.lengths]
+    lengths = [leaf for leaf, what in needed(bounds).items() if what.lengths]
     batch = {a for leaf in lengths for a in leaf.axes[:-1]}
     others = {a for leaf in lengths for a in leaf.axes[-1:]}
     others |= {str(n.params[0]) for n in postorder(bounds) if n.op in {"index", "size"}}

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Needed:
     """What a key set makes of an input of whole numbers.
 
     Attributes:
@@ -31,21 +31,21 @@ class Asked:
     unit: int = 1
 
 
-def asked(terms: Iterable[Node]) -> dict[Node, Asked]:
+def needed(terms: Iterable[Node]) -> dict[Node, Needed]:
     """The inputs under the bounds of a key set, and what they are there."""
     order = list(postorder(terms))
     units: dict[Node, int] = {}
     for n in order:
         if n.op == "mul" and n.args[1].op == "number":
             units[n.args[0]] = int(float(str(n.args[1].params[0])))
-    out: dict[Node, Asked] = {}
+    out: dict[Node, Needed] = {}
     for n in order:
         if n.op == "cumsum" and _source(n.args[0]).op == "input":
-            out[_source(n.args[0])] = Asked(lengths=True)
+            out[_source(n.args[0])] = Needed(lengths=True)
     for n in sorted(order, key=lambda n: n.op != "take"):  # before what they take
         read = _read(n)
         if read is not None:
-            out.setdefault(read, Asked(False, units.get(n, 1)))
+            out.setdefault(read, Needed(False, units.get(n, 1)))
     return out
 
 
@@ -66,7 +66,7 @@ def _read(n: Node) -> Node | None:
 def typical(terms: Iterable[Node], sizes: Mapping[str, int], keys: int) -> dict[Node, Array]:
     """Values of the inputs under the bounds of a key set over `keys` keys, to plan with."""
     out: dict[Node, Array] = {}
-    for leaf, what in asked(terms).items():
+    for leaf, what in needed(terms).items():
         shape = [sizes[a] for a in leaf.axes]
         if what.lengths:
             out[leaf] = np.full(shape, keys // max(shape[-1], 1))
@@ -77,7 +77,7 @@ def typical(terms: Iterable[Node], sizes: Mapping[str, int], keys: int) -> dict[
     return out
 
 
-def drawn(what: Asked, shape: tuple[int, ...], keys: int, rng: np.random.Generator) -> Array:
+def drawn(what: Needed, shape: tuple[int, ...], keys: int, rng: np.random.Generator) -> Array:
     """Random values of such an input: lengths that fit the key axis, or places on it."""
     if not what.lengths:
         return rng.integers(0, _places(what, keys), size=shape)
@@ -85,5 +85,5 @@ def drawn(what: Asked, shape: tuple[int, ...], keys: int, rng: np.random.Generat
     return np.diff(cuts)
 
 
-def _places(what: Asked, keys: int) -> int:
+def _places(what: Needed, keys: int) -> int:
     return max(-(-keys // what.unit), 1)

@@ -53,10 +53,10 @@ class CounterRow:
     """
 
     kernel: str
-    read_asked: int
+    read_requested: int
     read_predicted: int
     read: int
-    written_asked: int
+    written_requested: int
     written_predicted: int
     written: int
     from_memory_predicted: int

@@ -32,7 +32,7 @@ from napkin.run.interpret import Argument
 from napkin.run.worker import KernelError
 from napkin.target import target_of
 
-ASKED = 16
+MOST_COMPILED = 16
 """Settings of a kernel that the compiler is asked about, at most."""
 
 LEAST = 1024
@@ -46,10 +46,10 @@ def fitting(k: PlannedKernel) -> Choice:
     Raises:
         Refusal: none of the first `ASKED` fits.
     """
-    if not asked(k.machine) or at_most(k) <= k.machine.shared_per_block:
+    if not can_ask(k.machine) or at_most(k) <= k.machine.shared_per_block:
         return k.choice
     room, said = k.machine.shared_per_block, ""
-    for choice in itertools.islice(_settings(k), ASKED):
+    for choice in itertools.islice(_settings(k), MOST_COMPILED):
         for stages in range(choice.schedule.stages, 0, -1):
             tried = replace(k, choice=choice.under(stages=stages))
             taken = _taken(tried)
@@ -62,7 +62,7 @@ def fitting(k: PlannedKernel) -> Choice:
     raise Refusal(
         "tile",
         k.name,
-        f"{said}; no better are the {ASKED} settings that are predicted to be the fastest",
+        f"{said}; no better are the {MOST_COMPILED} settings that are predicted to be the fastest",
         "materialise an array that it computes on the way",
     )
 
@@ -73,7 +73,7 @@ def _tell(k: PlannedKernel, why: str) -> None:
         tracer.dropped("setting", f"{k.name}: {k.schedule}", why)
 
 
-def asked(machine: Machine) -> bool:
+def can_ask(machine: Machine) -> bool:
     """Whether there is a compiler for a machine to ask."""
     return machine.arch in ARCHITECTURES and available()
 

@@ -11,8 +11,8 @@ import sympy
 
 from napkin.bound.optimum import Term
 from napkin.bound.symbolic_cost import Cost
-from napkin.count.crossing import Moving
-from napkin.count.requested import Asked
+from napkin.count.crossing import CacheTraffic
+from napkin.count.requested import Requests
 from napkin.count.residency import held, register_bytes
 from napkin.count.traffic import ITEM_BYTES, Direction, Traffic
 from napkin.count.visited import Bind
@@ -150,13 +150,19 @@ class PlannedKernel:
         boxed = frozenset(map(tensor_of, boxes if served(self.program, sizes) else ()))
         bind, sizes = self._bind(arrays), kernel.sized(sizes)
         moved = [(t, t.values(sizes, self.tiles, bind, t.tensor in boxed)) for t in self.H.parts]
-        asked = Asked(moved, sizes, self.tiles, self.dtypes, kernel.group, boxed, self._ahead, bind)
+        requests = Requests(
+            moved, sizes, self.tiles, self.dtypes, kernel.group, boxed, self._ahead, bind
+        )
         launching = Launching(kernel, ITEM_BYTES[self.dtype])
         order = launching.order(sizes, self.tiles, self.schedule.swizzle)
         choice = self.choice
-        out = Moving(asked, self.machine, order, choice.resident, self.shared_bytes).crossing()
+        out = CacheTraffic(
+            requests, self.machine, order, choice.resident, self.shared_bytes
+        ).crossing()
         if spilled:
-            threads = int(self.machine.granules["warp"].value) * self.schedule.warps * asked.groups
+            threads = (
+                int(self.machine.granules["warp"].value) * self.schedule.warps * requests.groups
+            )
             out["", "write"] = spilled * threads
         return out
 

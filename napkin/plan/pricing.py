@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from napkin.count.crossing import Moving
+from napkin.count.crossing import CacheTraffic
 from napkin.count.residency import Held, extent
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.diagram.interface import Output
@@ -115,7 +115,7 @@ class _Traffic:
     """What passes between the levels of a machine, and from and to the outermost memory ("read",
     "write"), with a swizzle of so many rows; 0 for none."""
 
-    moving: Moving
+    moving: CacheTraffic
     outer: dict[str, int]
     swizzle: int
 
@@ -245,13 +245,13 @@ class Pricing:
     def _priced(self, tiled: Tiled, schedule: Schedule, room: _Room) -> Choice:
         """The price of a setting whose groups take so much room, with the swizzle for which least
         comes from memory."""
-        of, asked = self.of, tiled.asked(schedule.stages)
-        plain = Moving(asked, self.machine, tiled.order, room.resident, room.shared)
+        of, requests = self.of, tiled.requests(schedule.stages)
+        plain = CacheTraffic(requests, self.machine, tiled.order, room.resident, room.shared)
         traffic = self._swizzled(tiled, plain, schedule.warpgroups > 0 and not of.chained)
         run = self._execution(tiled, replace(schedule, swizzle=traffic.swizzle), traffic)
         return Choice(
             of.kernel, run.schedule, of.sizes, room.shared, predict(self.machine, of.dtype, run),
-            tiled.asked_bytes, run, traffic.outer, room.resident,
+            tiled.requested_bytes, run, traffic.outer, room.resident,
         )  # fmt: skip
 
     def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:
@@ -282,7 +282,7 @@ class Pricing:
             tested=schedule.warpgroups > 0 and (not tiled.bare or tiled.uneven),
         )  # fmt: skip
 
-    def _swizzled(self, tiled: Tiled, plain: Moving, sums: bool) -> _Traffic:
+    def _swizzled(self, tiled: Tiled, plain: CacheTraffic, sums: bool) -> _Traffic:
         """The traffic with the swizzle for which least comes from memory; with none where each
         array comes once as it is.
 
@@ -296,7 +296,7 @@ class Pricing:
 
         found = [_Traffic(plain, plain.outer(), 0)]
         axes = self.of.launching.in_blocks(tiled.tiles)
-        if axes is None or (not sums and found[0].outer["read"] <= plain.asked.once["read"]):
+        if axes is None or (not sums and found[0].outer["read"] <= plain.requests.once["read"]):
             return found[0]
         many = tiled.cuts[axes[0]]
         if sums and many >= BLOCK:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from napkin.count.matrix_products import fed
-from napkin.count.requested import Asked
+from napkin.count.requested import Requests
 from napkin.count.residency import extent, operand_bytes, register_bytes, tile_bytes
 from napkin.count.starting_order import Order
 from napkin.count.traffic import Transfer
@@ -249,26 +249,26 @@ class Tiled:
             return m.of.values(self.of.sizes, self.tiles)
         return m.once * math.prod([self.cuts[a] for a in m.of.again])
 
-    def asked(self, stages: int) -> Asked:
+    def requests(self, stages: int) -> Requests:
         """What groups ask for, and which of it is loaded ahead."""
         return self._ahead if stages > 1 else self._late
 
     @cached_property
-    def _late(self) -> Asked:
-        return self._asked(frozenset())
+    def _late(self) -> Requests:
+        return self._requests(frozenset())
 
     @cached_property
-    def _ahead(self) -> Asked:
-        return self._asked(self.of.ahead) if self.of.ahead else self._late
+    def _ahead(self) -> Requests:
+        return self._requests(self.of.ahead) if self.of.ahead else self._late
 
-    def _asked(self, ahead: frozenset[str]) -> Asked:
+    def _requests(self, ahead: frozenset[str]) -> Requests:
         of = self.of
-        return Asked(
+        return Requests(
             self.values, of.sizes, self.tiles, of.dtypes, of.kernel.group, of.in_boxes, ahead
         )
 
     @cached_property
-    def asked_bytes(self) -> int:
+    def requested_bytes(self) -> int:
         """Bytes that groups ask for."""
         return sum(stored_bytes(n, self.of.dtypes[t.tensor]) for t, n in self.values)
 

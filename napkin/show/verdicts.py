@@ -20,7 +20,7 @@ _STEPS = 1024
 """Tiles that the interpreter gets through in well under a minute."""
 
 
-def asked_sizes(plan: Plan) -> dict[str, int] | None:
+def requested_sizes(plan: Plan) -> dict[str, int] | None:
     """The plan's sizes to check at, or None (a choice of small ones) where they are so large that
     interpreting every tile would take minutes."""
     steps = 0

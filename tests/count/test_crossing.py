@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.count.crossing import Moving
-from napkin.count.requested import Asked, _sectors
+from napkin.count.crossing import CacheTraffic
+from napkin.count.requested import Requests, _sectors
 from napkin.count.starting_order import MOST, Order, fetched, seen
 from napkin.count.traffic import transfers
 from napkin.diagram.library import load
@@ -139,8 +139,8 @@ def test_a_product_reads_its_columns_again_in_every_wave() -> None:
     plain = Launching(kernel, 2).order(sizes, k.tiles)
     moved = [(t, t.values(sizes, k.tiles)) for t in transfers(kernel)]
     dtypes, operands = dict.fromkeys("ABC", "bf16"), frozenset("AB")
-    asked = Asked(moved, sizes, k.tiles, dtypes, kernel.group, operands, operands)
-    moving = Moving(asked, machine("h100"), plain, k.choice.resident, k.choice.shared)
+    requests = Requests(moved, sizes, k.tiles, dtypes, kernel.group, operands, operands)
+    moving = CacheTraffic(requests, machine("h100"), plain, k.choice.resident, k.choice.shared)
     read = moving.outer()["read"]
     assert k.schedule.swizzle
     assert k.choice.outer["read"] < 0.6 * read
@@ -149,22 +149,24 @@ def test_a_product_reads_its_columns_again_in_every_wave() -> None:
     assert small.choice.outer["read"] == 2 * 2 * 2048 * 2048
 
 
-def row_kernel(n: int, d: int, tiles: dict[str, int], resident: int, shared: int = 0) -> Moving:
+def row_kernel(
+    n: int, d: int, tiles: dict[str, int], resident: int, shared: int = 0
+) -> CacheTraffic:
     """layernorm with its rows streamed in two passes, at given tiles."""
     sizes = dict(n=n, d=d)
     kernel = load("layernorm").stream("d", passes=2).group("n").kernel
     moved = [(t, t.values(sizes, tiles)) for t in transfers(kernel, apart=True)]
     dtypes = {t.tensor: "bf16" for t, _ in moved}
     order = Launching(kernel, 2).order(sizes, tiles)
-    asked = Asked(moved, sizes, tiles, dtypes, kernel.group)
-    return Moving(asked, machine("h100"), order, resident, shared)
+    requests = Requests(moved, sizes, tiles, dtypes, kernel.group)
+    return CacheTraffic(requests, machine("h100"), order, resident, shared)
 
 
 def test_a_second_pass_comes_from_l1_where_it_fits() -> None:
     rows = 2 * 132 * 100 * 8192
     once, each = 2 * 8192 * 132, 2 * 8192 * 132 * 100
     fits = row_kernel(132 * 100, 8192, dict(n=1, d=1024), resident=3)
-    assert fits.asked.own_bytes == 3 * 2 * 8192
+    assert fits.requests.own_bytes == 3 * 2 * 8192
     assert fits.crossing()["X", "read"] == rows
     assert fits.crossing()["G", "read"] == once
     # One group more than L1 has room for: 5 x 48 KB of 0.9 x 256.

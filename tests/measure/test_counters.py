@@ -111,7 +111,7 @@ def test_which_keys_are_read_depends_on_the_documents() -> None:
     wanted = k.bytes_at(k.choice.sizes, {"N": lengths})
     assert wanted != k.bytes
     (row,) = read_off(plan, profile_of(printed(plan), "", 0), {"N": lengths}).rows
-    assert row.read_asked == sum(n for (_, d), n in wanted.items() if str(d) == "read")
+    assert row.read_requested == sum(n for (_, d), n in wanted.items() if str(d) == "read")
     crossing = k.crossing_at(k.choice.sizes, {"N": lengths})
     assert row.read_predicted == sum(n for (_, d), n in crossing.items() if str(d) == "read")
     assert not row.ok

@@ -243,24 +243,24 @@ def product() -> Plan:
 
 def told(monkeypatch: pytest.MonkeyPatch, *answers: int | CompileError) -> list[PlannedKernel]:
     """The kernels that the compiler is asked about, in turn; these are its answers."""
-    asked: list[PlannedKernel] = []
+    requests: list[PlannedKernel] = []
     left = list(answers)
 
     def answer(jobs: list[PlannedKernel]) -> list[int | CompileError]:
-        asked.extend(jobs[:1])
+        requests.extend(jobs[:1])
         return [left.pop(0) if left else 0]
 
     monkeypatch.setattr(fitting, "job_of", lambda k, *_: k)
     monkeypatch.setattr(fitting, "allocations", answer)
-    return asked
+    return requests
 
 
 def test_fewer_stages_are_taken_where_that_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     (k,) = product().kernels
-    asked = told(monkeypatch, 300_000)
+    requests = told(monkeypatch, 300_000)
     found = fitting.fitting(k)
     assert found.schedule == replace(k.schedule, stages=k.schedule.stages - 1)
-    assert [a.schedule.stages for a in asked] == [k.schedule.stages, k.schedule.stages - 1]
+    assert [a.schedule.stages for a in requests] == [k.schedule.stages, k.schedule.stages - 1]
 
 
 def test_the_next_setting_is_taken_where_no_stages_make_room(
@@ -277,10 +277,12 @@ def test_the_next_setting_is_taken_where_one_does_not_compile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (k,) = product().kernels
-    asked = told(monkeypatch, CompileError("kernel matmul does not compile for sm_90: no layout"))
+    requests = told(
+        monkeypatch, CompileError("kernel matmul does not compile for sm_90: no layout")
+    )
     found = fitting.fitting(k)
     assert (found.schedule.tiles, found.schedule.warps) != (k.tiles, k.schedule.warps)
-    assert len(asked) == 2
+    assert len(requests) == 2
 
 
 def test_a_kernel_that_never_fits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,19 +297,19 @@ def test_a_kernel_that_never_fits_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_small_kernels_fit_without_being_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = told(monkeypatch)
+    requests = told(monkeypatch)
     nk.derive(load("softmax"), "h100", {"n": 64, "x": 256})
-    assert not asked
+    assert not requests
 
 
 def test_no_compiler_is_asked_for_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     (k,) = product().kernels
-    asked = told(monkeypatch, 300_000)
+    requests = told(monkeypatch, 300_000)
     other = replace(k, machine=replace(machine("h100"), arch="gfx942"))
     assert fitting.fitting(other) is k.choice
     monkeypatch.setattr(fitting, "available", lambda: False)
     assert fitting.fitting(k) is k.choice
-    assert not asked
+    assert not requests
 
 
 def test_rows_lie_one_after_another() -> None:

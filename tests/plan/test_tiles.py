@@ -34,7 +34,7 @@ def pooling(X):
 
 
 def sector(pricing: Pricing, t: Transfer, tiles: dict[str, int]) -> float:
-    return Tiled(pricing.of, tiles).asked(stages=1).sector(t)
+    return Tiled(pricing.of, tiles).requests(stages=1).sector(t)
 
 
 @pytest.mark.parametrize(("diagram", "least"), [(pooled, 16), (pooling, 512)])

@@ -37,9 +37,9 @@ def test_settings_of_seven_axes_are_bounded() -> None:
     """There are 199,547 of them, which took 100 s to price."""
     kernel = wide()
     assert len(kernel.group) == 6
-    asked = Tiles(kernel, WIDE, held(kernel))
-    found = list(asked.settings())
-    assert asked.left_out
+    requests = Tiles(kernel, WIDE, held(kernel))
+    found = list(requests.settings())
+    assert requests.left_out
     assert MOST / 2 < len(found) < 1.5 * MOST
     assert len({tuple(t.items()) for t in found}) == len(found)
     assert {t["d"] for t in found} >= {32, 64, 128, 256}
@@ -75,6 +75,6 @@ def _tiles(kernel: Kernel, sizes: Mapping[str, int]) -> Tiles:
 
 def test_all_settings_of_a_shipped_diagram_are_priced() -> None:
     for k in nk.derive(load("conv2d"), on="h100").kernels:
-        asked = _tiles(k.choice.kernel, k.choice.sizes)
-        list(asked.settings())
-        assert not asked.left_out
+        requests = _tiles(k.choice.kernel, k.choice.sizes)
+        list(requests.settings())
+        assert not requests.left_out

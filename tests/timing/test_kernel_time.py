@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.count.crossing import Moving
+from napkin.count.crossing import CacheTraffic
 from napkin.count.residency import held
 from napkin.count.visited import counted, longest, share
 from napkin.diagram.library import load
@@ -314,8 +314,8 @@ def test_boxes_of_rows_between_lines_take_longer(b: int, c: int, lines: dict[str
     (found,) = priced.choices([{"a": 128, "b": 64, "c": 128}])
     tiled = Tiled(priced.of, found.schedule.tiles)
     assert tiled.lines == lines
-    asked = tiled.asked(found.schedule.stages)
-    moving = Moving(asked, plan.machine, tiled.order, found.resident, found.shared)
+    requests = tiled.requests(found.schedule.stages)
+    moving = CacheTraffic(requests, plan.machine, tiled.order, found.resident, found.shared)
     place, k = plan.machine, Constants.of(plan.machine)
     crossing = moving.crossing()
     touched = sum(crossing[t, "read"] * (n - 1) for t, n in lines.items())

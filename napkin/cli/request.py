@@ -17,7 +17,7 @@ Texts = Sequence[str] | None
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """A diagram, at sizes and on a machine.
 
     Attributes:
@@ -52,7 +52,7 @@ def load(name: str) -> Diagram:
     return found(name)
 
 
-def asked(
+def request(
     name: str,
     on: str,
     sizes: Texts,
@@ -61,7 +61,7 @@ def asked(
     storage: Texts = None,
     *,
     sized: bool = True,
-) -> Asked:
+) -> Request:
     """What the options say. What is cheap to find wrong is found here, before any work.
 
     Args:
@@ -78,7 +78,7 @@ def asked(
     from napkin.machine.machines import machine
 
     machine(on)
-    return Asked(diagram, on, given, dtype, cut)
+    return Request(diagram, on, given, dtype, cut)
 
 
 def tuned_plan(plan: Plan, most: int) -> tuple[Plan, Sequence[Any], dict[str, str]]:

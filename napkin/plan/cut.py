@@ -19,8 +19,8 @@ from napkin.plan.changes import Change, again, stored
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Pieces
 from napkin.plan.points import is_pointwise, points_of
-from napkin.plan.segments import Alike
-from napkin.plan.ways import ALIKE, Cut, Cutting, Way, beside, named, simplest, too_long, way_text
+from napkin.plan.segments import Memo
+from napkin.plan.ways import SAME, Cut, Cutting, Way, beside, named, simplest, too_long, way_text
 
 
 def cut(
@@ -28,7 +28,7 @@ def cut(
     outputs: Sequence[Output],
     names: Mapping[Node, str],
     sizes: Mapping[str, int],
-    alike: Alike,
+    memo: Memo,
     *,
     at: Sequence[Node] | None = None,
     apart: bool = False,
@@ -37,7 +37,7 @@ def cut(
     """Cut the terms of `outputs` into kernels for a machine.
 
     Args:
-        alike: what is known of the machine's kernels, which grows.
+        memo: what is known of the machine's kernels, which grows.
         at: arrays to materialise; by default those that make the whole fastest.
         apart: cut after every point instead, but where what one computes exists in no memory, so
             that its readers are in its kernel.
@@ -46,7 +46,7 @@ def cut(
     Raises:
         Refusal: some term has no kernel that fits the machine.
     """
-    term = _Term(name, outputs, names, sizes, alike, at, apart)
+    term = _Term(name, outputs, names, sizes, memo, at, apart)
     points = points_of(outputs, sizes)
     if at is not None:
         return term.among({*points, *at, *(o.node for o in outputs if is_pointwise(o.node))}, under)
@@ -76,7 +76,7 @@ class _Term:
     outputs: Sequence[Output]
     names: Mapping[Node, str]
     sizes: Mapping[str, int]
-    alike: Alike
+    memo: Memo
     at: Sequence[Node] | None
     apart: bool
 
@@ -92,16 +92,16 @@ class _Term:
         fastest = math.inf
         for order in orders(self.outputs, points):
             frontier = Frontier(self.outputs, self.sizes, order, points, self.apart)
-            pieces = Pieces(self.name, self.outputs, self.names, frontier, self.alike)
+            pieces = Pieces(self.name, self.outputs, self.names, frontier, self.memo)
             cutting = Cutting(pieces, self.at, under)
             try:
                 cutting.check()
-                if cutting.least < under and cutting.least <= fastest * ALIKE:
+                if cutting.least < under and cutting.least <= fastest * SAME:
                     found.append(cutting.run())
                     fastest = min(fastest, found[-1].seconds)
                     tried.append(frontier)
                 else:
-                    most = min(under, fastest * ALIKE)
+                    most = min(under, fastest * SAME)
                     self._tell_slow_order(frontier, cutting.least, most)
             except Refusal as refusal:
                 refused.append(refusal)

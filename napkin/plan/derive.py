@@ -27,7 +27,7 @@ from napkin.plan.explained import told
 from napkin.plan.fitting import fitting
 from napkin.plan.plan import Plan, PlannedKernel, distinct, holders
 from napkin.plan.points import READ_AGAIN, is_pointwise, points_of
-from napkin.plan.segments import IN_FULL, Alike
+from napkin.plan.segments import IN_FULL, Memo
 from napkin.plan.steps import kernel_moves
 from napkin.plan.tuned import remembered
 from napkin.plan.ways import SHORT, Cut
@@ -98,7 +98,7 @@ def _derived(
         own = f"; for inputs alone, --storage NAME={dtype}" if dtype in STORAGE else ""
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
     known = diagram.check_sizes(sizes or {})
-    ready, alike = prepare(diagram), Alike(dtype, place, parts)
+    ready, memo = prepare(diagram), Memo(dtype, place, parts)
     ready = multiplied_out(ready) if multiply_out else ready
     held = holders(diagram.outputs)
     ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
@@ -111,13 +111,13 @@ def _derived(
         tracer.began("the term as it is", ready)
     turned: list[Refactored] = []
     if materialise is None:
-        found = _turned(diagram.name, ready, known, alike, turned)
+        found = _turned(diagram.name, ready, known, memo, turned)
     else:
-        found = cut(diagram.name, ready.outputs, ready.names, known, alike, at=at, apart=apart)
+        found = cut(diagram.name, ready.outputs, ready.names, known, memo, at=at, apart=apart)
         assert found is not None
         _check_materialised(ready, found, at or (), known)
     kernels = _fitting([PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces])
-    trail = _trail(diagram, ready, found, kernels, turned, alike.bounded)
+    trail = _trail(diagram, ready, found, kernels, turned, memo.bounded)
     same_size = _same_size(turned)
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
     cut_in = {axis: own[axis] for axis, own in number.items()}
@@ -165,7 +165,7 @@ def _check_parted(plan: Plan, parts: Mapping[str, int]) -> None:
 
 
 def _turned(
-    name: str, ready: Prepared, known: Mapping[str, int], alike: Alike, turned: list[Refactored]
+    name: str, ready: Prepared, known: Mapping[str, int], memo: Memo, turned: list[Refactored]
 ) -> Cut:
     """The fastest cut of a term after rewrites that make it faster, which go to `turned`.
 
@@ -174,13 +174,13 @@ def _turned(
     """
     found, refused = None, None
     try:
-        found = cut(name, ready.outputs, ready.names, known, alike)
+        found = cut(name, ready.outputs, ready.names, known, memo)
     except Refusal as why:
         refused = why
     while True:
         now, under = turned[-1] if turned else ready, found.seconds if found else math.inf
         sizes = _sized(known, turned)
-        best = _turn(name, now, sizes, alike, under, [t.made for t in turned])
+        best = _turn(name, now, sizes, memo, under, [t.made for t in turned])
         if best is None or best[1].seconds >= under:
             break
         turned.append(best[0])
@@ -200,7 +200,7 @@ def _turn(
     name: str,
     term: Prepared | Refactored,
     sizes: Mapping[str, int],
-    alike: Alike,
+    memo: Memo,
     under: float,
     done: Collection[Node],
 ) -> tuple[Refactored, Cut] | None:
@@ -214,7 +214,7 @@ def _turn(
         sized = _sized(sizes, [other])
         way = None
         with suppress(Refusal):
-            way = cut(name, other.outputs, other.names, sized, alike, under=under)
+            way = cut(name, other.outputs, other.names, sized, memo, under=under)
         found.append((other, way))
     _tell_turned(found, under)
     fits = [(other, way) for other, way in found if way]

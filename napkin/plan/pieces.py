@@ -19,7 +19,7 @@ from napkin.lower.printer import function_name
 from napkin.plan.choose import Search
 from napkin.plan.frontier import Frontier
 from napkin.plan.pricing import Choice
-from napkin.plan.segments import IN_FULL, Alike, Form, Known
+from napkin.plan.segments import IN_FULL, Form, Known, Memo
 
 Results = Sequence[tuple[str, Node, tuple[str, ...]]]
 """The name of each result, its term, and its axes as they lie in memory."""
@@ -94,7 +94,7 @@ class Pieces:
     """Derives the kernels of a term, and names what they pass on through memory.
 
     Args:
-        alike: the kernels that are derived already; those of this term are added.
+        memo: the kernels that are derived already; those of this term are added.
 
     Attributes:
         tensors: the name of every array that some kernel was derived to store.
@@ -106,10 +106,10 @@ class Pieces:
         outputs: Sequence[Output],
         names: Mapping[Node, str],
         frontier: Frontier,
-        alike: Alike,
+        memo: Memo,
     ) -> None:
         self.name, self.outputs, self.names = name, outputs, names
-        self.frontier, self.alike = frontier, alike
+        self.frontier, self.memo = frontier, memo
         self.tensors: dict[Node, str] = {}
         self._states: dict[tuple[str, str], str] = {}
         self._named = {o.node: o for o in reversed(outputs) if self._readable(o)}
@@ -132,19 +132,19 @@ class Pieces:
         stored = {n: self._leaf(n, t) for n, t in tensors.items() if n not in wanted}
         results = [(self._tensor(n), n, self.axes_of(n)) for n in wanted]
         results += [(o.name, n, o.axes) for n in wanted for o in self._again.get(n, [])]
-        form = self.alike.form(results, stored, self.frontier.sizes)
-        if self.alike.left_out(form, short):
+        form = self.memo.form(results, stored, self.frontier.sizes)
+        if self.memo.left_out(form, short):
             self._tell(wanted, f"the search is bounded: {IN_FULL} kernels are known by now")
             return None
-        if form.key not in self.alike.known:
-            self.alike.known[form.key] = Known(self._search(results, stored), form)
+        if form.key not in self.memo.known:
+            self.memo.known[form.key] = Known(self._search(results, stored), form)
         elif verifying():
             self._hold(results, stored, form)
-        return Segment(((self.alike.known[form.key], form),), self)
+        return Segment(((self.memo.known[form.key], form),), self)
 
     def _hold(self, results: Results, stored: Mapping[Node, Node], form: Form) -> None:
         """Hold the first segment of a form, under the names of another, to what that computes."""
-        known = self.alike.known[form.key]
+        known = self.memo.known[form.key]
         ours = dict(zip(known.first.tensors, form.tensors, strict=True))
         theirs = [o.node for k in known.search.kernels[:1] for o in k.origin]
         before = [o.node for o in self._outputs(results, stored)[0]]
@@ -179,26 +179,26 @@ class Pieces:
         names = {done[n]: self.names[n] for n in done if n in self.names and n.op != "input"}
         names |= {o.node: o.name for o in outputs}
         title = self._title([n for _, n, _ in results])
-        alike = self.alike
+        memo = self.memo
         sizes = self.frontier.sizes
-        return Search(title, outputs, names, sizes, alike.dtype, alike.machine, alike.parts)
+        return Search(title, outputs, names, sizes, memo.dtype, memo.machine, memo.parts)
 
     def _outputs(
         self, results: Results, stored: Mapping[Node, Node]
     ) -> tuple[list[Output], Mapping[Node, Node]]:
         """What a kernel for `results` computes, and each term as it has it."""
-        (found,) = STORED.matches([n for _, n, _ in results], stored, self.alike.dtype)
+        (found,) = STORED.matches([n for _, n, _ in results], stored, self.memo.dtype)
         done: Mapping[Node, Node] = STORED.apply(found)
         return [Output(name, self._own(done[n]), axes) for name, n, axes in results], done
 
     def _own(self, n: Node) -> Node:
         """`n` without a cast to the plan's own type, in which it is stored anyway."""
-        return unstored(n) if own_type(n) == self.alike.dtype else n
+        return unstored(n) if own_type(n) == self.memo.dtype else n
 
     def _leaf(self, n: Node, name: str) -> Node:
         """The reading of what an earlier kernel stored, its axes as they lie in memory."""
         own = own_type(n)
-        tensor = Tensor(name, own) if own not in {"", self.alike.dtype} else name
+        tensor = Tensor(name, own) if own not in {"", self.memo.dtype} else name
         return node("input", params=(tensor,), axes=self.axes_of(n), kind=n.kind)
 
     def _readable(self, o: Output) -> bool:

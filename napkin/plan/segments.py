@@ -59,7 +59,7 @@ class Known:
         return {t: ours[t] for t in theirs}
 
 
-class Alike:
+class Memo:
     """The segments that are known on one machine, among all cuts of a diagram.
 
     Args:

@@ -10,7 +10,7 @@ import napkin as nk
 from napkin.derive.rules import rule as rules
 from napkin.derive.rules.rule import LawError
 from napkin.ir.node import Node
-from napkin.plan.segments import Alike
+from napkin.plan.segments import Memo
 
 
 @nk.diagram("n a -> n, n")
@@ -26,9 +26,9 @@ def test_segments_that_only_seem_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "VERIFYING", True)
     planned()
 
-    def without_numbers(self: Alike, n: Node) -> int:
+    def without_numbers(self: Memo, n: Node) -> int:
         return self._number(n.op, (), n)
 
-    monkeypatch.setattr(Alike, "_operator", without_numbers)
+    monkeypatch.setattr(Memo, "_operator", without_numbers)
     with pytest.raises(LawError, match="run what is alike"):
         planned()

@@ -10,7 +10,7 @@ import pytest
 import napkin as nk
 from napkin.machine.machines import machine
 from napkin.plan.plan import Plan, distinct
-from napkin.plan.segments import Alike
+from napkin.plan.segments import Memo
 
 SIZES = {"s": 2048, "x": 2048, "d": 1024, "h": 16, "k": 64, "f": 4096}
 
@@ -62,9 +62,9 @@ def planned(diagram: nk.Diagram) -> Plan:
 
 
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> Alike:
+def known(monkeypatch: pytest.MonkeyPatch) -> Memo:
     """The segments that are known, kept from one plan to the next."""
-    alike = Alike("bf16", machine("h100"))
+    alike = Memo("bf16", machine("h100"))
     monkeypatch.setattr("napkin.plan.derive.Alike", lambda *_: alike)
     return alike
 
@@ -79,7 +79,7 @@ def test_six_blocks_are_planned_in_seconds() -> None:
     assert len(distinct(plan.kernels)) < 10
 
 
-def test_work_grows_with_the_layers_alone(known: Alike) -> None:
+def test_work_grows_with_the_layers_alone(known: Memo) -> None:
     """Layers are alike: however many there are, and in however many ways they are cut, no further
     segment is derived, each takes as many calls as the one before, and runs as long."""
     planned(stacked(6))

@@ -33,7 +33,8 @@ class Schedule:
         swizzle: groups along the last grouped axis but one whose numbers follow each other, before
             the next along the last (`GROUP_M`); 0 where all along the last do.
         described: bytes of a value of the tensors that TMA descriptors serve; 0 where none is.
-        laned: whether lanes keep the folds of the loops that let them (`napkin.lower.lanes`).
+        per_thread: whether lanes keep the folds of the loops that let them
+            (`napkin.lower.per_thread`).
         persistent: program instances at most, each of which takes one group after another; 0 where
             each group has an instance of its own.
         warpgroups: of one warp-specialised program instance, each with a group, beside one warp
@@ -50,7 +51,7 @@ class Schedule:
     stages: int = 1
     swizzle: int = 0
     described: int = 0
-    laned: bool = False
+    per_thread: bool = False
     persistent: int = 0
     warpgroups: int = 0
     axis: str = ""
@@ -77,8 +78,8 @@ class Schedule:
             return f"they have {WARPS * groups} warps, not {self.warps}"
         if self.stages < 2:
             return "a chunk's place is given back one iteration late, so write 2 stages or more"
-        if self.laned:
-            return "their lanes keep no folds, so leave laned out"
+        if self.per_thread:
+            return "their threads keep no partials, so leave per_thread out"
         if axis and axis not in self.tiles:
             return f"they lie along {axis}, which has no tile; tiles are {', '.join(self.tiles)}"
         if axis and self.tiles[axis] % groups:
@@ -161,7 +162,7 @@ def schedule_of(data: Mapping[str, Any]) -> Schedule:
         KeyError, TypeError, ValueError: the data is no schedule, or contradicts itself.
     """
     known = {f.name: data[f.name] for f in fields(Schedule)}
-    kinds = {"tiles": dict, "laned": bool, "axis": str}
+    kinds = {"tiles": dict, "per_thread": bool, "axis": str}
     values = [(name, value, kinds.get(name, int)) for name, value in known.items()]
     values += [(f"tile of {a}", n, int) for a, n in dict(known["tiles"]).items()]
     for name, value, kind in values:

@@ -182,14 +182,14 @@ def _turned(chosen: Sequence[Choice]) -> Iterator[Choice]:
     for c in chosen:
         for stages in (2, 3, 1, 4):
             for warps in (4, 8):
-                yield c.under(warps=warps, stages=stages, laned=True)
+                yield c.under(warps=warps, stages=stages, per_thread=True)
 
 
 def _dropped(chosen: Sequence[Choice]) -> Iterator[Choice]:
     """Tiles of the first setting's labels that do not fit registers by the model."""
     first = chosen[0]
     for tiles in Tiles(first.kernel, first.sizes, held(first.kernel)).settings():
-        yield first.under(tiles=tiles, warps=8, stages=2, laned=True)
+        yield first.under(tiles=tiles, warps=8, stages=2, per_thread=True)
 
 
 def tiles(problems: Sequence[Problem], out: list[dict[str, Any]], most: int) -> None:

@@ -8,7 +8,7 @@ from napkin.derive.kernel import Kernel
 from napkin.ir.storage import own_type
 from napkin.ir.types import STORAGE
 from napkin.lower.descriptors import in_boxes
-from napkin.lower.lanes import in_lanes
+from napkin.lower.per_thread import with_partials
 from napkin.lower.program import Program, looped
 from napkin.schedule import Schedule
 
@@ -22,7 +22,7 @@ def build(kernel: Kernel, schedule: Schedule, item: int = 4) -> Program:
         item: bytes of a value that asks for no type of its own.
     """
     made = looped(kernel, schedule)
-    made = in_lanes(made) if schedule.laned else made
+    made = with_partials(made) if schedule.per_thread else made
     made = in_boxes(made) if schedule.described else made
     return replace(made, rounded=_rounded(kernel, item))
 

@@ -13,7 +13,7 @@ from napkin.lower import syntax as sx
 from napkin.lower.box_loops import rising
 from napkin.lower.divisibility import rows, tensor_axes
 from napkin.lower.emit import Emitter
-from napkin.lower.lanes import EACH, Laned, as_seen
+from napkin.lower.per_thread import EACH, PerThread, as_seen
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.scope import GROUP, SECTION
@@ -179,7 +179,7 @@ class Places:
         """The numbers of a tile dimension's values; those of each lane in a row of their own where
         lanes fold them."""
         seen = as_seen(self.program, loop) if loop else self.program
-        if not isinstance(seen, Laned):
+        if not isinstance(seen, PerThread):
             numbers = self.lang("arange", 0, self.scope.extent(dim))
             return self.emitter.layouts.laid(numbers, (dim,))
         scope = self.scope.seen_as(seen)

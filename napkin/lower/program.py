@@ -53,8 +53,8 @@ class Loop:
         emits: output name to the value stored at each chunk.
         box: the box of the key set whose chunks are visited; None where all chunks are.
         whole: whether the loop visits chunks that every query sees whole.
-        joins: where lanes keep the states by themselves (`napkin.lower.lanes`), how each is joined
-            after the loop, in order; else nothing.
+        joins: where lanes keep the states by themselves (`napkin.lower.per_thread`), how each is
+            joined after the loop, in order; else nothing.
     """
 
     part: int
@@ -72,7 +72,7 @@ class Program:
     Attributes:
         kernel: the labelled kernel.
         schedule: how it runs, with what of its settings serves this kernel: `described` is 0 where
-            no descriptor does, and `laned` is False where lanes keep no folds.
+            no descriptor does, and `per_thread` is False where lanes keep no folds.
         dims: the classes of axes, in the order of tile dimensions.
         loops: the loops, pass by pass.
         tails: outputs computed after the loops.

@@ -13,8 +13,8 @@ from napkin.ir.node import LEAVES, Node, postorder
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.bit_words import APART, OUTSIDE, PLACE
-from napkin.lower.lanes import EACH, Laned
 from napkin.lower.language import TRITON, Language
+from napkin.lower.per_thread import EACH, PerThread
 from napkin.lower.program import Program
 
 DESCRIPTORS = "DESCRIPTORS"
@@ -247,9 +247,9 @@ class Scope:
     def extent(self, dim: int) -> sx.Expr:
         """Values along a tile dimension, as an expression over the constexprs."""
         program = self.program
-        if isinstance(program, Laned) and dim == program.lane:
+        if isinstance(program, PerThread) and dim == program.lane:
             (axis,) = program.dims[dim + 1]
             return sx.binary(self.block(axis), "//", EACH)
-        if isinstance(program, Laned) and dim == program.lane + 1:
+        if isinstance(program, PerThread) and dim == program.lane + 1:
             return sx.const(EACH)
         return sx.chain("*", [self.block(a) for a in self.program.dims[dim]])

@@ -95,7 +95,7 @@ class Choice:
             DOUBT if self.run.work["product"] else ROW_DOUBT
         )
         rows = math.prod(tiles[a] for a in self.kernel.group)
-        if self.run.laned:
+        if self.run.per_thread:
             return (math.exp(round(math.log(seconds), 2)), passes, rows, chunk)
         return (seconds, passes, -chunk, self.schedule.warps, -rows)
 
@@ -223,7 +223,7 @@ class Pricing:
     def _schedule(self, tiled: Tiled, warps: int, stages: int) -> Schedule:
         """A setting that asks for all that may serve it."""
         described = described_bytes(self.of.dtype, self.machine)
-        return Schedule(tiled.tiles, warps, stages, described=described, laned=True)
+        return Schedule(tiled.tiles, warps, stages, described=described, per_thread=True)
 
     def _room(self, tiled: Tiled, schedule: Schedule) -> _Room:
         """The room that a group takes; warpgroups have a multiprocessor to themselves."""
@@ -278,7 +278,7 @@ class Pricing:
             longest=longest,
             staggered=of.kernel.visits is not None,
             loads=max(1, len(operands)),
-            laned=tiled.laned(schedule.warps),
+            per_thread=tiled.per_thread(schedule.warps),
             tested=schedule.warpgroups > 0 and (not tiled.bare or tiled.uneven),
         )  # fmt: skip
 

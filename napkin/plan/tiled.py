@@ -15,8 +15,8 @@ from napkin.count.visited import longest, share
 from napkin.count.work import Count
 from napkin.derive.kernel import tile_axes
 from napkin.ir.types import stored_bytes
-from napkin.lower.lanes import along_memory, in_lanes, laned
 from napkin.lower.launch import LANES
+from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
 from napkin.plan.labelled import Labelled, Moved, has_rows
 from napkin.schedule import Schedule
@@ -35,7 +35,7 @@ BESIDE, BESIDE_TESTS = (4, 28), (12, 40)
 with them; and of loops that test some chunks. For ten tiles of attention -4 to 9 and 24 to 28, of
 causal attention 2 to 16 and 27 to 61, as Triton 3.6 and 3.9 compile them for sm_90."""
 
-ROW_SHARE, LANED_SHARE, BESIDE_ROWS = 115, 75, 14
+ROW_SHARE, PER_THREAD_SHARE, BESIDE_ROWS = 115, 75, 14
 """Registers of a thread where nothing is multiplied: of its tiles, in percent, those of folds that
 lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of what Triton 3.6
 takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
@@ -47,7 +47,7 @@ class Tiled:
     def __init__(self, of: Labelled, tiles: Mapping[str, int]) -> None:
         self.of, self.tiles = of, tiles
         self.cuts = {a: -(-of.sizes[a] // n) for a, n in tiles.items()}
-        self._laned: dict[int, bool] = {}  # by warps
+        self._per_thread: dict[int, bool] = {}  # by warps
 
     @cached_property
     def groups(self) -> int:
@@ -115,7 +115,7 @@ class Tiled:
         held, each, largest = self._operands
         shared = held + (largest if alone else each * slots)
         if not of.held.products:
-            share = LANED_SHARE if self.laned(warps) else ROW_SHARE
+            share = PER_THREAD_SHARE if self.per_thread(warps) else ROW_SHARE
             return shared, self.registers * share // 100 + warps * 128 * BESIDE_ROWS
         if not self.bare:
             return shared, self.registers * 4 // 3
@@ -144,14 +144,14 @@ class Tiled:
         outputs, dtypes = self.of.kernel.outputs, self.of.dtypes
         return sum(stored_bytes(extent(tile_axes(o), self.tiles), dtypes[o.name]) for o in outputs)
 
-    def laned(self, warps: int) -> bool:
+    def per_thread(self, warps: int) -> bool:
         """Whether lanes keep the folds."""
         if self.of.held.products or not along_memory(self.of.kernel, self.tiles):
             return False
-        if warps not in self._laned:
+        if warps not in self._per_thread:
             program = looped(self.of.kernel, Schedule(self.tiles, warps))
-            self._laned[warps] = laned(in_lanes(program))
-        return self._laned[warps]
+            self._per_thread[warps] = per_thread(with_partials(program))
+        return self._per_thread[warps]
 
     # --- what its groups do ---------------------------------------------------------------------
 

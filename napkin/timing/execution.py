@@ -49,8 +49,8 @@ class Execution:
         longest: work of the busiest group over that of a group on average.
         staggered: whether groups of one wave visit other chunks, or as many as they need.
         loads: how often an iteration waits for memory where loads are not started ahead.
-        laned: whether lanes keep the folds of all loops, so that no iteration reduces over a warp
-            or a group.
+        per_thread: whether lanes keep the folds of all loops, so that no iteration reduces over a
+            warp or a group.
         tested: whether its loops test which values of a chunk count, in more than a few chunks.
     """
 
@@ -74,7 +74,7 @@ class Execution:
     longest: float = 1.0
     staggered: bool = False
     loads: int = 1
-    laned: bool = False
+    per_thread: bool = False
     tested: bool = False
 
     @property

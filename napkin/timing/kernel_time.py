@@ -284,7 +284,7 @@ def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, 
     fewer = min(groups, place.sms) / groups  # memory gives few of them more than their share
     waits = c.row_wait + run.chunks * c.row_iteration if run.chunks else 0.0
     # Where lanes keep the folds, no iteration reduces over a warp or a group.
-    reductions = 1 if run.laned else max(run.chunks, 1)
+    reductions = 1 if run.per_thread else max(run.chunks, 1)
     issued = reductions * run.schedule.warps * c.row_slots / (SCHEDULERS * place.clock)
     computing = {k: v for k, v in pipes.items() if k not in MOVES}
     computing[ARITHMETIC] *= c.row_lanes

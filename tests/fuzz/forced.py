@@ -184,7 +184,7 @@ class Forcing:
         plain = kernel.visits is None and len(kernel.stream.passes) == 1 and not kernel.part
         lasting = self.rng.choice((0, 1, 3)) if item and plain else 0
         for programs in (lasting, 0):
-            asked = Schedule(tiles, warps, 2, rows, item, laned=True, persistent=programs)
+            asked = Schedule(tiles, warps, 2, rows, item, per_thread=True, persistent=programs)
             tried = Choice(kernel, asked, sizes, 0, None, 0, None)
             choice = resolved(tried, build(kernel, asked))
             if choice is not None:

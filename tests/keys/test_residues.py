@@ -90,7 +90,7 @@ def planned(diagram: nk.Diagram, tiles: Mapping[str, int], streamed: bool = True
     chosen = {a: tiles.get(a.split("_div_")[0], 1) for a in kernel.axes}
     chosen |= {a: max(2, 1 << (every[a] - 1).bit_length()) for a in kernel.whole}
     choice = Choice(
-        kernel, Schedule(chosen, laned=True), every, 0, Time(0.0, "", {}), 0, Execution({}, 1)
+        kernel, Schedule(chosen, per_thread=True), every, 0, Time(0.0, "", {}), 0, Execution({}, 1)
     )
     own = {n: n for n in (*(x.tensor for x in kernel.reads), *(o.name for o in kernel.outputs))}
     place = machine("h100")

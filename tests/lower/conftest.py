@@ -97,6 +97,6 @@ def _forced(
     own = {a: max(2, power_of_two(sizes[a])) for a in kernel.axes}
     own |= dict.fromkeys(kernel.stream.axes, 4) | dict.fromkeys(kernel.group, 2)
     own |= tiles or {}
-    choice = Choice(kernel, Schedule(own, laned=True), dict(sizes), 0, UNPRICED, 0, UNPRICED)
+    choice = Choice(kernel, Schedule(own, per_thread=True), dict(sizes), 0, UNPRICED, 0, UNPRICED)
     planned = PlannedKernel(choice, {t: t for t in kernel.tensors}, "fp32", place)
     return Plan(diagram, place, "fp32", sizes, (planned,), {}, Trail(()), specialised=False)

@@ -33,7 +33,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
             tiles, draw(st.integers(1, 4)), axis, draw(st.integers(2, 6)), **settings
         )
     warps, stages = draw(st.integers(1, 16)), draw(st.integers(1, 6))
-    return Schedule(tiles, warps, stages, laned=draw(st.booleans()), **settings)
+    return Schedule(tiles, warps, stages, per_thread=draw(st.booleans()), **settings)
 
 
 @given(schedules())
@@ -44,7 +44,9 @@ def test_plain_data_say_all_of_it(schedule: Schedule) -> None:
     assert str(again) == str(schedule)
 
 
-@given(schedules(), st.sampled_from(["warps", "stages", "swizzle", "described", "laned", "tiles"]))
+@given(
+    schedules(), st.sampled_from(["warps", "stages", "swizzle", "described", "per_thread", "tiles"])
+)
 def test_data_of_another_form_is_no_schedule(schedule: Schedule, name: str) -> None:
     for value in ("4", 1.5, None, []):
         with pytest.raises((TypeError, ValueError)):
@@ -71,8 +73,8 @@ def test_a_group_has_its_part_of_what_cooperative_warpgroups_hold(schedule: Sche
             "so write 2 stages or more",
         ),
         (
-            {"warpgroups": 2, "warps": 8, "stages": 2, "laned": True},
-            "of 2 warpgroups: their lanes keep no folds, so leave laned out",
+            {"warpgroups": 2, "warps": 8, "stages": 2, "per_thread": True},
+            "of 2 warpgroups: their threads keep no partials, so leave per_thread out",
         ),
         (
             {"warpgroups": 3, "warps": 12, "stages": 2, "axis": "q"},
@@ -122,9 +124,9 @@ def test_a_program_says_what_of_its_schedule_serves_it() -> None:
     rows = nk.derive(load("cross_entropy"), on="h100", sizes={"n": 8192, "v": 32000}).kernels[0]
     product = nk.derive(load("matmul"), on="h100").kernels[0]
     for k, wanted in ((rows, (True, 0)), (product, (False, 2))):
-        asked = replace(k.schedule, laned=True, described=2)
+        asked = replace(k.schedule, per_thread=True, described=2)
         found = build(k.choice.kernel, asked).schedule
-        assert (found.laned, found.described) == wanted
+        assert (found.per_thread, found.described) == wanted
         assert k.schedule == found == k.written.entry.schedule
     plain = build(product.choice.kernel, replace(product.schedule, described=0))
     assert plain.boxes == {}

@@ -71,7 +71,7 @@ def as_it_ran(k: PlannedKernel, ran: Ran) -> PlannedKernel:
     kernel = k.choice.kernel
     pricing = Pricing(kernel, kernel.sized(k.choice.sizes), held(kernel), k.dtype, k.machine)
     item = described_bytes(k.dtype, k.machine)
-    choice = pricing.at(Schedule(ran.tiles, ran.warps, ran.stages, described=item, laned=True))
+    choice = pricing.at(Schedule(ran.tiles, ran.warps, ran.stages, described=item, per_thread=True))
     found = choose.resolved(choice, choose.program_of(choice))
     assert found is not None
     return replace(k, choice=found)

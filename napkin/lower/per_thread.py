@@ -36,7 +36,7 @@ LANE = "lane of"
 
 
 @dataclass(frozen=True, eq=False)
-class Laned(Program):
+class PerThread(Program):
     """A program as a loop sees it whose states are kept by lanes: the streamed axis has two tile
     dimensions, lanes and the values of each, and so has every term that differs among lanes.
 
@@ -65,39 +65,39 @@ class Laned(Program):
         return EACH if dim == self.lane + 1 else super().extent(dim)
 
 
-def in_lanes(program: Program) -> Program:
+def with_partials(program: Program) -> Program:
     """The program with the folds kept by lanes in every loop that can."""
     warps = program.schedule.warps
     loops = tuple(_joined(program, loop, warps) for loop in program.loops)
     some = any(x.joins for x in loops)
-    return replace(program, loops=loops, schedule=replace(program.schedule, laned=some))
+    return replace(program, loops=loops, schedule=replace(program.schedule, per_thread=some))
 
 
 def as_seen(program: Program, loop: Loop) -> Program:
     """The program as the terms of a loop see it."""
-    return _laned(program, moving_terms(program, loop)) if loop.joins else program
+    return _per_thread(program, moving_terms(program, loop)) if loop.joins else program
 
 
-def as_joined(program: Program, loop: Loop, join: Join) -> Laned:
+def as_joined(program: Program, loop: Loop, join: Join) -> PerThread:
     """The program as a term sees it that joins the lanes' states: only these differ."""
     apart: set[Node] = set()
     for n in postorder([join.of]):
         own = n.op == "state" and n.params[0] in loop.steps and n.params[1] == "left"
         if own or any(a in apart for a in n.args):
             apart.add(n)
-    return _laned(program, apart)
+    return _per_thread(program, apart)
 
 
-def _laned(program: Program, apart: Iterable[Node]) -> Laned:
+def _per_thread(program: Program, apart: Iterable[Node]) -> PerThread:
     (axis,) = program.kernel.stream.axes
     at = next(i for i, axes in enumerate(program.dims) if axis in axes)
     dims = (*program.dims[:at], (f"{LANE} {axis}",), *program.dims[at:])
     own: dict[str, Any] = {f.name: getattr(program, f.name) for f in fields(Program)}
     own["dims"] = dims
-    return Laned(**own, lane=at, apart=frozenset(apart))
+    return PerThread(**own, lane=at, apart=frozenset(apart))
 
 
-def laned(program: Program) -> bool:
+def per_thread(program: Program) -> bool:
     """Whether lanes keep the folds of a program in all of its loops that fold."""
     loops = program.loops
     return any(x.joins for x in loops) and all(x.joins for x in loops if x.steps)

@@ -13,7 +13,7 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.ir.node import over, postorder
 from napkin.lower.build import build
-from napkin.lower.lanes import _where_loaded as where_loaded
+from napkin.lower.per_thread import _where_loaded as where_loaded
 from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
 from napkin.plan.samples import Case
@@ -31,7 +31,7 @@ def streamed(
     plan = nk.derive(diagram, on="h100", sizes=sizes, dtype="bf16")
     (kernel,) = plan.kernels
     assert kernel.choice.kernel.stream.axis == "x"
-    choice = kernel.choice.under(tiles={**kernel.tiles, **tiles}, warps=warps, laned=True)
+    choice = kernel.choice.under(tiles={**kernel.tiles, **tiles}, warps=warps, per_thread=True)
     return replace(plan, kernels=(replace(kernel, choice=choice),))
 
 
@@ -168,7 +168,7 @@ def test_lanes_join_without_the_padding_of_what_is_whole() -> None:
         if k.stream.axes == ("x",) and k.group == ("n", "m") and len(k.stream.passes) == 1
     )
     tiles = {"n": 1, "m": 16, "x": 512, "k": 2048}
-    (loop,) = build(kernel, Schedule(tiles, laned=True)).loops
+    (loop,) = build(kernel, Schedule(tiles, per_thread=True)).loops
     maxima = [n for j in loop.joins.values() for n in postorder([j.of]) if over(n) == ("k",)]
     assert maxima
     assert all(n.op == "max" and n.args[0].op == "mask" for n in maxima)

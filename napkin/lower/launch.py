@@ -138,7 +138,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Box:
+class TmaBox:
     """How a descriptor sees a tensor.
 
     Attributes:
@@ -179,7 +179,7 @@ class Launch:
     scalars: Mapping[str, int | float]
     tensors: Mapping[str, str]
     order: tuple[str, ...]
-    boxes: Mapping[str, Box]
+    boxes: Mapping[str, TmaBox]
     constexprs: Mapping[str, int | bool]
 
 
@@ -242,9 +242,9 @@ def launch(
     return Launch(programs, run, tensors, tuple(order), boxes, fixed)
 
 
-def _box(axes: Sequence[str], tiles: Sizes) -> Box:
+def _box(axes: Sequence[str], tiles: Sizes) -> TmaBox:
     own = in_box(axes, tiles)
-    return Box(tuple(axes.index(a) for a in own), tuple(tiles[a] for a in own))
+    return TmaBox(tuple(axes.index(a) for a in own), tuple(tiles[a] for a in own))
 
 
 def fits(strides: Sequence[int], item_bytes: int) -> bool:

@@ -18,7 +18,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from napkin.lower.launch import Box
+from napkin.lower.launch import TmaBox
 from napkin.run.assembler import assembler
 
 Arguments = list[Any]
@@ -135,7 +135,7 @@ class Described:
         return made
 
 
-def described(laid: tuple[list[int], list[int]], box: Box, in_gluon: bool = False) -> Described:
+def described(laid: tuple[list[int], list[int]], box: TmaBox, in_gluon: bool = False) -> Described:
     """A descriptor of a tensor with this shape and these strides; shape, strides and box are
     checked.
 

@@ -103,7 +103,7 @@ class Pointer:
         return Pointer(self.array, self.name, self.at + offset)
 
 
-class Box:
+class TmaBox:
     """A tensor descriptor."""
 
     def __init__(self, given: Descriptor, name: str) -> None:
@@ -147,7 +147,7 @@ class _Run:
     def argument(self, name: str, value: Argument) -> Any:
         """An argument as the kernel sees it."""
         if isinstance(value, Descriptor):
-            return Box(value, name)
+            return TmaBox(value, name)
         return Pointer(value, name) if isinstance(value, DeviceArray) else value
 
     def _language(self) -> Any:
@@ -189,7 +189,7 @@ class _Run:
             if not self.condition.wait_for(lambda: barrier.phase != phase, PATIENCE):
                 raise KernelError("a barrier is waited for that nobody reaches")
 
-    def _load_box(self, box: Box, corner: Sequence[int], barrier: Barrier, into: Memory) -> None:
+    def _load_box(self, box: TmaBox, corner: Sequence[int], barrier: Barrier, into: Memory) -> None:
         where, inside = _cut(box, corner)
         values = np.zeros(box.sizes, np.float32)
         values[inside] = _numbers(box.array, where)
@@ -199,7 +199,7 @@ class _Run:
             barrier.bytes -= values.size * box.array.itemsize
             barrier.changed()
 
-    def _store_box(self, box: Box, corner: Sequence[int], source: Memory) -> None:
+    def _store_box(self, box: TmaBox, corner: Sequence[int], source: Memory) -> None:
         where, inside = _cut(box, corner)
         values = source.values.reshape(box.sizes)[inside]
         self._count(box.name, "write", values.size, box.array)
@@ -247,7 +247,7 @@ class _Run:
             raise failed[0]
 
 
-def _cut(box: Box, corner: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+def _cut(box: TmaBox, corner: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """The part of a tensor that a box covers, and of the box what lies inside."""
     where: list[slice] = []
     inside: list[slice] = []

@@ -90,8 +90,8 @@ PARTS = {f.__name__: f for f in (attention, windows, products)}
 def others(plan: Plan, most: int) -> list[Choice]:
     """The bands of a plan's kernel that are predicted to take least."""
     (k,) = plan.kernels
-    found = [c for part in specialised_choices(k.choice.kernel, k.choice.sizes, plan.dtype, plan.machine)
-             for c in part]  # fmt: skip
+    own = k.choice.kernel, k.choice.sizes
+    found = [c for part in specialised_choices(*own, plan.dtype, plan.machine) for c in part]
     return sorted(found, key=lambda c: c.rank)[:most]
 
 

@@ -25,7 +25,7 @@ SHORT = 3
 """Points of a segment that is searched for however many were
 (`napkin.plan.segments.IN_FULL`)."""
 
-ALIKE = 1.15
+SAME = 1.15
 """Times that are the same for all that the prediction can tell: cuts into more kernels, which take
 memory between them, have to be faster by more."""
 
@@ -79,7 +79,7 @@ def too_long(least: float, most: float) -> str:
 
 def beside(best: Way, than: Way) -> str:
     """The time of the best way, and why it is before one that takes less."""
-    alike = f", which is alike (within {100 * (ALIKE - 1):.0f} %)"
+    alike = f", which is alike (within {100 * (SAME - 1):.0f} %)"
     return way_text(best) + (alike if than.seconds < best.seconds else "")
 
 
@@ -95,7 +95,7 @@ def simplest(ways: Sequence[Way], since: float = 0.0) -> Way:
 
 def _alike(fastest: float, since: float) -> float:
     """The most seconds that are about as fast as the fastest."""
-    return since + (fastest - since) * ALIKE
+    return since + (fastest - since) * SAME
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ class Cutting:
             for o in self._options[end]:
                 least[o.begin] = min(least[o.begin], least[end] + o.segment.least)
         # The simplest of ways about as fast as the fastest is taken (`simplest`).
-        return [math.inf if under == math.inf else under * ALIKE - x for x in least]
+        return [math.inf if under == math.inf else under * SAME - x for x in least]
 
     def _ending(self, i: int) -> Iterator[_Option]:
         """Ways to end with point `i`, of which some may not fit; none where none does."""
@@ -283,7 +283,7 @@ class Cutting:
     def _refusal(self, at: int) -> Refusal:
         stuck = self.points[at]
         return Refusal(
-            f"derive {self.pieces.name} for {self.pieces.alike.machine.name}",
+            f"derive {self.pieces.name} for {self.pieces.memo.machine.name}",
             self.pieces.names.get(stuck, stuck.op),
             f"no labelling of {stuck.op} over axes '{' '.join(stuck.args[0].axes)}' at these sizes "
             "fits the registers and shared memory of one group",

@@ -1,4 +1,4 @@
-"""What goes through the shared memory of a band: boxes in rings, and barriers for each place."""
+"""What goes through the shared memory of a warp-specialised CTA: boxes in rings, and barriers for each place."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _text(cta: SpecialisedCta) -> Text:
 
 
 def passed(cta: SpecialisedCta, even: Collection[str], sizes: Mapping[str, int]) -> list[str]:
-    """What the block's first warps pass to the others of a band: "descriptor" (a pointer, too),
+    """What the block's first warps pass to the others of a CTA: "descriptor" (a pointer, too),
     "scalar", or "ring R", of R axes.
 
     Args:

@@ -189,7 +189,7 @@ def main(arguments: Sequence[str] | None = None, jobs: Sequence[Mapping[str, Any
             said = [*parts_l2(k, spill.get(k.name, 0)), *why_l2(row), *why_memory(row, k)]
             why = "; ".join(said)
             out.append({"sizes": dict(plan.sizes), **asdict(row), "arrays": arrays, "why": why})
-            print(f"{f'{k.name} {sizes}':64s} {row.read_asked / 1e6:10.2f} "
+            print(f"{f'{k.name} {sizes}':64s} {row.read_requested / 1e6:10.2f} "
                   f"{row.read_predicted / 1e6:10.2f} "
                   f"{row.read / 1e6:10.2f} {over(row.read, row.read_predicted):6.3f} "
                   f"{row.written_predicted / 1e6:10.2f} "

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from functools import reduce
 from numbers import Integral, Real
 
-import numpy as np
-
 from napkin.diagram.reductions import axes_of
 from napkin.errors import InputError
 from napkin.ir.array import Array, Operand, applied, lifted
@@ -63,6 +61,8 @@ def _key(seed: Operand) -> Node:
 
 
 def _number(a: int, b: int) -> int:
+    import numpy as np
+
     with np.errstate(over="ignore"):
         return int(mixed(np, np.int64(a), np.int64(b)))
 

@@ -92,11 +92,20 @@ def _laid(e: ast.expr, indent: int, taken: int, *, top: bool = False) -> str:
         test, other = ast.unparse(e.test), _operand(e.orelse, ast.Pow(), indent + 4, 5)
         yes = _operand(e.body, ast.Pow(), indent + 4, 0)
         return f"({inside}{yes}{inside}if {test}{inside}else {other}{end})"
-    if isinstance(e, ast.BinOp) and not isinstance(e.op, ast.Pow):
+    if isinstance(e, ast.UnaryOp) and isinstance(e.operand, ast.Call):
+        sign = ast.unparse(ast.UnaryOp(e.op, ast.Name("a")))[:-1]
+        return sign + _laid(e.operand, indent, taken + len(sign))
+    if isinstance(e, ast.BinOp | ast.Compare) and not isinstance(getattr(e, "op", None), ast.Pow):
         deep = 4 if top else 0
-        lines = _operands(e, indent + deep)
+        lines = (_operands if isinstance(e, ast.BinOp) else _compared)(e, indent + deep)
         return f"({inside}{inside.join(lines)}{end})" if top else f"\n{' ' * indent}".join(lines)
     return text
+
+
+def _compared(e: ast.Compare, indent: int) -> list[str]:
+    """The sides of a comparison, the right one after its operator."""
+    sides = ast.unparse(ast.Compare(ast.Name("a"), e.ops, e.comparators))[2:]
+    return [_operand(e.left, ast.BitOr(), indent, 0), sides]
 
 
 def _operands(e: ast.BinOp, indent: int) -> list[str]:

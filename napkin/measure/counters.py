@@ -49,7 +49,7 @@ class CounterRow:
     """One kernel: bytes from L2 and to L2, and from memory and to memory, predicted and counted.
 
     Attributes:
-        read_asked, written_asked: what its groups ask for (H).
+        read_requested, written_requested: what its groups ask for (H).
     """
 
     kernel: str

@@ -179,7 +179,7 @@ def _counters(rows: Sequence[Mapping[str, Any]]) -> Table:
     for r in rows:
         made.add_row(
             r["kernel"],
-            f"{r['read_asked']:,}",
+            f"{r['read_requested']:,}",
             f"{r['read_predicted']:,}",
             f"{r['read']:,}",
             f"{r['read'] / max(r['read_predicted'], 1):.4f}",

@@ -21,7 +21,7 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import why_not_parted
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.slotted import guard
-from napkin.plan.segments import Alike
+from napkin.plan.segments import Memo
 
 TOLERANCE = 1e-9
 """Of float64, by norm."""
@@ -65,7 +65,7 @@ class _Algebra:
     def check(self) -> None:
         """Tries everything, and raises the worst."""
         self._evaluated()
-        alike = Alike("fp32", candidates.H100)
+        alike = Memo("fp32", candidates.H100)
         every = list(candidates.terms(self.diagram))
         for term in every:
             sizes = term.sizes(self.sizes)

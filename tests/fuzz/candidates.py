@@ -24,7 +24,7 @@ from napkin.machine.machines import machine
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Pieces, Segment
 from napkin.plan.points import is_pointwise, points_of
-from napkin.plan.segments import Alike
+from napkin.plan.segments import Memo
 
 H100 = machine("h100")
 LONGEST = 12
@@ -115,7 +115,7 @@ def drawn_points(term: Term, sizes: Mapping[str, int], rng: random.Random) -> se
 
 
 def runs(
-    term: Term, sizes: Mapping[str, int], alike: Alike, rng: random.Random, most: int
+    term: Term, sizes: Mapping[str, int], alike: Memo, rng: random.Random, most: int
 ) -> Iterator[Run]:
     """The runs of points of a term that can be kernels, in each order of these; of more than
     `most` some that are drawn."""

@@ -26,7 +26,7 @@ from napkin.plan.labelled import described_bytes
 from napkin.plan.pieces import Piece, Pieces, named_apart
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
-from napkin.plan.segments import Alike, Form, Known
+from napkin.plan.segments import Memo, Form, Known
 from napkin.plan.specialised import may_specialise, specialised_choices
 from napkin.plan.specialised import written as written_specialised
 from napkin.plan.tiles import Tiles
@@ -69,7 +69,7 @@ class Forcing:
         self, diagram: Diagram, sizes: Mapping[str, int], dtype: str, rng: random.Random
     ) -> None:
         self.diagram, self.sizes, self.dtype, self.rng = diagram, dict(sizes), dtype, rng
-        self.alike = Alike(dtype, H100)
+        self.alike = Memo(dtype, H100)
         self.terms = list(candidates.terms(diagram))
         if dtype != "fp32":
             self.terms = [t for t in self.terms if t.law != "as it is"] or self.terms

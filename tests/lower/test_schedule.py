@@ -115,7 +115,7 @@ def test_words() -> None:
     assert str(side) == (
         "2 warpgroups cooperative along q; q=128,x=128; 8 warps and one load warp, 2 stages"
     )
-    assert iteration.side == "2 warpgroups in turn"
+    assert iteration.side == "2 warpgroups ping-pong"
     assert iteration.words == "8 warps and one load warp, 2 stages, swizzle 4"
 
 

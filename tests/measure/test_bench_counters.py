@@ -77,7 +77,7 @@ def test_what_is_between_h_and_the_prediction(monkeypatch: Any, tmp_path: Path) 
     assert "boxes past the end: +" in parts["why"]
     assert "(Q)" in parts["why"]
     assert "sectors used in part: +" in merge["why"]
-    assert all(r["read_asked"] <= r["read_predicted"] for r in found)
+    assert all(r["read_requested"] <= r["read_predicted"] for r in found)
 
 
 def test_what_is_left_is_said(monkeypatch: Any, tmp_path: Path, capsys: Any) -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from napkin.machine.machine_file import written
 from napkin.machine.machines import machine
-from napkin.measure.machine import COPIED, SIDE, THREADS, TURNS, Facts, measured
+from napkin.measure.machine import COPIED, SIDE, THREADS, ITERATIONS, Facts, measured
 
 ABOUT = {"device": "a stand-in", "arch": "sm_90", "torch": "9.9", "triton": "", "napkin": "0"}
 SECONDS = {
     "copy": 2 * COPIED / 3.0e12,
     "bf16": 2 * SIDE**3 / 700e12,
     "fp8": 1.0,  # no product that is known
-    "exp": THREADS * TURNS / 3.5e12,
+    "exp": THREADS * ITERATIONS / 3.5e12,
 }
 SAME = Facts("NVIDIA H100 80GB HBM3", "sm_90", 132, 85_000_000_000, 52_428_800)
 

@@ -65,13 +65,13 @@ from triton.backends.compiler import GPUTarget
 import napkin as nk
 from napkin.plan.fitting import job_of
 from napkin.run import _compiler
-from napkin.run.compile import _compilation
+from napkin.run.compile import _read
 sys.path.insert(0, {folder!r})
 import test_contraction as own
 
 for d in (own.largest, own.maximum):
     for k in nk.derive(d, on="h100", dtype="fp32").kernels:
-        job = _compilation(job_of(k, k.choice.sizes, "sm_90"))
+        job = _read(job_of(k, k.choice.sizes, "sm_90"))
         kernel = _compiler.find(_compiler.load(job.text, job.path), job.kernel, triton.JITFunction)
         options = {{"enable_fp_fusion": True, **job.options}}
         source, target = _compiler._source(kernel, job), GPUTarget("cuda", 90, 32)

@@ -65,7 +65,7 @@ def planned(diagram: nk.Diagram) -> Plan:
 def known(monkeypatch: pytest.MonkeyPatch) -> Memo:
     """The segments that are known, kept from one plan to the next."""
     alike = Memo("bf16", machine("h100"))
-    monkeypatch.setattr("napkin.plan.derive.Alike", lambda *_: alike)
+    monkeypatch.setattr("napkin.plan.derive.Memo", lambda *_: alike)
     return alike
 
 

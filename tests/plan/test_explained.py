@@ -90,7 +90,7 @@ def test_a_setting_that_the_compiler_refuses_has_its_reason(
 
     monkeypatch.setattr(fitting, "job_of", lambda k, *_: k)
     monkeypatch.setattr(fitting, "allocations", answer)
-    monkeypatch.setattr(fitting, "asked", lambda _: True)
+    monkeypatch.setattr(fitting, "can_ask", lambda _: True)
     plan, tracer = traced("attention")
     (refused,) = dropped(tracer, "setting")
     assert refused.what.startswith("attention: q=64,x=128,d=128; 4 warps, 3 stages")

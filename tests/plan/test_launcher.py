@@ -149,8 +149,8 @@ def check_file(
     values = dict(zip(keywords, scalars.values(), strict=True))
     wanted: list[Launch] = []
     for s in recipe.steps:
-        specialised = s.launch_specialised(full, scalars, strides) if fast and s.cta else None
-        if fast and s.cta and specialised is None:
+        specialised = s.launch_specialised(full, scalars, strides) if fast and s.specialised else None
+        if fast and s.specialised and specialised is None:
             with pytest.raises(ValueError, match="descriptors do not serve"):
                 module.run(*given.values(), **values)
             return None
@@ -171,7 +171,7 @@ def check_file(
         assert x.dtype == getattr(torch, STORAGE[t.dtype].torch)
         known[t.name] = x
     for call, s, want in zip(calls, recipe.steps, wanted, strict=True):
-        check_launch(call, s, want, known, fast and s.cta is not None)
+        check_launch(call, s, want, known, fast and s.specialised is not None)
     results = results if isinstance(results, tuple) else (results,)
     assert all(x is known[t] for x, t in zip(results, recipe.results, strict=True))
     return wanted

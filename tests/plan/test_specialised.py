@@ -52,7 +52,7 @@ def test_only_hopper_and_16_bits_have_bands(settings: dict[str, str]) -> None:
     plan = planned(**settings)
     assert plan.launched is plan
     assert plan.warpgroups == ""
-    assert all(s.cta is None for s in plan.recipe.steps)
+    assert all(s.specialised is None for s in plan.recipe.steps)
 
 
 def test_settings_that_are_asked_for_run_as_they_are() -> None:

@@ -97,7 +97,8 @@ def _laid(e: ast.expr, indent: int, taken: int, *, top: bool = False) -> str:
         return sign + _laid(e.operand, indent, taken + len(sign))
     if isinstance(e, ast.BinOp | ast.Compare) and not isinstance(getattr(e, "op", None), ast.Pow):
         deep = 4 if top else 0
-        lines = (_operands if isinstance(e, ast.BinOp) else _compared)(e, indent + deep)
+        compared = isinstance(e, ast.Compare)
+        lines = _compared(e, indent + deep) if compared else _operands(e, indent + deep)
         return f"({inside}{inside.join(lines)}{end})" if top else f"\n{' ' * indent}".join(lines)
     return text
 

@@ -33,7 +33,7 @@ def test_laws_hold_of_programs_that_broke_them(seed: int) -> None:
     program, rng = draw(seed), random.Random(seed)
     diagram = written(program)
     assert isinstance(diagram, Diagram)
-    assert list(plans(diagram, dict(program.sizes), "fp32", rng, 8))
+    assert next(iter(plans(diagram, dict(program.sizes), "fp32", rng, 40)), None)
 
 
 @nk.diagram("q x -> q, q, q", sizes={"q": 4, "x": 64})

@@ -149,7 +149,9 @@ def check_file(
     values = dict(zip(keywords, scalars.values(), strict=True))
     wanted: list[Launch] = []
     for s in recipe.steps:
-        specialised = s.launch_specialised(full, scalars, strides) if fast and s.specialised else None
+        specialised = (
+            s.launch_specialised(full, scalars, strides) if fast and s.specialised else None
+        )
         if fast and s.specialised and specialised is None:
             with pytest.raises(ValueError, match="descriptors do not serve"):
                 module.run(*given.values(), **values)

@@ -6,9 +6,9 @@ bigbird:
   expand softmax over x into max, exp, sum and divide
   stream x
   separate z: exp(where(bigbird(64, 1, 2, 3 random), S, -inf) - m) = [exp(where(bigbird(64, 1,
-      2, 3 random), S, -inf) - m)]; running m (repair exp(m_old - m_new))
+      2, 3 random), S, -inf) - m)]; running m (rescale exp(m_old - m_new))
   separate O: (exp(where(bigbird(64, 1, 2, 3 random), S, -inf) - m) / where(z == 0, 1, z)) * V =
-      [V * exp(where(bigbird(64, 1, 2, 3 random), S, -inf) - m)]; running m (repair exp(m_old -
+      [V * exp(where(bigbird(64, 1, 2, 3 random), S, -inf) - m)]; running m (rescale exp(m_old -
       m_new)); deferred where(z == 0, 1, z)
   group q
   tile q = 16
@@ -191,10 +191,10 @@ def bigbird(
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=d_in[None, :],
@@ -203,14 +203,14 @@ def bigbird(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
 
     # stream x, box 1: chunks seen in part
-    for x_turn in tl.range(x_tiles - x_whole):
-        x_tile = tl.where(x_turn < x_skip, x_turn, x_turn + x_whole)
+    for x_iteration in tl.range(x_tiles - x_whole):
+        x_tile = tl.where(x_iteration < x_skip, x_iteration, x_iteration + x_whole)
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x_end
@@ -236,10 +236,10 @@ def bigbird(
         top_2 = tl.max(chosen_in, axis=1)
         m_new = tl.maximum(m, top_2)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p_2 = tl.exp2(chosen_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
-        z = z * repair + total_2
+        z = z * rescale + total_2
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=x_in[:, None] & d_in[None, :],
@@ -248,7 +248,7 @@ def bigbird(
         O_acc = tl.dot(
             p_2.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
@@ -266,10 +266,10 @@ def bigbird(
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=d_in[None, :],
@@ -278,14 +278,14 @@ def bigbird(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
 
     # stream x, box 2: chunks seen in part
-    for x_turn in tl.range(x2_tiles - x2_whole):
-        x_tile = tl.where(x_turn < x2_skip, x_turn, x_turn + x2_whole)
+    for x_iteration in tl.range(x2_tiles - x2_whole):
+        x_tile = tl.where(x_iteration < x2_skip, x_iteration, x_iteration + x2_whole)
         x_start = x2_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x2_end
@@ -303,10 +303,10 @@ def bigbird(
         top_3 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_3)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p_3 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_3 = tl.sum(p_3, axis=1)
-        z = z * repair + total_3
+        z = z * rescale + total_3
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=x_in[:, None] & d_in[None, :],
@@ -315,7 +315,7 @@ def bigbird(
         O_acc = tl.dot(
             p_3.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
@@ -333,10 +333,10 @@ def bigbird(
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=d_in[None, :],
@@ -345,14 +345,14 @@ def bigbird(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
 
     # stream x, box 3: chunks seen in part
-    for x_turn in tl.range(x3_tiles - x3_whole):
-        x_tile = tl.where(x_turn < x3_skip, x_turn, x_turn + x3_whole)
+    for x_iteration in tl.range(x3_tiles - x3_whole):
+        x_tile = tl.where(x_iteration < x3_skip, x_iteration, x_iteration + x3_whole)
         x_start = x3_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x3_end
@@ -372,10 +372,10 @@ def bigbird(
         top_4 = tl.max(Q_K_in_2, axis=1)
         m_new = tl.maximum(m, top_4)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p_4 = tl.exp2(Q_K_in_2 * scale - larger[:, None])
         total_4 = tl.sum(p_4, axis=1)
-        z = z * repair + total_4
+        z = z * rescale + total_4
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=x_in[:, None] & d_in[None, :],
@@ -384,7 +384,7 @@ def bigbird(
         O_acc = tl.dot(
             p_4.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
@@ -402,10 +402,10 @@ def bigbird(
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=d_in[None, :],
@@ -414,14 +414,14 @@ def bigbird(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
 
     # stream x, box 4: chunks seen in part
-    for x_turn in tl.range(x4_tiles - x4_whole):
-        x_tile = tl.where(x_turn < x4_skip, x_turn, x_turn + x4_whole)
+    for x_iteration in tl.range(x4_tiles - x4_whole):
+        x_tile = tl.where(x_iteration < x4_skip, x_iteration, x_iteration + x4_whole)
         x_start = x4_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x4_end
@@ -442,10 +442,10 @@ def bigbird(
         top_5 = tl.max(Q_K_in_3, axis=1)
         m_new = tl.maximum(m, top_5)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p_5 = tl.exp2(Q_K_in_3 * scale - larger[:, None])
         total_5 = tl.sum(p_5, axis=1)
-        z = z * repair + total_5
+        z = z * rescale + total_5
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=x_in[:, None] & d_in[None, :],
@@ -454,7 +454,7 @@ def bigbird(
         O_acc = tl.dot(
             p_5.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
@@ -472,10 +472,10 @@ def bigbird(
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=d_in[None, :],
@@ -484,14 +484,14 @@ def bigbird(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
 
     # stream x, box 5: chunks seen in part
-    for x_turn in tl.range(x5_tiles - x5_whole):
-        x_tile = tl.where(x_turn < x5_skip, x_turn, x_turn + x5_whole)
+    for x_iteration in tl.range(x5_tiles - x5_whole):
+        x_tile = tl.where(x_iteration < x5_skip, x_iteration, x_iteration + x5_whole)
         x_start = x5_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x5_end
@@ -513,10 +513,10 @@ def bigbird(
         top_6 = tl.max(Q_K_in_4, axis=1)
         m_new = tl.maximum(m, top_6)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p_6 = tl.exp2(Q_K_in_4 * scale - larger[:, None])
         total_6 = tl.sum(p_6, axis=1)
-        z = z * repair + total_6
+        z = z * rescale + total_6
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=x_in[:, None] & d_in[None, :],
@@ -525,7 +525,7 @@ def bigbird(
         O_acc = tl.dot(
             p_6.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new

@@ -51,7 +51,7 @@ def bilinear_form_x_W(
     W_stride_i = W_stride_i // STEP_J * STEP_J
     x_W_stride_b = x_W_stride_b // STEP_J * STEP_J
 
-    # groups in turn
+    # the groups of this program instance
     groups = tl.cdiv(size_b, BLOCK_B) * tl.cdiv(size_j, BLOCK_J)
     for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 

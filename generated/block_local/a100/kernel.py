@@ -6,9 +6,9 @@ block_local:
   expand softmax over x into max, exp, sum and divide
   stream x
   separate z: exp(where(blocked(128, 0, 0), S, -inf) - m) = [exp(where(blocked(128, 0, 0), S,
-      -inf) - m)]; running m (repair exp(m_old - m_new))
+      -inf) - m)]; running m (rescale exp(m_old - m_new))
   separate O: (exp(where(blocked(128, 0, 0), S, -inf) - m) / where(z == 0, 1, z)) * V = [V *
-      exp(where(blocked(128, 0, 0), S, -inf) - m)]; running m (repair exp(m_old - m_new));
+      exp(where(blocked(128, 0, 0), S, -inf) - m)]; running m (rescale exp(m_old - m_new));
       deferred where(z == 0, 1, z)
   group q
   tile q = 64
@@ -93,10 +93,10 @@ def block_local(
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=d_in[None, :],
@@ -105,14 +105,14 @@ def block_local(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
 
     # stream x: chunks seen in part
-    for x_turn in tl.range(x_tiles - x_whole):
-        x_tile = tl.where(x_turn < x_skip, x_turn, x_turn + x_whole)
+    for x_iteration in tl.range(x_tiles - x_whole):
+        x_tile = tl.where(x_iteration < x_skip, x_iteration, x_iteration + x_whole)
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x_end
@@ -130,10 +130,10 @@ def block_local(
         top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
-        z = z * repair + total_2
+        z = z * rescale + total_2
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=x_in[:, None] & d_in[None, :],
@@ -142,7 +142,7 @@ def block_local(
         O_acc = tl.dot(
             p_2.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new

@@ -54,9 +54,9 @@ def conv1d(
 
     # stream c w
     O_acc = tl.zeros([BLOCK_P, BLOCK_O], tl.float32)
-    for c_w_turn in tl.range(tl.cdiv(size_c, BLOCK_C) * size_w):
-        c_start = c_w_turn // size_w * BLOCK_C
-        w_start = c_w_turn % size_w
+    for c_w_iteration in tl.range(tl.cdiv(size_c, BLOCK_C) * size_w):
+        c_start = c_w_iteration // size_w * BLOCK_C
+        w_start = c_w_iteration % size_w
         w = tl.cast(w_start, INDEX)
         c = c_start + tl.arange(0, BLOCK_C).to(INDEX)
         c_in = tl.full([BLOCK_C], True, tl.int1) if EVEN_C else c < size_c

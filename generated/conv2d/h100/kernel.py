@@ -75,10 +75,10 @@ def conv2d(
 
     # stream c u v
     O_acc = tl.zeros([BLOCK_B * BLOCK_P * BLOCK_Q, BLOCK_O], tl.float32)
-    for c_u_v_turn in tl.range(tl.cdiv(size_c, BLOCK_C) * size_u * size_v):
-        c_start = c_u_v_turn // (size_u * size_v) * BLOCK_C
-        u_start = c_u_v_turn // size_v % size_u
-        v_start = c_u_v_turn % size_v
+    for c_u_v_iteration in tl.range(tl.cdiv(size_c, BLOCK_C) * size_u * size_v):
+        c_start = c_u_v_iteration // (size_u * size_v) * BLOCK_C
+        u_start = c_u_v_iteration // size_v % size_u
+        v_start = c_u_v_iteration % size_v
         u = tl.cast(u_start, INDEX)
         v = tl.cast(v_start, INDEX)
         c = c_start + tl.arange(0, BLOCK_C).to(INDEX)

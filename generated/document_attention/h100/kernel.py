@@ -6,9 +6,9 @@ document_attention:
   expand softmax over x into max, exp, sum and divide
   stream x
   separate z: exp(where(documents, S, -inf) - m2) = [exp(where(documents, S, -inf) - m2)];
-      running m2 (repair exp(m2_old - m2_new))
+      running m2 (rescale exp(m2_old - m2_new))
   separate O: (exp(where(documents, S, -inf) - m2) / where(z == 0, 1, z)) * V = [V *
-      exp(where(documents, S, -inf) - m2)]; running m2 (repair exp(m2_old - m2_new)); deferred
+      exp(where(documents, S, -inf) - m2)]; running m2 (rescale exp(m2_old - m2_new)); deferred
       where(z == 0, 1, z)
   group q
   tile q = 64
@@ -111,10 +111,10 @@ def document_attention(
         top_2 = tl.max(Q_K, axis=1)
         m2_new = tl.maximum(m2, top_2)
         larger_2 = tl.maximum(m2_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m2 * scale - larger_2)
+        rescale = tl.exp2(m2 * scale - larger_2)
         p = tl.exp2(Q_K * scale - larger_2[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         if DESCRIPTORS:
             V_tile = V.load([x_start, 0])
         else:
@@ -123,12 +123,12 @@ def document_attention(
                 mask=d_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * rescale[:, None], input_precision='ieee')
         m2 = m2_new
 
     # stream x: chunks seen in part
-    for x_turn in tl.range(x_tiles - x_whole):
-        x_tile = tl.where(x_turn < x_skip, x_turn, x_turn + x_whole)
+    for x_iteration in tl.range(x_tiles - x_whole):
+        x_tile = tl.where(x_iteration < x_skip, x_iteration, x_iteration + x_whole)
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x_end
@@ -149,10 +149,10 @@ def document_attention(
         top_3 = tl.max(Q_K_in, axis=1)
         m2_new = tl.maximum(m2, top_3)
         larger_2 = tl.maximum(m2_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m2 * scale - larger_2)
+        rescale = tl.exp2(m2 * scale - larger_2)
         p_2 = tl.exp2(Q_K_in * scale - larger_2[:, None])
         total_2 = tl.sum(p_2, axis=1)
-        z = z * repair + total_2
+        z = z * rescale + total_2
         if DESCRIPTORS:
             V_tile = V.load([x_start, 0])
         else:
@@ -164,7 +164,7 @@ def document_attention(
         O_acc = tl.dot(
             p_2.to(V_tile.dtype),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m2 = m2_new

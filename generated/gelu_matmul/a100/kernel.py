@@ -98,9 +98,9 @@ def gelu_matmul(
     # in blocks of 8 along a, times all along c
     section = pid // (8 * tl.cdiv(size_c, BLOCK_C)) * 8
     width = tl.minimum(tl.cdiv(size_a, BLOCK_A) - section, 8)
-    turn = pid % (8 * tl.cdiv(size_c, BLOCK_C))
-    a_id = section + turn % width
-    c_id = turn // width
+    within = pid % (8 * tl.cdiv(size_c, BLOCK_C))
+    a_id = section + within % width
+    c_id = within // width
     a = a_id * BLOCK_A + tl.arange(0, BLOCK_A)
     a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
     c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)

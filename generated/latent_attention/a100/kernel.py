@@ -30,9 +30,9 @@ latent_attention_V:
   tile c = 128
 latent_attention:
   stream x
-  separate z: exp(S * scale - m) = [exp(S * scale - m)]; running m (repair exp(m_old - m_new))
+  separate z: exp(S * scale - m) = [exp(S * scale - m)]; running m (rescale exp(m_old - m_new))
   separate O: (exp(S * scale - m) / where(z == 0, 1, z)) * V = [V * exp(S * scale - m)]; running
-      m (repair exp(m_old - m_new)); deferred where(z == 0, 1, z)
+      m (rescale exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group b
   group h
   group q
@@ -300,10 +300,10 @@ def latent_attention(
         top = tl.max(S_in, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(S_in * scale - larger[:, None])
         total_2 = tl.sum(p, axis=1)
-        z = z * repair + total_2
+        z = z * rescale + total_2
         V_tile = tl.load(
             V_base + x[:, None] * V_stride_x + v[None, :] * V_stride_v,
             mask=x_in[:, None] & v_in[None, :],
@@ -312,7 +312,7 @@ def latent_attention(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new

@@ -30,9 +30,9 @@ latent_attention_V:
   tile c = 64
 latent_attention:
   stream x
-  separate z: exp(S * scale - m) = [exp(S * scale - m)]; running m (repair exp(m_old - m_new))
+  separate z: exp(S * scale - m) = [exp(S * scale - m)]; running m (rescale exp(m_old - m_new))
   separate O: (exp(S * scale - m) / where(z == 0, 1, z)) * V = [V * exp(S * scale - m)]; running
-      m (repair exp(m_old - m_new)); deferred where(z == 0, 1, z)
+      m (rescale exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group b
   group h
   group q
@@ -92,7 +92,7 @@ def latent_attention_K(
     K_stride_x = K_stride_x // STEP_N * STEP_N
     K_stride_h = K_stride_h // STEP_N * STEP_N
 
-    # groups in turn
+    # the groups of this program instance
     groups = size_b * tl.cdiv(size_x, BLOCK_X) * size_h * tl.cdiv(size_n, BLOCK_N)
     for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 
@@ -175,7 +175,7 @@ def latent_attention_V(
     V_stride_x = V_stride_x // STEP_V * STEP_V
     V_stride_h = V_stride_h // STEP_V * STEP_V
 
-    # groups in turn
+    # the groups of this program instance
     groups = size_b * tl.cdiv(size_x, BLOCK_X) * size_h * tl.cdiv(size_v, BLOCK_V)
     for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 
@@ -346,10 +346,10 @@ def latent_attention(
         top = tl.max(S_in, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(S_in * scale - larger[:, None])
         total_2 = tl.sum(p, axis=1)
-        z = z * repair + total_2
+        z = z * rescale + total_2
         if DESCRIPTORS:
             V_tile = tl.reshape(V.load([b, h, x_start, v_id * BLOCK_V]), [BLOCK_X, BLOCK_V])
         else:
@@ -358,7 +358,7 @@ def latent_attention(
                 mask=x_in[:, None] & v_in[None, :],
                 other=0.0,
             )
-        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * repair[:, None], input_precision='ieee')
+        O_acc = tl.dot(p.to(V_tile.dtype), V_tile, O_acc * rescale[:, None], input_precision='ieee')
         m = m_new
 
     # tail

@@ -90,9 +90,9 @@ def layernorm_linear(
     # in blocks of 32 along n, times all along m
     section = pid // (32 * tl.cdiv(size_m, BLOCK_M)) * 32
     width = tl.minimum(tl.cdiv(size_n, BLOCK_N) - section, 32)
-    turn = pid % (32 * tl.cdiv(size_m, BLOCK_M))
-    n_id = section + turn % width
-    m_id = turn // width
+    within = pid % (32 * tl.cdiv(size_m, BLOCK_M))
+    n_id = section + within % width
+    m_id = within // width
     n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
     m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)

@@ -88,7 +88,7 @@ def layernorm_linear(
     W_stride_d = W_stride_d // STEP_M * STEP_M
     O_stride_n = O_stride_n // STEP_M * STEP_M
 
-    # groups in turn
+    # the groups of this program instance
     groups = tl.cdiv(size_n, BLOCK_N) * tl.cdiv(size_m, BLOCK_M)
     for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 
@@ -98,9 +98,9 @@ def layernorm_linear(
         # in blocks of 16 along n, times all along m
         section = pid // (16 * tl.cdiv(size_m, BLOCK_M)) * 16
         width = tl.minimum(tl.cdiv(size_n, BLOCK_N) - section, 16)
-        turn = pid % (16 * tl.cdiv(size_m, BLOCK_M))
-        n_id = section + turn % width
-        m_id = turn // width
+        within = pid % (16 * tl.cdiv(size_m, BLOCK_M))
+        n_id = section + within % width
+        m_id = within // width
         n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
         n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
         m = m_id * BLOCK_M + tl.arange(0, BLOCK_M)

@@ -116,7 +116,7 @@ def linear_attention(
     K_V_stride_d2 = K_V_stride_d2 // STEP_D * STEP_D
     O_stride_q = O_stride_q // STEP_D * STEP_D
 
-    # groups in turn
+    # the groups of this program instance
     groups = tl.cdiv(size_q, BLOCK_Q) * tl.cdiv(size_d, BLOCK_D)
     for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 

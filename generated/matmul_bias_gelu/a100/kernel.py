@@ -58,9 +58,9 @@ def matmul_bias_gelu(
     # in blocks of 16 along a, times all along c
     section = pid // (16 * tl.cdiv(size_c, BLOCK_C)) * 16
     width = tl.minimum(tl.cdiv(size_a, BLOCK_A) - section, 16)
-    turn = pid % (16 * tl.cdiv(size_c, BLOCK_C))
-    a_id = section + turn % width
-    c_id = turn // width
+    within = pid % (16 * tl.cdiv(size_c, BLOCK_C))
+    a_id = section + within % width
+    c_id = within // width
     a = a_id * BLOCK_A + tl.arange(0, BLOCK_A)
     a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
     c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)

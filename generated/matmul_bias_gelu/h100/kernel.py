@@ -53,7 +53,7 @@ def matmul_bias_gelu(
     W_stride_b = W_stride_b // STEP_C * STEP_C
     O_stride_a = O_stride_a // STEP_C * STEP_C
 
-    # groups in turn
+    # the groups of this program instance
     groups = tl.cdiv(size_a, BLOCK_A) * tl.cdiv(size_c, BLOCK_C)
     for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 
@@ -63,9 +63,9 @@ def matmul_bias_gelu(
         # in blocks of 8 along a, times all along c
         section = pid // (8 * tl.cdiv(size_c, BLOCK_C)) * 8
         width = tl.minimum(tl.cdiv(size_a, BLOCK_A) - section, 8)
-        turn = pid % (8 * tl.cdiv(size_c, BLOCK_C))
-        a_id = section + turn % width
-        c_id = turn // width
+        within = pid % (8 * tl.cdiv(size_c, BLOCK_C))
+        a_id = section + within % width
+        c_id = within // width
         a = a_id * BLOCK_A + tl.arange(0, BLOCK_A)
         a_in = tl.full([BLOCK_A], True, tl.int1) if EVEN_A else a < size_a
         c = c_id * BLOCK_C + tl.arange(0, BLOCK_C)

@@ -162,7 +162,7 @@ def mixture_of_experts_Y(
     Y_stride_e = Y_stride_e // STEP_N * STEP_N
     Y_stride_s = Y_stride_s // STEP_N * STEP_N
 
-    # groups in turn
+    # the groups of this program instance
     groups = size_e * tl.cdiv(size_s, BLOCK_S) * tl.cdiv(size_n, BLOCK_N)
     for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 
@@ -177,13 +177,13 @@ def mixture_of_experts_Y(
             * 4
         )
         width = tl.minimum(tl.cdiv(size_s, BLOCK_S) - section, 4)
-        turn = (
+        within = (
             pid
             % (tl.cdiv(size_s, BLOCK_S) * tl.cdiv(size_n, BLOCK_N))
             % (4 * tl.cdiv(size_n, BLOCK_N))
         )
-        s_id = section + turn % width
-        n_id = turn // width
+        s_id = section + within % width
+        n_id = within // width
         pid = pid // (tl.cdiv(size_s, BLOCK_S) * tl.cdiv(size_n, BLOCK_N))
         e = pid
         s = s_id * BLOCK_S + tl.arange(0, BLOCK_S)

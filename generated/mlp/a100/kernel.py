@@ -72,9 +72,9 @@ def mlp_H(
     # in blocks of 8 along n, times all along f
     section = pid // (8 * tl.cdiv(size_f, BLOCK_F)) * 8
     width = tl.minimum(tl.cdiv(size_n, BLOCK_N) - section, 8)
-    turn = pid % (8 * tl.cdiv(size_f, BLOCK_F))
-    n_id = section + turn % width
-    f_id = turn // width
+    within = pid % (8 * tl.cdiv(size_f, BLOCK_F))
+    n_id = section + within % width
+    f_id = within // width
     n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
     f = f_id * BLOCK_F + tl.arange(0, BLOCK_F)
@@ -127,9 +127,9 @@ def mlp(
     # in blocks of 8 along n, times all along e
     section = pid // (8 * tl.cdiv(size_e, BLOCK_E)) * 8
     width = tl.minimum(tl.cdiv(size_n, BLOCK_N) - section, 8)
-    turn = pid % (8 * tl.cdiv(size_e, BLOCK_E))
-    n_id = section + turn % width
-    e_id = turn // width
+    within = pid % (8 * tl.cdiv(size_e, BLOCK_E))
+    n_id = section + within % width
+    e_id = within // width
     n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
     n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
     e = e_id * BLOCK_E + tl.arange(0, BLOCK_E)

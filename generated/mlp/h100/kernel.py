@@ -67,7 +67,7 @@ def mlp_H(
     U_stride_d = U_stride_d // STEP_F * STEP_F
     H_stride_n = H_stride_n // STEP_F * STEP_F
 
-    # groups in turn
+    # the groups of this program instance
     groups = tl.cdiv(size_n, BLOCK_N) * tl.cdiv(size_f, BLOCK_F)
     for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 
@@ -77,9 +77,9 @@ def mlp_H(
         # in blocks of 8 along n, times all along f
         section = pid // (8 * tl.cdiv(size_f, BLOCK_F)) * 8
         width = tl.minimum(tl.cdiv(size_n, BLOCK_N) - section, 8)
-        turn = pid % (8 * tl.cdiv(size_f, BLOCK_F))
-        n_id = section + turn % width
-        f_id = turn // width
+        within = pid % (8 * tl.cdiv(size_f, BLOCK_F))
+        n_id = section + within % width
+        f_id = within // width
         n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
         n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
         f = f_id * BLOCK_F + tl.arange(0, BLOCK_F)
@@ -136,7 +136,7 @@ def mlp(
     W_stride_f = W_stride_f // STEP_E * STEP_E
     O_stride_n = O_stride_n // STEP_E * STEP_E
 
-    # groups in turn
+    # the groups of this program instance
     groups = tl.cdiv(size_n, BLOCK_N) * tl.cdiv(size_e, BLOCK_E)
     for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 
@@ -146,9 +146,9 @@ def mlp(
         # in blocks of 16 along n, times all along e
         section = pid // (16 * tl.cdiv(size_e, BLOCK_E)) * 16
         width = tl.minimum(tl.cdiv(size_n, BLOCK_N) - section, 16)
-        turn = pid % (16 * tl.cdiv(size_e, BLOCK_E))
-        n_id = section + turn % width
-        e_id = turn // width
+        within = pid % (16 * tl.cdiv(size_e, BLOCK_E))
+        n_id = section + within % width
+        e_id = within // width
         n = n_id * BLOCK_N + tl.arange(0, BLOCK_N)
         n_in = tl.full([BLOCK_N], True, tl.int1) if EVEN_N else n < size_n
         e = e_id * BLOCK_E + tl.arange(0, BLOCK_E)

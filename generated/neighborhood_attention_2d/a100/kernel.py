@@ -6,9 +6,9 @@ neighborhood_attention_2d:
   expand softmax over x0 x1 into max, exp, sum and divide
   stream x0 x1
   separate z: exp(where(neighborhood((20, 20)), S, -inf) - m) = [exp(where(neighborhood((20,
-      20)), S, -inf) - m)]; running m (repair exp(m_old - m_new))
+      20)), S, -inf) - m)]; running m (rescale exp(m_old - m_new))
   separate O: (exp(where(neighborhood((20, 20)), S, -inf) - m) / where(z == 0, 1, z)) * V = [V *
-      exp(where(neighborhood((20, 20)), S, -inf) - m)]; running m (repair exp(m_old - m_new));
+      exp(where(neighborhood((20, 20)), S, -inf) - m)]; running m (rescale exp(m_old - m_new));
       deferred where(z == 0, 1, z)
   group q0
   group q1
@@ -120,7 +120,7 @@ def neighborhood_attention_2d(
     O_acc = tl.zeros([BLOCK_Q0 * BLOCK_Q1, BLOCK_D], tl.float32)
     x0_tile = 0
     x1_tile = 0
-    for x0_x1_turn in tl.range(x0_whole * x1_whole):
+    for x0_x1_iteration in tl.range(x0_whole * x1_whole):
         x0_start = x0_first + (x0_tile + x0_skip) * BLOCK_X0
         x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
@@ -135,10 +135,10 @@ def neighborhood_attention_2d(
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         V_tile = tl.load(
             V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + d[None, :] * V_stride_d,
             mask=d_in[None, :],
@@ -147,7 +147,7 @@ def neighborhood_attention_2d(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
@@ -160,15 +160,15 @@ def neighborhood_attention_2d(
     x0_tile = 0
     x1_tile = 0
     slab_0 = (x0_tiles - x0_whole) * x1_tiles
-    for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
+    for x0_x1_iteration in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
+        x1_width = tl.where(x0_x1_iteration < slab_0, x1_tiles, x1_tiles - x1_whole)
         x0_at = tl.where(
-            x0_x1_turn < slab_0,
+            x0_x1_iteration < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
         x1_at = tl.where(
-            x0_x1_turn < slab_0,
+            x0_x1_iteration < slab_0,
             x1_tile,
             tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole),
         )
@@ -195,10 +195,10 @@ def neighborhood_attention_2d(
         top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
-        z = z * repair + total_2
+        z = z * rescale + total_2
         V_tile = tl.load(
             V + x0[:, None] * V_stride_x0 + x1[:, None] * V_stride_x1 + d[None, :] * V_stride_d,
             mask=x0_in[:, None] & x1_in[:, None] & d_in[None, :],
@@ -207,7 +207,7 @@ def neighborhood_attention_2d(
         O_acc = tl.dot(
             p_2.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
@@ -215,7 +215,7 @@ def neighborhood_attention_2d(
         x1_over = x1_tile == x1_width
         x1_tile = tl.where(x1_over, 0, x1_tile)
         x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
-        x0_tile = tl.where(x0_x1_turn + 1 == slab_0, 0, x0_tile)
+        x0_tile = tl.where(x0_x1_iteration + 1 == slab_0, 0, x0_tile)
 
     # tail
     tl.store(

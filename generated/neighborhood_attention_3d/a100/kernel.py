@@ -6,9 +6,9 @@ neighborhood_attention_3d:
   expand softmax over x0 x1 x2 into max, exp, sum and divide
   stream x0 x1 x2
   separate z: exp(where(neighborhood((6, 12, 12)), S, -inf) - m) = [exp(where(neighborhood((6,
-      12, 12)), S, -inf) - m)]; running m (repair exp(m_old - m_new))
+      12, 12)), S, -inf) - m)]; running m (rescale exp(m_old - m_new))
   separate O: (exp(where(neighborhood((6, 12, 12)), S, -inf) - m) / where(z == 0, 1, z)) * V =
-      [V * exp(where(neighborhood((6, 12, 12)), S, -inf) - m)]; running m (repair exp(m_old -
+      [V * exp(where(neighborhood((6, 12, 12)), S, -inf) - m)]; running m (rescale exp(m_old -
       m_new)); deferred where(z == 0, 1, z)
   group q0
   group q1
@@ -164,7 +164,7 @@ def neighborhood_attention_3d(
     x0_tile = 0
     x1_tile = 0
     x2_tile = 0
-    for x0_x1_x2_turn in tl.range(x0_whole * x1_whole * x2_whole):
+    for x0_x1_x2_iteration in tl.range(x0_whole * x1_whole * x2_whole):
         x0_start = x0_first + (x0_tile + x0_skip)
         x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
         x2_start = x2_first + (x2_tile + x2_skip) * BLOCK_X2
@@ -185,10 +185,10 @@ def neighborhood_attention_3d(
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         V_tile = tl.load(
             V
             + x0 * V_stride_x0
@@ -201,7 +201,7 @@ def neighborhood_attention_3d(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
@@ -219,36 +219,38 @@ def neighborhood_attention_3d(
     x2_tile = 0
     slab_0 = (x0_tiles - x0_whole) * x1_tiles * x2_tiles
     slab_1 = slab_0 + x0_whole * (x1_tiles - x1_whole) * x2_tiles
-    for x0_x1_x2_turn in tl.range(x0_tiles * x1_tiles * x2_tiles - x0_whole * x1_whole * x2_whole):
+    for x0_x1_x2_iteration in tl.range(
+        x0_tiles * x1_tiles * x2_tiles - x0_whole * x1_whole * x2_whole,
+    ):
         x1_width = tl.where(
-            x0_x1_x2_turn < slab_0,
+            x0_x1_x2_iteration < slab_0,
             x1_tiles,
-            tl.where(x0_x1_x2_turn < slab_1, x1_tiles - x1_whole, x1_whole),
+            tl.where(x0_x1_x2_iteration < slab_1, x1_tiles - x1_whole, x1_whole),
         )
         x2_width = tl.where(
-            x0_x1_x2_turn < slab_0,
+            x0_x1_x2_iteration < slab_0,
             x2_tiles,
-            tl.where(x0_x1_x2_turn < slab_1, x2_tiles, x2_tiles - x2_whole),
+            tl.where(x0_x1_x2_iteration < slab_1, x2_tiles, x2_tiles - x2_whole),
         )
         x0_at = tl.where(
-            x0_x1_x2_turn < slab_0,
+            x0_x1_x2_iteration < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
         x1_at = tl.where(
-            x0_x1_x2_turn < slab_0,
+            x0_x1_x2_iteration < slab_0,
             x1_tile,
             tl.where(
-                x0_x1_x2_turn < slab_1,
+                x0_x1_x2_iteration < slab_1,
                 tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole),
                 x1_tile + x1_skip,
             ),
         )
         x2_at = tl.where(
-            x0_x1_x2_turn < slab_0,
+            x0_x1_x2_iteration < slab_0,
             x2_tile,
             tl.where(
-                x0_x1_x2_turn < slab_1,
+                x0_x1_x2_iteration < slab_1,
                 x2_tile,
                 tl.where(x2_tile < x2_skip, x2_tile, x2_tile + x2_whole),
             ),
@@ -287,10 +289,10 @@ def neighborhood_attention_3d(
         top_2 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_2)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p_2 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
-        z = z * repair + total_2
+        z = z * rescale + total_2
         V_tile = tl.load(
             V
             + x0 * V_stride_x0
@@ -303,7 +305,7 @@ def neighborhood_attention_3d(
         O_acc = tl.dot(
             p_2.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
@@ -315,7 +317,7 @@ def neighborhood_attention_3d(
         x1_tile = tl.where(x1_over, 0, x1_tile)
         x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
         x0_tile = tl.where(
-            (x0_x1_x2_turn + 1 == slab_0) | (x0_x1_x2_turn + 1 == slab_1),
+            (x0_x1_x2_iteration + 1 == slab_0) | (x0_x1_x2_iteration + 1 == slab_1),
             0,
             x0_tile,
         )

@@ -16,10 +16,10 @@ rotary_attention_shifted_2:
   tile d = 16
 rotary_attention:
   stream x
-  separate z: exp(S * (d ** -0.5) - m) = [exp(S * (d ** -0.5) - m)]; running m (repair exp(m_old
-      - m_new))
+  separate z: exp(S * (d ** -0.5) - m) = [exp(S * (d ** -0.5) - m)]; running m (rescale
+      exp(m_old - m_new))
   separate O: (exp(S * (d ** -0.5) - m) / where(z == 0, 1, z)) * V = [V * exp(S * (d ** -0.5) -
-      m)]; running m (repair exp(m_old - m_new)); deferred where(z == 0, 1, z)
+      m)]; running m (rescale exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group b
   group h
   group q
@@ -224,10 +224,10 @@ def rotary_attention(
         top = tl.max(S_in, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale_2, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale_2 - larger)
+        rescale = tl.exp2(m * scale_2 - larger)
         p = tl.exp2(S_in * scale_2 - larger[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         V_tile = tl.load(
             V_base + x[:, None] * V_stride_x + v[None, :] * V_stride_v,
             mask=x_in[:, None] & v_in[None, :],
@@ -236,7 +236,7 @@ def rotary_attention(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new

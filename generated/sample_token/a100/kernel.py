@@ -6,7 +6,7 @@ sample_token:
   stream v
   separate O: where(((L + noise) == m) | ((L + noise) != (L + noise)), index(v), 2147483647) =
       [where(((L + noise) == m) | ((L + noise) != (L + noise)), index(v), 2147483647)]; running
-      m (repair where (m_old == m_new) | (m_old != m_old))
+      m (rescale where (m_old == m_new) | (m_old != m_old))
   group n
   tile n = 4
   tile v = 4096
@@ -75,7 +75,12 @@ def sample_token(
             mask=n_in[:, None, None] & v_in[None, :, :],
             other=0.0,
         )
-        noise = -tl.log(-tl.log(1.1920928955078125e-07 * (high_bits(mixed(bits[:, None, None], mixed(v, 1013904242)[None, :, :])) + 0.5)))
+        noise = -tl.log(
+            -tl.log(
+                1.1920928955078125e-07
+                * (high_bits(mixed(bits[:, None, None], mixed(v, 1013904242)[None, :, :])) + 0.5),
+            ),
+        )
         shifted_in = tl.where(v_in[None, :, :], L_tile.to(tl.float32) + noise, float('-inf'))
         top = tl.reduce(shifted_in, 2, largest)
         m_new = tl.maximum(m, top, propagate_nan=tl.PropagateNan.ALL)

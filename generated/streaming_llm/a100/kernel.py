@@ -6,11 +6,11 @@ streaming_llm:
   expand softmax over x into max, exp, sum and divide
   stream x
   separate z: exp(where((causal & (sinks(4) | sliding(511, 0))), S, -inf) - m) =
-      [exp(where((causal & (sinks(4) | sliding(511, 0))), S, -inf) - m)]; running m (repair
+      [exp(where((causal & (sinks(4) | sliding(511, 0))), S, -inf) - m)]; running m (rescale
       exp(m_old - m_new))
   separate O: (exp(where((causal & (sinks(4) | sliding(511, 0))), S, -inf) - m) / where(z == 0,
       1, z)) * V = [V * exp(where((causal & (sinks(4) | sliding(511, 0))), S, -inf) - m)];
-      running m (repair exp(m_old - m_new)); deferred where(z == 0, 1, z)
+      running m (rescale exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
   tile q = 64
   tile x = 64
@@ -99,10 +99,10 @@ def streaming_llm(
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=d_in[None, :],
@@ -111,14 +111,14 @@ def streaming_llm(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
 
     # stream x, box 1: chunks seen in part
-    for x_turn in tl.range(x_tiles - x_whole):
-        x_tile = tl.where(x_turn < x_skip, x_turn, x_turn + x_whole)
+    for x_iteration in tl.range(x_tiles - x_whole):
+        x_tile = tl.where(x_iteration < x_skip, x_iteration, x_iteration + x_whole)
         x_start = x_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x_end
@@ -141,10 +141,10 @@ def streaming_llm(
         top_2 = tl.max(chosen_in, axis=1)
         m_new = tl.maximum(m, top_2)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p_2 = tl.exp2(chosen_in * scale - larger[:, None])
         total_2 = tl.sum(p_2, axis=1)
-        z = z * repair + total_2
+        z = z * rescale + total_2
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=x_in[:, None] & d_in[None, :],
@@ -153,7 +153,7 @@ def streaming_llm(
         O_acc = tl.dot(
             p_2.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
@@ -171,10 +171,10 @@ def streaming_llm(
         top = tl.max(Q_K, axis=1)
         m_new = tl.maximum(m, top)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p = tl.exp2(Q_K * scale - larger[:, None])
         total = tl.sum(p, axis=1)
-        z = z * repair + total
+        z = z * rescale + total
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=d_in[None, :],
@@ -183,14 +183,14 @@ def streaming_llm(
         O_acc = tl.dot(
             p.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new
 
     # stream x, box 2: chunks seen in part
-    for x_turn in tl.range(x2_tiles - x2_whole):
-        x_tile = tl.where(x_turn < x2_skip, x_turn, x_turn + x2_whole)
+    for x_iteration in tl.range(x2_tiles - x2_whole):
+        x_tile = tl.where(x_iteration < x2_skip, x_iteration, x_iteration + x2_whole)
         x_start = x2_first + x_tile * BLOCK_X
         x = x_start + tl.arange(0, BLOCK_X).to(INDEX)
         x_in = x < x2_end
@@ -208,10 +208,10 @@ def streaming_llm(
         top_3 = tl.max(Q_K_in, axis=1)
         m_new = tl.maximum(m, top_3)
         larger = tl.maximum(m_new * scale, -3.4028234663852886e+38)
-        repair = tl.exp2(m * scale - larger)
+        rescale = tl.exp2(m * scale - larger)
         p_3 = tl.exp2(Q_K_in * scale - larger[:, None])
         total_3 = tl.sum(p_3, axis=1)
-        z = z * repair + total_3
+        z = z * rescale + total_3
         V_tile = tl.load(
             V + x[:, None] * V_stride_x + d[None, :] * V_stride_d,
             mask=x_in[:, None] & d_in[None, :],
@@ -220,7 +220,7 @@ def streaming_llm(
         O_acc = tl.dot(
             p_3.to(V.dtype.element_ty),
             V_tile,
-            O_acc * repair[:, None],
+            O_acc * rescale[:, None],
             input_precision='ieee',
         )
         m = m_new

@@ -297,7 +297,7 @@ def triangle_multiplication(
     O_stride_i = O_stride_i // STEP_E * STEP_E
     O_stride_j = O_stride_j // STEP_E * STEP_E
 
-    # groups in turn
+    # the groups of this program instance
     groups = size_i * tl.cdiv(size_j, BLOCK_J) * tl.cdiv(size_e, BLOCK_E)
     for group in tl.range(tl.program_id(0), groups, tl.num_programs(0), flatten=DESCRIPTORS):
 

@@ -137,7 +137,7 @@ def unfused_neighborhood_attention_2d_C(
     # stream x0 x1: chunks that every query sees whole
     x0_tile = 0
     x1_tile = 0
-    for x0_x1_turn in tl.range(x0_whole * x1_whole):
+    for x0_x1_iteration in tl.range(x0_whole * x1_whole):
         x0_start = x0_first + (x0_tile + x0_skip) * BLOCK_X0
         x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
@@ -170,15 +170,15 @@ def unfused_neighborhood_attention_2d_C(
     x0_tile = 0
     x1_tile = 0
     slab_0 = (x0_tiles - x0_whole) * x1_tiles
-    for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
+    for x0_x1_iteration in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
+        x1_width = tl.where(x0_x1_iteration < slab_0, x1_tiles, x1_tiles - x1_whole)
         x0_at = tl.where(
-            x0_x1_turn < slab_0,
+            x0_x1_iteration < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
         x1_at = tl.where(
-            x0_x1_turn < slab_0,
+            x0_x1_iteration < slab_0,
             x1_tile,
             tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole),
         )
@@ -217,7 +217,7 @@ def unfused_neighborhood_attention_2d_C(
         x1_over = x1_tile == x1_width
         x1_tile = tl.where(x1_over, 0, x1_tile)
         x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
-        x0_tile = tl.where(x0_x1_turn + 1 == slab_0, 0, x0_tile)
+        x0_tile = tl.where(x0_x1_iteration + 1 == slab_0, 0, x0_tile)
 
 
 @triton.jit
@@ -358,7 +358,7 @@ def unfused_neighborhood_attention_2d_out(
     out_acc = tl.zeros([BLOCK_Q0 * BLOCK_Q1, BLOCK_D], tl.float32)
     x0_tile = 0
     x1_tile = 0
-    for x0_x1_turn in tl.range(x0_whole * x1_whole):
+    for x0_x1_iteration in tl.range(x0_whole * x1_whole):
         x0_start = x0_first + (x0_tile + x0_skip) * BLOCK_X0
         x1_start = x1_first + (x1_tile + x1_skip) * BLOCK_X1
         x0_x1_lane = tl.arange(0, BLOCK_X0 * BLOCK_X1)
@@ -394,15 +394,15 @@ def unfused_neighborhood_attention_2d_out(
     x0_tile = 0
     x1_tile = 0
     slab_0 = (x0_tiles - x0_whole) * x1_tiles
-    for x0_x1_turn in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
-        x1_width = tl.where(x0_x1_turn < slab_0, x1_tiles, x1_tiles - x1_whole)
+    for x0_x1_iteration in tl.range(x0_tiles * x1_tiles - x0_whole * x1_whole):
+        x1_width = tl.where(x0_x1_iteration < slab_0, x1_tiles, x1_tiles - x1_whole)
         x0_at = tl.where(
-            x0_x1_turn < slab_0,
+            x0_x1_iteration < slab_0,
             tl.where(x0_tile < x0_skip, x0_tile, x0_tile + x0_whole),
             x0_tile + x0_skip,
         )
         x1_at = tl.where(
-            x0_x1_turn < slab_0,
+            x0_x1_iteration < slab_0,
             x1_tile,
             tl.where(x1_tile < x1_skip, x1_tile, x1_tile + x1_whole),
         )
@@ -444,7 +444,7 @@ def unfused_neighborhood_attention_2d_out(
         x1_over = x1_tile == x1_width
         x1_tile = tl.where(x1_over, 0, x1_tile)
         x0_tile = tl.where(x1_over, x0_tile + 1, x0_tile)
-        x0_tile = tl.where(x0_x1_turn + 1 == slab_0, 0, x0_tile)
+        x0_tile = tl.where(x0_x1_iteration + 1 == slab_0, 0, x0_tile)
 
     # tail
     tl.store(

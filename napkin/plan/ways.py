@@ -94,7 +94,8 @@ def simplest(ways: Sequence[Way], since: float = 0.0) -> Way:
 
 
 def _alike(fastest: float, since: float) -> float:
-    """The most seconds that are about as fast as the fastest."""
+    """The most seconds that are about as fast as the fastest, which may be done before `since`."""
+    since = min(since, fastest)
     return since + (fastest - since) * SAME
 
 

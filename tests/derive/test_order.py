@@ -22,7 +22,7 @@ from napkin.derive.rules.order import ORDERED
 from napkin.derive.rules.rule import Instance
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.expansion import expanded
-from napkin.ir.infer import along, pointwise
+from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.listing import text
 from napkin.ir.node import Node, node, over, postorder
 
@@ -34,7 +34,7 @@ def leaf(name: str, axes: Sequence[str], kind: Any = "real") -> Node:
 
 
 def times(parts: Sequence[Node], by: str = "mul") -> Node:
-    return order.product(parts, by)
+    return joined(by, parts)
 
 
 def orders(n: Node, sizes: Mapping[str, int] | None = None) -> list[Instance]:

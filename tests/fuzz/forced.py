@@ -26,7 +26,7 @@ from napkin.plan.labelled import described_bytes
 from napkin.plan.pieces import Piece, Pieces, named_apart
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.pricing import Choice
-from napkin.plan.segments import Memo, Form, Known
+from napkin.plan.segments import Form, Known, Memo
 from napkin.plan.specialised import may_specialise, specialised_choices
 from napkin.plan.specialised import written as written_specialised
 from napkin.plan.tiles import Tiles

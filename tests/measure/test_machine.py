@@ -11,7 +11,7 @@ import pytest
 
 from napkin.machine.machine_file import written
 from napkin.machine.machines import machine
-from napkin.measure.machine import COPIED, SIDE, THREADS, ITERATIONS, Facts, measured
+from napkin.measure.machine import COPIED, ITERATIONS, SIDE, THREADS, Facts, measured
 
 ABOUT = {"device": "a stand-in", "arch": "sm_90", "torch": "9.9", "triton": "", "napkin": "0"}
 SECONDS = {

@@ -10,8 +10,8 @@ import napkin as nk
 from napkin.algebra.contraction import MOST_SPLIT, splits
 from napkin.count.memory import alive
 from napkin.ir.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
-from napkin.plan import cut
 from napkin.plan import segments as alike
+from napkin.plan import ways
 from napkin.run.recipe import recipe_of
 
 Step = Callable[[nk.Array, nk.Array], nk.Array]
@@ -118,10 +118,10 @@ def test_a_bounded_search_finds_a_plan_and_says_so(monkeypatch: pytest.MonkeyPat
 
     assert "bound" not in {m.rule for m in derived(2).trail}
     monkeypatch.setattr(alike, "IN_FULL", 0)
-    bounded = derived(cut.SHORT + 1)
+    bounded = derived(ways.SHORT + 1)
     assert "bound" in {m.rule for m in bounded.trail}
     roots = [[o.node for o in k.choice.origin] for k in bounded.kernels]
-    assert max(sum(n.op == "max" for n in postorder(each)) for each in roots) <= cut.SHORT
+    assert max(sum(n.op == "max" for n in postorder(each)) for each in roots) <= ways.SHORT
 
 
 def test_a_chain_of_softmaxes_is_derived() -> None:

@@ -72,7 +72,8 @@ import test_contraction as own
 for d in (own.largest, own.maximum):
     for k in nk.derive(d, on="h100", dtype="fp32").kernels:
         job = _read(job_of(k, k.choice.sizes, "sm_90"))
-        kernel = _compiler.find(_compiler.load(str(job.source), job.path), job.kernel, triton.JITFunction)
+        module = _compiler.load(str(job.source), job.path)
+        kernel = _compiler.find(module, job.kernel, triton.JITFunction)
         options = {{"enable_fp_fusion": True, **job.options}}
         source, target = _compiler._source(kernel, job), GPUTarget("cuda", 90, 32)
         text = triton.compile(source, target=target, options=options).asm["ptx"]

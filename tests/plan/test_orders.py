@@ -9,7 +9,6 @@ import pytest
 
 import napkin as nk
 from napkin.derive.tracer import Dropped, tracing
-from napkin.errors import Refusal
 from napkin.lower.largest import MAX_TENSOR, tensors_of
 from napkin.plan.plan import Plan
 from napkin.plan.tiles import MAX_TILE
@@ -97,8 +96,7 @@ def test_the_order_follows_the_sizes() -> None:
 
 
 def test_what_is_asked_to_be_stored_is_not_reordered() -> None:
-    with pytest.raises(Refusal, match="no labelling of sum over axes 'a i b c'"):
-        nk.derive(bottleneck, sizes=CASES[-1][1], materialise=[])
+    assert not turned(nk.derive(bottleneck, sizes=CASES[-1][1], materialise=[]))
 
 
 def test_orders_that_are_left_out_are_reported() -> None:

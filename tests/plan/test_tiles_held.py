@@ -49,7 +49,8 @@ def test_an_axis_that_one_factor_alone_has_is_no_part_of_the_product() -> None:
     def beside(T: Any, B: Any):
         return nk.contract(T, B, over="e x")
 
-    plan = nk.derive(beside, sizes=dict.fromkeys(beside.axes, 2048), dtype="fp32")
+    sizes = dict.fromkeys(beside.axes, 2048)
+    plan = nk.derive(beside, sizes=sizes, dtype="fp32", materialise=[])
     (kernel,) = plan.kernels
     assert kernel.choice.kernel.stream.axes == ("e", "x")
     assert kernel.tiles["x"] == 1
@@ -68,5 +69,3 @@ def test_an_operand_that_several_factors_make_is_held() -> None:
     ready = prepare(twice)
     kernel = label("twice", ready.outputs, ready.names, streamed="e")
     assert {"n", "c", "e"} in map(set, held(kernel).chunk)
-    plan = nk.derive(twice, sizes={"n": 512, "c": 64, "e": 1000, "b": 256})
-    assert "T" in plan.materialised

@@ -1,4 +1,5 @@
-"""What goes through the shared memory of a warp-specialised CTA: boxes in rings, and barriers for each place."""
+"""What goes through the shared memory of a warp-specialised CTA: boxes in rings, and barriers for
+each place."""
 
 from __future__ import annotations
 

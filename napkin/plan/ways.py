@@ -339,7 +339,8 @@ class Cutting:
         first = [n for n in self.frontier.order if n in before]
         if first == wanted:
             return alone
-        found = [self._kernels(first, j, i), *(self.pieces.segment([n], i) for n in later)]
+        found = [self._kernels(first, j, i)] if first else []
+        found += [self.pieces.segment([n], i if first else j - 1) for n in later]
         known = [x for x in found if x is not None]
         if len(known) < len(found):
             return None

@@ -151,7 +151,8 @@ def segment_of(pieces: Pieces, j: int, i: int) -> Segment | None:
     needed = {m for n in later for m in frontier.stored([n], i) or ()}
     before = {n for n in (*wanted, *needed) if j <= frontier.level[n] <= i} - set(later)
     first = [n for n in frontier.order if n in before]
-    found = [pieces.segment(first, j - 1), *(pieces.segment([n], i) for n in later)]
+    found = [pieces.segment(first, j - 1)] if first else []
+    found += [pieces.segment([n], i if first else j - 1) for n in later]
     known = [x for x in found if x is not None]
     if len(known) < len(found):
         return None

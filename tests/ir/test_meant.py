@@ -19,7 +19,7 @@ nk.operator("unknown_plus", 2, evaluate=lambda xp, a, b: a + b, triton="a + b")
 nk.operator(
     "reciprocal", 1, evaluate=lambda xp, a: 1 / a, triton="1 / x", meaning=lambda sp, a: 1 / a
 )
-nk.reduction("added", combine=plus, identity=0.0)
+nk.reduction("joined_up", combine=plus, identity=0.0)
 nk.reduction("summed", combine=lambda a, b: a + b, identity=0.0)
 nk.reduction("timed", combine=lambda a, b: a * b, identity=1.0)
 nk.reduction("united", combine=lambda a, b: nk.maximum(a, b), identity=float("-inf"))
@@ -50,7 +50,7 @@ def test_others_divide_by_nothing_that_may_be_0(op: str) -> None:
 
 @pytest.mark.parametrize(
     ("reduction", "op"),
-    [("sum", "add"), ("added", "add"), ("summed", "add"), ("prod", "mul"), ("timed", "mul"),
+    [("sum", "add"), ("joined_up", "add"), ("summed", "add"), ("prod", "mul"), ("timed", "mul"),
      ("max", ""), ("united", "")],
 )  # fmt: skip
 def test_what_a_reduction_is_to_the_algebra(reduction: str, op: str) -> None:

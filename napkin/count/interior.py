@@ -98,7 +98,7 @@ def _box(box: Box, axes: Sequence[str], residues: Residues, length: _Length) -> 
 
 
 def _sum(body: Any, iteration: Any, count: Any) -> Any:
-    """The sum of a polynomial for turn = 0, ..., count - 1 (Faulhaber's formula)."""
+    """The sum of a polynomial for iteration = 0, ..., count - 1 (Faulhaber's formula)."""
     if iteration not in body.free_symbols:
         return sympy.expand(body * count)
     if body.has(sympy.Max, sympy.floor):

@@ -121,8 +121,8 @@ def _last(order: Order, carried: frozenset[int]) -> Any:
     *outer, (a, many), (c, columns) = order.digits
     rest = numbers % (many * columns)
     first = rest // (order.rows * columns) * order.rows
-    width, turn = np.minimum(many - first, order.rows), rest - first * columns
-    places = [(a, many, first + turn % width), (c, columns, turn // width)]
+    width, within = np.minimum(many - first, order.rows), rest - first * columns
+    places = [(a, many, first + within % width), (c, columns, within // width)]
     before = numbers // (many * columns)
     for axis, n in reversed(outer):
         places.append((axis, n, before % n))

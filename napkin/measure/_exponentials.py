@@ -20,7 +20,7 @@ def _kernel(values, iterations, block: tl.constexpr):  # pyright: ignore
 
 
 def exponentials(values: Any, iterations: int) -> None:
-    """Compute `turns` exponentials of each value, one after another, in place.
+    """Compute `iterations` exponentials of each value, one after another, in place.
 
     Args:
         values: float32 [n] on the device, n a multiple of 1024.

@@ -2,7 +2,7 @@
 
 Points are taken in dataflow order; a kernel computes a run of them with the terms that come with
 them (`napkin.plan.ways`). The fastest cut is taken among orders of the points, and then among
-changes of what the points are (`napkin.plan.points`).
+changes of what the points are (`napkin.plan.changes`).
 """
 
 from __future__ import annotations

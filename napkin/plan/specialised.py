@@ -138,9 +138,9 @@ def specialised_choices(
 
 
 def _few_rows(program: Program) -> bool:
-    """Whether a group has the rows of one instruction, or in turn of two at most. Side by side,
-    256 x 128 took 0.96 to 1.13 times as long as 128 x 256, 1.05 in the middle of 22 products; in
-    turn, 256 x 64 up to 1.6 times what is predicted (H100)."""
+    """Whether a group has the rows of one instruction, or of two at most in ping-pong.
+    Cooperative, 256 x 128 took 0.96 to 1.13 times as long as 128 x 256, 1.05 in the middle of 22
+    products; in ping-pong, 256 x 64 took up to 1.6 times its predicted time (H100)."""
     rows = program.extent(SpecialisedCta(program).row)
     return rows <= (ROWS if program.schedule.axis else 2 * ROWS)
 

@@ -10,7 +10,7 @@ from napkin.studies.pipeline.model import Pipeline
 from napkin.studies.pipeline.timeline import Bar, schedule
 
 ITERATIONS = 3
-"""Turns of each team that are drawn."""
+"""Iterations of each team that are drawn."""
 
 _COLOURS = {"first": "#2f6fd0", "second": "#7fa8e6", "arithmetic": "#2e8b3d"}
 

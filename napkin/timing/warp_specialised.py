@@ -22,7 +22,7 @@ from napkin.timing.execution import DRAM, IMBALANCE, L2, Execution, Time
 from napkin.timing.queueing import cycle
 
 ARRIVAL = "prefetch latency"
-BAND = "tensor cores shared by warpgroups"
+TENSOR = "tensor cores shared by warpgroups"
 
 
 def adding(
@@ -50,9 +50,9 @@ def adding(
     crossing = run.inner_bytes + c.sums_partial * run.partial_bytes
     moving = {L2: crossing / (c.sums_l2 * place.l2_rate), DRAM: memory}
     late = busiest * (run.chunks * arrives + shown * computed)
-    pipes = {**computing, BAND: busiest * (product + shown * computed), ARRIVAL: late, **moving}
-    slowest = max((BAND, ARRIVAL, *moving), key=lambda k: pipes[k])
-    rest = sum(pipes[k] for k in (BAND, *moving) if k != slowest)
+    pipes = {**computing, TENSOR: busiest * (product + shown * computed), ARRIVAL: late, **moving}
+    slowest = max((TENSOR, ARRIVAL, *moving), key=lambda k: pipes[k])
+    rest = sum(pipes[k] for k in (TENSOR, *moving) if k != slowest)
     last = computed + stored if ping_pong else stored
     seconds = pipes[slowest] + c.sums_exposed * rest + c.sums_start + last
     return Time(seconds + c.launch, slowest, pipes)
@@ -82,7 +82,7 @@ def specialised_time(
     # Where the longest start first, the last to start are as short as those are long.
     last = min(1.0, max(0.0, 2.0 - run.longest))
     idle = 1.0 + (busiest * place.sms / run.groups - 1.0) * last
-    pipes = {**computing, BAND: iterations * idle + busiest * c.specialised_start, **moving}
+    pipes = {**computing, TENSOR: iterations * idle + busiest * c.specialised_start, **moving}
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest]
     alone = iterations * place.sms / run.groups * run.longest + c.specialised_start

@@ -53,7 +53,7 @@ def schedule(
     rows: int = 1,
     overhead: float = 0.0,
 ) -> tuple[Bar, ...]:
-    """The bars of `turns` iterations of each of `teams` teams, of `rows` rows, by their start."""
+    """The bars of `iterations` iterations of each of `teams` teams, of `rows` rows, by start."""
     counted = {
         "first": iteration.first,
         "second": iteration.second,

@@ -4,7 +4,7 @@ which threads issue them together."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from napkin.algebra.contraction import Contraction
 from napkin.algebra.terms import is_operand, is_read
@@ -17,6 +17,9 @@ from napkin.machine.hardware import Machine
 
 WARPGROUP_ROWS = 64
 """The fewest rows of a matrix instruction that a warpgroup issues (PTX ISA, wgmma, tcgen05.mma)."""
+
+FRAGMENT_ROWS = 8
+"""Rows of an operand that a warp reads at once, as its threads hold them (PTX ISA, mma)."""
 
 COLUMNS = 256
 """The most columns of one (PTX ISA, wgmma)."""
@@ -62,12 +65,42 @@ def names_of(kernel: Kernel) -> dict[Node, str]:
     return out
 
 
-def fed(p: Contraction[str], machine: Machine, dtype: str, tiles: Mapping[str, int]) -> float:
+def crossed(kernel: Kernel) -> frozenset[Node]:
+    """Products of which an iteration computes an operand from a reading that something else reads,
+    too."""
+    every = list(postorder(kernel.terms))
+    found = set[Node]()
+    for n, c in kernel.contractions.items():
+        left = c.sides[0]
+        if not c.is_product or (len(left) == 1 and is_operand(left[0], c.parts)):
+            continue
+        inside = set(postorder([n]))
+        others = {a for m in every if m not in inside for a in m.args}
+        if any(m in others and kernel.stream.carried(m.axes) for m in _reads(left)):
+            found.add(n)
+    return frozenset(found)
+
+
+def _reads(factors: Sequence[Node]) -> Iterator[Node]:
+    return (m for m in postorder(factors) if is_read(m))
+
+
+def fed(
+    p: Contraction[str],
+    machine: Machine,
+    dtype: str,
+    tiles: Mapping[str, int],
+    crossed: bool = False,
+) -> float:
     """Times that a product in `dtype` takes for reading its operands, where multiplying takes 1.
 
     An instruction that a warpgroup issues reads its columns from shared memory for every
     `mma_rows` rows, and its rows, where they lie there, for every `COLUMNS` columns: with few
     columns the rows take longer to read than to multiply. Where warps issue it, it reads registers.
+
+    Args:
+        crossed: whether its rows are read in two layouts. Triton then swizzles them for neither,
+            and the rows of a fragment lie in the same banks.
     """
     rows, columns, gone = (
         math.prod(tiles[a] for a in axes) for axes in (p.rows, p.columns, p.gone)
@@ -78,6 +111,7 @@ def fed(p: Contraction[str], machine: Machine, dtype: str, tiles: Mapping[str, i
     left, _ = p.sides
     lies = len(left) == 1 and is_operand(left[0], p.parts)
     values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if lies else 0)
+    values += FRAGMENT_ROWS * rows if crossed else 0
     reading = values * gone * ITEM_BYTES[dtype] / machine.register_rate
     return max(1.0, reading / (2 * rows * columns * gone / machine.peak(dtype)))
 

@@ -34,13 +34,14 @@ class Held:
         states: accumulators (registers, float32, for the whole loop).
         chunk: the largest arrays computed from a chunk (registers, float32).
         products: rows, columns and reduced axes of every matrix product.
-        addressed: the tiles that are read at an address for each value (registers).
+        addressed: the tiles that an iteration reads at an address for each value (registers).
         rounded: operands that are computed, rounded for their product (registers).
         windowed: whether operands are read in windows, which no tensor descriptor serves.
         converted: operands that are read in a type of their own, in the product's (registers and
             shared memory), beside how they lie in memory (a streamed operand).
         partial: accumulators of products of fp8, which Hopper sums up in parts (registers).
         narrow: the reduced axes of products of operands that are read in 8 bits.
+        read_on: of products whose results other products read, the rows and all axes.
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -54,6 +55,7 @@ class Held:
     converted: tuple[Axes, ...] = ()
     partial: tuple[Axes, ...] = ()
     narrow: frozenset[Axes] = frozenset()
+    read_on: tuple[tuple[Axes, frozenset[str]], ...] = ()
 
     @cached_property
     def beside(self) -> tuple[Axes, ...]:
@@ -84,18 +86,23 @@ def held(kernel: Kernel) -> Held:
     # The factors of a sum that is no product are multiplied out in registers, then summed.
     in_chunk += [c.axes for c in sums if not c.is_product]
     joined = [axes for c in products for axes in _joined(c)]
+    read_on = set(postorder(p for c in products for p in c.parts))
+    # What is read before the loop needs no address in it.
+    loops = kernel.stream
+    inside = [n for n in every if loops.carried(n.axes)] if loops.axes else every
     return Held(
         streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
         fixed_operands=tuple((tensor_of(p), p.axes) for p in operands if p not in ahead),
         states=tuple(s.axes for s in kernel.stream.states),
         chunk=_distinct([*in_chunk, *joined]),
         products=_distinct((c.rows, c.columns, c.gone) for c in products),
-        addressed=_distinct(n.axes for n in every if is_read(n) and n.args and not slides(n)),
+        addressed=_distinct(n.axes for n in inside if is_read(n) and n.args and not slides(n)),
         rounded=_distinct([*(p.axes for p in computed), *joined]),
         windowed=any(slides(p) for p in operands),
         converted=_distinct(p.axes for p in converted),
         partial=_distinct(c.node.axes for c in products if c.dtype == "fp8"),
         narrow=frozenset(c.gone for c in products if c.least_depth > MIN_DOT),
+        read_on=_distinct((c.rows, frozenset(c.node.axes)) for c in products if c.node in read_on),
     )
 
 

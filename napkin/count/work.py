@@ -11,7 +11,7 @@ from typing import Any
 import sympy
 
 from napkin.algebra.contraction import Contraction
-from napkin.algebra.terms import is_read
+from napkin.algebra.terms import is_operand, is_read
 from napkin.count.interior import read_sum, seen_sum
 from napkin.count.split_axes import plain
 from napkin.count.traffic import tile_symbol
@@ -26,6 +26,10 @@ from napkin.keys.residues import Split
 COMPOSING = 6
 """Operations of a recurrence for each position: two maps are composed by 3, once where each thread
 scans its own and once where these are joined."""
+
+CONVERTED = 2
+"""Operations of a value that is read for an operand and computed on: it is made float32, and
+rounded for the product."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
         return Count(pipe, per_value, axes, repeated, chunked, seen, *split, **of)
 
     if n.op == "sum":
-        yield from _of_sum(kernel.contractions[n], made)
+        yield from _of_sum(kernel.contractions[n], streamed, made)
     elif n.op in REDUCTIONS:
         for pipe, number in operations(REDUCTIONS[n.op].combine).items():
             yield made(pipe, number, n.args[0].axes)
@@ -173,17 +177,28 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
             yield made(pipe, number, n.axes, **of)
 
 
-def _of_sum(c: Contraction[str], made: Callable[..., Count]) -> Iterable[Count]:
-    """A sum of products: multiplied by matrix instructions, or its factors one after another. What
-    makes one operand of several factors is not counted."""
+def _of_sum(
+    c: Contraction[str], streamed: Sequence[str], made: Callable[..., Count]
+) -> Iterable[Count]:
+    """A sum of products: multiplied by matrix instructions, or its factors one after another."""
     parts = [p for p in c.parts if p.op != "ones"]
     if c.is_product:
         yield made("product", 2, c.axes, dtype=c.dtype, sum=c)
+        for factors, span in zip(c.sides, c.spans, strict=True):
+            again = not streamed or not set(streamed).isdisjoint(span)
+            if again and (len(factors) > 1 or _computed(factors[0], c)):
+                yield made("arithmetic", len(factors) - 1 + CONVERTED, span, sum=c)
     if parts:
         of = {"sum": c, "small": True} if c.is_product else {}
         yield made("arithmetic", len(parts), c.axes, **of)
     if c.outside:
         yield made("arithmetic", len(c.outside), c.node.axes)
+
+
+def _computed(factor: Node, c: Contraction[str]) -> bool:
+    """Whether an operand is computed from what is read alone."""
+    plain = not any(n.op == "sum" or n.op in REDUCTIONS for n in postorder([factor]))
+    return plain and not is_operand(factor, c.parts)
 
 
 def operations(op: str) -> dict[str, int]:

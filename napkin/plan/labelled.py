@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from napkin.count.matrix_products import WARPGROUP_ROWS, crossed
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import Held, chained, computes
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers
@@ -106,6 +107,9 @@ class Labelled:
         self.boxed = self.boxed and not any(own_type(a.leaf) for a in kernel.reads)
         self.launching = Launching(kernel, self.item)
         self.chained, self.computes = chained(kernel), computes(kernel)
+        self.crossed = crossed(kernel)
+        least = machine.granules.get("mma_rows")
+        self.warpgroup_rows = least is not None and least.value == WARPGROUP_ROWS
         self.moved = tuple(self._moved(transfers(kernel)))
         self.counts = [(c, c.once(sizes)) for c in counts(kernel)]
         kinds = [c for c, _ in self.counts]

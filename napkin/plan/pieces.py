@@ -32,10 +32,12 @@ class Piece:
     Attributes:
         choice: its labels, tiles and cost, over tensor names of its own.
         binding: those names to the names in the plan.
+        seconds: its predicted time, as it runs on tensors that descriptors serve.
     """
 
     choice: Choice
     binding: Mapping[str, str]
+    seconds: float
 
 
 def named_apart(pieces: Sequence[Piece]) -> list[Piece]:
@@ -161,10 +163,11 @@ class Pieces:
         """The kernels of a segment, with states between them named after its first result."""
         binding = known.binding(form)
         if not known.states:
-            return [Piece(known.choices[0], binding)]
+            return [Piece(known.choices[0], binding, known.seconds[0])]
         result = binding[known.choices[-1].origin[0].name]
         binding |= {o.name: self._state(result, o.name) for o in known.states}
-        return [Piece(c, {t: binding[t] for t in c.kernel.tensors}) for c in known.choices]
+        own = zip(known.choices, known.seconds, strict=True)
+        return [Piece(c, {t: binding[t] for t in c.kernel.tensors}, took) for c, took in own]
 
     def _state(self, result: str, name: str) -> str:
         """The name of the tensor that holds a state of every part."""

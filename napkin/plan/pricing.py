@@ -257,7 +257,8 @@ class Pricing:
     def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:
         """What groups compute, move and wait for."""
         of, operands, moving = self.of, self.of.held.streamed_operands, traffic.moving
-        crossing, (work, tail), (chunks, longest) = moving.crossing(), tiled.work, tiled.iterations
+        crossing, (chunks, longest) = moving.crossing(), tiled.iterations
+        work, tail = tiled.work(0 if schedule.warpgroups else schedule.warps)
         # A slot that wgmma reads is in use for one iteration more.
         in_use = 2 if of.boxed and of.held.products else 1
         return Execution(

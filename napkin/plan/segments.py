@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
@@ -11,6 +12,7 @@ from napkin.ir.storage import own_type
 from napkin.machine.machines import Machine
 from napkin.plan.choose import Search
 from napkin.plan.pricing import Choice
+from napkin.plan.specialised import launched
 
 IN_FULL = 160
 """Segments of one diagram that are searched for whatever they fuse; then only short ones are."""
@@ -45,6 +47,12 @@ class Known:
     def choices(self) -> tuple[Choice, ...]:
         """The kernels: one, or two that pass the states of parts; none where no kernel fits."""
         return self.search.best
+
+    @cached_property
+    def seconds(self) -> tuple[float, ...]:
+        """The predicted time of each, as it runs on tensors that descriptors serve."""
+        place = self.search.dtype, self.search.machine
+        return tuple(launched(c, *place).time.seconds for c in self.choices)
 
     @property
     def states(self) -> Sequence[Output]:

@@ -87,6 +87,14 @@ def best_specialised(alone: Choice, dtype: str, machine: Machine) -> Choice | No
     return None
 
 
+def launched(alone: Choice, dtype: str, machine: Machine) -> Choice:
+    """A kernel as it runs on tensors that descriptors serve, as the search prices it. Of kernels
+    that only add products up, warp-specialised CTAs take about as long: they are priced as they
+    are."""
+    found = best_specialised(alone, dtype, machine) if alone.run.chained else None
+    return found or alone
+
+
 def every_specialised(alone: Choice, dtype: str, machine: Machine) -> Iterator[Choice]:
     """The warp-specialised CTAs of a kernel that fit and can be written, least predicted time
     first; those of sums with other rows of groups in a block, too."""

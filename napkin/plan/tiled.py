@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from napkin.count.matrix_products import fed
+from napkin.count.matrix_products import WARPGROUP_ROWS, fed
 from napkin.count.requested import Requests
 from napkin.count.residency import extent, operand_bytes, register_bytes, tile_bytes
 from napkin.count.starting_order import Order
@@ -75,7 +75,7 @@ class Tiled:
         """Whether loops have neither addresses nor masks, but in few chunks."""
         held = self.of.held
         boxed = self.of.boxed and bool(held.streamed_operands) and not held.windowed
-        return boxed and self._tested < FEW
+        return boxed and not self.of.computes and self._tested < FEW
 
     @cached_property
     def uneven(self) -> bool:
@@ -155,10 +155,9 @@ class Tiled:
 
     # --- what its groups do ---------------------------------------------------------------------
 
-    @cached_property
-    def work(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Operations per pipe, and those of them that are done after the loops; of padded tiles,
-        too."""
+    def work(self, warps: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Operations per pipe of so many warps, and those of them that are done after the loops;
+        of padded tiles, too, and of rows that several warps compute."""
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         tail = dict(work)
         visited = self._visited[0]
@@ -170,6 +169,7 @@ class Tiled:
             done = float(once * again[c.again])
             done = done if c.kernel is None else done * visited
             done = done * lanes[c.axes] * self.of.slower[c.dtype] * self._fed(c)
+            done *= self._repeated(c, warps)
             work[c.pipe] += done
             tail[c.pipe] += done if c.tail else 0.0
         return work, tail
@@ -180,7 +180,21 @@ class Tiled:
         if c.pipe != "product" or c.sum is None:
             return 1.0
         known = c.dtype if c.dtype in self.of.machine.dtypes else self.of.dtype
-        return fed(c.sum, self.of.machine, known, self.tiles)
+        return fed(c.sum, self.of.machine, known, self.tiles, c.sum.node in self.of.crossed)
+
+    def _repeated(self, c: Count, warps: int) -> float:
+        """How many warps compute a row of what a product computes for another. Triton lays such a
+        product out by rows, 16 to a warp, however few there are: attention with 64 rows takes 1.5 to
+        2.3 times as long with 8 warps as with 4 (H100)."""
+        laid = warps * WARPGROUP_ROWS // 4
+        if c.tail or laid <= WARPGROUP_ROWS or not self.of.warpgroup_rows:
+            return 1.0
+        for rows, formed in self.of.held.read_on:
+            many = extent(rows, self.tiles)
+            summed = c.pipe == "product" and c.sum is not None and {*c.sum.gone} & formed
+            if formed <= {*c.axes} and not summed and WARPGROUP_ROWS <= many < laid:
+                return laid / many
+        return 1.0
 
     def _lanes(self, axes: Sequence[str]) -> float:
         """Lanes computed over lanes wanted along axes."""

@@ -42,7 +42,7 @@ class Cut:
     @property
     def seconds(self) -> float:
         """Predicted time of all kernels."""
-        return sum(p.choice.time.seconds for p in self.pieces)
+        return sum(p.seconds for p in self.pieces)
 
 
 def named(points: Sequence[Node], names: Mapping[Node, str]) -> list[str]:
@@ -214,7 +214,7 @@ class Cutting:
                 continue
             pieces = o.segment.pieces
             if pieces or not o.segment.runs:
-                seconds = before.seconds + sum(p.choice.time.seconds for p in pieces)
+                seconds = before.seconds + sum(p.seconds for p in pieces)
                 found[o.begin] = Way(seconds, before.kernels + len(pieces), o.begin, pieces)
                 fastest = min(fastest, seconds)
             else:

@@ -170,8 +170,8 @@ def test_what_carries_one_streamed_axis_is_computed_again_for_each_chunk_of_the_
     [
         (
             mttkrp,
-            "fp32",
-            {"i": 1024, "j": 1024, "k": 1024, "r": 32},
+            "bf16",
+            {"i": 1024, "j": 1024, "k": 4096, "r": 128},
             {"i": 17, "j": 20, "k": 67, "r": 3},
         ),
         (

@@ -9,3 +9,12 @@ def layernorm_linear(X, G, B, W, eps=1e-5):
     var = nk.reduce((X - mean) ** 2, "mean", over="d")
     N = (X - mean) * nk.rsqrt(var + eps) * G + B
     return nk.contract(N, W, over="d")
+
+
+def _torch(X, G, B, W):
+    from torch.nn.functional import layer_norm
+
+    return lambda: layer_norm(X, G.shape, G, B) @ W
+
+
+baselines = {"torch.layer_norm, cuBLAS": _torch}

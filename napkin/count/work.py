@@ -186,7 +186,7 @@ def _of_sum(
         yield made("product", 2, c.axes, dtype=c.dtype, sum=c)
         for factors, span in zip(c.sides, c.spans, strict=True):
             again = not streamed or not set(streamed).isdisjoint(span)
-            if again and (len(factors) > 1 or _computed(factors[0], c)):
+            if again and _computed(factors, c):
                 yield made("arithmetic", len(factors) - 1 + CONVERTED, span, sum=c)
     if parts:
         of = {"sum": c, "small": True} if c.is_product else {}
@@ -195,10 +195,12 @@ def _of_sum(
         yield made("arithmetic", len(c.outside), c.node.axes)
 
 
-def _computed(factor: Node, c: Contraction[str]) -> bool:
-    """Whether an operand is computed from what is read alone."""
-    plain = not any(n.op == "sum" or n.op in REDUCTIONS for n in postorder([factor]))
-    return plain and not is_operand(factor, c.parts)
+def _computed(factors: Sequence[Node], c: Contraction[str]) -> bool:
+    """Whether factors make an operand that is computed from readings alone."""
+    one = len(factors) == 1
+    if one and any(n.op in REDUCTIONS for n in postorder(factors)):
+        return False
+    return not (one and is_operand(factors[0], c.parts))
 
 
 def operations(op: str) -> dict[str, int]:

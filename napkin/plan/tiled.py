@@ -183,9 +183,9 @@ class Tiled:
         return fed(c.sum, self.of.machine, known, self.tiles, c.sum.node in self.of.crossed)
 
     def _repeated(self, c: Count, warps: int) -> float:
-        """How many warps compute a row of what a product computes for another. Triton lays such a
-        product out by rows, 16 to a warp, however few there are: attention with 64 rows takes 1.5 to
-        2.3 times as long with 8 warps as with 4 (H100)."""
+        """How many warps compute each row of a product that another product reads. Triton lays
+        such a product out by rows, 16 to a warp, however few there are: attention with 64 rows
+        takes 1.5 to 2.3 times as long with 8 warps as with 4 (H100)."""
         laid = warps * WARPGROUP_ROWS // 4
         if c.tail or laid <= WARPGROUP_ROWS or not self.of.warpgroup_rows:
             return 1.0

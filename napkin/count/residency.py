@@ -29,8 +29,8 @@ class Held:
     Attributes:
         streamed_operands: operands of products that are read chunk by chunk (shared memory, as
             many copies as the pipeline is deep), with their tensors.
-        fixed_operands: operands read once, or at computed addresses, which no pipeline copies ahead
-            (shared memory), with their tensors.
+        fixed_operands: operands read once, or at addresses that iterations compute, which no
+            pipeline copies ahead (shared memory), with their tensors.
         states: accumulators (registers, float32, for the whole loop).
         chunk: the largest arrays computed from a chunk (registers, float32).
         products: rows, columns and reduced axes of every matrix product.
@@ -121,8 +121,11 @@ def _joined(c: Contraction[str]) -> Iterator[Axes]:
 
 
 def _copied_ahead(kernel: Kernel, read: Node) -> bool:
-    """Whether a pipeline can copy a reading ahead: chunk by chunk, at no computed address."""
-    return kernel.stream.carried(read.axes) and (not read.args or bool(slides(read)))
+    """Whether a pipeline copies a reading ahead: chunk by chunk, at an address that no iteration
+    computes."""
+    carried = kernel.stream.carried
+    fixed = bool(slides(read)) or not any(carried(index.axes) for index in read.args)
+    return carried(read.axes) and fixed
 
 
 def _distinct(found: Iterable[T]) -> tuple[T, ...]:

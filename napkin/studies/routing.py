@@ -93,6 +93,49 @@ class Routing:
         Raises:
             InputError: the choices are not k numbers of experts for each of T tokens.
         """
+        order, experts, place = self._sorted(choices)
+        kept = place < slots
+        tokens = np.full((self.experts, slots), -1)
+        tokens[experts[kept], place[kept]] = order[kept] // self.chosen
+        at = np.full(order.size, -1)
+        at[order[kept]] = place[kept]
+        return tokens, at.reshape(self.tokens, self.chosen)
+
+    def blocks(self, rows: int) -> int:
+        """The most blocks of so many rows that all choices fill, each block of one expert."""
+        every = self.chosen * self.tokens
+        begun = min(self.experts, every)
+        return begun + (every - begun) // rows
+
+    def packed(
+        self, choices: Sequence[Sequence[int]] | Array, rows: int
+    ) -> tuple[Array, Array, Array, Array]:
+        """A layout in blocks of so many rows for choices of a router, of which none is left out:
+        the token in each row of each block, blocks by rows (-1 for none); the expert of each
+        block, those after the last in use 0; and the block of each choice and its row there,
+        tokens by choices.
+
+        Raises:
+            InputError: as `dispatch`, or there are fewer than one row.
+        """
+        if rows < 1:
+            raise InputError(f"blocks of {rows} rows; write a whole number from 1, such as 128")
+        order, experts, place = self._sorted(choices)
+        loads = np.bincount(experts, minlength=self.experts)
+        many = -(-loads // rows)
+        first = np.cumsum(many) - many
+        tokens = np.full((self.blocks(rows), rows), -1)
+        serving = np.zeros(self.blocks(rows), int)
+        serving[: many.sum()] = np.repeat(np.arange(self.experts), many)
+        block, row = first[experts] + place // rows, place % rows
+        tokens[block, row] = order // self.chosen
+        found = np.empty((2, order.size), int)
+        found[:, order] = block, row
+        return tokens, serving, *found.reshape(2, self.tokens, self.chosen)
+
+    def _sorted(self, choices: Sequence[Sequence[int]] | Array) -> tuple[Array, Array, Array]:
+        """Choices by expert: their numbers, their experts, and the place of each among those of
+        its expert."""
         found = np.asarray(choices)
         if found.shape != (self.tokens, self.chosen):
             raise InputError(
@@ -103,10 +146,4 @@ class Routing:
             raise InputError(f"choices name an expert that is not one of 0 to {self.experts - 1}")
         order = np.argsort(found.ravel(), kind="stable")
         experts = found.ravel()[order]
-        place = np.arange(len(order)) - np.searchsorted(experts, experts)
-        kept = place < slots
-        tokens = np.full((self.experts, slots), -1)
-        tokens[experts[kept], place[kept]] = order[kept] // self.chosen
-        at = np.full(found.size, -1)
-        at[order[kept]] = place[kept]
-        return tokens, at.reshape(found.shape)
+        return order, experts, np.arange(len(order)) - np.searchsorted(experts, experts)

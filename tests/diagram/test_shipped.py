@@ -23,6 +23,7 @@ OWN = {
     "conv2d": {"b": 2, "i": 9, "j": 8, "u": 3, "v": 3, "c": 4, "o": 5},
     "document_attention": {"q": 53, "x": 53, "n": 6},
     "longformer": {"q": 702, "x": 702},
+    "grouped_experts": {"t": 7, "m": 5, "b": 4, "s": 3, "e": 3, "f": 6, "n": 8, "k": 2},
     "mixture_of_experts": {"t": 7, "m": 5, "e": 4, "s": 3, "f": 6, "n": 8, "k": 2},
     "matmul_dense_and_sparse": {"b": 10, "s": 3},
     "matmul_w4a16": {"b": 4, "g": 3},
@@ -270,6 +271,16 @@ def mixture_of_experts(*arrays: Array) -> Array:
     return out
 
 
+def grouped_experts(*arrays: Array) -> Array:
+    x, tokens, serving, u, w, g, blocks, rows = arrays
+    out = np.zeros((len(x), w.shape[-1]))
+    for t, k in np.ndindex(*g.shape):
+        b, r = blocks[t, k], rows[t, k]
+        e = serving[b]
+        out[t] += g[t, k] * (gelu(x[tokens[b, r]] @ u[e]) @ w[e])
+    return out
+
+
 def adamw(w: Array, g: Array, m: Array, v: Array) -> tuple[Array, ...]:
     """A step with decoupled weight decay of 0.01 at a rate of 0.001."""
     m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
@@ -331,6 +342,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "matmul_w4a16": lambda x, w, s: np.einsum("agb,cgb,gc->ac", x, w, s),
     "matmul_w8a8": lambda x, w, r, s: (x @ w.T) * r[:, None] * s,
     "matmul_bias_gelu": lambda x, w, b: gelu(x @ w + b),
+    "grouped_experts": grouped_experts,
     "mixture_of_experts": mixture_of_experts,
     "mttkrp": lambda x, b, c: np.einsum("ijk,jr,kr->ir", x, b, c),
     "mlp": lambda x, u, w: gelu(x @ u) @ w,
@@ -363,7 +375,7 @@ def whole_numbers(name: str, shape: list[int], rng: np.random.Generator) -> Arra
         return np.array([9, 0, 20, 1, 14, 4])
     if name == "bigbird":  # blocks, -1 for none
         return rng.integers(-1, shape[0], shape)
-    if name == "mixture_of_experts":  # any token of the 7, expert of the 4, slot of the 3
+    if name in {"mixture_of_experts", "grouped_experts"}:  # of 7 tokens, 3 and more of the rest
         return rng.integers(0, 3, shape)
     if name.startswith(("matmul_w", "matmul_dense")):
         return rng.integers(-8, 8, shape)

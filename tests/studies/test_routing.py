@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,37 @@ def test_a_layout_gives_the_layer_of_its_choices() -> None:
     np.testing.assert_allclose(found, wanted)
 
 
+@pytest.mark.parametrize("rows", [1, 4, 64])
+def test_blocks_give_the_layer_of_all_choices(rows: int) -> None:
+    r, rng = nk.Routing(tokens=23, experts=5, chosen=2), np.random.default_rng(2)
+    choices = drawn(r, rng)
+    tokens, serving, block, row = r.packed(choices, rows)
+    assert tokens.shape == (r.blocks(rows), rows)
+    assert (tokens >= 0).sum() == choices.size
+    np.testing.assert_array_equal(serving[block], choices)
+    np.testing.assert_array_equal(tokens[block, row], np.arange(23)[:, None].repeat(2, 1))
+    X, U, W = rng.normal(size=(23, 6)), rng.normal(size=(5, 6, 7)), rng.normal(size=(5, 7, 4))
+    G = rng.uniform(size=choices.shape)
+    found = load("grouped_experts").evaluate(X, tokens, serving, U, W, G, block, row)
+    most = int(np.bincount(choices.ravel()).max())
+    slots, places = r.dispatch(choices, most)
+    wanted = load("mixture_of_experts").evaluate(X, slots, U, W, G, choices, places)
+    np.testing.assert_allclose(found, wanted)
+
+
+def test_blocks_suffice_however_choices_fall() -> None:
+    for tokens, experts, chosen, rows in itertools.product((1, 3, 9), (2, 4), (1, 2), (1, 2, 4)):
+        r = nk.Routing(tokens, experts, chosen)
+        every = (
+            [range(chosen)] * tokens,
+            [[(t + i) % experts for i in range(chosen)] for t in range(tokens)],
+        )
+        used = [len({*r.packed(c, rows)[2].ravel().tolist()}) for c in map(np.array, every)]
+        assert max(used) <= r.blocks(rows)
+    assert nk.Routing(7, 4, 1).blocks(4) == 4  # 1, 1, 1 and 4 tokens
+    assert nk.Routing(tokens=4096, experts=16, chosen=2).blocks(128) == 79
+
+
 def test_what_is_no_routing() -> None:
     with pytest.raises(nk.InputError, match="chooses no more experts than there are"):
         nk.Routing(tokens=4, experts=2, chosen=3)
@@ -78,3 +111,5 @@ def test_what_is_no_routing() -> None:
         r.dispatch([[0]], 1)
     with pytest.raises(nk.InputError, match="not one of 0 to 1"):
         r.dispatch([[0], [2]], 1)
+    with pytest.raises(nk.InputError, match="blocks of 0 rows; write a whole number from 1"):
+        r.packed([[0], [1]], 0)

@@ -200,7 +200,8 @@ def test_baselines_of_shipped_diagrams() -> None:
     found = {name: baselines(name) for name in names()}
     assert {name for name, own in found.items() if own} == {
         "cumsum", "greedy_token", "grouped_experts", "layernorm_linear", "linear_cross_entropy",
-        "logsumexp", "matmul", "rmsnorm_linear", "rotary_attention", "sample_token", "softmax", "top_experts",
+        "logsumexp", "matmul", "rmsnorm_linear", "rotary_attention", "sample_token", "softmax",
+        "top_experts",
     }  # fmt: skip
     # Other numbers are drawn, one compiles for a GPU, and one runs on a GPU alone.
     left = {"sample_token", "rotary_attention", "grouped_experts"}

@@ -93,11 +93,9 @@ def test_blocks_give_the_layer_of_all_choices(rows: int) -> None:
 def test_blocks_suffice_however_choices_fall() -> None:
     for tokens, experts, chosen, rows in itertools.product((1, 3, 9), (2, 4), (1, 2), (1, 2, 4)):
         r = nk.Routing(tokens, experts, chosen)
-        every = (
-            [range(chosen)] * tokens,
-            [[(t + i) % experts for i in range(chosen)] for t in range(tokens)],
-        )
-        used = [len({*r.packed(c, rows)[2].ravel().tolist()}) for c in map(np.array, every)]
+        alike = np.tile(np.arange(chosen), (tokens, 1))
+        spread = (alike + np.arange(tokens)[:, None]) % experts
+        used = [len({*r.packed(c, rows)[2].ravel().tolist()}) for c in (alike, spread)]
         assert max(used) <= r.blocks(rows)
     assert nk.Routing(7, 4, 1).blocks(4) == 4  # 1, 1, 1 and 4 tokens
     assert nk.Routing(tokens=4096, experts=16, chosen=2).blocks(128) == 79

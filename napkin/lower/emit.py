@@ -16,7 +16,7 @@ from napkin.lower.bit_words import APART, OUTSIDE, PLACE, outside, place
 from napkin.lower.emit_block import Block
 from napkin.lower.emit_memory import boxed_load, load
 from napkin.lower.emit_reductions import contraction, fused_add, product, reduction
-from napkin.lower.pointwise import as_kind, pointwise
+from napkin.lower.pointwise import as_kind, negated, pointwise
 from napkin.lower.program import counted
 from napkin.lower.syntax import Expr
 
@@ -36,6 +36,9 @@ ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
 
 JOINED = frozenset({"add", "sub", "maximum", "minimum", "where"})
 """Operators that may lose what divides the first value of each run of their arguments."""
+
+FALLING = frozenset({"sub", "neg"})
+"""Operators that fall as their last argument rises."""
 
 
 class Emitter(Block):
@@ -119,15 +122,24 @@ class Emitter(Block):
         return self._pointwise(n, dims)
 
     def _pointwise(self, n: Node, dims: Sequence[int]) -> Expr:
+        if not n.constant and (of := negated(n)) is not None:
+            return self._under_zero(of, dims)
         if n.op == "mul":
             return product(self, n.args, dims)
         values = [self._compared(n, a, dims) for a in n.args]
         return pointwise(self.lang, n, values, n in self.program.near)
 
+    def _under_zero(self, of: Node, dims: Sequence[int]) -> Expr:
+        """The negative of a whole number, as its difference from a zero that compilers do not know:
+        grids have one axis. In the larger of three the ptxas of CUDA 12.8 and 12.9 takes x for -x,
+        on sm_90 and sm_100."""
+        value = as_kind(self.lang, "int", of, self.fit(of, dims))
+        return sx.binary(self.lang("program_id", 1), "-", value)
+
     def _compared(self, n: Node, a: Node, dims: Sequence[int]) -> Expr:
         """An argument of a pointwise term; of a comparison with nothing said of its multiples where
-        Triton has them wrong: 3.6 takes 2 * f(x) + x % 2 for even, and then compares a run of
-        positions with it once."""
+        Triton has them wrong: 3.6 takes 2 * f(x) + x % 2 for even, and 16 - x for what divides 16,
+        and then compares a run of positions with it once."""
         if n.op not in ORDERS or a.kind != "int" or not self._one_by_one(a):
             return self.fit(a, dims)
         have = self.program.shape(a)
@@ -135,13 +147,17 @@ class Emitter(Block):
         return self.layouts.spread(self.lang("multiple_of", self.value(a), ones), have, dims)
 
     def _one_by_one(self, n: Node) -> bool:
-        """Whether whole numbers are computed of two terms that both vary along one dimension."""
+        """Whether whole numbers are computed of two terms that both vary along one dimension, or
+        fall where another rises: Triton 3.6 takes what divides the first of 8, 7, 6 for a divisor
+        of all."""
         todo, seen = [n], set[Node]()
         while todo:
             m = todo.pop()
             if m in seen or m.kind != "int" or m.op not in POINTWISE:
                 continue
             seen.add(m)
+            if m.op in FALLING and self.program.shape(m.args[-1]):
+                return True
             shapes = [set(self.program.shape(a)) for a in m.args] if m.op in JOINED else []
             if any(a & b for a, b in itertools.combinations(shapes, 2)):
                 return True

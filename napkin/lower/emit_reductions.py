@@ -105,7 +105,7 @@ def _dot(into: Block, c: Dot, start: Node | None) -> tuple[Expr, list[int]]:
         return made, sorted((*c.rows, *c.columns))
     left, right = operand(into, c, 0), operand(into, c, 1)
     a = _matrix(into, left, c.spans[0], c.rows, c.gone)
-    b = _matrix(into, right, c.spans[1], c.gone, c.columns)
+    b = _right(into, right, c)
     out = [*c.rows, *c.columns]
     args = [a, b]
     flat = len(out) == 2
@@ -154,6 +154,18 @@ def operand(into: Block, c: Dot, side: int) -> Expr:
     else:
         dtype = into.lang.word("float32")
     return sx.method(value, "to", dtype)
+
+
+def _right(into: Block, value: Expr, c: Dot) -> Expr:
+    """The right operand of a product as a matrix.
+
+    One with more dimensions is flattened with its columns first, and then transposed. With its
+    depth first, Triton 3.6 and 3.9 fail to compile most of them for sm_90 and sm_100: a pass
+    (TritonGPUOptimizeDotOperands) gives shared memory a layout that none has.
+    """
+    if len(c.spans[1]) == 2:
+        return _matrix(into, value, c.spans[1], c.gone, c.columns)
+    return into.lang("trans", _matrix(into, value, c.spans[1], c.columns, c.gone))
 
 
 def _matrix(

@@ -48,6 +48,17 @@ def _keeps_no_nan(n: Node) -> bool:
     return n.kind != "real" or any(stabilises(a) or a is number(FLOOR) for a in n.args)
 
 
+def negated(n: Node) -> Node | None:
+    """What a whole number is the negative of; None where it is written as no such."""
+    if n.kind != "int" or n.op not in {"neg", "sub", "mul"}:
+        return None
+    first, last = n.args[0], n.args[-1]
+    if n.op == "mul":
+        by = {a: b for a, b in ((first, last), (last, first))}.get(number(-1))
+        return by if len(n.args) == 2 else None
+    return last if n.op == "neg" or first is number(0) else None
+
+
 def as_kind(lang: Language, kind: Kind, a: Node, value: Expr) -> Expr:
     """The value of `a` as a tile of a wider item type, where it is of a narrower one."""
     if a.kind == kind or kind == "bool" or (a.kind, kind) == ("real", "int"):

@@ -85,14 +85,14 @@ def at_most(k: PlannedKernel) -> int:
     program, slots = k.program, k.schedule.stages + 1
     found = 0
     for n in (n for n in postorder(program.roots) if not n.constant):
-        values = program.span(_formed(program, n))
+        values = program.span(formed(program, n))
         found += (
             slots * stored_bytes(values, storage_type(n, k.dtype)) if is_read(n) else 4 * values
         )
     return 2 * found + LEAST
 
 
-def _formed(program: Program, n: Node) -> Collection[int]:
+def formed(program: Program, n: Node) -> Collection[int]:
     """The dimensions of the largest tensor that computing a term forms."""
     if n.op not in REDUCTIONS or dot_of(program, n) is not None:
         return program.shape(n)

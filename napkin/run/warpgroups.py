@@ -152,7 +152,7 @@ class _Run:
 
     def _language(self) -> Any:
         own = {
-            "program_id": lambda axis: Number(self.pid),
+            "program_id": lambda axis: Number(0 if axis else self.pid),
             "num_programs": lambda axis: Number(self.grid),
             "allocate_shared_memory": self._allocate,
             "warp_specialize": self._specialised,

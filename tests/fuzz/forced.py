@@ -21,6 +21,7 @@ from napkin.ir.node import postorder
 from napkin.lower.build import build
 from napkin.lower.order import Launching
 from napkin.plan.choose import resolved
+from napkin.plan.fitting import formed
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.labelled import described_bytes
 from napkin.plan.pieces import Piece, Pieces, named_apart
@@ -29,7 +30,7 @@ from napkin.plan.pricing import Choice
 from napkin.plan.segments import Form, Known, Memo
 from napkin.plan.specialised import may_specialise, specialised_choices
 from napkin.plan.specialised import written as written_specialised
-from napkin.plan.tiles import Tiles
+from napkin.plan.tiles import Tiles, power_of_two
 from napkin.schedule import Schedule
 
 SETTINGS = 400
@@ -41,8 +42,15 @@ LANES = 2**17
 SORTED = 2**9
 """The same where they are sorted, by one value after another."""
 
+HELD = 128
+"""Values of one tensor that a thread holds, at most: more it keeps in memory, by code that takes
+minutes to compile."""
+
 TURNS = 48
 """Groups and chunks, at most: an interpreter takes milliseconds for each."""
+
+WARPS = 8
+"""Warps of a group, at most."""
 
 LARGE = 64
 """What the tiles of an axis that is cut are chosen for, at least."""
@@ -180,7 +188,9 @@ class Forcing:
         item = described_bytes(self.dtype, H100) if self.rng.random() < 0.3 else 0
         blocks = Launching(kernel, 4).in_blocks(tiles)
         rows = 4 if blocks is not None and self.rng.random() < 0.2 else 0
-        warps = self.rng.choice((1, 2, 4, 4, 8))
+        warps = max(self.rng.choice((1, 2, 4, 4, 8)), _warps(kernel, tiles))
+        if warps > WARPS:
+            return None
         plain = kernel.visits is None and len(kernel.stream.passes) == 1 and not kernel.part
         lasting = self.rng.choice((0, 1, 3)) if item and plain else 0
         for programs in (lasting, 0):
@@ -226,6 +236,14 @@ def _writes(choice: Choice) -> bool:
     except Refusal:
         return False
     return True
+
+
+def _warps(kernel: Kernel, tiles: Mapping[str, int]) -> int:
+    """The warps that hold the largest tensor of a kernel at some tiles, a power of two."""
+    program = build(kernel, Schedule(tiles))
+    terms = (n for n in postorder(program.roots) if not n.constant)
+    values = max(program.span(formed(program, n)) for n in terms)
+    return power_of_two(-(-values // (32 * HELD)))
 
 
 def _same(term: Term) -> dict[str, str]:

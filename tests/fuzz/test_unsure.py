@@ -39,6 +39,23 @@ def test_a_comparison_of_inputs_is_sure():
     assert not moved(steps, ("x",), [0.5, 2.0, 1.0])[1].by.any()
 
 
+def test_a_comparison_is_unsure_where_rounding_makes_its_sides_equal():
+    """-10 and 1e-9 - 10 are one number in float32, of which none is greater than the least."""
+    steps = [
+        Step("exp", (Ref(0),)),
+        Step("sub", (Ref(1), 10.0)),
+        reduced("min", 2),
+        Step("greater", (Ref(2), Ref(3))),
+    ]
+    wanted, wobble = moved(steps, ("x",), [-1e9, np.log(1e-9), np.log(2e-9), 0.0])
+    assert wanted.tolist() == [0, 1, 1, 1]
+    assert wobble.by.tolist() == [1, 1, 1, 0]
+    summed = [*steps, Step("where", (Ref(4), 0.0, 1.0)), reduced("sum", 5)]
+    wanted, wobble = moved(summed, (), [-1e9, np.log(1e-9), np.log(2e-9), 0.0])
+    assert wanted == 1
+    assert 1.99 < wobble.by < 2.01  # all three at once, though no two move alike
+
+
 def test_a_whole_number_is_unsure_where_the_real_one_is_nearly_the_next():
     steps = [
         Step("exp", (Ref(0),)),

@@ -6,7 +6,8 @@ that float32 does not serve, and results that jump are steps of a value that lie
 is read from inputs alone, and only selected, is exact and stays. What overflows is NaN. What
 underflows is 0, or a multiple of the least positive number: in one evaluation everywhere, in
 another nowhere, in the others here and there; and in one it is all that is lost, for what is left
-may be exact.
+may be exact. In one evaluation steps are rounded to nearest, to so many bits fewer: what rounding
+makes equal is equal there, and never where each value moves by itself.
 """
 
 from __future__ import annotations
@@ -113,11 +114,12 @@ def wobbles(
 ) -> list[Wobble]:
     """What roundings make of each value of every output, where steps are held in numbers of a
     range."""
-    rng, many = np.random.default_rng(0), [(rounding, 0.5)] * (SAMPLES - 3)
+    rng, many = np.random.default_rng(0), [(rounding, 0.5, False)] * (SAMPLES - 4)
+    first = [(0.0, 1.0, False), (rounding, 1.0, False), (rounding, 0.0, False), (rounding, 0, True)]
     exact = [np.asarray(w, float) for w in wanted]
     out = [Wobble.none(w) for w in exact]
-    for reach, lost in ((0.0, 1.0), (rounding, 1.0), (rounding, 0.0), *many):
-        found = disturbed(program, arrays, sizes, reach, rng, held, lost)
+    for reach, lost, nearest in (*first, *many):
+        found = disturbed(program, arrays, sizes, reach, rng, held, lost, nearest)
         for i, (r, axes) in enumerate(program.outputs):
             near = np.asarray(found[r.at].filled(axes, sizes), float)
             out[i] = out[i].beside(exact[i], near)
@@ -132,9 +134,10 @@ def disturbed(
     rng: np.random.Generator,
     held: Range,
     lost: float,
+    nearest: bool = False,
 ) -> list[Value]:
-    """The value of every input and step, each moved after it is computed; a share of what is too
-    small for normal numbers is 0."""
+    """The value of every input and step, each moved after it is computed, or rounded to nearest; a
+    share of what is too small for normal numbers is 0."""
     found = [
         Value(given.axes, np.asarray(x).astype(DTYPE[given.kind]))
         for given, x in zip(program.inputs, arrays, strict=True)
@@ -146,7 +149,9 @@ def disturbed(
         plain = step.op in SELECTS or not real
         exact.append(plain and all(exact[r.at] for r in _read(step)))
         if real and not exact[-1]:
-            moved = _moved(step, made.data, found, sizes, rounding * ROUNDINGS, rng)
+            reach = _reach(step, made.data, found, sizes, rounding * ROUNDINGS)
+            drawn = reach * rng.uniform(-1, 1, made.data.shape)
+            moved = _nearest(made.data, reach) if nearest else made.data + drawn
             moved = _small(moved, held, lost, rng)
             beyond = _beyond(step, made.data, found, held.largest)
             made = Value(made.axes, np.where(beyond, np.nan, moved))
@@ -158,20 +163,25 @@ def _read(step: Step) -> list[Ref]:
     return [a for a in step.args if isinstance(a, Ref)]
 
 
-def _moved(
+def _reach(
     step: Step,
     data: np.ndarray,
     known: Sequence[Value],
     sizes: Mapping[str, int],
-    reach: float,
-    rng: np.random.Generator,
+    rounding: float,
 ) -> np.ndarray:
-    """What a step computed, moved."""
+    """How far what a step computed may be off."""
     with np.errstate(all="ignore"):
         size = _terms(step, known, sizes) if step.op in SUMS else np.abs(data)
-        reach *= _long(step, sizes) if step.op in SUMS else 1.0
-        drawn = rng.uniform(-1, 1, data.shape)
-        return data + np.where(np.isfinite(size), size, 0.0) * reach * drawn
+        long = _long(step, sizes) if step.op in SUMS else 1.0
+        return np.where(np.isfinite(size), size, 0.0) * rounding * long
+
+
+def _nearest(data: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """Values rounded to multiples of a power of two, by no more than they may be off."""
+    with np.errstate(all="ignore"):
+        grid = 2.0 ** np.floor(np.log2(reach))
+        return np.where((grid > 0) & np.isfinite(data), np.round(data / grid) * grid, data)
 
 
 def _small(data: np.ndarray, held: Range, lost: float, rng: np.random.Generator) -> np.ndarray:

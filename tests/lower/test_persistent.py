@@ -8,10 +8,16 @@ import pytest
 
 import napkin as nk
 from napkin.check.verdict import compiled
+from napkin.derive.kernel import label
+from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
+from napkin.lower.build import build
+from napkin.plan.choose import resolved
 from napkin.plan.plan import Plan
+from napkin.plan.pricing import Choice
 from napkin.plan.ranked import with_choices
 from napkin.run.recipe import recipe_of
+from napkin.schedule import Schedule
 
 
 def persistent(name: str, sizes: dict[str, int], programs: int, **changes: Any) -> Plan:
@@ -85,3 +91,19 @@ def test_results_of_one_shape_leave_from_one_place() -> None:
     assert len(kernel.program.stores) == 2
     found = {r.arch: r for r in compiled(plan)}
     assert found["sm_90"].ok
+
+
+def test_one_group_alone_has_no_persistent_instances() -> None:
+    """No axis is grouped where two results share none: there is nothing to take in turn."""
+
+    @nk.diagram("e k, b a, h a -> k, h b", sizes={"e": 4, "k": 4, "b": 16, "h": 16, "a": 32})
+    def nothing_shared(V: Any, T: Any, B: Any) -> Any:
+        return nk.reduce(V, "max", over="e"), nk.contract(T, B, over="a")
+
+    ready = prepare(nothing_shared)
+    kernel = label("nothing_shared", ready.outputs, ready.names, group=())
+    tiles = {"e": 4, "k": 4, "b": 16, "h": 16, "a": 32}
+    plain, lasting = Schedule(tiles, 4, 2), Schedule(tiles, 4, 2, persistent=3)
+    for schedule, stays in ((plain, True), (lasting, False)):
+        choice = Choice(kernel, schedule, tiles, 0, None, 0, None)
+        assert (resolved(choice, build(kernel, schedule)) is not None) == stays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,9 @@ from napkin.derive.prepare import prepare
 from napkin.ir.rewrite import substitute
 from napkin.lower.build import build
 from napkin.lower.write import write
+from napkin.plan.fitting import job_of
+from napkin.plan.ranked import with_choices
+from napkin.run.compile import Resources, resources_many
 from napkin.schedule import Schedule
 
 
@@ -76,3 +80,21 @@ def test_what_is_read_in_8_bits_is_multiplied_over_a_depth_of_32(diagram, least)
     plan = nk.derive(diagram, on="h100", sizes={"e": 16, "i": 4, "c": 16}, dtype="bf16")
     assert plan.source.count("tl.dot(") == 1
     assert [k.tiles["i"] for k in plan.kernels] == [least]
+
+
+@nk.diagram("q e, x d e, x -> q d", sizes={"q": 4096, "e": 64, "x": 16, "d": 4})
+def largest_of_shifted(W: Any, B: Any, m: Any) -> Any:
+    return nk.reduce(nk.contract(W, B, over="e") + m, "max", over="x")
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_a_right_operand_of_three_dimensions_compiles(arch: str) -> None:
+    """Triton refuses one whose depth comes first before it is flattened."""
+    plan = nk.derive(largest_of_shifted, on="h100", dtype="bf16", materialise=())
+    (kernel,) = plan.kernels
+    plan = with_choices(plan, [kernel.choice.under(tiles={**kernel.tiles, "d": 4})])
+    assert re.search(r"tl\.trans\(\s*tl\.reshape\(", plan.source)
+    (kernel,) = plan.kernels
+    jobs = [job_of(kernel, kernel.choice.sizes, arch, served) for served in (True, False)]
+    assert all(isinstance(found, Resources) for found in resources_many(jobs))
+    plan.check(sizes={"q": 40, "e": 64, "x": 13, "d": 6}, resources=False).raise_if_wrong()

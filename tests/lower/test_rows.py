@@ -14,6 +14,7 @@ from napkin.diagram.library import load
 from napkin.lower.launch import known_step, launch
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
+from napkin.plan.ranked import with_choices
 from napkin.run.compile import Resources, resources_many
 
 
@@ -117,3 +118,22 @@ def test_bounds_of_two_terms_along_the_queries_say_nothing_of_multiples() -> Non
 
     assert re.search(r"tl.multiple_of\(\w+, \[1\]\)\[:, None\] <= x", source(plain | dilated))
     assert "tl.multiple_of" not in source(plain)
+
+
+def test_bounds_that_fall_as_the_query_rises_say_nothing_of_multiples() -> None:
+    """Triton 3.6 takes size - q for even where q begins at an even number, and took the first key
+    past the end with the last."""
+
+    def opposite(i, size):
+        return [(size - 3 - i, size - i + 2)]
+
+    @nk.diagram("q x:int -> q", sizes={"q": 512, "x": 512})
+    def least_opposite(values):
+        keys = nk.key_set("opposite", opposite, queries="q", keys="x")
+        return nk.reduce(values, "min", over="x", keys=keys)
+
+    plan = nk.derive(least_opposite, on="h200")
+    (kernel,) = plan.kernels
+    plan = with_choices(plan, [kernel.choice.under(tiles={**kernel.tiles, "q": 2})])
+    assert re.search(r"x\[None, :\] < tl.multiple_of\([^:]*, \[1\]\)\[:, None\]", plan.source)
+    plan.check(sizes={"q": 37, "x": 37}, resources=False).raise_if_wrong()

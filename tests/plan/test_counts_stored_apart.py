@@ -44,3 +44,16 @@ def test_rows_less_their_stored_mean_are_weaved_over() -> None:
     term = pointwise("sub", (rows, pointwise("div", (stored, count))))
     made = list(labellings("centred", [Output("t", term, ("q", "x"))], {}, centred.sizes))
     assert [set(k.group) for k in made] == [{"q", "x"}]
+
+
+@nk.diagram("n q -> ()", sizes={"n": 2048, "q": 2048})
+def largest_deviation(T: Any) -> Any:
+    """The largest deviation from the mean along n."""
+    return nk.reduce(T - nk.reduce(T, "mean", over="n"), "max", over="n q")
+
+
+def test_the_count_of_a_stored_sum_is_a_size_where_its_axis_is_streamed_with_another() -> None:
+    """That the count was to grow along n alone was why both axes could not be streamed."""
+    plan = nk.derive(largest_deviation, on="h100", materialise="every")
+    assert [set(k.choice.kernel.stream.axes) for k in plan.kernels] == [set(), {"n", "q"}]
+    plan.check(sizes={"n": 40, "q": 50}, resources=False).raise_if_wrong()

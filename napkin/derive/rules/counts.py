@@ -6,16 +6,26 @@ from collections.abc import Collection, Sequence
 
 from napkin.algebra.terms import extent, is_count
 from napkin.derive.rules.rule import Change, node_rule
-from napkin.ir.node import Node, over
+from napkin.ir.node import REDUCTIONS, Node, over, postorder
 
 
-def _change(_: Sequence[Node], streamed: Collection[str]) -> Change:
+def _change(roots: Sequence[Node], streamed: Collection[str]) -> Change:
+    reduced = (n for n in postorder(roots) if n.op in REDUCTIONS and not is_count(n))
+    beside = {frozenset(over(n)) for n in reduced}
+
+    def grows(count: Node) -> bool:
+        return frozenset(over(count)) in beside and not set(streamed).isdisjoint(over(count))
+
     def change(old: Node, _: tuple[Node, ...]) -> Node | None:
-        return extent(over(old)) if is_count(old) and not set(streamed) & set(over(old)) else None
+        return extent(over(old)) if is_count(old) and not grows(old) else None
 
     return change
 
 
 COUNTED = node_rule(
-    "know counts", "sum_x 1 = size of x", _change, ("x is not streamed",), infinite=True
+    "know counts",
+    "sum_x 1 = size of x",
+    _change,
+    ("x is not streamed, or nothing else is reduced along it",),
+    infinite=True,
 )

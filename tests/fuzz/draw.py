@@ -29,6 +29,7 @@ LATER = {
 
 NEW = {
     scans.scan: 45, scans.uniform: 12, scans.dropout: 30, scans.ranked: 30, scans.distances: 14,
+    compounds.layers: 8, own.kinds: 8,
 }  # fmt: skip
 """Of seeds from `NEWEST` on, beside."""
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from napkin.algebra.fold import Pass, State, Stream
 from napkin.ir.evaluate import Array, aligned, evaluate, evaluate_more
-from napkin.ir.node import Node, in_kind
+from napkin.ir.node import Node, in_kind, postorder
+from napkin.ir.taking import taken_of
 
 States = dict[str, Array]
 Chunk = Mapping[str, range]
@@ -88,9 +89,11 @@ def folded(
 ) -> tuple[States, dict[str, Array]]:
     """Final states and outputs, streamed over `parts`, consecutive pieces of the axis.
 
-    Of several streamed axes the first is cut and the others stay whole.
+    Of several streamed axes the first is cut and the others stay whole. `bind` has the whole
+    tensors of readings at positions that a pass finds.
     """
     finals, known = States(), dict(bind)
+    late = _late(stream)
     outputs: dict[str, Array] = {}
     for step in stream.passes:
         states = start(step, sizes)
@@ -101,6 +104,8 @@ def folded(
             pieces.append(emitted)
         for s in step.states:
             known[s.leaf("new")] = states[s.name]
+        found = [n for n, needed in late.items() if needed <= known.keys()]
+        known |= zip(found, evaluate(found, known, sizes, scalars), strict=True)
         finals |= states
         for i, e in enumerate(step.emits):
             whole = [p[i] for p in pieces]
@@ -109,6 +114,15 @@ def folded(
                 whole = [np.concatenate(whole, axis=at)]
             outputs[e.output] = whole[-1]
     return finals, outputs | finished(stream, finals, known, sizes, scalars)
+
+
+def _late(stream: Stream) -> dict[Node, set[Node]]:
+    """The readings at positions that a pass finds, and the states that say where."""
+    emits = [e for p in stream.passes for e in p.emits]
+    steps = [s.step for s in stream.states]
+    terms = postorder([*steps, *(e.node for e in (*emits, *stream.tails))])
+    found = {n: {m for m in postorder(n.args) if m.op == "state"} for n in terms if taken_of(n)}
+    return {n: states for n, states in found.items() if states}
 
 
 def merged(

@@ -101,7 +101,7 @@ class Transfer:
         shared = [
             image(s, g, k) / (g * k) for s, (g, k) in zip(self.slides, self.held, strict=False)
         ]
-        return plain(self._total * sympy.prod(shared), self.splits, self.part)
+        return plain(sympy.Mul(self._total, *shared), self.splits, self.part)
 
     @property
     def _total(self) -> Any:

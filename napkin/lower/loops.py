@@ -51,10 +51,9 @@ class Loops:
         """What the comment above a loop says."""
         count = len(self.stream.passes)
         again = "" if count == 1 else f", pass {loop.part + 1} of {count}"
-        if loop.box is None:
+        if loop.box is None or self.visiting is None:
             return f"stream {self.stream.axis}{again}"
-        seen = self.visiting.seen if self.visiting else None
-        which = f", box {loop.box + 1}" if seen and len(seen.boxes) > 1 else ""
+        which = f", box {loop.box + 1}" if len(self.visiting.seen.boxes) > 1 else ""
         how = "chunks that every query sees whole" if loop.whole else "chunks seen in part"
         return f"stream {self.stream.axis}{again}{which}: {how}"
 

@@ -169,7 +169,7 @@ def _where_loaded(kernel: Kernel, loop: Loop, dims: tuple[tuple[str, ...], ...])
     for n in postorder(loop.steps.values()):
         if n not in moving:
             continue
-        if n.op in SCANS or n.op == "sort":
+        if n.op in SCANS:
             return False
         if n.op in REDUCTIONS:
             streamed = {d for d, axes in enumerate(dims) if set(axes) & set(over(n))}

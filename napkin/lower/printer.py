@@ -11,7 +11,6 @@ from napkin.ir.operators import FUNCTIONS
 from napkin.lower.language import GLUON_NAMES, Language
 
 WIDTH = 100
-_MARK = "#: "
 
 
 def function_name(name: str) -> str:
@@ -23,7 +22,7 @@ def function_name(name: str) -> str:
 
 def comment(text: str) -> ast.stmt:
     """A statement that prints as a comment with an empty line before it."""
-    return ast.Expr(ast.Constant(_MARK + text))
+    return ast.Expr(ast.Constant(text))
 
 
 def function(
@@ -47,9 +46,7 @@ def statement(s: ast.stmt, depth: int) -> str:
     """A statement, indented so often."""
     pad = "    " * depth
     if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant):
-        text = str(s.value.value)
-        if text.startswith(_MARK):
-            return f"\n{pad}# {text[len(_MARK) :]}\n"
+        return f"\n{pad}# {s.value.value}\n"
     if isinstance(s, ast.For):
         target = f"for {ast.unparse(s.target)} in "
         head = f"{pad}{target}{_laid(s.iter, len(pad), len(target) + 1, top=True)}:\n"

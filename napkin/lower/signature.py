@@ -29,11 +29,6 @@ class Written:
     entry: Entry
 
     @property
-    def name(self) -> str:
-        """The function's name."""
-        return self.entry.name
-
-    @property
     def arguments(self) -> tuple[Argument, ...]:
         """In the order of the signature."""
         return self.entry.arguments

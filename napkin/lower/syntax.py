@@ -112,8 +112,7 @@ def expanded(value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
     if tuple(have) == tuple(want) or not have:
         return value
     index: list[Expr] = [ast.Slice() if d in have else ast.Constant(None) for d in want]
-    inner: Expr = index[0] if len(index) == 1 else ast.Tuple(index, ast.Load())
-    return ast.Subscript(value, inner, ast.Load())
+    return ast.Subscript(value, ast.Tuple(index, ast.Load()), ast.Load())
 
 
 def assign(target: str, value: Operand, annotation: Expr | None = None) -> ast.stmt:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import napkin as nk
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
+from napkin.derive.rules import rule, stream
 
 HARD = st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 1.0, math.inf, math.nan])
 ROWS = st.lists(HARD, min_size=1, max_size=12)
@@ -200,3 +201,21 @@ def test_the_best_of_products_without_storing_them() -> None:
     plan = nk.derive(d, sizes={"n": 8192, "d": 4096, "v": 128256})
     assert len(plan.kernels) == 2
     assert "block v" in str(plan)
+
+
+@nk.diagram("x, x, n x -> n, x")
+def read_where_it_is_found(X: Any, T: Any, U: Any) -> Any:
+    place = nk.argmax(X, over="x")
+    return nk.take(U, x=place), X * nk.take(T, x=place)
+
+
+def test_the_law_is_run_where_a_pass_finds_the_position_of_a_reading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rule, "VERIFYING", True)
+    ready = prepare(read_where_it_is_found)
+    kernel = label("k", ready.outputs, ready.names, streamed="x", passes=2)
+    assert len(kernel.stream.passes) == 2
+    assert kernel.stream.tails
+    assert kernel.stream.passes[1].emits
+    assert stream.streamed(kernel) is kernel

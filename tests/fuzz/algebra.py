@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import candidates
 import numpy as np
 from filled import arrays as fill
-from in_numpy import execute
+from in_numpy import awaits, execute
 from judged import Failure, Found, differing, error, worst
 from programs import Program
 from sized import fit
@@ -53,7 +53,7 @@ def algebra(program: Program, seed: int) -> None:
 class _Algebra:
     def __init__(self, program: Program, sizes: Mapping[str, int], seed: int) -> None:
         self.rng = random.Random(seed)
-        self.diagram = written_diagram(program)
+        self.diagram, self.hard = written_diagram(program), program.hard
         self.sizes = dict(sizes)
         data = fill(program, self.sizes, seed)
         self.arrays = {i.name: a for i, a in zip(program.inputs, data, strict=True)}
@@ -66,7 +66,7 @@ class _Algebra:
         """Tries everything, and raises the worst."""
         self._evaluated()
         alike = Memo("fp32", candidates.H100)
-        every = list(candidates.terms(self.diagram))
+        every = list(candidates.terms(self.diagram, squared=not self.hard))
         for term in every:
             sizes = term.sizes(self.sizes)
             values = candidates.Values(self.arrays, sizes, self.scalars)
@@ -171,9 +171,9 @@ class _Candidate:
         length = known[stream.axes[0]]
         share = max(1, -(-length // rng.choice((2, 3))))
         parts = [range(min(k * share, length), min((k + 1) * share, length)) for k in range(3)]
-        read = [a.leaf for a in kernel.reads]
+        read = [a.leaf for a in kernel.reads if not awaits(a.leaf)]
         tables = candidates.read_by(kernel, self.arrays)
-        bind = dict(zip(read, evaluate(read, tables, sizes, scalars), strict=True))
+        bind = tables | dict(zip(read, evaluate(read, tables, sizes, scalars), strict=True))
         joined = start(step, known)
         for part in parts:
             chunk = {stream.axes[0]: part}
@@ -214,6 +214,6 @@ def kind(k) -> str:
 
 
 def _rule(law: str) -> str:
-    if law in {"as it is", "exact"}:
+    if law in {"as it is", "exact", "multiplied out"}:
         return law
     return "sum of a sum turned" if "*" in law else "nested"

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from napkin.algebra.terms import is_read
 from napkin.derive.kernel import Kernel, leaves, tensor_of
-from napkin.derive.prepare import exact, prepare
+from napkin.derive.prepare import exact, multiplied_out, prepare
 from napkin.derive.refactor import Refactored, refactorings
+from napkin.derive.rules.square import difference
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.node import Node, postorder
+from napkin.ir.storage import own_type
 from napkin.ir.taking import table_of
 from napkin.machine.machines import machine
 from napkin.plan.frontier import Frontier, orders
@@ -56,13 +59,26 @@ class Term:
         return out
 
 
-def terms(diagram: Diagram, most: int = 12) -> Iterator[Term]:
-    """The forms of a diagram: as it is prepared, made exact, and after rewritings."""
+def squares(diagram: Diagram) -> bool:
+    """Whether a diagram has squared differences that can be multiplied out."""
+    roots = [o.node for o in prepare(diagram).outputs]
+    return any(difference(n) for n in postorder(roots))
+
+
+def terms(diagram: Diagram, most: int = 12, squared: bool = True) -> Iterator[Term]:
+    """The forms of a diagram: as it is prepared, made exact, and after rewritings.
+
+    Args:
+        squared: whether squared differences may be multiplied out, which loses digits.
+    """
     ready = prepare(diagram)
     found = [Term(ready.outputs, ready.names, "as it is", {})]
     if any(n.op == "exp" for n in postorder(o.node for o in ready.outputs)):
         other = exact(ready)
         found.append(Term(other.outputs, other.names, "exact", {}))
+    if squared and squares(diagram):
+        other = multiplied_out(ready)
+        found.append(Term(other.outputs, other.names, "multiplied out", {}))
     level, sizes = list(found), dict.fromkeys(diagram.axes, 4)
     for _ in range(DEEPEST):
         level = [t for before in level for t in _rewritten(before, sizes)]
@@ -104,14 +120,18 @@ class Run:
 
 
 def drawn_points(term: Term, sizes: Mapping[str, int], rng: random.Random) -> set[Node]:
-    """The points of a term; of some terms more that are pointwise, of some fewer that are sums.
+    """The points of a term; of some terms more that are pointwise, or inputs that are stored in
+    another layout, of some fewer that are sums.
     Nothing is drawn from `rng`, so that what a seed draws after it stays."""
     points, rng = points_of(term.outputs, sizes), random.Random(hash(rng.getstate()[1][-9:]))
     if rng.random() < 0.7:
         return points
     order = list(postorder(o.node for o in term.outputs))
     more = {n for n in order if is_pointwise(n) and n.kind == "real" and rng.random() < 0.2}
-    return (points | more) - {n for n in points if n.op == "sum" and rng.random() < 0.2}
+    fewer = {n for n in points if n.op == "sum" and rng.random() < 0.2}
+    laid = Frontier(term.outputs, sizes, points=points).layouts
+    read = [n for n in order if n in laid and is_read(n) and not (n.args or own_type(n))]
+    return (points | more) - fewer | {n for n in read if rng.random() < 0.5}
 
 
 def runs(

@@ -263,6 +263,25 @@ def turned(d: Drawing) -> Ref:
     return d.step("contract", *parts, over=d.rng.choice(((a,), (other,), (a, other))))
 
 
+def layers(d: Drawing) -> Ref:
+    """The same steps again and again, each time of other weights."""
+    q, e, c = d.axis(), d.axis(), d.axis()
+    x = d.input((q, e))
+    way = d.rng.choice(("products", "softmax", "scan"))
+    for _ in range(d.rng.choice((2, 3, 4))):
+        if way == "products":
+            y = d.step("tanh", d.step("contract", x, d.input((e, c)), over=e))
+            x = d.step("add", x, d.step("contract", y, d.input((c, e)), over=c))
+        elif way == "softmax":
+            weights = d.step("softmax", d.step("contract", x, d.input((c, e)), over=e), over=c)
+            x = d.step("contract", weights, d.input((c, e)), over=c)
+        else:
+            states = d.step("scan", 0.0, 0.5, x, over=q, form="decayed")
+            x = d.step("mul", states, d.step("max", states, over=q))
+            x = d.step("tanh", d.step("mul", x, d.input((e,))))
+    return x
+
+
 def layouts(d: Drawing) -> Ref:
     """A constant result, or an input as it is."""
     way = d.rng.random()

@@ -6,7 +6,8 @@ import compounds
 import moves
 import own
 import readings
-from drawing import Drawing, Rejected
+import scans
+from drawing import NEWEST, Drawing, Rejected
 from programs import Program
 
 WEIGHTS = {
@@ -26,12 +27,18 @@ LATER = {
 }  # fmt: skip
 """Of seeds from `MORE` on, instead."""
 
+NEW = {
+    scans.scan: 45, scans.uniform: 12, scans.dropout: 30, scans.ranked: 30, scans.distances: 14,
+    compounds.layers: 8, own.kinds: 8,
+}  # fmt: skip
+"""Of seeds from `NEWEST` on, beside."""
+
 
 def draw(seed: int) -> Program:
     """The program of a seed."""
     for attempt in range(100):
         d = Drawing(seed if not attempt else seed + attempt * 1_000_003)
-        table = WEIGHTS | LATER if d.more else WEIGHTS
+        table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
         for _ in range(d.rng.choice((1, 2, 2, 3, 4, 5, 6))):
             d.moving(d.rng.choices(ways, weights)[0])

@@ -31,6 +31,9 @@ MORE = 5_000_000
 """The first seed that may draw what a user adds, and other things that came later: earlier seeds
 have the programs that they had."""
 
+NEWEST = 6_000_000
+"""The first seed that may draw scans with a state, random numbers and positions of extrema."""
+
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
 HARD = ("mean", "repeated", "zeros", "normal", "large")

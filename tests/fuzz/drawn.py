@@ -41,7 +41,7 @@ PATTERNS = (
 )  # fmt: skip
 OTHERS = (
     "where", "cast", "size", "index", "scalar", "rename", "take", "slide", "contract", "softmax",
-    "compress", "spread",
+    "compress", "spread", "scan", "uniform", "dropout", *programs.RANKED,
 )  # fmt: skip
 
 
@@ -204,6 +204,7 @@ def of_program(program: Program) -> set[str]:
     out: set[str] = set()
     for step in program.steps:
         out.add(f"operator {step.op}")
+        out |= {f"scan {step.option['form']}"} if step.op == "scan" else set()
         if len(step.args) > 1 and step.op in {"softmax", "logsumexp"}:
             out.add(f"operator {step.op} of several")
         refs = [a for a in step.args if isinstance(a, programs.Ref)]
@@ -231,7 +232,8 @@ def all_names() -> list[str]:
         | {*programs.REDUCE, *OTHERS}
         | programs.OWN - {*PATTERNS}
     )
-    return [*(f"operator {op}" for op in operators), *(f"key set {p}" for p in PATTERNS)]
+    found = [*(f"operator {op}" for op in operators), *(f"key set {p}" for p in PATTERNS)]
+    return [*found, *(f"scan {form}" for form in programs.STEPS)]
 
 
 def watched(work: Callable[[], Any], program: Program) -> tuple[Any, tuple[bytes, list[str]]]:

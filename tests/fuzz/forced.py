@@ -78,7 +78,7 @@ class Forcing:
     ) -> None:
         self.diagram, self.sizes, self.dtype, self.rng = diagram, dict(sizes), dtype, rng
         self.alike = Memo(dtype, H100)
-        self.terms = list(candidates.terms(diagram))
+        self.terms = list(candidates.terms(diagram, squared=False))
         if dtype != "fp32":
             self.terms = [t for t in self.terms if t.law != "as it is"] or self.terms
 

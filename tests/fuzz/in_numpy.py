@@ -21,10 +21,10 @@ from napkin.count.traffic import Direction
 from napkin.count.visited import chunks as visited_chunks
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
 from napkin.ir.evaluate import Array, aligned, aligned_to, evaluate
-from napkin.ir.node import Node, node
+from napkin.ir.node import Node, node, postorder
 from napkin.ir.slots import slots_of, spread
 from napkin.ir.slotted import guard, read_slots
-from napkin.ir.taking import own_axes, table_of, taken_of
+from napkin.ir.taking import own_axes, reading_of, table_of, taken_of
 
 Box = Mapping[str, range]
 """Positions along each axis that is cut."""
@@ -80,12 +80,26 @@ def _slice(kernel: Kernel, array: Array, axes: Sequence[str], residues: Mapping[
     return np.expand_dims(view, tuple(i for i, a in enumerate(axes) if a in residues))
 
 
+def _states(leaf: Node) -> set[Node]:
+    return {n for n in postorder(leaf.args) if n.op == "state"}
+
+
+def awaits(leaf: Node) -> bool:
+    """Whether a reading is at positions that a pass finds."""
+    return bool(_states(leaf))
+
+
+def _found(leaf: Node, known: Mapping[Node, Array]) -> bool:
+    return _states(leaf) <= known.keys()
+
+
 class _Run:
     """The groups of one residue; without split axes, all groups.
 
     Attributes:
         most: the size of every axis, of the longest residue; `sizes` is this one's.
         reads: what each reading sees of its tensor.
+        late: readings at positions that a pass finds.
     """
 
     def __init__(
@@ -101,7 +115,10 @@ class _Run:
         self.kernel, self.most, self.tiles, self.scalars = kernel, most, tiles, scalars
         own = {s.place: int(s.lengths(most[s.axis])[residues[s.residue]]) for s in kernel.splits}
         self.residues, self.sizes, self.out = residues, {**most, **own}, out
-        self.reads = {a.leaf: self._as_read(a.leaf, tables) for a in kernel.reads}
+        self.tables = tables
+        self.late = [a.leaf for a in kernel.reads if awaits(a.leaf)]
+        at_once = [a.leaf for a in kernel.reads if a.leaf not in self.late]
+        self.reads = {leaf: self._as_read(leaf, tables) for leaf in at_once}
 
     def _as_read(self, leaf: Node, tables: Mapping[Node, Array]) -> Array:
         """A tensor as a reading sees it: at computed positions, or at slots, spread over keys."""
@@ -136,7 +153,7 @@ class _Run:
         for access in kernel.reads:
             if not access.loops:
                 self._count_read(access.leaf, box)
-                held += known[access.leaf].size
+                held += self._size(access.leaf.axes, box)
         for column in alive(kernel) if not s.axes else ():
             self._hold(sum(self._size(n.axes, box) for n in column))
         for i, step in enumerate(s.passes):
@@ -152,6 +169,7 @@ class _Run:
                 for e, value in zip(step.emits, emitted, strict=True):
                     self._write(e, value, here)
             known |= {x.leaf("new"): states[x.name] for x in step.states}
+            known |= {n: self._read_late(n, known, box) for n in self.late if _found(n, known)}
         tails = evaluate([e.node for e in s.tails], known, self.sizes, self.scalars, box)
         for e, value in zip(s.tails, tails, strict=True):
             self._write(e, value, box)
@@ -162,6 +180,15 @@ class _Run:
         """What a group has of a reading."""
         cuts = [box[a] if a in box and a not in self.residues else None for a in leaf.axes]
         return value[tuple(slice(None) if p is None else slice(p.start, p.stop) for p in cuts)]
+
+    def _read_late(self, leaf: Node, known: Mapping[Node, Array], box: Box) -> Array:
+        """A reading at positions that are known by now."""
+        table, _, taken = reading_of(leaf)
+        cuts = [box.get(u) if isinstance(u, str) else None for u in taken.under]
+        cuts = tuple(slice(None) if p is None else slice(p.start, p.stop) for p in cuts)
+        bind = {**known, table: self.tables[table][(*cuts, ...)]}
+        (value,) = evaluate([leaf], bind, self.sizes, self.scalars, box)
+        return self._over(box, value, leaf.axes, leaf.axes)
 
     def _chunks(self, step: Pass, box: Box) -> Iterator[tuple[Pass, dict[str, range]]]:
         """The chunks that a group reads in one pass, each with the steps that it takes there."""

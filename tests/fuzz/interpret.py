@@ -12,6 +12,7 @@ from unittest import mock
 
 import numpy as np
 from algebra import kind
+from candidates import squares
 from filled import arrays as fill
 from forced import Forcing, plans
 from judged import COUNTS, Found, differing, error
@@ -44,11 +45,17 @@ SPECIALISED = 8
 EVERY = 0.3
 """How often the planner stores every array between reductions."""
 
+SQUARES = 0.6
+"""How often it multiplies squared differences out, where there are some."""
+
 EMPTY = 0.08
 """How often an axis has no positions."""
 
 LONG = 0.3
 """How often an axis is long."""
+
+ALONE = 5
+"""Programs of which one's plans run as files of their own too."""
 
 EDGES = (31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
 """Lengths of such an axis: those of tiles, one less and one more."""
@@ -117,8 +124,9 @@ def planned(program: Program, diagram, seed: int) -> None:
     bytes8 = any(i.storage == "fp8" for i in program.inputs)
     on = rng.choice(("h100", "b200") if bytes8 else ("h100", "h100", "a100", "b200"))
     stored = "every" if rng.random() < EVERY else None
+    square = squares(diagram) and not program.hard and rng.random() < SQUARES
     with mock.patch.object(fitting, "available", return_value=False):  # nothing is launched
-        plan = derive(diagram, on, large, "fp32", materialise=stored)
+        plan = derive(diagram, on, large, "fp32", materialise=stored, multiply_out=square)
     sizes = dict(program.sizes)
     for k in plan.kernels:
         sizes_of = plan.full(sizes)
@@ -157,6 +165,19 @@ class Case:
         for i, o in enumerate(self.plan.diagram.outputs):
             self._value(i, o.name, ran)
         self._bytes(ran)
+        if self.seed % ALONE == 1 and not self.specialised:
+            self._alone(ran)
+
+    def _alone(self, ran: Ran) -> None:
+        """The function `run` of the plan's own file gives the same bits."""
+        import alone  # torch, which few programs need
+
+        found = alone.results(self.plan, self.inputs)
+        COUNTS["files run"] += found is not None
+        for t, bits in zip(self.plan.recipe.results, found or (), strict=found is not None):
+            if not np.array_equal(bits, ran.tensors[t].data, equal_nan=bits.dtype.kind == "f"):
+                said = f"{self.about()}: {t} {differing(bits, ran.tensors[t].data)}"
+                raise Found("wrong value", "file that runs alone", said)
 
     def _value(self, i: int, name: str, ran: Ran) -> None:
         found, wanted = ran.tensors[self.plan.tensor_of[name]].to_float64(), self.wanted[i]

@@ -40,6 +40,21 @@ def whole(d: Drawing, *ways: str) -> Ref:
     return d.input(d.some(tuple(d.sizes), 1, 2), "int")
 
 
+def kinds(d: Drawing) -> Ref:
+    """Operators on reals that are given whole numbers or a size, and a choice by whole numbers."""
+    x, n = d.pick(), whole(d, "index")
+    way = d.rng.choice(("number", "size", "power", "choice", "function"))
+    if way == "number":
+        return d.step("hypotenuse", x, d.rng.choice((2, 3)))
+    if way == "size":
+        return d.step("hypotenuse", x, d.step("size", over=d.rng.choice(tuple(d.sizes))))
+    if way == "power":
+        return d.step("pow", positive(d, x), n)
+    if way == "choice":
+        return d.step("where", n, x, d.rng.choice((d.pick(), 0.0)))
+    return d.step("mul", x, d.step(d.rng.choice(("tanh", "sin", "sigmoid")), n))
+
+
 def reduced(d: Drawing, x: Ref, gone: tuple[str, ...], keys=None) -> Ref:
     """A reduction of a value; of nothing it may be infinite."""
     how = d.rng.choice(OWN_REDUCE)

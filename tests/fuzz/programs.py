@@ -36,11 +36,35 @@ BOOLEAN = frozenset({
 REAL = frozenset({
     "div", "exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "erf", "ndtr", "sigmoid", "silu",
     "gelu", "pow", "softmax", "logsumexp", "mean", "softplus", "doubled", "hypotenuse", "blended",
-    "log_sum", "smooth_least", "either", "added",
+    "log_sum", "smooth_least", "either", "added", "scan", "uniform", "dropout",
 })  # fmt: skip
 REDUCE = ("sum", "max", "min", "prod", "mean", "logsumexp", "any", "all")
 SCANS = frozenset({"cumsum", "sort"})
+RANKED = ("argmax", "argmin", "topk")
 WIDTH: dict[Kind, int] = {"bool": 0, "int": 1, "real": 2}
+
+
+@dataclass(frozen=True)
+class Form:
+    """A step of a scan: its text, with `h` as the state, and what it reads beside that."""
+
+    text: str
+    reads: tuple[str, ...]
+
+
+STEPS = {
+    "decayed": Form("{0} * h + {1}", ("factor", "added")),
+    "average": Form("h + {0} * ({1} - h)", ("factor", "added")),
+    "kept": Form("nk.where({0}, h, {1})", ("test", "added")),
+    "reset": Form("nk.where({0}, {1} * h, 0.0) + {2}", ("test", "factor", "added")),
+    "signed": Form("{0} - h", ("added",)),
+    "divided": Form("(h + {1}) / {0}", ("divisor", "added")),
+    "summed": Form("h + {0}", ("added",)),
+    "lowered": Form("h - {0}", ("added",)),
+    "scaled": Form("h * {0}", ("factor",)),
+    "twice": Form("{0} * h + h * {1} - {2}", ("factor", "factor", "added")),
+}
+"""Steps that are linear in the state."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +264,13 @@ def _axes(step: Step, args: list[Shape]) -> Axes:
     if op in SCANS:
         return first
     every = union(*(x.axes for x in args))
+    if op == "scan":
+        return every
+    if op == "dropout":
+        assert set(gone) <= set(first)
+        return every
+    if op == "uniform":
+        return union(gone, every)
     if op == "logsumexp" and len(args) > 1:
         return union(*(tuple(a for a in x.axes if a not in o)
                        for x, o in zip(args, step.over, strict=True)))  # fmt: skip
@@ -248,8 +279,10 @@ def _axes(step: Step, args: list[Shape]) -> Axes:
 
 def _kind(step: Step, args: list[Shape]) -> Kind:
     op = step.op
-    if op in {"index", "size", "floordiv", "mod", "xor"}:
+    if op in {"index", "size", "floordiv", "mod", "xor", "argmax", "argmin"}:
         return "int"
+    if op == "topk":
+        return "int" if step.option["what"] == "places" else args[0].kind
     if op in BOOLEAN or op in {"any", "all"}:
         return "bool"
     if op == "pow" and args[0].axes and step.args[1] in (2, 3):  # products, in the type they have

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from added import RULES, in_force
 from draw import draw
-from drawing import MORE, Drawing
+from drawing import MORE, NEWEST, Drawing
 from drawn import PATTERNS, all_names, of_program
 from filled import arrays
 from keyed import boxes, key_set
@@ -152,11 +152,57 @@ def test_a_contraction_keeps_copies_of_a_factor():
     assert value([x], cube, ("b",), {"a": 2, "b": 1}, [[2.0], [3.0]]) == [35]
 
 
+def test_scans_go_from_position_to_position():
+    x, start = Input("X", ("t",)), Input("S", ())
+    sizes, given = {"t": 3}, ([1.0, 2.0, 3.0], 4.0)
+    forms = {
+        "decayed": [3, 3.5, 4.75], "signed": [-3, 5, -2], "scaled": [4, 8, 24],
+        "summed": [5, 7, 10], "lowered": [3, 1, -2],
+    }  # fmt: skip
+    for form, wanted in forms.items():
+        args = (Ref(1), *([0.5] if form == "decayed" else []), Ref(0))
+        step = Step("scan", args, (("t",),), (("form", form),))
+        assert value([x, start], step, ("t",), sizes, *given) == wanted, form
+
+
+def test_random_numbers_are_those_of_the_hash():
+    """The first of seed 0 and of position 0, worked out with whole numbers of any size."""
+    seed = Input("S", (), "int")
+    step = Step("uniform", (Ref(0),), (("a",),))
+    salt, word = 0x3C6EF372, 2**32
+
+    def mixed(a, b):
+        h = a ^ b
+        for shift, factor in ((16, 0x21F0AAAD), (15, 0xD35A2D97)):
+            h = (h ^ h >> shift) * factor % word
+        return h ^ h >> 15
+
+    bits = mixed(mixed(0, salt), mixed(1, salt)) >> 9
+    found = value([seed], step, ("a",), {"a": 2}, 0)
+    assert found[1] == (bits + 0.5) / 2**23
+    assert 0 < found[0] < 1
+
+
+def test_ranks_take_the_first_of_equal_values():
+    x = Input("X", ("a",))
+
+    def of(op, *options, given=(2.0, 5.0, 5.0, 1.0)):
+        return value([x], Step(op, (Ref(0),), (("a",),), options), (), {"a": len(given)}, given)
+
+    def top(which, what, *given):
+        return of("topk", ("k", 3), ("which", which), ("what", what), given=given)
+
+    assert [of("argmax"), of("argmin")] == [1, 3]
+    assert [top(i, "places", 2.0, 5.0, 5.0) for i in range(3)] == [1, 2, 0]
+    assert [top(i, "values", 2.0, 5.0) for i in range(3)] == [5, 2, -np.inf]
+    assert top(2, "places", 2.0, 5.0) == 2**31 - 1
+
+
 # --- the generator ------------------------------------------------------------------------------
 
 
 def test_a_seed_draws_the_same_program_every_time():
-    seeds = (*range(25), *range(MORE, MORE + 25))
+    seeds = (*range(25), *range(MORE, MORE + 25), *range(NEWEST, NEWEST + 25))
     assert all(draw(s) == draw(s) for s in seeds)
 
 
@@ -165,8 +211,13 @@ def test_early_seeds_have_the_programs_that_they_had():
     assert zlib.crc32(every.encode()) == 3617343371
 
 
+def test_seeds_before_the_newest_have_the_programs_that_they_had():
+    every = "".join(text(draw(s)) for s in range(MORE, MORE + 100))
+    assert zlib.crc32(every.encode()) == 2890741331
+
+
 def test_every_operator_and_key_set_is_drawn():
-    found = set().union(*(of_program(draw(s)) for s in range(MORE, MORE + 900)))
+    found = set().union(*(of_program(draw(s)) for s in range(NEWEST, NEWEST + 1500)))
     assert not set(all_names()) - found
     assert all(f"key set {p}" in found for p in PATTERNS)
 

@@ -81,7 +81,7 @@ class Wobble:
 
 SELECTS = {
     "rename", "take", "slide", "compress", "spread", "sort", "max", "min", "maximum", "minimum",
-    "where", "neg", "abs", "cast", "saturated", "nearest", "xor",
+    "where", "neg", "abs", "cast", "saturated", "nearest", "xor", "topk", "uniform",
 }  # fmt: skip
 SUMS = {"sum", "mean", "contract", "cumsum", "added"}
 ENDLESS = {"log", "div", "rsqrt", "logsumexp", "log_sum", "smooth_least", *SELECTS}

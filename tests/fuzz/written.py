@@ -11,7 +11,9 @@ from dataclasses import replace
 from programs import (
     OWN,
     OWN_REDUCE,
+    RANKED,
     REDUCE,
+    STEPS,
     UNARY,
     Input,
     Keys,
@@ -206,6 +208,17 @@ def _slide(args, gone, option, step, names) -> str:
     return f"nk.slide({args[0]}, over={gone!r}, into={into!r}{_named(option, ['into'])})"
 
 
+def _scan(args, gone, option, step, names) -> str:
+    body = STEPS[option["form"]].text.format(*args[1:])
+    return f"nk.scan(lambda h: {body}, {args[0]}, along={gone!r})"
+
+
+def _ranked(args, gone, option, step, names) -> str:
+    k = f", {option['k']}" if option else ""
+    found = f"nk.{step.op}({args[0]}{k}, over={gone!r}{_keys(step, names)})"
+    return f"{found}[{option['what'] == 'places':d}][{option['which']}]" if option else found
+
+
 def _compress(args, gone, option, step, names) -> str:
     keys, into = key_set(step.keys[0], names), " ".join(option["into"])
     return f"nk.compress({args[0]}, {keys}, into={into!r}{_named(option, ['into'])})"
@@ -215,20 +228,27 @@ def _spread(args, gone, option, step, names) -> str:
     return f"nk.spread({args[0]}, {key_set(step.keys[0], names)}, over={gone!r})"
 
 
-_CALLS: dict[str, Callable[..., str]] = {
-    "softmax": _softmax,
-    "contract": lambda args, gone, option, step, names: (
-        f"nk.contract({', '.join(args)}, over={gone!r}{_keys(step, names)})"
-    ),
-    "take": _take,
-    "slide": _slide,
-    "compress": _compress,
-    "spread": _spread,
-    "cast": lambda args, gone, option, step, names: f"nk.cast({args[0]}, {option['dtype']!r})",
-    "rename": lambda args, gone, option, step, names: f"nk.rename({args[0]}{_named(option)})",
-    "cumsum": lambda args, gone, option, step, names: f"nk.cumsum({args[0]}, along={gone!r})",
-    "sort": lambda args, gone, option, step, names: f"nk.sort({args[0]}, along={gone!r})",
-} | dict.fromkeys((*REDUCE, *OWN_REDUCE), _reduce)
+_CALLS: dict[str, Callable[..., str]] = (
+    {
+        "softmax": _softmax,
+        "contract": lambda args, gone, option, step, names: (
+            f"nk.contract({', '.join(args)}, over={gone!r}{_keys(step, names)})"
+        ),
+        "take": _take,
+        "slide": _slide,
+        "compress": _compress,
+        "spread": _spread,
+        "cast": lambda args, gone, option, step, names: f"nk.cast({args[0]}, {option['dtype']!r})",
+        "rename": lambda args, gone, option, step, names: f"nk.rename({args[0]}{_named(option)})",
+        "cumsum": lambda args, gone, option, step, names: f"nk.cumsum({args[0]}, along={gone!r})",
+        "sort": lambda args, gone, option, step, names: f"nk.sort({args[0]}, along={gone!r})",
+        "scan": _scan,
+        "uniform": lambda args, gone, option, step, names: f"nk.uniform({args[0]}, along={gone!r})",
+        "dropout": lambda args, gone, option, step, names: f"nk.dropout({', '.join(args)})",
+    }
+    | dict.fromkeys((*REDUCE, *OWN_REDUCE), _reduce)
+    | dict.fromkeys(RANKED, _ranked)
+)
 
 
 def key_set(keys: Keys, names: Sequence[str]) -> str:

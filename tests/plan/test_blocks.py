@@ -9,6 +9,7 @@ import pytest
 
 import napkin as nk
 from napkin.bound.symbolic_cost import Cost
+from napkin.count.traffic import Traffic
 from napkin.derive import kernel as kernels
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
@@ -150,3 +151,15 @@ def test_where_blocks_are_none() -> None:
     """Nothing else is streamed within them, or a key set says which chunks are seen."""
     assert blocked(streamed(normaliser, "v"), "n", 64) is None
     assert blocked(streamed(load("causal_attention"), "x"), "d", 64) is None
+
+
+@nk.diagram("d, v d, () -> ()")
+def scaled_normaliser(x: Any, W: Any, scale: Any) -> Any:
+    return nk.reduce(nk.contract(x, W, over="d"), "logsumexp", over="v") * scale
+
+
+def test_a_scalar_that_the_merge_reads_is_one_value_of_its_traffic() -> None:
+    found = blocked(streamed(scaled_normaliser, "v"), "d", 64)
+    assert found is not None
+    (read,) = (p for p in Traffic(found[1]).parts if p.tensor == "scale")
+    assert (read.total, read.size) == (1, 1)

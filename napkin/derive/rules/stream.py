@@ -16,6 +16,7 @@ from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.derive.tracer import active
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.node import Node
+from napkin.ir.taking import table_of
 
 
 def streamed(kernel: Kernel) -> Kernel:
@@ -56,7 +57,7 @@ def _ways(kernel: Kernel, point: Point) -> Iterator[tuple[str, list[Array]]]:
     """The outputs of a kernel, chunk by chunk and of merged parts."""
     s, roots = kernel.stream, _roots(kernel)
     scalars, sizes = scalars_of(roots), {a: 1 for a in kernel.axes} | dict(point.sizes)
-    read = leaves(roots)
+    read = list(dict.fromkeys([*leaves(roots), *map(table_of, leaves(kernel.terms))]))
     bind = dict(zip(read, point.values(read), strict=True))
     axes = {e.output: e.node.axes for e in (*s.tails, *(e for p in s.passes for e in p.emits))}
     lengths = cut(sizes[s.axes[0]], random.Random(point.seed))

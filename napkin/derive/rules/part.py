@@ -53,7 +53,7 @@ def why_not_parted(kernel: Kernel) -> str:
         return f"{s.axis} is read in {len(s.passes)} passes: the next needs what the last found"
     if not s.states:
         return f"nothing is folded over {s.axis}"
-    for emit in s.passes[0].emits:
+    for emit in (e for p in s.passes for e in p.emits):
         if any(n.op == "state" for n in postorder([emit.node])):
             return f"output {emit.output} needs at each {s.axis} what is folded before it"
     if kernel.fills:

@@ -13,6 +13,7 @@ from napkin.bound.symbolic_cost import Cost
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import part as rules
+from napkin.derive.rules import rule
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import parted
 from napkin.derive.rules.rule import LawError
@@ -178,7 +179,7 @@ def test_blocks_store_states_alone() -> None:
 
 def test_a_reduction_of_the_wrong_parts_breaks_its_law(monkeypatch: pytest.MonkeyPatch) -> None:
     gradient, reduced = kernel(load("bias_gelu_gradient"), "n"), rules._reduced
-    monkeypatch.setattr(rules, "verifying", lambda: True)
+    monkeypatch.setattr(rule, "VERIFYING", True)
     parted(gradient, 3)
     monkeypatch.setattr(rules, "_reduced", lambda x, op, *of: reduced(x, "max", *of))
     with pytest.raises(LawError, match="rule 'merge' broke its law"):

@@ -172,6 +172,13 @@ class Kernel:
         return self.residues | {self.part} if self.part else self.residues
 
     @cached_property
+    def single(self) -> frozenset[str]:
+        """Axes of which a group or a chunk has one position: those cut one by one, taps, and parts
+        that are merged one after another, by no reduction."""
+        merged = {self.merges for x in self.stream.states if self.merges in x.step.axes}
+        return self.alone | self.taps | merged
+
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """Every axis: grouped, streamed, held whole, filled."""
         return (*self.group, *self.stream.axes, *self.whole, *self.slots)
@@ -181,7 +188,7 @@ class Kernel:
         """Every sum in axes, in an order in which they can run."""
         order = self.memory_order(self.axes)
         # One position of these is never a tile.
-        whole = frozenset(self.whole) - self.alone - self.taps - {self.merges}
+        whole = frozenset(self.whole) - self.single
         return {n: in_axes(n, order, whole) for n in postorder(self.terms) if n.op == "sum"}
 
     def memory_order(self, among: Sequence[str]) -> list[str]:

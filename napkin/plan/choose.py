@@ -80,7 +80,8 @@ class Search:
         machine: Machine,
         parts: Mapping[str, int] | None = None,
     ) -> None:
-        self.sizes, self.dtype, self.machine, self.parts = sizes, dtype, machine, parts or {}
+        self.outputs, self.sizes, self.dtype, self.machine = outputs, sizes, dtype, machine
+        self.parts = parts or {}
         self.kernels = list(labellings(name, outputs, names, sizes))
         self._priced: dict[Kernel, Iterator[Choice]] = {}
 

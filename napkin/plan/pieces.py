@@ -148,9 +148,9 @@ class Pieces:
         """Hold the first segment of a form, under the names of another, to what that computes."""
         known = self.memo.known[form.key]
         ours = dict(zip(known.first.tensors, form.tensors, strict=True))
-        theirs = [o.node for k in known.search.kernels[:1] for o in k.origin]
+        theirs = [o.node for o in known.search.outputs]
         before = [o.node for o in self._outputs(results, stored)[0]]
-        for found in ALIKE.matches(before, theirs, ours) if theirs else ():
+        for found in ALIKE.matches(before, theirs, ours):
             ALIKE.apply(found)
 
     def _tell(self, wanted: Sequence[Node], why: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from napkin.derive.rules.part import handed
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type
@@ -57,13 +58,13 @@ class Known:
     @property
     def states(self) -> Sequence[Output]:
         """What the first kernel stores for the second."""
-        return self.choices[0].origin if len(self.choices) > 1 else ()
+        return handed(self.choices[0].kernel) if self.choices else ()
 
     def binding(self, form: Form) -> dict[str, str]:
         """The kernels' tensor names, but of states, to those of another such segment."""
         ours = dict(zip(self.first.tensors, form.tensors, strict=True))
-        origin = self.choices[-1].origin
-        theirs = [*tensors(o.node for o in origin), *(o.name for o in origin)]
+        outputs = self.search.outputs
+        theirs = [*tensors(o.node for o in outputs), *(o.name for o in outputs)]
         return {t: ours[t] for t in theirs}
 
 

@@ -27,6 +27,7 @@ def kernel_moves(choice: Choice) -> list[Move]:
         moves.append(Move("merge", kernel.name, axis))
     groups = [a for a in kernel.group if a != kernel.part]
     moves += [Move("group", kernel.name, a) for a in groups]
-    tiled = (*groups, *(kernel.stream.axes if not kernel.merges else ()))
+    merged = {kernel.merges} & kernel.single
+    tiled = (*groups, *(a for a in kernel.stream.axes if a not in merged))
     moves += [Move("tile", kernel.name, a, choice.schedule.tiles[a]) for a in tiled]
     return moves

@@ -28,6 +28,10 @@ MAX_GROUP = 256
 MAX_ROW = 1024
 """Values of the largest group along axes that every tensor carries: all of them cross once."""
 
+ROW = 4096
+"""Values of a chunk of which no fewer are tried, where one position of the streamed axis has as
+many along axes that are held whole."""
+
 FILL = 64
 """Slots without a key that are stored at once, at most."""
 
@@ -229,11 +233,16 @@ class Tiles:
         roles = [role for p in self.held.products for role in p if axis in role]
         return bool(roles) and all(len(stream & set(role)) > 1 for role in roles)
 
-    @property
-    def _shortest(self) -> int:
+    def _shortest(self, axis: str) -> int:
         """Positions of a chunk along a streamed axis, at least: of many that are streamed jointly
-        fewer, as a chunk has as many values as all of them together."""
-        return 32 if len(self.kernel.stream.axes) < 3 else 8
+        fewer, as a chunk has as many values as all of them together, and of long rows that are
+        held whole one, where values side by side lie in one row."""
+        fewest = 32 if len(self.kernel.stream.axes) < 3 else 8
+        if axis in self.ends:
+            return fewest
+        rows = [[a for a in n if a in self.kernel.whole] for n in self.held.chunk if axis in n]
+        longest = max((math.prod(self.sizes[a] for a in row) for row in rows), default=1)
+        return max(1, min(fewest, ROW // power_of_two(longest)))
 
     def _lacking(self, axis: str, least: int) -> int:
         """Positions that a product needs along an axis, padded ones among them: where several make
@@ -253,7 +262,7 @@ class Tiles:
         return [n for n in found if n > 1] or [2] if axis in self.packed else found
 
     def _lengths(self, axis: str) -> list[int]:
-        if axis in {*self.kernel.alone, *self.kernel.taps, self.kernel.merges, *self.one_by_one}:
+        if axis in {*self.kernel.single, *self.one_by_one}:
             return [1]
         if block := next((b.step for b in self.kernel.blocks if b.axis == axis), 0):
             return [block]
@@ -266,7 +275,7 @@ class Tiles:
         if axis in self.kernel.whole:
             return [max(top, 2)]  # with a lane to mask, an empty axis is read as nothing
         if axis in self.kernel.stream.axes:
-            low = least if axis in self.in_product else min(top, self._shortest)
+            low = least if axis in self.in_product else min(top, self._shortest(axis))
             if axis in self.batched or self._deep_without(axis):
                 return [1]
             if self._deep_with_others(axis):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from napkin.derive.rules.part import handed
 from napkin.derive.tracer import active, times
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
@@ -275,8 +276,7 @@ class Cutting:
     def _materialised(self, pieces: Sequence[Piece]) -> dict[str, Output]:
         """What the kernels store beside the results, by name; the states of parts, too."""
         node_of = {t: n for n, t in self.pieces.tensors.items()}
-        inner = [p for p in pieces if p.choice.kernel.partial]
-        node_of |= {p.binding[o.name]: o.node for p in inner for o in p.choice.origin}
+        node_of |= {p.binding[o.name]: o.node for p in pieces for o in handed(p.choice.kernel)}
         stored = {p.binding[o.name]: o.axes for p in pieces for o in p.choice.kernel.outputs}
         found = {t: Output(t, node_of[t], axes) for t, axes in stored.items() if t in node_of}
         return {t: o for t, o in found.items() if o.node not in self.results}

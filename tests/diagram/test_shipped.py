@@ -308,6 +308,26 @@ def swiglu_gradient(g: Array, u: Array, dy: Array) -> tuple[Array, Array]:
     return dy * u * (gate + g * gate * (1 - gate)), dy * g * gate
 
 
+def rmsnorm_gradient(x: Array, g: Array, dy: Array) -> tuple[Array, Array]:
+    r = 1 / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+    scaled = dy * g
+    return r * scaled - x * r**3 * (scaled * x).mean(-1, keepdims=True), (dy * x * r).sum(0)
+
+
+def layernorm_gradient(x: Array, g: Array, dy: Array) -> tuple[Array, Array, Array]:
+    r = 1 / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    h, scaled = (x - x.mean(-1, keepdims=True)) * r, dy * g
+    level, slope = scaled.mean(-1, keepdims=True), (scaled * h).mean(-1, keepdims=True)
+    return r * (scaled - level - h * slope), (dy * h).sum(0), dy.sum(0)
+
+
+def bias_gelu_gradient(x: Array, b: Array, dy: Array) -> tuple[Array, Array]:
+    h = x + b
+    below = np.vectorize(lambda t: 0.5 * math.erfc(-t / math.sqrt(2)))(h)
+    dx = dy * (below + h * np.exp(-h * h / 2) / math.sqrt(2 * math.pi))
+    return dx, dx.sum(0)
+
+
 REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "adamw": adamw,
     "attention": attention,
@@ -364,6 +384,9 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "streaming_llm": streaming_llm,
     "top_experts": top_experts,
     "swiglu_gradient": swiglu_gradient,
+    "rmsnorm_gradient": rmsnorm_gradient,
+    "layernorm_gradient": layernorm_gradient,
+    "bias_gelu_gradient": bias_gelu_gradient,
     "triangle_multiplication": triangle_multiplication,
     "unfused_neighborhood_attention_2d": unfused_neighborhood_attention_2d,
     "variance": lambda x: x.var(-1),

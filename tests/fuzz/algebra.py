@@ -181,8 +181,9 @@ class _Candidate:
             own, _ = advance(step, own, chunk_of(bind, chunk), chunk, sizes, scalars)
             joined = merged(step, joined, own, sizes, scalars, bind)
         found = finished(stream, joined, bind, sizes, scalars)
-        for o in kernel.outputs:
-            (tail,) = [e.node for e in stream.tails if e.output == o.name]
+        tails = {e.output: e.node for e in stream.tails}
+        for o in (o for o in kernel.outputs if o.name in tails):  # others are stored as it streams
+            tail = tails[o.name]
             shape = wanted[o.name].shape
             value = np.broadcast_to(aligned(found[o.name], tail.axes, o.axes), shape)
             off = error(value, wanted[o.name])

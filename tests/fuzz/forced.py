@@ -13,7 +13,7 @@ from candidates import H100, Term
 from napkin.count.residency import held
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.block import blocked
-from napkin.derive.rules.part import part_axis, parted, why_not_parted
+from napkin.derive.rules.part import handed, part_axis, parted, why_not_parted
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
@@ -178,7 +178,7 @@ class Forcing:
     def _both(self, first: Kernel, second: Kernel, ours: Mapping[str, str], sizes):
         """A kernel that stores states, and the one that merges them."""
         result = ours[second.origin[0].name]
-        ours = {**ours, **{o.name: f"{result}_{o.name}" for o in first.origin}}
+        ours = {**ours, **{o.name: f"{result}_{o.name}" for o in handed(first)}}
         return [self._planned(first, ours, sizes), self._planned(second, ours, sizes)]
 
     def _planned(self, kernel: Kernel, ours: Mapping[str, str], sizes) -> PlannedKernel | None:

@@ -44,7 +44,7 @@ def blocked(kernel: Kernel, inner: str, length: int) -> tuple[Kernel, Kernel] | 
 
 def _blocks(kernel: Kernel, inner: str, length: int) -> Iterator[Instance]:
     """The kernel that folds blocks of a stream and stores their states; none where it cannot."""
-    if why_not_parted(kernel) or inner not in kernel.whole:
+    if why_not_parted(kernel) or inner not in kernel.whole or kernel.stream.passes[0].emits:
         return
     axis, states = kernel.stream.axes[0], kernel.stream.passes[0].states
     blocks = Blocks(axis, block_axis(axis, length), length)

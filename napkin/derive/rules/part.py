@@ -5,6 +5,11 @@ case of attention with few queries). So where a kernel has too few groups to fil
 streamed axis is cut into parts, one more grouped axis: each group folds one part and stores its
 states, and a second kernel streams over the parts, with the fold's merge for its step and the
 fold's own tail. Nothing here knows which fold it is.
+
+An output that is stored as the axis streams, and that needs none of the states, is stored by the
+groups of the parts as before: of a gradient that is an array and the sum of one over its rows, both
+come from one reading. Where every state is merged as a reduction joins two results, the second
+kernel is that reduction over the parts, and takes many of them at once.
 """
 
 from __future__ import annotations
@@ -14,16 +19,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from napkin.algebra.fold import Emit, Pass, State, Stream
-from napkin.algebra.law import Chunk, advance, chunk_of, chunks, finished, ranges, start
+from napkin.algebra.law import Chunk, advance, chunk_of, chunks, finished, folded, ranges, start
 from napkin.algebra.points import Point, scalars_of
-from napkin.derive.kernel import Kernel, leaves
+from napkin.algebra.terms import combined
+from napkin.derive.kernel import Kernel, leaves, weaved
 from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
 from napkin.derive.rules.stream import cut
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate
-from napkin.ir.node import Node, node, postorder
+from napkin.ir.infer import along
+from napkin.ir.node import REDUCTIONS, Node, node, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.storage import Tensor
 
@@ -42,8 +51,13 @@ def why_not_parted(kernel: Kernel) -> str:
         return f"{s.axis} are streamed jointly, and their boxes have no order to cut"
     if len(s.passes) > 1:
         return f"{s.axis} is read in {len(s.passes)} passes: the next needs what the last found"
+    if not s.states:
+        return f"nothing is folded over {s.axis}"
     for emit in (e for p in s.passes for e in p.emits):
-        return f"output {emit.output} carries {s.axis} and is stored as it streams"
+        if any(n.op == "state" for n in postorder([emit.node])):
+            return f"output {emit.output} needs at each {s.axis} what is folded before it"
+    if kernel.fills:
+        return f"slots of {kernel.fills[0].output} without a key are stored after the loop"
     if kernel.visits is not None:
         return f"a key set says which chunks of {s.axis} each group visits"
     if kernel.splits:
@@ -78,23 +92,33 @@ def merging(kernel: Kernel, first: Kernel, number: int = 3) -> Kernel:
     return MERGED.apply(merge)
 
 
+def handed(kernel: Kernel) -> tuple[Output, ...]:
+    """The states that a kernel stores for the one that merges them; none where it stores none."""
+    states = {e.output for e in kernel.stream.tails}
+    return tuple(o for o in kernel.outputs if kernel.partial and o.name in states)
+
+
 def _parts(kernel: Kernel, number: int) -> Iterator[Instance]:
     """The kernel that folds parts of a stream and stores their states; none where it cannot."""
     if why_not_parted(kernel):
         return
     s = kernel.stream
-    axis, states = part_axis(s.axis, number), s.passes[0].states
-    stored = readings(kernel, axis)
-    outputs = tuple(Output(str(n.params[0]), n, n.axes) for n in stored.values())
+    axis, (states, emits) = part_axis(s.axis, number), (s.passes[0].states, s.passes[0].emits)
+    stored, whole = readings(kernel, axis), {e.output for e in emits}
+    outputs = (
+        *(o for o in kernel.outputs if o.name in whole),
+        *(Output(str(n.params[0]), n, n.axes) for n in stored.values()),
+    )
     tails = tuple(Emit(str(stored[x.name].params[0]), x.leaf("new")) for x in states)
-    folded = {a for n in postorder(x.step for x in states) for a in n.axes}
+    terms = [*(x.step for x in states), *(e.node for e in emits)]
+    folded = {a for n in postorder(terms) for a in n.axes}
     made = replace(
         kernel,
         name=f"{kernel.name}_parts",
         outputs=outputs,
         origin=outputs,
         group=(axis, *(a for a in kernel.group if a in folded)),
-        stream=replace(s, passes=(Pass(states, ()),), tails=tails),
+        stream=replace(s, tails=tails),
         part=axis,
     )
     yield Instance(s.axis, made)
@@ -104,21 +128,39 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     """The kernel that merges the states of parts that another one stores."""
     s, axis = kernel.stream, first.partial
     states = s.passes[0].states
-    stored = {x.name: o.node for x, o in zip(states, first.outputs, strict=True)}
-    joined = tuple(_joined(x, states, stored) for x in states)
+    stored = {x.name: o.node for x, o in zip(states, handed(first), strict=True)}
+    reductions = [_reduction(x) for x in states]
+    if all(reductions):
+        pairs = zip(states, reductions, strict=True)
+        joined = tuple(_reduced(x, op, stored[x.name], axis) for x, op in pairs)
+    else:
+        joined = tuple(_joined(x, states, stored) for x in states)
     terms = [*(x.step for x in joined), *(e.node for e in s.tails)]
+    finished = {e.output for e in s.tails}
+    outputs = tuple(o for o in kernel.outputs if o.name in finished)
     used = {a for n in postorder(terms) for a in n.axes}
-    used |= {a for o in kernel.outputs for a in o.axes}  # repeated along some, perhaps
+    used |= {a for o in outputs for a in o.axes}  # repeated along some, perhaps
+    group = (*kernel.group, *(_apart(kernel, outputs) if all(reductions) else ()))
     made = replace(
         kernel,
         name=f"{kernel.name}_merge",
-        group=tuple(a for a in kernel.group if a in used),
-        whole=tuple(a for a in kernel.whole if a in used),
+        outputs=outputs,
+        origin=outputs,
+        group=tuple(a for a in group if a in used),
+        whole=tuple(a for a in kernel.whole if a in used and a not in group),
         stream=Stream((axis,), (Pass(joined, ()),), s.tails, ()),
         merges=axis,
         blocks=first.blocks,
     )
     yield Instance(s.axis, made, of=(kernel, first, number))
+
+
+def _apart(kernel: Kernel, outputs: tuple[Output, ...]) -> tuple[str, ...]:
+    """The axes that were held whole along which each position is merged by itself: all states carry
+    them, and what follows works along none."""
+    along = weaved([Output(e.output, e.node, e.node.axes) for e in kernel.stream.tails])
+    carried = [set(x.axes) for x in kernel.stream.states] + [set(o.axes) for o in outputs]
+    return tuple(a for a in along if a in kernel.whole and all(a in axes for axes in carried))
 
 
 def readings(kernel: Kernel, axis: str) -> dict[str, Node]:
@@ -142,6 +184,19 @@ def _joined(x: State, states: tuple[State, ...], stored: Mapping[str, Node]) -> 
     sides = {y.leaf("left"): y.leaf("old") for y in states}
     sides |= {y.leaf("right"): stored[y.name] for y in states}
     return replace(x, step=substitute([x.merge], sides)[x.merge])
+
+
+def _reduction(x: State) -> str:
+    """The reduction that joins two results as a state's merge does; "" where none does."""
+    sides = x.leaf("left"), x.leaf("right")
+    found = (op for op, r in REDUCTIONS.items() if r.order or r.identity == x.init)
+    return next((op for op in found if combined(op, *sides) is x.merge), "")
+
+
+def _reduced(x: State, op: str, stored: Node, axis: str) -> State:
+    """The state whose step is the reduction of the next parts."""
+    start = (x.init,) if REDUCTIONS[op].order else ()
+    return replace(x, step=combined(op, x.leaf("old"), along(op, stored, (axis,), start)))
 
 
 # --- the law --------------------------------------------------------------------------------
@@ -172,20 +227,40 @@ def _in_parts(
     lengths = cut(size, random.Random(point.seed), number)
     if first.blocks:  # none is empty
         lengths = [n for n in (size // 2, size - size // 2) if n]
-    one = {o.node: _of_one_part(o.node) for o in first.outputs}
-    steps = [replace(x, step=substitute([x.step], one)[x.step]) for x in second.stream.states]
-    join = Pass(tuple(steps), ())
-    states = start(join, sizes)
-    for c in chunks(s, ranges(lengths), sizes):
-        stored = _of_part(first, bind, c, sizes, scalars)
-        part = {one[o.node]: stored[o.name] for o in first.outputs}
-        states, _ = advance(join, states, bind | part, {}, sizes, scalars)
-    found = finished(second.stream, states, bind, sizes, scalars)
-    axes = {e.output: e.node.axes for e in second.stream.tails}
+    parts = [_of_part(first, bind, c, sizes, scalars) for c in chunks(s, ranges(lengths), sizes)]
+    found = _merged(first, second, bind, parts, sizes, scalars)
+    axes = {e.output: e.node.axes for e in (*second.stream.tails, *s.passes[0].emits)}
+    for e in s.passes[0].emits:
+        at = e.node.axes.index(s.axes[0])
+        found[e.output] = np.concatenate([part[e.output] for part in parts], axis=at)
     yield (
         f"{kernel.name} {kernel.stream.axis} in {number} parts",
         [aligned(found[o.name], axes[o.name], o.node.axes) for o in kernel.outputs],
     )
+
+
+def _merged(
+    first: Kernel,
+    second: Kernel,
+    bind: Mapping[Node, Array],
+    parts: list[dict[str, Array]],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float],
+) -> dict[str, Array]:
+    """What the second kernel stores: one part after another, or two chunks of them."""
+    if second.merges not in second.single:
+        read = {o.node: np.stack([part[o.name] for part in parts]) for o in handed(first)}
+        half, sizes = len(parts) // 2, {**sizes, second.merges: len(parts)}
+        lengths = ranges([half, len(parts) - half])
+        return folded(second.stream, {**bind, **read}, sizes, lengths, scalars)[1]
+    one = {o.node: _of_one_part(o.node) for o in handed(first)}
+    steps = [replace(x, step=substitute([x.step], one)[x.step]) for x in second.stream.states]
+    join = Pass(tuple(steps), ())
+    states = start(join, sizes)
+    for stored in parts:
+        part = {one[o.node]: stored[o.name] for o in handed(first)}
+        states, _ = advance(join, states, {**bind, **part}, {}, sizes, scalars)
+    return finished(second.stream, states, bind, sizes, scalars)
 
 
 def _of_part(
@@ -204,11 +279,12 @@ def _of_part(
         cuts = chunks(s, ranges([half, sizes[s.axes[0]] - half]), sizes)
         cuts = [(c, chunk_of(inside, c)) for c in cuts]
     states = start(step, here)
+    emitted: list[Array] = []
     for c, own in cuts:
-        states, _ = advance(step, states, own, c, sizes, scalars, part)
+        states, emitted = advance(step, states, own, c, sizes, scalars, part)
     known = {**inside, **{x.leaf("new"): states[x.name] for x in step.states}}
     values = evaluate([e.node for e in s.tails], known, sizes, scalars, part)
-    return {e.output: value for e, value in zip(s.tails, values, strict=True)}
+    return {e.output: v for e, v in zip((*s.tails, *step.emits), (*values, *emitted), strict=True)}
 
 
 def _of_one_part(stored: Node) -> Node:

@@ -1,0 +1,186 @@
+"""Kernels that store results over one axis, and fold parts of that axis to results without it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import napkin as nk
+from napkin.bound.symbolic_cost import Cost
+from napkin.derive.kernel import label
+from napkin.derive.prepare import prepare
+from napkin.derive.rules import part as rules
+from napkin.derive.rules import rule
+from napkin.derive.rules.block import blocked
+from napkin.derive.rules.part import parted
+from napkin.derive.rules.rule import LawError
+from napkin.derive.tracer import Considered, tracing
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.library import load
+from napkin.errors import Refusal
+from napkin.plan.graph import workspace
+from napkin.plan.plan import Plan
+
+GRADIENTS = ("rmsnorm_gradient", "layernorm_gradient", "bias_gelu_gradient")
+
+
+def kernel(diagram: Diagram, streamed: str):
+    ready = prepare(diagram)
+    return label(diagram.name, ready.outputs, ready.names, streamed=streamed)
+
+
+def moved(plan: Plan) -> int:
+    """Bytes that the kernels of a plan read and write."""
+    return sum(n for k in plan.kernels for n in k.bytes.values())
+
+
+def compulsory(plan: Plan) -> int:
+    """Bytes of the inputs and outputs of a plan, in 16 bits."""
+    axes = [n.axes for n in plan.diagram.inputs] + [o.axes for o in plan.diagram.outputs]
+    return sum(2 * math.prod(plan.sizes[a] for a in each) for each in axes)
+
+
+@pytest.mark.parametrize("number", [2, 7])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_parts_store_what_streams_and_move_what_is_predicted(name: str, number: int) -> None:
+    diagram = load(name)
+    last = diagram.axes[-1]
+    plan = nk.derive(diagram, on="h100", sizes={"n": 64, last: 40}, parts={"n": number})
+    assert [k.name.rsplit("_", 1)[1] for k in plan.kernels] == ["parts", "merge"]
+    for sizes in ({"n": 64, last: 40}, {"n": 61, last: 37}, {"n": 3, last: 29}, {"n": 1, last: 1}):
+        plan.check(sizes=sizes).raise_if_wrong()
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("empty", [0, 1])
+def test_gradients_of_no_rows_or_of_empty_rows(name: str, empty: int) -> None:
+    diagram = load(name)
+    last = diagram.axes[-1]
+    plan = nk.derive(diagram, sizes={"n": 8, last: 8}, parts={"n": 2}, dtype="fp32")
+    sizes = {"n": 3, last: 5} | {("n", last)[empty]: 0}
+    found = plan(*(np.ones([sizes[a] for a in n.axes]) for n in diagram.inputs))
+    for o, value in zip(diagram.outputs, found, strict=True):
+        assert value.shape == tuple(sizes[a] for a in o.axes)
+        assert (value == 0).all()
+
+
+@pytest.mark.parametrize("name", ["rmsnorm_gradient", "layernorm_gradient"])
+@pytest.mark.parametrize("on", ["h100", "a100"])
+def test_a_gradient_reads_its_arrays_once(name: str, on: str) -> None:
+    plan = nk.derive(load(name), on=on)
+    assert [k.name for k in plan.kernels] == [f"{name}_parts", f"{name}_merge"]
+    assert moved(plan) < 1.2 * compulsory(plan)
+    alone = nk.derive(load(name), on=on, parts={"n": 1})
+    assert len(alone.kernels) == 2
+    assert moved(alone) > 1.6 * compulsory(alone)
+    assert plan.seconds < 0.85 * alone.seconds
+
+
+def test_what_results_and_parts_cost() -> None:
+    """Each part reads the gain, and stores a sum of its rows."""
+    first, second = parted(kernel(load("rmsnorm_gradient"), "n"), 4)
+    assert str(Cost(first).H.total) == "3*d*n + 2*d*n_part4"
+    assert str(Cost(second).H.total) == "d*n_part4 + d"
+    assert str(Cost(second).M) == "g_d*s_n_part4 + g_d"
+    assert [o.name for o in first.outputs] == ["O1", "sum_part"]
+    assert [o.name for o in second.outputs] == ["O2"]
+
+
+def test_only_states_are_workspace() -> None:
+    plan = nk.derive(load("layernorm_gradient"), on="h100")
+    number, d = math.prod(plan.parts.values()), plan.sizes["d"]
+    assert sorted(plan.materialised) == ["dG_dB_part", "dG_sum_part"]
+    assert all(axes == (*plan.parts, "d") for axes in plan.materialised.values())
+    assert workspace(plan) == 2 * 4 * number * d
+
+
+def test_explain_says_in_how_many_parts_and_what_is_merged() -> None:
+    with tracing() as tracer:
+        plan = nk.derive(load("rmsnorm_gradient"), on="h100")
+    number = math.prod(plan.parts.values())
+    assert f"part n = {number}" in str(plan.trail)
+    assert f"merge n_part{number}" in str(plan.trail)
+    assert f"tile n_part{number} = {plan.kernels[1].tiles[f'n_part{number}']}" in str(plan.trail)
+    weighed = [e.what for e in tracer.events if isinstance(e, Considered)]
+    assert any(
+        "_parts (dY, X, G -> O1, sum_part): stream n, group n_part2, hold d" in w for w in weighed
+    )
+
+
+@nk.diagram("n d -> n d, d, d, d, d", sizes={"n": 64, "d": 8})
+def every_monoid_beside_a_result(X: Any) -> Any:
+    Y = X * X - 0.5
+    return Y, *(nk.reduce(Y, how, over="n") for how in ("sum", "max", "min", "mean"))
+
+
+@nk.diagram("n d -> n d, d, d", sizes={"n": 64, "d": 8})
+def exponentials_beside_a_result(X: Any) -> Any:
+    Y = X + 1.0
+    return Y, nk.reduce(Y, "logsumexp", over="n"), nk.reduce(Y, "sum", over="n")
+
+
+@pytest.mark.parametrize(
+    ("diagram", "together"),
+    [(every_monoid_beside_a_result, True), (exponentials_beside_a_result, False)],
+)
+def test_any_fold_is_merged_and_reductions_many_parts_at_once(
+    diagram: Diagram, together: bool
+) -> None:
+    plan = nk.derive(diagram, on="h100", parts={"n": 16})
+    merge = plan.kernels[1]
+    assert (merge.tiles["n_part16"] > 1) == together
+    for n in (64, 37, 3):
+        plan.check(sizes={"n": n, "d": 7}).raise_if_wrong()
+
+
+@nk.diagram("b n d, d, b n d -> b n d, d", sizes={"b": 8, "n": 2048, "d": 1024})
+def gain_gradient_of_a_batch(X: Any, G: Any, dY: Any) -> Any:
+    r = nk.rsqrt(nk.reduce(X * X, "mean", over="d") + 1e-6)
+    slope = nk.reduce(dY * G * X, "mean", over="d")
+    return r * (dY * G - X * r * r * slope), nk.reduce(dY * X * r, "sum", over="b n")
+
+
+def test_a_batch_is_summed_after_the_parts() -> None:
+    plan = nk.derive(gain_gradient_of_a_batch, on="h100")
+    assert next(iter(plan.parts)).startswith("n_part")
+    assert moved(plan) < 1.2 * compulsory(plan)
+    plan.check(sizes={"b": 3, "n": 45, "d": 20}).raise_if_wrong()
+
+
+@nk.diagram("n d -> n d, d")
+def running_sums_and_the_last(X: Any) -> Any:
+    return nk.cumsum(X, along="n"), nk.reduce(X, "sum", over="n")
+
+
+@nk.diagram("n d -> n d")
+def nothing_folded(X: Any) -> Any:
+    return nk.exp(X) - nk.index("n")
+
+
+def test_what_is_stored_as_parts_stream_needs_no_state() -> None:
+    scan = kernel(running_sums_and_the_last, "n")
+    with pytest.raises(Refusal, match="output O1 needs at each n what is folded before it"):
+        parted(scan, 2)
+    with pytest.raises(Refusal, match="nothing is folded over n"):
+        parted(kernel(nothing_folded, "n"), 2)
+
+
+def test_blocks_store_states_alone() -> None:
+    @nk.diagram("n d, x d -> n x, n")
+    def scores_and_their_sum(X: Any, W: Any) -> Any:
+        S = nk.contract(X, W, over="d")
+        return S, nk.reduce(nk.exp(S), "sum", over="x")
+
+    assert blocked(kernel(scores_and_their_sum, "x"), "d", 64) is None
+
+
+def test_a_reduction_of_the_wrong_parts_breaks_its_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradient, reduced = kernel(load("bias_gelu_gradient"), "n"), rules._reduced
+    monkeypatch.setattr(rule, "VERIFYING", True)
+    parted(gradient, 3)
+    monkeypatch.setattr(rules, "_reduced", lambda x, op, *of: reduced(x, "max", *of))
+    with pytest.raises(LawError, match="rule 'merge' broke its law"):
+        parted(gradient, 3)

@@ -98,7 +98,7 @@ class Forcing:
         )
         if any(k is None for k in kernels):
             return None
-        apart = named_apart([Piece(k.choice, k.binding, k.choice.time.seconds) for k in kernels])
+        apart = named_apart([Piece(k.choice, k.binding, 0.0) for k in kernels])
         kernels = tuple(PlannedKernel(p.choice, p.binding, self.dtype, H100) for p in apart)
         node_of = candidates.node_of(pieces)
         stored = {k.binding[o.name] for k in kernels for o in k.choice.origin}

@@ -90,11 +90,11 @@ __all__ = [
     "Array", "Diagram", "InputError", "KeySet", "Machine", "NapkinError", "Plan", "Refusal",
     "Routing", "abs", "argmax", "argmin", "bigbird", "blocked", "cast", "causal", "comparison",
     "compress", "contract", "cos", "cumsum", "derive", "diagram", "dilated", "documents", "dropout",
-    "erf", "exp", "fixed", "gelu", "global_tokens", "gradient", "index", "key_set", "log", "machine", "maximum",
-    "minimum", "ndtr", "neighborhood", "operator", "pack", "reduce", "reduction", "rename", "rsqrt",
-    "rule", "scan", "sigmoid", "silu", "simulate", "sin", "sinks", "size", "slide", "sliding",
-    "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh", "topk", "uniform", "unpack",
-    "where",
+    "erf", "exp", "fixed", "gelu", "global_tokens", "gradient", "index", "key_set", "log",
+    "machine", "maximum", "minimum", "ndtr", "neighborhood", "operator", "pack", "reduce",
+    "reduction", "rename", "rsqrt", "rule", "scan", "sigmoid", "silu", "simulate", "sin", "sinks",
+    "size", "slide", "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh",
+    "topk", "uniform", "unpack", "where",
 ]  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def transposed(
     f: Diagram, given: Mapping[str, Node], wanted: Mapping[str, Node]
 ) -> dict[Node, Node]:
     """The cotangents of nodes, from those of the outputs."""
-    at = Reached(f.roots, wanted.values(), f.axes)
+    at = Reached(f, wanted.values())
     arrived: dict[Node, list[Node]] = {}
     for o in f.outputs:
         if o.node in at.needed and o.name in given:

@@ -13,7 +13,7 @@ from napkin.ir.node import Node, number, over
 from napkin.ir.selecting import position
 from napkin.ir.slots import Slots, compress, slots_of, spread
 from napkin.ir.taking import take
-from napkin.ir.whole_numbers import length, plus
+from napkin.ir.whole_numbers import plus
 
 Handed: TypeAlias = Iterator[tuple[Node, "Node | None"]]
 
@@ -42,17 +42,17 @@ def _empty(s: Slots) -> Slots:
 def cumsum_rule(at: Reached, n: Node, g: Node) -> Handed:
     """Running sums from the end."""
     (axis,) = over(n)
-    back = _read(filled(g, (axis,)), axis, _from_end(axis, 1))
-    yield n.args[0], _read(along("cumsum", back, (axis,)), axis, _from_end(axis, 1))
+    back = _read(filled(g, (axis,)), axis, _from_end(at, axis, 1))
+    yield n.args[0], _read(along("cumsum", back, (axis,)), axis, _from_end(at, axis, 1))
 
 
 def recurrence_rule(at: Reached, n: Node, g: Node) -> Handed:
     """Of h_t = a_t h_(t-1) + b_t, the cotangents l_t = g_t + a_(t+1) l_(t+1), from the end."""
     (axis,), (a, b) = over(n), n.args
-    back = _read(filled(g, (axis,)), axis, _from_end(axis, 1))
+    back = _read(filled(g, (axis,)), axis, _from_end(at, axis, 1))
     # Clamped at the first position, where the state before is 0.
-    states = recurrence(_read(a, axis, _from_end(axis, 0)), back, axis)
-    found = _read(states, axis, _from_end(axis, 1))
+    states = recurrence(_read(a, axis, _from_end(at, axis, 0)), back, axis)
+    found = _read(states, axis, _from_end(at, axis, 1))
     if b in at.needed:
         yield b, at.sums.onto(found, b.axes, n.axes)
     if a in at.needed:
@@ -62,9 +62,9 @@ def recurrence_rule(at: Reached, n: Node, g: Node) -> Handed:
         yield a, at.sums.onto(times(found, before), a.axes, n.axes)
 
 
-def _from_end(axis: str, by: int) -> Node:
+def _from_end(at: Reached, axis: str, by: int) -> Node:
     """The position counted from the end, of which the last is `1 - by`."""
-    return pointwise("sub", (plus(length(axis), -by), position(axis)))
+    return pointwise("sub", (plus(at.sums.length(axis), -by), position(axis)))
 
 
 def _read(x: Node, axis: str, at: Node) -> Node:

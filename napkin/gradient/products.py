@@ -8,11 +8,10 @@ where it does not count is never multiplied by 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.node import Node, factors, node, number, over, postorder
-from napkin.ir.whole_numbers import length
 
 ZERO = number(0.0)
 
@@ -39,7 +38,7 @@ def times(g: Node | None, d: Node) -> Node | None:
         return _signed(times(g.args[0], d))
     if d.op == "neg":
         return _signed(times(g, d.args[0]))
-    if g.op == "where" and is_number(g.args[2], 0):
+    if g.op == "where" and is_number(g.args[2], 0) and not d.constant:
         return chosen(g.args[0], times(g.args[1], d), None)
     if d.op == "where" and any(x.op == "number" for x in d.args[1:]):
         return chosen(d.args[0], times(g, d.args[1]), times(g, d.args[2]))
@@ -88,9 +87,13 @@ class Sums:
 
     <P, A^T u> = <A P, u>: where a sum of a product has a factor that is itself a sum, the two are
     exchanged if that makes the inner one a sum that the diagram computes.
+
+    Attributes:
+        length: the size of an axis as a term.
     """
 
-    def __init__(self, roots: Iterable[Node]) -> None:
+    def __init__(self, roots: Iterable[Node], length: Callable[[str], Node]) -> None:
+        self.length = length
         self._known: dict[Node, list[tuple[Node, Counter[Node]]]] = {}
         for n in postorder(roots):
             if n.op == "sum" and n.kind == "real":
@@ -111,7 +114,7 @@ class Sums:
         found = self._summed(g, there) if there else g
         for axis in gone:  # it is the same at every position
             if axis not in there:
-                found = pointwise("mul", (found, length(axis)))
+                found = pointwise("mul", (found, self.length(axis)))
         return found
 
     def _summed(self, g: Node, gone: tuple[str, ...]) -> Node:

@@ -7,45 +7,23 @@ for each, None where it is 0. An argument may come more than once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
 from napkin.errors import Refusal
 from napkin.gradient import moves
 from napkin.gradient.products import negated, times
 from napkin.gradient.reached import Reached
-from napkin.ir.array import Array, applied, lifted
-from napkin.ir.infer import along, joined, jointly, part_of, parts_of, pointwise
+from napkin.ir.derivatives import of_operator, of_reduction
+from napkin.ir.infer import joined, jointly, part_of, parts_of, pointwise
 from napkin.ir.node import COMPOSITES, REDUCTIONS, Node, factors, over, union_axes
 from napkin.ir.operators import POINTWISE
-from napkin.ir.operators.meant import joins_as
-from napkin.ir.whole_numbers import length
 
 Handed: TypeAlias = Iterator[tuple[Node, "Node | None"]]
 
 
-@dataclass(frozen=True)
-class Functions:
-    """The operators by name, as derivatives are written with them.
-
-    Attributes:
-        axes: of `along`, the axes of the reduction.
-    """
-
-    axes: tuple[str, ...] = ()
-
-    def __getattr__(self, name: str) -> Callable[..., Array]:
-        return partial(applied, name)
-
-    def along(self, how: str, x: Array) -> Array:
-        """A reduction along the axes."""
-        return Array(along(how, x.node, self.axes))
-
-
 def pointwise_rule(at: Reached, n: Node, g: Node) -> Handed:
     """The cotangent times the derivative, summed over the axes that an argument lacks."""
-    each = derivatives(n)
+    each = of_operator(n)
     if each is None:
         raise Refusal(
             "gradient", n.op, "the operator has no derivative",
@@ -54,16 +32,6 @@ def pointwise_rule(at: Reached, n: Node, g: Node) -> Handed:
     for a, d in zip(n.args, each, strict=True):
         if a in at.needed and d is not None:
             yield a, at.sums.onto(times(g, d), a.axes, n.axes)
-
-
-def derivatives(n: Node) -> list[Node | None] | None:
-    """The derivatives of a pointwise operator by its arguments; None where none are known."""
-    given = POINTWISE[n.op].derivative
-    if given is None:
-        return None
-    found = given(Functions(), Array(n), *map(Array, n.args))
-    each = cast("tuple[Any, ...]", found if isinstance(found, tuple) else (found,))
-    return [None if d is None else lifted(d) for d in each]
 
 
 def contraction_rule(at: Reached, n: Node, g: Node) -> Handed:
@@ -80,31 +48,29 @@ def contraction_rule(at: Reached, n: Node, g: Node) -> Handed:
 
 def reduction_rule(at: Reached, n: Node, g: Node) -> Handed:
     """The cotangent times the derivative of the result by each value."""
-    record, (x,) = REDUCTIONS[n.op], n.args
-    if record.derivative is None and joins_as(record) != "add":
+    found = of_reduction(n)
+    if found is None:
         raise Refusal(
             "gradient", n.op, "the reduction has no derivative",
             f"define it with nk.reduction({n.op!r}, ..., derivative=...)",
         )  # fmt: skip
-    if record.derivative is None:
-        yield x, g
-    else:
-        yield x, times(g, lifted(record.derivative(Functions(over(n)), Array(n), Array(x))))
+    yield n.args[0], times(g, found)
 
 
 def mean_rule(at: Reached, n: Node, g: Node) -> Handed:
     """The cotangent over the number of values."""
     for axis in over(n):
-        g = pointwise("div", (g, length(axis)))
+        g = pointwise("div", (g, at.sums.length(axis)))
     yield n.args[0], g
 
 
 def logsumexp_rule(at: Reached, n: Node, g: Node) -> Handed:
     """The cotangent times the weights."""
-    parts, every = parts_of(n), union_axes(n.args)
+    parts = parts_of(n)
     for j, (x, _) in enumerate(parts):
         if x in at.needed:
-            yield x, at.sums.onto(times(g, jointly("softmax", parts, j)), x.axes, every)
+            weights = jointly("softmax", parts, j)
+            yield x, at.sums.onto(times(g, weights), x.axes, weights.axes)
 
 
 def softmax_rule(at: Reached, n: Node, g: Node) -> Handed:
@@ -121,7 +87,7 @@ def softmax_rule(at: Reached, n: Node, g: Node) -> Handed:
             yield x, at.sums.onto(found, x.axes, every)
         else:
             weights = jointly("softmax", parts, j)
-            found = at.sums.onto(times(delta, weights), x.axes, (*left, *x.axes))
+            found = at.sums.onto(times(delta, weights), x.axes, weights.axes)
             yield x, None if found is None else negated(found)
 
 

@@ -18,7 +18,7 @@ from napkin.ir.node import Node, number, over, union_axes
 from napkin.ir.selecting import all_of, position
 from napkin.ir.sliding import slide_of
 from napkin.ir.taking import spans_of, take, taken_axes
-from napkin.ir.whole_numbers import greater, length, lesser, plus
+from napkin.ir.whole_numbers import greater, lesser, plus
 from napkin.ir.windows import Span
 
 
@@ -36,12 +36,11 @@ class Place:
     at: Node
     span: Span | None
 
-    @property
-    def clamped(self) -> Node:
-        """The positions that are read."""
+    def clamped(self, size: Node) -> Node:
+        """The positions that are read of an axis of a size."""
         if self.span is not None:
             return self.at
-        return lesser(greater(self.at, number(0)), plus(length(self.axis), -1))
+        return lesser(greater(self.at, number(0)), plus(size, -1))
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,11 @@ def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None
     names = {a: at.fresh(a) for a in taken_axes(n) if a in along_positions}
     g, *positions = (_under(x, names) for x in (g, *positions))
     every = tuple(names.get(a, a) for a in n.axes)
-    sizes = {new: length(old) for old, new in names.items()}
+    sizes = {new: at.sums.length(old) for old, new in names.items()}
     places = [Place(*p) for p in zip(taken_axes(n), positions, spans_of(n), strict=True)]
-    solved = _solved(places, table, sizes)
+    solved = _solved(at, places, table, sizes)
     if solved is None:
-        yield table, at.sums.onto(_compared(g, places), table.axes, (*every, *taken_axes(n)))
+        yield table, at.sums.onto(_compared(at, g, places), table.axes, (*every, *taken_axes(n)))
         return
     inside = _gathered(g, solved)
     left = [a for a in every if a not in {s.axis for s in solved}]
@@ -88,10 +87,10 @@ def _under(x: Node, names: Mapping[str, str]) -> Node:
     return renamed(x, pairs) if pairs else x
 
 
-def _compared(g: Node, places: Sequence[Place]) -> Node:
+def _compared(at: Reached, g: Node, places: Sequence[Place]) -> Node:
     """The cotangent at the place that it was read from."""
     for p in places:
-        test = pointwise("equal", (p.clamped, position(p.axis)))
+        test = pointwise("equal", (p.clamped(at.sums.length(p.axis)), position(p.axis)))
         masked = chosen(test, g, None)
         assert masked is not None
         g = masked
@@ -101,7 +100,9 @@ def _compared(g: Node, places: Sequence[Place]) -> Node:
 # --- positions that are solved ------------------------------------------------------------------
 
 
-def _solved(places: Sequence[Place], table: Node, sizes: Mapping[str, Node]) -> list[Solved] | None:
+def _solved(
+    at: Reached, places: Sequence[Place], table: Node, sizes: Mapping[str, Node]
+) -> list[Solved] | None:
     """All places solved, each for an axis of its own; None where one cannot be."""
     found = list[Solved]()
     if len(places) > 1 and any(p.span is None for p in places):
@@ -109,14 +110,14 @@ def _solved(places: Sequence[Place], table: Node, sizes: Mapping[str, Node]) -> 
     for p in places:
         kept = set(table.axes) | set(union_axes(q.at for q in places if q is not p))
         kept |= {s.axis for s in found}
-        one = _window(p) if p.span is not None else _shift(p, kept, sizes)
+        one = _window(p, at) if p.span is not None else _shift(p, kept, at, sizes)
         if one is None or one.axis in kept:
             return None
         found.append(one)
     return found
 
 
-def _window(p: Place) -> Solved:
+def _window(p: Place, at: Reached) -> Solved:
     """A position of the axis as one of the windows, from the tap."""
     assert p.span is not None
     s = slide_of(p.axis, p.at, p.span)
@@ -128,21 +129,11 @@ def _window(p: Place) -> Solved:
         rest = pointwise("mod", (start, number(s.stride)))
         tests.append(pointwise("equal", (rest, number(0))))
         start = pointwise("floordiv", (start, number(s.stride)))
-    tests.append(pointwise("less", (start, _windows(p))))
+    tests.append(pointwise("less", (start, at.sums.length(s.out))))
     return Solved(s.out, start, tuple(tests))
 
 
-def _windows(p: Place) -> Node:
-    """How many windows there are, from the sizes of the axis and of the taps."""
-    assert p.span is not None
-    s = slide_of(p.axis, p.at, p.span)
-    taps = number(p.span.window) if p.span.window else length(s.tap)
-    reach = pointwise("mul", (plus(taps, -1), number(s.dilation)))
-    last = pointwise("sub", (plus(length(s.axis), p.span.past - s.offset - 1), reach))
-    return plus(pointwise("floordiv", (last, number(s.stride))), 1)
-
-
-def _shift(p: Place, kept: set[str], sizes: Mapping[str, Node]) -> Solved | None:
+def _shift(p: Place, kept: set[str], at: Reached, sizes: Mapping[str, Node]) -> Solved | None:
     """A position as one along an axis that stands in it once, as it is or negated."""
     form = linear(p.at)
     for term, factor in form.items():
@@ -156,7 +147,7 @@ def _shift(p: Place, kept: set[str], sizes: Mapping[str, Node]) -> Solved | None
         start = summed(back)
         inside = (
             pointwise("greater_equal", (start, number(0))),
-            pointwise("less", (start, sizes.get(axis, length(axis)))),
+            pointwise("less", (start, sizes.get(axis, at.sums.length(axis)))),
         )
         return Solved(axis, start, inside)
     return None
@@ -191,7 +182,7 @@ def _moved(n: Node, places: Mapping[str, Node], test: Node | None) -> Node:
 
 def _beyond(sums: Sums, g: Node, p: Place, table: Node, every: Sequence[str]) -> list[Node | None]:
     """The cotangents of positions before the axis and past it, which read its ends."""
-    last = plus(length(p.axis), -1)
+    last = plus(sums.length(p.axis), -1)
     found = list[Node | None]()
     for op, end in (("less", number(0)), ("greater", last)):
         outside = chosen(pointwise(op, (p.at, end)), g, None)

@@ -6,12 +6,13 @@ for each, None where it is 0. An argument may come more than once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from napkin.errors import Refusal
 from napkin.gradient import moves
-from napkin.gradient.products import negated, times
+from napkin.gradient.products import is_number, negated, times
 from napkin.gradient.reached import Reached
 from napkin.ir.derivatives import of_operator, of_reduction
 from napkin.ir.infer import joined, jointly, part_of, parts_of, pointwise
@@ -70,7 +71,7 @@ def logsumexp_rule(at: Reached, n: Node, g: Node) -> Handed:
     for j, (x, _) in enumerate(parts):
         if x in at.needed:
             weights = jointly("softmax", parts, j)
-            yield x, at.sums.onto(times(g, weights), x.axes, weights.axes)
+            yield _unmasked(x), at.sums.onto(times(g, weights), x.axes, weights.axes)
 
 
 def softmax_rule(at: Reached, n: Node, g: Node) -> Handed:
@@ -84,11 +85,18 @@ def softmax_rule(at: Reached, n: Node, g: Node) -> Handed:
             continue
         if j == which:
             found = pointwise("mul", (n, pointwise("sub", (g, delta))))
-            yield x, at.sums.onto(found, x.axes, every)
+            yield _unmasked(x), at.sums.onto(found, x.axes, every)
         else:
             weights = jointly("softmax", parts, j)
             found = at.sums.onto(times(delta, weights), x.axes, weights.axes)
-            yield x, None if found is None else negated(found)
+            yield _unmasked(x), None if found is None else negated(found)
+
+
+def _unmasked(x: Node) -> Node:
+    """What is masked with -inf: the weights are 0 there already, so that what they multiply needs
+    no mask."""
+    masked = x.op == "where" and is_number(x.args[2], -math.inf)
+    return x.args[1] if masked and set(x.args[1].axes) == set(x.axes) else x
 
 
 _COMPOSED = {"mean": mean_rule, "logsumexp": logsumexp_rule, "softmax": softmax_rule}

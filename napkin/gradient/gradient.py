@@ -52,7 +52,9 @@ def gradient(f: Diagram, wrt: str | Iterable[str] | None = None) -> Diagram:
         names={n: text for n, text in names.items() if n in used},
         doc=f"The gradient of {f.name}.",
     )
-    made = replace(made, sizes={a: size for a, size in f.sizes.items() if a in made.axes})
+    fixed = {s.tap: s.span.window for s in f.slides if s.span.window}
+    fixed |= {a: count for a, (count, _) in f.slots.items()} | dict(f.sizes)
+    made = replace(made, sizes={a: size for a, size in fixed.items() if a in made.axes})
     validate(made, unused=True)
     return made
 
@@ -107,6 +109,12 @@ def _wanted(f: Diagram, wrt: str | Iterable[str] | None) -> dict[str, Node]:
         raise InputError(f"gradient: {f.name} is asked for the gradient by no input")
     if len(set(names)) < len(names):
         raise InputError(f"gradient: wrt='{' '.join(names)}' names an input twice")
+    for name in names:
+        if f"d{name}" in known:
+            raise InputError(
+                f"gradient: {f.name} has an input d{name}, as the gradient by {name} would be "
+                "called; give one of the two another name"
+            )
     return {name: known[name] for name in names}
 
 

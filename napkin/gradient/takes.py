@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from napkin.gradient.products import Sums, chosen, total
 from napkin.gradient.reached import Reached
+from napkin.ir.expansion import sunk
 from napkin.ir.infer import along, pointwise, renamed
 from napkin.ir.linear import Form, linear, summed
 from napkin.ir.node import Node, number, over, union_axes
@@ -51,11 +52,13 @@ class Solved:
         axis: that axis.
         at: where along it a position of the table was read from.
         tests: whether it was.
+        onto: whether every position was read once.
     """
 
     axis: str
     at: Node
-    tests: tuple[Node, ...]
+    tests: tuple[Node, ...] = ()
+    onto: bool = False
 
 
 def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None]]:
@@ -64,7 +67,7 @@ def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None
     along_positions = union_axes(positions)
     # An axis of positions that is called as one that they read along is another axis.
     names = {a: at.fresh(a) for a in taken_axes(n) if a in along_positions}
-    g, *positions = (_under(x, names) for x in (g, *positions))
+    g, positions = _under(g, names), [sunk(p, tuple(names.items())) for p in positions]
     every = tuple(names.get(a, a) for a in n.axes)
     sizes = {new: at.sums.length(old) for old, new in names.items()}
     places = [Place(*p) for p in zip(taken_axes(n), positions, spans_of(n), strict=True)]
@@ -75,8 +78,9 @@ def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None
     inside = _gathered(g, solved)
     left = [a for a in every if a not in {s.axis for s in solved}]
     found = [at.sums.onto(inside, table.axes, (*left, *taken_axes(n)))]
-    for p in places:
-        found += _beyond(at.sums, g, p, table, every) if p.span is None else []
+    for p, s in zip(places, solved, strict=True):
+        if p.span is None and not s.onto:
+            found += _beyond(at.sums, g, p, table, every)
     kept = [x for x in found if x is not None]
     yield table, total(kept) if kept else None
 
@@ -145,9 +149,13 @@ def _shift(p: Place, kept: set[str], at: Reached, sizes: Mapping[str, Node]) -> 
             continue
         back = {t: -f * factor for t, f in rest.items()} | {position(p.axis): factor}
         start = summed(back)
+        size, here = sizes.get(axis, at.sums.length(axis)), at.sums.length(p.axis)
+        last = {here: 1, None: -1} if factor < 0 else {}
+        if size is here and rest == last:  # the axis itself, or from its end
+            return Solved(axis, start, onto=True)
         inside = (
             pointwise("greater_equal", (start, number(0))),
-            pointwise("less", (start, sizes.get(axis, at.sums.length(axis)))),
+            pointwise("less", (start, size)),
         )
         return Solved(axis, start, inside)
     return None
@@ -156,28 +164,32 @@ def _shift(p: Place, kept: set[str], at: Reached, sizes: Mapping[str, Node]) -> 
 def _gathered(g: Node, solved: Sequence[Solved]) -> Node:
     """The cotangent read where each position of the table was read from, 0 where none was."""
     test = all_of(t for s in solved for t in s.tests)
-    assert test is not None
     places = {s.axis: s.at for s in solved}
     return _moved(g, places, test)
 
 
 def _moved(n: Node, places: Mapping[str, Node], test: Node | None) -> Node:
-    """A term at other positions, 0 where a test fails: of a sum of products in its factors, so
-    that what is read lies in memory already."""
+    """A term at other positions, 0 where a test fails: of sums of products of inputs in these, so
+    that nothing is stored to be read."""
     here = {a: p for a, p in places.items() if a in n.axes}
-    new = set(union_axes(here.values()))
-    if here and n.op == "neg":
-        return pointwise("neg", (_moved(n.args[0], places, test),))
-    if here and n.op == "sum" and not new & set(over(n)):
-        return along("sum", _moved(n.args[0], places, test), over(n))
-    if here and n.op == "mul":
-        first = next(i for i, a in enumerate(n.args) if set(a.axes) & set(here))
-        each = [_moved(a, places, test if i == first else None) for i, a in enumerate(n.args)]
-        return pointwise("mul", each)
-    found = take(n, tuple(here.values()), tuple(here)) if here else n
-    masked = found if test is None else chosen(test, found, None)
-    assert masked is not None
-    return masked
+    if not here or n.op not in {"neg", "sum", "mul"} or not _of_inputs(n, here):
+        found = take(n, tuple(here.values()), tuple(here)) if here else n
+        masked = found if test is None else chosen(test, found, None)
+        assert masked is not None
+        return masked
+    first = next(i for i, a in enumerate(n.args) if set(a.axes) & set(here))
+    each = [_moved(a, places, test if i == first else None) for i, a in enumerate(n.args)]
+    return along("sum", each[0], over(n)) if n.op == "sum" else pointwise(n.op, each)
+
+
+def _of_inputs(n: Node, places: Mapping[str, Node]) -> bool:
+    """Whether what has the axes that are read elsewhere is made of inputs, by sums of products
+    over other axes than those of the positions."""
+    if not set(n.axes) & set(places) or n.op == "input":
+        return True
+    if n.op == "sum" and set(over(n)) & set(union_axes(places.values())):
+        return False
+    return n.op in {"neg", "sum", "mul"} and all(_of_inputs(a, places) for a in n.args)
 
 
 def _beyond(sums: Sums, g: Node, p: Place, table: Node, every: Sequence[str]) -> list[Node | None]:

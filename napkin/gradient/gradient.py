@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -12,7 +13,9 @@ from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.gradient.products import ZERO, filled, total
 from napkin.gradient.reached import Reached
 from napkin.gradient.rules import handed
-from napkin.ir.node import Node, postorder
+from napkin.ir.infer import jointly, part_of, parts_of, pointwise
+from napkin.ir.node import Node, number, postorder
+from napkin.ir.rewrite import rewrite
 from napkin.ir.storage import leaf, own_type
 
 
@@ -38,12 +41,15 @@ def gradient(f: Diagram, wrt: str | Iterable[str] | None = None) -> Diagram:
     wanted = _wanted(f, wrt)
     given = _cotangents(f)
     found = transposed(f, given, wanted)
+    results = [filled(found.get(n, ZERO), n.axes) for n in wanted.values()]
+    levelled = rewrite(results, by_level)
     outputs = tuple(
-        Output(f"d{name}", filled(found.get(n, ZERO), n.axes), n.axes) for name, n in wanted.items()
+        Output(f"d{name}", levelled[g], n.axes)
+        for g, (name, n) in zip(results, wanted.items(), strict=True)
     )
     names = {**f.names, **{o.node: o.name for o in f.outputs if o.node.op != "input"}}
-    results = {o.node for o in outputs}
-    used = {n for n in postorder(results) if n not in results}
+    names = {levelled.get(n, n): text for n, text in names.items()}
+    used = set(postorder(levelled[g] for g in results)) - {o.node for o in outputs}
     made = replace(
         f,
         name=f"{f.name}_gradient",
@@ -57,6 +63,18 @@ def gradient(f: Diagram, wrt: str | Iterable[str] | None = None) -> Diagram:
     made = replace(made, sizes={a: size for a, size in fixed.items() if a in made.axes})
     validate(made, unused=True)
     return made
+
+
+def by_level(old: Node, args: tuple[Node, ...]) -> Node | None:
+    """For `rewrite`: the weights of a softmax as exp(S - L), which takes one number for each row
+    from another kernel. A row without a finite score has L = -inf and weights 0."""
+    if old.op != "softmax":
+        return None
+    parts = parts_of(old, args)
+    level = jointly("logsumexp", parts)
+    empty = pointwise("equal", (level, number(-math.inf)))
+    least = pointwise("where", (empty, number(0.0), level))
+    return pointwise("exp", (pointwise("sub", (parts[part_of(old)][0], least)),))
 
 
 def transposed(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from napkin.gradient.products import Sums, chosen, total
+from napkin.gradient.products import Sums, chosen, filled, total
 from napkin.gradient.reached import Reached
 from napkin.ir.expansion import sunk
 from napkin.ir.infer import along, pointwise, renamed
@@ -67,6 +67,7 @@ def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None
     along_positions = union_axes(positions)
     # An axis of positions that is called as one that they read along is another axis.
     names = {a: at.fresh(a) for a in taken_axes(n) if a in along_positions}
+    g = filled(g, [a for a in names if a in n.axes])  # so that the sizes of these are known
     g, positions = _under(g, names), [sunk(p, tuple(names.items())) for p in positions]
     every = tuple(names.get(a, a) for a in n.axes)
     sizes = {new: at.sums.length(old) for old, new in names.items()}

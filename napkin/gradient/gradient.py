@@ -34,7 +34,7 @@ def gradient(f: Diagram, wrt: str | Iterable[str] | None = None) -> Diagram:
     Raises:
         InputError: `f` is no diagram, has no such input, or has an input that is named as one of
             the cotangents.
-        Refusal: an input or an output is of whole numbers, or an operator has no derivative.
+        Refusal: an input or every output is of whole numbers, or an operator has no derivative.
     """
     if not isinstance(f, Diagram):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"gradient of {f!r}, which is no diagram; put @nk.diagram above it")

@@ -93,12 +93,6 @@ def test_b2_delta_is_the_sum_of_the_cotangent_times_the_result() -> None:
     assert "* (dO_V - total)" in text
 
 
-def test_b3_nothing_of_queries_and_keys_is_stored_for_attention() -> None:
-    plan = nk.derive(nk.gradient(load("attention")), on="h100", dtype="bf16")
-    assert set(plan.materialised.values()) == {("q",)}
-    assert len(plan.kernels) == 2
-
-
 def test_b8_the_gradient_of_a_variance_is_that_of_its_meaning(gradients_agree: Any) -> None:
     gradients_agree(load("variance"), normal(3, 5))
 

@@ -65,6 +65,7 @@ from napkin.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from napkin.derive.door import rule
+    from napkin.gradient.gradient import gradient
     from napkin.machine.machines import Machine, machine
     from napkin.plan.derive import derive
     from napkin.plan.plan import Plan
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "comparison": "napkin.studies.compare",
     "derive": "napkin.plan.derive",
+    "gradient": "napkin.gradient.gradient",
     "rule": "napkin.derive.door",
     "Plan": "napkin.plan.plan",
     "machine": "napkin.machine.machines",
@@ -88,11 +90,11 @@ __all__ = [
     "Array", "Diagram", "InputError", "KeySet", "Machine", "NapkinError", "Plan", "Refusal",
     "Routing", "abs", "argmax", "argmin", "bigbird", "blocked", "cast", "causal", "comparison",
     "compress", "contract", "cos", "cumsum", "derive", "diagram", "dilated", "documents", "dropout",
-    "erf", "exp", "fixed", "gelu", "global_tokens", "index", "key_set", "log", "machine", "maximum",
-    "minimum", "ndtr", "neighborhood", "operator", "pack", "reduce", "reduction", "rename", "rsqrt",
-    "rule", "scan", "sigmoid", "silu", "simulate", "sin", "sinks", "size", "slide", "sliding",
-    "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh", "topk", "uniform", "unpack",
-    "where",
+    "erf", "exp", "fixed", "gelu", "global_tokens", "gradient", "index", "key_set", "log",
+    "machine", "maximum", "minimum", "ndtr", "neighborhood", "operator", "pack", "reduce",
+    "reduction", "rename", "rsqrt", "rule", "scan", "sigmoid", "silu", "simulate", "sin", "sinks",
+    "size", "slide", "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh",
+    "topk", "uniform", "unpack", "where",
 ]  # fmt: skip
 
 

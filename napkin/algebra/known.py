@@ -15,6 +15,7 @@ import numpy as np
 
 from napkin.algebra.signs import sign
 from napkin.algebra.terms import identity, is_read
+from napkin.ir.key_sets import spec_of
 from napkin.ir.node import (
     INT32,
     REDUCTIONS,
@@ -120,6 +121,11 @@ def _pointwise(n: Node, where: Where, known: Known) -> Value:
     constants, record = [v for v in values if _is_constant(v)], POINTWISE[n.op]
     if len(constants) == len(values):
         return _computed(n, constants) if record.certain(n, *constants) else None
+    if record.pole and not isinstance(where, str):
+        # Past the keys of a visit an array along them is 0, and 0 / 0 is no number.
+        keys = set(spec_of(where).keys)
+        if any(keys & set(a.axes) for a in n.args[1:]):
+            return None
     return values[0] if values[0] == record.absorbing else None
 
 

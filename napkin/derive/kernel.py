@@ -13,6 +13,7 @@ from napkin.algebra.contraction import Contraction, in_axes
 from napkin.algebra.fold import Emit, Stream
 from napkin.algebra.terms import is_read
 from napkin.derive.rules.counts import COUNTED
+from napkin.derive.rules.seen import SEEN
 from napkin.derive.rules.split import Apart
 from napkin.derive.rules.visit import visits
 from napkin.derive.streaming import stream
@@ -292,7 +293,7 @@ def label(
     cut, origin = tuple(streamed.split()), tuple(outputs)
     if split is not None:
         outputs, names = split.outputs, split.names
-    outputs = known_counts(outputs, (*cut, block))
+    outputs, names = _seen_from_keys(known_counts(outputs, (*cut, block)), names, cut)
     legal = weaved(outputs)
     chosen = legal if group is None else tuple(group)
     for axis in chosen:
@@ -394,6 +395,20 @@ def _refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed
             axis = next(a for a in n.axes if a in slots)
             reason = f"it carries {axis}, the slots of a compressed array of this kernel"
             raise Refusal(what, place, reason, instead)
+
+
+def _seen_from_keys(
+    outputs: Sequence[Output], names: Mapping[Node, str], streamed: Sequence[str]
+) -> tuple[Sequence[Output], Mapping[Node, str]]:
+    """The outputs, and their names, with key sets whose queries are streamed seen from their
+    keys."""
+    roots = [o.node for o in outputs]
+    if not any(n.op == "keys" for n in postorder(roots)):
+        return outputs, names
+    done = SEEN.everywhere(roots, roots, streamed)
+    return [replace(o, node=done[o.node]) for o in outputs], {
+        done.get(n, n): text for n, text in names.items()
+    }
 
 
 def known_counts(outputs: Sequence[Output], streamed: Sequence[str]) -> list[Output]:

@@ -161,8 +161,11 @@ def _along(n: Node) -> tuple[str, ...]:
     return (*s.keys, *s.slots)
 
 
-def validate(diagram: Diagram) -> None:
+def validate(diagram: Diagram, unused: bool = False) -> None:
     """Check that the columns fit together (composition needs equal tuples on both sides).
+
+    Args:
+        unused: whether inputs may be used by nothing, as those of a gradient may.
 
     Raises:
         InputError: an axis stands twice in an array, an operator's result does not have the axes
@@ -201,7 +204,7 @@ def validate(diagram: Diagram) -> None:
                     f"'{' '.join(wanted)}'; build it from the arguments",
                 )
     for n in diagram.inputs:
-        if n not in used:
+        if n not in used and not unused:
             raise InputError(
                 f"{diagram.name}: {names[n]} is never used; take it out of the signature, or use it"
             )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-from napkin.diagram import composed, laws
+from napkin.diagram import composed, laws, slopes
 from napkin.diagram.definition import definition_of
 from napkin.diagram.reductions import reduce
 from napkin.errors import InputError, did_you_mean
@@ -93,6 +93,7 @@ def operator(
     text: str | None = None,
     steep: bool = False,
     increasing: bool = False,
+    derivative: Callable[..., Any] | None = None,
     flops: int = 1,
     special: int = 0,
 ) -> Pointwise:
@@ -118,6 +119,9 @@ def operator(
             argument is then kept in float32 between kernels.
         increasing: whether it never falls; of one argument. Without a meaning, max and min then
             pass through it.
+        derivative: of its value by each argument, of the arrays that it takes, written with
+            napkin's operators: an array or a number, and of several arguments a tuple of these.
+            None in it stands for 0. Without one, diagrams with it have no gradient.
         flops, special: arithmetic operations, and special functions, for each value.
 
     Returns:
@@ -133,8 +137,13 @@ def operator(
         raise InputError(f"operator {name}: kind is {kind!r}; it is 'real', 'int', 'bool' or None")
     if operands not in {None, "int", "bool"}:
         raise InputError(f"operator {name}: operands is {operands!r}; it is 'int', 'bool' or None")
-    _check_callable(name, evaluate=evaluate, meaning=meaning)
+    _check_callable(name, evaluate=evaluate, meaning=meaning, derivative=derivative)
     _check_numbers(name, flops=flops, special=special)
+    if derivative is not None and (kind in {"int", "bool"} or operands is not None):
+        raise InputError(
+            f"operator {name}: derivative is given, and its values are no real numbers of any "
+            "arguments; leave it out"
+        )
     if increasing and arity != 1:
         raise InputError(f"operator {name}: increasing is said of one argument, not of {arity}")
     _check_text(name, text, arity)
@@ -144,13 +153,15 @@ def operator(
         _opaque(name, evaluate) if opaque else meaning, back=name if opaque else "",
         sign=_sign_rule(name, sign), certain=finite, steep=bool(steep), increasing=bool(increasing),
         functions={name: _function(name, arity, triton, gluon)}, flops=flops, special=special,
+        derivative=derivative and (lambda op, y, *given: derivative(*given)),
         definition=definition_of(
             arity, evaluate, triton, gluon, kind, operands, sign, meaning, text, steep, increasing,
-            flops, special,
+            flops, special, *([derivative] if derivative else []),
         ),
     )  # fmt: skip
     if not _known(POINTWISE, "operator", made):
         laws.check_operator(made)
+        slopes.check_operator(made)
         define(made)
     return Pointwise(made)
 
@@ -163,6 +174,7 @@ def reduction(
     evaluate: Callable[..., Any] | None = None,
     over: str = "",
     sign: Sign = "",
+    derivative: Callable[..., Any] | None = None,
 ) -> Reducing:
     """A reduction by a commutative monoid, whose laws are checked on values.
 
@@ -176,6 +188,8 @@ def reduction(
         over: "add" or "mul" where that distributes over it, as sums over a maximum; then a factor
             or a term that the axis does not have comes out of it.
         sign: "positive" or "nonnegative" where its values are, if all that it reduces is.
+        derivative: of its value by each of those that it reduces, of the result and these, written
+            with napkin's operators. Without one, only a sum under another name has a gradient.
 
     Returns:
         A function of an array, `over=` axes and `keys=` a key set; `nk.reduce` takes its name, too.
@@ -184,7 +198,7 @@ def reduction(
         InputError: the name is taken, a type is wrong, or a law fails on values.
     """
     _check_name("reduction", name)
-    _check_callable(name, combine=combine, evaluate=evaluate)
+    _check_callable(name, combine=combine, evaluate=evaluate, derivative=derivative)
     if type(identity) not in {int, float} or identity != identity:
         raise InputError(f"reduction {name}: identity is {identity!r}; it is a number")
     if over not in {"", "add", "mul"}:
@@ -197,8 +211,10 @@ def reduction(
     made = Reduction(
         name, joined.name, float(identity), evaluate or laws.folded(joined, float(identity)),
         over=over, sign=lambda inner: inner and sign, function=_function_of(joined),
+        derivative=derivative and (lambda op, y, x: derivative(y, x)),
         definition=definition_of(
-            joined.name, joined.definition, float(identity), evaluate, over, sign
+            joined.name, joined.definition, float(identity), evaluate, over, sign,
+            *([derivative] if derivative else []),
         ),
     )  # fmt: skip
     if not _known(REDUCTIONS, "reduction", made):
@@ -207,6 +223,7 @@ def reduction(
             define(joined)
         try:
             laws.check_reduction(made)
+            slopes.check_reduction(made)
         except InputError:
             if new:
                 del POINTWISE[joined.name]

@@ -210,6 +210,11 @@ def groups() -> Iterable[Instance]:
     return TABLE["group"].matches(prepare(softmax()).outputs)
 
 
+def seen_from_keys() -> Iterable[Instance]:
+    windows = (nk.sliding(2, 1, "q", "x"), nk.neighborhood(3, 2, queries="q", keys="x"))
+    return TABLE["see from keys"].matches([keys.node for keys in windows], ("q",))
+
+
 def tiles() -> Iterable[Instance]:
     return TABLE["tile"].matches(Labels(group=(("q", None),), stream="x"))
 
@@ -236,6 +241,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "hold": running,
     "stream": streams,
     "visit boxes": visited,
+    "see from keys": seen_from_keys,
     "part": parts,
     "block": blocks,
     "merge": merges,

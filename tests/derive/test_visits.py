@@ -66,3 +66,17 @@ def test_a_key_is_visited_again_only_where_visits_add_up(diagram: Diagram, visit
     ready = prepare(diagram)
     kernel = label("k", ready.outputs, ready.names, streamed="k", passes=3)
     assert (kernel.visits is not None) == visited
+
+
+def test_weights_divided_by_an_array_along_the_keys_are_not_left_to_the_test_of_a_visit() -> None:
+    # Past the keys of a visit the array holds 0 in a kernel, and 0 / 0 is no number.
+    def visits(join: Any) -> Any:
+        def body(S: Any, R: Any, V: Any) -> Any:
+            P = nk.softmax(S, over="x", keys=nk.sliding(9, 3, "q", "x"))
+            return nk.contract(join(P, R), V, over="x")
+
+        ready = prepare(nk.diagram("q x, x, x d -> q d", name="shares_of_weights")(body))
+        return label("shares", ready.outputs, ready.names, streamed="x").visits
+
+    assert visits(lambda P, R: P * R) is not None
+    assert visits(lambda P, R: P / R) is None

@@ -22,6 +22,7 @@ softplus = nk.operator(
     triton="tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))",
     sign="nonnegative",
     increasing=True,
+    derivative=lambda x: nk.sigmoid(x),
     flops=3,
     special=2,
 )
@@ -34,6 +35,7 @@ doubled = nk.operator(
     meaning=lambda sp, x: sp.Pow(2, x),
     increasing=True,
     steep=True,
+    derivative=lambda x: math.log(2) * nk.exp(math.log(2) * x),
     special=1,
 )
 saturated = nk.operator(
@@ -43,6 +45,7 @@ saturated = nk.operator(
     triton="tl.minimum(tl.maximum(x, -2), 2)",
     kind=None,
     increasing=True,
+    derivative=lambda x: nk.where((x > -2) & (x < 2), 1.0, 0.0),
     flops=2,
 )
 hypotenuse = nk.operator(
@@ -51,6 +54,7 @@ hypotenuse = nk.operator(
     evaluate=lambda xp, a, b: xp.sqrt(a * a + b * b),
     triton="tl.sqrt(a * a + b * b)",
     sign="nonnegative",
+    derivative=lambda a, b: (a / nk.sqrt(a * a + b * b), b / nk.sqrt(a * a + b * b)),
     flops=3,
     special=1,
 )
@@ -69,6 +73,7 @@ blended = nk.operator(
     triton="d = b - a\nreturn a + d * c",
     meaning=lambda sp, a, b, c: a + (b - a) * c,
     text="({0} to {1} by {2})",
+    derivative=lambda a, b, c: (1 - c, c, b - a),
     flops=3,
 )
 xor = nk.operator(
@@ -92,7 +97,13 @@ def _smooth_least(a, b):
     return least - nk.log(nk.exp(least - a) + nk.exp(least - b))
 
 
-log_sum = nk.reduction("log_sum", combine=_log_sum, identity=-math.inf, over="add")
+log_sum = nk.reduction(
+    "log_sum",
+    combine=_log_sum,
+    identity=-math.inf,
+    over="add",
+    derivative=lambda y, x: nk.where(x > -math.inf, nk.exp(x - y), 0.0),
+)
 smooth_least = nk.reduction("smooth_least", combine=_smooth_least, identity=math.inf, over="add")
 either = nk.reduction("either", combine=lambda a, b: a + b - a * b, identity=0.0)
 added = nk.reduction(

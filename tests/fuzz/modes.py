@@ -11,10 +11,11 @@ from draw import draw
 from judged import COUNTS, Failure, Found, crash
 from programs import Program
 
-LIMITS = {"algebra": 20.0, "interpret": 20.0, "memory": 60.0, "compile": 120.0, "gpu": 60.0}
+LIMITS = {"algebra": 20.0, "interpret": 20.0, "memory": 60.0, "compile": 120.0, "gpu": 60.0,
+          "gradient": 20.0}  # fmt: skip
 """Seconds for each program."""
 
-AHEAD = {"algebra": 3, "interpret": 2, "memory": 1, "compile": 1, "gpu": 1}
+AHEAD = {"algebra": 3, "interpret": 2, "memory": 1, "compile": 1, "gpu": 1, "gradient": 3}
 """Programs that a process is handed at once: more of what takes moments."""
 
 Mode = Callable[[Program, int], None]

@@ -2,7 +2,7 @@
 
 Modes: algebra (every candidate plan's value, in float64), interpret (kernels in Triton's
 interpreter: values and bytes), memory (plans at large sizes fit shared memory), compile (for sm_80,
-sm_90 and sm_100), gpu (on a CUDA device).
+sm_90 and sm_100), gpu (on a CUDA device), gradient (its value beside central differences).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # each process has one core
 
-MODES = ("algebra", "interpret", "memory", "compile", "gpu")
+MODES = ("algebra", "interpret", "memory", "compile", "gpu", "gradient")
 
 
 def arguments() -> argparse.Namespace:

@@ -316,6 +316,13 @@ def command(mode: str, share: int, *more: str):
     )
 
 
+@pytest.mark.parametrize("first", [0, MORE], ids=["early", "later"])
+def test_the_gradient_of_a_program_is_the_slope_of_its_value(first):
+    for seed in range(first, first + EXAMPLES // 2):
+        failure = tried(prepared("gradient"), draw(seed), seed)
+        assert failure is None, (seed, failure)
+
+
 def test_kernels_compute_and_move_what_is_predicted():
     ran = command("interpret", 20)
     assert ran.returncode == 0, ran.stdout

@@ -19,6 +19,7 @@ from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
 from napkin.derive.rules.rule import Rule
 from napkin.derive.rules.scale import SCALED
+from napkin.derive.rules.seen import SEEN
 from napkin.derive.rules.select import SELECTED
 from napkin.derive.rules.separation import HELD, SEPARATED
 from napkin.derive.rules.split import SPLIT
@@ -30,7 +31,7 @@ from napkin.derive.rules.visit import VISITED
 _ALL = (
     EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, STORED, ALIKE, SPLIT,
     COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED, VISITED, PARTED,
-    BLOCKED, MERGED, GROUP, TILE, SQUARED,
+    BLOCKED, MERGED, GROUP, TILE, SQUARED, SEEN,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

@@ -56,23 +56,23 @@ def _size_sign(n: Term, inner: Sign) -> Sign:
 define(Operator(
     "add", 2, lambda xp, a, b: a + b, "{0} + {1}", text="{0} + {1}",
     meaning=lambda sp, a, b: a + b, sign=_sum_sign, rational=True, absorbing=-math.inf,
-    stem="shifted",
+    stem="shifted", derivative=lambda op, y, a, b: (1, 1),
 ))  # fmt: skip
 define(Operator(
     "sub", 2, lambda xp, a, b: a - b, "{0} - {1}", text="{0} - {1}",
     meaning=lambda sp, a, b: a - b, sign=_difference_sign, rational=True,
-    absorbing=-math.inf, stem="difference",
+    absorbing=-math.inf, stem="difference", derivative=lambda op, y, a, b: (1, -1),
 ))  # fmt: skip
 define(Operator(
     "mul", 2, lambda xp, a, b: a * b, "{0} * {1}", text="{0} * {1}",
     meaning=lambda sp, a, b: a * b, sign=_product_sign, rational=True,
     functions={"multiply": jitted("multiply", "The product, for `tl.reduce`", "return a * b")},
-    stem="scaled",
+    stem="scaled", derivative=lambda op, y, a, b: (b, a),
 ))  # fmt: skip
 define(Operator(
     "div", 2, lambda xp, a, b: xp.true_divide(a, b), "{0} / {1}", "real", "{0} / {1}",
     meaning=lambda sp, a, b: a / b, sign=every, rational=True, pole=True, absorbing=0.0,
-    flops=0, special=1, stem="ratio",
+    flops=0, special=1, stem="ratio", derivative=lambda op, y, a, b: (1.0 / b, -(y / b)),
 ))  # fmt: skip
 define(Operator(
     "pow", 2, lambda xp, a, b: xp.power(xp.asarray(a, float), b), "tl.exp2(tl.log2({0}) * {1})",
@@ -84,26 +84,51 @@ define(Operator(
         "a to a whole power b, where exp2(b * log2(a)) is NaN for a < 0",
         "size = tl.where(b == 0, 1.0, tl.exp2(tl.log2(tl.abs(a)) * b))",
         "return tl.where(b % 2 != 0, tl.where(a < 0, -size, size), size)",
-    )}, stem="power",
+    )}, stem="power", derivative=lambda op, y, a, b: (
+        b * op.pow(a, b - 1), op.where(op.equal(a, 0), 0.0, y * op.log(a))
+    ),
 ))  # fmt: skip
 define(Operator(
     "neg", 1, lambda xp, a: -a, "-{0}", text="-{0}", meaning=lambda sp, a: -a, rational=True,
-    stem="negated",
+    stem="negated", derivative=lambda op, y, a: -1,
 ))  # fmt: skip
 define(Operator(
     "abs", 1, lambda xp, a: abs(a), "tl.abs({0})", meaning=lambda sp, a: sp.Abs(a), back="Abs",
     sign=_size_sign, rational=True, python="abs({0})",
+    derivative=lambda op, y, a: op.where(a > 0, 1, op.where(a < 0, -1, 0)),
 ))  # fmt: skip
 define(Operator(
     "sqrt", 1, lambda xp, a: xp.sqrt(a), "tl.sqrt_rn({0})", "real",
     meaning=lambda sp, a: sp.sqrt(a), sign=_size_sign, pole=True, flops=0, special=1,
-    python="math.sqrt({0})",
+    python="math.sqrt({0})", derivative=lambda op, y, a: 0.5 / y,
 ))  # fmt: skip
 define(Operator(
     "rsqrt", 1, lambda xp, a: 1 / xp.sqrt(a), "tl.rsqrt({0})", "real",
     meaning=lambda sp, a: a ** sp.Rational(-1, 2), sign=never_negative, pole=True,
-    flops=0, special=1, python="1 / math.sqrt({0})",
+    flops=0, special=1, python="1 / math.sqrt({0})", derivative=lambda op, y, a: -0.5 * y * y * y,
 ))  # fmt: skip
+
+
+def _share(op: Any, y: Any, a: Any, b: Any) -> Any:
+    """The part of an extremum that is `a`'s: equal ones share it."""
+    return op.where(op.equal(a, b), 0.5, op.where(op.equal(a, y), 1, 0))
+
+
+def _share_of_all(op: Any, y: Any, x: Any) -> Any:
+    """The same of a value among all along the axes."""
+    hit = op.equal(x, y)
+    return op.where(hit, 1.0 / op.along("sum", op.where(hit, 1.0, 0.0)), 0)
+
+
+def _product_of_others(op: Any, y: Any, x: Any) -> Any:
+    """The product of all values but one, where some may be 0."""
+    zero = op.equal(x, 0)
+    rest = op.along("prod", op.where(zero, 1.0, x))
+    zeros = op.along("sum", op.where(zero, 1.0, 0.0))
+    alone, none = op.where(op.equal(zeros, 1), rest, 0), op.where(op.equal(zeros, 0), rest / x, 0)
+    return op.where(zero, alone, none)
+
+
 _COMPOSED = jitted(
     "composed",
     "One map h -> a h + b after another",
@@ -120,6 +145,7 @@ FUNCTIONS["linear_scan"] = Function(f"{_COMPOSED.triton}\n{_LINEAR_SCAN.triton}"
 define(Reduction(
     "sum", "add", 0.0, lambda xp, x, axes, begin: xp.sum(x, axis=axes), over="mul",
     sign=lambda inner: inner, native="sum", counts=True, stem="total",
+    derivative=lambda op, y, x: 1,
 ))  # fmt: skip
 
 
@@ -134,12 +160,12 @@ def _extremum(name: str, most: str, function: str, larger: str, sign: Any) -> No
         stem=larger, python=f"{way}({{0}}, {{1}})", functions={function: jitted(
             function, f"The {larger}, or NaN if one is NaN, for `tl.reduce`",
             f"return tl.{name}(a, b, {_NAN})",
-        )},
+        )}, derivative=lambda op, y, a, b: (_share(op, y, a, b), _share(op, y, b, a)),
     ))  # fmt: skip
     define(Reduction(
         way, name, start, lambda xp, x, axes, begin: getattr(xp, way)(x, axis=axes, initial=begin),
         order=way, pole=True, over="add", sign=lambda inner: inner,
-        native=way, function=function, stem=most,
+        native=way, function=function, stem=most, derivative=_share_of_all,
     ))  # fmt: skip
 
 
@@ -148,4 +174,5 @@ _extremum("minimum", "low", "smallest", "smaller", every)
 define(Reduction(
     "prod", "mul", 1.0, lambda xp, x, axes, begin: xp.prod(x, axis=axes),
     sign=lambda inner: inner, function="multiply", counts=True, stem="product",
+    derivative=_product_of_others,
 ))  # fmt: skip

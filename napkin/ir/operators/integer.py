@@ -54,5 +54,5 @@ def _cast_certain(n: Term, value: float) -> bool:
 # The item type of a cast is its parameter; lowering writes the conversion itself.
 define(Operator(
     "cast", 1, lambda xp, a: a, "{0}", meaning=lambda sp, a: a, sign=_cast_sign,
-    certain=_cast_certain, stem="rounded", python="{0}",
+    certain=_cast_certain, stem="rounded", python="{0}", derivative=lambda op, y, a: 1,
 ))  # fmt: skip

@@ -54,4 +54,5 @@ def _guards_zero(n: Term) -> bool:
 define(Operator(
     "where", 3, lambda xp, c, a, b: xp.where(c, a, b), "tl.where({0}, {1}, {2})",
     sign=_chosen_sign, rational=True, stem="chosen", python="{1} if {0} else {2}",
+    derivative=lambda op, y, c, a, b: (None, op.where(c, 1, 0), op.where(c, 0, 1)),
 ))  # fmt: skip

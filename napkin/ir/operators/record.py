@@ -74,7 +74,9 @@ class Operator:
         special: operations per value of the special-function unit.
         python: its text on Python's numbers, for launchers, with the same placeholders; "" where
             that of listings is one, or where there is none.
-        derivative: of the value by each argument, as terms; None where none is known.
+        derivative: of the value by each argument, on arrays of a diagram; takes `(op, value,
+            *arguments)`, where `op` has the operators by name, and gives an array, a number, or
+            None where it is 0 wherever there is one. None where it is not known.
         stem: what a value of it is called where nobody named it; "" for the operator's name.
         definition: all that tells the operator of a user from another of its name; "" of napkin's.
     """
@@ -123,6 +125,9 @@ class Reduction:
         function: the function of two values in the kernel file that computes it, for `tl.reduce`;
             where there is a native one, it stands in where that loses a NaN.
         counts: whether tests are counted as whole numbers.
+        derivative: of the result by each value; takes `(op, result, value)`, where `op` has the
+            operators by name, and `op.along(name, array)` is a reduction along the same axes. None
+            where it is not known.
         stem: as of `Operator`.
         definition: as of `Operator`.
     """
@@ -138,6 +143,7 @@ class Reduction:
     native: str = ""
     function: str = ""
     counts: bool = False
+    derivative: Callable[..., Any] | None = None
     stem: str = ""
     definition: str = ""
 

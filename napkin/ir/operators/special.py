@@ -66,10 +66,12 @@ define(Operator(
     "erf", 1, _erf, "erf({0})", "real", meaning=lambda sp, a: sp.erf(a), back="erf",
     sign=lambda n, a: a and "nonnegative", increasing=True, functions={"erf": _ERF}, flops=18,
     special=1, python="math.erf({0})",
+    derivative=lambda op, y, a: 2 / math.sqrt(math.pi) * op.exp(-(a * a)),
 ))  # fmt: skip
 define(Operator(
     "ndtr", 1, _ndtr, "ndtr({0})", "real", meaning=lambda sp, a: (1 + sp.erf(a / sp.sqrt(2))) / 2,
     sign=never_negative, variants={"near": "ndtr_16({0})"},
     functions={"ndtr": _NDTR, "ndtr_16": _NDTR_16}, flops=13, special=1,
     python="math.erfc(-{0} / math.sqrt(2)) / 2",
+    derivative=lambda op, y, a: 1 / math.sqrt(2 * math.pi) * op.exp(-0.5 * (a * a)),
 ))  # fmt: skip

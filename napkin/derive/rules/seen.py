@@ -1,0 +1,29 @@
+"""Key sets seen from their keys, where queries are streamed: the loop visits those that see a key
+of the tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.derive.rules.rule import Change, node_rule
+from napkin.ir.key_sets import spec_of
+from napkin.ir.node import Node
+from napkin.keys.transposed import transposed
+
+
+def _change(_: Sequence[Node], streamed: Sequence[str]) -> Change:
+    def change(old: Node, args: tuple[Node, ...]) -> Node | None:
+        if old.op != "keys" or not streamed or set(spec_of(old).keys) & set(streamed):
+            return None
+        return transposed(old, streamed) if set(streamed) <= set(old.axes) else None
+
+    return change
+
+
+SEEN = node_rule(
+    "see from keys",
+    "x in keys(q) = q in queries(x)",
+    _change,
+    ("the bounds rise with the query", "queries are streamed, and keys are not"),
+    infinite=True,
+)

@@ -1,0 +1,1 @@
+"""Gradients: diagrams transposed term by term."""

@@ -1,0 +1,155 @@
+"""`nk.gradient`: the diagram of a gradient, which is a diagram as any other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from napkin.diagram.columns import validate
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.interface import Output
+from napkin.errors import InputError, Refusal, did_you_mean
+from napkin.gradient.products import ZERO, filled, total
+from napkin.gradient.reached import Reached
+from napkin.gradient.rules import handed
+from napkin.ir.infer import jointly, part_of, parts_of, pointwise
+from napkin.ir.node import Node, number, postorder
+from napkin.ir.rewrite import rewrite
+from napkin.ir.storage import leaf, own_type
+
+
+def gradient(f: Diagram, wrt: str | Iterable[str] | None = None) -> Diagram:
+    """The gradient of a diagram by its inputs, as a diagram.
+
+    It takes the inputs of `f` in their order and then a cotangent for each output of real numbers,
+    named `d` and the output's name; it returns the sums of cotangents times derivatives by the
+    inputs in `wrt`, named `d` and the input's name. The term of `f` is transposed: each node hands
+    its cotangent to its arguments, by the derivative in the record of its operator.
+
+    Args:
+        f: the diagram.
+        wrt: names of inputs; all of real numbers where it is left out.
+
+    Raises:
+        InputError: `f` is no diagram, has no such input, or has an input that is named as one of
+            the cotangents.
+        Refusal: an input or every output is of whole numbers, or an operator has no derivative.
+    """
+    if not isinstance(f, Diagram):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"gradient of {f!r}, which is no diagram; put @nk.diagram above it")
+    wanted = _wanted(f, wrt)
+    given = _cotangents(f)
+    found = transposed(f, given, wanted)
+    results = [filled(found.get(n, ZERO), n.axes) for n in wanted.values()]
+    levelled = rewrite(results, by_level)
+    outputs = tuple(
+        Output(f"d{name}", levelled[g], n.axes)
+        for g, (name, n) in zip(results, wanted.items(), strict=True)
+    )
+    names = {**f.names, **{o.node: o.name for o in f.outputs if o.node.op != "input"}}
+    names = {levelled.get(n, n): text for n, text in names.items()}
+    used = set(postorder(levelled[g] for g in results)) - {o.node for o in outputs}
+    made = replace(
+        f,
+        name=f"{f.name}_gradient",
+        inputs=(*f.inputs, *given.values()),
+        outputs=outputs,
+        names={n: text for n, text in names.items() if n in used},
+        doc=f"The gradient of {f.name}.",
+    )
+    fixed = {s.tap: s.span.window for s in f.slides if s.span.window}
+    fixed |= {a: count for a, (count, _) in f.slots.items()} | dict(f.sizes)
+    made = replace(made, sizes={a: size for a, size in fixed.items() if a in made.axes})
+    validate(made, unused=True)
+    return made
+
+
+def by_level(old: Node, args: tuple[Node, ...]) -> Node | None:
+    """For `rewrite`: the weights of a softmax as exp(S - L), which takes one number for each row
+    from another kernel. A row without a finite score has L = -inf and weights 0."""
+    if old.op != "softmax":
+        return None
+    parts = parts_of(old, args)
+    level = jointly("logsumexp", parts)
+    empty = pointwise("equal", (level, number(-math.inf)))
+    least = pointwise("where", (empty, number(0.0), level))
+    return pointwise("exp", (pointwise("sub", (parts[part_of(old)][0], least)),))
+
+
+def transposed(
+    f: Diagram, given: Mapping[str, Node], wanted: Mapping[str, Node]
+) -> dict[Node, Node]:
+    """The cotangents of nodes, from those of the outputs."""
+    at = Reached(f, wanted.values())
+    arrived: dict[Node, list[Node]] = {}
+    for o in f.outputs:
+        if o.node in at.needed and o.name in given:
+            g = at.sums.onto(given[o.name], o.node.axes, o.axes)
+            assert g is not None
+            arrived.setdefault(o.node, []).append(g)
+    found: dict[Node, Node] = {}
+    for n in reversed(at.order):
+        if n not in arrived:
+            continue
+        found[n] = total(arrived.pop(n))
+        for a, g in handed(at, n, found[n]) if n.op != "input" else ():
+            if g is not None and a in at.needed:
+                arrived.setdefault(a, []).append(g)
+    return found
+
+
+def _wanted(f: Diagram, wrt: str | Iterable[str] | None) -> dict[str, Node]:
+    """The inputs that are asked for, by name."""
+    known = {str(n.params[0]): n for n in f.inputs}
+    real = [name for name, n in known.items() if n.kind == "real"]
+    if wrt is None:
+        names = real
+    else:
+        names = wrt.replace(",", " ").split() if isinstance(wrt, str) else list(wrt)
+    for name in names:
+        if name in f.scalars:
+            raise Refusal(
+                "gradient", f"{f.name}, by {name}", "a scalar of the call has no gradient",
+                f"make {name} an input without axes, '()' in the signature",
+            )  # fmt: skip
+        if name not in known:
+            raise InputError(
+                f"gradient: {f.name} has no input {name!r}; {did_you_mean(str(name), known)}"
+            )
+        if known[name].kind != "real":
+            raise Refusal(
+                "gradient", f"{f.name}, by {name}",
+                f"{name} holds values of kind {known[name].kind!r}, which no small step changes",
+                f"ask for {' '.join(real)}" if real else "",
+            )  # fmt: skip
+    if not names:
+        raise InputError(f"gradient: {f.name} is asked for the gradient by no input")
+    if len(set(names)) < len(names):
+        raise InputError(f"gradient: wrt='{' '.join(names)}' names an input twice")
+    for name in names:
+        if f"d{name}" in known:
+            raise InputError(
+                f"gradient: {f.name} has an input d{name}, as the gradient by {name} would be "
+                "called; give one of the two another name"
+            )
+    return {name: known[name] for name in names}
+
+
+def _cotangents(f: Diagram) -> dict[str, Node]:
+    """An input for the cotangent of each output of real numbers, by the output's name."""
+    found: dict[str, Node] = {}
+    taken = {*(str(n.params[0]) for n in f.inputs), *f.scalars}
+    for o in f.outputs:
+        if o.node.kind != "real":
+            continue
+        name = f"d{o.name}"
+        if name in taken:
+            raise InputError(
+                f"gradient: {f.name} has an input {name}, as the cotangent of its output {o.name} "
+                "would be called; give one of the two another name"
+            )
+        found[o.name] = leaf(name, o.axes, "real", own_type(o.node))
+    if not found:
+        raise Refusal("gradient", f.name, "no output holds real numbers")
+    return found

@@ -1,0 +1,72 @@
+"""Transposes of what moves values: renamings, slots, scans. A scan runs the other way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias, cast
+
+from napkin.gradient.products import ZERO, filled, times
+from napkin.gradient.reached import Reached
+from napkin.gradient.takes import take_rule as take_rule
+from napkin.ir.infer import along, pointwise, recurrence, renamed
+from napkin.ir.node import Node, number, over
+from napkin.ir.selecting import position
+from napkin.ir.slots import Slots, compress, slots_of, spread
+from napkin.ir.taking import take
+from napkin.ir.whole_numbers import plus
+
+Handed: TypeAlias = Iterator[tuple[Node, "Node | None"]]
+
+
+def rename_rule(at: Reached, n: Node, g: Node) -> Handed:
+    """The same under the names of the argument."""
+    names = cast("tuple[tuple[str, str], ...]", n.params[0])
+    back = tuple((new, old) for old, new in names if new in g.axes)
+    yield n.args[0], renamed(g, back) if back else g
+
+
+def compress_rule(at: Reached, n: Node, g: Node) -> Handed:
+    """Slots go back to keys."""
+    yield n.args[0], spread(filled(g, n.axes), n.args[1], _empty(slots_of(n)))
+
+
+def spread_rule(at: Reached, n: Node, g: Node) -> Handed:
+    """Keys go back to slots."""
+    yield n.args[0], compress(filled(g, n.axes), n.args[1], _empty(slots_of(n)))
+
+
+def _empty(s: Slots) -> Slots:
+    return Slots(s.keys, s.slots, s.counts)
+
+
+def cumsum_rule(at: Reached, n: Node, g: Node) -> Handed:
+    """Running sums from the end."""
+    (axis,) = over(n)
+    back = _read(filled(g, (axis,)), axis, _from_end(at, axis, 1))
+    yield n.args[0], _read(along("cumsum", back, (axis,)), axis, _from_end(at, axis, 1))
+
+
+def recurrence_rule(at: Reached, n: Node, g: Node) -> Handed:
+    """Of h_t = a_t h_(t-1) + b_t, the cotangents l_t = g_t + a_(t+1) l_(t+1), from the end."""
+    (axis,), (a, b) = over(n), n.args
+    back = _read(filled(g, (axis,)), axis, _from_end(at, axis, 1))
+    # Clamped at the first position, where the state before is 0.
+    states = recurrence(_read(a, axis, _from_end(at, axis, 0)), back, axis)
+    found = _read(states, axis, _from_end(at, axis, 1))
+    if b in at.needed:
+        yield b, at.sums.onto(found, b.axes, n.axes)
+    if a in at.needed:
+        here = position(axis)
+        first = pointwise("equal", (here, number(0)))
+        before = pointwise("where", (first, ZERO, _read(n, axis, plus(here, -1))))
+        yield a, at.sums.onto(times(found, before), a.axes, n.axes)
+
+
+def _from_end(at: Reached, axis: str, by: int) -> Node:
+    """The position counted from the end, of which the last is `1 - by`."""
+    return pointwise("sub", (plus(at.sums.length(axis), -by), position(axis)))
+
+
+def _read(x: Node, axis: str, at: Node) -> Node:
+    """`x` at other positions along an axis, if it has it."""
+    return take(x, (at,), (axis,)) if axis in x.axes else x

@@ -1,0 +1,133 @@
+"""How each kind of node hands its cotangent on: one rule a kind.
+
+A rule takes what all rules share, the node and its cotangent, and gives arguments with a cotangent
+for each, None where it is 0. An argument may come more than once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from napkin.errors import Refusal
+from napkin.gradient import moves
+from napkin.gradient.products import is_number, negated, times
+from napkin.gradient.reached import Reached
+from napkin.ir.derivatives import of_operator, of_reduction
+from napkin.ir.infer import joined, jointly, part_of, parts_of, pointwise
+from napkin.ir.node import COMPOSITES, REDUCTIONS, Node, factors, over, union_axes
+from napkin.ir.operators import POINTWISE
+
+Handed: TypeAlias = Iterator[tuple[Node, "Node | None"]]
+
+
+def pointwise_rule(at: Reached, n: Node, g: Node) -> Handed:
+    """The cotangent times the derivative, summed over the axes that an argument lacks."""
+    each = of_operator(n)
+    if each is None:
+        raise Refusal(
+            "gradient", n.op, "the operator has no derivative",
+            f"define it with nk.operator({n.op!r}, ..., derivative=...)",
+        )  # fmt: skip
+    for a, d in zip(n.args, each, strict=True):
+        if a in at.needed and d is not None:
+            yield a, at.sums.onto(times(g, d), a.axes, n.axes)
+
+
+def contraction_rule(at: Reached, n: Node, g: Node) -> Handed:
+    """The cotangent contracted with the other factors, over all axes that a factor lacks."""
+    parts = factors(n.args[0])
+    every = union_axes(parts)
+    sign = g.op == "neg"
+    for i, p in enumerate(parts):
+        if p in at.needed:
+            product = joined("mul", [g.args[0] if sign else g, *parts[:i], *parts[i + 1 :]])
+            found = at.sums.onto(product, p.axes, every)
+            yield p, negated(found) if sign and found is not None else found
+
+
+def reduction_rule(at: Reached, n: Node, g: Node) -> Handed:
+    """The cotangent times the derivative of the result by each value."""
+    found = of_reduction(n)
+    if found is None:
+        raise Refusal(
+            "gradient", n.op, "the reduction has no derivative",
+            f"define it with nk.reduction({n.op!r}, ..., derivative=...)",
+        )  # fmt: skip
+    yield n.args[0], times(g, found)
+
+
+def mean_rule(at: Reached, n: Node, g: Node) -> Handed:
+    """The cotangent over the number of values."""
+    for axis in over(n):
+        g = pointwise("div", (g, at.sums.length(axis)))
+    yield n.args[0], g
+
+
+def logsumexp_rule(at: Reached, n: Node, g: Node) -> Handed:
+    """The cotangent times the weights."""
+    parts = parts_of(n)
+    for j, (x, _) in enumerate(parts):
+        if x in at.needed:
+            weights = jointly("softmax", parts, j)
+            yield _unmasked(x), at.sums.onto(times(g, weights), x.axes, weights.axes)
+
+
+def softmax_rule(at: Reached, n: Node, g: Node) -> Handed:
+    """P (g - sum of P g): the maximum inside shifts all scores, which changes no weight."""
+    parts, which, every = parts_of(n), part_of(n), n.axes
+    left = [a for a in every if a not in parts[which][1]]
+    delta = at.sums.onto(times(g, n), left, every)
+    assert delta is not None
+    for j, (x, _) in enumerate(parts):
+        if x not in at.needed:
+            continue
+        if j == which:
+            found = pointwise("mul", (n, pointwise("sub", (g, delta))))
+            yield _unmasked(x), at.sums.onto(found, x.axes, every)
+        else:
+            weights = jointly("softmax", parts, j)
+            found = at.sums.onto(times(delta, weights), x.axes, weights.axes)
+            yield _unmasked(x), None if found is None else negated(found)
+
+
+def _unmasked(x: Node) -> Node:
+    """What is masked with -inf: the weights are 0 there already, so that what they multiply needs
+    no mask."""
+    masked = x.op == "where" and is_number(x.args[2], -math.inf)
+    return x.args[1] if masked and set(x.args[1].axes) == set(x.axes) else x
+
+
+_COMPOSED = {"mean": mean_rule, "logsumexp": logsumexp_rule, "softmax": softmax_rule}
+assert set(_COMPOSED) == COMPOSITES
+
+RULES: dict[str, Callable[[Reached, Node, Node], Handed]] = {
+    **_COMPOSED,
+    "sum": contraction_rule,
+    "rename": moves.rename_rule,
+    "take": moves.take_rule,
+    "compress": moves.compress_rule,
+    "spread": moves.spread_rule,
+    "cumsum": moves.cumsum_rule,
+    "recurrence": moves.recurrence_rule,
+}
+"""The rules of nodes by operator, beside those of all pointwise operators and reductions."""
+
+
+def handed(at: Reached, n: Node, g: Node) -> Handed:
+    """What a node hands to its arguments.
+
+    Raises:
+        Refusal: it has no derivative.
+    """
+    if n.op in RULES:
+        return RULES[n.op](at, n, g)
+    if n.op in POINTWISE:
+        return pointwise_rule(at, n, g)
+    if n.op in REDUCTIONS:
+        return reduction_rule(at, n, g)
+    raise Refusal(
+        "gradient", n.op, "its transpose puts each value back where it came from, by a permutation "
+        "that no term says", "take the gradient before, or of what is not sorted",
+    )  # fmt: skip

@@ -1,0 +1,205 @@
+"""The transpose of a take: every value of the table gets what was read from it.
+
+Where a position is a sum of multiples of others (a window, a shift, a reversal), it is solved for
+one of them, and the transpose is a take, too. Any other position is compared with every place:
+a scatter as a sum under a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from napkin.gradient.products import Sums, chosen, filled, total
+from napkin.gradient.reached import Reached
+from napkin.ir.expansion import sunk
+from napkin.ir.infer import along, pointwise, renamed
+from napkin.ir.linear import Form, linear, summed
+from napkin.ir.node import Node, number, over, union_axes
+from napkin.ir.selecting import all_of, position
+from napkin.ir.sliding import slide_of
+from napkin.ir.taking import spans_of, take, taken_axes
+from napkin.ir.whole_numbers import greater, lesser, plus
+from napkin.ir.windows import Span
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a table is read along one axis.
+
+    Attributes:
+        axis: of the table.
+        at: the positions.
+        span: how far they reach if they are a window; None where they are clamped.
+    """
+
+    axis: str
+    at: Node
+    span: Span | None
+
+    def clamped(self, size: Node) -> Node:
+        """The positions that are read of an axis of a size."""
+        if self.span is not None:
+            return self.at
+        return lesser(greater(self.at, number(0)), plus(size, -1))
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A place solved for an axis of its positions.
+
+    Attributes:
+        axis: that axis.
+        at: where along it a position of the table was read from.
+        tests: whether it was.
+        onto: whether every position was read once.
+    """
+
+    axis: str
+    at: Node
+    tests: tuple[Node, ...] = ()
+    onto: bool = False
+
+
+def take_rule(at: Reached, n: Node, g: Node) -> Iterator[tuple[Node, Node | None]]:
+    """The cotangents of all positions that read a value, summed."""
+    table, *positions = n.args
+    along_positions = union_axes(positions)
+    # An axis of positions that is called as one that they read along is another axis.
+    names = {a: at.fresh(a) for a in taken_axes(n) if a in along_positions}
+    g = filled(g, [a for a in names if a in n.axes])  # so that the sizes of these are known
+    g, positions = _under(g, names), [sunk(p, tuple(names.items())) for p in positions]
+    every = tuple(names.get(a, a) for a in n.axes)
+    sizes = {new: at.sums.length(old) for old, new in names.items()}
+    places = [Place(*p) for p in zip(taken_axes(n), positions, spans_of(n), strict=True)]
+    solved = _solved(at, places, table, sizes)
+    if solved is None:
+        yield table, at.sums.onto(_compared(at, g, places), table.axes, (*every, *taken_axes(n)))
+        return
+    inside = _gathered(g, solved)
+    left = [a for a in every if a not in {s.axis for s in solved}]
+    found = [at.sums.onto(inside, table.axes, (*left, *taken_axes(n)))]
+    for p, s in zip(places, solved, strict=True):
+        if p.span is None and not s.onto:
+            found += _beyond(at.sums, g, p, table, every)
+    kept = [x for x in found if x is not None]
+    yield table, total(kept) if kept else None
+
+
+def _under(x: Node, names: Mapping[str, str]) -> Node:
+    """`x` under other axis names."""
+    pairs = tuple((a, b) for a, b in names.items() if a in x.axes)
+    return renamed(x, pairs) if pairs else x
+
+
+def _compared(at: Reached, g: Node, places: Sequence[Place]) -> Node:
+    """The cotangent at the place that it was read from."""
+    for p in places:
+        test = pointwise("equal", (p.clamped(at.sums.length(p.axis)), position(p.axis)))
+        masked = chosen(test, g, None)
+        assert masked is not None
+        g = masked
+    return g
+
+
+# --- positions that are solved ------------------------------------------------------------------
+
+
+def _solved(
+    at: Reached, places: Sequence[Place], table: Node, sizes: Mapping[str, Node]
+) -> list[Solved] | None:
+    """All places solved, each for an axis of its own; None where one cannot be."""
+    found = list[Solved]()
+    if len(places) > 1 and any(p.span is None for p in places):
+        return None
+    for p in places:
+        kept = set(table.axes) | set(union_axes(q.at for q in places if q is not p))
+        kept |= {s.axis for s in found}
+        one = _window(p, at) if p.span is not None else _shift(p, kept, at, sizes)
+        if one is None or one.axis in kept:
+            return None
+        found.append(one)
+    return found
+
+
+def _window(p: Place, at: Reached) -> Solved:
+    """A position of the axis as one of the windows, from the tap."""
+    assert p.span is not None
+    s = slide_of(p.axis, p.at, p.span)
+    form: Form = {position(s.axis): 1, position(s.tap): -s.dilation, None: -s.offset}
+    start = summed({t: f for t, f in form.items() if f})
+    tests = [pointwise("greater_equal", (start, number(0)))]
+    if s.stride > 1:
+        start = pointwise("maximum", (start, number(0)))
+        rest = pointwise("mod", (start, number(s.stride)))
+        tests.append(pointwise("equal", (rest, number(0))))
+        start = pointwise("floordiv", (start, number(s.stride)))
+    tests.append(pointwise("less", (start, at.sums.length(s.out))))
+    return Solved(s.out, start, tuple(tests))
+
+
+def _shift(p: Place, kept: set[str], at: Reached, sizes: Mapping[str, Node]) -> Solved | None:
+    """A position as one along an axis that stands in it once, as it is or negated."""
+    form = linear(p.at)
+    for term, factor in form.items():
+        if term is None or term.op != "index" or abs(factor) != 1 or term.axes[0] in kept:
+            continue
+        (axis,) = term.axes
+        rest = {t: f for t, f in form.items() if t is not term}
+        if any(t is not None and axis in t.axes for t in rest):
+            continue
+        back = {t: -f * factor for t, f in rest.items()} | {position(p.axis): factor}
+        start = summed(back)
+        size, here = sizes.get(axis, at.sums.length(axis)), at.sums.length(p.axis)
+        last = {here: 1, None: -1} if factor < 0 else {}
+        if size is here and rest == last:  # the axis itself, or from its end
+            return Solved(axis, start, onto=True)
+        inside = (
+            pointwise("greater_equal", (start, number(0))),
+            pointwise("less", (start, size)),
+        )
+        return Solved(axis, start, inside)
+    return None
+
+
+def _gathered(g: Node, solved: Sequence[Solved]) -> Node:
+    """The cotangent read where each position of the table was read from, 0 where none was."""
+    test = all_of(t for s in solved for t in s.tests)
+    places = {s.axis: s.at for s in solved}
+    return _moved(g, places, test)
+
+
+def _moved(n: Node, places: Mapping[str, Node], test: Node | None) -> Node:
+    """A term at other positions, 0 where a test fails: of sums of products of inputs in these, so
+    that nothing is stored to be read."""
+    here = {a: p for a, p in places.items() if a in n.axes}
+    if not here or n.op not in {"neg", "sum", "mul"} or not _of_inputs(n, here):
+        found = take(n, tuple(here.values()), tuple(here)) if here else n
+        masked = found if test is None else chosen(test, found, None)
+        assert masked is not None
+        return masked
+    first = next(i for i, a in enumerate(n.args) if set(a.axes) & set(here))
+    each = [_moved(a, places, test if i == first else None) for i, a in enumerate(n.args)]
+    return along("sum", each[0], over(n)) if n.op == "sum" else pointwise(n.op, each)
+
+
+def _of_inputs(n: Node, places: Mapping[str, Node]) -> bool:
+    """Whether what has the axes that are read elsewhere is made of inputs, by sums of products
+    over other axes than those of the positions."""
+    if not set(n.axes) & set(places) or n.op == "input":
+        return True
+    if n.op == "sum" and set(over(n)) & set(union_axes(places.values())):
+        return False
+    return n.op in {"neg", "sum", "mul"} and all(_of_inputs(a, places) for a in n.args)
+
+
+def _beyond(sums: Sums, g: Node, p: Place, table: Node, every: Sequence[str]) -> list[Node | None]:
+    """The cotangents of positions before the axis and past it, which read its ends."""
+    last = plus(sums.length(p.axis), -1)
+    found = list[Node | None]()
+    for op, end in (("less", number(0)), ("greater", last)):
+        outside = chosen(pointwise(op, (p.at, end)), g, None)
+        sum_of = sums.onto(outside, [a for a in table.axes if a != p.axis], every)
+        at_end = pointwise("equal", (position(p.axis), end))
+        found.append(chosen(at_end, sum_of, None))
+    return found

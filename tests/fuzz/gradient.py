@@ -1,0 +1,95 @@
+"""The gradient of a program beside central differences of its independent value, in float64.
+
+A gradient is compared along random directions: where it is wrong, it is so along all but a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from filled import arrays as fill
+from judged import COUNTS, Found
+from programs import Program
+from values import results
+from written import diagram as written_diagram
+
+import napkin as nk
+
+STEPS = (1e-4, 1e-5, 1e-6, 1e-3, 1e-7)
+"""How far inputs are moved: one of these is neither lost in rounding nor past a bend."""
+
+TOLERANCE = 1e-5
+"""Of a slope, beside the sum of the sizes of its parts."""
+
+NOISE = 1e-11
+"""Of a result, which its difference has, too."""
+
+JITTER = 1e-2
+"""What is added to inputs, so that no two values are equal."""
+
+
+def gradient(program: Program, seed: int) -> None:
+    """Raises `Found` where the gradient of a program is not the slope of its value."""
+    program = replace(program, rules=())
+    f = written_diagram(program)
+    try:
+        made = nk.gradient(f)
+    except (nk.Refusal, nk.InputError) as refused:
+        COUNTS["refused"] += 1
+        if not any(w in str(refused) for w in REFUSED):
+            raise
+        return
+    rng = np.random.default_rng(seed)
+    data = [_jittered(a, rng) for a in fill(program, program.sizes, seed)]
+    wanted = results(program, data, program.sizes)
+    real = [w.dtype.kind == "f" and o.node.kind == "real"
+            for w, o in zip(wanted, f.outputs, strict=True)]  # fmt: skip
+    cots = [np.where(np.isfinite(w), rng.normal(size=w.shape), 0.0)
+            for w, r in zip(wanted, real, strict=True) if r]  # fmt: skip
+    found = made.evaluate(*data, *cots)
+    found = found if isinstance(found, tuple) else (found,)
+    slopes = {o.name[1:]: v for o, v in zip(made.outputs, found, strict=True)}
+
+    def value(moved: Sequence[np.ndarray]) -> float:
+        kept = [w for w, r in zip(results(program, moved, program.sizes), real, strict=True) if r]
+        return float(
+            sum((c * np.where(c == 0, 0.0, v)).sum() for c, v in zip(cots, kept, strict=True))
+        )
+
+    for i, given in enumerate(program.inputs):
+        if given.name in slopes:
+            way = np.where(np.isfinite(data[i]), rng.normal(size=data[i].shape), 0.0)
+            _compare(given.name, data, i, way, slopes[given.name], value)
+
+
+REFUSED = ("no output holds real", "by no input", "by a permutation", "has no derivative")
+"""What a refusal of a gradient says."""
+
+
+def _jittered(data: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return data + JITTER * rng.uniform(size=data.shape) if data.dtype.kind == "f" else data
+
+
+def _compare(name: str, data: list[np.ndarray], i: int, way: np.ndarray, slope, value) -> None:
+    parts = np.where(way == 0, 0.0, slope * way)
+    said, size = float(parts.sum()), float(np.abs(parts).sum())
+    here, tried = value(data), []
+    for step in STEPS:
+        after, before = (value([*data[:i], data[i] + s * way, *data[i + 1 :]])
+                         for s in (step, -step))  # fmt: skip
+        middle, bend = (after - before) / (2 * step), abs(after - 2 * here + before) / step
+        slack = TOLERANCE * max(size, abs(middle), 1e-3) + NOISE * max(abs(here), 1.0) / step
+        if abs(said - middle) <= slack:
+            COUNTS["compared"] += 1
+            return
+        tried.append((middle, bend, slack))
+    # Where the differences do not settle, the value is not smooth there.
+    middles, bends, slacks = map(np.array, zip(*tried[1:3], strict=True))
+    settled = abs(middles[0] - middles[1]) <= 10 * slacks.max() and bends[1] <= 100 * slacks[1]
+    if not settled or not np.isfinite(middles).all():
+        COUNTS["not smooth"] += 1
+        return
+    what = "no number" if not np.isfinite(said) else "another slope"
+    raise Found("wrong value", f"gradient: {what}", f"d{name}: {said:.9g} for {tried}")

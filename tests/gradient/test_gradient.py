@@ -1,0 +1,343 @@
+"""`nk.gradient`: how each kind of node hands its cotangent on, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import napkin as nk
+from napkin.diagram.library import load
+from napkin.ir.node import factors, over, postorder
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape: int) -> Any:
+    return RNG.normal(size=shape)
+
+
+@nk.diagram("q d, x d, x e -> q e", sizes={"q": 5, "x": 7, "d": 3, "e": 4})
+def heads(Q: Any, K: Any, V: Any) -> Any:
+    S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
+    return nk.contract(nk.softmax(S, over="x"), V, over="x")
+
+
+# --- the face -----------------------------------------------------------------------------------
+
+
+def test_a_gradient_is_a_diagram_of_inputs_and_cotangents() -> None:
+    made = nk.gradient(heads)
+    assert made.name == "heads_gradient"
+    assert [str(n.params[0]) for n in made.inputs] == ["Q", "K", "V", "dO"]
+    assert [o.name for o in made.outputs] == ["dQ", "dK", "dV"]
+    assert [o.axes for o in made.outputs] == [n.axes for n in heads.inputs]
+    assert [o.name for o in nk.gradient(heads, wrt=("V", "Q")).outputs] == ["dV", "dQ"]
+    assert [o.name for o in nk.gradient(heads, wrt="K").outputs] == ["dK"]
+    assert "circle" in made.draw() or "<svg" in made.draw()
+
+
+def test_inputs_that_a_gradient_does_not_read_are_taken_all_the_same() -> None:
+    f = nk.diagram("n d, d -> n d", name="plus_bias")(lambda X, b: X + b)
+    made = nk.gradient(f)
+    dX, db = made.evaluate(normal(3, 2), normal(2), np.ones((3, 2)))
+    assert dX.tolist() == np.ones((3, 2)).tolist()
+    assert db.tolist() == [3.0, 3.0]
+
+
+def test_an_input_that_changes_nothing_has_gradient_zero() -> None:
+    f = nk.diagram("n, n -> n", name="signs")(lambda X, Y: nk.where(X > 0, Y, -Y))
+    dX, dY = nk.gradient(f).evaluate([1.0, -1.0], [3.0, 4.0], [1.0, 1.0])
+    assert (dX.tolist(), dY.tolist()) == ([0.0, 0.0], [1.0, -1.0])
+
+
+def test_every_output_has_a_cotangent(gradients_agree: Any) -> None:
+    def both(X: Any) -> Any:
+        top = nk.reduce(X, "logsumexp", over="d")
+        return nk.exp(X - top), top, nk.argmax(X, over="d")
+
+    f = nk.diagram("n d -> n d, n, n", name="with_positions")(both)
+    made = gradients_agree(f, normal(3, 4))
+    assert [str(n.params[0]) for n in made.inputs] == ["X", "dO1", "dtop"]
+
+
+def test_a_cotangent_is_stored_as_its_output() -> None:
+    f = nk.diagram("n v -> n", name="stored_in_fp32")(
+        lambda X: nk.cast(nk.reduce(X, "logsumexp", over="v"), "fp32")
+    )
+    assert str(nk.gradient(f).signature).count("fp32") == 1
+
+
+# --- rules --------------------------------------------------------------------------------------
+
+
+def test_b1_a_contraction_of_n_factors_has_n_contractions(gradients_agree: Any) -> None:
+    f = nk.diagram("i k, k j, k -> i j", name="three_factors")(
+        lambda A, B, c: nk.contract(A, B, c, over="k")
+    )
+    made = gradients_agree(f, normal(3, 4), normal(4, 5), normal(4))
+    sums = {n for n in postorder(made.roots) if n.op == "sum"}
+    assert len(sums) == 3
+    assert sorted(len(factors(n.args[0])) for n in sums) == [
+        2,
+        2,
+        3,
+    ]  # what lacks the axes that go stands outside
+
+
+def test_b2_delta_is_the_sum_of_the_cotangent_times_the_result() -> None:
+    made = nk.gradient(heads)
+    text = str(made)
+    assert "total = sum(dO * O, over e)" in text
+    assert "* (dO_V - total)" in text
+
+
+def test_b8_the_gradient_of_a_variance_is_that_of_its_meaning(gradients_agree: Any) -> None:
+    gradients_agree(load("variance"), normal(3, 5))
+
+
+def test_b11_the_gradient_of_a_gradient(gradients_agree: Any) -> None:
+    def layer(X: Any, W: Any) -> Any:
+        return nk.tanh(nk.contract(X, W, over="k")) * nk.sigmoid(nk.contract(X, W, over="k"))
+
+    f = nk.diagram("i k, k j -> i j", name="second_order")(layer)
+    first = nk.gradient(f)
+    gradients_agree(first, normal(2, 3), normal(3, 2), normal(2, 2))
+    gradients_agree(nk.gradient(heads), *(normal(*s) for s in ((2, 2), (3, 2), (3, 2), (2, 2))))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        nk.causal(), nk.sliding(2, 1), nk.strided(3), nk.fixed(3, 1), nk.blocked(3, 1, 0),
+        nk.sinks(1) | nk.sliding(1, 0), nk.dilated(2, 1, 2), nk.neighborhood(3),
+        nk.neighborhood(3, stride=2), nk.neighborhood(3, dilation=2, is_causal=True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_key_sets_in_softmax_contractions_and_maxima(keys: Any, gradients_agree: Any) -> None:
+    def seen(Q: Any, K: Any, V: Any) -> Any:
+        S = nk.contract(Q, K, over="d")
+        out = nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+        R = nk.contract(nk.tanh(S), V, over="x", keys=keys.over("q", "x"))
+        most = nk.reduce(S, "max", over="x", keys=keys)
+        return out + R, most, nk.reduce(S, "mean", over="x", keys=keys)
+
+    f = nk.diagram("q d, x d, x d -> q d, q, q", name="seen_keys")(seen)
+    gradients_agree(f, normal(8, 2), normal(8, 2), normal(8, 2))
+
+
+def test_neighborhoods_of_two_axes(gradients_agree: Any) -> None:
+    def near(Q: Any, K: Any, V: Any) -> Any:
+        S = nk.contract(Q, K, over="d")
+        keys = nk.neighborhood((3, 2), dilation=(1, 2), queries="a b", keys="x y")
+        return nk.contract(nk.softmax(S, over="x y", keys=keys), V, over="x y")
+
+    f = nk.diagram("a b d, x y d, x y d -> a b d", name="near_in_two")(near)
+    gradients_agree(f, *(normal(4, 5, 2) for _ in range(3)))
+
+
+def test_packed_documents(gradients_agree: Any) -> None:
+    f = load("document_attention")
+    gradients_agree(f, *(normal(9, 2) for _ in range(3)), np.array([4, 0, 5]))
+
+
+def test_a_softmax_of_several_arrays(gradients_agree: Any) -> None:
+    def beside(S: Any, T: Any, V: Any, W: Any) -> Any:
+        P, R = nk.softmax([S, T], over=["x", "a"])
+        level = nk.reduce([S, T], "logsumexp", over=["x", "a"])
+        return nk.contract(P, V, over="x") + nk.contract(R, W, over="a"), level
+
+    f = nk.diagram("q x, a, x d, a d -> q d, q", name="extra_keys")(beside)
+    gradients_agree(f, normal(4, 5), normal(3), normal(5, 2), normal(3, 2))
+
+
+def test_one_array_read_under_two_names(gradients_agree: Any) -> None:
+    def own(X: Any) -> Any:
+        Y = X.rename(t="x")
+        return nk.contract(nk.softmax(nk.contract(X, Y, over="d"), over="x"), Y, over="x")
+
+    gradients_agree(nk.diagram("t d -> t d", name="self_attention")(own), normal(5, 3))
+
+
+TAKES = {
+    "reversed": lambda X: nk.take(X, x=nk.size("x") - 1 - nk.index("x")),
+    "shifted, past both ends": lambda X: nk.take(X, x=nk.index("x") - 2),
+    "every second": lambda X: nk.take(X, x=nk.index("x") * 2),
+    "transposed": lambda X: nk.take(X, x=nk.index("y"), y=nk.index("x")),
+    "a diagonal": lambda X: nk.take(X, x=nk.index("y")) * nk.index("x"),
+}
+
+
+@pytest.mark.parametrize("case", TAKES)
+def test_takes_at_positions_by_a_formula(case: str, gradients_agree: Any) -> None:
+    f = nk.diagram("x y -> x y", name="taken")(lambda X: nk.tanh(TAKES[case](X)))
+    gradients_agree(f, normal(5, 5))
+
+
+def test_a_shift_is_read_back_and_not_compared_with_every_place() -> None:
+    f = nk.diagram("x -> x", name="turned_round")(
+        lambda X: nk.take(X, x=nk.size("x") - 1 - nk.index("x"))
+    )
+    made = nk.gradient(f)
+    assert any(n.op == "take" for n in postorder(made.roots))
+
+
+def test_a_relative_bias(gradients_agree: Any) -> None:
+    def biased(S: Any, B: Any) -> Any:
+        near = nk.take(B, p=nk.index("x") - nk.index("q") + 2)
+        return nk.softmax(S + near, over="x")
+
+    f = nk.diagram("q x, p -> q x", name="relative_bias")(biased)
+    made = gradients_agree(f, normal(5, 6), normal(7))
+    assert len(made.takes) == 2
+
+
+def test_b9_a_target_that_is_taken_is_a_test_in_the_gradient(gradients_agree: Any) -> None:
+    def loss(S: Any, T: Any) -> Any:
+        return nk.reduce(S, "logsumexp", over="v") - nk.take(S, v=T)
+
+    f = nk.diagram("n v, n:int -> n", name="taken_target")(loss)
+    made = gradients_agree(f, normal(4, 5), np.array([0, 4, 2, 7]))
+    assert not [n for n in postorder(made.roots) if n.op == "sum"]  # one read, one write
+    gradients_agree(load("cross_entropy"), normal(4, 5), np.array([0, 4, 2, 1]))
+
+
+def test_rows_of_a_table_are_added_up(gradients_agree: Any) -> None:
+    f = nk.diagram("v d, t:int -> t d", name="embedding_rows")(lambda E, T: nk.take(E, v=T) ** 2)
+    gradients_agree(f, normal(4, 2), np.array([1, 1, 3, 0, 9]))
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"padding": 1}, {"stride": 2, "padding": (2, 0)}, {"dilation": 2, "padding": 3},
+    {"stride": 3, "dilation": 2, "padding": 1},
+], ids=str)  # fmt: skip
+def test_windows(options: dict[str, Any], gradients_agree: Any) -> None:
+    def convolved(X: Any, W: Any) -> Any:
+        seen = nk.slide(X, over="i", into="p w", **options)
+        pooled = nk.reduce(nk.slide(X, over="i", into="p w", **options), "max", over="w")
+        return nk.contract(seen, W, over="w c"), pooled
+
+    f = nk.diagram("i c, w c o -> p o, p c", name="windows_of")(convolved)
+    gradients_agree(f, normal(11, 2), normal(3, 2, 2))
+
+
+def test_windows_whose_sums_alone_are_results(gradients_agree: Any) -> None:
+    def means(X: Any) -> Any:
+        return nk.reduce(nk.slide(X, over="i", into="p w", window=2), "mean", over="p w")
+
+    gradients_agree(nk.diagram("i -> ()", name="mean_of_windows")(means), normal(6))
+
+
+def test_a_convolution_backwards_reads_what_lies_in_memory() -> None:
+    made = nk.gradient(load("conv2d"), wrt="X")
+    assert all(n.args[0].op == "input" for n in made.takes)
+
+
+def test_slots_and_keys(gradients_agree: Any) -> None:
+    def stored(Q: Any, K: Any, V: Any) -> Any:
+        keys = nk.neighborhood(3, queries="q", keys="x")
+        S = nk.compress(nk.contract(Q, K, over="d"), keys, into="w")
+        return nk.contract(nk.spread(nk.softmax(S, over="w"), keys, over="w"), V, over="x")
+
+    f = nk.diagram("q d, x d, x d -> q d", name="stored_slots")(stored)
+    gradients_agree(f, *(normal(6, 2) for _ in range(3)))
+
+
+def test_scans_run_the_other_way(gradients_agree: Any) -> None:
+    def states(A: Any, X: Any, h: Any) -> Any:
+        moved = nk.scan(lambda s: nk.sigmoid(A) * s + X, h, along="t")
+        decayed = nk.scan(lambda s: 0.5 * s + X, 0.0, along="t")
+        return moved + decayed + nk.cumsum(X * X, along="t")
+
+    f = nk.diagram("t d, t d, d -> t d", name="both_scans")(states)
+    gradients_agree(f, normal(6, 2), normal(6, 2), normal(2))
+
+
+def test_b6_shared_keys_get_the_sum_over_their_query_heads(gradients_agree: Any) -> None:
+    grouped = heads.weave("r", into="Q").weave("k")
+    made = gradients_agree(grouped, normal(2, 2, 3, 2), normal(2, 4, 2), normal(2, 4, 2))
+    assert [o.axes for o in made.outputs] == [n.axes for n in grouped.inputs]
+    again = nk.gradient(heads).weave("k")
+    assert [o.axes[0] for o in again.outputs] == ["k"] * 3
+
+
+def test_b10_linear_cross_entropy(gradients_agree: Any) -> None:
+    f = load("linear_cross_entropy")
+    shapes = {"T": np.array([0, 3, 4])}
+    sizes = {"n": 3, "d": 2, "v": 5}
+    given = [shapes.get(str(n.params[0])) for n in f.inputs]
+    arrays = [normal(*(sizes[a] for a in n.axes)) if g is None else g
+              for n, g in zip(f.inputs, given, strict=True)]  # fmt: skip
+    gradients_agree(f, *arrays)
+
+
+def test_common_terms_are_shared() -> None:
+    def deep(X: Any) -> Any:
+        for _ in range(40):
+            X = nk.tanh(X) * X + X
+        return X
+
+    f = nk.diagram("n -> n", name="forty_layers")(deep)
+    made = nk.gradient(f)
+    assert len(list(postorder(made.roots))) < 12 * len(list(postorder(f.roots)))
+
+
+def test_the_sizes_of_what_is_reduced_are_known_without_the_forward() -> None:
+    def scored(X: Any) -> Any:
+        Y = X.rename(t="x")
+        return nk.reduce(nk.reduce(Y, "mean", over="x") * X, "sum", over="t")
+
+    f = nk.diagram("t d -> d", name="renamed_mean")(scored)
+    found = nk.gradient(f).evaluate(np.ones((4, 2)), np.ones(2))
+    assert np.allclose(found, 2.0)
+    assert all(over(n) for n in postorder(nk.gradient(f).roots) if n.op == "sum")
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def refusal(f: nk.Diagram, wrt: Any = None) -> str:
+    with pytest.raises((nk.Refusal, nk.InputError)) as caught:
+        nk.gradient(f, wrt=wrt)
+    return str(caught.value)
+
+
+def test_what_has_no_gradient_is_refused_with_the_reason() -> None:
+    f = nk.diagram("n d, n:int -> n", name="refusing")(
+        lambda X, T, eps=0.1: nk.reduce(X, "sum", over="d") * T + eps
+    )
+    assert refusal(f, "T") == (
+        "gradient is refused at refusing, by T: T holds values of kind 'int', which no small step "
+        "changes; instead, ask for X"
+    )
+    assert "a scalar of the call has no gradient; instead, make eps an input" in refusal(f, "eps")
+    assert "refusing has no input 'Z'" in refusal(f, "Z")
+    assert "names an input twice" in refusal(f, "X X")
+    assert "by no input" in refusal(f, ())
+    greedy = nk.diagram("n d -> n", name="refusing_positions")(lambda X: nk.argmax(X, over="d"))
+    assert "no output holds real numbers" in refusal(greedy)
+    ordered = nk.diagram("n d -> n d", name="refusing_sort")(lambda X: nk.sort(X, along="d"))
+    assert "sort: its transpose puts each value back where it came from" in refusal(ordered)
+    with pytest.raises(nk.InputError, match="which is no diagram"):
+        nk.gradient(lambda X: X)
+
+
+def test_operators_and_reductions_without_a_derivative_are_refused() -> None:
+    stepped = nk.operator(
+        "stepped_without_slope", 1, evaluate=lambda xp, x: xp.floor(x), triton="tl.floor(x)"
+    )
+    f = nk.diagram("n -> n", name="refusing_operator")(stepped)
+    assert "define it with nk.operator('stepped_without_slope', ..., derivative=...)" in refusal(f)
+    either = nk.reduction("either_without_slope", combine=lambda a, b: a + b - a * b, identity=0.0)
+    f = nk.diagram("n d -> n", name="refusing_reduction")(lambda X: either(X, over="d"))
+    assert "define it with nk.reduction('either_without_slope', ..." in refusal(f)
+
+
+def test_names_that_clash_are_refused() -> None:
+    f = nk.diagram("n, n -> n", name="clashing")(lambda X, dO: X * dO)
+    assert "has an input dO, as the cotangent of its output O would be called" in refusal(f)
+    f = nk.diagram("n, n -> n", name="clashing_results")(lambda X, dX: X * dX)
+    assert "has an input dX, as the gradient by X would be called" in refusal(f)
+    assert [o.name for o in nk.gradient(f, wrt="dX").outputs] == ["ddX"]

@@ -1,0 +1,126 @@
+"""The derivative in each operator's record, beside central differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import napkin as nk
+from napkin.ir.array import applied
+from napkin.ir.operators import POINTWISE
+
+NAPKINS = [n for n, r in POINTWISE.items() if not r.definition and r.kind in {None, "real"}]
+KNOWN = sorted(n for n in NAPKINS if POINTWISE[n].derivative is not None)
+POSITIVE = {"log", "sqrt", "rsqrt", "pow", "div"}
+RNG = np.random.default_rng(0)
+
+
+def arrays(count: int, positive: bool) -> list[Any]:
+    found = [RNG.normal(size=(3, 4)) for _ in range(count)]
+    return [np.abs(x) + 0.3 for x in found] if positive else found
+
+
+def test_every_operator_of_reals_has_a_derivative() -> None:
+    assert set(NAPKINS) == set(KNOWN)
+
+
+@pytest.mark.parametrize("name", [n for n in KNOWN if n not in {"cast", "where"}])
+def test_a_derivative_is_the_slope_of_the_values(name: str, gradients_agree: Any) -> None:
+    arity = POINTWISE[name].arity
+    signature = f"{', '.join(['m n'] * arity)} -> m n"
+    f = nk.diagram(signature, name=f"d_{name}")(lambda *given: applied(name, *given))
+    gradients_agree(f, *arrays(arity, name in POSITIVE))
+
+
+def test_casts_of_reals_pass_through_and_choices_go_where_they_came_from(
+    gradients_agree: Any,
+) -> None:
+    f = nk.diagram("n, n -> n")(lambda a, b: nk.where(a > b, nk.cast(a, "bf16") * a, b * b * b))
+    gradients_agree(f, *RNG.normal(size=(2, 9)))
+
+
+@pytest.mark.parametrize("how", ["sum", "max", "min", "prod", "mean", "logsumexp"])
+def test_reductions_have_derivatives(how: str, gradients_agree: Any) -> None:
+    f = nk.diagram("m n k -> m")(lambda x: nk.reduce(x * x, how, over="n k"))
+    gradients_agree(f, RNG.normal(size=(2, 3, 4)))
+
+
+def test_equal_values_share_a_maximum_evenly() -> None:
+    f = nk.diagram("n -> ()")(lambda x: nk.reduce(x, "max", over="n"))
+    found = nk.gradient(f).evaluate(np.array([1.0, 3.0, 3.0, 3.0]), np.array(6.0))
+    assert found.tolist() == [0.0, 2.0, 2.0, 2.0]
+    f = nk.diagram("n, n -> n")(nk.minimum)
+    a, b = nk.gradient(f).evaluate([1.0, 2.0, 3.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0])
+    assert (a.tolist(), b.tolist()) == ([1.0, 0.5, 0.0], [0.0, 0.5, 1.0])
+
+
+def test_a_product_with_zeros_has_the_product_of_the_others() -> None:
+    f = nk.diagram("m n -> m")(lambda x: nk.reduce(x, "prod", over="n"))
+    found = nk.gradient(f).evaluate([[2.0, 0.0, 3.0], [0.0, 5.0, 0.0], [2.0, 3.0, 4.0]], np.ones(3))
+    assert found.tolist() == [[0.0, 6.0, 0.0], [0.0, 0.0, 0.0], [12.0, 8.0, 6.0]]
+
+
+def test_what_a_test_leaves_out_is_no_nan() -> None:
+    f = nk.diagram("n -> n")(lambda x: nk.where(x > 0, nk.log(x) * nk.sqrt(x), 0.0))
+    found = nk.gradient(f).evaluate([-1.0, 1.0], [1.0, 1.0])
+    assert found.tolist() == [0.0, 1.0]  # the slope of a logarithm of -1 would be no number
+
+
+def test_users_operators_have_the_derivatives_that_they_say(gradients_agree: Any) -> None:
+    swish = nk.operator(
+        "swish_with_slope", 2,
+        evaluate=lambda xp, a, b: a / (1 + xp.exp(-a * b)),
+        triton="a / (1 + tl.exp(-a * b))",
+        derivative=lambda a, b: (
+            nk.sigmoid(a * b) * (1 + a * b * (1 - nk.sigmoid(a * b))),
+            a * a * nk.sigmoid(a * b) * (1 - nk.sigmoid(a * b)),
+        ),
+    )  # fmt: skip
+    f = nk.diagram("n k, k -> n")(lambda a, b: nk.reduce(swish(a, b), "sum", over="k"))
+    gradients_agree(f, RNG.normal(size=(2, 3)), RNG.normal(size=3))
+
+
+def test_users_reductions_have_the_derivatives_that_they_say(gradients_agree: Any) -> None:
+    def both(a: Any, b: Any) -> Any:
+        top = nk.maximum(nk.maximum(a, b), -3.4e38)
+        return top + nk.log(nk.exp(a - top) + nk.exp(b - top))
+
+    joint = nk.reduction(
+        "log_sum_with_slope", combine=both, identity=-np.inf, derivative=lambda y, x: nk.exp(x - y)
+    )
+    f = nk.diagram("n k -> n")(lambda a: joint(a * a, over="k"))
+    gradients_agree(f, RNG.normal(size=(2, 3)))
+
+
+def test_a_sum_under_another_name_has_the_derivative_of_a_sum(gradients_agree: Any) -> None:
+    plain = nk.reduction("plain_sum_without_slope", combine=lambda a, b: a + b, identity=0.0)
+    f = nk.diagram("n k -> n")(lambda a: plain(a * a, over="k"))
+    gradients_agree(f, RNG.normal(size=(2, 3)))
+
+
+WRONG = {
+    "of another sign": (lambda x: -nk.sigmoid(x), "derivative by argument 1 at"),
+    "of two arguments": (lambda x: (x, x), "derivative gave 2 of 1 derivatives"),
+    "no term": (lambda x: np.exp(x), "derivative raised InputError"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_derivative_that_is_wrong_is_refused_where_it_is_said(case: str) -> None:
+    derivative, said = WRONG[case]
+    with pytest.raises(nk.InputError, match=said):
+        nk.operator(
+            "softplus_with_a_wrong_slope", 1, derivative=derivative,
+            evaluate=lambda xp, x: xp.logaddexp(x, xp.zeros_like(x)),
+            triton="tl.log(1.0 + tl.exp(x))",
+        )  # fmt: skip
+
+
+def test_a_wrong_derivative_of_a_reduction_is_refused() -> None:
+    with pytest.raises(nk.InputError, match="its derivative by argument 1 at"):
+        nk.reduction(
+            "sum_with_a_wrong_slope", combine=lambda a, b: a + b, identity=0.0,
+            derivative=lambda y, x: 2.0 * nk.exp(0.0 * x),
+        )  # fmt: skip

@@ -1,0 +1,63 @@
+"""B5: key sets seen from their keys, and the tiles that a stream of queries visits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import napkin as nk
+from napkin.ir.evaluate import aligned_to, evaluate
+from napkin.ir.key_sets import member, spec_of
+from napkin.ir.node import Node
+from napkin.keys.reverse import queries_of
+from napkin.keys.transposed import transposed
+
+SETS = [
+    nk.causal(), nk.sliding(2, 1), nk.sliding(3, 0), nk.blocked(3, 1, 0), nk.blocked(2, 1, 1),
+    nk.sinks(2) | nk.sliding(1, 0), nk.causal() & (nk.sinks(1) | nk.sliding(2, 0)),
+    *(nk.neighborhood(k, stride=s, is_causal=c) for k in range(1, 6) for s in range(1, k + 1)
+      for c in (False, True)),
+]  # fmt: skip
+
+
+def matrix(keys: Node, axes: tuple[str, ...], size: int) -> Any:
+    sizes = dict.fromkeys(axes, size)
+    test = member(keys)
+    held = {a: range(size) for a in axes}
+    return aligned_to(evaluate([test], {}, sizes)[0], test.axes, axes, held)
+
+
+@pytest.mark.parametrize("keys", SETS, ids=str)
+def test_b5_the_pairs_are_the_same_at_every_size(keys: nk.KeySet) -> None:
+    own = keys.over("q", "x")
+    turned = transposed(own.node, ("q",))
+    assert turned is not None
+    assert spec_of(turned).keys == ("q",)
+    least = max([n.least for n in own.needs], default=1)
+    for size in range(least, 17):
+        assert np.array_equal(matrix(own.node, ("q", "x"), size), matrix(turned, ("q", "x"), size))
+
+
+def test_b5_several_axes_are_solved_one_by_one() -> None:
+    own = nk.neighborhood((3, 2), stride=(2, 1), queries="a b", keys="x y").node
+    turned = transposed(own, ("b", "a"))
+    assert turned is not None
+    for size in range(3, 8):
+        axes = ("a", "b", "x", "y")
+        assert np.array_equal(matrix(own, axes, size), matrix(turned, axes, size))
+
+
+def test_b5_queries_of_a_neighborhood_are_those_of_its_own_formula() -> None:
+    known = queries_of(5, stride=3, queries="q", keys="x").node
+    turned = transposed(nk.neighborhood(5, stride=3, queries="q", keys="x").node, ("q",))
+    assert turned is not None
+    for size in range(5, 20):
+        assert np.array_equal(matrix(known, ("q", "x"), size), matrix(turned, ("q", "x"), size))
+
+
+@pytest.mark.parametrize("keys", [nk.dilated(2, 1, 2), nk.strided(3), nk.neighborhood(3, 1, 2)],
+                         ids=str)  # fmt: skip
+def test_bounds_that_cannot_be_solved_are_left(keys: nk.KeySet) -> None:
+    assert transposed(keys.over("q", "x").node, ("q",)) is None

@@ -85,8 +85,8 @@ class Frontier:
 
     def stored(self, wanted: Sequence[Node], boundary: int) -> list[Node] | None:
         """Arrays of earlier kernels that `wanted` reads; None where one is read under other axis
-        names, or moved between keys and slots, inside the kernel that computes it. What is stored as
-        a cast says is computed there, and nowhere stored otherwise."""
+        names, or moved between keys and slots, inside the kernel that computes it. What is stored
+        as a cast says is computed there, and nowhere stored otherwise."""
         computed = {*wanted, *(unstored(n) for n in wanted if widens(n))}
         found: dict[Node, None] = {}
         stack, seen = list(reversed(wanted)), set[Node]()

@@ -1,4 +1,4 @@
-"""What every family's file says of its diagrams, and numpy functions that their references share."""
+"""What every family's file says of its diagrams, and numpy functions of their references."""
 
 from __future__ import annotations
 

@@ -54,9 +54,7 @@ def rows_rms(x: Numbers, eps: float = 1e-5) -> Numbers:
 
 
 @compared(_differential, q=5, x=7, d=4, v=6)
-@nk.diagram(
-    "q d, x d, q d, x d, x v, v -> q v", sizes=dict(q=4096, x=4096, d=64, v=128)
-)
+@nk.diagram("q d, x d, q d, x d, x v, v -> q v", sizes=dict(q=4096, x=4096, d=64, v=128))
 def differential_attention(Q, K, R, E, V, G, share=0.5, eps=1e-5):
     """The difference of two softmaxes, normalised for each head (arXiv 2410.05258)."""
     P = nk.softmax(scored(Q, K), over="x") - share * nk.softmax(scored(R, E), over="x")
@@ -77,9 +75,7 @@ def _ring(a: Numbers, la: Numbers, b: Numbers, lb: Numbers) -> tuple[Numbers, Nu
 
 
 @compared(_ring, h=2, q=5, d=4)
-@nk.diagram(
-    "h q d, h q, h q d, h q -> h q d, h q", sizes=dict(h=32, q=8192, d=128)
-)
+@nk.diagram("h q d, h q, h q d, h q -> h q d, h q", sizes=dict(h=32, q=8192, d=128))
 def ring_merge(A, L, B, M):
     """Two segments of keys merged by their log-sum-exps (ring attention, arXiv 2310.01889)."""
     top = nk.maximum(L, M)
@@ -111,7 +107,7 @@ def _sink(q: Numbers, k: Numbers, v: Numbers, s: Numbers) -> Numbers:
 @compared(_sink, h=2, q=150, x=150, d=4, a=1)
 @nk.diagram("h q d, h x d, h x d, h a -> h q d", sizes=dict(h=64, q=4096, x=4096, d=64, a=1))
 def learned_sink_attention(Q, K, V, sink):
-    """A sliding window of 128 keys with a learned sink for each head (gpt-oss, arXiv 2508.10925)."""
+    """A window of 128 keys with a learned sink for each head (gpt-oss, arXiv 2508.10925)."""
     near = nk.sliding(127, 0, "q", "x")
     P, _ = nk.softmax([scored(Q, K), sink], over=["x", "a"], keys=[near, None])
     return nk.contract(P, V, over="x")
@@ -123,7 +119,9 @@ def _talking(q: Numbers, k: Numbers, v: Numbers, a: Numbers, b: Numbers) -> Numb
 
 
 @compared(_talking, h=2, g=2, f=2, q=5, x=7, d=4)
-@nk.diagram("h q d, h x d, f x d, h g, g f -> f q d", sizes=dict(h=12, g=12, f=12, q=512, x=512, d=64))
+@nk.diagram(
+    "h q d, h x d, f x d, h g, g f -> f q d", sizes=dict(h=12, g=12, f=12, q=512, x=512, d=64)
+)
 def talking_heads_attention(Q, K, V, A, B):
     """Heads mixed before and after the softmax (arXiv 2003.02436)."""
     S = nk.contract(scored(Q, K), A, over="h")
@@ -350,9 +348,7 @@ def _packed(q: Numbers, k: Numbers, v: Numbers, owner: Numbers, of: Numbers) -> 
 
 
 @compared(_packed, ranges={"A": (0, 1), "B": (0, 1)}, h=2, q=6, x=40, d=4)
-@nk.diagram(
-    "h q d, h x d, h x d, q:int, x:int -> h q d", sizes=dict(h=8, q=2048, x=8192, d=64)
-)
+@nk.diagram("h q d, h x d, h x d, q:int, x:int -> h q d", sizes=dict(h=8, q=2048, x=8192, d=64))
 def packed_cross_attention(Q, K, V, A, B):
     """Cross attention of packed sequences: tokens see what has their number (arXiv 2107.02027)."""
     S = nk.where(A == B, scored(Q, K), -math.inf)

@@ -212,7 +212,7 @@ def gated_rmsnorm(X, G, Z):
     return rms(X * nk.silu(Z), "d", 1e-5) * G
 
 
-@compared(lambda x, g, b: rows(x) * g + b, ranges={"X": (0.0, 4.0)}, b=2, h=3, t=4, d=5)
+@compared(lambda x, g, b: rows(x) * g[:, None] + b[:, None], b=2, h=3, t=4, d=5)
 @nk.diagram("b h t d, h d, h d -> b h t d", sizes=dict(b=8, h=32, t=2048, d=64))
 def head_norm(X, G, B):
     """GroupNorm of heads, as the linear attentions do (RWKV, arXiv 2305.13048)."""

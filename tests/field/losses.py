@@ -165,7 +165,7 @@ def _gae(r: Numbers, v: Numbers, w: Numbers) -> Numbers:
 @compared(_gae, n=3, t=7)
 @nk.diagram("n t, n t, n t -> n t", sizes=dict(n=4096, t=1024))
 def advantage_estimate(R, V, W, gamma=0.99, lam=0.95):
-    """Generalised advantages, a sum from the end (arXiv 1506.02438); W is the value after a step."""
+    """Generalised advantages, a sum from the end (arXiv 1506.02438). W is the value after."""
     delta = R + gamma * W - V
     last = nk.size("t") - 1
     turned = nk.take(delta, t=last - nk.index("t"))
@@ -209,7 +209,7 @@ def _sinkhorn(x: Numbers, y: Numbers, g: Numbers) -> tuple[Numbers, Numbers]:
 @compared(_sinkhorn, n=5, m=6, c=3)
 @nk.diagram("n c, m c, m -> n, m", sizes=dict(n=16384, m=16384, c=3))
 def sinkhorn_step(X, Y, G, eps=0.1):
-    """A step of both potentials of entropic transport (arXiv 1306.0895; logarithms as in 1803.00567)."""
+    """A step of both potentials of entropic transport (arXiv 1306.0895, 1803.00567)."""
     C = nk.reduce((X - Y) ** 2, "sum", over="c")
     many = nk.log(nk.cast(nk.size("m"), "fp32"))
     F = -eps * nk.reduce((G - C) / eps - many, "logsumexp", over="m")

@@ -53,7 +53,7 @@ def rows_rms(x: Numbers, eps: float = 1e-5) -> Numbers:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
 
 
-@compared(_differential, q=5, x=7, d=4, v=6)
+@compared(_differential, slow=True, q=5, x=7, d=4, v=6)
 @nk.diagram("q d, x d, q d, x d, x v, v -> q v", sizes=dict(q=4096, x=4096, d=64, v=128))
 def differential_attention(Q, K, R, E, V, G, share=0.5, eps=1e-5):
     """The difference of two softmaxes, normalised for each head (arXiv 2410.05258)."""
@@ -118,7 +118,7 @@ def _talking(q: Numbers, k: Numbers, v: Numbers, a: Numbers, b: Numbers) -> Numb
     return np.einsum("gqx,gh->hqx", soft(mixed), b) @ v
 
 
-@compared(_talking, h=2, g=2, f=2, q=5, x=7, d=4)
+@compared(_talking, slow=True, h=2, g=2, f=2, q=5, x=7, d=4)
 @nk.diagram(
     "h q d, h x d, f x d, h g, g f -> f q d", sizes=dict(h=12, g=12, f=12, q=512, x=512, d=64)
 )
@@ -202,7 +202,7 @@ def _deberta(q: Numbers, k: Numbers, v: Numbers, qr: Numbers, kr: Numbers) -> Nu
     return soft(both * (3 * q.shape[-1]) ** -0.5) @ v
 
 
-@compared(_deberta, h=2, q=9, x=9, d=4, p=6)
+@compared(_deberta, slow=True, h=2, q=9, x=9, d=4, p=6)
 @nk.diagram(
     "h q d, h x d, h x d, h p d, h p d -> h q d", sizes=dict(h=12, q=512, x=512, d=64, p=512)
 )
@@ -227,7 +227,7 @@ def _favor(q: Numbers, k: Numbers, v: Numbers, w: Numbers) -> Numbers:
     return a @ (np.swapaxes(b, -1, -2) @ v) / (a @ b.sum(-2)[..., None])
 
 
-@compared(_favor, h=2, q=5, x=7, d=4, m=6)
+@compared(_favor, slow=True, h=2, q=5, x=7, d=4, m=6)
 @nk.diagram("h q d, h x d, h x d, m d -> h q d", sizes=dict(h=16, q=8192, x=8192, d=64, m=256))
 def performer(Q, K, V, W, eps=1e-6):
     """Softmax attention by positive random features (FAVOR+, arXiv 2009.14794)."""
@@ -251,7 +251,7 @@ def _paged(q: Numbers, k: Numbers, v: Numbers, t: Numbers, n: Numbers) -> Number
     return out
 
 
-@compared(_paged, ranges={"N": (1, 12)}, b=2, h=3, d=4, n=5, s=4, p=3)
+@compared(_paged, slow=True, ranges={"N": (1, 12)}, b=2, h=3, d=4, n=5, s=4, p=3)
 @nk.diagram(
     "b h d, n s d, n s d, b p:int, b:int -> b h d",
     sizes=dict(b=64, h=8, d=128, n=16384, s=16, p=256),
@@ -283,7 +283,7 @@ def _qk_norm(q: Numbers, k: Numbers, v: Numbers, g: Numbers, e: Numbers) -> Numb
     return soft(dense(rows_rms(q, 1e-6) * g, rows_rms(k, 1e-6) * e)) @ v
 
 
-@compared(_qk_norm, h=2, q=5, x=7, d=4)
+@compared(_qk_norm, slow=True, h=2, q=5, x=7, d=4)
 @nk.diagram("h q d, h x d, h x d, d, d -> h q d", sizes=dict(h=16, q=4096, x=4096, d=128))
 def normed_query_key_attention(Q, K, V, G, E, eps=1e-6):
     """Queries and keys normalised before their product (arXiv 2302.05442)."""
@@ -329,7 +329,7 @@ def _nystrom(q: Numbers, k: Numbers, v: Numbers, z: Numbers) -> Numbers:
     return soft(dense(q, b)) @ (z @ (soft(dense(a, k)) @ v))
 
 
-@compared(_nystrom, h=2, n=8, d=4, m=2, o=2)
+@compared(_nystrom, slow=True, h=2, n=8, d=4, m=2, o=2)
 @nk.diagram("h n d, h n d, h n d, h m o -> h n d", sizes=dict(h=8, n=4096, d=64, m=64, o=64))
 def nystrom_attention(Q, K, V, Z):
     """Attention through landmarks, the means of segments; Z is their inverse (arXiv 2102.03902)."""

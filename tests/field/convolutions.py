@@ -91,7 +91,7 @@ def _winograd_in(x: Numbers, t: Numbers, s: Numbers) -> Numbers:
     return np.einsum("au,npqcuv,bv->npqabc", t, plane(x, 4, 2), s)
 
 
-@compared(_winograd_in, n=1, i=8, j=8, c=3, a=4, u=4, b=4, v=4)
+@compared(_winograd_in, slow=True, n=1, i=8, j=8, c=3, a=4, u=4, b=4, v=4)
 @nk.diagram(
     "n i j c, a u, b v -> n p q a b c",
     sizes=dict(n=16, i=58, j=58, c=128, a=4, u=4, b=4, v=4),
@@ -103,7 +103,7 @@ def winograd_input(X, T, S):
 
 
 @compared(lambda m, k, t, s: np.einsum("ra,abtc,abco,sb->trso", t, m, k, s),
-          a=4, b=4, t=3, c=5, o=6, r=2, s=2)  # fmt: skip
+          a=4, b=4, t=3, c=5, o=6, r=2, s=2, slow=True)  # fmt: skip
 @nk.diagram(
     "a b t c, a b c o, r a, s b -> t r s o",
     sizes=dict(a=4, b=4, t=12544, c=128, o=128, r=2, s=2),

@@ -15,7 +15,7 @@ from napkin.diagram.diagram import Diagram
 Numbers = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entry:
     """A diagram of the literature.
 

@@ -44,7 +44,7 @@ def _infonce(x: Numbers, y: Numbers) -> Numbers:
     return (lse(s) - np.diag(s)).mean() / 2 + (lse(s.T) - np.diag(s)).mean() / 2
 
 
-@compared(_infonce, n=5, m=5, d=4)
+@compared(_infonce, slow=True, n=5, m=5, d=4)
 @nk.diagram("n d, m d -> ()", sizes=dict(n=16384, m=16384, d=768))
 def clip_loss(X, Y, temperature=0.07):
     """The contrastive loss of pairs of images and texts, both ways (CLIP, arXiv 2103.00020)."""
@@ -307,7 +307,7 @@ def _arcface(x: Numbers, w: Numbers, t: Numbers) -> Numbers:
     return lse(z) - z[at]
 
 
-@compared(_arcface, ranges={"T": (0, 6)}, n=3, d=4, v=7)
+@compared(_arcface, slow=True, ranges={"T": (0, 6)}, n=3, d=4, v=7)
 @nk.diagram("n d, v d, n:int -> n", sizes=dict(n=2048, d=512, v=85742))
 def arcface_loss(X, W, T):
     """Softmax over angles with a margin on the true one (arXiv 1801.07698)."""

@@ -98,7 +98,7 @@ def _soft_moe(x: Numbers, p: Numbers) -> Numbers:
     return np.einsum("bnes,bnd->besd", soft(np.einsum("bnd,esd->bnes", x, p), 1), x)
 
 
-@compared(_soft_moe, b=2, n=7, d=4, e=3, s=2)
+@compared(_soft_moe, slow=True, b=2, n=7, d=4, e=3, s=2)
 @nk.diagram("b n d, e s d -> b e s d", sizes=dict(b=16, n=256, d=1024, e=128, s=2))
 def soft_dispatch(X, P):
     """The slots of a soft mixture, means of all tokens (Soft MoE, arXiv 2308.00951)."""
@@ -110,7 +110,7 @@ def _swiglu(x: Numbers, g: Numbers, u: Numbers, w: Numbers) -> Numbers:
     return silu(x @ g) * (x @ u) @ w
 
 
-@compared(_swiglu, n=5, d=4, f=6, e=4)
+@compared(_swiglu, slow=True, n=5, d=4, f=6, e=4)
 @nk.diagram("n d, d f, d f, f e -> n e", sizes=dict(n=8192, d=4096, f=11008, e=4096))
 def swiglu_mlp(X, G, U, W):
     """The feed-forward layer of LLaMA (arXiv 2002.05202, 2302.13971)."""
@@ -239,7 +239,7 @@ def _memory(q: Numbers, k: Numbers, v: Numbers) -> Numbers:
     return np.einsum("nk,nkd->nd", p, v[at])
 
 
-@compared(_memory, n=3, d=4, m=9)
+@compared(_memory, slow=True, n=3, d=4, m=9)
 @nk.diagram("n d, m d, m d -> n d", sizes=dict(n=4096, d=512, m=65536))
 def memory_layer(Q, K, V):
     """A sum of the values of the 4 best keys (memory layers, arXiv 1907.05242)."""

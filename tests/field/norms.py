@@ -74,7 +74,7 @@ def _standardised(x: Numbers, w: Numbers) -> Numbers:
     return out
 
 
-@compared(_standardised, n=1, i=5, j=6, u=3, v=3, c=3, o=4)
+@compared(_standardised, slow=True, n=1, i=5, j=6, u=3, v=3, c=3, o=4)
 @nk.diagram("n i j c, u v c o -> n p q o", sizes=dict(n=16, i=56, j=56, u=3, v=3, c=64, o=64))
 def weight_standardised_conv(X, W):
     """A convolution by standardised weights (arXiv 1903.10520)."""
@@ -194,7 +194,7 @@ def _spectral(w: Numbers, v: Numbers) -> tuple[Numbers, ...]:
     return w / (u @ w @ new), u, new
 
 
-@compared(_spectral, o=3, d=5)
+@compared(_spectral, slow=True, o=3, d=5)
 @nk.diagram("o d, d -> o d, o, d", sizes=dict(o=4096, d=4096))
 def spectralnorm(W, V):
     """A power iteration, and weights divided by their largest gain (arXiv 1802.05957)."""
@@ -236,7 +236,7 @@ def _sandwich(x: Numbers, g: Numbers, w: Numbers, e: Numbers) -> Numbers:
     return power(gelu(power(x) * g @ w)) * e
 
 
-@compared(_sandwich, n=3, d=5, e=4)
+@compared(_sandwich, slow=True, n=3, d=5, e=4)
 @nk.diagram("n d, d, d e, e -> n e", sizes=dict(n=8192, d=2048, e=2048))
 def sandwich_norm(X, G, W, E):
     """A linear map between two RMSNorms (Gemma 2, arXiv 2408.00118)."""
@@ -251,7 +251,7 @@ def _switch(x: Numbers, a: Numbers, b: Numbers) -> Numbers:
     return (x - mean) / np.sqrt(wv[0] * vars_[0] + wv[1] * vars_[1] + 1e-5)
 
 
-@compared(_switch, n=2, i=3, j=4, c=5, k=2)
+@compared(_switch, slow=True, n=2, i=3, j=4, c=5, k=2)
 @nk.diagram("n i j c, k, k -> n i j c", sizes=dict(n=16, i=28, j=28, c=256, k=2))
 def switchable_norm(X, A, B, eps=1e-5):
     """A mixture of the statistics of InstanceNorm and LayerNorm (arXiv 1806.10779)."""

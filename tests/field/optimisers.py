@@ -72,7 +72,7 @@ def _newton(x: Numbers) -> Numbers:
     return 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
 
 
-@compared(_newton, i=4, j=6)
+@compared(_newton, slow=True, i=4, j=6)
 @nk.diagram("i j -> i j", sizes=dict(i=2048, j=8192))
 def newton_schulz_step(G):
     """The first step of Muon's orthogonalisation (Jordan et al., 2024)."""

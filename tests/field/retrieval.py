@@ -34,7 +34,7 @@ def _inner(q: Numbers, x: Numbers) -> tuple[Numbers, ...]:
     return (*np.take_along_axis(s, at, -1).T, *at.T)
 
 
-@compared(_inner, q=3, n=12, d=4)
+@compared(_inner, slow=True, q=3, n=12, d=4)
 @nk.diagram("q d, n d -> " + ", ".join(["q"] * 16), sizes=dict(q=4096, n=262144, d=256))
 def dense_retrieval(Q, X):
     """The 8 passages of largest inner product (DPR, arXiv 2004.04906)."""

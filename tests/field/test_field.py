@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EVERY = [e for family in FAMILIES for e in entries(family)]
 ALL = os.environ.get("NAPKIN_FIELD") == "all"
 PLANNED = [e for e in EVERY if ALL or not e.slow]
-RUN = [e for e in PLANNED if not e.refused][:: 1 if ALL else 8]
+RUN = [e for e in PLANNED if not e.refused][slice(None) if ALL else slice(2, None, 8)]
 PAGE = ROOT / "docs" / "field.md"
 
 
@@ -75,7 +75,7 @@ def test_kernels(entry: Entry) -> None:
 
 def test_the_page_is_up_to_date() -> None:
     text = PAGE.read_text()
-    for entry in EVERY[::20]:
+    for entry in PLANNED[::40]:
         lines = list(table("any", [measured(entry)]))
         assert lines[-1] in text, lines[-1]
 
@@ -83,8 +83,6 @@ def test_the_page_is_up_to_date() -> None:
 def test_a_page_says_what_is_refused_and_what_is_far() -> None:
     rows = [Row("a", 1, 1.0, 1.0, 1e-6, 2.0, "DRAM bandwidth"), Row("b", refused="no")]
     text = "\n".join(table("losses", rows))
-    assert (
-        "2 diagrams, 1 refused. Medians: bytes 1.00, time over the bound's 2.00; 1 above 1.5."
-        in text
-    )
+    assert "2 diagrams, 1 refused. Medians:\nbytes 1.00, time over the bound's 2.00.\n" in text
+    assert "1 above 1.5, limited: 1 by DRAM bandwidth." in text
     assert "| b | refused: no |" in text

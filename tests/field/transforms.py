@@ -190,7 +190,14 @@ def random_fourier_features(X, W, B):
 
 
 @compared(
-    lambda g, a, b, c: np.einsum("pqr,ip,jq,kr->ijk", g, a, b, c), p=2, q=3, r=2, i=4, j=5, k=3
+    lambda g, a, b, c: np.einsum("pqr,ip,jq,kr->ijk", g, a, b, c),
+    p=2,
+    q=3,
+    r=2,
+    i=4,
+    j=5,
+    k=3,
+    slow=True,
 )
 @nk.diagram("p q r, i p, j q, k r -> i j k", sizes=dict(p=32, q=32, r=32, i=512, j=512, k=512))
 def tucker_reconstruction(G, A, B, C):
@@ -198,7 +205,9 @@ def tucker_reconstruction(G, A, B, C):
     return nk.contract(G, A, B, C, over="p q r")
 
 
-@compared(lambda a, b, c: np.einsum("iab,jbc,kca->ijk", a, b, c), i=3, j=4, k=5, a=2, b=3, c=2)
+@compared(
+    lambda a, b, c: np.einsum("iab,jbc,kca->ijk", a, b, c), i=3, j=4, k=5, a=2, b=3, c=2, slow=True
+)
 @nk.diagram("i a b, j b c, k c a -> i j k", sizes=dict(i=256, j=256, k=256, a=16, b=16, c=16))
 def tensor_ring(A, B, C):
     """A tensor from a ring of three cores (arXiv 1606.05535)."""

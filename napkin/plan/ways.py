@@ -59,12 +59,14 @@ class Way:
         seconds: of all its kernels, and `kernels` their number.
         begin: the point with which its last pieces begin.
         pieces: those last ones.
+        after: as of `_Option`.
     """
 
     seconds: float
     kernels: int
     begin: int
     pieces: Sequence[Piece]
+    after: bool = False
 
 
 def way_text(way: Way) -> str:
@@ -105,11 +107,13 @@ class _Option:
 
     Attributes:
         least: seconds that both take at least.
+        after: whether what comes with the last point is computed by kernels after it.
     """
 
     begin: int
     segment: Segment
     least: float
+    after: bool = False
 
 
 class Cutting:
@@ -217,25 +221,26 @@ class Cutting:
             pieces = o.segment.pieces
             if pieces or not o.segment.runs:
                 seconds = before.seconds + sum(p.choice.time.seconds for p in pieces)
-                found[o] = Way(seconds, before.kernels + len(pieces), o.begin, pieces)
+                found[o] = Way(seconds, before.kernels + len(pieces), o.begin, pieces, o.after)
                 fastest = min(fastest, seconds)
             else:
-                self._tell(o.begin, end, _UNFIT)
+                self._tell(o, end, _UNFIT)
         options = [found[o] for o in self._options[end] if o in found]
         self._ways[end] = simplest(options, since) if options else None
         self._tell_ways(end, options)
 
     # --- for the tracer ---------------------------------------------------------------------
 
-    def _text(self, begin: int, end: int) -> str:
+    def _text(self, of: _Option | Way, end: int) -> str:
         """The kernels of the points from `begin` up to `end`, in words."""
-        names = named(self.points[:end], self.pieces.names)
+        names, begin = named(self.points[:end], self.pieces.names), of.begin
         own = f"{', '.join(names[begin:])} {'alone' if end == begin + 1 else 'fused'}"
+        own += ", and what comes with it after it" if of.after else ""
         return f"{own}, after the fastest way up to {names[begin - 1]}" if begin else own
 
-    def _tell(self, begin: int, end: int, why: str) -> None:
+    def _tell(self, of: _Option | Way, end: int, why: str) -> None:
         if (tracer := active()) is not None:
-            tracer.dropped("cut", self._text(begin, end), why)
+            tracer.dropped("cut", self._text(of, end), why)
 
     def _tell_left(self, end: int, found: Mapping[_Option, Way], most: float) -> None:
         """Report the ways that are left alone, as they take too long at their least."""
@@ -243,7 +248,7 @@ class Cutting:
             return
         for o in self._options[end]:
             if o not in found and o.least > most:
-                self._tell(o.begin, end, too_long(o.least, most))
+                self._tell(o, end, too_long(o.least, most))
 
     def _tell_slow(self, o: _Option, end: int, before: Way | None, most: float) -> None:
         if active() is None:
@@ -251,7 +256,7 @@ class Cutting:
         why = "what comes before has no kernels that fit or pay"
         if before is not None:
             why = too_long(before.seconds + o.segment.least, most)
-        self._tell(o.begin, end, why)
+        self._tell(o, end, why)
 
     def _tell_ways(self, end: int, ways: Sequence[Way]) -> None:
         """Report the ways that were priced, and why the others were not taken."""
@@ -260,10 +265,10 @@ class Cutting:
         best = self._ways[end]
         assert best is not None
         for w in ways:
-            tracer.considered("cut", self._text(w.begin, end), w.seconds)
+            tracer.considered("cut", self._text(w, end), w.seconds)
             if w is not best:
-                kept = f"{self._text(best.begin, end)}: {beside(best, w)}"
-                self._tell(w.begin, end, f"{way_text(w)}, and {kept}")
+                kept = f"{self._text(best, end)}: {beside(best, w)}"
+                self._tell(w, end, f"{way_text(w)}, and {kept}")
 
     def _begins(self, i: int) -> Iterator[int]:
         """The points that a kernel ending with term `i` may begin with, the last first."""
@@ -346,7 +351,7 @@ class Cutting:
             return
         later = self._after(wanted, i, i)
         if later is not None and later.fits:
-            yield _Option(i, later, self._least[i] + later.least)
+            yield _Option(i, later, self._least[i] + later.least, True)
 
     def _after(self, wanted: Sequence[Node], j: int, i: int) -> Segment | None:
         """Kernels of points j to i that store `wanted`, what comes with the last point after it;

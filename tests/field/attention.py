@@ -153,7 +153,7 @@ def _retention(q: Numbers, k: Numbers, v: Numbers, g: Numbers) -> Numbers:
 
 @compared(_retention, ranges={"G": (0.5, 0.99)}, h=2, q=7, x=7, d=4, v=5)
 @nk.diagram("h q d, h x d, h x v, h -> h q v", sizes=dict(h=8, q=4096, x=4096, d=256, v=512))
-def retention(Q, K, V, G, eps=1e-5):
+def multiscale_retention(Q, K, V, G, eps=1e-5):
     """The parallel form of retention, with a norm for each head (arXiv 2307.08621)."""
     far = nk.index("q") - nk.index("x")
     S = nk.contract(Q, K, over="d") * nk.exp(nk.log(G) * nk.cast(far, "fp32"))

@@ -124,11 +124,12 @@ def whole_numbers(
         what = needed(keys.args).get(n)
         if what is not None:
             return drawn(what, tuple(shape), sizes[spec_of(keys).keys[0]], rng)
+    holds = RANGES[storage_type(n, "")]
     for t in diagram.takes:
         for axis, at in zip(taken_axes(t), t.args[1:], strict=True):
             if at is n:
-                return rng.integers(-1, sizes[axis] + 1, size=shape)
-    holds = RANGES[storage_type(n, "")]
+                low, high = max(-1, holds[0]), min(sizes[axis], holds[-1])
+                return rng.integers(low, high + 1, size=shape)
     if len(holds) <= 256:
         return rng.integers(holds[0], holds[-1] + 1, size=shape)
     others = [sizes[a] for a in diagram.axes if a not in n.axes] or [2]

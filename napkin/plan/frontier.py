@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from napkin.algebra.terms import is_read
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, landings, over, postorder
-from napkin.ir.storage import own_type
+from napkin.ir.storage import own_type, unstored, widens
 from napkin.ir.taking import own_axes
 from napkin.plan.layout import layouts
 from napkin.plan.points import READ_AGAIN, points_of, values
@@ -85,7 +85,9 @@ class Frontier:
 
     def stored(self, wanted: Sequence[Node], boundary: int) -> list[Node] | None:
         """Arrays of earlier kernels that `wanted` reads; None where one is read under other axis
-        names, or moved between keys and slots, inside the kernel that computes it."""
+        names, or moved between keys and slots, inside the kernel that computes it. What is stored
+        as a cast says is computed there, and nowhere stored otherwise."""
+        computed = {*wanted, *(unstored(n) for n in wanted if widens(n))}
         found: dict[Node, None] = {}
         stack, seen = list(reversed(wanted)), set[Node]()
         while stack:
@@ -106,7 +108,7 @@ class Frontier:
                     found[source] = None
             elif any(a.op == "compress" and self.level[a] > boundary for a in n.args):
                 return None
-            elif n not in wanted and 0 <= self.level[n] <= boundary and n in self.sources(n):
+            elif n not in computed and 0 <= self.level[n] <= boundary and n in self.sources(n):
                 found[n] = None
             else:
                 stack.extend(_arguments(n))

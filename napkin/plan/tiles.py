@@ -282,7 +282,9 @@ class Tiles:
                 return _powers(1, min(own, 256))
             high = min(top, 256 if axis in self.in_product else 4096)
             return _powers(low, max(low, high))
-        lacking = {a for x in self.kernel.reads for a in self.kernel.lacking(x.leaf.axes)}
+        # A single number is read again by every group, and no tile changes that much.
+        read = [x.leaf.axes for x in self.kernel.reads if x.leaf.axes]
+        lacking = {a for axes in read for a in self.kernel.lacking(axes)}
         reused = [a for a in self.kernel.group if a in lacking]
         # A matrix product has no axis that both of its sides carry into the result.
         if axis in reused and axis not in self.batched:

@@ -60,12 +60,14 @@ class Way:
         seconds: of all its kernels, and `kernels` their number.
         begin: the point with which its last pieces begin.
         pieces: those last ones.
+        after: as of `_Option`.
     """
 
     seconds: float
     kernels: int
     begin: int
     pieces: Sequence[Piece]
+    after: bool = False
 
 
 def way_text(way: Way) -> str:
@@ -106,11 +108,13 @@ class _Option:
 
     Attributes:
         least: seconds that both take at least.
+        after: whether what comes with the last point is computed by kernels after it.
     """
 
     begin: int
     segment: Segment
     least: float
+    after: bool = False
 
 
 class Cutting:
@@ -158,6 +162,8 @@ class Cutting:
                 found.append(_Option(j, segment, self._least[j] + segment.least))
                 if self._apart:
                     break
+        if self._forced is None and not self._apart and found and found[0].begin == i:
+            found += self._spread(i, found[0].segment)
         yield from found if any(o.segment.fits for o in found) else ()
 
     @property
@@ -198,7 +204,7 @@ class Cutting:
     def _best(self, end: int) -> Iterator[int]:
         """Finds the best way to compute the points before `end`; gives first the ends of those
         that this takes."""
-        found: dict[int, Way] = {}
+        found: dict[_Option, Way] = {}
         fastest, first = math.inf, min((o.begin for o in self._options[end]), default=0)
         yield first
         begun = self._ways[first]
@@ -216,33 +222,34 @@ class Cutting:
             pieces = o.segment.pieces
             if pieces or not o.segment.runs:
                 seconds = before.seconds + sum(p.seconds for p in pieces)
-                found[o.begin] = Way(seconds, before.kernels + len(pieces), o.begin, pieces)
+                found[o] = Way(seconds, before.kernels + len(pieces), o.begin, pieces, o.after)
                 fastest = min(fastest, seconds)
             else:
-                self._tell(o.begin, end, _UNFIT)
-        options = [found[o.begin] for o in self._options[end] if o.begin in found]
+                self._tell(o, end, _UNFIT)
+        options = [found[o] for o in self._options[end] if o in found]
         self._ways[end] = simplest(options, since) if options else None
         self._tell_ways(end, options)
 
     # --- for the tracer ---------------------------------------------------------------------
 
-    def _text(self, begin: int, end: int) -> str:
+    def _text(self, of: _Option | Way, end: int) -> str:
         """The kernels of the points from `begin` up to `end`, in words."""
-        names = named(self.points[:end], self.pieces.names)
+        names, begin = named(self.points[:end], self.pieces.names), of.begin
         own = f"{', '.join(names[begin:])} {'alone' if end == begin + 1 else 'fused'}"
+        own += ", and what comes with it after it" if of.after else ""
         return f"{own}, after the fastest way up to {names[begin - 1]}" if begin else own
 
-    def _tell(self, begin: int, end: int, why: str) -> None:
+    def _tell(self, of: _Option | Way, end: int, why: str) -> None:
         if (tracer := active()) is not None:
-            tracer.dropped("cut", self._text(begin, end), why)
+            tracer.dropped("cut", self._text(of, end), why)
 
-    def _tell_left(self, end: int, found: Mapping[int, Way], most: float) -> None:
+    def _tell_left(self, end: int, found: Mapping[_Option, Way], most: float) -> None:
         """Report the ways that are left alone, as they take too long at their least."""
         if active() is None:
             return
         for o in self._options[end]:
-            if o.begin not in found and o.least > most:
-                self._tell(o.begin, end, too_long(o.least, most))
+            if o not in found and o.least > most:
+                self._tell(o, end, too_long(o.least, most))
 
     def _tell_slow(self, o: _Option, end: int, before: Way | None, most: float) -> None:
         if active() is None:
@@ -250,7 +257,7 @@ class Cutting:
         why = "what comes before has no kernels that fit or pay"
         if before is not None:
             why = too_long(before.seconds + o.segment.least, most)
-        self._tell(o.begin, end, why)
+        self._tell(o, end, why)
 
     def _tell_ways(self, end: int, ways: Sequence[Way]) -> None:
         """Report the ways that were priced, and why the others were not taken."""
@@ -259,10 +266,10 @@ class Cutting:
         best = self._ways[end]
         assert best is not None
         for w in ways:
-            tracer.considered("cut", self._text(w.begin, end), w.seconds)
+            tracer.considered("cut", self._text(w, end), w.seconds)
             if w is not best:
-                kept = f"{self._text(best.begin, end)}: {beside(best, w)}"
-                self._tell(w.begin, end, f"{way_text(w)}, and {kept}")
+                kept = f"{self._text(best, end)}: {beside(best, w)}"
+                self._tell(w, end, f"{way_text(w)}, and {kept}")
 
     def _begins(self, i: int) -> Iterator[int]:
         """The points that a kernel ending with term `i` may begin with, the last first."""
@@ -333,12 +340,29 @@ class Cutting:
         # One reduction whose readers want something wider, or want it under other axis names or at
         # computed positions, or a compressed array, which exists only in memory: that is computed
         # by kernels after it.
+        later = self._after(wanted, j, i)
+        return alone if later is None else later
+
+    def _spread(self, i: int, alone: Segment) -> Iterator[_Option]:
+        """One reduction and what comes with it by kernels of their own, where one kernel would do:
+        it has no group along an axis that is reduced, be the results as wide as they may."""
+        wanted = self.frontier.wanted(i, i)
+        if wanted == [self.points[i]] or len(alone.runs) != 1:
+            return
+        later = self._after(wanted, i, i)
+        if later is not None and later.fits:
+            yield _Option(i, later, self._least[i] + later.least, True)
+
+    def _after(self, wanted: Sequence[Node], j: int, i: int) -> Segment | None:
+        """Kernels of points j to i that store `wanted`, what comes with the last point after it;
+        None where that changes nothing, or one of them cannot be."""
+        heavy = self.points[i]
         later = [n for n in wanted if n is not heavy and self.level[n] == i]
         needed = {m for n in later for m in self.frontier.stored([n], i) or ()}
         before = {n for n in (*wanted, *needed) if j <= self.level[n] <= i} - set(later)
         first = [n for n in self.frontier.order if n in before]
         if first == wanted:
-            return alone
+            return None
         found = [self._kernels(first, j, i)] if first else []
         found += [self.pieces.segment([n], i if first else j - 1) for n in later]
         known = [x for x in found if x is not None]

@@ -241,7 +241,7 @@ def optimum_of(plan: Plan) -> float | None:
     traffic: so these are no part of what is least.
     """
     found = [_total([_least_labelled(k) for k in p.kernels]) for p in _cuts(plan)]
-    return min((n for n in found if n is not None), default=None)
+    return None if found[0] is None else min(n for n in found if n is not None)
 
 
 def _cuts(plan: Plan) -> Iterator[Plan]:
@@ -267,6 +267,8 @@ def _total(parts: Sequence[float | None]) -> float | None:
 
 def _least_labelled(k: PlannedKernel) -> float | None:
     own, room = k.choice.kernel, k.machine.shared_per_block
+    if own.partial or own.merges:
+        return None  # its term is that of both kernels, of which each reads other tensors
     items = items_of(k.dtypes, k.dtype)
     found = math.inf
     for kernel in (own, *labellings(own.name, own.origin, own.names, k.choice.sizes)):

@@ -138,3 +138,14 @@ def test_what_does_not_fit(plan: Any, name: str) -> None:
 def test_a_range_of_whole_numbers_that_is_none() -> None:
     with pytest.raises(nk.InputError, match="write whole numbers from -2147483648 to"):
         given(chosen, None, {"N": (0.5, 2)})
+
+
+@nk.diagram("q m k, n m:uint8 -> q n", sizes={"q": 2, "m": 3, "k": 5, "n": 6})
+def summed_codes(T: Any, C: Any) -> Any:
+    return nk.reduce(nk.take(T, k=C), "sum", over="m")
+
+
+def test_positions_of_eight_bits_are_drawn_within_their_type() -> None:
+    """One past an end is drawn of others, which -1 is not of uint8."""
+    found = check(nk.derive(summed_codes), sizes=dict(summed_codes.sizes), resources=False)
+    assert found.ok, str(found)

@@ -52,6 +52,13 @@ def test_a_sweep_is_a_plan_for_each_size(napkin: Callable[..., Any], here: Path)
     assert [{k: str(v) for k, v in r.items()} for r in data["rows"]] == rows
 
 
+def test_a_sweep_of_folds_of_blocks(napkin: Callable[..., Any], here: Path) -> None:
+    """Neither of their two kernels has a term of its own, so that no least traffic is known."""
+    shown = napkin("cost", "linear_cross_entropy", "--sweep", "n=4096..4096", "--json")
+    (row,) = json.loads(shown.out)["rows"]
+    assert (row["kernels"], row["optimum"]) == (2, None)
+
+
 def test_several_machines(napkin: Callable[..., Any], here: Path) -> None:
     given = ("cost", "attention", "--sizes", "q=4096,x=4096", "--against", "a100,h100,l40s")
     shown = napkin(*given)

@@ -118,3 +118,22 @@ def test_of_a_turned_term_only_what_may_be_faster_has_tiles(
     every = nk.derive(neighbors, on="h100", sizes=sizes, dtype="fp32")
     assert few < len(searched)
     assert every.to_json() == some.to_json()
+
+
+@nk.diagram("n -> n", sizes={"n": 2**24})
+def clipped_by_norm(G: Any) -> Any:
+    """One kernel of one group could compute it, which takes a hundred times as long."""
+    return G * nk.minimum(nk.rsqrt(nk.reduce(G * G, "sum", over="n")), 1.0)
+
+
+def test_a_reduction_of_all_values_is_not_fused_with_results_as_wide_as_they_are() -> None:
+    plan = nk.derive(clipped_by_norm)
+    assert len(plan.kernels) > 1
+    assert plan.seconds < nk.derive(clipped_by_norm, materialise=()).seconds / 10
+    verdict = plan.check(sizes={"n": 5000}, resources=False)
+    assert verdict.ok, str(verdict)
+
+
+def test_rows_stay_in_one_kernel_with_what_is_computed_of_them() -> None:
+    for name in ("rmsnorm", "layernorm", "softmax"):
+        assert len(nk.derive(load(name)).kernels) == 1

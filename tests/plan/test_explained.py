@@ -32,7 +32,8 @@ def test_a_plan_is_the_same_whether_or_not_it_is_traced(name: str) -> None:
 
 def test_a_cut_that_is_alike_loses_to_fewer_kernels() -> None:
     _, tracer = traced("rmsnorm_linear")
-    two = dropped(tracer, "cut")[0]
+    apart, two = dropped(tracer, "cut")[:2]
+    assert apart.what == "X_X alone, and what comes with it after it"
     assert two.what == "O alone, after the fastest way up to X_X"
     assert " us in 2 kernels, and X_X, O fused: " in two.why
     assert two.why.endswith(" us in 1 kernel, which is alike (within 15 %)")

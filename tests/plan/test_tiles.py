@@ -155,3 +155,16 @@ def test_queries_that_are_held_whole_are_not_cut() -> None:
     assert found
     assert {"c", "i"} <= set(kernel.whole)
     assert all(tiles[a] >= sizes[a] for tiles in found for a in kernel.whole)
+
+
+def test_a_single_number_beside_an_array_leaves_its_tiles_as_they_are() -> None:
+    @nk.diagram("n, n -> n", sizes={"n": 2**26})
+    def times_array(X, S):
+        return X * S
+
+    @nk.diagram("n, () -> n", sizes={"n": 2**26})
+    def times_number(X, S):
+        return X * S
+
+    one, other = (nk.derive(d).kernels[0] for d in (times_array, times_number))
+    assert dict(one.tiles) == dict(other.tiles)

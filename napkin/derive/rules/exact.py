@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from napkin.algebra.terms import compares, in_float32, is_read
+from napkin.algebra.terms import EXTREMA, compares, in_float32, is_read
 from napkin.derive.rules.rule import Change, node_rule
 from napkin.ir.infer import rebuilt
 from napkin.ir.node import REDUCTIONS, SCANS, Node, postorder
@@ -38,7 +38,8 @@ def _change(roots: Sequence[Node]) -> Change:
 def below(roots: Iterable[Node]) -> set[Node]:
     """The reductions and scans of reals that steep operators read through operators on single
     values, each with the constants it is scaled by; and what is computed on the way, such as scores
-    with a mask, for that may be what is stored."""
+    with a mask, for that may be what is stored. An extremum is one of its values, so that these are
+    on the way, too."""
     waiting = [a for n in postorder(roots) if _steep(n) or compares(n) for a in n.args]
     found, seen = set[Node](), set[Node]()
     while waiting:
@@ -48,6 +49,7 @@ def below(roots: Iterable[Node]) -> set[Node]:
         seen.add(n)
         if _reduced(n):
             found.add(n)
+            waiting.extend(n.args if n.op in EXTREMA else ())
         elif n.op in _MOVED:
             waiting.append(n.args[0])
         elif n.op in POINTWISE and n.op != "cast":  # whose type somebody chose

@@ -1,0 +1,319 @@
+"""Recurrent steps, state-space scans, filters in time and other sums along a line."""
+
+from __future__ import annotations
+
+import numpy as np
+from entries import Numbers, compared, not_expressible, sigmoid, soft
+
+import napkin as nk
+
+
+def stepped(a: Numbers, b: Numbers, axis: int = 1) -> Numbers:
+    """States of h = a h + b from 0."""
+    a, b = np.broadcast_arrays(a, b)
+    a, b = np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0)
+    h, out = np.zeros(b.shape[1:]), np.empty(b.shape)
+    for t in range(len(b)):
+        h = a[t] * h + b[t]
+        out[t] = h
+    return np.moveaxis(out, 0, axis)
+
+
+def _lstm(
+    x: Numbers, h: Numbers, c: Numbers, w: Numbers, u: Numbers, b: Numbers
+) -> tuple[Numbers, Numbers]:
+    i, f, g, o = np.einsum("nd,gdm->gnm", x, w) + np.einsum("nk,gkm->gnm", h, u) + b[:, None]
+    new = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(new), new
+
+
+@compared(_lstm, n=3, d=4, k=5, m=5, g=4)
+@nk.diagram(
+    "n d, n k, n m, g d m, g k m, g m -> n m, n m",
+    sizes=dict(n=256, d=1024, k=1024, m=1024, g=4),
+)
+def lstm_step(X, H, C, W, U, B):
+    """A step of an LSTM (Hochreiter and Schmidhuber, 1997); gates i, f, g, o along g."""
+    Z = nk.contract(X, W, over="d") + nk.contract(H, U, over="k") + B
+    i, f, g, o = (nk.take(Z, g=n) for n in range(4))
+    new = nk.sigmoid(f) * C + nk.sigmoid(i) * nk.tanh(g)
+    return nk.sigmoid(o) * nk.tanh(new), new
+
+
+def _gru(x: Numbers, h: Numbers, w: Numbers, u: Numbers) -> Numbers:
+    a, b = np.einsum("nd,gdm->gnm", x, w), np.einsum("nk,gkm->gnm", h, u)
+    r, z = sigmoid(a[0] + b[0]), sigmoid(a[1] + b[1])
+    return (1 - z) * np.tanh(a[2] + r * b[2]) + z * h
+
+
+@compared(lambda x, h, w, u, e: _gru(x, h, w, u) + 0 * e, n=3, d=4, k=5, m=5, g=3)
+@nk.diagram("n d, n k, g d m, g k m, n m -> n m", sizes=dict(n=512, d=512, k=512, m=512, g=3))
+def gru_step(X, H, W, U, E):
+    """A step of a GRU (arXiv 1406.1078); E is the state once more, by its other name."""
+    A, B = nk.contract(X, W, over="d"), nk.contract(H, U, over="k")
+    r = nk.sigmoid(nk.take(A, g=0) + nk.take(B, g=0))
+    z = nk.sigmoid(nk.take(A, g=1) + nk.take(B, g=1))
+    new = nk.tanh(nk.take(A, g=2) + r * nk.take(B, g=2))
+    return (1 - z) * new + z * H.rename(k="m") + 0.0 * E
+
+
+def _min_gru(x: Numbers, z: Numbers) -> Numbers:
+    return stepped(1 - sigmoid(z), sigmoid(z) * x)
+
+
+@compared(_min_gru, b=2, t=6, d=3)
+@nk.diagram("b t d, b t d -> b t d", sizes=dict(b=16, t=4096, d=1024))
+def minimal_gru(X, Z):
+    """A GRU whose gates see the input alone, as a scan (arXiv 2410.01201)."""
+    z = nk.sigmoid(Z)
+    return nk.scan(lambda h: (1 - z) * h + z * X, 0.0, along="t")
+
+
+def _rglru(x: Numbers, r: Numbers, i: Numbers, lam: Numbers) -> Numbers:
+    a = np.exp(-8.0 * np.log1p(np.exp(lam)) * sigmoid(r))
+    return stepped(a, np.sqrt(1 - a * a) * sigmoid(i) * x)
+
+
+@compared(_rglru, b=2, t=6, d=3)
+@nk.diagram("b t d, b t d, b t d, d -> b t d", sizes=dict(b=8, t=4096, d=2560))
+def real_gated_linear_unit(X, R, I, L):  # noqa: E741
+    """The recurrent layer of Griffin (arXiv 2402.19427, section 2.4)."""
+    a = nk.exp(-8.0 * nk.log(1 + nk.exp(L)) * nk.sigmoid(R))
+    b = nk.sqrt(1 - a * a) * nk.sigmoid(I) * X
+    return nk.scan(lambda h: a * h + b, 0.0, along="t")
+
+
+def _mamba2(x: Numbers, dt: Numbers, a: Numbers, b: Numbers, c: Numbers) -> Numbers:
+    decay = np.exp(dt * a)[..., None, None]
+    fed = (dt[..., None] * x)[..., None] * b[:, :, None, None]
+    return np.einsum("bthpn,btn->bthp", stepped(decay, fed), c)
+
+
+@compared(_mamba2, ranges={"D": (0.0, 1.0), "A": (-1.0, 0.0)}, b=2, t=5, h=2, p=3, n=4)
+@nk.diagram(
+    "b t h p, b t h, h, b t n, b t n -> b t h p",
+    sizes=dict(b=4, t=2048, h=32, p=64, n=64),
+)
+def state_space_dual(X, D, A, B, C):
+    """The recurrent form of Mamba-2 (arXiv 2405.21060)."""
+    decay = nk.exp(D * A)
+    H = nk.scan(lambda h: decay * h + D * X * B, 0.0, along="t")
+    return nk.contract(C, H, over="n")
+
+
+def _quadratic(x: Numbers, s: Numbers, b: Numbers, c: Numbers) -> Numbers:
+    total = np.cumsum(s, -1)
+    gap = total[:, :, None] - total[:, None]
+    far = np.subtract.outer(np.arange(s.shape[1]), np.arange(s.shape[1]))
+    decay = np.where(far >= 0, np.exp(np.minimum(gap, 0)), 0)
+    return np.einsum("qn,xn,hqx,hxp->hqp", c, b, decay, x)
+
+
+@compared(lambda x, a, b, c, e: _quadratic(x, a, b, c) + 0 * e[..., None],
+          ranges={"A": (-1.0, 0.0)},
+          h=2, x=6, q=6, n=3, p=4)  # fmt: skip
+@nk.diagram("h x p, h x, x n, q n, h q -> h q p", sizes=dict(h=24, x=2048, q=2048, n=128, p=64))
+def state_space_quadratic(X, A, B, C, E):
+    """The quadratic form of Mamba-2: scores with a decay between positions (arXiv 2405.21060)."""
+    total = nk.cumsum(A, along="x")
+    decay = nk.exp(total.rename(x="q") - total)
+    S = nk.contract(C, B, over="n") * decay
+    return nk.contract(S, X, over="x", keys=nk.causal("q", "x")) + 0.0 * E
+
+
+def _wkv(k: Numbers, v: Numbers, w: Numbers, u: Numbers) -> Numbers:
+    out = np.empty(k.shape)
+    for t in range(k.shape[1]):
+        far = np.arange(t)[::-1]
+        weight = np.exp(-w * far[:, None] + k[:, :t])
+        own = np.exp(u + k[:, t])
+        total = (weight * v[:, :t]).sum(1) + own * v[:, t]
+        out[:, t] = total / (weight.sum(1) + own)
+    return out
+
+
+@compared(_wkv, ranges={"W": (0.1, 1.0)}, b=2, t=6, d=3)
+@nk.diagram("b t d, b t d, d, d -> b t d", sizes=dict(b=8, t=2048, d=2048))
+def wkv(K, V, W, U):
+    """The WKV of RWKV-4: decaying sums of the past, and a bonus of its own (arXiv 2305.13048)."""
+    keys, decay = nk.exp(K), nk.exp(-W)
+    past = nk.scan(lambda h: decay * h + keys * V, 0.0, along="t")
+    norm = nk.scan(lambda h: decay * h + keys, 0.0, along="t")
+    own, back = nk.exp(U + K), nk.exp(W)
+    return ((past - keys * V) * back + own * V) / ((norm - keys) * back + own)
+
+
+def _ema(x: Numbers) -> Numbers:
+    return stepped(np.full(x.shape, 0.9), 0.1 * x, 1)
+
+
+@compared(_ema, n=3, t=7)
+@nk.diagram("n t -> n t", sizes=dict(n=4096, t=16384))
+def moving_average(X, beta=0.9):
+    """An exponential moving average of each row (Brown, 1956)."""
+    return nk.scan(lambda h: beta * h + (1 - beta) * X, 0.0, along="t")
+
+
+def _s4d(x: Numbers, a: Numbers, c: Numbers) -> Numbers:
+    n = x.shape[1]
+    kernel = np.einsum("dn,dnt->dt", c, np.exp(a[..., None] * np.arange(n)))
+    out = np.zeros(x.shape)
+    for t in range(n):
+        out[:, t] = np.einsum("bsd,ds->bd", x[:, : t + 1], kernel[:, t::-1][:, : t + 1])
+    return out
+
+
+@compared(_s4d, ranges={"A": (-1.0, -0.1)}, b=2, t=6, d=3, n=4)
+@nk.diagram("b t d, d n, d n -> b t d", sizes=dict(b=16, t=1024, d=512, n=64))
+def diagonal_state_space(X, A, C):
+    """A diagonal state space of constant decays, as a scan (S4D, arXiv 2206.11893)."""
+    H = nk.scan(lambda h: nk.exp(A) * h + X, 0.0, along="t")
+    return nk.contract(C, H, over="n")
+
+
+def _fir(x: Numbers, h: Numbers) -> Numbers:
+    wide = np.pad(x, [(0, 0), (len(h) - 1, 0)])
+    return np.stack([np.correlate(row, h, "valid") for row in wide])
+
+
+@compared(_fir, n=2, i=12, w=64)
+@nk.diagram("n i, w -> n p", sizes=dict(n=512, i=65536, w=64))
+def fir_filter(X, H):
+    """A filter with 64 taps over long signals (Oppenheim and Schafer, chapter 6)."""
+    return nk.contract(nk.slide(X, over="i", into="p w", padding=(63, 0)), H, over="w")
+
+
+def _hyena(x: Numbers, h: Numbers) -> Numbers:
+    out = np.zeros(x.shape)
+    for t in range(x.shape[1]):
+        out[:, t] = sum(h[t - s] * x[:, s] for s in range(t + 1))
+    return out
+
+
+@compared(lambda x, h, e: _hyena(x, h) + 0 * e, b=2, x=6, q=6, t=6, d=3)
+@nk.diagram("b x d, t d, b q d -> b q d", sizes=dict(b=2, x=2048, q=2048, t=2048, d=256))
+def long_convolution(X, H, E):
+    """A convolution as long as the sequence, by channels (Hyena, arXiv 2302.10866)."""
+    there = nk.index("q") - nk.index("x")
+    weights = nk.where(there >= 0, nk.take(H, t=there), 0.0)
+    return nk.reduce(weights * X, "sum", over="x") + 0.0 * E
+
+
+def _delta(s: Numbers, k: Numbers, v: Numbers, b: Numbers) -> Numbers:
+    seen = np.einsum("hkv,hk->hv", s, k)
+    return s + np.einsum("h,hk,hv->hkv", b, k, v - seen)
+
+
+@compared(_delta, h=2, k=3, v=4)
+@nk.diagram("h k v, h k, h v, h -> h k v", sizes=dict(h=512, k=128, v=128))
+def delta_rule_step(S, K, V, B):
+    """A step of the delta rule: what a key recalls is moved to its value (arXiv 2102.11174)."""
+    seen = nk.contract(S, K, over="k")
+    return S + B * K * (V - seen)
+
+
+def _gla(q: Numbers, k: Numbers, v: Numbers, g: Numbers) -> Numbers:
+    fed = k[..., None] * v[:, :, None]
+    return np.einsum("htk,htkv->htv", q, stepped(sigmoid(g)[..., None], fed))
+
+
+@compared(_gla, h=2, t=5, k=3, v=4)
+@nk.diagram("h t k, h t k, h t v, h t k -> h t v", sizes=dict(h=32, t=1024, k=64, v=64))
+def gated_linear_attention(Q, K, V, G):
+    """Linear attention with a decay for each key number, as a scan (arXiv 2312.06635)."""
+    state = nk.scan(lambda h: nk.sigmoid(G) * h + K * V, 0.0, along="t")
+    return nk.contract(Q, state, over="k")
+
+
+def _ssm(
+    x: Numbers, h: Numbers, a: Numbers, b: Numbers, c: Numbers, d: Numbers
+) -> tuple[Numbers, Numbers]:
+    dt = np.log1p(np.exp(d))[..., None]
+    new = np.exp(-dt * np.exp(a)) * h + dt * b[:, None] * x[..., None]
+    return np.einsum("bdn,bn->bd", new, c), new
+
+
+@compared(_ssm, b=2, d=3, n=4)
+@nk.diagram("b d, b d n, d n, b n, b n, b d -> b d, b d n", sizes=dict(b=128, d=8192, n=16))
+def selective_state_step(X, H, A, B, C, D):
+    """One step of Mamba in generation (arXiv 2312.00752)."""
+    step = nk.log(1 + nk.exp(D))
+    new = nk.exp(-step * nk.exp(A)) * H + step * B * X
+    return nk.contract(new, C, over="n"), new
+
+
+def _forward(p: Numbers, t: Numbers, e: Numbers) -> Numbers:
+    return np.logaddexp.reduce(p[:, :, None] + t, axis=1) + e
+
+
+@compared(_forward, b=2, s=4, r=5)
+@nk.diagram("b s, s r, b r -> b r", sizes=dict(b=1024, s=512, r=512))
+def hidden_markov_step(P, T, E):
+    """A step of the forward algorithm in logarithms (Rabiner, 1989)."""
+    return nk.reduce(P + T, "logsumexp", over="s") + E
+
+
+def _viterbi(p: Numbers, t: Numbers, e: Numbers) -> tuple[Numbers, Numbers]:
+    s = p[:, :, None] + t
+    return s.max(1) + e, s.argmax(1)
+
+
+@compared(_viterbi, b=2, s=4, r=5)
+@nk.diagram("b s, s r, b r -> b r, b r", sizes=dict(b=1024, s=512, r=512))
+def viterbi_step(P, T, E):
+    """A step of Viterbi's algorithm, with what each state came from (Viterbi, 1967)."""
+    S = P + T
+    return nk.reduce(S, "max", over="s") + E, nk.argmax(S, over="s")
+
+
+def _returns(r: Numbers, d: Numbers) -> Numbers:
+    return stepped(0.99 * (1 - d), r)
+
+
+@compared(_returns, ranges={"D": (0, 1)}, n=3, t=6)
+@nk.diagram("n t, n t:bool -> n t", sizes=dict(n=8192, t=2048))
+def discounted_returns(R, D):
+    """Discounted sums that begin again where an episode ends (Sutton and Barto, chapter 3)."""
+    return nk.scan(lambda h: nk.where(D, 0.0, 0.99 * h) + R, 0.0, along="t")
+
+
+@not_expressible(
+    "b t d, d k -> b t d", "the step is not linear in the state h", b=8, t=512, d=256, k=256
+)
+def elman_network(X, W):
+    """A network with a tanh in its state (Elman, 1990): chunks of steps cannot be joined."""
+    return nk.scan(lambda h: nk.tanh(nk.contract(h, W, over="d") + X), 0.0, along="t")
+
+
+@not_expressible("n t -> n t", "the step is not linear in the state h", n=4096, t=4096)
+def running_maximum(X):
+    """The largest value so far, as in a drawdown: a state under a maximum."""
+    return nk.scan(lambda h: nk.maximum(h, X), 0.0, along="t") - X
+
+
+def _kalman(m: Numbers, p: Numbers, z: Numbers) -> tuple[Numbers, Numbers]:
+    p = p + 0.1
+    gain = p / (p + 1.0)
+    return m + gain * (z - m), (1 - gain) * p
+
+
+@compared(_kalman, ranges={"P": (0.1, 2.0)}, n=9)
+@nk.diagram("n, n, n -> n, n", sizes=dict(n=2**22))
+def kalman_step(M, P, Z, process=0.1, noise=1.0):
+    """A step of many Kalman filters of one number (Kalman, 1960)."""
+    spread = P + process
+    gain = spread / (spread + noise)
+    return M + gain * (Z - M), (1 - gain) * spread
+
+
+def _attn_pool(x: Numbers, w: Numbers, v: Numbers) -> Numbers:
+    a = soft(np.tanh(x @ w) @ v, 1)
+    return (a[..., None] * x).sum(1)
+
+
+@compared(_attn_pool, b=2, t=5, d=4, k=3)
+@nk.diagram("b t d, d k, k -> b d", sizes=dict(b=256, t=512, d=512, k=256))
+def additive_pooling(X, W, V):
+    """A sentence as a weighted mean of its states (hierarchical attention, Yang et al., 2016)."""
+    S = nk.contract(nk.tanh(nk.contract(X, W, over="d")), V, over="k")
+    return nk.reduce(nk.softmax(S, over="t") * X, "sum", over="t")

@@ -62,6 +62,11 @@ class Held:
         return tuple(axes for axes in self.chunk if frozenset(axes) not in states)
 
 
+Copies = Mapping[frozenset[str], int]
+"""How many threads hold each value of arrays with these axes, where it is more than one."""
+
+NO_COPIES: Copies = {}
+
 ADDRESS_BYTES = 8
 """Bytes of registers for the address of one value."""
 
@@ -188,11 +193,12 @@ def operand_bytes(
     return sum(fixed), sum(streamed), max(streamed, default=0)
 
 
-def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
+def register_bytes(h: Held, tiles: Mapping[str, int], copies: Copies = NO_COPIES) -> int:
     """Bytes of registers: every state, which is computed on in place, the two largest other arrays
     of a chunk, in float32, the largest operand that is converted, and the addresses of the largest
-    tile that has one for each value."""
-    largest = sorted([extent(axes, tiles) for axes in h.beside], reverse=True)[:2]
+    tile that has one for each value; so many copies of arrays with these axes."""
+    found = [extent(axes, tiles) * copies.get(frozenset(axes), 1) for axes in h.beside]
+    largest = sorted(found, reverse=True)[:2]
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
     converted = CONVERTED_BYTES * max((extent(axes, tiles) for axes in h.converted), default=0)
@@ -200,11 +206,17 @@ def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
     return 4 * (states + inside) + converted + addresses
 
 
-def tile_bytes(h: Held, tiles: Mapping[str, int], item_bytes: int) -> int:
+def tile_bytes(
+    h: Held, tiles: Mapping[str, int], item_bytes: int, copies: Copies = NO_COPIES
+) -> int:
     """Bytes of registers of the tiles alone, where nothing has an address: every state, the largest
     array of a chunk, on which is computed in place, and the largest operand rounded to
-    `item_bytes` bytes a value."""
+    `item_bytes` bytes a value; so many copies of arrays with these axes."""
+
+    def values(axes: Axes) -> int:
+        return extent(axes, tiles) * copies.get(frozenset(axes), 1)
+
     states = sum(extent(axes, tiles) for axes in h.states)
-    chunk = max((extent(axes, tiles) for axes in h.beside), default=0)
-    rounded = max((extent(axes, tiles) for axes in h.rounded), default=0)
+    chunk = max(map(values, h.beside), default=0)
+    rounded = max(map(values, h.rounded), default=0)
     return 4 * (states + chunk) + item_bytes * rounded

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from napkin.count.matrix_products import continued
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import Held, chained, computes
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers
@@ -106,6 +107,8 @@ class Labelled:
         self.boxed = self.boxed and not any(own_type(a.leaf) for a in kernel.reads)
         self.launching = Launching(kernel, self.item)
         self.chained, self.computes = chained(kernel), computes(kernel)
+        # Products of float32 are no matrix instructions.
+        self.continued = continued(kernel) if dtype != "fp32" else ()
         self.moved = tuple(self._moved(transfers(kernel)))
         self.counts = [(c, c.once(sizes)) for c in counts(kernel)]
         kinds = [c for c, _ in self.counts]

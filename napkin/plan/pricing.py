@@ -154,7 +154,7 @@ class Pricing:
         most = self.machine.registers_per_thread * 32
         budget = most * 9 // 10 if tiled.bare else most * 3 // 4
         budget = min(budget, most // 2) if self.of.computes else budget
-        warps = next((w for w in (4, 8) if tiled.registers <= w * budget), 0)
+        warps = next((w for w in (4, 8) if tiled.registers(w) <= w * budget), 0)
         if not warps or not self.of.formed(tiled.tiles):
             return
         if not held.products:
@@ -257,7 +257,9 @@ class Pricing:
     def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:
         """What groups compute, move and wait for."""
         of, operands, moving = self.of, self.of.held.streamed_operands, traffic.moving
-        crossing, (work, tail), (chunks, longest) = moving.crossing(), tiled.work, tiled.iterations
+        crossing, (chunks, longest) = moving.crossing(), tiled.iterations
+        # Warpgroups of a warp-specialised CTA have rows of their own.
+        work, tail = tiled.work(0 if schedule.warpgroups else schedule.warps)
         # A slot that wgmma reads is in use for one iteration more.
         in_use = 2 if of.boxed and of.held.products else 1
         return Execution(

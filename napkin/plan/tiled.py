@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from napkin.count.matrix_products import fed
+from napkin.count.matrix_products import copies, fed
 from napkin.count.requested import Requests
-from napkin.count.residency import extent, operand_bytes, register_bytes, tile_bytes
+from napkin.count.residency import Copies, extent, operand_bytes, register_bytes, tile_bytes
 from napkin.count.starting_order import Order
 from napkin.count.traffic import Transfer
 from napkin.count.visited import longest, share
@@ -41,6 +41,10 @@ lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of 
 takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
 
 
+_Work = tuple[dict[str, float], dict[str, float]]
+"""Operations per pipe: of all that is done, and of what is done after the loops."""
+
+
 class Tiled:
     """A labelled kernel at given tiles, whatever its warps and stages."""
 
@@ -48,6 +52,7 @@ class Tiled:
         self.of, self.tiles = of, tiles
         self.cuts = {a: -(-of.sizes[a] // n) for a, n in tiles.items()}
         self._per_thread: dict[int, bool] = {}  # by warps
+        self._work: dict[int, _Work] = {}
 
     @cached_property
     def groups(self) -> int:
@@ -61,14 +66,18 @@ class Tiled:
 
     # --- what a group holds ---------------------------------------------------------------------
 
-    @cached_property
-    def registers(self) -> int:
+    def copies(self, warps: int) -> Copies:
+        """How many of its warps hold and compute each value of arrays with these axes."""
+        return copies(self.of.continued, self.of.machine, warps, self.tiles)
+
+    def registers(self, warps: int) -> int:
         """Bytes of tiles that a group holds in registers."""
-        registers = register_bytes(self.of.held, self.tiles)
+        held, again = self.of.held, self.copies(warps)
+        registers = register_bytes(held, self.tiles, again)
         if self.of.kernel.stream.axes:
             return registers
         # Nothing is computed in place: all is held at once.
-        return max(registers, tile_bytes(self.of.held, self.tiles, self.of.item))
+        return max(registers, tile_bytes(held, self.tiles, self.of.item, again))
 
     @cached_property
     def bare(self) -> bool:
@@ -116,11 +125,11 @@ class Tiled:
         shared = held + (largest if alone else each * slots)
         if not of.held.products:
             share = PER_THREAD_SHARE if self.per_thread(warps) else ROW_SHARE
-            return shared, self.registers * share // 100 + warps * 128 * BESIDE_ROWS
+            return shared, self.registers(warps) * share // 100 + warps * 128 * BESIDE_ROWS
         if not self.bare:
-            return shared, self.registers * 4 // 3
+            return shared, self.registers(warps) * 4 // 3
         beside = (BESIDE if of.kernel.visits is None else BESIDE_TESTS)[not alone]
-        return shared, self._bare_bytes + warps * 128 * beside
+        return shared, self._bare_bytes(warps) + warps * 128 * beside
 
     @cached_property
     def _operands(self) -> tuple[int, int, int]:
@@ -131,10 +140,9 @@ class Tiled:
         converted = sum(extent(axes, self.tiles) for axes in of.held.converted)
         return fixed + of.item * converted, streamed, largest
 
-    @cached_property
-    def _bare_bytes(self) -> int:
+    def _bare_bytes(self, warps: int) -> int:
         """Bytes of registers of its tiles alone."""
-        held = tile_bytes(self.of.held, self.tiles, self.of.item)
+        held = tile_bytes(self.of.held, self.tiles, self.of.item, self.copies(warps))
         return held + held // AT_ONCE if self.of.finishes else held
 
     @cached_property
@@ -155,10 +163,14 @@ class Tiled:
 
     # --- what its groups do ---------------------------------------------------------------------
 
-    @cached_property
-    def work(self) -> tuple[dict[str, float], dict[str, float]]:
+    def work(self, warps: int) -> _Work:
         """Operations per pipe, and those of them that are done after the loops; of padded tiles,
-        too."""
+        and by several warps, too."""
+        if warps not in self._work:
+            self._work[warps] = self._worked(self.copies(warps))
+        return self._work[warps]
+
+    def _worked(self, copies: Copies) -> _Work:
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         tail = dict(work)
         visited = self._visited[0]
@@ -170,6 +182,8 @@ class Tiled:
             done = float(once * again[c.again])
             done = done if c.kernel is None else done * visited
             done = done * lanes[c.axes] * self.of.slower[c.dtype] * self._fed(c)
+            results = c.sum.node.axes if c.pipe == "product" and c.sum else c.axes
+            done *= copies.get(frozenset(results), 1)
             work[c.pipe] += done
             tail[c.pipe] += done if c.tail else 0.0
         return work, tail

@@ -11,7 +11,7 @@ from typing import Any
 import sympy
 
 from napkin.algebra.contraction import Contraction
-from napkin.algebra.terms import is_read
+from napkin.algebra.terms import is_operand, is_read
 from napkin.count.interior import read_sum, seen_sum
 from napkin.count.split_axes import plain
 from napkin.count.traffic import tile_symbol
@@ -20,7 +20,10 @@ from napkin.derive.kernel import Kernel
 from napkin.ir.key_sets import query_axes
 from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder
 from napkin.ir.operators import POINTWISE
+from napkin.ir.operators.record import Operator
+from napkin.ir.storage import own_type
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.ir.types import STORAGE, Storage
 from napkin.keys.residues import Split
 
 COMPOSING = 6
@@ -126,15 +129,25 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
         inside = inside_sums(roots)
         # Addresses are not counted, whatever they are computed from.
         reads = {n for n in postorder(roots) if is_read(n)}
-        moving = _moving(roots, kernel)
+        other, moving = reads - _converted(kernel), _moving(roots, kernel)
         for n in postorder(roots, reads):
-            if is_read(n) or n.constant or n in inside or n in held:
+            if n in other or n.constant or n in inside or n in held:
                 continue
             found = _counts(n, kernel, streamed if n in moving else ())
             out += [replace(c, tail=bool(i) and i == len(s.passes)) for c in found]
             if n not in moving:
                 held.add(n)
     return tuple(out)
+
+
+@lru_cache(maxsize=256)
+def _converted(kernel: Kernel) -> frozenset[Node]:
+    """The readings of which operands of matrix products are computed: in 16 bits, whatever their
+    type in memory."""
+    products = [c for c in kernel.contractions.values() if c.is_product]
+    computed = [p for c in products for p in c.parts if not is_operand(p, c.parts)]
+    stop = {n for n in postorder(computed) if is_read(n)}
+    return frozenset(n for n in postorder(computed, stop) if is_read(n) and own_type(n))
 
 
 def _moving(roots: Iterable[Node], kernel: Kernel) -> set[Node]:
@@ -157,7 +170,10 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
         split = (kernel.splits, kernel.part)
         return Count(pipe, per_value, axes, repeated, chunked, seen, *split, **of)
 
-    if n.op == "sum":
+    if is_read(n):
+        for pipe, number in _operations(STORAGE[own_type(n)]).items():
+            yield made(pipe, number, n.axes)
+    elif n.op == "sum":
         yield from _of_sum(kernel.contractions[n], made)
     elif n.op in REDUCTIONS:
         for pipe, number in operations(REDUCTIONS[n.op].combine).items():
@@ -188,7 +204,10 @@ def _of_sum(c: Contraction[str], made: Callable[..., Count]) -> Iterable[Count]:
 
 def operations(op: str) -> dict[str, int]:
     """Operations per value of a pointwise operator on the pipes that compute it."""
-    row = POINTWISE[op]
+    return _operations(POINTWISE[op])
+
+
+def _operations(row: Operator | Storage) -> dict[str, int]:
     return {k: v for k, v in (("arithmetic", row.flops), ("special", row.special)) if v}
 
 

@@ -28,7 +28,8 @@ from napkin.keys.residues import Split
 
 COMPOSING = 6
 """Operations of a recurrence for each position: two maps are composed by 3, once where each thread
-scans its own and once where these are joined."""
+scans its own and once where these are joined (see `Spread.joining` for what threads tell each
+other)."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Count:
         tail: whether it is done after the loops, once a group; without loops, nothing is.
         dtype: of a product of operands of 8 bits, their type; else that of the plan, "".
         sum: the sum of products that it is part of; None of other terms.
+        scanned: of a recurrence, its axis.
         small: whether it is done only on tiles on which that sum, otherwise a matrix product, is
             none; other parts of a matrix product, only where it is one.
     """
@@ -63,6 +65,7 @@ class Count:
     tail: bool = False
     dtype: str = ""
     sum: Contraction[str] | None = None
+    scanned: str = ""
     small: bool = False
 
     @property
@@ -179,7 +182,7 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
         for pipe, number in operations(REDUCTIONS[n.op].combine).items():
             yield made(pipe, number, n.args[0].axes)
     elif n.op == "recurrence":
-        yield made("arithmetic", COMPOSING, n.axes)
+        yield made("arithmetic", COMPOSING, n.axes, scanned=over(n)[0])
     elif n.op in POINTWISE and n.axes:
         # A matrix instruction adds to what its accumulator holds.
         sums = [kernel.contractions[a] for a in n.args if n.op == "add" and a.op == "sum"]

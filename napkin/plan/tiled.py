@@ -9,6 +9,7 @@ from functools import cached_property
 from napkin.count.matrix_products import copies, fed
 from napkin.count.requested import Requests
 from napkin.count.residency import Copies, extent, operand_bytes, register_bytes, tile_bytes
+from napkin.count.spread import Spread
 from napkin.count.starting_order import Order
 from napkin.count.traffic import Transfer
 from napkin.count.visited import longest, share
@@ -167,10 +168,11 @@ class Tiled:
         """Operations per pipe, and those of them that are done after the loops; of padded tiles,
         and by several warps, too."""
         if warps not in self._work:
-            self._work[warps] = self._worked(self.copies(warps))
+            self._work[warps] = self._worked(warps)
         return self._work[warps]
 
-    def _worked(self, copies: Copies) -> _Work:
+    def _worked(self, warps: int) -> _Work:
+        copies, spread = self.copies(warps), self._spread(warps)
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         tail = dict(work)
         visited = self._visited[0]
@@ -184,9 +186,21 @@ class Tiled:
             done = done * lanes[c.axes] * self.of.slower[c.dtype] * self._fed(c)
             results = c.sum.node.axes if c.pipe == "product" and c.sum else c.axes
             done *= copies.get(frozenset(results), 1)
+            if spread and not c.tail:
+                joining = spread.joining(c.scanned) if c.scanned else 0.0
+                done *= (1 + joining / c.per_value) * spread.copies(c.axes)
             work[c.pipe] += done
             tail[c.pipe] += done if c.tail else 0.0
         return work, tail
+
+    def _spread(self, warps: int) -> Spread | None:
+        """How threads share the largest tile of its loops, where nothing is multiplied."""
+        every = [c.axes for c, _ in self.of.counts if not c.tail]
+        if not warps or not every or self.of.held.products or self.of.kernel.slots:
+            return None
+        axes = max(every, key=lambda axes: extent(axes, self.tiles))
+        read = any(set(axes) <= set(x.leaf.axes) for x in self.of.kernel.reads)
+        return Spread.of(axes, self.tiles, warps, read)
 
     def _fed(self, c: Count) -> float:
         """How long a product takes as its operands are read, in products that they do not hold up;

@@ -167,9 +167,7 @@ class Pricing:
         for stages in (3, 2, 1):
             alone, schedule = tiled.waits(stages), self._schedule(tiled, warps, stages)
             room = self._room(tiled, schedule)
-            if (
-                alone and room.registers > warps * most
-            ):  # what spills is read again in every iteration
+            if room.registers > warps * most:  # what spills is read again in every iteration
                 continue
             # Fewer stages only make room for other groups, and loads still run ahead; with one, a
             # group waits for them while others compute, which pays where it would be alone.

@@ -16,6 +16,7 @@ from napkin.count.visited import longest, share
 from napkin.count.work import Count
 from napkin.derive.kernel import tile_axes
 from napkin.ir.types import stored_bytes
+from napkin.lower.descriptors import MAX_BOX
 from napkin.lower.launch import LANES
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
@@ -84,8 +85,10 @@ class Tiled:
     def bare(self) -> bool:
         """Whether loops have neither addresses nor masks, but in few chunks."""
         held = self.of.held
-        boxed = self.of.boxed and bool(held.streamed_operands) and not held.windowed
-        return boxed and self._tested < FEW
+        axes = {a for _, axes in held.streamed_operands for a in axes}
+        boxed = self.of.boxed and bool(axes) and not held.windowed
+        fit = all(self.tiles[a] <= MAX_BOX for a in axes)
+        return boxed and fit and self._tested < FEW
 
     @cached_property
     def uneven(self) -> bool:

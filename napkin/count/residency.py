@@ -34,7 +34,7 @@ class Held:
         states: accumulators (registers, float32, for the whole loop).
         chunk: the largest arrays computed from a chunk (registers, float32).
         products: rows, columns and reduced axes of every matrix product.
-        addressed: the tiles that are read at an address for each value (registers).
+        addressed: the tiles that are read or stored at an address for each value (registers).
         rounded: operands that are computed, rounded for their product (registers).
         windowed: whether operands are read in windows, which no tensor descriptor serves.
         converted: operands that are read in a type of their own, in the product's (registers and
@@ -89,13 +89,15 @@ def held(kernel: Kernel) -> Held:
     # The factors of a sum that is no product are multiplied out in registers, then summed.
     in_chunk += [c.axes for c in sums if not c.is_product]
     joined = [axes for c in products for axes in _joined(c)]
+    read_at = [n.axes for n in every if is_read(n) and n.args and not slides(n)]
+    stored = [o.node for o in kernel.outputs if o.node.op == "compress"]
     return Held(
         streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
         fixed_operands=tuple((tensor_of(p), p.axes) for p in operands if p not in ahead),
         states=tuple(s.axes for s in kernel.stream.states),
         chunk=_distinct([*in_chunk, *joined]),
         products=_distinct((c.rows, c.columns, c.gone) for c in products),
-        addressed=_distinct(n.axes for n in every if is_read(n) and n.args and not slides(n)),
+        addressed=_distinct([*read_at, *(n.args[0].axes for n in stored)]),
         rounded=_distinct([*(p.axes for p in computed), *joined]),
         windowed=any(slides(p) for p in operands),
         converted=_distinct(p.axes for p in converted),

@@ -4,7 +4,7 @@ which threads issue them together."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.algebra.contraction import Contraction
 from napkin.algebra.terms import is_operand, is_read
@@ -20,6 +20,9 @@ WARPGROUP_ROWS = 64
 
 FRAGMENT_ROWS = 8
 """Rows of an operand that a warp reads at once, as its threads hold them (PTX ISA, mma)."""
+
+WARP_ROWS = 16
+"""The rows of a warp in a warpgroup's matrix instruction (PTX ISA, wgmma)."""
 
 COLUMNS = 256
 """The most columns of one (PTX ISA, wgmma)."""
@@ -49,6 +52,30 @@ def matrix_products(kernel: Kernel) -> tuple[Contraction[str], ...]:
     """Every sum of a kernel that is a matrix product at some tiles, in an order in which they can
     run."""
     return tuple(c for c in kernel.contractions.values() if c.is_product)
+
+
+def continued(kernel: Kernel) -> tuple[Contraction[str], ...]:
+    """The matrix products of whose result another product of the same loop is computed."""
+    every = matrix_products(kernel)
+    inside = {n for c in every for n in postorder(c.node.args)}
+    return tuple(c for c in every if c.node in inside)
+
+
+def copies(
+    every: Iterable[Contraction[str]], machine: Machine, warps: int, tiles: Mapping[str, int]
+) -> dict[frozenset[str], int]:
+    """How many of a group's warps hold and compute each value of the results of these products,
+    which are `continued`; by their axes, where it is more than one.
+
+    Triton gives such a product's warps rows of their own, so that what is reduced along its columns
+    stays in a warp. Where a warpgroup multiplies and there are more warps than rows for them, warps
+    compute the same rows (`warpsPerTileV3` of Triton 3.6).
+    """
+    if not machine.target.has_warpgroups:
+        return {}
+    rows = {frozenset(c.node.axes): math.prod(tiles[a] for a in c.rows) for c in every}
+    own = {axes: warps * WARP_ROWS // n for axes, n in rows.items() if n >= WARPGROUP_ROWS}
+    return {axes: n for axes, n in own.items() if n > 1}
 
 
 def names_of(kernel: Kernel) -> dict[Node, str]:

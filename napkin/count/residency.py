@@ -34,14 +34,14 @@ class Held:
         states: accumulators (registers, float32, for the whole loop).
         chunk: the largest arrays computed from a chunk (registers, float32).
         products: rows, columns and reduced axes of every matrix product.
-        addressed: the tiles that an iteration reads at an address for each value (registers).
+        addressed: the tiles that an iteration reads at an address for each value, or that are
+            stored so (registers).
         rounded: operands that are computed, rounded for their product (registers).
         windowed: whether operands are read in windows, which no tensor descriptor serves.
         converted: operands that are read in a type of their own, in the product's (registers and
             shared memory), beside how they lie in memory (a streamed operand).
         partial: accumulators of products of fp8, which Hopper sums up in parts (registers).
         narrow: the reduced axes of products of operands that are read in 8 bits.
-        read_on: of products whose results other products read, the rows and all axes.
     """
 
     streamed_operands: tuple[tuple[str, Axes], ...]
@@ -55,7 +55,6 @@ class Held:
     converted: tuple[Axes, ...] = ()
     partial: tuple[Axes, ...] = ()
     narrow: frozenset[Axes] = frozenset()
-    read_on: tuple[tuple[Axes, frozenset[str]], ...] = ()
 
     @cached_property
     def beside(self) -> tuple[Axes, ...]:
@@ -63,6 +62,11 @@ class Held:
         states = {frozenset(axes) for axes in self.states}
         return tuple(axes for axes in self.chunk if frozenset(axes) not in states)
 
+
+Copies = Mapping[frozenset[str], int]
+"""How many threads hold each value of arrays with these axes, where it is more than one."""
+
+NO_COPIES: Copies = {}
 
 ADDRESS_BYTES = 8
 """Bytes of registers for the address of one value."""
@@ -86,23 +90,23 @@ def held(kernel: Kernel) -> Held:
     # The factors of a sum that is no product are multiplied out in registers, then summed.
     in_chunk += [c.axes for c in sums if not c.is_product]
     joined = [axes for c in products for axes in _joined(c)]
-    read_on = set(postorder(p for c in products for p in c.parts))
     # What is read before the loop needs no address in it.
     loops = kernel.stream
     inside = [n for n in every if loops.carried(n.axes)] if loops.axes else every
+    read_at = [n.axes for n in inside if is_read(n) and n.args and not slides(n)]
+    stored = [o.node for o in kernel.outputs if o.node.op == "compress"]
     return Held(
         streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
         fixed_operands=tuple((tensor_of(p), p.axes) for p in operands if p not in ahead),
         states=tuple(s.axes for s in kernel.stream.states),
         chunk=_distinct([*in_chunk, *joined]),
         products=_distinct((c.rows, c.columns, c.gone) for c in products),
-        addressed=_distinct(n.axes for n in inside if is_read(n) and n.args and not slides(n)),
+        addressed=_distinct([*read_at, *(n.args[0].axes for n in stored)]),
         rounded=_distinct([*(p.axes for p in computed), *joined]),
         windowed=any(slides(p) for p in operands),
         converted=_distinct(p.axes for p in converted),
         partial=_distinct(c.node.axes for c in products if c.dtype == "fp8"),
         narrow=frozenset(c.gone for c in products if c.least_depth > MIN_DOT),
-        read_on=_distinct((c.rows, frozenset(c.node.axes)) for c in products if c.node in read_on),
     )
 
 
@@ -198,11 +202,12 @@ def operand_bytes(
     return sum(fixed), sum(streamed), max(streamed, default=0)
 
 
-def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
+def register_bytes(h: Held, tiles: Mapping[str, int], copies: Copies = NO_COPIES) -> int:
     """Bytes of registers: every state, which is computed on in place, the two largest other arrays
     of a chunk, in float32, the largest operand that is converted, and the addresses of the largest
-    tile that has one for each value."""
-    largest = sorted([extent(axes, tiles) for axes in h.beside], reverse=True)[:2]
+    tile that has one for each value; so many copies of arrays with these axes."""
+    found = [extent(axes, tiles) * copies.get(frozenset(axes), 1) for axes in h.beside]
+    largest = sorted(found, reverse=True)[:2]
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
     converted = CONVERTED_BYTES * max((extent(axes, tiles) for axes in h.converted), default=0)
@@ -210,11 +215,17 @@ def register_bytes(h: Held, tiles: Mapping[str, int]) -> int:
     return 4 * (states + inside) + converted + addresses
 
 
-def tile_bytes(h: Held, tiles: Mapping[str, int], item_bytes: int) -> int:
+def tile_bytes(
+    h: Held, tiles: Mapping[str, int], item_bytes: int, copies: Copies = NO_COPIES
+) -> int:
     """Bytes of registers of the tiles alone, where nothing has an address: every state, the largest
     array of a chunk, on which is computed in place, and the largest operand rounded to
-    `item_bytes` bytes a value."""
+    `item_bytes` bytes a value; so many copies of arrays with these axes."""
+
+    def values(axes: Axes) -> int:
+        return extent(axes, tiles) * copies.get(frozenset(axes), 1)
+
     states = sum(extent(axes, tiles) for axes in h.states)
-    chunk = max((extent(axes, tiles) for axes in h.beside), default=0)
-    rounded = max((extent(axes, tiles) for axes in h.rounded), default=0)
+    chunk = max(map(values, h.beside), default=0)
+    rounded = max(map(values, h.rounded), default=0)
     return 4 * (states + chunk) + item_bytes * rounded

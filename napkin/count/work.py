@@ -20,12 +20,16 @@ from napkin.derive.kernel import Kernel
 from napkin.ir.key_sets import query_axes
 from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder
 from napkin.ir.operators import POINTWISE
+from napkin.ir.operators.record import Operator
+from napkin.ir.storage import own_type
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.ir.types import STORAGE, Storage
 from napkin.keys.residues import Split
 
 COMPOSING = 6
 """Operations of a recurrence for each position: two maps are composed by 3, once where each thread
-scans its own and once where these are joined."""
+scans its own and once where these are joined (see `Spread.joining` for what threads tell each
+other)."""
 
 CONVERTED = 2
 """Operations of a value that is read for an operand and computed on: it is made float32, and
@@ -49,6 +53,7 @@ class Count:
         tail: whether it is done after the loops, once a group; without loops, nothing is.
         dtype: of a product of operands of 8 bits, their type; else that of the plan, "".
         sum: the sum of products that it is part of; None of other terms.
+        scanned: of a recurrence, its axis.
         small: whether it is done only on tiles on which that sum, otherwise a matrix product, is
             none; other parts of a matrix product, only where it is one.
     """
@@ -64,6 +69,7 @@ class Count:
     tail: bool = False
     dtype: str = ""
     sum: Contraction[str] | None = None
+    scanned: str = ""
     small: bool = False
 
     @property
@@ -130,15 +136,25 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
         inside = inside_sums(roots)
         # Addresses are not counted, whatever they are computed from.
         reads = {n for n in postorder(roots) if is_read(n)}
-        moving = _moving(roots, kernel)
+        other, moving = reads - _converted(kernel), _moving(roots, kernel)
         for n in postorder(roots, reads):
-            if is_read(n) or n.constant or n in inside or n in held:
+            if n in other or n.constant or n in inside or n in held:
                 continue
             found = _counts(n, kernel, streamed if n in moving else ())
             out += [replace(c, tail=bool(i) and i == len(s.passes)) for c in found]
             if n not in moving:
                 held.add(n)
     return tuple(out)
+
+
+@lru_cache(maxsize=256)
+def _converted(kernel: Kernel) -> frozenset[Node]:
+    """The readings of which operands of matrix products are computed: in 16 bits, whatever their
+    type in memory."""
+    products = [c for c in kernel.contractions.values() if c.is_product]
+    computed = [p for c in products for p in c.parts if not is_operand(p, c.parts)]
+    stop = {n for n in postorder(computed) if is_read(n)}
+    return frozenset(n for n in postorder(computed, stop) if is_read(n) and own_type(n))
 
 
 def _moving(roots: Iterable[Node], kernel: Kernel) -> set[Node]:
@@ -161,13 +177,16 @@ def _counts(n: Node, kernel: Kernel, streamed: tuple[str, ...]) -> Iterable[Coun
         split = (kernel.splits, kernel.part)
         return Count(pipe, per_value, axes, repeated, chunked, seen, *split, **of)
 
-    if n.op == "sum":
+    if is_read(n):
+        for pipe, number in _operations(STORAGE[own_type(n)]).items():
+            yield made(pipe, number, n.axes)
+    elif n.op == "sum":
         yield from _of_sum(kernel.contractions[n], streamed, made)
     elif n.op in REDUCTIONS:
         for pipe, number in operations(REDUCTIONS[n.op].combine).items():
             yield made(pipe, number, n.args[0].axes)
     elif n.op == "recurrence":
-        yield made("arithmetic", COMPOSING, n.axes)
+        yield made("arithmetic", COMPOSING, n.axes, scanned=over(n)[0])
     elif n.op in POINTWISE and n.axes:
         # A matrix instruction adds to what its accumulator holds.
         sums = [kernel.contractions[a] for a in n.args if n.op == "add" and a.op == "sum"]
@@ -196,16 +215,21 @@ def _of_sum(
 
 
 def _computed(factors: Sequence[Node], c: Contraction[str]) -> bool:
-    """Whether factors make an operand that is computed from readings alone."""
-    one = len(factors) == 1
-    if one and any(n.op in REDUCTIONS for n in postorder(factors)):
+    """Whether factors make an operand that is computed from readings alone, and not only
+    converted."""
+    if len(factors) > 1:
+        return True
+    if is_read(factors[0]) or any(n.op in REDUCTIONS for n in postorder(factors)):
         return False
-    return not (one and is_operand(factors[0], c.parts))
+    return not is_operand(factors[0], c.parts)
 
 
 def operations(op: str) -> dict[str, int]:
     """Operations per value of a pointwise operator on the pipes that compute it."""
-    row = POINTWISE[op]
+    return _operations(POINTWISE[op])
+
+
+def _operations(row: Operator | Storage) -> dict[str, int]:
     return {k: v for k, v in (("arithmetic", row.flops), ("special", row.special)) if v}
 
 

@@ -17,24 +17,28 @@ class Storage:
         kind: what they are: "real", "int" or "bool".
         torch: torch's name of the elements of such a tensor.
         format: what `napkin.run.formats` calls it, after Triton's signatures.
+        flops, special: operations that convert a value to bf16, of those that an `Operator` has:
+            the instructions of sm_90 (Triton 3.6), less those that move tiles.
     """
 
     bits: int
     kind: Kind
     torch: str
     format: str
+    flops: int = 0
+    special: int = 0
 
 
 STORAGE: dict[str, Storage] = {
     "bf16": Storage(16, "real", "bfloat16", "bf16"),
     "fp16": Storage(16, "real", "float16", "fp16"),
     "fp32": Storage(32, "real", "float32", "fp32"),
-    "fp8": Storage(8, "real", "float8_e4m3fn", "fp8e4nv"),
+    "fp8": Storage(8, "real", "float8_e4m3fn", "fp8e4nv", flops=2, special=1),
     "int32": Storage(32, "int", "int32", "i32"),
-    "int8": Storage(8, "int", "int8", "i8"),
-    "uint8": Storage(8, "int", "uint8", "u8"),
-    "int4": Storage(4, "int", "uint8", "i4"),
-    "uint4": Storage(4, "int", "uint8", "u4"),
+    "int8": Storage(8, "int", "int8", "i8", flops=2),
+    "uint8": Storage(8, "int", "uint8", "u8", flops=2, special=1),
+    "int4": Storage(4, "int", "uint8", "i4", flops=9),
+    "uint4": Storage(4, "int", "uint8", "u4", flops=4, special=1),
     "bool": Storage(8, "bool", "bool", "i1"),
 }
 """The storage types. "fp8" is float8_e4m3fn: 4 bits of exponent, 3 of mantissa, largest 448, no

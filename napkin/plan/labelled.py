@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from napkin.count.matrix_products import WARPGROUP_ROWS, crossed
+from napkin.count.matrix_products import continued, crossed
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import Held, chained, computes
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers
@@ -108,8 +108,8 @@ class Labelled:
         self.launching = Launching(kernel, self.item)
         self.chained, self.computes = chained(kernel), computes(kernel)
         self.crossed = crossed(kernel)
-        least = machine.granules.get("mma_rows")
-        self.warpgroup_rows = least is not None and least.value == WARPGROUP_ROWS
+        # Products of float32 are no matrix instructions.
+        self.continued = continued(kernel) if dtype != "fp32" else ()
         self.moved = tuple(self._moved(transfers(kernel)))
         self.counts = [(c, c.once(sizes)) for c in counts(kernel)]
         kinds = [c for c, _ in self.counts]

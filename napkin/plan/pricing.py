@@ -154,7 +154,7 @@ class Pricing:
         most = self.machine.registers_per_thread * 32
         budget = most * 9 // 10 if tiled.bare else most * 3 // 4
         budget = min(budget, most // 2) if self.of.computes else budget
-        warps = next((w for w in (4, 8) if tiled.registers <= w * budget), 0)
+        warps = next((w for w in (4, 8) if tiled.registers(w) <= w * budget), 0)
         if not warps or not self.of.formed(tiled.tiles):
             return
         if not held.products:
@@ -167,9 +167,7 @@ class Pricing:
         for stages in (3, 2, 1):
             alone, schedule = tiled.waits(stages), self._schedule(tiled, warps, stages)
             room = self._room(tiled, schedule)
-            if (
-                alone and room.registers > warps * most
-            ):  # what spills is read again in every iteration
+            if room.registers > warps * most:  # what spills is read again in every iteration
                 continue
             # Fewer stages only make room for other groups, and loads still run ahead; with one, a
             # group waits for them while others compute, which pays where it would be alone.
@@ -258,6 +256,7 @@ class Pricing:
         """What groups compute, move and wait for."""
         of, operands, moving = self.of, self.of.held.streamed_operands, traffic.moving
         crossing, (chunks, longest) = moving.crossing(), tiled.iterations
+        # Warpgroups of a warp-specialised CTA have rows of their own.
         work, tail = tiled.work(0 if schedule.warpgroups else schedule.warps)
         # A slot that wgmma reads is in use for one iteration more.
         in_use = 2 if of.boxed and of.held.products else 1

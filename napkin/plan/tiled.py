@@ -6,15 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from napkin.count.matrix_products import WARPGROUP_ROWS, fed
+from napkin.count.matrix_products import copies, fed
 from napkin.count.requested import Requests
-from napkin.count.residency import extent, operand_bytes, register_bytes, tile_bytes
+from napkin.count.residency import Copies, extent, operand_bytes, register_bytes, tile_bytes
+from napkin.count.spread import Spread
 from napkin.count.starting_order import Order
 from napkin.count.traffic import Transfer
 from napkin.count.visited import longest, share
 from napkin.count.work import Count
 from napkin.derive.kernel import tile_axes
 from napkin.ir.types import stored_bytes
+from napkin.lower.descriptors import MAX_BOX
 from napkin.lower.launch import LANES
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
@@ -41,6 +43,10 @@ lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of 
 takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
 
 
+_Work = tuple[dict[str, float], dict[str, float]]
+"""Operations per pipe: of all that is done, and of what is done after the loops."""
+
+
 class Tiled:
     """A labelled kernel at given tiles, whatever its warps and stages."""
 
@@ -48,6 +54,7 @@ class Tiled:
         self.of, self.tiles = of, tiles
         self.cuts = {a: -(-of.sizes[a] // n) for a, n in tiles.items()}
         self._per_thread: dict[int, bool] = {}  # by warps
+        self._work: dict[int, _Work] = {}
 
     @cached_property
     def groups(self) -> int:
@@ -61,21 +68,27 @@ class Tiled:
 
     # --- what a group holds ---------------------------------------------------------------------
 
-    @cached_property
-    def registers(self) -> int:
+    def copies(self, warps: int) -> Copies:
+        """How many of its warps hold and compute each value of arrays with these axes."""
+        return copies(self.of.continued, self.of.machine, warps, self.tiles)
+
+    def registers(self, warps: int) -> int:
         """Bytes of tiles that a group holds in registers."""
-        registers = register_bytes(self.of.held, self.tiles)
+        held, again = self.of.held, self.copies(warps)
+        registers = register_bytes(held, self.tiles, again)
         if self.of.kernel.stream.axes:
             return registers
         # Nothing is computed in place: all is held at once.
-        return max(registers, tile_bytes(self.of.held, self.tiles, self.of.item))
+        return max(registers, tile_bytes(held, self.tiles, self.of.item, again))
 
     @cached_property
     def bare(self) -> bool:
         """Whether loops have neither addresses nor masks, but in few chunks."""
         held = self.of.held
-        boxed = self.of.boxed and bool(held.streamed_operands) and not held.windowed
-        return boxed and not self.of.computes and self._tested < FEW
+        axes = {a for _, axes in held.streamed_operands for a in axes}
+        boxed = self.of.boxed and bool(axes) and not held.windowed and not self.of.computes
+        fit = all(self.tiles[a] <= MAX_BOX for a in axes)
+        return boxed and fit and self._tested < FEW
 
     @cached_property
     def uneven(self) -> bool:
@@ -116,11 +129,11 @@ class Tiled:
         shared = held + (largest if alone else each * slots)
         if not of.held.products:
             share = PER_THREAD_SHARE if self.per_thread(warps) else ROW_SHARE
-            return shared, self.registers * share // 100 + warps * 128 * BESIDE_ROWS
+            return shared, self.registers(warps) * share // 100 + warps * 128 * BESIDE_ROWS
         if not self.bare:
-            return shared, self.registers * 4 // 3
+            return shared, self.registers(warps) * 4 // 3
         beside = (BESIDE if of.kernel.visits is None else BESIDE_TESTS)[not alone]
-        return shared, self._bare_bytes + warps * 128 * beside
+        return shared, self._bare_bytes(warps) + warps * 128 * beside
 
     @cached_property
     def _operands(self) -> tuple[int, int, int]:
@@ -131,10 +144,9 @@ class Tiled:
         converted = sum(extent(axes, self.tiles) for axes in of.held.converted)
         return fixed + of.item * converted, streamed, largest
 
-    @cached_property
-    def _bare_bytes(self) -> int:
+    def _bare_bytes(self, warps: int) -> int:
         """Bytes of registers of its tiles alone."""
-        held = tile_bytes(self.of.held, self.tiles, self.of.item)
+        held = tile_bytes(self.of.held, self.tiles, self.of.item, self.copies(warps))
         return held + held // AT_ONCE if self.of.finishes else held
 
     @cached_property
@@ -155,9 +167,15 @@ class Tiled:
 
     # --- what its groups do ---------------------------------------------------------------------
 
-    def work(self, warps: int) -> tuple[dict[str, float], dict[str, float]]:
-        """Operations per pipe of so many warps, and those of them that are done after the loops;
-        of padded tiles, too, and of rows that several warps compute."""
+    def work(self, warps: int) -> _Work:
+        """Operations per pipe, and those of them that are done after the loops; of padded tiles,
+        and by several warps, too."""
+        if warps not in self._work:
+            self._work[warps] = self._worked(warps)
+        return self._work[warps]
+
+    def _worked(self, warps: int) -> _Work:
+        copies, spread = self.copies(warps), self._spread(warps)
         work = {"product": 0.0, "arithmetic": 0.0, "special": 0.0}
         tail = dict(work)
         visited = self._visited[0]
@@ -169,10 +187,23 @@ class Tiled:
             done = float(once * again[c.again])
             done = done if c.kernel is None else done * visited
             done = done * lanes[c.axes] * self.of.slower[c.dtype] * self._fed(c)
-            done *= self._repeated(c, warps)
+            results = c.sum.node.axes if c.pipe == "product" and c.sum else c.axes
+            done *= copies.get(frozenset(results), 1)
+            if spread and not c.tail:
+                joining = spread.joining(c.scanned) if c.scanned else 0.0
+                done *= (1 + joining / c.per_value) * spread.copies(c.axes)
             work[c.pipe] += done
             tail[c.pipe] += done if c.tail else 0.0
         return work, tail
+
+    def _spread(self, warps: int) -> Spread | None:
+        """How threads share the largest tile of its loops, where nothing is multiplied."""
+        every = [c.axes for c, _ in self.of.counts if not c.tail]
+        if not warps or not every or self.of.held.products or self.of.kernel.slots:
+            return None
+        axes = max(every, key=lambda axes: extent(axes, self.tiles))
+        read = any(set(axes) <= set(x.leaf.axes) for x in self.of.kernel.reads)
+        return Spread.of(axes, self.tiles, warps, read)
 
     def _fed(self, c: Count) -> float:
         """How long a product takes as its operands are read, in products that they do not hold up;
@@ -181,20 +212,6 @@ class Tiled:
             return 1.0
         known = c.dtype if c.dtype in self.of.machine.dtypes else self.of.dtype
         return fed(c.sum, self.of.machine, known, self.tiles, c.sum.node in self.of.crossed)
-
-    def _repeated(self, c: Count, warps: int) -> float:
-        """How many warps compute each row of a product that another product reads. Triton lays
-        such a product out by rows, 16 to a warp, however few there are: attention with 64 rows
-        takes 1.5 to 2.3 times as long with 8 warps as with 4 (H100)."""
-        laid = warps * WARPGROUP_ROWS // 4
-        if c.tail or laid <= WARPGROUP_ROWS or not self.of.warpgroup_rows:
-            return 1.0
-        for rows, formed in self.of.held.read_on:
-            many = extent(rows, self.tiles)
-            summed = c.pipe == "product" and c.sum is not None and {*c.sum.gone} & formed
-            if formed <= {*c.axes} and not summed and WARPGROUP_ROWS <= many < laid:
-                return laid / many
-        return 1.0
 
     def _lanes(self, axes: Sequence[str]) -> float:
         """Lanes computed over lanes wanted along axes."""

@@ -176,7 +176,7 @@ def test_what_carries_one_streamed_axis_is_computed_again_for_each_chunk_of_the_
         ),
         (
             outer_product_mean,
-            "bf16",
+            "fp32",
             {"t": 64, "i": 256, "j": 256, "c": 32, "e": 32, "z": 128},
             {"t": 17, "i": 5, "j": 9, "c": 13, "e": 12, "z": 19},
         ),

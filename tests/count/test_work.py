@@ -291,3 +291,18 @@ def test_warp_specialised_kernels_issue_the_products_that_are_counted(name: str)
         products = [c for c in counts(k.choice.kernel) if c.pipe == "product"]
         products = [c for c in products if c.done(k.schedule.group)]
         assert len(multiplied(k.written.source)) == len(products)
+
+
+def test_operands_are_converted_from_the_type_in_memory() -> None:
+    """A value of int4 takes 9 instructions to become one of bf16, which each group takes again."""
+    kernel = nk.derive(load("matmul_w4a16"), on="h100").kernels[0].choice.kernel
+    found = [c for c in counts(kernel) if set(c.axes) == {"c", "g", "b"} and c.pipe != "product"]
+    assert [(c.pipe, c.per_value, c.repeated) for c in found] == [("arithmetic", 9, ("a",))]
+    kernel = nk.derive(load("attention_fp8_kv"), on="h100").kernels[0].choice.kernel
+    found = [c for c in counts(kernel) if c.pipe == "special" and set(c.axes) == {"x", "d"}]
+    assert [c.per_value for c in found] == [1, 1]
+
+
+def test_products_of_eight_bits_convert_nothing() -> None:
+    kernel = nk.derive(load("matmul_w8a8"), on="h100").kernels[0].choice.kernel
+    assert not [c for c in counts(kernel) if c.axes == ("c", "b") and c.pipe != "product"]

@@ -10,7 +10,7 @@ attention_fp8_kv:
       exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
   tile q = 64
-  tile x = 256
+  tile x = 64
 
 attention_fp8_kv, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 2*d*q*x/g_q
@@ -127,8 +127,8 @@ def run(Q, K, V, *, k_scale=1.0, v_scale=1.0):
 
     WIDE = max(
         _reach((q, d), Q.stride(), (64, 128)),
-        _reach((x, d), K.stride(), (256, 128)),
-        _reach((x, d), V.stride(), (256, 128)),
+        _reach((x, d), K.stride(), (64, 128)),
+        _reach((x, d), V.stride(), (64, 128)),
         _reach((q, d), O.stride(), (64, 128)),
     ) >= 2**31
     GRID = (triton.cdiv(q, 64),)
@@ -137,10 +137,10 @@ def run(Q, K, V, *, k_scale=1.0, v_scale=1.0):
         d ** -0.5 * k_scale, float(v_scale),
         q, x, d,
         *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
-        BLOCK_Q=64, BLOCK_X=256, BLOCK_D=128,
-        EVEN_Q=q % 64 == 0, EVEN_X=x % 256 == 0, EVEN_D=d == 128,
+        BLOCK_Q=64, BLOCK_X=64, BLOCK_D=128,
+        EVEN_Q=q % 64 == 0, EVEN_X=x % 64 == 0, EVEN_D=d == 128,
         STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
         WIDE=WIDE,
-        num_warps=8, num_stages=2,
+        num_warps=4, num_stages=3,
     )
     return O

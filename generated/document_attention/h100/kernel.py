@@ -12,7 +12,7 @@ document_attention:
       where(z == 0, 1, z)
   group q
   tile q = 64
-  tile x = 256
+  tile x = 128
 
 document_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 2*d*q*visited_x/g_q + n*q/g_q
@@ -224,21 +224,21 @@ def run(Q, K, V, N):
     WIDE = max(
         _reach((n,), N.stride(), (8,)),
         _reach((q, d), Q.stride(), (64, 64)),
-        _reach((q, d), K.stride(), (256, 64)),
-        _reach((q, d), V.stride(), (256, 64)),
+        _reach((q, d), K.stride(), (128, 64)),
+        _reach((q, d), V.stride(), (128, 64)),
         _reach((q, d), O.stride(), (64, 64)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(Q, K, V, O)
     GRID = (triton.cdiv(q, 64),)
     document_attention[GRID](
         N, TensorDescriptor.from_tensor(Q, [64, 64]) if DESCRIPTORS else Q,
-        TensorDescriptor.from_tensor(K, [256, 64]) if DESCRIPTORS else K,
-        TensorDescriptor.from_tensor(V, [256, 64]) if DESCRIPTORS else V,
+        TensorDescriptor.from_tensor(K, [128, 64]) if DESCRIPTORS else K,
+        TensorDescriptor.from_tensor(V, [128, 64]) if DESCRIPTORS else V,
         TensorDescriptor.from_tensor(O, [64, 64]) if DESCRIPTORS else O,
         1.4426950408889634 * d ** -0.5,
         q, q, n, d,
         *N.stride(), *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
-        BLOCK_Q=64, BLOCK_X=256, BLOCK_N=8, BLOCK_D=64,
+        BLOCK_Q=64, BLOCK_X=128, BLOCK_N=8, BLOCK_D=64,
         EVEN_Q=q % 64 == 0, EVEN_N=n == 8, EVEN_D=d == 64,
         STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
         DESCRIPTORS=DESCRIPTORS,

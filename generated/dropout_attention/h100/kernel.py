@@ -10,8 +10,8 @@ dropout_attention:
       1013904242)), mixed(index(x), 1013904242))) + 0.5) * 1.19209e-07) < 0.1, 0, 1.11111) * V *
       exp(S - m)]; running m (rescale exp(m_old - m_new)); deferred where(z == 0, 1, z)
   group q
-  tile q = 64
-  tile x = 128
+  tile q = 16
+  tile x = 256
 
 dropout_attention, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 2*d*q + 2*d*q*x/g_q + q/g_q
@@ -182,26 +182,26 @@ def run(Q, K, V, seed):
     O = torch.empty((q, d), dtype=torch.bfloat16, device=Q.device)
 
     WIDE = max(
-        _reach((q, d), Q.stride(), (64, 128)),
-        _reach((x, d), K.stride(), (128, 128)),
-        _reach((x, d), V.stride(), (128, 128)),
-        _reach((q, d), O.stride(), (64, 128)),
+        _reach((q, d), Q.stride(), (16, 128)),
+        _reach((x, d), K.stride(), (256, 128)),
+        _reach((x, d), V.stride(), (256, 128)),
+        _reach((q, d), O.stride(), (16, 128)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(Q, K, V, O)
-    GRID = (triton.cdiv(q, 64),)
+    GRID = (triton.cdiv(q, 16),)
     dropout_attention[GRID](
-        TensorDescriptor.from_tensor(Q, [64, 128]) if DESCRIPTORS else Q,
-        TensorDescriptor.from_tensor(K, [128, 128]) if DESCRIPTORS else K, seed,
-        TensorDescriptor.from_tensor(V, [128, 128]) if DESCRIPTORS else V,
-        TensorDescriptor.from_tensor(O, [64, 128]) if DESCRIPTORS else O,
+        TensorDescriptor.from_tensor(Q, [16, 128]) if DESCRIPTORS else Q,
+        TensorDescriptor.from_tensor(K, [256, 128]) if DESCRIPTORS else K, seed,
+        TensorDescriptor.from_tensor(V, [256, 128]) if DESCRIPTORS else V,
+        TensorDescriptor.from_tensor(O, [16, 128]) if DESCRIPTORS else O,
         1.4426950408889634 * d ** -0.5,
         q, x, d,
         *Q.stride(), *K.stride(), *V.stride(), *O.stride(),
-        BLOCK_Q=64, BLOCK_X=128, BLOCK_D=128,
-        EVEN_Q=q % 64 == 0, EVEN_X=x % 128 == 0, EVEN_D=d == 128,
+        BLOCK_Q=16, BLOCK_X=256, BLOCK_D=128,
+        EVEN_Q=q % 16 == 0, EVEN_X=x % 256 == 0, EVEN_D=d == 128,
         STEP_D=_step(d, Q.stride(), K.stride(), V.stride(), O.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=3,
+        num_warps=4, num_stages=1,
     )
     return O

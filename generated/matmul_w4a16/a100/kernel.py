@@ -7,7 +7,7 @@ matmul_w4a16:
   group a
   group c
   tile a = 16
-  tile c = 64
+  tile c = 16
   tile g = 1
 
 matmul_w4a16, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -125,17 +125,17 @@ def run(X, W, scale):
 
     WIDE = max(
         _reach((a, g, b), X.stride(), (16, 1, 128)),
-        _reach((c, g, b), W.stride(), (64, 1, 128)),
-        _reach((g, c), scale.stride(), (1, 64)),
-        _reach((a, c), O.stride(), (16, 64)),
+        _reach((c, g, b), W.stride(), (16, 1, 128)),
+        _reach((g, c), scale.stride(), (1, 16)),
+        _reach((a, c), O.stride(), (16, 16)),
     ) >= 2**31
-    GRID = (triton.cdiv(a, 16) * triton.cdiv(c, 64),)
+    GRID = (triton.cdiv(a, 16) * triton.cdiv(c, 16),)
     matmul_w4a16[GRID](
         X, W, scale, O,
         a, c, g, b,
         *X.stride(), *W.stride(), *scale.stride(), *O.stride(),
-        BLOCK_A=16, BLOCK_C=64, BLOCK_B=128,
-        EVEN_A=a % 16 == 0, EVEN_C=c % 64 == 0, EVEN_B=b == 128,
+        BLOCK_A=16, BLOCK_C=16, BLOCK_B=128,
+        EVEN_A=a % 16 == 0, EVEN_C=c % 16 == 0, EVEN_B=b == 128,
         STEP_B=_step(b, X.stride(), W.stride()), STEP_C=_step(c, scale.stride(), O.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

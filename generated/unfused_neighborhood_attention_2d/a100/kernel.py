@@ -11,7 +11,7 @@ unfused_neighborhood_attention_2d_C:
   group q1
   tile q0 = 8
   tile q1 = 8
-  tile x0 = 16
+  tile x0 = 8
   tile x1 = 16
 unfused_neighborhood_attention_2d_A:
   group q0
@@ -53,6 +53,13 @@ import torch
 import triton
 import triton.language as tl
 
+
+@triton.jit
+def left_out(first, end, start, BLOCK: tl.constexpr):
+    """The positions of a chunk that lie outside first..end - 1, a bit for each."""
+    low = tl.minimum(tl.maximum(first - start, 0), BLOCK).to(tl.int32)
+    high = tl.minimum(tl.maximum(end - start, 0), BLOCK).to(tl.int32)
+    return (1 << low) - 1 | (1 << BLOCK) - (1 << high)
 
 @triton.jit
 def unfused_neighborhood_attention_2d_C(
@@ -191,6 +198,12 @@ def unfused_neighborhood_attention_2d_C(
             other=0.0,
         )
         Q_K = tl.dot(Q_tile, tl.trans(K_tile), input_precision='ieee')
+        outside = (
+            left_out(x0_from, x0_until, x0_start, BLOCK_X0)
+            | left_out(x1_from, x1_until, x1_start, BLOCK_X1) << BLOCK_X0
+        )
+        place = 1 << (x0 - x0_start).to(tl.int32) | 1 << (x1 - x1_start).to(tl.int32) << BLOCK_X0
+        seen = outside[:, None] & place[None, :] == 0
         tl.store(
             C
             + q0[:, None] * C_stride_q0
@@ -198,13 +211,7 @@ def unfused_neighborhood_attention_2d_C(
             + (x0[None, :] - x0_from[:, None]) * C_stride_w0
             + (x1[None, :] - x1_from[:, None]) * C_stride_w1,
             Q_K * scale,
-            mask=q0_in[:, None]
-            & q1_in[:, None]
-            & (
-                (x0_from[:, None] <= x0[None, :])
-                & (x0[None, :] < x0_until[:, None])
-                & ((x1_from[:, None] <= x1[None, :]) & (x1[None, :] < x1_until[:, None]))
-            ),
+            mask=q0_in[:, None] & q1_in[:, None] & seen,
         )
         x1_tile = x1_tile + 1
         x1_over = x1_tile == x1_width
@@ -464,7 +471,7 @@ def run(Q, K, V):
 
     WIDE = max(
         _reach((q0, q1, d), Q.stride(), (8, 8, 64)),
-        _reach((q0, q1, d), K.stride(), (16, 16, 64)),
+        _reach((q0, q1, d), K.stride(), (8, 16, 64)),
         _reach((q0, q1, 7, 7), C.stride(), (8, 8, 1, 1)),
     ) >= 2**31
     GRID = (triton.cdiv(q0, 8) * triton.cdiv(q1, 8),)
@@ -473,11 +480,11 @@ def run(Q, K, V):
         d ** -0.5,
         q0, q1, q0, q1, d,
         *Q.stride(), *K.stride(), *C.stride(),
-        BLOCK_Q0=8, BLOCK_Q1=8, BLOCK_X0=16, BLOCK_X1=16, BLOCK_D=64,
+        BLOCK_Q0=8, BLOCK_Q1=8, BLOCK_X0=8, BLOCK_X1=16, BLOCK_D=64,
         EVEN_Q0=q0 % 8 == 0, EVEN_Q1=q1 % 8 == 0, EVEN_D=d == 64,
         STEP_D=_step(d, Q.stride(), K.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(

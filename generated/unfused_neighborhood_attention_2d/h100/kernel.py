@@ -9,10 +9,10 @@ unfused_neighborhood_attention_2d_C:
   stream x0 x1
   group q0
   group q1
-  tile q0 = 8
-  tile q1 = 8
-  tile x0 = 16
-  tile x1 = 16
+  tile q0 = 2
+  tile q1 = 16
+  tile x0 = 8
+  tile x1 = 32
 unfused_neighborhood_attention_2d_A:
   group q0
   group q1
@@ -494,23 +494,23 @@ def run(Q, K, V):
     out = torch.empty((q0, q1, d), dtype=torch.bfloat16, device=Q.device)
 
     WIDE = max(
-        _reach((q0, q1, d), Q.stride(), (8, 8, 64)),
-        _reach((q0, q1, d), K.stride(), (16, 16, 64)),
-        _reach((q0, q1, 7, 7), C.stride(), (8, 8, 1, 1)),
+        _reach((q0, q1, d), Q.stride(), (2, 16, 64)),
+        _reach((q0, q1, d), K.stride(), (8, 32, 64)),
+        _reach((q0, q1, 7, 7), C.stride(), (2, 16, 1, 1)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(K)
-    GRID = (triton.cdiv(q0, 8) * triton.cdiv(q1, 8),)
+    GRID = (triton.cdiv(q0, 2) * triton.cdiv(q1, 16),)
     unfused_neighborhood_attention_2d_C[GRID](
-        Q, TensorDescriptor.from_tensor(K, [16, 16, 64]) if DESCRIPTORS else K, C,
+        Q, TensorDescriptor.from_tensor(K, [8, 32, 64]) if DESCRIPTORS else K, C,
         d ** -0.5,
         q0, q1, q0, q1, d,
         *Q.stride(), *K.stride(), *C.stride(),
-        BLOCK_Q0=8, BLOCK_Q1=8, BLOCK_X0=16, BLOCK_X1=16, BLOCK_D=64,
-        EVEN_Q0=q0 % 8 == 0, EVEN_Q1=q1 % 8 == 0, EVEN_D=d == 64,
+        BLOCK_Q0=2, BLOCK_Q1=16, BLOCK_X0=8, BLOCK_X1=32, BLOCK_D=64,
+        EVEN_Q0=q0 % 2 == 0, EVEN_Q1=q1 % 16 == 0, EVEN_D=d == 64,
         STEP_D=_step(d, Q.stride(), K.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(

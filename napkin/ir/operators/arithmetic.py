@@ -77,7 +77,7 @@ define(Operator(
 define(Operator(
     "pow", 2, lambda xp, a, b: xp.power(xp.asarray(a, float), b), "tl.exp2(tl.log2({0}) * {1})",
     "real", "{0} ** {1}", meaning=lambda sp, a, b: a**b, sign=_power_sign, certain=_power_certain,
-    flops=0, special=1,
+    flops=26, special=1,
     variants={"whole power": "power({0}, {1})"},
     functions={"power": jitted(
         "power",

@@ -7,7 +7,7 @@ from typing import Any
 
 from napkin.ir.operators.record import Function, Operator, define, jitted, never_negative
 
-# Of a masked score exp(-inf) and sigmoid(-inf) are 0.
+# The logarithm is libdevice's, a polynomial. Of a masked score exp(-inf) and sigmoid(-inf) are 0.
 define(Operator(
     "exp", 1, lambda xp, a: xp.exp(a), "tl.exp({0})", "real", meaning=lambda sp, a: sp.exp(a),
     back="exp", sign=never_negative, steep=True, increasing=True, flops=0, special=1, stem="p",
@@ -20,7 +20,7 @@ define(Operator(
 ))  # fmt: skip
 define(Operator(
     "log", 1, lambda xp, a: xp.log(a), "tl.log({0})", "real", meaning=lambda sp, a: sp.log(a),
-    back="log", pole=True, flops=0, special=1, python="math.log({0})",
+    back="log", pole=True, flops=25, python="math.log({0})",
     derivative=lambda op, y, a: 1.0 / a,
 ))  # fmt: skip
 define(Operator(

@@ -25,9 +25,9 @@ def _grouped(X, I, E, U, W, G, B, P):  # noqa: E741
     from torch.nn.functional import gelu
 
     order = E.argsort()
-    place, rows = order.argsort(), I[order].flatten().long()
-    ends = (E.bincount(minlength=len(U)).cumsum(0) * I.shape[1]).int()
-    block, at = place[B.long()], P.long()
+    place, rows = order.argsort(), I[order].flatten().long().clamp(min=0)
+    ends = (E.clamp(min=0).bincount(minlength=len(U)).cumsum(0) * I.shape[1]).int()
+    block, at = place[B.long().clamp(min=0)], P.long().clamp(min=0)
 
     def run():
         H = gelu(torch._grouped_mm(X[rows], U, offs=ends))

@@ -54,4 +54,4 @@ def _flex():
     return torch.compile(flex_attention, dynamic=False)
 
 
-baselines = {"rotated, then SDPA": _rotated(_sdpa), "rotated, then FlexAttention": _rotated(_flex)}
+baselines = {"SDPA of rotated heads": _rotated(_sdpa), "FlexAttention of rotated heads": _rotated(_flex)}

@@ -22,4 +22,4 @@ def _torch(L, seed):
     return run
 
 
-baselines = {"torch, Gumbel": _torch}
+baselines = {"torch with Gumbel noise": _torch}

@@ -59,6 +59,8 @@ class Spread:
 
     def joining(self, axis: str) -> float:
         """Operations for each value that join a recurrence's parts along an axis: in steps over
-        lanes, and warp by warp."""
+        lanes, and warp by warp; none where a tile has one place of it."""
+        if axis not in self.lanes:
+            return 0.0
         warps = self.warps[axis] if self.warps[axis] > 1 else 0
         return JOINING * (math.log2(self.lanes[axis]) + warps) / self.each[axis]

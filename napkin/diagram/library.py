@@ -67,6 +67,9 @@ def baselines(name: str) -> dict[str, Callable[..., Any]]:
             f"{path}: baselines is no dictionary from names to functions; write "
             "baselines = {'mine': function}, the function from tensors to a call without arguments"
         )
+    parted = next((k for k in cast("dict[str, Any]", found) if "," in k), None)
+    if parted is not None:
+        raise InputError(f"{path}: baseline {parted!r} has a comma; write a name without one")
     return cast("dict[str, Callable[..., Any]]", found)
 
 

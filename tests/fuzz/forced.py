@@ -242,7 +242,7 @@ def _warps(kernel: Kernel, tiles: Mapping[str, int]) -> int:
     """The warps that hold the largest tensor of a kernel at some tiles, a power of two."""
     program = build(kernel, Schedule(tiles))
     terms = (n for n in postorder(program.roots) if not n.constant)
-    values = max(program.span(formed(program, n)) for n in terms)
+    values = max((program.span(formed(program, n)) for n in terms), default=1)
     return power_of_two(-(-values // (32 * HELD)))
 
 

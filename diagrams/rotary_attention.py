@@ -54,4 +54,7 @@ def _flex():
     return torch.compile(flex_attention, dynamic=False)
 
 
-baselines = {"SDPA of rotated heads": _rotated(_sdpa), "FlexAttention of rotated heads": _rotated(_flex)}
+baselines = {
+    "SDPA of rotated heads": _rotated(_sdpa),
+    "FlexAttention of rotated heads": _rotated(_flex),
+}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from napkin.derive.kernel import Kernel
     from napkin.diagram.diagram import Diagram
     from napkin.plan.plan import Plan, PlannedKernel
-    from napkin.plan.pricing import Choice
+    from napkin.settings.pricing import Choice
 
 
 def _start(diagram: Diagram) -> Derivation:

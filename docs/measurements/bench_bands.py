@@ -27,9 +27,9 @@ from napkin.diagram.library import load
 from napkin.measure.tensors import drawn
 from napkin.measure.timing import interleaved
 from napkin.plan.plan import Plan
-from napkin.plan.pricing import Choice
 from napkin.plan.ranked import with_choices
-from napkin.plan.specialised import specialised_choices
+from napkin.settings.pricing import Choice
+from napkin.settings.specialised import specialised_choices
 from napkin.torch.diagrams import neighborhood_diagram
 
 ATTENTION = [

@@ -35,12 +35,12 @@ import napkin as nk
 from napkin.count.residency import held
 from napkin.measure import timing, tune
 from napkin.measure.tensors import drawn
-from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
-from napkin.plan.pricing import Choice, Pricing
 from napkin.plan.ranked import ranked, setting, setting_json, with_choices
-from napkin.plan.tiles import Tiles
 from napkin.schedule import Schedule
+from napkin.settings.labels import labellings
+from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.tiles import Tiles
 from napkin.torch import run as launching
 
 SETTINGS = 56

@@ -30,9 +30,9 @@ from napkin.count.residency import held
 from napkin.diagram.library import load
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import machine
-from napkin.plan.pricing import Pricing
-from napkin.plan.specialised import ROWS
 from napkin.schedule import specialised
+from napkin.settings.pricing import Pricing
+from napkin.settings.specialised import ROWS
 from napkin.timing.execution import Execution
 from napkin.timing.kernel_time import predict
 

@@ -32,10 +32,10 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import machine
-from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
-from napkin.plan.pricing import Choice, Pricing
 from napkin.schedule import Schedule
+from napkin.settings.labels import labellings
+from napkin.settings.pricing import Choice, Pricing
 from napkin.timing.kernel_time import predict
 
 SETTINGS = sorted(Path(__file__).parent.glob("*-h100-settings.csv"))

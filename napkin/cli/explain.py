@@ -31,7 +31,7 @@ def explain_diagram(
     whenever a plan is derived.
     """
     wanted = request(name, on, sizes, dtype, parts, storage)
-    from napkin.derive.tracer import tracing
+    from napkin.algebra.tracer import tracing
     from napkin.plan import explained
     from napkin.show import console
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from napkin.algebra.relabel import Labels, Move
 from napkin.derive.kernel import Kernel, label, reduced
 from napkin.derive.prepare import Prepared, prepare
-from napkin.derive.relabel import Labels, Move
 from napkin.derive.rules.group import GROUP
 from napkin.derive.rules.split import Apart, apart, why_not_apart
 from napkin.derive.rules.stream import streamed

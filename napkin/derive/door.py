@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from napkin.algebra.rule import Instance, LawError, Rule, hold_terms, one_node
 from napkin.derive.prepare import prepare
-from napkin.derive.rules.rule import Instance, LawError, Rule, hold_terms, one_node
 from napkin.derive.rules.table import ADDED, TABLE
 from napkin.diagram import library
 from napkin.diagram.diagram import Diagram

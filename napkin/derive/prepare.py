@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from napkin.algebra.rule import Rule
 from napkin.derive.kernel import tensor_of
 from napkin.derive.rules.compared import COMPARED
 from napkin.derive.rules.exact import EXACT, below
 from napkin.derive.rules.expand import EXPANDED
 from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
-from napkin.derive.rules.rule import Rule
 from napkin.derive.rules.scale import SCALED, scales
 from napkin.derive.rules.square import SQUARED, difference
 from napkin.diagram.diagram import Diagram

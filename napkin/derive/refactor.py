@@ -8,7 +8,7 @@ from heapq import merge
 from itertools import groupby, islice
 from operator import itemgetter
 
-from napkin.derive.rules.rule import Instance, Rule
+from napkin.algebra.rule import Instance, Rule
 from napkin.derive.rules.table import ADDED, TABLE
 from napkin.diagram.interface import Output
 from napkin.ir.listing import text

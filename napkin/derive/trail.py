@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from napkin.derive.relabel import Labels, Move, Relabel
+from napkin.algebra.relabel import Labels, Move, Relabel
 from napkin.derive.rules.table import rules
 from napkin.errors import InputError
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from napkin.measure.timing import Sample, interleaved
 from napkin.plan.plan import Plan, PlannedKernel, distinct
-from napkin.plan.pricing import Choice
 from napkin.plan.ranked import ranked, setting_json, with_choices
+from napkin.settings.pricing import Choice
 
 Progress = Callable[[str, int, int], None]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from napkin.algebra.terms import is_read
-from napkin.derive.tracer import active
+from napkin.algebra.tracer import active
 from napkin.diagram.interface import Output
 from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import own_type

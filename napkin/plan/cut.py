@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from napkin.derive.tracer import active, times
+from napkin.algebra.tracer import active, times
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node

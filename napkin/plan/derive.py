@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
+from napkin.algebra.relabel import Move
+from napkin.algebra.tracer import active, times
 from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare
 from napkin.derive.refactor import Refactored, refactorings
-from napkin.derive.relabel import Move
 from napkin.derive.rules.part import part_axis, why_not_parted
-from napkin.derive.tracer import active, times
 from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean

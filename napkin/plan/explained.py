@@ -9,13 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from napkin.derive.kernel import Kernel
-from napkin.derive.prepare import Prepared, prepare
-from napkin.derive.refactor import Refactored
-from napkin.derive.relabel import Move
-from napkin.derive.rules.split import SPLIT
-from napkin.derive.rules.table import rules
-from napkin.derive.tracer import (
+from napkin.algebra.relabel import Move
+from napkin.algebra.tracer import (
     Began,
     Considered,
     Dropped,
@@ -26,6 +21,11 @@ from napkin.derive.tracer import (
     times,
     tracing,
 )
+from napkin.derive.kernel import Kernel
+from napkin.derive.prepare import Prepared, prepare
+from napkin.derive.refactor import Refactored
+from napkin.derive.rules.split import SPLIT
+from napkin.derive.rules.table import rules
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.ir.listing import listing, text

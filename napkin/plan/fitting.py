@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from napkin.algebra.terms import is_read
-from napkin.derive.tracer import active
+from napkin.algebra.tracer import active
 from napkin.errors import Refusal
 from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import storage_type
@@ -22,14 +22,14 @@ from napkin.lower.dots import dot_of
 from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
-from napkin.plan.choose import ranked
 from napkin.plan.file import function_file
 from napkin.plan.plan import PlannedKernel
-from napkin.plan.pricing import Choice
 from napkin.run.arrays import Descriptor, empty
 from napkin.run.compile import ARCHITECTURES, Job, allocations, available, specialise
 from napkin.run.interpret import Argument
 from napkin.run.worker import KernelError
+from napkin.settings.choose import ranked
+from napkin.settings.pricing import Choice
 from napkin.target import target_of
 
 MOST_COMPILED = 16

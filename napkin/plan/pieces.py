@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from napkin.algebra.rule import verifying
+from napkin.algebra.tracer import active
 from napkin.derive.rules.alike import ALIKE
 from napkin.derive.rules.materialise import STORED
-from napkin.derive.rules.rule import verifying
-from napkin.derive.tracer import active
 from napkin.diagram.interface import Output
 from napkin.ir.listing import stem_of
 from napkin.ir.node import Node, node
 from napkin.ir.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
-from napkin.plan.choose import Search
 from napkin.plan.frontier import Frontier
-from napkin.plan.pricing import Choice
 from napkin.plan.segments import IN_FULL, Form, Known, Memo
+from napkin.settings.choose import Search
+from napkin.settings.pricing import Choice
 
 Results = Sequence[tuple[str, Node, tuple[str, ...]]]
 """The name of each result, its term, and its axes as they lie in memory."""

@@ -32,11 +32,11 @@ from napkin.lower.program import Program
 from napkin.lower.signature import Written
 from napkin.lower.write import write
 from napkin.machine.machines import Machine
-from napkin.plan.labelled import storage
-from napkin.plan.pricing import Choice
-from napkin.plan.specialised import best_specialised, specialised_bytes, written
 from napkin.run.recipe import Recipe, Step, Stored
 from napkin.schedule import Schedule
+from napkin.settings.labelled import storage
+from napkin.settings.pricing import Choice
+from napkin.settings.specialised import best_specialised, specialised_bytes, written
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """The settings of a plan's kernels in the order of the model: its choice, and those after it.
 
 A setting is labels (what is streamed, in how many passes), tiles, warps and stages, and whether
-groups are blocks by themselves or warpgroups of one (`napkin.plan.specialised`). The model ranks
-them by predicted time; measuring the first few on a device says how good the ranking is
+groups are blocks by themselves or warpgroups of one (`napkin.settings.specialised`). The model
+ranks them by predicted time; measuring the first few on a device says how good the ranking is
 (`napkin.measure.tune`).
 """
 
@@ -16,14 +16,14 @@ from typing import Any
 
 from napkin.derive.trail import Trail
 from napkin.errors import InputError
-from napkin.plan.choose import ranked as settled
 from napkin.plan.fitting import fitting
-from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel, distinct
-from napkin.plan.pricing import Choice
-from napkin.plan.specialised import best_specialised, every_specialised, specialised_bytes
 from napkin.plan.steps import OF_THE_WHOLE, kernel_moves
 from napkin.schedule import Schedule, schedule_of
+from napkin.settings.choose import ranked as settled
+from napkin.settings.labels import labellings
+from napkin.settings.pricing import Choice
+from napkin.settings.specialised import best_specialised, every_specialised, specialised_bytes
 
 Setting = tuple[str, int, Schedule]
 """What is streamed, in how many passes, and the schedule: what a launch differs by."""

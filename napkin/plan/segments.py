@@ -11,9 +11,9 @@ from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type
 from napkin.machine.machines import Machine
-from napkin.plan.choose import Search
-from napkin.plan.pricing import Choice
-from napkin.plan.specialised import launched
+from napkin.settings.choose import Search
+from napkin.settings.pricing import Choice
+from napkin.settings.specialised import launched
 
 IN_FULL = 160
 """Segments of one diagram that are searched for whatever they fuse; then only short ones are."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from napkin.algebra.relabel import Move
 from napkin.derive.derivation import divisions, separations
-from napkin.derive.relabel import Move
-from napkin.plan.pricing import Choice
+from napkin.settings.pricing import Choice
 
 OF_THE_WHOLE = frozenset({"expand", "bound", "refactor", "materialise"})
 """Moves on the diagram, and on no kernel of it: a kernel that is the whole diagram has its name."""

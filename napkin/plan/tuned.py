@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from napkin.errors import InputError
-from napkin.plan.choose import TRIED
 from napkin.plan.plan import Plan, distinct
-from napkin.plan.pricing import Choice
 from napkin.plan.ranked import ranked, same_setting, setting_json, with_choices
 from napkin.run.kept import folder, read, write
+from napkin.settings.choose import TRIED
+from napkin.settings.pricing import Choice
 
 FORMAT = 3
 """Changes when the file's form does; a file of another form is not read."""

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from napkin.algebra.tracer import active, times
 from napkin.derive.rules.part import handed
-from napkin.derive.tracer import active, times
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from napkin.algebra.relabel import Move
 from napkin.bound.optimum import Term
-from napkin.derive.relabel import Move
 from napkin.derive.trail import Trail
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.show.console import pairs

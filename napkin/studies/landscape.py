@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from napkin.plan.choose import choices, flat, program_of, resolved
 from napkin.plan.plan import PlannedKernel
+from napkin.settings.choose import choices, flat, program_of, resolved
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Landscape:
     Attributes:
         axes: the two axes, of those with several tiles to try.
         seconds: by the tiles of both; settings that do not fit, or that the planner takes last
-            (see `napkin.plan.choose.ranked`), have none.
+            (see `napkin.settings.choose.ranked`), have none.
         chosen: the plan's tiles.
     """
 

@@ -131,7 +131,8 @@ class Routing:
         tokens[block, row] = order // self.chosen
         found = np.empty((2, order.size), int)
         found[:, order] = block, row
-        return tokens, serving, *found.reshape(2, self.tokens, self.chosen)
+        blocks, places = found.reshape(2, self.tokens, self.chosen)
+        return tokens, serving, blocks, places
 
     def _sorted(self, choices: Sequence[Sequence[int]] | Array) -> tuple[Array, Array, Array]:
         """Choices by expert: their numbers, their experts, and the place of each among those of

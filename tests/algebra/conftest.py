@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from napkin.derive.rules import rule as rules
+from napkin.algebra import rule as rules
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,7 @@ def tall(X):
 @pytest.fixture(scope="module")
 def attention() -> str:
     """What is explained of attention."""
-    from napkin.derive.tracer import tracing
+    from napkin.algebra.tracer import tracing
     from napkin.plan.explained import explained, explanation
 
     diagram = load("attention")

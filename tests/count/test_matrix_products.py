@@ -9,8 +9,8 @@ from napkin.count.matrix_products import continued, copies, fed, matrix_products
 from napkin.count.residency import held
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
-from napkin.plan.pricing import Pricing
 from napkin.schedule import Schedule
+from napkin.settings.pricing import Pricing
 
 
 @pytest.mark.parametrize(("chunk", "times"), [(16, 2.5), (32, 1.5), (64, 1.0), (128, 1.0)])

@@ -11,7 +11,7 @@ from fold_law import assert_law
 import napkin as nk
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
-from napkin.plan.labels import labellings
+from napkin.settings.labels import labellings
 
 SIZES = {"a": 5, "b": 4, "c": 3}
 

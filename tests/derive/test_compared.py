@@ -11,7 +11,7 @@ from in_numpy import execute
 import napkin as nk
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
-from napkin.plan.labels import labellings
+from napkin.settings.labels import labellings
 
 SIZES, TILES = {"b": 50, "x": 7}, {"b": 50, "x": 3}
 

@@ -7,9 +7,9 @@ from fold_law import assert_law
 from trails import replayed
 
 import napkin as nk
+from napkin.algebra.relabel import Labels
 from napkin.derive.derivation import Derivation
 from napkin.derive.kernel import reduced
-from napkin.derive.relabel import Labels
 from napkin.diagram.library import load, names
 from napkin.errors import InputError
 

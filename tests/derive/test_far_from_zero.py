@@ -15,7 +15,7 @@ from napkin.derive.prepare import prepare
 from napkin.derive.refactor import refactorings
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import aligned, close_to
-from napkin.plan.labels import labellings
+from napkin.settings.labels import labellings
 
 FAR = 1e6
 SIZES = {"n": 12, "a": 3, "x": 12, "d": 2}

@@ -15,7 +15,7 @@ from written import diagram as written
 import napkin as nk
 from napkin.algebra.meaning import Meaning
 from napkin.algebra.rescale import rescaled
-from napkin.derive.rules.rule import Instance, LawError, Rule, verified
+from napkin.algebra.rule import Instance, LawError, Rule, verified
 from napkin.derive.rules.together import write_exponent
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal

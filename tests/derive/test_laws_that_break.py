@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.algebra.rule import LawError
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import divide, together
 from napkin.derive.rules import part as parts
 from napkin.derive.rules import split as apart
-from napkin.derive.rules.rule import LawError
 from napkin.ir import behind
 from napkin.ir.infer import pointwise
 from napkin.ir.key_sets import Interval, box_member, position

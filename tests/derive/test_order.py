@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import napkin as nk
+from napkin.algebra.rule import Instance
 from napkin.derive.kernel import leaves
 from napkin.derive.rules import order
 from napkin.derive.rules.order import ORDERED
-from napkin.derive.rules.rule import Instance
 from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.expansion import expanded
 from napkin.ir.infer import along, joined, pointwise

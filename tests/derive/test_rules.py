@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.algebra import rule as rules
+from napkin.algebra.rule import Instance, LawError, Rule, between
 from napkin.derive.prepare import exact, prepare
 from napkin.derive.refactor import refactorings
-from napkin.derive.rules import rule as rules
-from napkin.derive.rules.rule import Instance, LawError, Rule, between
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, node, number
-from napkin.plan.labels import labellings
+from napkin.settings.labels import labellings
 
 
 def leaf(name: str, axes: str, kind: Any = "real") -> Node:
@@ -167,7 +167,7 @@ def test_a_broken_rule_is_found_where_it_is_applied(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_environment_turns_it_on() -> None:
-    code = "from napkin.derive.rules.rule import VERIFYING; print(VERIFYING)"
+    code = "from napkin.algebra.rule import VERIFYING; print(VERIFYING)"
     for value, wanted in (("1", "True"), ("0", "False"), ("", "False")):
         env = {**os.environ, "NAPKIN_VERIFY": value}
         found = subprocess.run(

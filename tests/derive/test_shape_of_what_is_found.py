@@ -14,7 +14,7 @@ from napkin.derive.prepare import prepare
 from napkin.derive.refactor import refactorings
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
-from napkin.plan.labels import labellings
+from napkin.settings.labels import labellings
 
 SIZES = {"b": 3, "e": 2, "h": 2, "k": 4}
 

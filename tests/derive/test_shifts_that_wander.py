@@ -14,7 +14,7 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.node import postorder
-from napkin.plan.labels import labellings
+from napkin.settings.labels import labellings
 
 SIZES, TILES = {"x": 4, "q": 2}, {"x": 2, "q": 2}
 

@@ -9,7 +9,7 @@ from in_numpy import execute
 
 import napkin as nk
 from napkin.derive.prepare import prepare
-from napkin.plan.labels import labellings
+from napkin.settings.labels import labellings
 
 SIZES, TILES = {"x": 4}, {"x": 2}
 

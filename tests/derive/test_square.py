@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import napkin as nk
-from napkin.derive.rules.rule import LawError
+from napkin.algebra.rule import LawError
 from napkin.derive.rules.square import SQUARED
 from napkin.derive.rules.table import TABLE
 from napkin.errors import Refusal

@@ -11,12 +11,12 @@ import pytest
 
 import napkin as nk
 from napkin.algebra.meaning import Meaning
+from napkin.algebra.relabel import Labels
+from napkin.algebra.rule import Instance, LawError, between, verified
 from napkin.derive.folding import Folding
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
-from napkin.derive.relabel import Labels
 from napkin.derive.rules import table
-from napkin.derive.rules.rule import Instance, LawError, between, verified
 from napkin.derive.rules.separation import Separating
 from napkin.derive.rules.table import TABLE
 from napkin.derive.rules.together import write_exponent

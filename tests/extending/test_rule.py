@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.derive.rules import rule as rules
+from napkin.algebra import rule as rules
 from napkin.derive.rules.table import ADDED, TABLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"

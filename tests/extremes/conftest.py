@@ -21,14 +21,14 @@ from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program
 from napkin.lower.signature import Written
 from napkin.lower.write import write
-from napkin.plan.labelled import storage
-from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
-from napkin.plan.tiles import power_of_two
 from napkin.run.arrays import DeviceArray, empty, to_device
 from napkin.run.interpret import run as interpret
 from napkin.run.interpreted import SPELLING
 from napkin.schedule import Schedule
+from napkin.settings.labelled import storage
+from napkin.settings.labels import labellings
+from napkin.settings.tiles import power_of_two
 
 Array = np.ndarray[Any, Any]
 Sizes = tuple[tuple[str, int], ...]

@@ -13,9 +13,9 @@ from in_numpy import execute
 from trails import replayed
 
 import napkin as nk
+from napkin.algebra.relabel import Labels
 from napkin.count.memory import tile
 from napkin.derive.derivation import Derivation
-from napkin.derive.relabel import Labels
 from napkin.diagram.columns import columns
 from napkin.diagram.library import load
 from napkin.ir.node import Node

@@ -138,7 +138,7 @@ class _Marked(ast.NodeTransformer):
         first = int(ast.get_docstring(n, clean=False) is not None)
         if n.body[first:]:
             self._mark(n, f"{n.name} is called", n.body, first)
-        if self.name == "derive/rules/rule.py" and n.name == "apply":
+        if self.name == "algebra/rule.py" and n.name == "apply":
             n.body[first:first] = ast.parse("__rules__.add(self.name)").body
         return n
 

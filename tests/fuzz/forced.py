@@ -20,18 +20,18 @@ from napkin.errors import Refusal
 from napkin.ir.node import postorder
 from napkin.lower.build import build
 from napkin.lower.order import Launching
-from napkin.plan.choose import resolved
 from napkin.plan.fitting import formed
 from napkin.plan.frontier import Frontier, orders
-from napkin.plan.labelled import described_bytes
 from napkin.plan.pieces import Piece, Pieces, named_apart
 from napkin.plan.plan import Plan, PlannedKernel
-from napkin.plan.pricing import Choice
 from napkin.plan.segments import Form, Known, Memo
-from napkin.plan.specialised import may_specialise, specialised_choices
-from napkin.plan.specialised import written as written_specialised
-from napkin.plan.tiles import Tiles, power_of_two
 from napkin.schedule import Schedule
+from napkin.settings.choose import resolved
+from napkin.settings.labelled import described_bytes
+from napkin.settings.pricing import Choice
+from napkin.settings.specialised import may_specialise, specialised_choices
+from napkin.settings.specialised import written as written_specialised
+from napkin.settings.tiles import Tiles, power_of_two
 
 SETTINGS = 400
 """Tiles of a kernel among which one is drawn."""

@@ -11,9 +11,9 @@ import pytest
 
 import napkin as nk
 from napkin.plan.plan import Plan
-from napkin.plan.pricing import Choice
 from napkin.plan.ranked import with_choices
-from napkin.plan.specialised import specialised_choices
+from napkin.settings.pricing import Choice
+from napkin.settings.specialised import specialised_choices
 
 torch = pytest.importorskip("torch")
 pytestmark = [

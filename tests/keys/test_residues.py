@@ -15,12 +15,12 @@ from launches import launch_of
 from trails import replayed
 
 import napkin as nk
+from napkin.algebra.relabel import Labels
 from napkin.check.verdict import run_case
 from napkin.count.visited import counted
 from napkin.derive.derivation import Derivation
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
-from napkin.derive.relabel import Labels
 from napkin.derive.rules.split import Apart, apart
 from napkin.derive.trail import Trail
 from napkin.errors import InputError, Refusal
@@ -28,15 +28,15 @@ from napkin.ir.evaluate import aligned_to, evaluate
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import postorder
 from napkin.machine.machines import machine
-from napkin.plan.choose import best_tiles
-from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan, PlannedKernel
-from napkin.plan.pricing import Choice
 from napkin.plan.samples import Case
 from napkin.run.arrays import to_device
 from napkin.run.interpret import run
 from napkin.run.interpreted import run_recipe
 from napkin.schedule import Schedule
+from napkin.settings.choose import best_tiles
+from napkin.settings.labels import labellings
+from napkin.settings.pricing import Choice
 from napkin.timing.execution import Execution, Time
 
 LINE: Any = {"queries": "q", "keys": "x"}

@@ -12,7 +12,7 @@ from in_numpy import execute
 import napkin as nk
 from napkin.derive.prepare import prepare
 from napkin.ir.slotted import filling
-from napkin.plan.labels import labellings
+from napkin.settings.labels import labellings
 
 LINE = [
     nk.neighborhood(3),

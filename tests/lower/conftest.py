@@ -17,11 +17,11 @@ from napkin.lower.warpgroups.gluon import imports
 from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.machine.machines import machine
 from napkin.plan.plan import Plan, PlannedKernel
-from napkin.plan.pricing import Choice
-from napkin.plan.tiles import power_of_two
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.run.warpgroups import run_cta
 from napkin.schedule import Schedule
+from napkin.settings.pricing import Choice
+from napkin.settings.tiles import power_of_two
 
 Ran = tuple[list[np.ndarray], list[np.ndarray], dict[tuple[str, str], int]]
 

@@ -8,7 +8,7 @@ import pytest
 import napkin as nk
 from napkin.lower.largest import MAX_TENSOR, tensors_of
 from napkin.plan.plan import Plan
-from napkin.plan.tiles import MAX_TILE
+from napkin.settings.tiles import MAX_TILE
 
 
 @nk.diagram("c t h d, c t h v, t -> c h d v")

@@ -14,10 +14,10 @@ from napkin.diagram.diagram import Diagram
 from napkin.ir.node import over, postorder
 from napkin.lower.build import build
 from napkin.lower.per_thread import _where_loaded as where_loaded
-from napkin.plan.labels import labellings
 from napkin.plan.plan import Plan
 from napkin.plan.samples import Case
 from napkin.schedule import Schedule
+from napkin.settings.labels import labellings
 
 JOIN = "# join what lanes have folded"
 

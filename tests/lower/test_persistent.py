@@ -12,12 +12,12 @@ from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.lower.build import build
-from napkin.plan.choose import resolved
 from napkin.plan.plan import Plan
-from napkin.plan.pricing import Choice
 from napkin.plan.ranked import with_choices
 from napkin.run.recipe import recipe_of
 from napkin.schedule import Schedule
+from napkin.settings.choose import resolved
+from napkin.settings.pricing import Choice
 
 
 def persistent(name: str, sizes: dict[str, int], programs: int, **changes: Any) -> Plan:

@@ -11,11 +11,11 @@ import pytest
 import napkin as nk
 from napkin.count.residency import held
 from napkin.diagram.library import load
-from napkin.plan import choose
-from napkin.plan.labelled import described_bytes
 from napkin.plan.plan import PlannedKernel
-from napkin.plan.pricing import Pricing
 from napkin.schedule import Schedule
+from napkin.settings import choose
+from napkin.settings.labelled import described_bytes
+from napkin.settings.pricing import Pricing
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def as_it_ran(k: PlannedKernel, ran: Ran) -> PlannedKernel:
 def test_bytes_are_those_counted(
     name: str, sizes: dict[str, int], ran: list[Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("napkin.plan.pricing.ROWS", ())
+    monkeypatch.setattr("napkin.settings.pricing.ROWS", ())
     parts = {"x": 8} if name == "decode_attention" else None
     plan = nk.derive(load(name), "h100", sizes, "bf16", parts=parts)
     for planned, counted in zip(plan.kernels, ran, strict=True):

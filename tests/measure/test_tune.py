@@ -18,10 +18,10 @@ from napkin.diagram.library import load
 from napkin.errors import InputError
 from napkin.measure.timing import Sample, rounds, sample
 from napkin.measure.tune import placed, tune
-from napkin.plan.choose import TRIED
 from napkin.plan.plan import Plan, distinct
 from napkin.plan.ranked import ranked, ranked_alone, setting, setting_json, with_choices
 from napkin.plan.tuned import file_of, folder, remember, remembered
+from napkin.settings.choose import TRIED
 
 
 @pytest.fixture(scope="module")

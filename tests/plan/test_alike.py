@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.derive.rules import rule as rules
-from napkin.derive.rules.rule import LawError
+from napkin.algebra import rule as rules
+from napkin.algebra.rule import LawError
 from napkin.ir.node import Node
 from napkin.plan.segments import Memo
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.algebra import rule
+from napkin.algebra.rule import LawError
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.traffic import Traffic
 from napkin.derive import kernel as kernels
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
-from napkin.derive.rules import block, rule
+from napkin.derive.rules import block
 from napkin.derive.rules.block import block_axis, blocked
-from napkin.derive.rules.rule import LawError
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.plan.plan import Plan

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.derive.tracer import Considered, Dropped, tracing
+from napkin.algebra.tracer import Considered, Dropped, tracing
 from napkin.diagram.library import load
 from napkin.plan.plan import Plan
 

@@ -10,7 +10,7 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.interface import Output
 from napkin.ir.infer import pointwise
 from napkin.ir.node import node, postorder
-from napkin.plan.labels import labellings
+from napkin.settings.labels import labellings
 
 LONG = {"x": 256, "k": 1024, "b": 256, "h": 256}
 

@@ -12,12 +12,12 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
-from napkin.plan.choose import Search, best_tiles, ranked
-from napkin.plan.labelled import least_seconds
-from napkin.plan.labels import labellings
-from napkin.plan.pricing import Choice
-from napkin.plan.tiles import MAX_GROUP
 from napkin.plan.ways import Cutting
+from napkin.settings.choose import Search, best_tiles, ranked
+from napkin.settings.labelled import least_seconds
+from napkin.settings.labels import labellings
+from napkin.settings.pricing import Choice
+from napkin.settings.tiles import MAX_GROUP
 
 NAMES = (
     "attention", "causal_attention", "layernorm_linear", "decode_attention", "longformer", "mlp",
@@ -62,7 +62,7 @@ def test_a_labelling_that_takes_longer_at_least_has_no_tiles(
         tiled.append(kernel)
         return best_tiles(kernel, *place)
 
-    monkeypatch.setattr("napkin.plan.choose.best_tiles", noted)
+    monkeypatch.setattr("napkin.settings.choose.best_tiles", noted)
     attention = load("attention")
     ready, sizes = prepare(attention), {"q": 2**16, "x": 2**16, "d": 128}
     search = Search("a", ready.outputs, ready.names, sizes, "bf16", machine("h100"))
@@ -84,7 +84,7 @@ def test_the_plan_is_that_of_all_cuts(name: str, monkeypatch: pytest.MonkeyPatch
     some = nk.derive(load(name), on="h100")
     few = len(searched)
     searched.clear()
-    monkeypatch.setattr("napkin.plan.choose.least_seconds", lambda *_: 0.0)
+    monkeypatch.setattr("napkin.settings.choose.least_seconds", lambda *_: 0.0)
     every = nk.derive(load(name), on="h100")
     assert few < len(searched)
     assert every.to_json() == some.to_json()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import napkin as nk
-from napkin.derive.tracer import Dropped, Tracer, tracing
+from napkin.algebra.tracer import Dropped, Tracer, tracing
 from napkin.diagram.library import load
 from napkin.plan import explained, fitting
 from napkin.plan import segments as alike

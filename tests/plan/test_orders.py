@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.derive.tracer import Dropped, tracing
+from napkin.algebra.tracer import Dropped, tracing
 from napkin.lower.largest import MAX_TENSOR, tensors_of
 from napkin.plan.plan import Plan
-from napkin.plan.tiles import MAX_TILE
+from napkin.settings.tiles import MAX_TILE
 
 
 @nk.diagram("b i, i j, b j -> b")

@@ -14,7 +14,7 @@ from napkin.diagram.library import load
 from napkin.errors import InputError, Refusal
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import machine
-from napkin.plan.choose import PAYS
+from napkin.settings.choose import PAYS
 
 DECODE = {"q": 1, "x": 65536, "d": 128, "h": 32}
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.algebra.rule import LawError
+from napkin.algebra.tracer import Considered, tracing
 from napkin.bound.symbolic_cost import Cost
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
@@ -16,8 +18,6 @@ from napkin.derive.rules import part as rules
 from napkin.derive.rules import rule
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import parted
-from napkin.derive.rules.rule import LawError
-from napkin.derive.tracer import Considered, tracing
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.errors import Refusal

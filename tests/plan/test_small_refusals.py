@@ -10,8 +10,8 @@ import pytest
 import napkin as nk
 from napkin.derive.prepare import prepare
 from napkin.machine.machines import machine
-from napkin.plan.choose import best_tiles
-from napkin.plan.labels import labellings
+from napkin.settings.choose import best_tiles
+from napkin.settings.labels import labellings
 
 
 def test_positions_that_fill_no_tile_are_stored() -> None:

@@ -12,10 +12,10 @@ from napkin.diagram.library import load
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
 from napkin.plan.ranked import ranked, ranked_alone, setting, with_choices
-from napkin.plan.specialised import best_specialised, cta_of
 from napkin.plan.text import plan_text
 from napkin.run.compile import allocations
 from napkin.run.recipe import recipe_of
+from napkin.settings.specialised import best_specialised, cta_of
 
 SIZES = {"b": 1, "h": 32, "q": 4096, "x": 4096, "d": 128}
 

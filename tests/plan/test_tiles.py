@@ -17,9 +17,9 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
-from napkin.plan.pricing import Pricing
-from napkin.plan.tiled import Tiled
-from napkin.plan.tiles import MAX_TILE, Tiles
+from napkin.settings.pricing import Pricing
+from napkin.settings.tiled import Tiled
+from napkin.settings.tiles import MAX_TILE, Tiles
 
 
 @nk.diagram("b s d -> b d", sizes={"b": 64, "s": 512, "d": 1024})

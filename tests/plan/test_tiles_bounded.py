@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import napkin as nk
+from napkin.algebra.tracer import Dropped, tracing
 from napkin.count.residency import held
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
-from napkin.derive.tracer import Dropped, tracing
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
-from napkin.plan import tiles
-from napkin.plan.choose import best_tiles, choices
-from napkin.plan.tiles import MOST, Tiles
+from napkin.settings import tiles
+from napkin.settings.choose import best_tiles, choices
+from napkin.settings.tiles import MOST, Tiles
 
 WIDE = dict.fromkeys("whnabcd", 2048)
 

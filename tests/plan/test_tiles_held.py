@@ -13,9 +13,9 @@ from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.errors import InputError
-from napkin.plan.tiles import Tiles
 from napkin.run.arrays import to_device
 from napkin.run.interpreted import run_recipe
+from napkin.settings.tiles import Tiles
 
 
 def test_queries_that_another_result_lacks_are_held_whole() -> None:

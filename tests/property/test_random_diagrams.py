@@ -28,8 +28,8 @@ from napkin.ir.evaluate import aligned, evaluate
 from napkin.ir.infer import pointwise
 from napkin.ir.node import REDUCTIONS, SCANS, node, number, over, postorder
 from napkin.ir.rewrite import rewrite, substitute
-from napkin.plan.labels import labellings
 from napkin.plan.samples import Case
+from napkin.settings.labels import labellings
 
 DRAWS = 48
 """Inputs on which a refused step is tried, until it is wrong on one."""

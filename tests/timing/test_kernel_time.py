@@ -15,9 +15,9 @@ from napkin.diagram.library import load
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import Figure, machine
 from napkin.plan.plan import Plan
-from napkin.plan.pricing import Choice, Pricing
-from napkin.plan.tiled import Tiled
 from napkin.schedule import Schedule
+from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.tiled import Tiled
 from napkin.timing.execution import ACCESSES, DRAM, IMBALANCE, L1, L2, LATENCY, Execution
 from napkin.timing.kernel_time import ARRIVAL, CHAIN, ITERATIONS, predict
 

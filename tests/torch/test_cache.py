@@ -16,9 +16,9 @@ import napkin as nk
 from napkin.diagram.fingerprint import fingerprint
 from napkin.diagram.library import load, names
 from napkin.machine.machines import machine
-from napkin.plan.tiles import power_of_two
 from napkin.run import kept
 from napkin.run.kept import read, write
+from napkin.settings.tiles import power_of_two
 from napkin.torch import cache
 from napkin.torch.function import Function, size_class
 from napkin.torch.ops import warm

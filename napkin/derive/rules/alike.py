@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from napkin.derive.rules.rule import Instance, Rule, Sides
+from napkin.algebra.rule import Instance, Rule, Sides
 from napkin.ir.node import Node, node
 from napkin.ir.rewrite import rewrite
 from napkin.ir.storage import Tensor, own_type

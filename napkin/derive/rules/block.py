@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from napkin.algebra.fold import State
+from napkin.algebra.rule import Instance, Rule
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.rules.part import merging, readings, why_not_parted
-from napkin.derive.rules.rule import Instance, Rule
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node, in_kind, number

@@ -15,10 +15,10 @@ from typing import Any
 import sympy
 
 from napkin.algebra.meaning import Meaning
+from napkin.algebra.rule import Instance, Rule, between
 from napkin.algebra.separate import Parts, Split, multiplied_sums, running_symbols, separate_by
 from napkin.algebra.sides import NotSeparable
 from napkin.algebra.terms import Uses, like
-from napkin.derive.rules.rule import Instance, Rule, between
 from napkin.derive.rules.together import write_exponent
 from napkin.ir.expansion import count
 from napkin.ir.infer import pointwise, rebuilt

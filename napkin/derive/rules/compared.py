@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from napkin.algebra.rule import Change, node_rule
 from napkin.algebra.terms import EXTREMA, WRITTEN, compares
-from napkin.derive.rules.rule import Change, node_rule
 from napkin.ir.infer import along
 from napkin.ir.node import Node, over, postorder
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from napkin.algebra.rule import Change, node_rule
 from napkin.algebra.terms import extent, is_count
-from napkin.derive.rules.rule import Change, node_rule
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
 
 

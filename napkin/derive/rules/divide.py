@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.algebra.terms import scaled
-from napkin.derive.rules.rule import Instance, Rule, one_node
 from napkin.ir.infer import pointwise
 from napkin.ir.node import Node
 

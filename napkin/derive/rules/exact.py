@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from napkin.algebra.rule import Change, node_rule
 from napkin.algebra.terms import EXTREMA, compares, in_float32, is_read
-from napkin.derive.rules.rule import Change, node_rule
 from napkin.ir.infer import rebuilt
 from napkin.ir.node import REDUCTIONS, SCANS, Node, postorder
 from napkin.ir.operators import POINTWISE

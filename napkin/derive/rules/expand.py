@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.derive.relabel import listed
-from napkin.derive.rules.rule import node_rule
+from napkin.algebra.relabel import listed
+from napkin.algebra.rule import node_rule
 from napkin.ir.expansion import opened
 
 EXPANDED = node_rule(

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import cast
 
+from napkin.algebra.rule import Instance, Rule, Sides
 from napkin.derive.rules.read import read
-from napkin.derive.rules.rule import Instance, Rule, Sides
 from napkin.ir.expansion import view
 from napkin.ir.node import Node, node
 from napkin.ir.rewrite import rewrite, substitute

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.algebra.terms import in_float32, is_count
 from napkin.derive.rules.order import contraction_inside
-from napkin.derive.rules.rule import Instance, Rule, one_node
 from napkin.ir.infer import along, joined
 from napkin.ir.node import REDUCTIONS, Node, factors, over, postorder
 from napkin.ir.sliding import slides

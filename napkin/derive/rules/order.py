@@ -14,9 +14,9 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.algebra.terms import narrow_type, starting
-from napkin.derive.rules.rule import Instance, Rule, one_node
-from napkin.derive.tracer import active
+from napkin.algebra.tracer import active
 from napkin.ir.expansion import sunk
 from napkin.ir.infer import along, joined
 from napkin.ir.listing import text

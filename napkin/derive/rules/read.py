@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.derive.rules.rule import node_rule
+from napkin.algebra.rule import node_rule
 from napkin.ir.node import Node
 from napkin.ir.slotted import read_inputs
 from napkin.ir.taking import read_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from napkin.derive.rules.rule import Change, node_rule
+from napkin.algebra.rule import Change, node_rule
 from napkin.ir.expansion import sunk
 from napkin.ir.infer import along
 from napkin.ir.node import REDUCTIONS, Node, over, postorder

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import reduce
 
+from napkin.algebra.rule import node_rule
 from napkin.algebra.terms import is_read, narrow_type, scaled
-from napkin.derive.rules.rule import node_rule
 from napkin.ir.infer import along, joined
 from napkin.ir.node import Node, factors, over
 

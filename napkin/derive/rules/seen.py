@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.derive.rules.rule import Change, node_rule
+from napkin.algebra.rule import Change, node_rule
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import Node
 from napkin.keys.transposed import transposed

@@ -18,9 +18,9 @@ from functools import reduce
 
 from napkin.algebra.fold import Separation, State, Tag, state_leaf
 from napkin.algebra.known import left_out
+from napkin.algebra.rule import Instance, Rule
 from napkin.algebra.terms import EXTREMA, combined, identity
 from napkin.derive.folding import Folding
-from napkin.derive.rules.rule import Instance, Rule
 from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
 from napkin.ir.node import Node, in_kind, node, number, over

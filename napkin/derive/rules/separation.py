@@ -16,14 +16,14 @@ import sympy
 
 from napkin.algebra.fold import Separation
 from napkin.algebra.meaning import Meaning
+from napkin.algebra.relabel import listed
 from napkin.algebra.rescale import rescaled
+from napkin.algebra.rule import Instance, Rule, between
 from napkin.algebra.separate import Parts, additive, running_symbols, separate, separate_by
 from napkin.algebra.sides import NotSeparable, Side, by_side
 from napkin.algebra.terms import EXTREMA, JOINS, added, as_written, carrying, extent, like, scaled
 from napkin.derive.folding import Folding
-from napkin.derive.relabel import listed
 from napkin.derive.rules.nest import joined_with_inner
-from napkin.derive.rules.rule import Instance, Rule, between
 from napkin.derive.rules.select import SELECTED
 from napkin.derive.rules.together import write_exponent
 from napkin.derive.running_results import hold as hold_running

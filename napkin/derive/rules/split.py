@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from napkin.algebra.fold import state_leaf
 from napkin.algebra.known import Known, vanishes
-from napkin.derive.relabel import listed
-from napkin.derive.rules.rule import Instance, Rule, between
+from napkin.algebra.relabel import listed
+from napkin.algebra.rule import Instance, Rule, between
 from napkin.diagram.interface import Output
 from napkin.ir.infer import along
 from napkin.ir.key_sets import Box, Interval, boxes_of, keys_node, member, position, spec_of

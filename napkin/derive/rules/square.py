@@ -7,7 +7,7 @@ x - y. So nothing applies this rule unless somebody asks for it.
 
 from __future__ import annotations
 
-from napkin.derive.rules.rule import node_rule
+from napkin.algebra.rule import node_rule
 from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.node import Node, factors, number, over
 

@@ -10,10 +10,10 @@ from functools import partial, reduce
 
 from napkin.algebra.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
 from napkin.algebra.points import Point, scalars_of
+from napkin.algebra.relabel import Labels, Move, Relabel
+from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
+from napkin.algebra.tracer import active
 from napkin.derive.kernel import Kernel, leaves
-from napkin.derive.relabel import Labels, Move, Relabel
-from napkin.derive.rules.rule import Instance, Rule, hold_ways, verifying
-from napkin.derive.tracer import active
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.node import Node
 from napkin.ir.taking import table_of

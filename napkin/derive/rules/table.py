@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.algebra.rule import Rule
 from napkin.derive.rules.alike import ALIKE
 from napkin.derive.rules.block import BLOCKED
 from napkin.derive.rules.cancel import CANCELLED
@@ -17,7 +18,6 @@ from napkin.derive.rules.order import ORDERED
 from napkin.derive.rules.part import MERGED, PARTED
 from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
-from napkin.derive.rules.rule import Rule
 from napkin.derive.rules.scale import SCALED
 from napkin.derive.rules.seen import SEEN
 from napkin.derive.rules.select import SELECTED

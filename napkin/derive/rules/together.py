@@ -10,7 +10,7 @@ from typing import Any
 
 import sympy
 
-from napkin.derive.rules.rule import Instance, Rule
+from napkin.algebra.rule import Instance, Rule
 from napkin.ir.infer import joined, pointwise
 from napkin.ir.node import Node
 

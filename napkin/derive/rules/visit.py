@@ -7,8 +7,8 @@ from functools import partial
 
 from napkin.algebra.fold import Stream
 from napkin.algebra.known import Known, depends, reductions_along, vanishes
+from napkin.algebra.rule import Instance, Rule, Sides
 from napkin.algebra.terms import starting
-from napkin.derive.rules.rule import Instance, Rule, Sides
 from napkin.ir.infer import along, joined, pointwise
 from napkin.ir.key_sets import boxes_of, position, spec_of
 from napkin.ir.node import REDUCTIONS, Node, factors, in_kind, number, over, postorder

@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from napkin.algebra.points import Point, is_rational, points
-from napkin.derive.relabel import Relabel
-from napkin.derive.tracer import active
+from napkin.algebra.relabel import Relabel
+from napkin.algebra.tracer import active
 from napkin.ir.evaluate import Array, aligned
 from napkin.ir.listing import text
 from napkin.ir.node import Node, node, postorder

@@ -1,9 +1,9 @@
 """Labels and tiles for one kernel on one machine: which axis to stream, and the integer optimum.
 
-Every legal labelling is tried (`plan/labels.py`); for each, tiles that are powers of two
-(`plan/tiles.py`) and that fit shared memory and registers. The least predicted time
-(`plan/pricing.py`) wins, then the least traffic. A kernel with too few groups for the machine may
-have its stream cut into parts, with a second kernel that merges them.
+Every legal labelling is tried (`settings/labels.py`); for each, tiles that are powers of two
+(`settings/tiles.py`) and that fit shared memory and registers. The least predicted time
+(`settings/pricing.py`) wins, then the least traffic. A kernel with too few groups for the machine
+may have its stream cut into parts, with a second kernel that merges them.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from dataclasses import replace
 from functools import cached_property
 
 from napkin.algebra.contraction import MIN_DOT
+from napkin.algebra.tracer import active, times
 from napkin.count.residency import chained, held
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
-from napkin.derive.tracer import active, times
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
 from napkin.lower.build import build
 from napkin.lower.dots import dot_of
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
-from napkin.plan.labelled import least_seconds
-from napkin.plan.labels import labellings
-from napkin.plan.phrases import kernel_text, labels_text, priced_text, way_text
-from napkin.plan.pricing import Choice, Pricing
-from napkin.plan.tiles import MOST, Tiles
+from napkin.settings.labelled import least_seconds
+from napkin.settings.labels import labellings
+from napkin.settings.phrases import kernel_text, labels_text, priced_text, way_text
+from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.tiles import MOST, Tiles
 from napkin.timing.kernel_time import at_least
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}

@@ -20,9 +20,9 @@ from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, sha
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write_gluon import passed, write_cta
 from napkin.machine.machines import Machine
-from napkin.plan.pricing import Choice, Pricing
-from napkin.plan.tiles import Tiles
 from napkin.schedule import specialised
+from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.tiles import Tiles
 
 SIDE_BY_SIDE = (2, 3)
 """Warpgroups that compute, of one block."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from napkin.algebra.tracer import active
 from napkin.derive.kernel import Kernel, known_counts, label, leaves, tensor_of, weaved
 from napkin.derive.rules.split import apart
 from napkin.derive.rules.stream import streamed
-from napkin.derive.tracer import active
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder
 from napkin.ir.sliding import slides
 from napkin.keys.residues import sized
-from napkin.plan.phrases import called, kernel_text, stream_text
-from napkin.plan.tiles import MAX_TILE, power_of_two
+from napkin.settings.phrases import called, kernel_text, stream_text
+from napkin.settings.tiles import MAX_TILE, power_of_two
 
 
 def labellings(

@@ -21,8 +21,8 @@ from napkin.lower.launch import ROW_BYTES, SEEN
 from napkin.lower.order import Launching
 from napkin.lower.program import looped
 from napkin.machine.machines import Machine
-from napkin.plan.tiles import MAX_GROUP, MAX_TILE
 from napkin.schedule import Schedule
+from napkin.settings.tiles import MAX_GROUP, MAX_TILE
 from napkin.timing.kernel_time import at_least
 
 COPIED = 4

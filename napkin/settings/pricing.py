@@ -13,9 +13,9 @@ from napkin.count.residency import Held, extent
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.diagram.interface import Output
 from napkin.machine.machines import Machine
-from napkin.plan.labelled import Labelled, described_bytes
-from napkin.plan.tiled import Tiled
 from napkin.schedule import Schedule
+from napkin.settings.labelled import Labelled, described_bytes
+from napkin.settings.tiled import Tiled
 from napkin.timing.execution import Execution, Time
 from napkin.timing.kernel_time import predict
 
@@ -55,7 +55,7 @@ class Choice:
     Attributes:
         run: what its groups do, of which `time` is predicted.
         schedule: how it runs. The search asks for lanes and descriptors wherever they may serve;
-            `napkin.plan.choose.resolved` finds what of that the kernel has.
+            `napkin.settings.choose.resolved` finds what of that the kernel has.
         outer: bytes from and to the outermost memory ("read", "write"), as its time has them.
         resident: groups that one multiprocessor holds at once.
     """

@@ -2,7 +2,7 @@
 
 A tracer is off unless somebody opens one with `tracing`, and then costs its users one look at a
 context variable. Rooms report to `active()`, where there is one: rules their applications
-(`napkin.derive.rules.rule.verified`), the planner what it considered and what it dropped.
+(`napkin.algebra.rule.verified`), the planner what it considered and what it dropped.
 Terms are kept as they are; `napkin.plan.explained` writes them.
 """
 

@@ -1,11 +1,11 @@
-"""Labelled kernels and their settings in words, for what is traced (`napkin.derive.tracer`)."""
+"""Labelled kernels and their settings in words, for what is traced (`napkin.algebra.tracer`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from napkin.derive.kernel import Kernel
-from napkin.plan.pricing import Choice
+from napkin.settings.pricing import Choice
 
 
 def called(name: str, read: Iterable[str], stored: Iterable[str]) -> str:

@@ -20,8 +20,8 @@ from napkin.lower.descriptors import MAX_BOX
 from napkin.lower.launch import LANES
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
 from napkin.lower.program import looped
-from napkin.plan.labelled import Labelled, Moved, has_rows
 from napkin.schedule import Schedule
+from napkin.settings.labelled import Labelled, Moved, has_rows
 
 FEW = 0.1
 """Chunks with a test, over all that are visited, below which registers may spill in testing: at

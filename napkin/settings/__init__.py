@@ -1,0 +1,1 @@
+"""One kernel: its labels, tiles, warps and stages, their predicted cost, and the best of them."""

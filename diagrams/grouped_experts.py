@@ -20,7 +20,6 @@ def grouped_experts(X, I, E, U, W, G, B, P):  # noqa: E741
 
 
 def _grouped(X, I, E, U, W, G, B, P):  # noqa: E741
-    """Gathers, torch's grouped products, and the sum over a token's choices."""
     import torch
     from torch.nn.functional import gelu
 

@@ -24,37 +24,15 @@ def rotary(Q, K, V, C_q, E_q, C_x, E_x):
 rotary_attention = rotary.weave("b h", into="Q K V").with_sizes(b=1, h=16).named("rotary_attention")
 
 
-def _rotated(attend):
-    """Queries and keys are rotated by one compiled kernel, then `attend` is called."""
-
-    def call(Q, K, V, C_q, E_q, C_x, E_x):
-        import torch
-
-        def rotated(X, C, E):
-            low, high = X.chunk(2, -1)
-            return X * C + torch.cat([-high, low], -1) * E
-
-        first = torch.compile(lambda: (rotated(Q, C_q, E_q), rotated(K, C_x, E_x)), dynamic=False)
-        run = attend()
-        return lambda: run(*first(), V)
-
-    return call
-
-
-def _sdpa():
-    from torch.nn.functional import scaled_dot_product_attention
-
-    return scaled_dot_product_attention
-
-
-def _flex():
+def _sdpa(Q, K, V, C_q, E_q, C_x, E_x):
     import torch
-    from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention, dynamic=False)
+    def rotated(X, C, E):
+        low, high = X.chunk(2, -1)
+        return X * C + torch.cat([-high, low], -1) * E
+
+    first = torch.compile(lambda: (rotated(Q, C_q, E_q), rotated(K, C_x, E_x)), dynamic=False)
+    return lambda: torch.nn.functional.scaled_dot_product_attention(*first(), V)
 
 
-baselines = {
-    "SDPA of rotated heads": _rotated(_sdpa),
-    "FlexAttention of rotated heads": _rotated(_flex),
-}
+baselines = {"SDPA of rotated heads": _sdpa}

@@ -134,7 +134,7 @@ class Ways:
         call = launch(text.entry, self.sizes, self.scalars, strides)
         if wide:
             call = replace(call, constexprs={**call.constexprs, "WIDE": True})
-        run_kernel(text.source, text.name, call, tensors)
+        run_kernel(text.source, text.entry.name, call, tensors)
         return tuple(tensors[o.name].to_float64() for o in kernel.outputs)
 
 

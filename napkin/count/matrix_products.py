@@ -11,7 +11,7 @@ from napkin.algebra.terms import is_operand, is_read
 from napkin.count.alignment import Mark
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.ir.node import Node, postorder
+from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import storage_type
 from napkin.machine.hardware import Machine
 
@@ -109,7 +109,14 @@ def crossed(kernel: Kernel) -> frozenset[Node]:
 
 
 def _reads(factors: Sequence[Node]) -> Iterator[Node]:
-    return (m for m in postorder(factors) if is_read(m))
+    """The readings that factors are computed from value by value."""
+    stack = [*factors]
+    while stack:
+        m = stack.pop()
+        if is_read(m):
+            yield m
+        elif m.op not in REDUCTIONS:
+            stack += m.args
 
 
 def fed(

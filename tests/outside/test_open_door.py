@@ -23,6 +23,7 @@ softplus = nk.operator(
     evaluate=lambda xp, x: xp.logaddexp(x, xp.zeros_like(x)),
     triton="tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))",
     sign="nonnegative", increasing=True, flops=3, special=2,
+    derivative=lambda x: nk.sigmoid(x),
 )
 
 def both(a, b):

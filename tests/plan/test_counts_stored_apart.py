@@ -46,7 +46,7 @@ def test_rows_less_their_stored_mean_are_weaved_over() -> None:
     assert [set(k.group) for k in made] == [{"q", "x"}]
 
 
-@nk.diagram("n q -> ()", sizes={"n": 2048, "q": 2048})
+@nk.diagram("n q -> ()", sizes={"n": 2048, "q": 2**17})
 def largest_deviation(T: Any) -> Any:
     """The largest deviation from the mean along n."""
     return nk.reduce(T - nk.reduce(T, "mean", over="n"), "max", over="n q")

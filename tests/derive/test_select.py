@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import napkin as nk
+from napkin.algebra import rule
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
-from napkin.derive.rules import rule, stream
+from napkin.derive.rules import stream
 
 HARD = st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 1.0, math.inf, math.nan])
 ROWS = st.lists(HARD, min_size=1, max_size=12)

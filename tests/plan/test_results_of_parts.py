@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import napkin as nk
+from napkin.algebra import rule
 from napkin.algebra.rule import LawError
 from napkin.algebra.tracer import Considered, tracing
 from napkin.bound.symbolic_cost import Cost
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import part as rules
-from napkin.derive.rules import rule
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import parted
 from napkin.diagram.diagram import Diagram

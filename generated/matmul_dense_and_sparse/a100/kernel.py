@@ -8,7 +8,7 @@ matmul_dense_and_sparse:
   group c
   tile a = 16
   tile c = 16
-  tile b = 128
+  tile b = 256
 
 matmul_dense_and_sparse, in values and axis sizes (g: group, s: chunk, M: memory):
   H = a*b*c/g_c + a*b*c/g_a + a*c*s + a*c + 2*a*c*s/g_a + a*c/g_a
@@ -146,8 +146,8 @@ def run(X, W, scale, V, I):
     O = torch.empty((a, c), dtype=torch.bfloat16, device=X.device)
 
     WIDE = max(
-        _reach((a, b), X.stride(), (16, 128)),
-        _reach((c, b), W.stride(), (16, 128)),
+        _reach((a, b), X.stride(), (16, 256)),
+        _reach((c, b), W.stride(), (16, 256)),
         _reach((c,), scale.stride(), (16,)),
         _reach((c, s), V.stride(), (16, 16)),
         _reach((c, s), I.stride(), (16, 16)),
@@ -158,8 +158,8 @@ def run(X, W, scale, V, I):
         X, W, scale, V, I, O,
         a, c, b, s,
         *X.stride(), *W.stride(), *scale.stride(), *V.stride(), *I.stride(), *O.stride(),
-        BLOCK_A=16, BLOCK_C=16, BLOCK_B=128, BLOCK_S=16,
-        EVEN_A=a % 16 == 0, EVEN_C=c % 16 == 0, EVEN_B=b % 128 == 0, EVEN_S=s == 16,
+        BLOCK_A=16, BLOCK_C=16, BLOCK_B=256, BLOCK_S=16,
+        EVEN_A=a % 16 == 0, EVEN_C=c % 16 == 0, EVEN_B=b % 256 == 0, EVEN_S=s == 16,
         STEP_B=_step(b, X.stride(), W.stride()), STEP_S=_step(s, V.stride(), I.stride()),
         STEP_C=_step(c, scale.stride(), O.stride()),
         WIDE=WIDE,

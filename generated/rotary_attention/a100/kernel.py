@@ -28,7 +28,7 @@ rotary_attention:
   tile h = 1
   tile q = 32
   tile v = 128
-  tile x = 128
+  tile x = 64
 
 rotary_attention_shifted_2, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 3*b*d*h*x + 2*b*d*h*x/(g_b*g_h)
@@ -308,8 +308,8 @@ def run(Q, K, V, C_q, E_q, C_x, E_x):
         _reach((b, h, q, d), Q.stride(), (1, 1, 32, 128)),
         _reach((q, d), C_q.stride(), (32, 128)),
         _reach((q, d), E_q.stride(), (32, 128)),
-        _reach((b, h, x, d), shifted.stride(), (1, 1, 128, 128)),
-        _reach((b, h, x, v), V.stride(), (1, 1, 128, 128)),
+        _reach((b, h, x, d), shifted.stride(), (1, 1, 64, 128)),
+        _reach((b, h, x, v), V.stride(), (1, 1, 64, 128)),
         _reach((b, h, q, v), O.stride(), (1, 1, 32, 128)),
     ) >= 2**31
     GRID = (b * h * triton.cdiv(q, 32) * triton.cdiv(v, 128),)
@@ -318,8 +318,8 @@ def run(Q, K, V, C_q, E_q, C_x, E_x):
         d // 2, 1.4426950408889634 * d ** -0.5,
         h, q, v, x, d,
         *Q.stride(), *C_q.stride(), *E_q.stride(), *shifted.stride(), *V.stride(), *O.stride(),
-        BLOCK_Q=32, BLOCK_V=128, BLOCK_X=128, BLOCK_D=128,
-        EVEN_Q=q % 32 == 0, EVEN_V=v % 128 == 0, EVEN_X=x % 128 == 0, EVEN_D=d == 128,
+        BLOCK_Q=32, BLOCK_V=128, BLOCK_X=64, BLOCK_D=128,
+        EVEN_Q=q % 32 == 0, EVEN_V=v % 128 == 0, EVEN_X=x % 64 == 0, EVEN_D=d == 128,
         STEP_D=_step(d, Q.stride(), C_q.stride(), E_q.stride(), shifted.stride()),
         STEP_V=_step(v, V.stride(), O.stride()),
         WIDE=WIDE,

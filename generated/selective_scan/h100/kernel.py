@@ -7,8 +7,8 @@ selective_scan:
   group b
   group d
   tile b = 1
-  tile d = 4
-  tile t = 256
+  tile d = 16
+  tile t = 64
 
 selective_scan, in values and axis sizes (g: group, s: chunk, M: memory):
   H = 3*b*d*t + 2*b*d*n*t/g_d + b*d*n/g_b
@@ -176,20 +176,20 @@ def run(D, A, B, C, X):
     O = torch.empty((b, t, d), dtype=torch.bfloat16, device=D.device)
 
     WIDE = max(
-        _reach((b, t, d), D.stride(), (1, 256, 4)),
-        _reach((d, n), A.stride(), (4, 16)),
-        _reach((b, t, n), B.stride(), (1, 256, 16)),
-        _reach((b, t, d), X.stride(), (1, 256, 4)),
-        _reach((b, t, n), C.stride(), (1, 256, 16)),
-        _reach((b, t, d), O.stride(), (1, 256, 4)),
+        _reach((b, t, d), D.stride(), (1, 64, 16)),
+        _reach((d, n), A.stride(), (16, 16)),
+        _reach((b, t, n), B.stride(), (1, 64, 16)),
+        _reach((b, t, d), X.stride(), (1, 64, 16)),
+        _reach((b, t, n), C.stride(), (1, 64, 16)),
+        _reach((b, t, d), O.stride(), (1, 64, 16)),
     ) >= 2**31
-    GRID = (b * triton.cdiv(d, 4),)
+    GRID = (b * triton.cdiv(d, 16),)
     selective_scan[GRID](
         D, A, B, X, C, O,
         d, t, n,
         *D.stride(), *A.stride(), *B.stride(), *X.stride(), *C.stride(), *O.stride(),
-        BLOCK_D=4, BLOCK_T=256, BLOCK_N=16,
-        EVEN_D=d % 4 == 0, EVEN_T=t % 256 == 0, EVEN_N=n == 16,
+        BLOCK_D=16, BLOCK_T=64, BLOCK_N=16,
+        EVEN_D=d % 16 == 0, EVEN_T=t % 64 == 0, EVEN_N=n == 16,
         STEP_D=_step(d, D.stride(), X.stride(), O.stride()),
         STEP_N=_step(n, A.stride(), B.stride(), C.stride()),
         WIDE=WIDE,

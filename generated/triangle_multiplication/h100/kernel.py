@@ -19,9 +19,9 @@ triangle_multiplication_T:
   group i
   group j
   tile c = 1
-  tile i = 256
-  tile j = 64
-  tile k = 128
+  tile i = 128
+  tile j = 128
+  tile k = 64
 triangle_multiplication:
   stream c
   group i
@@ -452,24 +452,24 @@ def run(X, Z, G, P, H, R, W, U):
     )
 
     WIDE = max(
-        _reach((c, i, k), A.stride(), (1, 256, 128)),
-        _reach((c, i, k), X_H.stride(), (1, 256, 128)),
-        _reach((c, i, k), X_R.stride(), (1, 256, 128)),
-        _reach((i, c, i), T.stride(), (256, 1, 64)),
+        _reach((c, i, k), A.stride(), (1, 128, 64)),
+        _reach((c, i, k), X_H.stride(), (1, 128, 64)),
+        _reach((c, i, k), X_R.stride(), (1, 128, 64)),
+        _reach((i, c, i), T.stride(), (128, 1, 128)),
     ) >= 2**31
     DESCRIPTORS = not WIDE and _described(A, T)
-    GRID = (c * triton.cdiv(i, 256) * triton.cdiv(i, 64),)
+    GRID = (c * triton.cdiv(i, 128) * triton.cdiv(i, 128),)
     triangle_multiplication_T[GRID](
-        TensorDescriptor.from_tensor(A, [1, 256, 128]) if DESCRIPTORS else A, X_H, X_R,
-        TensorDescriptor.from_tensor(T.permute(1, 0, 2), [1, 256, 64]) if DESCRIPTORS else T,
+        TensorDescriptor.from_tensor(A, [1, 128, 64]) if DESCRIPTORS else A, X_H, X_R,
+        TensorDescriptor.from_tensor(T.permute(1, 0, 2), [1, 128, 128]) if DESCRIPTORS else T,
         i, i, k,
         *A.stride(), *X_H.stride(), *X_R.stride(), *T.stride(),
-        BLOCK_I=256, BLOCK_J=64, BLOCK_K=128,
-        EVEN_I=i % 256 == 0, EVEN_J=i % 64 == 0, EVEN_K=k % 128 == 0,
+        BLOCK_I=128, BLOCK_J=128, BLOCK_K=64,
+        EVEN_I=i % 128 == 0, EVEN_J=i % 128 == 0, EVEN_K=k % 64 == 0,
         STEP_K=_step(k, A.stride(), X_H.stride(), X_R.stride()), STEP_J=_step(i, T.stride()),
         DESCRIPTORS=DESCRIPTORS,
         WIDE=WIDE,
-        num_warps=8, num_stages=1,
+        num_warps=8, num_stages=3,
     )
 
     WIDE = max(

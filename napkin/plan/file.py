@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
+from napkin.ir.listing import text
 from napkin.lower.warpgroups.gluon import imports
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 
@@ -92,8 +93,6 @@ def _derivation(plan: Plan, kernels: list[PlannedKernel]) -> list[str]:
         lines += _wrapped(f"  M = {k.M}")
         lines += _wrapped(f"  bound = {k.bound}")
         for n in k.program.constants:
-            from napkin.ir.listing import text
-
             name = next(a.name for a in k.written.arguments if a.of is n)
             lines += _wrapped(f"  {name} = {text(n, {})}")
     return lines

@@ -30,13 +30,14 @@ from napkin.lower.descriptors import served
 from napkin.lower.order import Launching
 from napkin.lower.program import Program
 from napkin.lower.signature import Written
+from napkin.lower.warpgroups.room import box_bytes
 from napkin.lower.write import write
 from napkin.machine.machines import Machine
 from napkin.run.recipe import Recipe, Step, Stored
 from napkin.schedule import Schedule
 from napkin.settings.labelled import storage
 from napkin.settings.pricing import Choice
-from napkin.settings.specialised import best_specialised, specialised_bytes, written
+from napkin.settings.specialised import best_specialised, cta_of, written
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,16 +194,17 @@ class PlannedKernel:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of one group, in bytes, as the search estimates it: of operands, in as many
-        copies as there are stages. Of a kernel of warpgroups, which says where all lies, exact."""
-        return specialised_bytes(self.choice) if self.schedule.warpgroups else self.choice.shared
+        copies as there are stages. Of a kernel of warpgroups, with barriers and what its warps are
+        passed."""
+        return self.choice.shared
 
     @property
     def operand_bytes(self) -> int:
         """Bytes of shared memory that the compiler allocates at least: of the largest box, which
         the hardware copies there and nowhere else. Operands without boxes may stay in registers,
-        and one may take the place of another. Of a kernel of warpgroups, all."""
+        and one may take the place of another. Of a kernel of warpgroups, of all boxes."""
         if self.schedule.warpgroups:
-            return self.shared_bytes
+            return box_bytes(cta_of(self.choice))
         if not served(self.program, self.choice.sizes):
             return 0
         program, dtypes = self.program, self.dtypes

@@ -23,7 +23,7 @@ from napkin.schedule import Schedule, schedule_of
 from napkin.settings.choose import ranked as settled
 from napkin.settings.labels import labellings
 from napkin.settings.pricing import Choice
-from napkin.settings.specialised import best_specialised, every_specialised, specialised_bytes
+from napkin.settings.specialised import best_specialised, every_specialised
 
 Setting = tuple[str, int, Schedule]
 """What is streamed, in how many passes, and the schedule: what a launch differs by."""
@@ -50,8 +50,7 @@ def ranked(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice
     others = every_specialised(k.choice, *place)
     first = itertools.islice(alone, 1) if own is None else [own]
     rest = heapq.merge(alone, others, key=lambda c: c.rank)
-    found = _first(itertools.chain(first, rest), most)
-    return [replace(c, shared=specialised_bytes(c)) if c.schedule.warpgroups else c for c in found]
+    return _first(itertools.chain(first, rest), most)
 
 
 def ranked_alone(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice]:

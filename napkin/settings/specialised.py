@@ -16,9 +16,9 @@ from napkin.lower.build import build
 from napkin.lower.program import Program
 from napkin.lower.signature import Written
 from napkin.lower.warpgroups.cta import BITS, ROWS, SpecialisedCta
-from napkin.lower.warpgroups.room import exact_bytes, registers_of, room_of, shared_of
+from napkin.lower.warpgroups.room import registers_of, room_of, shared_of
 from napkin.lower.warpgroups.whether import why_not
-from napkin.lower.warpgroups.write_gluon import passed, write_cta
+from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.machine.machines import Machine
 from napkin.schedule import specialised
 from napkin.settings.pricing import Choice, Pricing
@@ -63,14 +63,6 @@ RESULTS = tuple(ROWS << n for n in range(6, 9))
 def cta_of(choice: Choice) -> SpecialisedCta:
     """The warp-specialised CTA of a choice that has one."""
     return SpecialisedCta(build(choice.kernel, choice.schedule, choice.schedule.described))
-
-
-def specialised_bytes(choice: Choice) -> int:
-    """Predicted shared memory of one block of a warp-specialised CTA, in bytes."""
-    cta, sizes = cta_of(choice), choice.kernel.sized(choice.sizes)
-    whole, tiles = choice.kernel.whole, choice.schedule.tiles
-    even = [a for a, n in tiles.items() if sizes[a] % n == 0 and (a not in whole or sizes[a] == n)]
-    return exact_bytes(cta, passed(cta, even, sizes))
 
 
 def best_specialised(alone: Choice, dtype: str, machine: Machine) -> Choice | None:

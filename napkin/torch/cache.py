@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import napkin.version as version
-from napkin.lower.compiler import installed
+from napkin.run.installed import installed
 from napkin.run.kept import folder, read, write
 from napkin.run.recipe import Recipe, recipe_of
 

@@ -241,12 +241,14 @@ def added(A: Any, B: Any, R: Any) -> Any:
 
 
 @pytest.mark.parametrize("diagram", [wide, added, product])
-def test_shared_memory_is_as_compiled(diagram: Diagram) -> None:
+def test_shared_memory_is_at_most_as_estimated(diagram: Diagram) -> None:
     """Also where tiles come and go by addresses, with strides of 1."""
     plan = nk.derive(diagram, on="h100", sizes={"a": 8192, "b": 1024, "c": 8192}, dtype="bf16")
     assert plan.launched is not plan
     (k,) = plan.launched.kernels
-    assert allocations([job_of(k, plan.sizes, "sm_90")]) == [k.shared_bytes]
+    (taken,) = allocations([job_of(k, plan.sizes, "sm_90")])
+    assert isinstance(taken, int)
+    assert k.operand_bytes < taken <= k.shared_bytes < k.operand_bytes + 512
 
 
 @nk.diagram("a b, b c -> a c", sizes={"a": 4096, "b": 4096, "c": 4096})

@@ -164,15 +164,17 @@ def test_a_check_holds_both_kernels_to_their_predictions() -> None:
         ("Q", "read"), ("K", "read"), ("V", "read"), ("O", "write"),
     }  # fmt: skip
     (row,) = [r for r in verdict.resources if "warpgroups" in r.kernel]
-    assert row.operands == row.allocated
+    assert row.operands < row.allocated
     assert row.spills == 0
 
 
-def test_shared_memory_of_causal_bands_is_as_compiled() -> None:
+def test_shared_memory_of_causal_kernels_is_at_most_as_estimated() -> None:
     sizes = {"q": 65536, "x": 65536, "d": 128}
     plan = nk.derive(load("causal_attention"), on="h100", sizes=sizes, dtype="bf16")
     (k,) = plan.launched.kernels
-    assert allocations([job_of(k, sizes, "sm_90")]) == [k.shared_bytes]
+    (taken,) = allocations([job_of(k, sizes, "sm_90")])
+    assert isinstance(taken, int)
+    assert k.operand_bytes < taken <= k.shared_bytes < k.operand_bytes + 512
 
 
 def test_a_choice_has_the_tiles_of_all_its_groups() -> None:

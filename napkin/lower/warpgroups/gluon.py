@@ -1,14 +1,12 @@
-"""The files of kernels in Gluon, and which values the warps of a block are passed."""
+"""The files of kernels in Gluon, and which names their functions are passed."""
 
 from __future__ import annotations
 
 import ast
-import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower.language import GLUON, GLUON_NAMES
-from napkin.lower.trim import trimmed
 
 HEAD = """\
 import triton
@@ -53,34 +51,3 @@ def free(body: Sequence[ast.stmt]) -> set[str]:
             if isinstance(n, ast.Name):
                 (used if isinstance(n.ctx, ast.Load) else made).add(n.id)
     return used - made - beside()
-
-
-class _Untyped(ast.NodeTransformer):
-    """Takes the tensors out of which only a type is asked, which passes nothing."""
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        self.generic_visit(node)
-        asked = isinstance(node.value, ast.Name) and node.attr == "dtype"
-        return ast.Constant(None) if asked else node
-
-
-def captured(bodies: Sequence[Sequence[ast.stmt]], known: Collection[str]) -> set[str]:
-    """The values that warps are passed for these bodies: what is used for something, where the
-    compile-time constants in `known` hold."""
-    used: set[str] = set()
-    for body in bodies:
-        here = [_Untyped().visit(_Known(known).visit(copy.deepcopy(s))) for s in body]
-        used |= free(trimmed(here))
-    return used
-
-
-class _Known(ast.NodeTransformer):
-    """Takes the side that is chosen of every choice by a constant that holds."""
-
-    def __init__(self, known: Collection[str]) -> None:
-        self.known = known
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        self.generic_visit(node)
-        test = node.test
-        return node.body if isinstance(test, ast.Name) and test.id in self.known else node

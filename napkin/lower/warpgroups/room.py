@@ -4,22 +4,16 @@ thread."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from napkin.derive.kernel import tensor_of
 from napkin.lower.warpgroups.cta import SpecialisedCta
-from napkin.schedule import WARPS
 
 BARRIER = 8
 """Bytes of one."""
 
 PASSED = 256
-"""Bytes, about, in which the block's first warps pass what they know to the others, with what says
-which of them runs what."""
-
-ALIGNED = 16
-"""Bytes at multiples of which rings of barriers begin, and of which what is passed takes a multiple
-(Triton 3.6)."""
+"""Bytes, at most for the kernels of `diagrams/`, in which a block's first warps pass what they know
+to the others, with what says which of them runs what, and what aligns barriers."""
 
 THREADS = 128
 """Threads of a warpgroup."""
@@ -47,49 +41,25 @@ def boxes_of(cta: SpecialisedCta) -> dict[str, tuple[int, int]]:
     return out
 
 
-def _box_bytes(cta: SpecialisedCta) -> int:
+def box_bytes(cta: SpecialisedCta) -> int:
+    """Bytes of shared memory of the boxes of one block."""
     each = sum(n * values for n, values in boxes_of(cta).values())
     return each * cta.program.schedule.described
 
 
 def shared_of(cta: SpecialisedCta) -> int:
     """Bytes of shared memory of one block, about: to the byte but for `PASSED`."""
-    return _box_bytes(cta) + sum(_barriers(cta)) * BARRIER + PASSED
+    return box_bytes(cta) + _barriers(cta) * BARRIER + PASSED
 
 
-def _barriers(cta: SpecialisedCta) -> list[int]:
-    """Barriers of each ring of them: for every place one that says that it is full, and of what is
-    streamed one that says that it is read; where chunks are only added up, one for all tensors, and
-    in turn, one for each group."""
+def _barriers(cta: SpecialisedCta) -> int:
+    """Barriers of one block: for every place one that says that it is full, and of what is streamed
+    one that says that it is read; where chunks are only added up, one for all tensors, and in
+    ping-pong, one for each group."""
     if cta.sums:
-        return [cta.stages, cta.stages] + ([cta.groups] if cta.ping_pong else [])
-    held = [cta.groups if cta.own(n) else 1 for n in cta.held]
-    return held + [cta.stages] * (2 * len(cta.streamed))
-
-
-def exact_bytes(cta: SpecialisedCta, passed: Sequence[str]) -> int:
-    """Bytes of shared memory of one block: boxes, barriers, what warps are passed, and a byte for
-    each warp beside the first, rounded up to warpgroups.
-
-    Args:
-        passed: the kinds of values that are passed (`napkin.lower.warpgroups.write_gluon.passed`).
-    """
-    *first, last = (n * BARRIER for n in _barriers(cta))
-    barriers = sum(map(_aligned, first)) + last
-    return (
-        _box_bytes(cta) + barriers + _aligned(sum(map(_passed_bytes, passed))) + WARPS * cta.groups
-    )
-
-
-def _passed_bytes(kind: str) -> int:
-    """A ring is passed as an address and an offset along each axis, other values as they are."""
-    if kind.startswith("ring"):
-        return 8 + 4 * int(kind.removeprefix("ring"))
-    return 8 if kind == "descriptor" else 4
-
-
-def _aligned(count: int) -> int:
-    return -(-count // ALIGNED) * ALIGNED
+        return 2 * cta.stages + (cta.groups if cta.ping_pong else 0)
+    held = sum(cta.groups if cta.own(n) else 1 for n in cta.held)
+    return held + 2 * cta.stages * len(cta.streamed)
 
 
 def registers(groups: int) -> int:

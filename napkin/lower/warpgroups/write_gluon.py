@@ -7,32 +7,25 @@ every group has read it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping
+import ast
+from collections.abc import Mapping
 
-from napkin.derive.kernel import tensor_of
 from napkin.lower import syntax as sx
-from napkin.lower.compiler import installed
-from napkin.lower.divisibility import tensor_axes
-from napkin.lower.signature import Written
+from napkin.lower.printer import comment, function
+from napkin.lower.signature import Written, arguments_of, entry_of, passed
+from napkin.lower.trim import loaded, trimmed
 from napkin.lower.warpgroups import chunks, sums
 from napkin.lower.warpgroups.cta import SpecialisedCta
-from napkin.lower.warpgroups.gluon import captured
+from napkin.lower.warpgroups.gluon import free
+from napkin.lower.warpgroups.gluon_scope import CtaScope
 from napkin.lower.warpgroups.iterations import Rows
-from napkin.lower.warpgroups.kernel_text import Text, text_of
 from napkin.lower.warpgroups.rings import Rings
-
-CONSTANTS_APART = (3, 9)
-"""The Triton from which constants are not passed: every part has its own. 3.6 passes them; the
-versions between were not read."""
+from napkin.lower.warpgroups.room import LOADING, registers
+from napkin.schedule import WARPS
 
 
 def write_cta(cta: SpecialisedCta) -> Written:
     """The Gluon kernel of a warp-specialised CTA."""
-    return _text(cta).written
-
-
-def _text(cta: SpecialisedCta) -> Text:
     rings = Rings(cta)
     rings.emitter.count(cta.program.roots)
     stages = sx.assign(rings.scope.stages, cta.stages, rings.lang.word("constexpr"))
@@ -41,33 +34,41 @@ def _text(cta: SpecialisedCta) -> Text:
         parts = sums.first(rings), sums.loads(rings), sums.folds(rings)
     else:
         parts = chunks.first(rings), chunks.loads(rings), Rows(rings).folds()
-    return text_of(rings.scope, [*first, *parts[0]], *parts[1:])
+    return _written(rings.scope, [*first, *parts[0]], {"loads": parts[1], "rows": parts[2]})
 
 
-def passed(cta: SpecialisedCta, even: Collection[str], sizes: Mapping[str, int]) -> list[str]:
-    """What the block's first warps pass to the others of a CTA: "descriptor" (a pointer, too),
-    "scalar", or "ring R", of R axes.
+def _written(
+    scope: CtaScope, first: list[ast.stmt], parts: Mapping[str, list[ast.stmt]]
+) -> Written:
+    """The kernel whose blocks begin with `first`, and then give one warp what loads and each
+    warpgroup its rows."""
+    name, lang = scope.program.kernel.name, scope.lang
+    fixed = {a.name for a in arguments_of(scope) if a.constexpr} | {scope.stages}
+    own = {scope.warpgroup}
+    bodies = {part: trimmed(body) for part, body in parts.items()}
+    texts: list[str] = []
+    given: dict[str, list[str]] = {}
+    for part, body in bodies.items():
+        used = free(body)
+        given[part] = sorted(used - own, key=lambda n: (n in fixed, n))
+        names = [*given[part], *sorted(own & used)]
+        known = {n: n in fixed | own for n in names}
+        texts.append(function(lang, f"_{name}_{part}", known, body))
+    body = trimmed([*first, comment("its warps"), _specialised(scope, given)])
+    read = {n for part in (*bodies.values(), body) for s in part for n in loaded(s)}
+    arguments = passed({n for s in body for n in loaded(s)}, scope)
+    texts.append(function(lang, name, {a.name: a.constexpr for a in arguments}, body))
+    text = "\n\n".join([*lang.functions(read), *texts])
+    return Written(text, entry_of(arguments, scope.program))
 
-    Args:
-        even: the axes that warp-specialised CTAs divide.
-        sizes: of every axis; tensors are row-major. What is 1 is compiled in.
-    """
-    text, program = _text(cta), cta.program
-    scope = text.scope
-    fixed = {a.name for a in text.written.arguments if a.constexpr} | {scope.stages}
-    names = captured(text.bodies, {scope.even(a) for a in even}) - fixed - {scope.warpgroup}
-    if installed() >= CONSTANTS_APART:
-        names -= text.constants
-    names -= {scope.size(a) for a, n in sizes.items() if n == 1}
-    for t, axes in tensor_axes(program.kernel).items():
-        ones = (a for i, a in enumerate(axes) if math.prod(sizes[x] for x in axes[i + 1 :]) == 1)
-        names -= {scope.stride(t, a) for a in ones}
-    boxed = {tensor_of(n): axes for n, axes in program.boxes.items()} | dict(program.stores)
-    kinds = {scope.tensor(t): "descriptor" for t in scope.tensors}
-    kinds |= dict.fromkeys(scope.bases, "descriptor")  # which takes as much as a pointer
-    for t, axes in boxed.items():
-        kinds[scope.ring(t)] = f"ring {len(axes) + 1}"
-    for t in (*boxed, ""):
-        kinds |= {scope.full(t): "ring 2", scope.free(t): "ring 2"}
-    kinds[scope.order] = "ring 2"
-    return [kinds.get(n, "scalar") for n in names]
+
+def _specialised(scope: CtaScope, given: Mapping[str, list[str]]) -> ast.stmt:
+    """The call that gives the warps of a block what they run."""
+    name, groups = scope.program.kernel.name, scope.cta.groups
+    rows = (sx.pair(*given["rows"], w) for w in range(groups))
+    parts = [sx.pair(f"_{name}_rows", values) for values in rows]
+    parts.append(sx.pair(f"_{name}_loads", sx.pair(*given["loads"])))
+    warps = [WARPS] * (groups - 1) + [1]
+    own = [registers(groups)] * (groups - 1) + [LOADING]
+    lists = map(sx.tuple_of, (parts, warps, own))
+    return ast.Expr(scope.lang("warp_specialize", *lists))

@@ -1,4 +1,4 @@
-"""Which Triton compiles the kernels here; what Gluon takes as a constant differs by version."""
+"""Which Triton compiles the kernels here: what is kept of one is not taken for another."""
 
 from __future__ import annotations
 

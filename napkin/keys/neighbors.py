@@ -96,7 +96,7 @@ def neighborhood(
     """
     dims = next((len(a.split()) for a in (keys, queries) if a is not None), None)
     each = windows(kernel_size, stride, dilation, is_causal, dims)
-    text = f"neighborhood({shown(each)})"
+    text = f"neighborhood({_shown(each)})"
     axes = axes_of(queries, keys, len(each), text)
     if at is not None and (queries is None or len(at) != len(each)):
         raise InputError(f"{text}: at=... takes one term for each of {len(each)} named axes")
@@ -107,7 +107,7 @@ def neighborhood(
         _neighbors(p, length(x), w, clip, at is not None)
         for p, x, w in zip(places, axes[1], each, strict=True)
     )
-    needs = () if clip else needs_of(axes[1], each)
+    needs = () if clip else _needs(axes[1], each)
     most = tuple(w.kernel_size for w in each)
     return KeySet(text, axes[0], axes[1], (Box(intervals),), at is None, needs, most)
 
@@ -128,7 +128,7 @@ def _flag(value: object, what: str) -> bool:
     raise InputError(f"{what}: is_causal={value!r} is not True or False")
 
 
-def shown(each: Sequence[Window]) -> str:
+def _shown(each: Sequence[Window]) -> str:
     """Parameters as they are written in a call."""
     plain = Window(1)
     out: list[str] = []
@@ -140,7 +140,7 @@ def shown(each: Sequence[Window]) -> str:
     return ", ".join(out)
 
 
-def needs_of(axes: Sequence[str], each: Sequence[Window]) -> tuple[Need, ...]:
+def _needs(axes: Sequence[str], each: Sequence[Window]) -> tuple[Need, ...]:
     """The least sizes of the axes."""
     return tuple(Need(x, w.span, _why(w)) for x, w in zip(axes, each, strict=True))
 
@@ -182,7 +182,7 @@ class Place:
         return Interval(token, past, d)
 
 
-def placed(i: Node, size: Node, d: int) -> Place:
+def _placed(i: Node, size: Node, d: int) -> Place:
     """Position `i` of an axis within its dilation group."""
     residue = modulo(i, d)
     group = size if d == 1 else over(plus(pointwise("sub", (size, residue)), d - 1), d)
@@ -192,7 +192,7 @@ def placed(i: Node, size: Node, d: int) -> Place:
 def _neighbors(i: Node, size: Node, w: Window, clip: bool, cross: bool) -> Interval:
     """The window of one axis, inside the query's dilation group."""
     k, s = w.kernel_size, w.stride
-    at = placed(i, size, w.dilation)
+    at = _placed(i, size, w.dilation)
     last = plus(at.group, -1)
     block = times(over(at.place, s), s)
     if w.is_causal:

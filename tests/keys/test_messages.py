@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.keys.reverse import queries_of
 
 
 def softmax(signature: str, over: str, keys: nk.KeySet) -> nk.Diagram:
@@ -42,11 +41,6 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: wide.mask({"i": 2, "k": 2}),
         f"neighborhood(3): a window of 3 keys does not fit {FITS}, but k=2; it must be at least 3",
-    ),
-    (
-        lambda: queries_of(5).mask(4),
-        f"queries_of(5): a window of 5 keys does not fit {FITS}, but axis 0 of the layout has 4; "
-        "it must be at least 5",
     ),
     # parameters
     (

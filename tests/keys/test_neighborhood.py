@@ -17,7 +17,6 @@ import pytest
 import napkin as nk
 from napkin.ir.evaluate import aligned_to, evaluate
 from napkin.ir.key_sets import member
-from napkin.keys.reverse import queries_of
 
 PROBLEMS = 102_000
 """Random problems: a layout with window, stride, dilation and causality for each of its axes."""
@@ -76,9 +75,8 @@ def drawn(rng: random.Random, size: int) -> Params:
     return k, rng.randint(1, k), d, rng.random() < 0.5
 
 
-def made(params: tuple[Params, ...], build=nk.neighborhood) -> nk.KeySet:
-    k, s, d, causal = zip(*params, strict=True)
-    return build(k, s, d, causal)
+def made(params: tuple[Params, ...]) -> nk.KeySet:
+    return nk.neighborhood(*zip(*params, strict=True))
 
 
 @pytest.mark.parametrize(("dims", "longest"), [(1, 24), (2, 8), (3, 5)])
@@ -214,36 +212,3 @@ def test_queries_behind_the_last_key(k: int, s: int, d: int) -> None:
 
 def test_picture() -> None:
     assert nk.neighborhood(3).picture(5) == "###..\n###..\n.###.\n..###\n..###"
-
-
-# --- the reverse relation -------------------------------------------------------------------------
-
-
-def test_the_queries_of_a_key_are_the_transpose_on_one_axis() -> None:
-    for size in range(1, LONGEST - 2):
-        for p in legal(size):
-            found = made((p,), queries_of).mask(size)
-            assert np.array_equal(found, axis_mask(size, *p).T), f"{p} on {size}"
-
-
-@pytest.mark.parametrize("dims", [2, 3])
-def test_the_queries_of_a_key_are_the_transpose_on_several_axes(dims: int) -> None:
-    rng = random.Random(dims)
-    for _ in range(300):
-        layout = tuple(rng.randint(1, (8, 5)[dims - 2]) for _ in range(dims))
-        params = tuple(drawn(rng, n) for n in layout)
-        found = made(params, queries_of).mask(layout)
-        assert np.array_equal(found, reference(layout, params).T), f"{params} on {layout}"
-
-
-def test_the_reverse_relation_is_one_run_in_its_dilation_group() -> None:
-    (box,) = queries_of(4, 2, 3).boxes
-    assert [i.step for i in box.intervals] == [3]
-
-
-def test_the_reverse_relation_is_not_the_mirrored_window() -> None:
-    seen, seeing = nk.neighborhood(3), queries_of(3)
-    assert 2 in seen.keys(0, 7)
-    assert 0 not in seen.keys(2, 7)
-    assert seeing.keys(2, 7) == [0, 1, 2, 3]
-    assert seeing.keys(0, 7) == [0, 1]

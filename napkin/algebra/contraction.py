@@ -87,7 +87,7 @@ class Contraction(Generic[Key]):
         """Whether the operands are tiles of two dimensions as they are."""
         return len(self.spans[0]) == 2 and len(self.spans[1]) == 2
 
-    def turned(self, side: int) -> bool:
+    def transposed(self, side: int) -> bool:
         """Whether an operand's dimensions are in the other order than the product takes them."""
         wanted = (*self.rows, *self.gone) if side == 0 else (*self.gone, *self.columns)
         return self.spans[side] != wanted

@@ -39,7 +39,7 @@ class Numpy(Library):
     def positions(self, where: range) -> Array:
         return np.asarray(where, dtype=np.int64)
 
-    def turned(self, x: Array, order: Sequence[int]) -> Array:
+    def permuted(self, x: Array, order: Sequence[int]) -> Array:
         return np.transpose(x, order)
 
     def numbers(self, x: Array, kind: Kind) -> Array:

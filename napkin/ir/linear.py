@@ -46,7 +46,7 @@ def summed(form: Form) -> Node:
     """The term of a sum of multiples, what is added before what is taken away."""
     for term, factor in form.items():
         if term is not None and factor < 0 and term.op in {"minimum", "maximum"}:
-            shorter = _turned(form, term, factor)
+            shorter = _negated(form, term, factor)
             if shorter is not None:
                 return shorter
     parts = [(t, f) for t, f in form.items() if t is not None]
@@ -61,7 +61,7 @@ def summed(form: Form) -> Node:
     return number(constant) if total is None else plus(total, constant)
 
 
-def _turned(form: Form, term: Node, factor: int) -> Node | None:
+def _negated(form: Form, term: Node, factor: int) -> Node | None:
     """t - min(a, b) = max(t - a, t - b), where a difference is a number."""
     rest = {t: f for t, f in form.items() if t is not term}
     left = [_added(rest, linear(a), factor) for a in term.args]

@@ -44,7 +44,7 @@ class Library(ABC):
         """The positions of a range, one after another."""
 
     @abstractmethod
-    def turned(self, x: Any, order: Sequence[int]) -> Any:
+    def permuted(self, x: Any, order: Sequence[int]) -> Any:
         """`x` with its dimensions in another order."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Library(ABC):
     def aligned(self, x: Any, axes: Sequence[str], target: Sequence[str]) -> Any:
         """`x` with axes `axes`, with length-1 axes to broadcast as `target`."""
         order, where = _fitting(tuple(axes), tuple(target))
-        return x if where is None else self.turned(x, order)[where]
+        return x if where is None else self.permuted(x, order)[where]
 
 
 @lru_cache(maxsize=KEPT)

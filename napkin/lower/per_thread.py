@@ -197,7 +197,7 @@ def _join(merge: Node, states: Sequence[State], step: Node) -> Join | None:
     for a, b in (merge.args, merge.args[::-1]):
         if sides[1] & set(postorder([a])):
             continue
-        turned = substitute([a], {x.leaf("left"): x.leaf("right") for x in states})[a]
-        if turned is b:
+        swapped = substitute([a], {x.leaf("left"): x.leaf("right") for x in states})[a]
+        if swapped is b:
             return Join(op, a, reduced)
     return None

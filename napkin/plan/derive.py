@@ -109,16 +109,16 @@ def _derived(
     at = None if materialise is None or apart else _asked(ready, materialise)
     if (tracer := active()) is not None:
         tracer.began("the term as it is", ready)
-    turned: list[Refactored] = []
+    rewritten: list[Refactored] = []
     if materialise is None:
-        found = _turned(diagram.name, ready, known, memo, turned)
+        found = _refactored(diagram.name, ready, known, memo, rewritten)
     else:
         found = cut(diagram.name, ready.outputs, ready.names, known, memo, at=at, apart=apart)
         assert found is not None
         _check_materialised(ready, found, at or (), known)
     kernels = _fitting([PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces])
-    trail = _trail(diagram, ready, found, kernels, turned, memo.bounded)
-    same_size = _same_size(turned)
+    trail = _trail(diagram, ready, found, kernels, rewritten, memo.bounded)
+    same_size = _same_size(rewritten)
     number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
     cut_in = {axis: own[axis] for axis, own in number.items()}
     blocks = tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks))
@@ -164,10 +164,10 @@ def _check_parted(plan: Plan, parts: Mapping[str, int]) -> None:
         )
 
 
-def _turned(
-    name: str, ready: Prepared, known: Mapping[str, int], memo: Memo, turned: list[Refactored]
+def _refactored(
+    name: str, ready: Prepared, known: Mapping[str, int], memo: Memo, rewritten: list[Refactored]
 ) -> Cut:
-    """The fastest cut of a term after rewrites that make it faster, which go to `turned`.
+    """The fastest cut of a term after rewrites that make it faster, which go to `rewritten`.
 
     Raises:
         Refusal: neither the term nor a rewritten one has kernels that fit.
@@ -178,12 +178,12 @@ def _turned(
     except Refusal as why:
         refused = why
     while True:
-        now, under = turned[-1] if turned else ready, found.seconds if found else math.inf
-        sizes = _sized(known, turned)
-        best = _turn(name, now, sizes, memo, under, [t.made for t in turned])
+        now, under = rewritten[-1] if rewritten else ready, found.seconds if found else math.inf
+        sizes = _sized(known, rewritten)
+        best = _best_refactored(name, now, sizes, memo, under, [t.made for t in rewritten])
         if best is None or best[1].seconds >= under:
             break
-        turned.append(best[0])
+        rewritten.append(best[0])
         found = best[1]
     if found is None:
         assert refused is not None
@@ -191,12 +191,12 @@ def _turned(
     return found
 
 
-def _sized(known: Mapping[str, int], turned: Sequence[Refactored]) -> dict[str, int]:
+def _sized(known: Mapping[str, int], rewritten: Sequence[Refactored]) -> dict[str, int]:
     """The sizes of all axes, those that rewrites named anew among them."""
-    return {**known, **{new: known[old] for new, old in _same_size(turned).items()}}
+    return {**known, **{new: known[old] for new, old in _same_size(rewritten).items()}}
 
 
-def _turn(
+def _best_refactored(
     name: str,
     term: Prepared | Refactored,
     sizes: Mapping[str, int],
@@ -204,8 +204,8 @@ def _turn(
     under: float,
     done: Collection[Node],
 ) -> tuple[Refactored, Cut] | None:
-    """The contraction of a term that is best turned, and how the term is cut then; None where that
-    takes `under` seconds or more whichever is turned, or where there is none beside those that are
+    """The best of the rewrites of one node of a term, and how the term is cut then; None where that
+    takes `under` seconds or more whichever is taken, or where there is none beside those that are
     done."""
     found: list[tuple[Refactored, Cut | None]] = []
     for other in refactorings(term.outputs, term.names, sizes, done):
@@ -216,13 +216,13 @@ def _turn(
         with suppress(Refusal):
             way = cut(name, other.outputs, other.names, sized, memo, under=under)
         found.append((other, way))
-    _tell_turned(found, under)
+    _tell_refactored(found, under)
     fits = [(other, way) for other, way in found if way]
     return min(fits, key=lambda f: f[1].seconds, default=None)
 
 
-def _tell_turned(found: Sequence[tuple[Refactored, Cut | None]], under: float) -> None:
-    """Report the terms with a contraction turned to the tracer, and why they are not taken."""
+def _tell_refactored(found: Sequence[tuple[Refactored, Cut | None]], under: float) -> None:
+    """Report the terms with one node rewritten to the tracer, and why they are not taken."""
     if (tracer := active()) is None:
         return
     fastest = min([under, *(way.seconds for _, way in found if way)])
@@ -237,10 +237,10 @@ def _tell_turned(found: Sequence[tuple[Refactored, Cut | None]], under: float) -
             tracer.dropped("term", other.law, f"{took} the best term takes {times(fastest)}")
 
 
-def _same_size(turned: Sequence[Refactored]) -> dict[str, str]:
-    """Axes that turning named anew, to the axis of the diagram whose size each has."""
+def _same_size(rewritten: Sequence[Refactored]) -> dict[str, str]:
+    """Axes that rewrites named anew, to the axis of the diagram whose size each has."""
     out: dict[str, str] = {}
-    for r in turned:
+    for r in rewritten:
         out |= {new: out.get(old, old) for new, old in r.same_size.items()}
     return out
 
@@ -355,14 +355,14 @@ def _trail(
     ready: Prepared,
     found: Cut,
     kernels: Sequence[PlannedKernel],
-    turned: Sequence[Refactored],
+    rewritten: Sequence[Refactored],
     bounded: bool,
 ) -> Trail:
     moves = [Move("expand", diagram.name, what) for what in ready.expansions]
     if bounded:
         what = f"after {IN_FULL} kernels, only those of {SHORT} reductions or fewer were tried"
         moves.append(Move("bound", diagram.name, "the search", note=what))
-    moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in turned]
+    moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in rewritten]
     moves += [
         Move("materialise", diagram.name, f"{name} [{' '.join(o.axes)}]{_in_type(o.node)}")
         for name, o in found.materialised.items()

@@ -137,7 +137,7 @@ def explained(diagram: Diagram, tracer: Tracer, plan: Plan | None) -> list[Item]
         items += [_moved(m) for m in plan.trail if m.rule == "expand"]
     items += _searched(tracer)
     if plan is not None:
-        items += [*_turned(plan, tracer, names), *_kernels(plan, tracer)]
+        items += [*_refactored(plan, tracer, names), *_kernels(plan, tracer)]
         items += [Item("source", file) for file in (plan.source, plan.warpgroups) if file]
     return items
 
@@ -209,7 +209,7 @@ def _term_lines(term: Prepared | Refactored) -> list[str]:
     return _lines([o.name for o in term.outputs], roots, names)
 
 
-def _turned(plan: Plan, tracer: Tracer, names: Mapping[Node, str]) -> Iterator[Item]:
+def _refactored(plan: Plan, tracer: Tracer, names: Mapping[Node, str]) -> Iterator[Item]:
     """The moves of the whole term that were taken, after the rewrites that make them."""
     notes = [m.note for m in plan.trail if m.rule == "refactor"]
     last: Step | None = None

@@ -24,11 +24,11 @@ from napkin.schedule import specialised
 from napkin.settings.pricing import Choice, Pricing
 from napkin.settings.tiles import Tiles
 
-SIDE_BY_SIDE = (2, 3)
-"""Warpgroups that compute, of one block."""
+COOPERATIVE = (2, 3)
+"""Warpgroups of a cooperative kernel."""
 
-IN_TURN = 2
-"""Warpgroups of a block that take turns: while one multiplies, the other has as long to finish."""
+PING_PONG = 2
+"""Warpgroups of a ping-pong kernel: while one multiplies, the other has as long to finish."""
 
 STAGES = 2
 """Chunks in shared memory: more of them changed nothing, in 14 problems of attention by at most
@@ -130,7 +130,7 @@ def specialised_choices(
                 continue
             axes = [a for a in kernel.group if tiles[a] > 1]
             for axis in axes if chained else (*axes, ""):
-                program = build(kernel, specialised(tiles, IN_TURN, axis, described=item), item)
+                program = build(kernel, specialised(tiles, PING_PONG, axis, described=item), item)
                 if not why_not(program) and (chained or _few_rows(program)):
                     found += _priced(pricing, program, machine)
         if found:
@@ -151,7 +151,7 @@ def _priced(pricing: Pricing, program: Program, machine: Machine) -> Iterator[Ch
     added, axis = bool(SpecialisedCta(program).sums), program.schedule.axis
     described = program.schedule.described
     lasting = machine.sms if added else 0
-    for groups in SIDE_BY_SIDE if axis else (IN_TURN,):
+    for groups in COOPERATIVE if axis else (PING_PONG,):
         for stages in range(DEEPEST, STAGES - 1, -1) if added else (STAGES,):
             schedule = specialised(program.tiles, groups, axis, stages, described, lasting)
             cta = SpecialisedCta(replace(program, schedule=schedule))

@@ -249,7 +249,7 @@ class _Torch(Library):
     def positions(self, where: range) -> torch.Tensor:
         return torch.arange(where.start, where.stop, device=self.device)
 
-    def turned(self, x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    def permuted(self, x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
         return x.permute(tuple(order))
 
     def numbers(self, x: torch.Tensor, kind: Kind) -> torch.Tensor:

@@ -156,7 +156,7 @@ class Rows:
     def _multiplied(self, d: Dot, slot: Expr) -> ast.stmt:
         """A product of two tiles, begun."""
         scope = self.scope
-        sides = [self.rings.tile(d.sides[i][0], slot, d.turned(i)) for i in (0, 1)]
+        sides = [self.rings.tile(d.sides[i][0], slot, d.transposed(i)) for i in (0, 1)]
         shape = self.emitter.extents((d.rows[0], d.columns[0]))
         layout, float32 = scope.layout(d.columns[0]), self.lang.word("float32")
         none = self.lang("zeros", shape, float32, layout=layout)
@@ -172,7 +172,7 @@ class Rows:
         out += [self.rings.wait(scope.full(tensor_of(n)), slot, phase) for n in other]
         for x in work.late:
             state = scope.state(x.state.name)
-            tile = self.rings.tile(x.product.sides[1][0], slot, x.product.turned(1))
+            tile = self.rings.tile(x.product.sides[1][0], slot, x.product.transposed(1))
             rows, how = sx.name(scope.kept(x.state.name)), {"is_async": sx.const(True)}
             made = sx.call("warpgroup_mma", rows, tile, state, **how)
             out.append(sx.assign(state, made))

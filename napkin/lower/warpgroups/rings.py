@@ -86,11 +86,11 @@ class Rings:
             return box
         return sx.method(box, "reshape", self.emitter.extents(self.program.shape(leaf)))
 
-    def tile(self, leaf: Node, slot: Operand, turned: bool) -> Expr:
+    def tile(self, leaf: Node, slot: Operand, transposed: bool) -> Expr:
         """A box as an operand, that of this place in its ring where it is streamed."""
         held = leaf in self.cta.held
         box = sx.name(self.scope.tile(leaf)) if held else self.view(leaf, slot)
-        return sx.method(box, "permute", sx.pair(1, 0)) if turned else box
+        return sx.method(box, "permute", sx.pair(1, 0)) if transposed else box
 
     def slots(self, before: bool = False) -> list[ast.stmt]:
         """The place of this iteration's boxes, or of those before, and the parity of a barrier."""

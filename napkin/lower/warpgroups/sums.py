@@ -159,8 +159,8 @@ def _added(r: Rings, names: Sequence[str]) -> list[ast.stmt]:
     slot, phase = map(sx.name, scope.slot())
     out = [r.wait(scope.full(EVERY), slot, phase)]
     for name, x in zip(names, r.cta.sums, strict=True):
-        leaves = [x.product.sides[i][0] for i in (0, 1)]
-        sides = [r.tile(n, _place(r, n, slot), x.product.turned(i)) for i, n in enumerate(leaves)]
+        leaves = [(x.product.sides[i][0], x.product.transposed(i)) for i in (0, 1)]
+        sides = [r.tile(n, _place(r, n, slot), transposed) for n, transposed in leaves]
         made = sx.call("warpgroup_mma", *sides, name, is_async=True)
         out.append(sx.assign(name, made))
     first = sx.less(0, r.loops.head(r.program.loops[0]).variable)

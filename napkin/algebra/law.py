@@ -93,7 +93,7 @@ def folded(
     tensors of readings at positions that a pass finds.
     """
     finals, known = States(), dict(bind)
-    late = _late(stream)
+    needs = _waited_for(stream)
     outputs: dict[str, Array] = {}
     for step in stream.passes:
         states = start(step, sizes)
@@ -104,7 +104,7 @@ def folded(
             pieces.append(emitted)
         for s in step.states:
             known[s.leaf("new")] = states[s.name]
-        found = [n for n, needed in late.items() if needed <= known.keys()]
+        found = [n for n, needed in needs.items() if needed <= known.keys()]
         known |= zip(found, evaluate(found, known, sizes, scalars), strict=True)
         finals |= states
         for i, e in enumerate(step.emits):
@@ -116,7 +116,7 @@ def folded(
     return finals, outputs | finished(stream, finals, known, sizes, scalars)
 
 
-def _late(stream: Stream) -> dict[Node, set[Node]]:
+def _waited_for(stream: Stream) -> dict[Node, set[Node]]:
     """The readings at positions that a pass finds, and the states that say where."""
     emits = [e for p in stream.passes for e in p.emits]
     steps = [s.step for s in stream.states]

@@ -153,17 +153,17 @@ class Loops:
             inner.have.pop(s.leaf("new"), None)
             inner.have[s.leaf("old")] = sx.name(scope.state(s.name))
             self.emitter.have[s.leaf("new")] = sx.name(scope.state(s.name))
-        late: list[ast.stmt] = []
+        after: list[ast.stmt] = []
         for i, s in enumerate(states):
             value = inner.value(loop.steps[s.name])
             rest = [*(loop.steps[x.name] for x in states[i + 1 :]), *others]
             target = scope.state(s.name)
             if s.leaf("old") in set(postorder(rest)):
                 target = scope.fresh(s.name)
-                late.append(sx.assign(scope.state(s.name), target))
+                after.append(sx.assign(scope.state(s.name), target))
             inner.statements.append(sx.assign(target, value))
             inner.have[s.leaf("new")] = sx.name(target)
-        return late
+        return after
 
     def _beside(self, loop: Loop) -> list[Node]:
         """The terms of one loop, of the other passes once each, and of the tail."""

@@ -98,10 +98,10 @@ class _Kernel:
             out.append(sx.assign(scope.state(s.name), self.loops.begun(s, inner)))
         head = self.loops.head(loop)
         positions = [*head.find, *self.loops.chunk(loop)]
-        late = self.loops.steps(loop, step.states, inner, loop.emits.values())
+        after = self.loops.steps(loop, step.states, inner, loop.emits.values())
         for name, n in loop.emits.items():
             self.loops.store(inner, name, n)
-        out += [*head.before, self.loops.over(head, [*positions, *inner.statements, *late])]
+        out += [*head.before, self.loops.over(head, [*positions, *inner.statements, *after])]
         return [*out, *self._join(loop, step.states)] if loop.joins else out
 
     def _join(self, loop: Loop, states: Sequence[State]) -> list[ast.stmt]:

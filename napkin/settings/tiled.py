@@ -282,15 +282,15 @@ class Tiled:
 
     def requests(self, stages: int) -> Requests:
         """What groups ask for, and which of it is loaded ahead."""
-        return self._ahead if stages > 1 else self._late
+        return self._ahead if stages > 1 else self._none_ahead
 
     @cached_property
-    def _late(self) -> Requests:
+    def _none_ahead(self) -> Requests:
         return self._requests(frozenset())
 
     @cached_property
     def _ahead(self) -> Requests:
-        return self._requests(self.of.ahead) if self.of.ahead else self._late
+        return self._requests(self.of.ahead) if self.of.ahead else self._none_ahead
 
     def _requests(self, ahead: frozenset[str]) -> Requests:
         of = self.of

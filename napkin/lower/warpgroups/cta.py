@@ -34,7 +34,7 @@ WIDEST = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Late:
+class Delayed:
     """A state to which each chunk adds a product whose rows are computed there: it is added while
     the next chunk's scores are.
 
@@ -119,7 +119,7 @@ class SpecialisedCta:
         return tuple(found)
 
     @cached_property
-    def early(self) -> tuple[Dot, ...]:
+    def leading(self) -> tuple[Dot, ...]:
         """The products of two tiles that each chunk begins with, in the order of the loops."""
         found = {d.node: d for loop in self.program.loops for d in self.begun(loop)}
         return tuple(found.values())
@@ -129,17 +129,17 @@ class SpecialisedCta:
         dots = (dot_of(self.program, n) for n in postorder(loop.steps.values()))
         return tuple(d for d in dots if d and self.program.boxes.keys() >= set(d.parts))
 
-    def late(self, loop: Loop) -> tuple[Late, ...]:
+    def delayed(self, loop: Loop) -> tuple[Delayed, ...]:
         """The states of a loop that only add a product of computed rows to what they were: they
         take it up one chunk later."""
-        found: list[Late] = []
+        found: list[Delayed] = []
         states = self.program.kernel.stream.passes[loop.part].states
         for s in states:
             added = _added(self.program, loop.steps[s.name])
             others = [loop.steps[x.name] for x in states if x is not s]
             own = {s.leaf("old"), s.leaf("new")}
             if added is not None and not own & set(postorder([*others, added[1].node])):
-                found.append(Late(s, *added))
+                found.append(Delayed(s, *added))
         return tuple(found)
 
     @cached_property
@@ -151,7 +151,7 @@ class SpecialisedCta:
     @cached_property
     def streamed(self) -> tuple[Node, ...]:
         """Boxes that every chunk brings: those of its first products, then the others."""
-        first = {p for d in self.early for p in d.parts}
+        first = {p for d in self.leading for p in d.parts}
         carried = self.program.kernel.stream.carried
         moving = [n for n in self.program.boxes if carried(n.axes)]
         return tuple(sorted(moving, key=lambda n: n not in first))
@@ -159,7 +159,7 @@ class SpecialisedCta:
     @cached_property
     def left(self) -> tuple[Node, ...]:
         """The boxes of which an iteration leaves products to the next."""
-        found = (x.product.sides[1][0] for loop in self.program.loops for x in self.late(loop))
+        found = (x.product.sides[1][0] for loop in self.program.loops for x in self.delayed(loop))
         return tuple(dict.fromkeys(found))
 
     def own(self, leaf: Node) -> bool:
@@ -176,8 +176,8 @@ class SpecialisedCta:
     @cached_property
     def columns(self) -> tuple[int, ...]:
         """The tile dimensions that lie across the rows, that of the first scores first."""
-        found = [d.columns[0] for d in self.early]
-        found += [x.product.columns[0] for loop in self.program.loops for x in self.late(loop)]
+        found = [d.columns[0] for d in self.leading]
+        found += [x.product.columns[0] for loop in self.program.loops for x in self.delayed(loop)]
         others: Iterable[int] = range(len(self.program.dims))
         if self.sums:  # of chunks, nothing comes to registers
             tails = postorder(self.program.tails.values())

@@ -1,8 +1,8 @@
 """What one warpgroup computes: iterations over chunks, two of which overlap.
 
-An iteration begins with the products of two tiles. While these are made, so are the late products
-of the iteration before, of rows that it computed (FlashAttention-3, arXiv 2407.08608, section 3.2,
-for one algorithm; here for any state that only adds a product).
+An iteration begins with the products of two tiles. While these are made, so are the delayed
+products of the iteration before, of rows that it computed (FlashAttention-3, arXiv 2407.08608,
+section 3.2, for one algorithm; here for any state that only adds a product).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from napkin.lower.emit_reductions import operand
 from napkin.lower.printer import comment
 from napkin.lower.program import Loop
 from napkin.lower.syntax import Expr
-from napkin.lower.warpgroups.cta import Late
+from napkin.lower.warpgroups.cta import Delayed
 from napkin.lower.warpgroups.rings import Rings, waited
 
 
@@ -29,19 +29,19 @@ class Work:
     """The products that one iteration makes.
 
     Attributes:
-        early: those of its own chunk, of two tiles.
-        late: those that the iteration before has left.
-        boxes: the streamed boxes of the early ones.
+        leading: those of its own chunk, of two tiles.
+        delayed: those that the iteration before has left.
+        boxes: the streamed boxes of the leading ones.
     """
 
-    early: Sequence[Dot]
-    late: Sequence[Late]
+    leading: Sequence[Dot]
+    delayed: Sequence[Delayed]
     boxes: Sequence[Node]
 
     @property
     def left(self) -> Sequence[Node]:
-        """The boxes of the late ones."""
-        return list(dict.fromkeys(x.product.sides[1][0] for x in self.late))
+        """The boxes of the delayed ones."""
+        return list(dict.fromkeys(x.product.sides[1][0] for x in self.delayed))
 
 
 class Rows:
@@ -80,7 +80,7 @@ class Rows:
         for i, loop in enumerate(self.program.loops):
             out += self._stream(i, loop)
         last = self._work(self.program.loops[-1])
-        out += [*self._begin_late(last), *self._finish_late(last)]
+        out += [*self._begin_delayed(last), *self._finish_delayed(last)]
         return [*out, comment("tail"), *self.loops.tail(), *self.rings.stored()]
 
     def _at(self, leaf: Node) -> Expr:
@@ -93,57 +93,58 @@ class Rows:
             out.append(sx.assign(self.scope.state(s.name), self.loops.begun(s, self.emitter)))
         iteration = self._iteration(loop)
         if index == 0:
-            out += [self._nothing(x) for x in self.cta.late(loop)]
+            out += [self._nothing(x) for x in self.cta.delayed(loop)]
         head = self.loops.head(loop)
         body = [*head.find, *self.loops.chunk(loop), *iteration, self.rings.next()]
         return [*out, *head.before, self.rings.over(head, body)]
 
-    def _nothing(self, x: Late) -> ast.stmt:
+    def _nothing(self, x: Delayed) -> ast.stmt:
         """What the iteration before the first has left: rows of 0."""
         name, shape = x.state.name, self.emitter.extents(x.product.spans[0])
         made = self.lang("zeros", shape, self.types[name], layout=self._kept_in(x))
         return sx.assign(self.scope.kept(name), made)
 
-    def _kept_in(self, x: Late) -> Expr:
+    def _kept_in(self, x: Delayed) -> Expr:
         """The register layout of the rows of a product that is left."""
         return self.lang("DotOperandLayout", 0, self.scope.layout(x.product.columns[0]), 2)
 
     def _iteration(self, loop: Loop) -> list[ast.stmt]:
-        """One iteration: while tensor cores make the early products of its chunk, they also make
-        the late ones of the chunk before. The rows of its own late products stay for the next."""
+        """One iteration: while tensor cores make the leading products of its chunk, they also make
+        the delayed ones of the chunk before. The rows of its own delayed products stay."""
         work, inner = self._work(loop), self.emitter.child()
-        out = [*self._begin_early(work), *self._begin_late(work), *self._finish_early(work, inner)]
-        waiting = [x.state for x in work.late]
+        out = [*self._begin_leading(work), *self._begin_delayed(work)]
+        out += self._finish_leading(work, inner)
+        waiting = [x.state for x in work.delayed]
         now = [s for s in self.stream.passes[loop.part].states if s not in waiting]
-        later = [n for x in work.late for n in (x.before, x.product.node)]
+        later = [n for x in work.delayed for n in (x.before, x.product.node)]
         after = self.loops.steps(loop, now, inner, later)
-        rows = [operand(inner, x.product, 0) for x in work.late]
-        out += [*inner.drain(), *self._finish_late(work)]
-        for x, value in zip(work.late, rows, strict=True):
+        rows = [operand(inner, x.product, 0) for x in work.delayed]
+        out += [*inner.drain(), *self._finish_delayed(work)]
+        for x, value in zip(work.delayed, rows, strict=True):
             out += self._leave(x, value, inner)
         return [*out, *after]
 
     def _work(self, loop: Loop) -> Work:
         products = self.cta.begun(loop)
         boxes = [n for n in self.cta.streamed if any(n in d.parts for d in products)]
-        return Work(products, self.cta.late(loop), boxes)
+        return Work(products, self.cta.delayed(loop), boxes)
 
-    def _begin_early(self, work: Work) -> list[ast.stmt]:
+    def _begin_leading(self, work: Work) -> list[ast.stmt]:
         slot, phase = map(sx.name, self.scope.slot())
         waits = [self.rings.wait(self.scope.full(tensor_of(n)), slot, phase) for n in work.boxes]
-        return [*self.rings.slots(), *waits, *(self._multiplied(d, slot) for d in work.early)]
+        return [*self.rings.slots(), *waits, *(self._multiplied(d, slot) for d in work.leading)]
 
-    def _finish_early(self, work: Work, inner: Emitter) -> list[ast.stmt]:
-        """Wait for the early products, and free the boxes that no late product reads."""
+    def _finish_leading(self, work: Work, inner: Emitter) -> list[ast.stmt]:
+        """Wait for the leading products, and free the boxes that no delayed product reads."""
         scope, slot = self.scope, sx.name(self.scope.slot()[0])
-        names = [scope.value(d.node) for d in work.early]
-        inner.have |= {d.node: self.emitter.made[d.node] for d in work.early if not d.outside}
+        names = [scope.value(d.node) for d in work.leading]
+        inner.have |= {d.node: self.emitter.made[d.node] for d in work.leading if not d.outside}
         read = [n for n in work.boxes if n not in self.cta.left]
         free = [self.rings.arrive(scope.free(tensor_of(n)), slot) for n in read]
-        return [waited(names, len(work.late)), *free]
+        return [waited(names, len(work.delayed)), *free]
 
-    def _leave(self, x: Late, value: Expr, inner: Emitter) -> list[ast.stmt]:
-        """The state of a late product rescaled, and the rows kept, for the next iteration."""
+    def _leave(self, x: Delayed, value: Expr, inner: Emitter) -> list[ast.stmt]:
+        """The state of a delayed product rescaled, and the rows kept, for the next iteration."""
         state, before = self.scope.state(x.state.name), inner.value(x.before)
         out = inner.drain()
         if x.before is not x.state.leaf("old"):
@@ -165,12 +166,12 @@ class Rows:
         made = sx.call("warpgroup_mma", *sides, none, use_acc=False, is_async=True)
         return sx.assign(name, made)
 
-    def _begin_late(self, work: Work) -> list[ast.stmt]:
+    def _begin_delayed(self, work: Work) -> list[ast.stmt]:
         scope, out = self.scope, self.rings.slots(before=True)
         slot, phase = map(sx.name, scope.slot(before=True))
         other = [n for n in work.left if n in self.cta.streamed and n not in work.boxes]
         out += [self.rings.wait(scope.full(tensor_of(n)), slot, phase) for n in other]
-        for x in work.late:
+        for x in work.delayed:
             state = scope.state(x.state.name)
             tile = self.rings.tile(x.product.sides[1][0], slot, x.product.transposed(1))
             rows, how = sx.name(scope.kept(x.state.name)), {"is_async": sx.const(True)}
@@ -178,10 +179,10 @@ class Rows:
             out.append(sx.assign(state, made))
         return out
 
-    def _finish_late(self, work: Work) -> list[ast.stmt]:
-        """Wait for the late products, and free their boxes."""
+    def _finish_delayed(self, work: Work) -> list[ast.stmt]:
+        """Wait for the delayed products, and free their boxes."""
         scope = self.scope
         slot = sx.name(scope.slot(before=True)[0])
         read = [n for n in work.left if n in self.cta.streamed]
         free = [self.rings.arrive(scope.free(tensor_of(n)), slot) for n in read]
-        return [waited([scope.state(x.state.name) for x in work.late], 0), *free]
+        return [waited([scope.state(x.state.name) for x in work.delayed], 0), *free]

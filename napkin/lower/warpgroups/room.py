@@ -83,10 +83,11 @@ def registers_of(cta: SpecialisedCta) -> int:
     if cta.sums:
         spans = [(*x.product.rows, *x.product.columns) for x in cta.sums]
         return sum(map(program.span, spans)) // THREADS + BESIDE
-    states = {x.state.name: x.state.leaf("old") for loop in program.loops for x in cta.late(loop)}
+    delayed = [x for loop in program.loops for x in cta.delayed(loop)]
+    states = {x.state.name: x.state.leaf("old") for x in delayed}
     tiles = sum(program.span(program.shape(n)) for n in states.values())
-    scores = sum(program.span((*d.rows, *d.columns)) for d in cta.early)
-    rows = {x.product.spans[0] for loop in program.loops for x in cta.late(loop)}
+    scores = sum(program.span((*d.rows, *d.columns)) for d in cta.leading)
+    rows = {x.product.spans[0] for x in delayed}
     kept = sum(program.span(dims) for dims in rows) * program.schedule.described // 4
     beside = BESIDE if program.kernel.visits is None else BESIDE_TESTS
     return (tiles + scores + kept) // THREADS + beside

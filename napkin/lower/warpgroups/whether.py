@@ -33,7 +33,7 @@ def why_not(program: Program) -> str:
         reason = _loop_reason(cta, loop)
         if reason:
             return reason
-    left = [{x.state.name: x.product.sides[1] for x in cta.late(loop)} for loop in program.loops]
+    left = [{x.state.name: x.product.sides[1] for x in cta.delayed(loop)} for loop in program.loops]
     if not all(x and x == left[0] for x in left):
         return "no product of computed rows is added to a state, in every loop the same"
     if not set(cta.left) <= set(cta.streamed) or any(map(cta.own, cta.streamed)):
@@ -114,7 +114,7 @@ def _loop_reason(cta: SpecialisedCta, loop: Loop) -> str:
     known = {d.node for d in cta.begun(loop)}
     if not known:
         return "no product of two tiles begins a chunk"
-    known |= {x.product.node for x in cta.late(loop)}
+    known |= {x.product.node for x in cta.delayed(loop)}
     if not known <= moving_terms(program):
         return "a product is made before the stream"
     for n in postorder(loop.steps.values()):

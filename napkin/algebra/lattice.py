@@ -107,11 +107,11 @@ class _Rules:
 
     def _join(self, op: str, terms: Sequence[Any]) -> Any:
         alike: dict[str, list[Any]] = {}
-        apart: list[Any] = []
+        others: list[Any] = []
         for term in terms:
             kind = self.kind(term)
-            (alike.setdefault(kind, []) if kind not in {"", "mixed"} else apart).append(term)
-        done = [self.of(op, term) for term in apart]
+            (alike.setdefault(kind, []) if kind not in {"", "mixed"} else others).append(term)
+        done = [self.of(op, term) for term in others]
         return _JOIN[op](*done, *(self.folded(op, _JOIN[op](*t)) for t in alike.values()))
 
     def _meet(self, op: str, e: Any) -> Any:

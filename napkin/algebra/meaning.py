@@ -159,7 +159,7 @@ class Meaning(Container[Node]):
             if running_symbols(body):
                 what = f"it multiplies out a difference under {' '.join(over(n))}"
                 raise NotSeparable(n.op, what)
-            return self._total(self._apart(body, over(n))[0], n)
+            return self._total(self._split_body(body, over(n))[0], n)
         if record.over == "add":
             with suppress(NotSeparable):
                 return self._shifted(n, body)
@@ -167,7 +167,7 @@ class Meaning(Container[Node]):
             return self.extremum(n, body, lambda e: self._how(e, over(n)))[0]
         raise NotSeparable(n.op, f"{n.op} over another axis mixes with a running result")
 
-    def _apart(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
+    def _split_body(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
         """The parts that a body under a reduction of `gone` separates into, and by which split."""
         return separate_by(body, by_side), by_side
 
@@ -192,7 +192,7 @@ class Meaning(Container[Node]):
     def _shifted(self, n: Node, body: Any) -> Any:
         """A reduction of a + b that is that of a, and then + b."""
         gone = over(n)
-        parts, split = self._apart(body, gone)
+        parts, split = self._split_body(body, gone)
         a, b = additive(parts, split, n.op)
         if self.carries(b, gone):
             raise NotSeparable(n.op, f"a running result carries {' '.join(gone)}")

@@ -26,13 +26,13 @@ class Cost:
     """Symbolic costs of a kernel, in values (or bytes, see `in_bytes`) and operations.
 
     Attributes:
-        apart: whether the taps of windows are loaded and held one by one, as written kernels do;
+        tap_by_tap: whether taps of windows are loaded and held one by one, as written kernels do;
             without, what windows share that a group holds is loaded and held once.
         unit: what H and M are counted in.
     """
 
     kernel: Kernel
-    apart: bool = False
+    tap_by_tap: bool = False
     unit: Unit = VALUES
 
     def in_bytes(self, dtypes: Mapping[str, str], rest: str) -> Cost:
@@ -47,12 +47,12 @@ class Cost:
     @cached_property
     def H(self) -> Traffic:
         """Values transferred: `.total`, `.per_tensor`, `.per_group`, `.per_step`."""
-        return Traffic(self.kernel, self.apart, self.unit)
+        return Traffic(self.kernel, self.tap_by_tap, self.unit)
 
     @cached_property
     def M(self) -> Any:
         """Values that one group holds."""
-        return memory(self.kernel, self.unit, self.apart)
+        return memory(self.kernel, self.unit, self.tap_by_tap)
 
     @cached_property
     def sharing(self) -> Cost | None:
@@ -98,7 +98,7 @@ class Cost:
             weights: what a value of each tensor counts in H and in M, such as its bytes: a number
                 or a positive symbol. By default that of the cost's unit.
         """
-        problem = Problem.of(self.kernel, weights or self.unit, self.apart)
+        problem = Problem.of(self.kernel, weights or self.unit, self.tap_by_tap)
         numbers = None if sizes is None else {size_symbol(a): n for a, n in sizes.items()}
         if numbers is not None:
             self._check_visited(problem)

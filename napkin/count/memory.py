@@ -31,23 +31,23 @@ Weights = Unit | Mapping[str, Any]
 """What a value of each tensor counts; under "" what one of an array inside a kernel does."""
 
 
-def _held(kernel: Kernel, n: Node, apart: bool) -> Any:
+def _held(kernel: Kernel, n: Node, tap_by_tap: bool) -> Any:
     """Values of one tile of an array; windows of a tensor lie in memory as what they read of it."""
-    if apart or not is_read(n):
+    if tap_by_tap or not is_read(n):
         return tile(kernel, n.axes)
     return held_values(kernel, n.axes, slides(n))
 
 
-def memory(kernel: Kernel, weights: Weights = VALUES, apart: bool = False) -> Any:
+def memory(kernel: Kernel, weights: Weights = VALUES, tap_by_tap: bool = False) -> Any:
     """M as a function of group, stream and whole sizes: in values, or weighted.
 
     Args:
-        apart: the taps of windows are held one by one, each with all that it reads.
+        tap_by_tap: the taps of windows are held one by one, each with all that it reads.
     """
     if not kernel.stream.axes:
-        return columns(kernel, weights, apart)
+        return columns(kernel, weights, tap_by_tap)
     # One tensor read under two names is held twice: its tiles differ.
-    reads = [weights[a.tensor] * _held(kernel, a.leaf, apart) for a in kernel.reads]
+    reads = [weights[a.tensor] * _held(kernel, a.leaf, tap_by_tap) for a in kernel.reads]
     writes = [weights[o.name] * tile(kernel, tile_axes(o)) for o in kernel.outputs]
     return sympy.expand(sympy.Add(*reads, *writes))
 
@@ -71,13 +71,13 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def columns(kernel: Kernel, weights: Weights = VALUES, apart: bool = False) -> Any:
+def columns(kernel: Kernel, weights: Weights = VALUES, tap_by_tap: bool = False) -> Any:
     """The column rule: the largest sum of tiles that are alive together, operator by operator."""
     names = {o.node.args[0] if o.node.op == "scatter" else o.node: o.name for o in kernel.outputs}
 
     def held(n: Node) -> Any:
         tensor = tensor_of(n) if is_read(n) else names.get(n, "")
-        return weights[tensor] * _held(kernel, n, apart)
+        return weights[tensor] * _held(kernel, n, tap_by_tap)
 
     sums = [sympy.Add(*map(held, column)) for column in alive(kernel)]
     kept = [s for s in dict.fromkeys(sympy.expand(s) for s in sums) if s != 0]

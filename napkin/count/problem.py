@@ -34,19 +34,19 @@ class Problem:
     streams: dict[Any, Any]
 
     @classmethod
-    def of(cls, kernel: Kernel, weights: Weights = VALUES, apart: bool = False) -> Problem:
-        """The problem of a labelled kernel, in values or weighted; `apart` as in `Cost`."""
+    def of(cls, kernel: Kernel, weights: Weights = VALUES, tap_by_tap: bool = False) -> Problem:
+        """The problem of a labelled kernel, in values or weighted; `tap_by_tap` as in `Cost`."""
         splits = kernel.splits
         grouped = [a for a in kernel.group if a not in kernel.alone]
         groups = {group_symbol(a): plain(size_symbol(a), splits) for a in grouped}
         streams = {stream_symbol(a): plain(size_symbol(a), splits) for a in kernel.stream.axes}
 
         def moved(direction: str) -> Any:
-            parts = [t for t in transfers(kernel, apart) if t.direction == direction]
+            parts = [t for t in transfers(kernel, tap_by_tap) if t.direction == direction]
             sums = [t.total * weights[t.tensor] for t in parts]
             return falling(over_strides(sympy.expand(sympy.Add(*sums))), tuple(groups))
 
-        held = memory(kernel, weights, apart)
+        held = memory(kernel, weights, tap_by_tap)
         columns = held.args if isinstance(held, sympy.Max) else (held,)
         return cls(moved("read"), moved("write"), tuple(columns), groups, streams)
 

@@ -178,9 +178,9 @@ class Runs:
 
     def bytes_each(self, item: float, boxed: bool) -> float:
         """Bytes of the sectors of a tile for each of its values, of `item` bytes."""
-        apart, length, start = (n * item for n in (self.distance, self.length, self.start))
-        if self.number > 1 and apart < SECTOR:  # runs share sectors
-            return max(item, max(SECTOR, self.number * apart) / (self.number * self.length))
+        distance, length, start = (n * item for n in (self.distance, self.length, self.start))
+        if self.number > 1 and distance < SECTOR:  # runs share sectors
+            return max(item, max(SECTOR, self.number * distance) / (self.number * self.length))
         # Where rows may begin inside a sector, a box asks for one more in each of its rows.
         more = boxed and int(start) % SECTOR
         sectors = math.ceil(length / SECTOR) + 1 if more else _sectors(length, start)

@@ -202,11 +202,11 @@ def held_values(kernel: Kernel, axes: Collection[str], slides: Sequence[Slide]) 
     return plain(sympy.Mul(*parts), kernel.splits)
 
 
-def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
+def transfers(kernel: Kernel, tap_by_tap: bool = False) -> tuple[Transfer, ...]:
     """Every reading and writing of a kernel.
 
     Args:
-        apart: the taps of windows are loaded one by one, as kernels do, whatever a group holds.
+        tap_by_tap: taps of windows are loaded one by one, as kernels do, whatever a group holds.
     """
     out: list[Transfer] = []
     for access in kernel.reads:
@@ -229,7 +229,7 @@ def transfers(kernel: Kernel, apart: bool = False) -> tuple[Transfer, ...]:
                 (*kernel.splits, *kernel.blocks),
                 kernel.part,
                 slides(leaf),
-                () if apart else windows_held(kernel, slides(leaf)),
+                () if tap_by_tap else windows_held(kernel, slides(leaf)),
                 tuple((a, tile_symbol(kernel, a)) for a in _chunked(kernel, axes)),
                 tuple(a for a in _chunked(kernel, axes) if _within(kernel, a, axes)),
             )
@@ -302,17 +302,17 @@ class Traffic:
     """H of one kernel: symbolic in axis and group sizes, in values or in bytes (`unit`).
 
     Attributes:
-        apart: whether the taps of windows are loaded one by one, whatever a group holds.
+        tap_by_tap: whether the taps of windows are loaded one by one, whatever a group holds.
     """
 
     kernel: Kernel
-    apart: bool = False
+    tap_by_tap: bool = False
     unit: Unit = VALUES
 
     @cached_property
     def parts(self) -> tuple[Transfer, ...]:
         """The transfers that make it up."""
-        return transfers(self.kernel, self.apart)
+        return transfers(self.kernel, self.tap_by_tap)
 
     @property
     def per_tensor(self) -> dict[str, Any]:

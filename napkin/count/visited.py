@@ -64,7 +64,7 @@ def counted(
         full = [(h.axes, c.full) for h, c in zip(hs, counts, strict=True)]
         whole = _product([*full, *there], axes)
         for earlier in hulls[1 if seen.prefix else 0 : i]:
-            whole = np.where(_apart(hs, earlier, axes), whole, 0)
+            whole = np.where(_disjoint(hs, earlier, axes), whole, 0)
         visited = [(h.axes, c.visited) for h, c in zip(hs, counts, strict=True)]
         keys = _product([*((h.axes, h.length) for h in hs), *there], axes)
         out.append(Counted(axes, keys, _product([*visited, *there], axes), whole))
@@ -182,7 +182,7 @@ def _product(parts: Iterable[tuple[tuple[str, ...], Array]], axes: Sequence[str]
     return out
 
 
-def _apart(a: Sequence[Hull], b: Sequence[Hull], axes: Sequence[str]) -> Array:
+def _disjoint(a: Sequence[Hull], b: Sequence[Hull], axes: Sequence[str]) -> Array:
     out = np.zeros([1] * len(axes), dtype=bool)
     for x, y in zip(a, b, strict=True):
         for p, q in ((x, y), (y, x)):
@@ -301,7 +301,7 @@ def share(
     """Chunks that are visited, and those that need a test, over all chunks there are."""
     seen = kernel.visits
     assert seen is not None
-    if bind is None and _apart_along_each(seen):
+    if bind is None and _separable(seen):
         found = _along_each(seen, sizes, tiles)
         visited, whole = (math.prod(part) for part in list(zip(*found, strict=True))[:2])
         return visited, visited - whole
@@ -330,7 +330,7 @@ def visiting(
     seen = kernel.visits
     assert seen is not None
     ones = dict.fromkeys(kernel.axes, 1)
-    if not _apart_along_each(seen):
+    if not _separable(seen):
         found = [[share(kernel, sizes, {**ones, **g, **c})[0] for c in chunks] for g in groups]
         return np.reshape(found, (len(groups), len(chunks)))
     out = np.ones((len(groups), len(chunks)))
@@ -352,7 +352,7 @@ def longest(kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, int]) 
     """Chunks that the busiest group visits over those of a group on average."""
     seen = kernel.visits
     assert seen is not None
-    if _apart_along_each(seen):
+    if _separable(seen):
         return math.prod(part[2] for part in _along_each(seen, sizes, tiles))
     boxes = counted(kernel, sizes, tiles)
     shape = [-(-sizes[a] // tiles[a]) for a in boxes[0].axes]
@@ -370,7 +370,7 @@ def _along_each(
     ]
 
 
-def _apart_along_each(seen: Visits) -> bool:
+def _separable(seen: Visits) -> bool:
     """Whether what is visited is a product of what is visited along each key axis."""
     return not seen.splits and len(seen.boxes) == 1 and _independent(seen.keys)
 

@@ -11,7 +11,7 @@ from napkin.algebra.relabel import Labels, Move
 from napkin.derive.kernel import Kernel, label, reduced
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.rules.group import GROUP
-from napkin.derive.rules.split import Apart, apart, why_not_apart
+from napkin.derive.rules.split import SplitTerm, split_terms, why_not_split
 from napkin.derive.rules.stream import streamed
 from napkin.derive.trail import Trail, relabelled
 from napkin.diagram import moves as doors
@@ -46,17 +46,17 @@ class Derivation:
         return prepare(self.diagram)
 
     @cached_property
-    def split_term(self) -> Apart | None:
+    def split_term(self) -> SplitTerm | None:
         """The term with the axes that have been split, if any have."""
         return self._split(self.labels)
 
-    def _split(self, labels: Labels) -> Apart | None:
+    def _split(self, labels: Labels) -> SplitTerm | None:
         axes = [pair.split()[1] for pair, _ in labels.split]
-        found = apart(self.prepared.outputs, self.prepared.names, axes)
+        found = split_terms(self.prepared.outputs, self.prepared.names, axes)
         return next((a for a in found if len(a.pairs) == len(axes)), None) if axes else None
 
     @property
-    def _term(self) -> Prepared | Apart:
+    def _term(self) -> Prepared | SplitTerm:
         return self.split_term or self.prepared
 
     @cached_property
@@ -198,10 +198,10 @@ class Derivation:
         outputs, names = self.prepared.outputs, self.prepared.names
         already = [pair.split()[1] for pair, _ in self.labels.split]
         wanted = {*already, *axes} if axes else None
-        found = next(apart(outputs, names, wanted), None)
+        found = next(split_terms(outputs, names, wanted), None)
         new = [p for p in found.pairs if p[1].axis not in already] if found else []
         if found is None or not new or len(found.pairs) < len(wanted or ()):
-            reason = why_not_apart(outputs, axes)
+            reason = why_not_split(outputs, axes)
             instead = "stream it as it is: the loops visit its keys from the first to the last"
             raise Refusal(what, self.diagram.name, reason, instead)
         for q, x in new:

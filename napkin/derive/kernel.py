@@ -14,7 +14,7 @@ from napkin.algebra.fold import Emit, Stream
 from napkin.algebra.terms import is_read
 from napkin.derive.rules.counts import COUNTED
 from napkin.derive.rules.seen import SEEN
-from napkin.derive.rules.split import Apart
+from napkin.derive.rules.split import SplitTerm
 from napkin.derive.rules.visit import visits
 from napkin.derive.streaming import stream
 from napkin.diagram.interface import Output
@@ -276,7 +276,7 @@ def label(
     passes: int = 1,
     group: Collection[str] | None = None,
     hold: Collection[str] = (),
-    split: Apart | None = None,
+    split: SplitTerm | None = None,
     block: str = "",
 ) -> Kernel:
     """The kernel with `streamed` (an axis, or several separated by spaces, cut jointly) cut into
@@ -364,8 +364,8 @@ def _grid_order(kernel: Kernel) -> tuple[str, ...]:
     which read the same chunks start together, wherever these axes lie in memory. Neighborhoods of
     24 heads that lie inside the tokens took 20.6 ms with the heads last, and 12.8 with them first
     (256 x 256 tokens, windows of 80 x 80, H100)."""
-    apart = set(kernel.group).intersection(*kernel.streamed) if kernel.streamed else set[str]()
-    return tuple(sorted(kernel.group, key=lambda a: a not in apart))
+    first = set(kernel.group).intersection(*kernel.streamed) if kernel.streamed else set[str]()
+    return tuple(sorted(kernel.group, key=lambda a: a not in first))
 
 
 def _refuse_moves(outputs: Sequence[Output], names: Mapping[Node, str], streamed: str) -> None:

@@ -123,9 +123,9 @@ class _Streaming:
                 raise self._refuse(n, f"it scans a scan along {self.axis}: no merge of it is known")
             if n.op == "keys" and self.carried(n.axes) and self.folding.scanning:
                 raise self._refuse(n, f"a scan along {self.axis} goes over all of its chunks")
-            apart = [a for a in self.axes if a not in here] if here and n.op in REDUCTIONS else []
-            if apart:
-                what = f"it works along {' '.join(here)} and leaves {' '.join(apart)}"
+            rest = [a for a in self.axes if a not in here] if here and n.op in REDUCTIONS else []
+            if rest:
+                what = f"it works along {' '.join(here)} and leaves {' '.join(rest)}"
                 raise self._refuse(n, f"{what}, so these axes are not reduced together")
             if n.op == "rename":
                 pairs = n.params[0]

@@ -23,7 +23,7 @@ OUTSIDE = "outside"
 PLACE = "place"
 """Operator: a key's word, from its place in the chunk."""
 
-APART = "apart"
+DISJOINT = "disjoint"
 """Operator: whether two words share no bit."""
 
 LEFT_OUT = "left_out"
@@ -41,7 +41,7 @@ def fits_words(seen: Visits, tiles: Mapping[str, int]) -> bool:
 def in_words(test: Node, seen: Visits) -> Node:
     """`test` with words for every box of `seen` that may have them."""
     axes = seen.axes
-    worded = {box_member(b, axes): _apart(b, axes) for b in seen.boxes if _plain(b)}
+    worded = {box_member(b, axes): _disjoint(b, axes) for b in seen.boxes if _plain(b)}
     return rewrite([test], lambda old, _: worded.get(old))[test]
 
 
@@ -53,11 +53,11 @@ def _plain(box: Box) -> bool:
     )
 
 
-def _apart(box: Box, axes: Sequence[str]) -> Node:
+def _disjoint(box: Box, axes: Sequence[str]) -> Node:
     bounds = tuple(n for i in box.intervals for n in (i.first, i.end))
     query = node(OUTSIDE, bounds, tuple(axes), union_axes(bounds), "int")
     key = node(PLACE, (), tuple(axes), tuple(axes), "int")
-    return node(APART, (query, key), (), union_axes((query, key)), "bool")
+    return node(DISJOINT, (query, key), (), union_axes((query, key)), "bool")
 
 
 def outside(bounds: Sequence[Expr], blocks: Sequence[Expr], starts: Sequence[Expr]) -> Expr:

@@ -158,12 +158,12 @@ class Visiting:
                 upto = self.lang("minimum", upto, tiles)
             count = self.lang("maximum", sx.binary(upto, "-", skip), 0)
             for other in range(1 if self.seen.prefix else 0, box):
-                count = self.lang("where", self._apart(box, other), count, 0)
+                count = self.lang("where", self._disjoint(box, other), count, 0)
             skipped = self.lang("minimum", self._chunks(before, axis), tiles)
             out += [sx.assign(skip, skipped), sx.assign(run, count)]
         return out
 
-    def _apart(self, box: int, other: int) -> Expr:
+    def _disjoint(self, box: int, other: int) -> Expr:
         """Whether the keys of two boxes lie apart: a key of both counts with the first only."""
         pairs = [(axis, *pair) for axis in self.axes for pair in ((box, other), (other, box))]
         ends = [(self._name(axis, a, "end"), self._name(axis, b, "first")) for axis, a, b in pairs]

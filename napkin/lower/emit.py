@@ -12,7 +12,7 @@ from napkin.ir.node import REDUCTIONS, Node, in_kind, landings, over
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import own_type, widens
 from napkin.lower import syntax as sx
-from napkin.lower.bit_words import APART, OUTSIDE, PLACE, outside, place
+from napkin.lower.bit_words import DISJOINT, OUTSIDE, PLACE, outside, place
 from napkin.lower.emit_block import Block
 from napkin.lower.emit_memory import boxed_load, load
 from napkin.lower.emit_reductions import contraction, fused_add, product, reduction
@@ -98,7 +98,7 @@ class Emitter(Block):
             return self.value(member(n))
         if n.op == "corner":
             return sx.name(self.scope.corner(*map(str, n.params)))
-        if n.op in {OUTSIDE, PLACE, APART}:
+        if n.op in {OUTSIDE, PLACE, DISJOINT}:
             return self._word(n, dims)
         if n.op == "ones":
             ones = self.lang("full", self.extents(dims), 1, self.lang.word("int32"))
@@ -175,7 +175,7 @@ class Emitter(Block):
         return sx.method(value, "to", self.lang.word(TYPES["fp32" if n.kind == "real" else target]))
 
     def _word(self, n: Node, dims: Sequence[int]) -> Expr:
-        if n.op == APART:
+        if n.op == DISJOINT:
             query, key = (self.fit(a, dims) for a in n.args)
             return ast.Compare(sx.binary(query, "&", key), [ast.Eq()], [sx.const(0)])
         axes = [str(a) for a in n.params]

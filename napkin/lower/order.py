@@ -58,8 +58,8 @@ class Launching:
             return None
         row, column = kernel.group[-2:]
         own = [read_axes(a.leaf) for a in kernel.reads if kernel.stream.carried(a.leaf.axes)]
-        apart = {(row in axes, column in axes) for axes in own} >= {(True, False), (False, True)}
-        return (row, column) if apart else None
+        crossed = {(row in axes, column in axes) for axes in own} >= {(True, False), (False, True)}
+        return (row, column) if crossed else None
 
     @cached_property
     def _rising(self) -> tuple[str, ...]:

@@ -42,11 +42,11 @@ class PerThread(Program):
 
     Attributes:
         lane: the dimension of lanes; the next one is that of a lane's values.
-        apart: the terms that differ among lanes.
+        differing: the terms that differ among lanes.
     """
 
     lane: int = -1
-    apart: frozenset[Node] = frozenset()
+    differing: frozenset[Node] = frozenset()
 
     def shape_of(self, axes: Sequence[str]) -> tuple[int, ...]:
         found = super().shape_of(axes)
@@ -54,7 +54,7 @@ class PerThread(Program):
 
     def shape(self, n: Node) -> tuple[int, ...]:
         found = self.shape_of(n.axes)
-        return self._with_lane(found) if n in self.apart else found
+        return self._with_lane(found) if n in self.differing else found
 
     def _with_lane(self, dims: Iterable[int]) -> tuple[int, ...]:
         return tuple(sorted({*dims, self.lane}))
@@ -80,21 +80,21 @@ def as_seen(program: Program, loop: Loop) -> Program:
 
 def as_joined(program: Program, loop: Loop, join: Join) -> PerThread:
     """The program as a term sees it that joins the lanes' states: only these differ."""
-    apart: set[Node] = set()
+    differing: set[Node] = set()
     for n in postorder([join.of]):
         own = n.op == "state" and n.params[0] in loop.steps and n.params[1] == "left"
-        if own or any(a in apart for a in n.args):
-            apart.add(n)
-    return _per_thread(program, apart)
+        if own or any(a in differing for a in n.args):
+            differing.add(n)
+    return _per_thread(program, differing)
 
 
-def _per_thread(program: Program, apart: Iterable[Node]) -> PerThread:
+def _per_thread(program: Program, differing: Iterable[Node]) -> PerThread:
     (axis,) = program.kernel.stream.axes
     at = next(i for i, axes in enumerate(program.dims) if axis in axes)
     dims = (*program.dims[:at], (f"{LANE} {axis}",), *program.dims[at:])
     own: dict[str, Any] = {f.name: getattr(program, f.name) for f in fields(Program)}
     own["dims"] = dims
-    return PerThread(**own, lane=at, apart=frozenset(apart))
+    return PerThread(**own, lane=at, differing=frozenset(differing))
 
 
 def per_thread(program: Program) -> bool:

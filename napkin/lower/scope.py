@@ -12,7 +12,7 @@ from napkin.ir.listing import stem_of
 from napkin.ir.node import LEAVES, Node, postorder
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
-from napkin.lower.bit_words import APART, OUTSIDE, PLACE
+from napkin.lower.bit_words import DISJOINT, OUTSIDE, PLACE
 from napkin.lower.language import TRITON, Language
 from napkin.lower.per_thread import EACH, PerThread
 from napkin.lower.program import Program
@@ -45,7 +45,7 @@ _LAUNCH = {
 """What a launch by Triton takes beside a kernel's own arguments, its options among them, and the
 names in the function that it writes to read them."""
 
-_NAMES = {"max": "top", OUTSIDE: "outside", PLACE: "place", APART: "seen"}
+_NAMES = {"max": "top", OUTSIDE: "outside", PLACE: "place", DISJOINT: "seen"}
 """What values are called that only kernels have, and a chunk's maximum beside the running one."""
 
 

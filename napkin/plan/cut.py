@@ -31,7 +31,7 @@ def cut(
     memo: Memo,
     *,
     at: Sequence[Node] | None = None,
-    apart: bool = False,
+    unfused: bool = False,
     under: float = math.inf,
 ) -> Cut | None:
     """Cut the terms of `outputs` into kernels for a machine.
@@ -39,18 +39,18 @@ def cut(
     Args:
         memo: what is known of the machine's kernels, which grows.
         at: arrays to materialise; by default those that make the whole fastest.
-        apart: cut after every point instead, but where what one computes exists in no memory, so
+        unfused: cut after every point instead, but where what one computes exists in no memory, so
             that its readers are in its kernel.
         under: seconds; None is the answer where no cut can take less.
 
     Raises:
         Refusal: some term has no kernel that fits the machine.
     """
-    term = _Term(name, outputs, names, sizes, memo, at, apart)
+    term = _Term(name, outputs, names, sizes, memo, at, unfused)
     points = points_of(outputs, sizes)
     if at is not None:
         return term.among({*points, *at, *(o.node for o in outputs if is_pointwise(o.node))}, under)
-    if apart:
+    if unfused:
         return term.among(points, under)
     found: Cut | None = None
     refused: Refusal | None = None
@@ -78,7 +78,7 @@ class _Term:
     sizes: Mapping[str, int]
     memo: Memo
     at: Sequence[Node] | None
-    apart: bool
+    unfused: bool
 
     def among(self, points: Set[Node], under: float) -> Cut | None:
         """The fastest cut among orders of the points; None where none takes less than `under`.
@@ -91,7 +91,7 @@ class _Term:
         refused: list[Refusal] = []
         fastest = math.inf
         for order in orders(self.outputs, points):
-            frontier = Frontier(self.outputs, self.sizes, order, points, self.apart)
+            frontier = Frontier(self.outputs, self.sizes, order, points, self.unfused)
             pieces = Pieces(self.name, self.outputs, self.names, frontier, self.memo)
             cutting = Cutting(pieces, self.at, under)
             try:

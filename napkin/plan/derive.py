@@ -105,15 +105,15 @@ def _derived(
     ready = ready if dtype == "fp32" else exact(ready)
     _check_parts(diagram, parts or {}, known)
     _check_stored(ready, place)
-    apart = materialise == "every"
-    at = None if materialise is None or apart else _asked(ready, materialise)
+    unfused = materialise == "every"
+    at = None if materialise is None or unfused else _asked(ready, materialise)
     if (tracer := active()) is not None:
         tracer.began("the term as it is", ready)
     rewritten: list[Refactored] = []
     if materialise is None:
         found = _refactored(diagram.name, ready, known, memo, rewritten)
     else:
-        found = cut(diagram.name, ready.outputs, ready.names, known, memo, at=at, apart=apart)
+        found = cut(diagram.name, ready.outputs, ready.names, known, memo, at=at, unfused=unfused)
         assert found is not None
         _check_materialised(ready, found, at or (), known)
     kernels = _fitting([PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces])

@@ -23,7 +23,7 @@ class Frontier:
 
     Args:
         points: the terms that kernels may end with; by default those of `points_of`.
-        apart: whether every point is stored anyway, so that only reading it again counts.
+        unfused: whether every point is stored anyway, so that only reading it again counts.
 
     Attributes:
         points: the points in dataflow order.
@@ -40,9 +40,9 @@ class Frontier:
         sizes: Mapping[str, int],
         order: Sequence[Node] = (),
         points: Set[Node] | None = None,
-        apart: bool = False,
+        unfused: bool = False,
     ) -> None:
-        self.sizes, self.apart = sizes, apart
+        self.sizes, self.unfused = sizes, unfused
         self.results = {o.node for o in outputs}
         self._points = points_of(outputs, sizes) if points is None else points
         self.order = list(order or next(orders(outputs, self._points)))
@@ -148,7 +148,7 @@ class Frontier:
         if any(m.op in READ_AGAIN and self.level[m.args[0]] == self.level[n] for m in between):
             return False
         reads = _leaves_of(n, below)
-        crossings = 1 if self.apart else 2
+        crossings = 1 if self.unfused else 2
         again = sum(crossings * self._values(m) for m in below)
         again += sum(self._values(m) for m in reads)
         if 2 * self._values(n) == again:  # of two that are as small, the one with a type of its own

@@ -40,7 +40,7 @@ class Piece:
     seconds: float
 
 
-def named_apart(pieces: Sequence[Piece]) -> list[Piece]:
+def uniquely_named(pieces: Sequence[Piece]) -> list[Piece]:
     """Pieces in which no two kernels have one name, and none that of a function that kernels call.
 
     A kernel that is known already brings the name that it had in another cut, where its tensors had

@@ -62,7 +62,7 @@ class PlannedKernel:
     @cached_property
     def cost(self) -> Cost:
         """Symbolic H, M, bound and work."""
-        return Cost(self.choice.kernel, apart=True)
+        return Cost(self.choice.kernel, tap_by_tap=True)
 
     @cached_property
     def byte_cost(self) -> Cost:

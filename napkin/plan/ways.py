@@ -17,7 +17,7 @@ from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.node import Node
 from napkin.ir.storage import unstored
-from napkin.plan.pieces import Piece, Pieces, Segment, named_apart
+from napkin.plan.pieces import Piece, Pieces, Segment, uniquely_named
 
 LONGEST = 12
 """Most points that one kernel fuses; a normalisation and a product take about five."""
@@ -134,7 +134,7 @@ class Cutting:
         self.frontier, self.pieces = (frontier := pieces.frontier), pieces
         self.points, self.level, self.results = frontier.points, frontier.level, frontier.results
         self._forced = None if at is None else {self.level[n] for n in at}
-        self._apart = frontier.apart
+        self._unfused = frontier.unfused
         self._least = [0.0]  # of all ways that end there
         self._options: list[list[_Option]] = [[]]
         for i in range(len(self.points)):
@@ -158,11 +158,11 @@ class Cutting:
         found: list[_Option] = []
         for j in self._begins(i):
             segment = self._segment(j, i) if j == 0 or self._options[j] else None
-            if segment is not None and (segment.fits or not self._apart):
+            if segment is not None and (segment.fits or not self._unfused):
                 found.append(_Option(j, segment, self._least[j] + segment.least))
-                if self._apart:
+                if self._unfused:
                     break
-        if self._forced is None and not self._apart and found and found[0].begin == i:
+        if self._forced is None and not self._unfused and found and found[0].begin == i:
             found += self._spread(i, found[0].segment)
         yield from found if any(o.segment.fits for o in found) else ()
 
@@ -187,7 +187,7 @@ class Cutting:
                 raise self._refusal(min(e for e, w in self._ways.items() if w is None) - 1)
             made = [*way.pieces, *made]
             i = way.begin
-        made = named_apart(self._light() + made)
+        made = uniquely_named(self._light() + made)
         return Cut(tuple(made), self._materialised(made))
 
     def _way(self, end: int) -> Way | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from napkin.algebra.tracer import active
 from napkin.derive.kernel import Kernel, known_counts, label, leaves, tensor_of, weaved
-from napkin.derive.rules.split import apart
+from napkin.derive.rules.split import split_terms
 from napkin.derive.rules.stream import streamed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
@@ -48,7 +48,7 @@ def _labellings(
     name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
 ) -> Iterator[Kernel]:
     whose = "" if active() is None else _called(name, outputs)
-    for split in (None, *apart(outputs, names)):
+    for split in (None, *split_terms(outputs, names)):
         # A count of positions is a size wherever its axes are not streamed: it asks for no label.
         terms = known_counts(split.outputs if split else outputs, ())
         known = sized(sizes, split.splits) if split else sizes

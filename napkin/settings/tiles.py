@@ -118,10 +118,10 @@ class Tiles:
         few shapes that waste least, and of boxes of keys and queries, those that visit least."""
         seen, stream = self.kernel.visits, self.kernel.stream.axes
         boxed = seen is not None and len(stream) > 1
-        apart = (*query_axes(seen.keys), *stream) if boxed and seen else ()
-        apart = tuple(a for a in apart if a not in self.kernel.residues)
-        rest = [self._fewest(axes) for axes in self._alike(apart)]
-        parts = [self._boxes(apart), *rest] if boxed else rest
+        box_axes = (*query_axes(seen.keys), *stream) if boxed and seen else ()
+        box_axes = tuple(a for a in box_axes if a not in self.kernel.residues)
+        rest = [self._fewest(axes) for axes in self._alike(box_axes)]
+        parts = [self._boxes(box_axes), *rest] if boxed else rest
         if not all(parts):
             return []
         found = [{a: min(shape[a] for shape in part) for part in parts for a in part[0]}]
@@ -156,13 +156,13 @@ class Tiles:
         kept = order[place < max(SHAPES, most // len(begins))]
         return [found[i] for i in sorted(kept)]
 
-    def _alike(self, apart: Collection[str]) -> list[list[str]]:
-        """The axes but those in `apart`; together, those that the same arrays carry."""
+    def _alike(self, box_axes: Collection[str]) -> list[list[str]]:
+        """The axes but those in `box_axes`; together, those that the same arrays carry."""
         carried = [set(n.axes) | set(over(n)) for n in postorder(self.kernel.terms)]
         carried += [set(x.leaf.axes) for x in self.kernel.reads]
         alike: dict[tuple[object, ...], list[str]] = {}
         for a in self.kernel.axes:
-            if a not in apart:
+            if a not in box_axes:
                 role = (a in self.kernel.group, a in self.kernel.stream.axes, a in self.batched)
                 role = (*role, a in self.kernel.alone)
                 key = (*role, *(a in c for c in carried if c))

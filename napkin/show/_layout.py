@@ -145,10 +145,10 @@ def _heights(
 
     The order on each cut only ever loses and gains arrays, so the constraints have no cycle.
     """
-    apart: dict[tuple[Node, Node], int] = {}
+    distances: dict[tuple[Node, Node], int] = {}
 
     def below(upper: Node, lower: Node, distance: int) -> None:
-        apart[upper, lower] = max(apart.get((upper, lower), 0), distance)
+        distances[upper, lower] = max(distances.get((upper, lower), 0), distance)
 
     for i, cut in enumerate(cuts):
         for upper, lower in pairwise(cut):
@@ -165,7 +165,7 @@ def _heights(
     moved = True
     while moved:
         moved = False
-        for (upper, lower), distance in apart.items():
+        for (upper, lower), distance in distances.items():
             if top[lower] < top[upper] + distance:
                 top[lower], moved = top[upper] + distance, True
     return top

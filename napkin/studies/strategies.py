@@ -124,12 +124,12 @@ def compare(
     progress("fused", 0, 2)
     plan = derive(diagram, on, sizes, dtype, parts=parts)
     progress("unfused", 1, 2)
-    apart = derive(diagram, plan.machine, sizes, dtype, materialise="every", parts=parts)
-    found = {"fused": _planned("fused", plan), "unfused": _planned("unfused", apart)}
+    unfused_plan = derive(diagram, plan.machine, sizes, dtype, materialise="every", parts=parts)
+    found = {"fused": _planned("fused", plan), "unfused": _planned("unfused", unfused_plan)}
     if "naive" in names:
-        found["naive"] = _naive(apart, found["unfused"])
+        found["naive"] = _naive(unfused_plan, found["unfused"])
     progress("unfused", 2, 2)
-    reached = [n for n in (optimum_of(plan), optimum_of(apart)) if n is not None]
+    reached = [n for n in (optimum_of(plan), optimum_of(unfused_plan)) if n is not None]
     reason = "" if reached else _why_no_least(plan)
     return Comparison(
         plan,
@@ -178,17 +178,17 @@ def _planned(name: str, plan: Plan) -> Strategy:
     )
 
 
-def _naive(apart: Plan, unfused: Strategy) -> Strategy:
+def _naive(unfused_plan: Plan, unfused: Strategy) -> Strategy:
     """The unfused plan's kernels with groups of one value.
 
     Each takes as long as with tiles that share, or as its traffic takes at the rate into the
     multiprocessors, whatever is longer: a lower bound.
     """
-    moved = [_ones(k) for k in apart.kernels]
-    rate = apart.machine.l2_rate
+    moved = [_ones(k) for k in unfused_plan.kernels]
+    rate = unfused_plan.machine.l2_rate
     times = [
         max((n / rate, "L2 bandwidth"), (k.choice.time.seconds, k.choice.time.limited_by))
-        for k, n in zip(apart.kernels, moved, strict=True)
+        for k, n in zip(unfused_plan.kernels, moved, strict=True)
     ]
     return Strategy(
         "naive",

@@ -155,7 +155,7 @@ def row_kernel(
     """layernorm with its rows streamed in two passes, at given tiles."""
     sizes = dict(n=n, d=d)
     kernel = load("layernorm").stream("d", passes=2).group("n").kernel
-    moved = [(t, t.values(sizes, tiles)) for t in transfers(kernel, apart=True)]
+    moved = [(t, t.values(sizes, tiles)) for t in transfers(kernel, tap_by_tap=True)]
     dtypes = {t.tensor: "bf16" for t, _ in moved}
     order = Launching(kernel, 2).order(sizes, tiles)
     requests = Requests(moved, sizes, tiles, dtypes, kernel.group)

@@ -52,7 +52,7 @@ def test_a_stride_leaves_gaps_between_single_taps() -> None:
     c, o, p, w = map(size_symbol, "copw")
     g_o, g_p = map(group_symbol, "op")
     one = strided.stream("c w").group("p", "o").cost
-    assert one.H.total == Traffic(one.kernel, apart=True).total
+    assert one.H.total == Traffic(one.kernel, tap_by_tap=True).total
     held = strided.stream("c").group("p", "o").cost.H
     wanted = p / g_p * o / g_o * c * (2 * g_p + w - 2)
     both: Any = held.parts[0].total.subs({w: 7}) - wanted.subs({w: 7})

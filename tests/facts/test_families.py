@@ -66,12 +66,12 @@ def test_fact_38_one_tap_at_a_time_is_im2col() -> None:
     what the kernel runs."""
     found = convolution("c w")
     assert same(found.H.total, p * o * c * w * (1 / g_o + 1 / g_p) + p * o)
-    assert same(found.H.total, Traffic(found.kernel, apart=True).total)
+    assert same(found.H.total, Traffic(found.kernel, tap_by_tap=True).total)
     assert found.terms == (Term(o * p, ZERO), Term(2 * c * o * p * w, HALF))
     held = convolution("c").terms
     assert same(found.terms[1].alpha / held[1].alpha, sqrt(w))
     # Whatever a kernel of the other labelling holds, its loads are tap by tap.
-    assert same(Traffic(convolution("c").kernel, apart=True).total, found.H.total)
+    assert same(Traffic(convolution("c").kernel, tap_by_tap=True).total, found.H.total)
     assert same(found.sharing.H.total, convolution("c").H.total)
     assert nk.derive(load("conv1d")).kernels[0].cost.sharing.terms == convolution("c").terms
 

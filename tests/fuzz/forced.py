@@ -22,7 +22,7 @@ from napkin.lower.build import build
 from napkin.lower.order import Launching
 from napkin.plan.fitting import formed
 from napkin.plan.frontier import Frontier, orders
-from napkin.plan.pieces import Piece, Pieces, named_apart
+from napkin.plan.pieces import Piece, Pieces, uniquely_named
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.segments import Form, Known, Memo
 from napkin.schedule import Schedule
@@ -98,7 +98,7 @@ class Forcing:
         )
         if any(k is None for k in kernels):
             return None
-        apart = named_apart([Piece(k.choice, k.binding, 0.0) for k in kernels])
+        apart = uniquely_named([Piece(k.choice, k.binding, 0.0) for k in kernels])
         kernels = tuple(PlannedKernel(p.choice, p.binding, self.dtype, H100) for p in apart)
         node_of = candidates.node_of(pieces)
         stored = {k.binding[o.name] for k in kernels for o in k.choice.origin}

@@ -139,7 +139,7 @@ class _Cancelling(Meaning):
         of = dict(zip(meant(record)[1], map(self.of, n.args), strict=True)) if found else {}
         return not all(base.xreplace(of).is_positive for base in found)
 
-    def _apart(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
+    def _split_body(self, body: Any, gone: tuple[str, ...]) -> tuple[Parts, Split]:
         def split(e: Any) -> tuple[set[Any], set[Any]]:
             moving = {s for s in e.free_symbols if self.carries(s, gone)}
             return moving, e.free_symbols - moving

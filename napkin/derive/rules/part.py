@@ -140,7 +140,7 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     outputs = tuple(o for o in kernel.outputs if o.name in finished)
     used = {a for n in postorder(terms) for a in n.axes}
     used |= {a for o in outputs for a in o.axes}  # repeated along some, perhaps
-    group = (*kernel.group, *(_apart(kernel, outputs) if all(reductions) else ()))
+    group = (*kernel.group, *(_merged_alone(kernel, outputs) if all(reductions) else ()))
     made = replace(
         kernel,
         name=f"{kernel.name}_merge",
@@ -155,7 +155,7 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     yield Instance(s.axis, made, of=(kernel, first, number))
 
 
-def _apart(kernel: Kernel, outputs: tuple[Output, ...]) -> tuple[str, ...]:
+def _merged_alone(kernel: Kernel, outputs: tuple[Output, ...]) -> tuple[str, ...]:
     """The axes that were held whole along which each position is merged by itself: all states carry
     them, and what follows works along none."""
     along = weaved([Output(e.output, e.node, e.node.axes) for e in kernel.stream.tails])

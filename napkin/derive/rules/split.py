@@ -27,7 +27,7 @@ from napkin.keys.residues import Split
 
 
 @dataclass(frozen=True, eq=False)
-class Apart:
+class SplitTerm:
     """A term whose residues are apart.
 
     Attributes:
@@ -47,9 +47,9 @@ class Apart:
         return tuple(dict.fromkeys((*(s for pair in self.pairs for s in pair), *self.own)))
 
 
-def apart(
+def split_terms(
     outputs: Sequence[Output], names: Mapping[Node, str], axes: Collection[str] | None = None
-) -> Iterator[Apart]:
+) -> Iterator[SplitTerm]:
     """The terms of `outputs` with the axes of each dilated key set split by residue: all that can
     be, or the key axes `axes`."""
     return map(SPLIT.apply, _matches(outputs, names, axes))
@@ -89,7 +89,7 @@ SPLIT = Rule(
 )
 
 
-def why_not_apart(outputs: Sequence[Output], axes: Sequence[str]) -> str:
+def why_not_split(outputs: Sequence[Output], axes: Sequence[str]) -> str:
     """Why axes are not split (all axes, where none is named)."""
     sets = [n for n in postorder(o.node for o in outputs) if n.op == "keys"]
     keys = {x for n in sets for x in spec_of(n).keys}
@@ -200,7 +200,7 @@ class _Splitting:
         self.steps = {a: s.terms for a, s in self.by_axis.items()}
         self.own: dict[tuple[str, str], Split] = {}
 
-    def of(self, outputs: Sequence[Output], names: Mapping[Node, str]) -> Apart:
+    def of(self, outputs: Sequence[Output], names: Mapping[Node, str]) -> SplitTerm:
         """The term with the axes split."""
         roots = [o.node for o in outputs]
         # Other key sets are tests as any other.
@@ -211,7 +211,7 @@ class _Splitting:
         done = {old: made[new] for old, new in opened.items() if new in made}
         split = tuple(replace(o, node=done[o.node], axes=self._axes(o.axes)) for o in outputs)
         kept = {done[n]: text for n, text in names.items() if n in done}
-        return Apart(split, kept, self.pairs, tuple(self.own.values()))
+        return SplitTerm(split, kept, self.pairs, tuple(self.own.values()))
 
     def one_view(self, order: Iterable[Node]) -> bool:
         """Whether all readings of a tensor split the same of its axes."""

@@ -204,7 +204,10 @@ def test_a_box_that_is_not_waited_for_shows(ran: Runner, monkeypatch: pytest.Mon
     assert not off(found[0], wanted[0]) < 1e-2
 
 
-def test_a_product_is_not_read_before_it_is_done(ran: Runner) -> None:
+def test_a_product_is_not_read_before_it_is_done(
+    ran: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warpgroups, "PATIENCE", 0.3)
     diagram, sizes, tiles, axis, groups = CASES[0]
     k, cta = cta_of_tiles(diagram, sizes, tiles, axis, groups)
     text = text_of(cta)

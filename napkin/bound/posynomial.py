@@ -161,12 +161,12 @@ def solve_monomials(
     is free, and for each g_i its exponents in the free ones.
     """
     count = len(rows[0])
-    marks = [
+    units = [
         [Fraction(int(k == j)) for j in range(len(rows))] for k in range(len(rows))
     ]  # carries along which values each reduced row combines
     # The unknown factor comes first, so that elimination leaves it out of the other rows.
     augmented = [
-        [Fraction(-int(s)), *row, *mark] for s, row, mark in zip(scaled, rows, marks, strict=True)
+        [Fraction(-int(s)), *row, *unit] for s, row, unit in zip(scaled, rows, units, strict=True)
     ]
     reduced, pivots = reduce_rows(augmented)
     answer: list[Coefficient | None] = [None] * count

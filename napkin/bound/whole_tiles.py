@@ -1,9 +1,9 @@
-"""Whole tiles near an optimum over several levels: multiples of their marks, nested, that fit.
+"""Whole tiles near an optimum over several levels: multiples of their alignments, nested, that fit.
 
 The optimum in real numbers says where to look. From the innermost level outwards each tile is
-tried at the multiples around the optimum of what its marks and the tile inside it ask for, and one
-axis at a time at the largest multiple that fits; the least cost, counted exactly for ragged sizes,
-is kept.
+tried at the multiples around the optimum of what its alignments and the tile inside it ask for, and
+one axis at a time at the largest multiple that fits; the least cost, counted exactly for ragged
+sizes, is kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.bound.multilevel import Optimum, Program
-from napkin.count.alignment import Mark, at_level, combined, marks
+from napkin.count.alignment import Alignment, alignments, at_level, combined
 from napkin.count.traffic import Transfer, transfers
 from napkin.errors import InputError
 from napkin.machine.chain import Chain, Stage, chains, default
@@ -37,7 +37,7 @@ class Rounded:
         seconds: for each stage, what that costs.
         held: for each stage, the bytes that one of its memories holds; of a cache or a cluster,
             those of its children.
-        marks: every mark that holds somewhere.
+        alignments: every alignment that holds somewhere.
     """
 
     tiles: tuple[Tiles, ...]
@@ -45,7 +45,7 @@ class Rounded:
     bytes: tuple[tuple[float, float], ...]
     seconds: tuple[float, ...]
     held: tuple[float, ...]
-    marks: tuple[Mark, ...]
+    alignments: tuple[Alignment, ...]
 
     @property
     def total(self) -> float:
@@ -95,7 +95,7 @@ def rounded(program: Program, chain: Chain) -> Rounded:
     """The best whole tiles that are found for a program on a chain.
 
     Raises:
-        InputError: no tiles that keep the marks fit.
+        InputError: no tiles that keep the alignments fit.
     """
     return _Rounding(program, chain).run()
 
@@ -104,9 +104,9 @@ class _Rounding:
     def __init__(self, program: Program, chain: Chain) -> None:
         self.program, self.chain = program, chain
         kernel = program.kernel
-        self.marks = marks(kernel, chain, program.item)
+        self.alignments = alignments(kernel, chain, program.item)
         self.wanted = [
-            combined(at_level(self.marks, chain, s.name)) for s in chain.stages
+            combined(at_level(self.alignments, chain, s.name)) for s in chain.stages
         ]  # of each stage, by axis
         self.cut = tuple(program.names[v] for v in program.cut)
         streamed = [a for a in kernel.stream.axes if a not in self.cut]
@@ -122,17 +122,19 @@ class _Rounding:
             partial = self._extended(i, partial, guide.tiles[i])
             if not partial:
                 stage = self.chain.stages[i]
-                why = "; ".join(f"{m.axis} by {m.multiple}: {m.reason}" for m in self.marks)
+                why = "; ".join(f"{m.axis} by {m.multiple}: {m.reason}" for m in self.alignments)
                 raise _NoWholeTile(
                     f"no whole tile of {stage.name!r} fits {stage.memory:,.0f} bytes with its"
-                    f" marks ({why})"
+                    f" alignments ({why})"
                 )
         best = min(partial, key=lambda p: p[0])[1]
         moved = [self._moved(t) for t in best]
         seconds = [_cost(s, m) for s, m in zip(self.chain.stages, moved, strict=True)]
         held = [self.program.held(t) for t in best]
         values = (sum(t.values(self.program.sizes, b) for t in self.parts) for b in best)
-        return Rounded(best, tuple(values), tuple(moved), tuple(seconds), tuple(held), self.marks)
+        return Rounded(
+            best, tuple(values), tuple(moved), tuple(seconds), tuple(held), self.alignments
+        )
 
     def _guide(self) -> Optimum:
         """The optimum in real numbers where chunks have their size; if only tiles larger than
@@ -165,7 +167,7 @@ class _Rounding:
     def _around(
         self, i: int, inside: Mapping[str, int], guide: Mapping[str, float]
     ) -> Iterator[Tiles]:
-        """Tiles near the optimum: multiples of the marks and of the tile inside."""
+        """Tiles near the optimum: multiples of the alignments and of the tile inside."""
         bases = {a: self._bases(i, a, inside.get(a, 1)) for a in self.cut}
         choices: list[list[int]] = []
         for a in self.cut:

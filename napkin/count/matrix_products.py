@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from napkin.algebra.contraction import Contraction
 from napkin.algebra.terms import is_operand, is_read
-from napkin.count.alignment import Mark
+from napkin.count.alignment import Alignment
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel, tensor_of
 from napkin.ir.node import REDUCTIONS, Node, postorder
@@ -150,21 +150,23 @@ def fed(
     return max(1.0, reading / (2 * rows * columns * gone / machine.peak(dtype)))
 
 
-def row_marks(kernel: Kernel, machine: Machine, tiles: Mapping[str, int]) -> tuple[Mark, ...]:
-    """The marks where the threads that issue a product compute on with rows of it: whole rows for
-    each, or a row for a whole number of threads."""
+def row_alignments(
+    kernel: Kernel, machine: Machine, tiles: Mapping[str, int]
+) -> tuple[Alignment, ...]:
+    """The alignments where the threads that issue a product compute on with rows of it: whole rows
+    for each, or a row for a whole number of threads."""
     name, threads = team(machine)
-    out: list[Mark] = []
+    out: list[Alignment] = []
     names = names_of(kernel)
     for p in matrix_products(kernel):
-        last = p.rows[-1]  # as in other marks, of packed axes the last carries it
+        last = p.rows[-1]  # as in other alignments, of packed axes the last carries it
         rows = math.prod(tiles[a] for a in p.rows)
         if rows >= threads:
             reason = f"whole rows of {names[p.node]} for each of the {threads} threads of a {name}"
-            out.append(Mark(last, threads, "registers", reason))
+            out.append(Alignment(last, threads, "registers", reason))
         elif threads % rows:
             reason = (
                 f"rows of {names[p.node]}, each for as many of the {threads} threads of a {name}"
             )
-            out.append(Mark(last, 1 << rows.bit_length(), "registers", reason))
+            out.append(Alignment(last, 1 << rows.bit_length(), "registers", reason))
     return tuple(out)

@@ -39,7 +39,7 @@ def position(axis: str) -> Node:
 
 
 def ranked(
-    how: str, x: Node, axis: str, k: int, seen: tuple[Node, ...] = (), marks: tuple[Param, ...] = ()
+    how: str, x: Node, axis: str, k: int, seen: tuple[Node, ...] = (), more: tuple[Param, ...] = ()
 ) -> list[tuple[Node, Node]]:
     """The `k` largest values of `x` along an axis ("max"), or the smallest, each with its position:
     the first of equal ones, and NaN before all numbers. Past the last one are the extremum of
@@ -47,13 +47,13 @@ def ranked(
 
     Args:
         seen: tests of the positions that count.
-        marks: parameters of the extrema, behind their start.
+        more: parameters of the extrema, behind their start.
     """
     at, found = position(axis), list[tuple[Node, Node]]()
     start, last = REDUCTIONS[how].identity, REDUCTIONS["min"].identity
     for _ in range(k):
         left = (*seen, *(pointwise("not_equal", (at, place)) for _, place in found))
-        most = along(how, where_all(left, x, start), (axis,), (start, *marks))
+        most = along(how, where_all(left, x, start), (axis,), (start, *more))
         chosen = where_all((*left, at_extremum(x, most)), at, NONE)
         found.append((most, along("min", chosen, (axis,), (last,))))
     return found

@@ -66,7 +66,7 @@ def levels_view(plan: Plan, names: Sequence[str] = ()) -> list[RenderableType]:
             out += [_WINDOWS, ""]
         if k.choice.kernel.visits is not None:
             out += ["The least is by formulas that leave borders out; whole tiles are counted.", ""]
-        out += _marks(found)
+        out += _alignments(found)
     return out
 
 
@@ -114,7 +114,7 @@ def _json(k: PlannedKernel, found: Levels | str) -> dict[str, Any]:
                 "bytes": dict(zip(("read", "write"), whole.bytes[i], strict=True)),
                 "seconds": whole.seconds[i],
                 "held": whole.held[i],
-                "multiples": combined(at_level(whole.marks, found.chain, stage.name)),
+                "multiples": combined(at_level(whole.alignments, found.chain, stage.name)),
             }
         stages.append(data)
     out: dict[str, Any] = {
@@ -128,9 +128,9 @@ def _json(k: PlannedKernel, found: Levels | str) -> dict[str, Any]:
     if isinstance(whole, str):
         return {**out, "no_whole_tiles": whole}
     out["seconds"]["whole"] = whole.total
-    out["marks"] = [
+    out["alignments"] = [
         {"axis": m.axis, "multiple": m.multiple, "from": m.level, "reason": m.reason}
-        for m in whole.marks
+        for m in whole.alignments
     ]
     return out
 
@@ -227,13 +227,13 @@ def _symbols(k: PlannedKernel, found: Levels) -> str:
     return str(weighted(terms, names))
 
 
-def _marks(found: Levels) -> list[RenderableType]:
+def _alignments(found: Levels) -> list[RenderableType]:
     if isinstance(found.whole, str):
         return [found.whole, ""]
-    made = table("axis", "multiple of", "from", "because", title="marks of whole tiles",
+    made = table("axis", "multiple of", "from", "because", title="alignments of whole tiles",
                  right=("multiple of",))  # fmt: skip
-    for axis, together in combined(found.whole.marks).items():
-        own = [m for m in found.whole.marks if m.axis == axis]
+    for axis, together in combined(found.whole.alignments).items():
+        own = [m for m in found.whole.alignments if m.axis == axis]
         for m in own:
             made.add_row(axis, str(m.multiple), m.level, m.reason)
         made.add_row(axis, str(together), "", "the least common multiple")

@@ -19,7 +19,7 @@ HOW = ("inter", "intra")
 
 
 def pipeline_json(p: Pipeline, overhead: float = 0.0) -> dict[str, Any]:
-    """Pseudocode, marks, configuration, clocks, bandwidth and overlap.
+    """Pseudocode, alignments, configuration, clocks, bandwidth and overlap.
 
     Args:
         overhead: e, of the arithmetic over its counted operations, where the overlap is shown.
@@ -41,7 +41,7 @@ def pipeline_json(p: Pipeline, overhead: float = 0.0) -> dict[str, Any]:
             {"name": x.name, "value": x.init} for x in p.kernel.stream.states
         ],
         "blocks": [_block(p, b) for b in p.colouring.blocks],
-        "marks": _marks(p),
+        "alignments": _alignments(p),
         "levels": [_held(p, h) for h in p.fit.held],
         "teams": p.fit.teams,
         "teams_most": p.fit.limit,
@@ -105,11 +105,11 @@ def _variable(v: Variable) -> dict[str, Any]:
     }
 
 
-def _marks(p: Pipeline) -> list[dict[str, Any]]:
+def _alignments(p: Pipeline) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
-    for axis, multiple in combined(p.marks).items():
+    for axis, multiple in combined(p.alignments).items():
         size = size_of(p.kernel, p.setting, axis)
-        reasons = dict.fromkeys((m.multiple, m.reason) for m in p.marks if m.axis == axis)
+        reasons = dict.fromkeys((m.multiple, m.reason) for m in p.alignments if m.axis == axis)
         out.append({
             "axis": axis, "multiple": multiple, "size": size, "ok": size % multiple == 0,
             "reasons": [{"multiple": n, "reason": reason} for n, reason in reasons],

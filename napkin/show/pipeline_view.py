@@ -17,14 +17,14 @@ Data = Mapping[str, Any]
 
 
 def pipeline_view(data: Data) -> list[RenderableType]:
-    """Pseudocode, marks, configuration, clocks, bandwidth and overlap, in this order."""
+    """Pseudocode, alignments, configuration, clocks, bandwidth and overlap, in this order."""
     out: list[RenderableType] = [_heading(data), ""]
     loads = {v["name"]: v for b in data["blocks"] for v in b["variables"] if v["role"] == "input"}
     out += ["before the loop", *_moves("load", loads.values())]
     out += [*(f"  {x['name']} = {x['value']:g}" for x in data["init"]), ""]
     for block in data["blocks"]:
         out += _block(block)
-    out += [_variables(data), _marks(data), *_levels(data)]
+    out += [_variables(data), _alignments(data), *_levels(data)]
     for loop in data["loops"]:
         out += [_work(loop), f"ideal: {loop['ideal'] / 1e12:,.0f} TFLOP/s = {loop['ideal_from']}"]
         out += ["", _bandwidth(data, loop)]
@@ -103,10 +103,10 @@ def _variables(data: Data) -> Table:
     return made
 
 
-def _marks(data: Data) -> Table:
-    made = table("axis", "multiple of", "is", "because", title="divisibility marks, joined by LCM",
+def _alignments(data: Data) -> Table:
+    made = table("axis", "multiple of", "is", "because", title="alignments, joined by LCM",
                  right=("multiple of", "is"))  # fmt: skip
-    for m in data["marks"]:
+    for m in data["alignments"]:
         reasons = "\n".join(f"{r['multiple']}: {r['reason']}" for r in m["reasons"])
         size = f"{m['size']}" if m["ok"] else f"{m['size']}, broken"
         made.add_row(m["axis"], str(m["multiple"]), size, reasons)

@@ -14,7 +14,7 @@ from napkin.bound.geometric import Layer, Sum, solve
 from napkin.bound.multilevel import Program
 from napkin.bound.symbolic_cost import Cost
 from napkin.bound.whole_tiles import levels, rounded
-from napkin.count.alignment import Mark, at_level, combined, marks
+from napkin.count.alignment import Alignment, alignments, at_level, combined
 from napkin.count.traffic import transfers
 from napkin.derive.kernel import Kernel
 from napkin.diagram.library import load
@@ -81,7 +81,7 @@ def test_whole_tiles_against_every_whole_tile() -> None:
     program = Program(kernel, sizes, bytes_of(kernel))
     through = chain(stage("outer", 300_000), stage("inner", 60_000))
     found = rounded(program, through)
-    wanted = combined(found.marks)
+    wanted = combined(found.alignments)
     step = {"a": wanted["a"], "c": wanted["c"]}
     chunk = {"b": wanted["b"]}
 
@@ -119,19 +119,19 @@ def test_tiles_that_cannot_keep_their_marks() -> None:
 def test_marks_nest_outwards() -> None:
     kernel = load("attention").stream("x").group("q").kernel
     (through,) = chains(machine("h100"), ("dram", "l2", "shared", "registers"))
-    found = marks(kernel, through, bytes_of(kernel))
+    found = alignments(kernel, through, bytes_of(kernel))
     inside = combined(at_level(found, through, "registers"))
     around = combined(at_level(found, through, "l2"))
     assert inside == {"d": 16, "q": 64, "x": 16}
     assert around == {"d": 64, "q": 64, "x": 16}
-    assert all(isinstance(m, Mark) and m.reason for m in found)
+    assert all(isinstance(m, Alignment) and m.reason for m in found)
 
 
 def test_values_of_half_a_byte() -> None:
     kernel = load("matmul").stream("b").group("a", "c").kernel
     (through,) = chains(machine("h100"), ("dram", "l2", "shared"))
     item = {**bytes_of(kernel), "B": Fraction(1, 2)}
-    found = marks(kernel, through, item)
+    found = alignments(kernel, through, item)
     assert combined(m for m in found if "of B, 0.5 B" in m.reason)["c"] == 256
     sizes = {"a": 4096, "b": 4096, "c": 4096}
     half, whole = (Program(kernel, sizes, i) for i in (item, bytes_of(kernel)))
@@ -144,7 +144,9 @@ def test_the_depth_of_a_convolution_is_no_axis_of_taps() -> None:
     (planned,) = nk.derive(load("conv2d"), on="h100").kernels
     kernel = planned.choice.kernel
     assert kernel.taps == {"u", "v"}
-    found = marks(kernel, next(chains(machine("h100"), default(machine("h100")))), bytes_of(kernel))
+    found = alignments(
+        kernel, next(chains(machine("h100"), default(machine("h100")))), bytes_of(kernel)
+    )
     assert ("c", 16, "registers") in {(m.axis, m.multiple, m.level) for m in found}
     assert not {m.axis for m in found} & kernel.taps
 

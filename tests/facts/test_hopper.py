@@ -39,11 +39,11 @@ mixed = design(**MIXED)
 
 
 def test_fact_30_marks_combine_by_lcm() -> None:
-    along = {m.multiple for m in mixed.marks if m.axis == "d"}
+    along = {m.multiple for m in mixed.alignments if m.axis == "d"}
     # Lines of fp8 and of fp16, the depth of a product in fp8, the columns of one.
     assert along == {128, 64, 32, 8}
-    assert combined(mixed.marks) == {"d": math.lcm(*along), "q": 128, "x": 16}
-    assert combined(design().marks)["d"] == 64
+    assert combined(mixed.alignments) == {"d": math.lcm(*along), "q": 128, "x": 16}
+    assert combined(design().alignments)["d"] == 64
 
 
 def test_fact_31_configuration() -> None:

@@ -12,7 +12,7 @@ from napkin.bound.balance import least
 from napkin.bound.multilevel import Program, canonical, memory_symbol, rate_symbol, weighted
 from napkin.bound.symbolic_cost import Cost
 from napkin.bound.whole_tiles import levels
-from napkin.count.alignment import combined, marks
+from napkin.count.alignment import alignments, combined
 from napkin.count.traffic import transfers
 from napkin.derive.kernel import Kernel
 from napkin.diagram.library import load
@@ -194,7 +194,7 @@ def test_fact_29_the_best_cluster(tmp_path: Path) -> None:
 
 def test_fact_30_marks_combine() -> None:
     item = {"Q": Fraction(1), "K": Fraction(1), "V": Fraction(2), "O": Fraction(2)}
-    found = marks(attention(), only(machine("h100"), "dram", "l2", "shared"), item)
+    found = alignments(attention(), only(machine("h100"), "dram", "l2", "shared"), item)
     on_d = {m.multiple: m.reason for m in found if m.axis == "d"}
     assert "128-byte granules of Q, K, 1 B a value" in on_d[128]
     assert "128-byte granules of V, O, 2 B a value" in on_d[64]

@@ -167,7 +167,7 @@ def test_whole_tiles_keep_every_rule(program: Program, on: str) -> None:
             if s.children:
                 cut = found.optimum.tiles[i]
                 assert math.prod(tile[a] // inner[a] for a in cut) <= s.children
-        for m in whole.marks:
+        for m in whole.alignments:
             if m.axis in tile and stages.index(s) <= [t.name for t in stages].index(m.level):
                 assert tile[m.axis] % m.multiple == 0
     if program.kernel.visits is None:  # else the least is by formulas that leave borders out

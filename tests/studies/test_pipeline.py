@@ -281,7 +281,7 @@ def refused_clocks(dtype: str) -> str:
 def test_marks_of_broken_wholes_are_reported() -> None:
     p = made("attention", sizes={"d": 40})
     assert p.setting.tiles["d"] == 40
-    assert combined(p.marks)["d"] == 64
+    assert combined(p.alignments)["d"] == 64
 
 
 def test_types_of_one_design_do_not_touch_another() -> None:

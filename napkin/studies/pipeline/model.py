@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from napkin.count.alignment import Mark
+from napkin.count.alignment import Alignment
 from napkin.count.matrix_products import team
 from napkin.derive.kernel import Kernel, label, reduced
 from napkin.derive.prepare import Prepared, prepare
@@ -21,7 +21,7 @@ from napkin.studies.pipeline.clocks import Clocks
 from napkin.studies.pipeline.colours import Colouring
 from napkin.studies.pipeline.fit import Fit, fit
 from napkin.studies.pipeline.overlap import Overlap, overlap
-from napkin.studies.pipeline.setting import Setting, all_marks, setting
+from napkin.studies.pipeline.setting import Setting, all_alignments, setting
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +46,9 @@ class Pipeline:
         return Colouring(self.kernel, self.setting)
 
     @cached_property
-    def marks(self) -> tuple[Mark, ...]:
+    def alignments(self) -> tuple[Alignment, ...]:
         """What sizes must be multiples of, and why."""
-        return all_marks(self.kernel, self.machine, self.setting)
+        return all_alignments(self.kernel, self.machine, self.setting)
 
     @cached_property
     def fit(self) -> Fit:

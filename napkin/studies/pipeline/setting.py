@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from napkin.count.alignment import Mark, combined, marks
-from napkin.count.matrix_products import dtype_of, matrix_products, names_of, row_marks, team
+from napkin.count.alignment import Alignment, alignments, combined
+from napkin.count.matrix_products import dtype_of, matrix_products, names_of, row_alignments, team
 from napkin.count.residency import batched
 from napkin.derive.kernel import Kernel
 from napkin.errors import InputError, Refusal, did_you_mean
@@ -167,28 +167,28 @@ def _filled(
     return out
 
 
-def all_marks(kernel: Kernel, machine: Machine, s: Setting) -> tuple[Mark, ...]:
-    """The marks of a kernel in a setting: those of memory and instructions, and of rows."""
+def all_alignments(kernel: Kernel, machine: Machine, s: Setting) -> tuple[Alignment, ...]:
+    """The alignments of a kernel in a setting: those of memory and instructions, and of rows."""
     stored = {r.tensor: dtype_of(r.leaf, s.storage, s.dtype) for r in kernel.reads}
     for o in kernel.outputs:
         stored[o.name] = s.storage.get(o.name, storage_type(o.node, s.dtype))
     chain = next(chains(machine, ("dram", "shared")))
     items = {name: Fraction(STORAGE[dtype].bits, 8) for name, dtype in stored.items()}
-    found = marks(kernel, chain, items)
-    return (*found, *row_marks(kernel, machine, s.tiles))
+    found = alignments(kernel, chain, items)
+    return (*found, *row_alignments(kernel, machine, s.tiles))
 
 
 def size_of(kernel: Kernel, s: Setting, axis: str) -> int:
     """What a team computes on at once along an axis; of axes that are packed into one side of a
-    product, whose marks the last carries, along all of them."""
+    product, whose alignments the last carries, along all of them."""
     sides = [side for p in matrix_products(kernel) for side in (p.rows, p.columns)]
     axes = next((side for side in sides if side[-1] == axis), (axis,))
     return math.prod(s.inner.get(a, s.tiles[a]) for a in axes)
 
 
 def _check_marks(kernel: Kernel, machine: Machine, s: Setting, given: set[str]) -> None:
-    """Refuse a size that was asked for and breaks a mark; others are only reported."""
-    every = all_marks(kernel, machine, s)
+    """Refuse a size that was asked for and breaks an alignment; others are only reported."""
+    every = all_alignments(kernel, machine, s)
     for axis, multiple in combined(every).items():
         size = size_of(kernel, s, axis)
         if axis in given and size % multiple:

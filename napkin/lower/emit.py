@@ -127,7 +127,7 @@ class Emitter(Block):
         if n.op == "mul":
             return product(self, n.args, dims)
         values = [self._compared(n, a, dims) for a in n.args]
-        return pointwise(self.lang, n, values, n in self.program.near)
+        return pointwise(self.lang, n, values, n in self.program.approximate)
 
     def _under_zero(self, of: Node, dims: Sequence[int]) -> Expr:
         """The negative of a whole number, as its difference from a zero that compilers do not know:

@@ -23,23 +23,23 @@ TILES: dict[Kind, str] = {"real": "float32", "int": "int32", "bool": "int1"}
 """What tiles are computed in."""
 
 
-def pointwise(lang: Language, n: Node, values: Sequence[Expr], near: bool = False) -> Expr:
+def pointwise(lang: Language, n: Node, values: Sequence[Expr], approximate: bool = False) -> Expr:
     """A pointwise term from the expressions of its arguments.
 
     Args:
-        near: whether it is rounded to 16 bits, as a factor of what is stored.
+        approximate: whether it is rounded to 16 bits, as a factor of what is stored.
     """
     values = [_typed(lang, n, a, v) for a, v in zip(n.args, values, strict=True)]
     if n.op == "where" and n.args[0].kind != "bool":
         values[0] = ast.Compare(values[0], [ast.NotEq()], [sx.const(0)])
-    return lang.filled(_spelling(n, near), values)
+    return lang.filled(_spelling(n, approximate), values)
 
 
-def _spelling(n: Node, near: bool) -> str:
+def _spelling(n: Node, approximate: bool) -> str:
     """The expression of a record that is written for a term: the first whose condition holds."""
     row = POINTWISE[n.op]
     for condition, text in row.variants.items():
-        if near if condition == "near" else _CONDITIONS[condition](n):
+        if approximate if condition == "approximate" else _CONDITIONS[condition](n):
             return text
     return row.triton
 

@@ -130,7 +130,7 @@ class Program:
         return packed_axes(self.kernel)
 
     @cached_property
-    def near(self) -> frozenset[Node]:
+    def approximate(self) -> frozenset[Node]:
         """Terms that may be computed to a fraction of the last place of 16 bits: factors of what is
         stored, and rounded to that, and of nothing else."""
         if not self.rounded:

@@ -64,7 +64,7 @@ class Scaled:
 
 
 @dataclass(frozen=True)
-class Near:
+class Windowed:
     """A call of `na1d`, `na2d` or `na3d`.
 
     Attributes:

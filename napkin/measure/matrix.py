@@ -21,7 +21,7 @@ from napkin.diagram.trace import diagram
 from napkin.keys.keyset import KeySet
 from napkin.keys.neighbors import neighborhood
 from napkin.keys.patterns import causal, sliding
-from napkin.measure.calls import Near, Scaled, compiled
+from napkin.measure.calls import Scaled, Windowed, compiled
 
 DTYPES = ("bf16", "fp16", "fp32")
 
@@ -268,15 +268,15 @@ def calls(quick: bool = False) -> list[Problem]:
     """Functions of `napkin.torch`, each beside the diagram of what it computes."""
     chosen = (each if quick else pairs)(CALLED)
     attention = [_call(**row) for row in chosen]
-    near: list[Problem] = []
+    windowed: list[Problem] = []
     for i, (name, (layout, window)) in enumerate(WINDOWS.items()):
-        how = Near(window, extra=i % 2 == 0, lse=i % 3 != 1)
+        how = Windowed(window, extra=i % 2 == 0, lse=i % 3 != 1)
         sizes = _tokens(name) | {"b": 1 + i % 2, "h": 3, "d": (64, 32, 48)[i % 3]}
         sizes |= {"a": 5 + i} if how.extra else {}
         title = f"na{len(layout)}d, {name}"
         for dtype, order in (("bf16", "plain"), ("fp32", "inside"), ("fp16", "heads last")):
             make = Problem("call", title, how.diagram, sizes, dtype, order, "call", call=how)
-            near.append(make)
+            windowed.append(make)
     functions = [
         Problem(
             "call", f"compile({name})", partial(load, name), sizes, dtype, how="call",
@@ -286,7 +286,7 @@ def calls(quick: bool = False) -> list[Problem]:
         for dtype in DTYPES
     ]  # fmt: skip
     step = 6 if quick else 1
-    return [*attention, *near[::step], *functions[::step]]
+    return [*attention, *windowed[::step], *functions[::step]]
 
 
 def _call(

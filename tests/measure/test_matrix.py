@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from napkin.diagram.library import load, names
-from napkin.measure.calls import Near, Scaled
+from napkin.measure.calls import Scaled, Windowed
 from napkin.measure.driver import command
 from napkin.measure.matrix import ATTENTION, CALLED, SANITIZED, calls, each, pairs, problems
 from napkin.measure.verify import Outcome, brief, summed
@@ -168,14 +168,17 @@ def test_past_the_largest_number(found: list[float], wanted: list[float], right:
     assert close_to(np.array(found), np.array(wanted)) > 0
 
 
-SMALL_WINDOWS: tuple[tuple[dict[str, int], Near], ...] = (
-    ({"q0": 23, "x0": 23}, Near({"kernel_size": (5,), "stride": (2,), "dilation": (3,)})),
-    ({"q0": 20, "x0": 20, "a": 3}, Near({"kernel_size": (7,), "is_causal": (True,)}, True, True)),
-    ({"q0": 6, "q1": 7, "x0": 6, "x1": 7}, Near({"kernel_size": (3, 4)}, lse=True)),
+SMALL_WINDOWS: tuple[tuple[dict[str, int], Windowed], ...] = (
+    ({"q0": 23, "x0": 23}, Windowed({"kernel_size": (5,), "stride": (2,), "dilation": (3,)})),
+    (
+        {"q0": 20, "x0": 20, "a": 3},
+        Windowed({"kernel_size": (7,), "is_causal": (True,)}, True, True),
+    ),
+    ({"q0": 6, "q1": 7, "x0": 6, "x1": 7}, Windowed({"kernel_size": (3, 4)}, lse=True)),
 )
 
 
-def called(how: Scaled | Near, sizes: dict[str, int]) -> None:
+def called(how: Scaled | Windowed, sizes: dict[str, int]) -> None:
     """The function on the CPU is what the diagram says, in float64."""
     from napkin.measure.tensors import drawn
     from napkin.measure.values import Errors
@@ -196,7 +199,7 @@ def test_attention_is_its_diagram(how: Scaled) -> None:
 
 
 @pytest.mark.parametrize(("sizes", "how"), SMALL_WINDOWS)
-def test_windows_are_their_diagrams(sizes: dict[str, int], how: Near) -> None:
+def test_windows_are_their_diagrams(sizes: dict[str, int], how: Windowed) -> None:
     called(how, sizes | {"b": 2, "h": 2, "d": 16})
 
 

@@ -66,9 +66,10 @@ class Operator:
         absorbing: a first argument that is the result, too, whatever finite number the second is.
         certain: whether a kernel computes what `evaluate` does of single values, infinite ones
             among them; takes `(term, *values)`.
-        variants: other expressions, each with the condition under which it is written: "near", of
-            what is rounded to 16 bits; "nonnegative", of arguments that are; "whole power", where
-            the last argument is no real number; "no NaN", where none need be kept.
+        variants: other expressions, each with the condition under which it is written:
+            "approximate", of what is rounded to 16 bits; "nonnegative", of arguments that are;
+            "whole power", where the last argument is no real number; "no NaN", where none need be
+            kept.
         functions: the sources of functions that its expressions call.
         flops: arithmetic operations per value.
         special: operations per value of the special-function unit.

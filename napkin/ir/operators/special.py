@@ -70,7 +70,7 @@ define(Operator(
 ))  # fmt: skip
 define(Operator(
     "ndtr", 1, _ndtr, "ndtr({0})", "real", meaning=lambda sp, a: (1 + sp.erf(a / sp.sqrt(2))) / 2,
-    sign=never_negative, variants={"near": "ndtr_16({0})"},
+    sign=never_negative, variants={"approximate": "ndtr_16({0})"},
     functions={"ndtr": _NDTR, "ndtr_16": _NDTR_16}, flops=13, special=1,
     python="math.erfc(-{0} / math.sqrt(2)) / 2",
     derivative=lambda op, y, a: 1 / math.sqrt(2 * math.pi) * op.exp(-0.5 * (a * a)),

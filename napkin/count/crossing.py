@@ -33,7 +33,7 @@ class CacheTraffic:
     """What passes between the levels of a machine where groups run together.
 
     Attributes:
-        asked: what groups ask for.
+        requests: what groups ask for.
         order: in which they start.
         resident: groups that one multiprocessor holds at once.
         shared: bytes of shared memory of each.

@@ -32,13 +32,13 @@ class Launching:
         if not first:
             plain = Order(tuple(digits))
             return plain.blocked(rows) if rows else plain
-        room = section(group, first, self.kernel.streamed, sizes, tiles, self.item)
+        left = section(group, first, self.kernel.streamed, sizes, tiles, self.item)
         inside: list[tuple[int, int]] = []
         outside: list[tuple[int, int]] = []
         for i, n in reversed([d for d in digits if group[d[0]] not in first]):
-            part = max(d for d in range(1, min(n, room) + 1) if n % d == 0)
+            part = max(d for d in range(1, min(n, left) + 1) if n % d == 0)
             inside, outside = [(i, part), *inside], [(i, n // part), *outside]
-            room //= n if part == n else room
+            left //= n if part == n else left
         rises = [d for d in digits if group[d[0]] in first]
         return Order((*outside, *rises, *inside))
 

@@ -44,18 +44,18 @@ def fitting(k: PlannedKernel) -> Choice:
     or does not compile, the first after it that fits.
 
     Raises:
-        Refusal: none of the first `ASKED` fits.
+        Refusal: none of the first `MOST_COMPILED` fits.
     """
     if not can_ask(k.machine) or at_most(k) <= k.machine.shared_per_block:
         return k.choice
-    room, said = k.machine.shared_per_block, ""
+    limit, said = k.machine.shared_per_block, ""
     for choice in itertools.islice(_settings(k), MOST_COMPILED):
         for stages in range(choice.schedule.stages, 0, -1):
             tried = replace(k, choice=choice.under(stages=stages))
             taken = _taken(tried)
-            if not isinstance(taken, KernelError) and taken <= room:
+            if not isinstance(taken, KernelError) and taken <= limit:
                 return tried.choice
-            said = _why_not(taken, room)
+            said = _why_not(taken, limit)
             _tell(tried, said)
             if isinstance(taken, KernelError):
                 break  # fewer stages compile no better
@@ -120,11 +120,11 @@ def _taken(k: PlannedKernel) -> int | KernelError:
     return most
 
 
-def _why_not(taken: int | KernelError, room: int) -> str:
+def _why_not(taken: int | KernelError, limit: int) -> str:
     """Why a setting does not do, in words."""
     if isinstance(taken, KernelError):
         return str(taken)
-    return f"the compiler allocates {taken:,} bytes of shared memory, of {room:,}"
+    return f"the compiler allocates {taken:,} bytes of shared memory, of {limit:,}"
 
 
 def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool = True) -> Job:

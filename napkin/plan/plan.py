@@ -30,7 +30,7 @@ from napkin.lower.descriptors import served
 from napkin.lower.order import Launching
 from napkin.lower.program import Program
 from napkin.lower.signature import Written
-from napkin.lower.warpgroups.room import box_bytes
+from napkin.lower.warpgroups.resources import box_bytes
 from napkin.lower.write import write
 from napkin.machine.machines import Machine
 from napkin.run.recipe import Recipe, Step, Stored

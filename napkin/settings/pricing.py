@@ -101,7 +101,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class _Room:
+class _Resources:
     """Bytes of shared memory, by operands, and of registers that a group takes, and how many groups
     a multiprocessor holds at once."""
 
@@ -145,7 +145,7 @@ class Pricing:
         """The price of one setting, whether or not it fits, in the blocks of groups that are best.
         What shared memory warpgroups take is left open."""
         tiled = Tiled(self.of, schedule.tiles)
-        return self._priced(tiled, schedule, self._room(tiled, schedule))
+        return self._priced(tiled, schedule, self._resources(tiled, schedule))
 
     def _settle(self, tiled: Tiled) -> Iterator[Choice]:
         held = self.of.held
@@ -166,16 +166,16 @@ class Pricing:
         found: dict[int, Choice] = {}
         for stages in (3, 2, 1):
             alone, schedule = tiled.waits(stages), self._schedule(tiled, warps, stages)
-            room = self._room(tiled, schedule)
-            if room.registers > warps * most:  # what spills is read again in every iteration
+            taken = self._resources(tiled, schedule)
+            if taken.registers > warps * most:  # what spills is read again in every iteration
                 continue
             # Fewer stages only make room for other groups, and loads still run ahead; with one, a
             # group waits for them while others compute, which pays where it would be alone.
             most_yet = max(found, default=0)
             waits = alone and self.of.chained and most_yet == 1
-            worth = room.resident > most_yet and (stages > 1 or waits)
-            if room.shared <= self.machine.shared_per_block and (worth or not found):
-                found[room.resident] = self._priced(tiled, schedule, room)
+            worth = taken.resident > most_yet and (stages > 1 or waits)
+            if taken.shared <= self.machine.shared_per_block and (worth or not found):
+                found[taken.resident] = self._priced(tiled, schedule, taken)
         found |= self._deeper(tiled, warps, found)
         if found:
             yield min(found.values(), key=lambda c: c.rank)
@@ -199,12 +199,12 @@ class Pricing:
         if not alone or not found or tiled.groups > self.machine.sms:
             return {}
         schedule = self._schedule(tiled, warps, DEEPEST)
-        room = self._room(tiled, schedule)
-        if room.shared > self.machine.shared_per_block:
+        taken = self._resources(tiled, schedule)
+        if taken.shared > self.machine.shared_per_block:
             return {}
-        deeper = self._priced(tiled, schedule, room)
+        deeper = self._priced(tiled, schedule, taken)
         least = min(c.time.seconds for c in found.values())
-        return {room.resident: deeper} if deeper.time.seconds < least else {}
+        return {taken.resident: deeper} if deeper.time.seconds < least else {}
 
     def _kept(self, tiled: Tiled, warps: int, stages: int) -> Choice | None:
         """A setting of persistent program instances, as many as there is room for; None where they
@@ -212,21 +212,21 @@ class Pricing:
         if not self.of.lasting:
             return None
         schedule = replace(self._schedule(tiled, warps, stages), persistent=self.machine.sms)
-        room = self._room(tiled, schedule)
-        programs = room.resident * self.machine.sms
-        if room.shared > self.machine.shared_per_block or programs >= tiled.groups:
+        taken = self._resources(tiled, schedule)
+        programs = taken.resident * self.machine.sms
+        if taken.shared > self.machine.shared_per_block or programs >= tiled.groups:
             return None
-        return self._priced(tiled, replace(schedule, persistent=programs), room)
+        return self._priced(tiled, replace(schedule, persistent=programs), taken)
 
     def _schedule(self, tiled: Tiled, warps: int, stages: int) -> Schedule:
         """A setting that asks for all that may serve it."""
         described = described_bytes(self.of.dtype, self.machine)
         return Schedule(tiled.tiles, warps, stages, described=described, per_thread=True)
 
-    def _room(self, tiled: Tiled, schedule: Schedule) -> _Room:
-        """The room that a group takes; warpgroups have a multiprocessor to themselves."""
+    def _resources(self, tiled: Tiled, schedule: Schedule) -> _Resources:
+        """What a group takes; warpgroups have a multiprocessor to themselves."""
         if schedule.warpgroups:
-            return _Room(0, 0, 1)
+            return _Resources(0, 0, 1)
         machine, warps = self.machine, schedule.warps
         shared, registers = tiled.taken(warps, schedule.stages)
         shared += tiled.leaving if schedule.persistent else 0
@@ -238,18 +238,18 @@ class Pricing:
             machine.warps_per_sm // warps,
             machine.blocks_per_sm,
         )
-        return _Room(shared, registers, max(1, resident))
+        return _Resources(shared, registers, max(1, resident))
 
-    def _priced(self, tiled: Tiled, schedule: Schedule, room: _Room) -> Choice:
-        """The price of a setting whose groups take so much room, with the swizzle for which least
+    def _priced(self, tiled: Tiled, schedule: Schedule, taken: _Resources) -> Choice:
+        """The price of a setting whose groups take so much, with the swizzle for which least
         comes from memory."""
         of, requests = self.of, tiled.requests(schedule.stages)
-        plain = CacheTraffic(requests, self.machine, tiled.order, room.resident, room.shared)
+        plain = CacheTraffic(requests, self.machine, tiled.order, taken.resident, taken.shared)
         traffic = self._swizzled(tiled, plain, schedule.warpgroups > 0 and not of.chained)
         run = self._execution(tiled, replace(schedule, swizzle=traffic.swizzle), traffic)
         return Choice(
-            of.kernel, run.schedule, of.sizes, room.shared, predict(self.machine, of.dtype, run),
-            tiled.requested_bytes, run, traffic.outer, room.resident,
+            of.kernel, run.schedule, of.sizes, taken.shared, predict(self.machine, of.dtype, run),
+            tiled.requested_bytes, run, traffic.outer, taken.resident,
         )  # fmt: skip
 
     def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:

@@ -16,7 +16,7 @@ from napkin.lower.build import build
 from napkin.lower.program import Program
 from napkin.lower.signature import Written
 from napkin.lower.warpgroups.cta import BITS, ROWS, SpecialisedCta
-from napkin.lower.warpgroups.room import registers_of, room_of, shared_of
+from napkin.lower.warpgroups.resources import register_budget, registers_of, shared_of
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.machine.machines import Machine
@@ -156,7 +156,7 @@ def _priced(pricing: Pricing, program: Program, machine: Machine) -> Iterator[Ch
             schedule = specialised(program.tiles, groups, axis, stages, described, lasting)
             cta = SpecialisedCta(replace(program, schedule=schedule))
             shared = shared_of(cta)
-            if shared <= machine.shared_per_block and registers_of(cta) <= room_of(cta):
+            if shared <= machine.shared_per_block and registers_of(cta) <= register_budget(cta):
                 yield replace(pricing.at(schedule), shared=shared)
                 break
 

@@ -116,10 +116,10 @@ def _optimum_json(found: Optimum | str) -> dict[str, Any]:
 
 def _in_bytes_json(k: PlannedKernel) -> dict[str, Any]:
     cost = k.byte_cost
-    found, room = _bytes_at_sizes(k), k.machine.shared_per_block
-    at = {"M": room, **_optimum_json(found), "H": sum(k.bytes.values())}
+    found, budget = _bytes_at_sizes(k), k.machine.shared_per_block
+    at = {"M": budget, **_optimum_json(found), "H": sum(k.bytes.values())}
     if not isinstance(found, str):
-        at["H_least"] = round(_at(found.bound, {**_numbers(k), MEMORY: room}))
+        at["H_least"] = round(_at(found.bound, {**_numbers(k), MEMORY: budget}))
     return {
         "stored": dict(k.dtypes),
         "H": str(cost.H.total),
@@ -177,14 +177,14 @@ def _memory(k: PlannedKernel) -> Table:
 
 def _optima(plan: Plan, k: PlannedKernel) -> Table:
     at_sizes = _at_sizes(plan, k)
-    room = inner_values(plan)
-    made = table("", "for long axes", f"at these sizes, M = {room:,}",
+    budget = inner_values(plan)
+    made = table("", "for long axes", f"at these sizes, M = {budget:,}",
                  title=f"kernel {k.name}: the optimum for M values of memory")  # fmt: skip
-    _beside(made, _rows(_optimum(k.cost), None), _rows(at_sizes, {**_numbers(k), MEMORY: room}))
+    _beside(made, _rows(_optimum(k.cost), None), _rows(at_sizes, {**_numbers(k), MEMORY: budget}))
     made.add_section()
     total = k.H.values(k.choice.sizes, k.tiles)
     if not isinstance(at_sizes, str):
-        least = _at(at_sizes.bound, {**_numbers(k), MEMORY: room})
+        least = _at(at_sizes.bound, {**_numbers(k), MEMORY: budget})
         made.add_row("least H, in values", "", f"{least:,.0f}")
     made.add_row("H with the tiles of the plan", "", f"{total:,}")
     if k.cost.sharing is not None and (shared := _sharing(plan, k)) is not None:
@@ -196,18 +196,18 @@ def _optima(plan: Plan, k: PlannedKernel) -> Table:
 def _sharing(plan: Plan, k: PlannedKernel) -> float | None:
     """The least H where what windows share crosses once, which no kernel that loads tap by tap
     reaches; None where nothing is shared, or there is none for the plan's sizes and machine."""
-    room = inner_values(plan)
-    found = _optimum(k.cost.sharing, sizes=k.choice.sizes, memory=room) if k.cost.sharing else ""
-    return None if isinstance(found, str) else _at(found.bound, {**_numbers(k), MEMORY: room})
+    budget = inner_values(plan)
+    found = _optimum(k.cost.sharing, sizes=k.choice.sizes, memory=budget) if k.cost.sharing else ""
+    return None if isinstance(found, str) else _at(found.bound, {**_numbers(k), MEMORY: budget})
 
 
 def _in_bytes(k: PlannedKernel) -> Table:
     """H, M and the optimum in bytes, each array at its own."""
-    cost, room, found = k.byte_cost, k.machine.shared_per_block, _bytes_at_sizes(k)
+    cost, budget, found = k.byte_cost, k.machine.shared_per_block, _bytes_at_sizes(k)
     stored = ", ".join(f"{t} {dtype}" for t, dtype in k.dtypes.items())
-    made = table("", "for long axes", f"at these sizes, M = {room:,} bytes",
+    made = table("", "for long axes", f"at these sizes, M = {budget:,} bytes",
                  title=f"kernel {k.name}: in bytes, with {stored}")  # fmt: skip
-    at = {**_numbers(k), MEMORY: room}
+    at = {**_numbers(k), MEMORY: budget}
     total = sum(k.bytes.values())
     made.add_row("H", str(cost.H.total), f"{total:,}")
     made.add_row("M", str(cost.M), f"{_at(cost.M, at):,.0f}")

@@ -266,7 +266,7 @@ def _total(parts: Sequence[float | None]) -> float | None:
 
 
 def _least_labelled(k: PlannedKernel) -> float | None:
-    own, room = k.choice.kernel, k.machine.shared_per_block
+    own, budget = k.choice.kernel, k.machine.shared_per_block
     if own.partial or own.merges:
         return None  # its term is that of both kernels, of which each reads other tensors
     items = items_of(k.dtypes, k.dtype)
@@ -274,7 +274,7 @@ def _least_labelled(k: PlannedKernel) -> float | None:
     for kernel in (own, *labellings(own.name, own.origin, own.names, k.choice.sizes)):
         if _counted(kernel):
             try:
-                moved = for_memory(Cost(kernel), kernel.sized(k.choice.sizes), room, items)
+                moved = for_memory(Cost(kernel), kernel.sized(k.choice.sizes), budget, items)
             except InputError:
                 return None  # it may be the one that moves least
             found = min(found, moved)

@@ -159,7 +159,7 @@ class _Opened:
     def __init__(self, n: Node, taken: Collection[str]) -> None:
         self.node, self.gone, self.same_size = n, list(over(n)), dict[str, str]()
         self._taken, self._known = taken, {*n.axes, *n.args[0].axes}
-        self._room = SEARCHED - len(_factors(n))
+        self._left = SEARCHED - len(_factors(n))
         found, inner = list[Node](), list[range]()
         for p in _factors(n):
             self._open(p, found, inner)
@@ -172,10 +172,10 @@ class _Opened:
     def _open(self, p: Node, found: list[Node], inner: list[range]) -> None:
         """Add a factor, or those of a contraction as long as all are at most `SEARCHED`."""
         own = _factors(p) if _opens(self.node, p) else ()
-        if not own or len(own) - 1 > self._room:
+        if not own or len(own) - 1 > self._left:
             found.append(p)
             return
-        self._room -= len(own) - 1
+        self._left -= len(own) - 1
         fresh = {a: self._fresh(a) for a in over(p) if a in self._known}
         self.gone += [fresh.get(a, a) for a in over(p)]
         self.same_size |= {new: old for old, new in fresh.items()}

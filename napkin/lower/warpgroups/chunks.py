@@ -28,17 +28,17 @@ def _rings(r: Rings) -> list[ast.stmt]:
     scope, cta = r.scope, r.cta
     out: list[ast.stmt] = [comment("boxes in shared memory, and barriers for each")]
     leaves = (*cta.held, *cta.streamed)
-    rooms = {tensor_of(n): (_room(r, n), r.box(n)) for n in leaves}
+    rings = {tensor_of(n): (_boxes_held(r, n), r.box(n)) for n in leaves}
     for t, axes in r.program.stores.items():
         own = in_box(axes, r.program.tiles)
         like = next((n for n in cta.held if cta.alike(n, axes)), None)
         if like is not None:  # what was held has been read when results are stored
             scope.share(t, tensor_of(like))
         else:
-            rooms[t] = sx.const(cta.groups), own
-    out += [r.ring(t, count, axes) for t, (count, axes) in rooms.items()]
+            rings[t] = sx.const(cta.groups), own
+    out += [r.ring(t, count, axes) for t, (count, axes) in rings.items()]
     for n in leaves:
-        t, count = tensor_of(n), _room(r, n)
+        t, count = tensor_of(n), _boxes_held(r, n)
         out += r.barriers(scope.full(t), count, 1)
         if n in cta.streamed:
             out += r.barriers(scope.free(t), count, cta.groups)
@@ -59,7 +59,7 @@ def _zeros(r: Rings, leaf: Node) -> list[ast.stmt]:
     return [ast.Expr(sx.method(r.view(leaf, 0), "store", none))]
 
 
-def _room(r: Rings, leaf: Node) -> Expr:
+def _boxes_held(r: Rings, leaf: Node) -> Expr:
     """How many boxes of a reading lie in shared memory."""
     if leaf in r.cta.streamed:
         return sx.name(r.scope.stages)

@@ -19,8 +19,8 @@ from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import free
 from napkin.lower.warpgroups.gluon_scope import CtaScope
 from napkin.lower.warpgroups.iterations import Rows
+from napkin.lower.warpgroups.resources import LOADING, registers
 from napkin.lower.warpgroups.rings import Rings
-from napkin.lower.warpgroups.room import LOADING, registers
 from napkin.schedule import WARPS
 
 

@@ -68,7 +68,7 @@ def registers(groups: int) -> int:
     return min(MOST, left // (THREADS * groups) // STEP * STEP)
 
 
-def room_of(cta: SpecialisedCta) -> int:
+def register_budget(cta: SpecialisedCta) -> int:
     """Registers of a thread that its tiles may take. What only adds up has them in one instruction,
     which is compiled for as many as the block starts with, the loading warp's group with it."""
     if not cta.sums:

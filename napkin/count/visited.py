@@ -138,7 +138,7 @@ def _known(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settle
     bounds = (i.first, i.end)
     known = dict(sizes)
     keys = max((known[str(n.params[0])] for n in postorder(bounds) if n.op == "size"), default=1)
-    one = known | dict.fromkeys(_alike(i), 1)
+    one = known | dict.fromkeys(_uniform(i), 1)
     found = hull(i, one, dict(tiles), typical(bounds, one, keys), splits=splits)
     shape = [-(-known[a] // dict(tiles)[a]) for a in found.axes]
     every = found.first, found.end, found.inner_first, found.inner_end
@@ -147,7 +147,7 @@ def _known(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settle
 
 
 @lru_cache(maxsize=4096)
-def _alike(i: Interval) -> frozenset[str]:
+def _uniform(i: Interval) -> frozenset[str]:
     """The axes along which typical bounds are the same: those of a batch of lengths, of which one
     stands for each."""
     bounds = (i.first, i.end)

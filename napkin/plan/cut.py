@@ -20,7 +20,7 @@ from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Pieces
 from napkin.plan.points import is_pointwise, points_of
 from napkin.plan.segments import Memo
-from napkin.plan.ways import SAME, Cut, Cutting, Way, beside, named, simplest, too_long, way_text
+from napkin.plan.ways import SAME, Cut, Cutting, Way, named, preferred, simplest, too_long, way_text
 
 
 def cut(
@@ -151,7 +151,7 @@ class _Term:
         for i, (frontier, way) in enumerate(zip(tried, ways, strict=True)):
             tracer.considered("order", self._order(frontier), way.seconds)
             if i != best:
-                kept = f"{self._order(tried[best])}: {beside(ways[best], way)}"
+                kept = f"{self._order(tried[best])}: {preferred(ways[best], way)}"
                 tracer.dropped("order", self._order(frontier), f"{way_text(way)}, and {kept}")
 
     def _tell_changed(
@@ -167,7 +167,7 @@ class _Term:
             return
         tracer.considered("points", what, found.seconds)
         if (best := simplest(ways)) is not ways[-1]:
-            kept = f"without it {beside(best, ways[-1])}"
+            kept = f"without it {preferred(best, ways[-1])}"
             tracer.dropped("points", what, f"{way_text(ways[-1])}, and {kept}")
 
 

@@ -106,7 +106,7 @@ def _derived(
     _check_parts(diagram, parts or {}, known)
     _check_stored(ready, place)
     unfused = materialise == "every"
-    at = None if materialise is None or unfused else _asked(ready, materialise)
+    at = None if materialise is None or unfused else _materialised(ready, materialise)
     if (tracer := active()) is not None:
         tracer.began("the term as it is", ready)
     rewritten: list[Refactored] = []
@@ -263,13 +263,13 @@ def _check_stored(ready: Prepared, place: Machine) -> None:
                 f"output {o.name} would be stored in {own_type(o.node)}, which kernels only read; "
                 "write nk.cast(..., 'int32')"
             )
-        asked = unstorable(o.node)
-        if asked:
+        own = unstorable(o.node)
+        if own:
             store, instead = (
                 ((*STORED, "fp8"), "fp32") if o.node.kind == "real" else (("int32",), "int32")
             )
             raise InputError(
-                f"output {o.name} is cast to {asked}: kernels store {', '.join(store)}; "
+                f"output {o.name} is cast to {own}: kernels store {', '.join(store)}; "
                 f"write nk.cast(..., {instead!r})"
             )
 
@@ -292,7 +292,7 @@ def _check_packed(n: Node, order: Sequence[Node]) -> None:
         )
 
 
-def _asked(ready: Prepared, names: Sequence[str]) -> list[Node]:
+def _materialised(ready: Prepared, names: Sequence[str]) -> list[Node]:
     if isinstance(names, str):
         raise InputError(f"materialise={names!r} is one text; write a list, [{names!r}]")
     found = [_named(ready, name) for name in names]

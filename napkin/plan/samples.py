@@ -117,8 +117,8 @@ def _past_windows(plan: Plan, sizes: dict[str, int], prime: bool = False) -> dic
             if n > sizes[a]:
                 out[a] = max(out[a], _prime_below(n + 1) if prime else n - n % sizes[a])
     same = plan.diagram.same_size
-    alike = {a: [b for b in out if same.get(b, b) == same.get(a, a)] for a in out}
-    return {a: max(out[b] for b in alike[a]) for a in out}
+    same_size = {a: [b for b in out if same.get(b, b) == same.get(a, a)] for a in out}
+    return {a: max(out[b] for b in same_size[a]) for a in out}
 
 
 def _reach(keys: Node) -> dict[str, int]:
@@ -136,9 +136,9 @@ def _roles(plan: Plan, axis: str) -> tuple[int, int]:
     """The largest tile that cuts the axis, and the smallest that must hold it whole (0: none)."""
     cut = [0]
     whole: list[int] = []
-    alike = [axis, *(new for new, old in plan.same_size.items() if old == axis)]
+    same_size = [axis, *(new for new, old in plan.same_size.items() if old == axis)]
     for k in plan.kernels:
-        for a in alike:
+        for a in same_size:
             cut_as, step = _as_cut(k, a)
             if cut_as in k.choice.kernel.whole:
                 whole.append(k.tiles[cut_as] * step)

@@ -80,10 +80,10 @@ def too_long(least: float, most: float) -> str:
     return f"{times(least)} at least, where {times(most)} is the most that pays"
 
 
-def beside(best: Way, than: Way) -> str:
+def preferred(best: Way, than: Way) -> str:
     """The time of the best way, and why it is before one that takes less."""
-    alike = f", which is alike (within {100 * (SAME - 1):.0f} %)"
-    return way_text(best) + (alike if than.seconds < best.seconds else "")
+    preference = f", which is alike (within {100 * (SAME - 1):.0f} %)"
+    return way_text(best) + (preference if than.seconds < best.seconds else "")
 
 
 def simplest(ways: Sequence[Way], since: float = 0.0) -> Way:
@@ -92,11 +92,11 @@ def simplest(ways: Sequence[Way], since: float = 0.0) -> Way:
     Args:
         since: seconds after which the ways differ: what all have before does not count.
     """
-    most = _alike(min(w.seconds for w in ways), since)
+    most = _about_as_fast(min(w.seconds for w in ways), since)
     return min((w for w in ways if w.seconds <= most), key=lambda w: (w.kernels, w.seconds))
 
 
-def _alike(fastest: float, since: float) -> float:
+def _about_as_fast(fastest: float, since: float) -> float:
     """The most seconds that are about as fast as the fastest, which may be done before `since`."""
     since = min(since, fastest)
     return since + (fastest - since) * SAME
@@ -210,7 +210,7 @@ class Cutting:
         begun = self._ways[first]
         since = begun.seconds if begun else 0.0
         for o in sorted(self._options[end], key=lambda o: o.least):
-            most = min(_alike(fastest, since), self._most[end])
+            most = min(_about_as_fast(fastest, since), self._most[end])
             if o.least > most:
                 self._tell_left(end, found, most)
                 break
@@ -268,7 +268,7 @@ class Cutting:
         for w in ways:
             tracer.considered("cut", self._text(w, end), w.seconds)
             if w is not best:
-                kept = f"{self._text(best, end)}: {beside(best, w)}"
+                kept = f"{self._text(best, end)}: {preferred(best, w)}"
                 self._tell(w, end, f"{way_text(w)}, and {kept}")
 
     def _begins(self, i: int) -> Iterator[int]:

@@ -115,7 +115,7 @@ class _Traffic:
     """What passes between the levels of a machine, and from and to the outermost memory ("read",
     "write"), with a swizzle of so many rows; 0 for none."""
 
-    moving: CacheTraffic
+    caches: CacheTraffic
     outer: dict[str, int]
     swizzle: int
 
@@ -254,8 +254,8 @@ class Pricing:
 
     def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:
         """What groups compute, move and wait for."""
-        of, operands, moving = self.of, self.of.held.streamed_operands, traffic.moving
-        crossing, (chunks, longest) = moving.crossing(), tiled.iterations
+        of, operands, caches = self.of, self.of.held.streamed_operands, traffic.caches
+        crossing, (chunks, longest) = caches.crossing(), tiled.iterations
         # Warpgroups of a warp-specialised CTA have rows of their own.
         work, tail = tiled.work(0 if schedule.warpgroups else schedule.warps)
         # A slot that wgmma reads is in use for one iteration more.
@@ -263,13 +263,13 @@ class Pricing:
         return Execution(
             work, tiled.groups, schedule, tail,
             inner_bytes=sum(crossing.values()),
-            cached_bytes=moving.from_l1(),
+            cached_bytes=caches.from_l1(),
             outer_bytes=sum(traffic.outer.values()),
             partial_bytes=sum(crossing[t, "read"] * (n - 1) for t, n in tiled.lines.items()),
             singles=tiled.singles,
             accesses=tiled.accesses,
             stored_bytes=tiled.stored_bytes,
-            resident=moving.running,
+            resident=caches.running,
             chunks=chunks,
             pipelined=schedule.stages > 1 and bool(operands or not of.held.products),
             overlapped=schedule.stages > in_use or not of.kernel.stream.axes,
@@ -291,8 +291,8 @@ class Pricing:
         """
 
         def blocked(rows: int) -> _Traffic:
-            moving = replace(plain, order=tiled.order.blocked(rows))
-            return _Traffic(moving, moving.outer(), rows)
+            caches = replace(plain, order=tiled.order.blocked(rows))
+            return _Traffic(caches, caches.outer(), rows)
 
         found = [_Traffic(plain, plain.outer(), 0)]
         axes = self.of.launching.in_blocks(tiled.tiles)

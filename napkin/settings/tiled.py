@@ -32,12 +32,12 @@ AT_ONCE = 6
 a bias and gelu take 8 to 36 registers of a thread beside 128 values and 6 beside 64, for seven
 tiles as Triton 3.6 compiles them for sm_90."""
 
-BESIDE, BESIDE_TESTS = (4, 28), (12, 40)
+OVERHEAD, OVERHEAD_TESTS = (4, 28), (12, 40)
 """Registers of a thread beside tiles where operands come in boxes, without loads that run ahead and
 with them; and of loops that test some chunks. For ten tiles of attention -4 to 9 and 24 to 28, of
 causal attention 2 to 16 and 27 to 61, as Triton 3.6 and 3.9 compile them for sm_90."""
 
-ROW_SHARE, PER_THREAD_SHARE, BESIDE_ROWS = 115, 75, 14
+ROW_SHARE, PER_THREAD_SHARE, OVERHEAD_ROWS = 115, 75, 14
 """Registers of a thread where nothing is multiplied: of its tiles, in percent, those of folds that
 lanes keep apart, and beside them. For 62 tiles of rows held whole within 16 of what Triton 3.6
 takes for sm_90, two excepted; for lanes within 30 of 60 tiles."""
@@ -129,11 +129,11 @@ class Tiled:
         shared = held + (largest if alone else each * slots)
         if not of.held.products:
             share = PER_THREAD_SHARE if self.per_thread(warps) else ROW_SHARE
-            return shared, self.registers(warps) * share // 100 + warps * 128 * BESIDE_ROWS
+            return shared, self.registers(warps) * share // 100 + warps * 128 * OVERHEAD_ROWS
         if not self.bare:
             return shared, self.registers(warps) * 4 // 3
-        beside = (BESIDE if of.kernel.visits is None else BESIDE_TESTS)[not alone]
-        return shared, self._bare_bytes(warps) + warps * 128 * beside
+        overhead = (OVERHEAD if of.kernel.visits is None else OVERHEAD_TESTS)[not alone]
+        return shared, self._bare_bytes(warps) + warps * 128 * overhead
 
     @cached_property
     def _operands(self) -> tuple[int, int, int]:

@@ -100,18 +100,18 @@ class Tiles:
         return iter(self._few([t for t in self._settings() if self._takes(t)], MOST))
 
     def _takes(self, tiles: Mapping[str, int]) -> bool:
-        return self._shaped(tiles) and self._asked(tiles) and self._cut(tiles)
+        return self._shaped(tiles) and self._requested(tiles) and self._cut(tiles)
 
     def _cut(self, tiles: Mapping[str, int]) -> bool:
         """Whether two of the axes that are only summed over together are cut: to stream one is a
         labelling of its own."""
         return not self.summed or sum(tiles[a] < self.sizes[a] for a in self.summed) > 1
 
-    def _asked(self, tiles: Mapping[str, int]) -> bool:
+    def _requested(self, tiles: Mapping[str, int]) -> bool:
         """Whether groups and chunks have as many values as is asked for."""
         kernel = self.kernel
-        asked = ((self.rows, kernel.group), (self.chunks, kernel.stream.axes))
-        return all(not some or math.prod(tiles[a] for a in axes) in some for some, axes in asked)
+        wanted = ((self.rows, kernel.group), (self.chunks, kernel.stream.axes))
+        return all(not some or math.prod(tiles[a] for a in axes) in some for some, axes in wanted)
 
     def _settings(self) -> list[dict[str, int]]:
         """Tiles to try: every combination, but of axes that only their product matters for, the
@@ -120,7 +120,7 @@ class Tiles:
         boxed = seen is not None and len(stream) > 1
         box_axes = (*query_axes(seen.keys), *stream) if boxed and seen else ()
         box_axes = tuple(a for a in box_axes if a not in self.kernel.residues)
-        rest = [self._fewest(axes) for axes in self._alike(box_axes)]
+        rest = [self._fewest(axes) for axes in self._in_same_arrays(box_axes)]
         parts = [self._boxes(box_axes), *rest] if boxed else rest
         if not all(parts):
             return []
@@ -142,32 +142,32 @@ class Tiles:
         kernel = self.kernel
         tiles = {a: np.array([t[a] for t in found], float) for a in kernel.axes}
         cuts = {a: np.ceil(self.sizes[a] / n) for a, n in tiles.items()}
-        asked = sum(
+        requested = sum(
             t.once(self.sizes) * math.prod([cuts[a] for a in t.again]) for t in transfers(kernel)
         )
         group, chunk = (
             math.prod([tiles[a] for a in axes], start=np.ones(len(found)))
             for axes in (kernel.group, kernel.stream.axes)
         )
-        order = np.lexsort((np.broadcast_to(asked, len(found)), chunk, group))
+        order = np.lexsort((np.broadcast_to(requested, len(found)), chunk, group))
         new = np.diff(group[order], prepend=0) + abs(np.diff(chunk[order], prepend=0)) != 0
         begins = np.flatnonzero(new)
         place = np.arange(len(found)) - begins[np.cumsum(new) - 1]
         kept = order[place < max(SHAPES, most // len(begins))]
         return [found[i] for i in sorted(kept)]
 
-    def _alike(self, box_axes: Collection[str]) -> list[list[str]]:
+    def _in_same_arrays(self, box_axes: Collection[str]) -> list[list[str]]:
         """The axes but those in `box_axes`; together, those that the same arrays carry."""
         carried = [set(n.axes) | set(over(n)) for n in postorder(self.kernel.terms)]
         carried += [set(x.leaf.axes) for x in self.kernel.reads]
-        alike: dict[tuple[object, ...], list[str]] = {}
+        together: dict[tuple[object, ...], list[str]] = {}
         for a in self.kernel.axes:
             if a not in box_axes:
                 role = (a in self.kernel.group, a in self.kernel.stream.axes, a in self.batched)
                 role = (*role, a in self.kernel.alone)
                 key = (*role, *(a in c for c in carried if c))
-                alike.setdefault(key, []).append(a)
-        return list(alike.values())
+                together.setdefault(key, []).append(a)
+        return list(together.values())
 
     def _fewest(self, axes: Sequence[str]) -> list[dict[str, int]]:
         """Tiles of axes that the same arrays carry: for each number of values, the few shapes
@@ -203,7 +203,7 @@ class Tiles:
         return out
 
     def _shapes(
-        self, axes: Sequence[str], most: int, asked: Collection[int]
+        self, axes: Sequence[str], most: int, wanted: Collection[int]
     ) -> Iterator[dict[str, int]]:
         """Tiles of axes that only their product matters for; those held whole are not cut."""
         whole = {a: self._lengths(a)[0] for a in axes if a in self.kernel.whole}
@@ -212,7 +212,7 @@ class Tiles:
         held = math.prod(whole.values())
         for values in itertools.product(*(_powers(1, min(top, most)) for top in tops)):
             found = math.prod(values)
-            some = not asked or found in asked
+            some = not wanted or found in wanted
             if some and min(MIN_DOT, math.prod(tops) * held) <= found * held and found <= most:
                 yield {**whole, **dict(zip(cut, values, strict=True))}
 

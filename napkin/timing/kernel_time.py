@@ -57,7 +57,7 @@ ITERATIONS = "products and loop overhead"
 MOVES = frozenset({DRAM, L2, ACCESSES, L1})
 """Pipes that move bytes; the others compute."""
 
-ALIKE = 4
+BLEND = 4
 """How nearly a round takes what its busiest pipe or one group alone takes, where both take about as
 long: the power of which both are summed."""
 
@@ -71,13 +71,13 @@ def predict(place: Machine, dtype: str, run: Execution, constants: Constants | N
     run = run if run.resident == resident else replace(run, resident=resident)
     model = Waves(place, dtype, run, c)
     if not run.work["product"]:
-        return in_rounds(place, run, c, {**model.computing, **model.moving()})
+        return in_rounds(place, run, c, {**model.computing, **model.transfer()})
     if not run.schedule.warpgroups:
         return model.predicted()
     if run.chained:
-        return specialised_time(place, run, c, model.computing, model.moving())
+        return specialised_time(place, run, c, model.computing, model.transfer())
     own = replace(model, c=replace(c, l2_share=c.sums_l2, partial=c.sums_partial))
-    memory = model.moving()[DRAM]
+    memory = model.transfer()[DRAM]
     return adding(place, run, c, model.computing, memory, own.arrival, model.epilogue)
 
 
@@ -118,7 +118,7 @@ class Waves:
         if self._loop:
             hidden = c.hidden(run.resident, run.pipelined) if run.chained else 1.0
             looped[self._loop] = self._iterations * hidden
-        out = {k: v * self._idle for k, v in looped.items()} | self.moving(self._idle)
+        out = {k: v * self._idle for k, v in looped.items()} | self.transfer(self._idle)
         if self._loop == ITERATIONS and run.pipelined:
             out[ARRIVAL] = self._waves * run.chunks * self.arrival
         if run.waits:
@@ -141,7 +141,7 @@ class Waves:
             SPECIAL: self.run.looped("special") / self.place.special_rate,
         }
 
-    def moving(self, idle: float = 1.0) -> dict[str, float]:
+    def transfer(self, idle: float = 1.0) -> dict[str, float]:
         """Seconds of each pipe that moves bytes. Those of an SM take `idle` times as long: it has
         groups that others do not have."""
         place, run, c = self.place, self.run, self.c
@@ -292,7 +292,7 @@ def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, 
     stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
     beside = c.exposed * (sum(stations) - max(stations))
     alone, busiest = sum(stations) + waits, run.resident * (max(stations) + beside)
-    one = (alone**ALIKE + busiest**ALIKE) ** (1 / ALIKE)
+    one = (alone**BLEND + busiest**BLEND) ** (1 / BLEND)
     rounds = max(1.0, groups / (place.sms * run.resident))
     seconds = rounds * one + c.uneven * busiest
     known = {**pipes, **computing, LATENCY: rounds * waits}

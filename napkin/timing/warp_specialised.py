@@ -48,11 +48,11 @@ def adding(
     ping_pong = run.schedule.kind == "ping-pong"
     shown = c.sums_ping_pong if ping_pong else c.sums_cooperative
     crossing = run.inner_bytes + c.sums_partial * run.partial_bytes
-    moving = {L2: crossing / (c.sums_l2 * place.l2_rate), DRAM: memory}
+    transfer = {L2: crossing / (c.sums_l2 * place.l2_rate), DRAM: memory}
     late = busiest * (run.chunks * arrives + shown * computed)
-    pipes = {**computing, TENSOR: busiest * (product + shown * computed), ARRIVAL: late, **moving}
-    slowest = max((TENSOR, ARRIVAL, *moving), key=lambda k: pipes[k])
-    rest = sum(pipes[k] for k in (TENSOR, *moving) if k != slowest)
+    pipes = {**computing, TENSOR: busiest * (product + shown * computed), ARRIVAL: late, **transfer}
+    slowest = max((TENSOR, ARRIVAL, *transfer), key=lambda k: pipes[k])
+    rest = sum(pipes[k] for k in (TENSOR, *transfer) if k != slowest)
     last = computed + stored if ping_pong else stored
     seconds = pipes[slowest] + c.sums_exposed * rest + c.sums_start + last
     return Time(seconds + c.launch, slowest, pipes)
@@ -63,14 +63,14 @@ def specialised_time(
     run: Execution,
     c: Constants,
     computing: Mapping[str, float],
-    moving: Mapping[str, float],
+    transfer: Mapping[str, float],
 ) -> Time:
     """The time of a kernel of warp-specialised CTAs.
 
     Args:
         computing: seconds of its loops on each pipe that computes, products first, then arithmetic
             and special functions.
-        moving: seconds of each pipe that moves bytes.
+        transfer: seconds of each pipe that moves bytes.
     """
     product, arithmetic, special = computing.values()
     busiest = -(-run.groups // place.sms)
@@ -82,7 +82,7 @@ def specialised_time(
     # Where the longest start first, the last to start are as short as those are long.
     last = min(1.0, max(0.0, 2.0 - run.longest))
     idle = 1.0 + (busiest * place.sms / run.groups - 1.0) * last
-    pipes = {**computing, TENSOR: iterations * idle + busiest * c.specialised_start, **moving}
+    pipes = {**computing, TENSOR: iterations * idle + busiest * c.specialised_start, **transfer}
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest]
     alone = iterations * place.sms / run.groups * run.longest + c.specialised_start

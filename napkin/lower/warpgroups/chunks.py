@@ -31,7 +31,7 @@ def _rings(r: Rings) -> list[ast.stmt]:
     rings = {tensor_of(n): (_boxes_held(r, n), r.box(n)) for n in leaves}
     for t, axes in r.program.stores.items():
         own = in_box(axes, r.program.tiles)
-        like = next((n for n in cta.held if cta.alike(n, axes)), None)
+        like = next((n for n in cta.held if cta.same_form(n, axes)), None)
         if like is not None:  # what was held has been read when results are stored
             scope.share(t, tensor_of(like))
         else:

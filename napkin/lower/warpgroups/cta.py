@@ -166,7 +166,7 @@ class SpecialisedCta:
         """Whether each group has a box of its own."""
         return self.axis in leaf.axes
 
-    def alike(self, leaf: Node, axes: tuple[str, ...]) -> bool:
+    def same_form(self, leaf: Node, axes: tuple[str, ...]) -> bool:
         """Whether the boxes that each group holds of a reading have the form of others with these
         axes."""
         tiles = self.program.tiles

@@ -27,8 +27,8 @@ class Registers(Layouts):
     def spread(self, value: Expr, have: Sequence[int], want: Sequence[int]) -> Expr:
         cta = self.cta
         if tuple(have) == (cta.row,) and len(want) == 2 and want[1] != cta.columns[0]:
-            beside = self.lang("SliceLayout", 1, self.scope.layout(want[1]))
-            value = self.lang("convert_layout", value, beside)
+            sliced = self.lang("SliceLayout", 1, self.scope.layout(want[1]))
+            value = self.lang("convert_layout", value, sliced)
         return super().spread(value, have, want)
 
     def reduced(self, value: Expr, had: Sequence[int], have: Sequence[int]) -> Expr:

@@ -37,7 +37,7 @@ def imports(functions: str) -> str:
     return HEAD
 
 
-def beside() -> set[str]:
+def predefined() -> set[str]:
     """Names that a function of such a file has without being passed them."""
     return {*GLUON_NAMES, "range", "float", "tl", *FUNCTIONS}
 
@@ -50,4 +50,4 @@ def free(body: Sequence[ast.stmt]) -> set[str]:
         for n in ast.walk(s):
             if isinstance(n, ast.Name):
                 (used if isinstance(n.ctx, ast.Load) else made).add(n.id)
-    return used - made - beside()
+    return used - made - predefined()

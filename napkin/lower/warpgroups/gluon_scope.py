@@ -10,7 +10,7 @@ from napkin.lower.program import Program
 from napkin.lower.scope import Scope
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.cta import SpecialisedCta
-from napkin.lower.warpgroups.gluon import beside
+from napkin.lower.warpgroups.gluon import predefined
 
 
 class CtaScope(Scope):
@@ -27,7 +27,7 @@ class CtaScope(Scope):
     @staticmethod
     def taken(program: Program) -> set[str]:
         name = program.kernel.name
-        return Scope.taken(program) | beside() | {name, f"_{name}_loads", f"_{name}_rows"}
+        return Scope.taken(program) | predefined() | {name, f"_{name}_loads", f"_{name}_rows"}
 
     def layout(self, dim: int) -> str:
         """The constexpr with the register layout of rows across a tile dimension."""

@@ -22,7 +22,7 @@ REGISTERS, LOADING, STEP, MOST = 65536, 24, 8, 240
 """Registers of a multiprocessor, those of a thread that only asks for chunks, in what steps they
 are given out, and the most of one thread (PTX ISA, setmaxnreg)."""
 
-BESIDE, BESIDE_TESTS = 30, 40
+OVERHEAD, OVERHEAD_TESTS = 30, 40
 """Registers of a thread beside its tiles; and where it tests chunks."""
 
 
@@ -36,7 +36,7 @@ def boxes_of(cta: SpecialisedCta) -> dict[str, tuple[int, int]]:
         own = cta.groups if cta.own(leaf) else 1
         out[tensor_of(leaf)] = (own * (cta.stages if leaf in cta.streamed else 1), values)
     for tensor, axes in program.stores.items():
-        if not any(cta.alike(n, axes) for n in cta.held):
+        if not any(cta.same_form(n, axes) for n in cta.held):
             out[tensor] = (cta.groups, math.prod(tiles[a] for a in axes))
     return out
 
@@ -82,12 +82,12 @@ def registers_of(cta: SpecialisedCta) -> int:
     program = cta.program
     if cta.sums:
         spans = [(*x.product.rows, *x.product.columns) for x in cta.sums]
-        return sum(map(program.span, spans)) // THREADS + BESIDE
+        return sum(map(program.span, spans)) // THREADS + OVERHEAD
     delayed = [x for loop in program.loops for x in cta.delayed(loop)]
     states = {x.state.name: x.state.leaf("old") for x in delayed}
     tiles = sum(program.span(program.shape(n)) for n in states.values())
     scores = sum(program.span((*d.rows, *d.columns)) for d in cta.leading)
     rows = {x.product.spans[0] for x in delayed}
     kept = sum(program.span(dims) for dims in rows) * program.schedule.described // 4
-    beside = BESIDE if program.kernel.visits is None else BESIDE_TESTS
-    return (tiles + scores + kept) // THREADS + beside
+    overhead = OVERHEAD if program.kernel.visits is None else OVERHEAD_TESTS
+    return (tiles + scores + kept) // THREADS + overhead

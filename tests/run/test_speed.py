@@ -73,7 +73,7 @@ def test_a_scan_runs_on_all_rows_at_once(axis: int, reverse: bool) -> None:
 
 
 def test_a_scan_of_one_dimension_runs_value_by_value() -> None:
-    data = [np.arange(1, 6, dtype=np.float32) / 4 for _ in range(2)]
+    data = [np.arange(1, 9, dtype=np.float32) / 4 for _ in range(2)]
     wanted, _ = scanned(data, 0, False, interpreter)
     found, _ = scanned(data, 0, False, shortened())
     assert all(map(np.array_equal, found, wanted))

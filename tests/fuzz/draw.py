@@ -5,9 +5,10 @@ from __future__ import annotations
 import compounds
 import moves
 import own
+import rare
 import readings
 import scans
-from drawing import NEWEST, Drawing, Rejected
+from drawing import NEWEST, RARE, Drawing, Rejected
 from programs import Program
 
 WEIGHTS = {
@@ -33,6 +34,12 @@ NEW = {
 }  # fmt: skip
 """Of seeds from `NEWEST` on, beside."""
 
+SELDOM = {
+    rare.big: 3, rare.counted: 3, rare.tied: 3, rare.routed: 4, rare.rows: 8, rare.scaled: 6,
+    rare.fields: 10, rare.unions: 10, rare.halves: 8, rare.roles: 14,
+}  # fmt: skip
+"""Of seeds from `RARE` on, every other one of which begins with one of these."""
+
 
 def draw(seed: int) -> Program:
     """The program of a seed."""
@@ -40,6 +47,8 @@ def draw(seed: int) -> Program:
         d = Drawing(seed if not attempt else seed + attempt * 1_000_003)
         table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
+        if seed >= RARE and d.chance(0.5):
+            d.moving(d.rng.choices(list(SELDOM), list(SELDOM.values()))[0])
         for _ in range(d.rng.choice((1, 2, 2, 3, 4, 5, 6))):
             d.moving(d.rng.choices(ways, weights)[0])
         try:

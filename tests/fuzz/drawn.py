@@ -24,7 +24,10 @@ import programs
 from programs import Program
 from written import apart
 
-ROOMS = ("lower", "derive", "plan/pieces.py", "plan/frontier.py", "plan/segments.py")
+RULE = "algebra/rule.py"
+"""Where rules are applied."""
+
+ROOMS = ("lower", "derive", RULE, "plan/pieces.py", "plan/frontier.py", "plan/segments.py")
 EMITTERS = "lower/"
 ENOUGH = 100
 """How often each should be drawn."""
@@ -138,7 +141,7 @@ class _Marked(ast.NodeTransformer):
         first = int(ast.get_docstring(n, clean=False) is not None)
         if n.body[first:]:
             self._mark(n, f"{n.name} is called", n.body, first)
-        if self.name == "algebra/rule.py" and n.name == "apply":
+        if self.name == RULE and n.name == "apply":
             n.body[first:first] = ast.parse("__rules__.add(self.name)").body
         return n
 

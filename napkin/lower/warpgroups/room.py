@@ -63,8 +63,7 @@ def _barriers(cta: SpecialisedCta) -> list[int]:
     in turn, one for each group."""
     if cta.sums:
         return [cta.stages, cta.stages] + ([cta.groups] if cta.ping_pong else [])
-    held = [cta.groups if cta.own(n) else 1 for n in cta.held]
-    return held + [cta.stages] * (2 * len(cta.streamed))
+    return [cta.groups] * len(cta.held) + [cta.stages] * (2 * len(cta.streamed))
 
 
 def exact_bytes(cta: SpecialisedCta, passed: Sequence[str]) -> int:

@@ -44,7 +44,7 @@ def algebra(program: Program, seed: int) -> None:
     sizes, and sometimes without positions along an axis."""
     _Algebra(program, program.sizes, seed).check()
     rng = random.Random(seed)
-    if rng.random() < EMPTY:
+    if program.sizes and rng.random() < EMPTY:
         sizes = fit(program, {**program.sizes, rng.choice(list(program.sizes)): 0})
         if sizes is not None and finite(program, fill(program, sizes, seed), sizes):
             _Algebra(program, sizes, seed).check()

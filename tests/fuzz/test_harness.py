@@ -124,6 +124,19 @@ def test_both_ways_of_a_choice_are_marked():
     assert [w.name for w in made.ways if w.refuses] == ["f.py:3 holds"]
 
 
+def test_rules_are_counted_where_they_are_applied():
+    """The file was named by its place before it moved, and every rule was drawn 0 times."""
+    (tree,) = (t for path, (t, _) in drawn.marked().items() if path == drawn.root() / drawn.RULE)
+    assert "__rules__.add(self.name)" in ast.unparse(tree)
+
+
+def test_a_program_without_axes_is_tried():
+    program = draw(8000012)
+    assert program.sizes == {}
+    for seed in range(12):  # of one in seven an axis has no positions
+        assert modes.tried(modes.prepared("algebra"), program, seed) is None
+
+
 def test_a_case_for_a_device_runs_where_its_tensors_are():
     pytest.importorskip("torch")
     import ongpu

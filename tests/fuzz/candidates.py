@@ -131,7 +131,9 @@ def drawn_points(term: Term, sizes: Mapping[str, int], rng: random.Random) -> se
     frontier = Frontier(term.outputs, sizes, points=points)
     more = {n for n in more if n not in frontier.sources(n)}  # others are stored as it is
     fewer = {n for n in points if n.op == "sum" and rng.random() < 0.2}
-    read = [n for n in order if n in frontier.layouts and is_read(n) and not (n.args or own_type(n))]
+    read = [
+        n for n in order if n in frontier.layouts and is_read(n) and not (n.args or own_type(n))
+    ]
     return (points | more) - fewer | {n for n in read if rng.random() < 0.5}
 
 

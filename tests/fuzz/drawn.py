@@ -142,7 +142,7 @@ class _Marked(ast.NodeTransformer):
         if n.body[first:]:
             self._mark(n, f"{n.name} is called", n.body, first)
         if self.name == RULE and n.name == "apply":
-            n.body[first:first] = ast.parse("__rules__.add(self.name)").body
+            n.body[first:first] = ast.parse("__applied__(self.name, found.made)").body
         return n
 
 
@@ -165,6 +165,12 @@ def ways() -> list[Way]:
     return [w for _, own in marked().values() for w in own]
 
 
+def _applied(name: str, made: Any) -> None:
+    """A rule was applied; of one for all nodes at once, if it changed some."""
+    if not isinstance(made, Mapping) or any(old is not new for old, new in made.items()):
+        RULES.add(name)
+
+
 def _way(number: int, value: Any) -> Any:
     MARKS[number] = 1
     return value
@@ -177,7 +183,7 @@ class _Loader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Run it where it finds what it marks."""
-        module.__dict__.update(__marks__=MARKS, __rules__=RULES, __way__=_way)
+        module.__dict__.update(__marks__=MARKS, __applied__=_applied, __way__=_way)
         super().exec_module(module)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from compounds import INF, scores
 from drawing import Drawing
-from keyed import boxes, key_set, neighborhood, pattern, stepped
-from programs import Axes, Keys, Ref
+from keyed import box_set, boxes, key_set, neighborhood, pattern, stepped
+from programs import OWN_REDUCE, Axes, Keys, Ref
 from scans import ranked, used
 
 from napkin.ir.key_sets import MAX_BOXES
@@ -42,11 +42,19 @@ def counted(d: Drawing) -> Ref:
     """Truth values that are reduced, multiplied and contracted as they are."""
     axes = d.some(tuple(d.sizes), 1, 3)
     m = d.input(axes, "bool")
-    way = d.rng.choice(("contract", "mixed", "prod", "min", "max", "all", "any", "cumsum", "same"))
+    way = d.rng.choice(
+        ("contract", "mixed", "prod", "min", "max", "all", "any", "cumsum", "same", "plus", "size")
+    )
     if way == "same":
         other = d.input(axes, "bool")
         op = d.rng.choice(("equal", "not_equal", "and", "or", "less", "maximum"))
         found = d.step(op, m, other, public=False)
+    elif way == "plus":
+        other = d.rng.choice((d.input(axes[:1], "bool"), 2, d.step("index", over=axes[0])))
+        found = d.step(d.rng.choice(("add", "sub", "mul")), m, other, public=False)
+    elif way == "size":  # a truth value of no axis
+        large = d.step("greater", d.step("size", over=axes[0], public=False), 2, public=False)
+        found = d.step("add", d.step("index", over=axes[0], public=False), large, public=False)
     elif way == "contract":
         other = d.input((axes[0], d.axis()), "bool")
         found = d.step("contract", m, other, over=axes[0], public=False)
@@ -95,7 +103,16 @@ def rows(d: Drawing) -> Ref:
     heads: Axes = (d.axis(2),) if d.chance(0.2) else ()
     X = d.input((*heads, q, x))
     X = d.step("mul", X, d.rng.choice((0.5, d.input((x,)), d.input((q,)), d.input((q, x)))))
-    way = d.rng.choice(("entropy", "moments", "extrema", "count", "prod", "ranked", "shift"))
+    way = d.rng.choice(
+        ("entropy", "moments", "extrema", "count", "prod", "ranked", "shift", "own", "places")
+    )
+    if way == "own":
+        how = d.rng.choice(OWN_REDUCE)
+        X = d.step("sigmoid", X) if how == "either" else X
+        return d.step("add", d.step(how, X, over=x), d.step("sum", X, over=x))
+    if way == "places":  # no array lies along what is streamed
+        at = d.step("mul", d.step("index", over=x, public=False), d.input((q,)), public=False)
+        return d.step("sum", d.step("sin", at), over=x)
     if way == "entropy":
         label = d.input((q,), "int", f"places:{x}", public=False)
         here = d.step("equal", d.step("index", over=x, public=False), label, public=False)
@@ -238,6 +255,7 @@ def roles(d: Drawing) -> Ref:
     """Matrices that warpgroups multiply, in the orders in which their axes may lie."""
     q, x = (d.axis(d.rng.choice(SIDES)) for _ in range(2))
     c = e = d.axis(d.rng.choice((16, 32)))
+    c = d.axis(d.rng.choice((16, 64))) if d.chance(0.25) else c
     heads: Axes = (d.axis(2),) if d.chance(0.3) else ()
 
     def matrix(*axes: str) -> Ref:
@@ -254,14 +272,69 @@ def roles(d: Drawing) -> Ref:
         y = d.step("add", y, d.input(d.some((q, c), 1, 1))) if d.chance(0.3) else y
         d.outputs.append(y)
         return y
-    S = d.step("contract", matrix(q, e), matrix(x, e), over=e)
+    more = [d.input(d.some((q, x), 1, 1))] if d.chance(0.25) else []  # outside of the product
+    S = d.step("contract", matrix(q, e), matrix(x, e), *more, over=e)
     S = d.step("mul", S, d.rng.choice((0.125, 0.25)))
     keys = key_set(d, (q,), (x,), True) if d.chance(0.5) else None
+    if d.chance(0.25):  # without a maximum
+        P = d.step(d.rng.choice(("tanh", "erf", "silu")), S)
+        d.outputs.append(d.step("contract", P, matrix(x, c), over=x, keys=keys))
+        return d.outputs[-1]
     S = d.step("add", S, d.input(d.some((q, x), 1, 2))) if d.chance(0.2) else S
     P = d.step("softmax", S, over=x, keys=keys)
-    d.outputs.append(d.step("contract", P, matrix(x, c), over=x))
+    found = d.step("contract", P, matrix(x, c), over=x)
+    if d.chance(0.2):  # its rows of length 1
+        square = d.step("sum", d.step("mul", found, found), over=c)
+        found = d.step("mul", found, d.step("rsqrt", d.step("add", square, 1e-3)))
+    d.outputs.append(found)
     if d.chance(0.2):
         d.outputs.append(d.step("contract", P, matrix(x, c), over=x))
     if d.chance(0.2):
+        d.outputs.append(d.step("max", S, over=x, keys=keys, infinite=True))
+    if d.chance(0.2):
         d.outputs.append(d.step("logsumexp", S, over=x, keys=keys, infinite=True))
+    return d.outputs[-1]
+
+
+def lone(d: Drawing) -> Ref:
+    """Axes of one position, results without axes, sums of what is nowhere 0, products of whole
+    numbers alone: what a kernel has a way of its own for."""
+    one, a = d.axis(1), d.axis()
+    x = d.input((a, one))
+    way = d.rng.choice(("scan", "constant", "nowhere", "whole", "reading"))
+    if way == "scan":
+        y = d.step("scan", 0.5, d.step("sigmoid", x), x, over=one, form="decayed")
+        y = d.step(d.rng.choice(("cumsum", "sort")), y, over=one) if d.chance(0.5) else y
+        return d.step(d.rng.choice(("sum", "max")), y, over=one)
+    if way == "constant":
+        size = d.step("size", over=a, public=False)
+        d.outputs.append(d.step("pow", size, d.rng.choice((0.5, -1.0, 2.0)), public=False))
+        return x
+    if way == "nowhere":
+        y = d.step("cos", d.input((a, d.axis())))
+        return d.step("contract", d.step("exp", d.step("tanh", x)), y, over=a)
+    if way == "whole":
+        n, m = d.input((d.axis(), a), "int"), d.input((a, d.axis()), "int")
+        half = d.step("mul", n, 0.5, public=False)
+        product = d.step("contract", half, d.step("mul", m, 0.25, public=False), over=a)
+        d.outputs.append(d.step("greater", product, 0.0, public=False))
+        return product
+    y = d.step("take", x, d.input((d.axis(),), "int", f"places:{one}", public=False), over=one)
+    return d.step("sum", y, over=a)
+
+
+def kept(d: Drawing) -> Ref:
+    """Scores in slots, along one axis or two, as they are, or under a softmax."""
+    n = d.rng.choice(((7,), (17,), (4, 5), (3, 8)))
+    q, x, s = (tuple(d.axis(m) for m in n) for _ in range(3))
+    keys, counts = box_set(d, q, x)
+    for axis, k in zip(s, counts, strict=True):
+        d.sizes[axis] = k
+    S = scores(d, q, x)
+    fill = {"fill": d.rng.choice((0.0, 1.0))} if d.chance(0.5) else {}
+    T = d.step("compress", S, over=x, keys=keys, public=False, infinite=True, into=s, **fill)
+    if d.chance(0.7):
+        d.outputs.append(T)
+    if d.chance(0.5) or T not in d.outputs:
+        d.outputs.append(d.step("softmax", T, over=s))
     return d.outputs[-1]

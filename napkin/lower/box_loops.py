@@ -107,9 +107,8 @@ class Visiting:
         dims = self.program.shape(bound)
         value = self.emitter.value(self._masked(bound))
         inside = within(self.emitter, bound.axes, dims)
-        if inside is not None:  # a padded lane asks for no key of its own
-            none = INT32[-1] if how == "min" else INT32[0]
-            value = self.lang("where", inside, value, none)
+        assert inside is not None  # a padded lane asks for no key of its own
+        value = self.lang("where", inside, value, INT32[-1] if how == "min" else INT32[0])
         for _ in dims:
             value = self.lang(how, value, axis=0)
         return value

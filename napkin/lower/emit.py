@@ -76,12 +76,10 @@ class Emitter(Block):
         """Compute `n` here and give it a name, whatever its uses."""
         if n in self.have or n.constant:
             return
-        made = self.computed(n)
-        if n not in self.have:
-            target = self.scope.value(n)
-            if n not in self.program.boxes:
-                self.statements.append(sx.assign(target, made))
-            self.have[n] = sx.name(target)
+        made, target = self.computed(n), self.scope.value(n)
+        if n not in self.program.boxes:
+            self.statements.append(sx.assign(target, made))
+        self.have[n] = sx.name(target)
 
     def _in_line(self, n: Node) -> bool:
         named = n in self.program.kernel.names or n.op in REDUCTIONS

@@ -99,10 +99,8 @@ def product(into: Block, parts: Sequence[Node], dims: Sequence[int]) -> Expr:
 def _dot(into: Block, c: Dot, start: Node | None) -> tuple[Expr, list[int]]:
     """A matrix product, and its dimensions."""
     if c.node in into.made:
-        made = into.made[c.node]
-        if start is not None:
-            made = sx.binary(into.value(start), "+", made)
-        return made, sorted((*c.rows, *c.columns))
+        assert start is None  # a product without a factor outside is a value itself
+        return into.made[c.node], sorted((*c.rows, *c.columns))
     left, right = operand(into, c, 0), operand(into, c, 1)
     a = _matrix(into, left, c.spans[0], c.rows, c.gone)
     b = _right(into, right, c)

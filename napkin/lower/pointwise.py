@@ -54,8 +54,7 @@ def negated(n: Node) -> Node | None:
         return None
     first, last = n.args[0], n.args[-1]
     if n.op == "mul":
-        by = {a: b for a, b in ((first, last), (last, first))}.get(number(-1))
-        return by if len(n.args) == 2 else None
+        return {first: last, last: first}.get(number(-1))
     return last if n.op == "neg" or first is number(0) else None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import candidates
 import numpy as np
 from filled import arrays as fill
+from handmade import by_hand
 from in_numpy import awaits, execute
 from judged import Failure, Found, differing, error, worst
 from programs import Program
@@ -35,6 +36,9 @@ RUNS = 60
 EMPTY = 0.15
 """How often an axis has no positions."""
 
+BY_HAND = 0.3
+"""How often a person's labels are tried, too."""
+
 SLACK = 10.0
 """How much further than by that nudge a result may be off: rounding is ten thousand times less."""
 
@@ -44,7 +48,7 @@ def algebra(program: Program, seed: int) -> None:
     sizes, and sometimes without positions along an axis."""
     _Algebra(program, program.sizes, seed).check()
     rng = random.Random(seed)
-    if rng.random() < EMPTY:
+    if program.sizes and rng.random() < EMPTY:
         sizes = fit(program, {**program.sizes, rng.choice(list(program.sizes)): 0})
         if sizes is not None and finite(program, fill(program, sizes, seed), sizes):
             _Algebra(program, sizes, seed).check()
@@ -52,7 +56,7 @@ def algebra(program: Program, seed: int) -> None:
 
 class _Algebra:
     def __init__(self, program: Program, sizes: Mapping[str, int], seed: int) -> None:
-        self.rng = random.Random(seed)
+        self.rng, self.seed = random.Random(seed), seed
         self.diagram, self.hard = written_diagram(program), program.hard
         self.sizes = dict(sizes)
         data = fill(program, self.sizes, seed)
@@ -77,8 +81,20 @@ class _Algebra:
                     raise Found("wrong value", f"rewriting: {_rule(term.law)}", said)
             for run in candidates.runs(term, sizes, alike, self.rng, max(8, RUNS // len(every))):
                 self._run(run, term, values, sizes)
+        self._by_hand()
         if self.failed:
             raise Found(worst(self.failed))
+
+    def _by_hand(self) -> None:
+        """The labels of a person, where the diagram is one kernel."""
+        rng = random.Random(f"by hand {self.seed}")
+        kernel = by_hand(self.diagram, rng) if rng.random() < BY_HAND else None
+        if kernel is not None:
+            wanted = dict(zip((o.name for o in self.diagram.outputs), self.wanted, strict=True))
+            own = {o.name: wanted[o.name] for o in kernel.origin}
+            about = f"by hand: {labels(kernel)}"
+            candidate = _Candidate(kernel, self.arrays, self.sizes, self.scalars, about)
+            candidate.check(own, rng)
 
     def _evaluated(self) -> None:
         found = self.diagram.evaluate(*self.arrays.values())

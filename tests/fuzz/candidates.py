@@ -128,9 +128,12 @@ def drawn_points(term: Term, sizes: Mapping[str, int], rng: random.Random) -> se
         return points
     order = list(postorder(o.node for o in term.outputs))
     more = {n for n in order if is_pointwise(n) and n.kind == "real" and rng.random() < 0.2}
+    frontier = Frontier(term.outputs, sizes, points=points)
+    more = {n for n in more if n not in frontier.sources(n)}  # others are stored as it is
     fewer = {n for n in points if n.op == "sum" and rng.random() < 0.2}
-    laid = Frontier(term.outputs, sizes, points=points).layouts
-    read = [n for n in order if n in laid and is_read(n) and not (n.args or own_type(n))]
+    read = [
+        n for n in order if n in frontier.layouts and is_read(n) and not (n.args or own_type(n))
+    ]
     return (points | more) - fewer | {n for n in read if rng.random() < 0.5}
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import compounds
 import moves
 import own
+import rare
 import readings
 import scans
-from drawing import NEWEST, Drawing, Rejected
+from drawing import NEWEST, RARE, Drawing, Rejected
 from programs import Program
 
 WEIGHTS = {
@@ -33,6 +36,22 @@ NEW = {
 }  # fmt: skip
 """Of seeds from `NEWEST` on, beside."""
 
+SELDOM = {
+    rare.big: 3, rare.counted: 3, rare.tied: 3, rare.routed: 4, rare.rows: 8, rare.scaled: 6,
+    rare.fields: 10, rare.unions: 10, rare.halves: 8, rare.roles: 16,
+    rare.lone: 6, rare.kept: 5,
+}  # fmt: skip
+"""Of seeds from `RARE` on, every other one of which begins with one of these."""
+
+
+CALLED = ("sum", "max", "float", "gl", "tl", "triton", "range", "linear_scan")
+"""Names of diagrams that mean something else in a kernel file."""
+
+
+def _named(made: Program, d: Drawing) -> Program:
+    seldom = d.seed >= RARE and d.chance(0.08)
+    return replace(made, name=d.rng.choice(CALLED)) if seldom else made
+
 
 def draw(seed: int) -> Program:
     """The program of a seed."""
@@ -40,10 +59,12 @@ def draw(seed: int) -> Program:
         d = Drawing(seed if not attempt else seed + attempt * 1_000_003)
         table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
+        if seed >= RARE and d.chance(0.5):
+            d.moving(d.rng.choices(list(SELDOM), list(SELDOM.values()))[0])
         for _ in range(d.rng.choice((1, 2, 2, 3, 4, 5, 6))):
             d.moving(d.rng.choices(ways, weights)[0])
         try:
-            return d.program()
+            return _named(d.program(), d)
         except Rejected:
             continue
     raise AssertionError(f"seed {seed} draws no program")

@@ -20,7 +20,13 @@ from values import Value, value
 SIZES = (1, 2, 3, 5, 7)
 AXES = ("a", "b", "c", "d", "e", "n", "h", "q", "x", "k", "i0", "long_axis")
 NAMES = ("X", "Y", "Z", "W", "Q", "K", "V", "B", "T", "m", "s", "old", "acc", "out", "S", "x_", "N")
+LONG_AXES = ("positions_of_the_keys_that_a_query_sees", "lambda_", "features")
+LONG_NAMES = ("weights_of_the_first_of_several_layers", "log", "scale", "None_")
+"""From `RARE` on, beside: names that need a line of their own, or that stand for something else."""
+
 MOST_AXES = 5
+"""Of a value; one more from `RARE` on, as scores of queries and keys along three axes have."""
+
 MOST_VALUES = 400_000
 """Values along all axes of what a step reads."""
 
@@ -33,6 +39,9 @@ have the programs that they had."""
 
 NEWEST = 6_000_000
 """The first seed that may draw scans with a state, random numbers and positions of extrema."""
+
+RARE = 8_000_000
+"""The first seed that draws first, every other time, what others draw too rarely (`rare`)."""
 
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
@@ -58,8 +67,9 @@ class Drawing:
         self.rules: list[str] = []
         self.hard = self.rng.random() < 0.15
         self.sizes: dict[str, int] = {}
-        self.fresh_axes = list(self.rng.sample(AXES, len(AXES)))
-        self.fresh_names = list(self.rng.sample(NAMES, len(NAMES)))
+        axes, names = (AXES, NAMES) if seed < RARE else (AXES + LONG_AXES, NAMES + LONG_NAMES)
+        self.fresh_axes = list(self.rng.sample(axes, len(axes)))
+        self.fresh_names = list(self.rng.sample(names, len(names)))
         self.inputs: list[Input] = []
         self.made: list[tuple[Step, int]] = []  # a step, and the place of its value
         self.values: list[Value] = []
@@ -138,7 +148,9 @@ class Drawing:
         sets = keys if isinstance(keys, tuple) else (keys,) if keys is not None else ()
         made = Step(op, args, each or ((over,) if over else ()), tuple(options.items()), sets)
         s = shape(made, self.shapes)
-        if len(s.axes) > MOST_AXES or any(a not in self.sizes for a in s.axes):
+        if len(s.axes) > MOST_AXES + (self.seed >= RARE) or any(
+            a not in self.sizes for a in s.axes
+        ):
             raise Rejected
         every = union(s.axes, *(self.shapes[r.at].axes for r in made.refs))
         most = MOST_MOVED if op in {"compress", "spread", "slide"} else MOST_VALUES

@@ -24,7 +24,10 @@ import programs
 from programs import Program
 from written import apart
 
-ROOMS = ("lower", "derive", "plan/pieces.py", "plan/frontier.py", "plan/segments.py")
+RULE = "algebra/rule.py"
+"""Where rules are applied."""
+
+ROOMS = ("lower", "derive", RULE, "plan/pieces.py", "plan/frontier.py", "plan/segments.py")
 EMITTERS = "lower/"
 ENOUGH = 100
 """How often each should be drawn."""
@@ -138,8 +141,8 @@ class _Marked(ast.NodeTransformer):
         first = int(ast.get_docstring(n, clean=False) is not None)
         if n.body[first:]:
             self._mark(n, f"{n.name} is called", n.body, first)
-        if self.name == "algebra/rule.py" and n.name == "apply":
-            n.body[first:first] = ast.parse("__rules__.add(self.name)").body
+        if self.name == RULE and n.name == "apply":
+            n.body[first:first] = ast.parse("__applied__(self.name, found.made)").body
         return n
 
 
@@ -162,6 +165,12 @@ def ways() -> list[Way]:
     return [w for _, own in marked().values() for w in own]
 
 
+def _applied(name: str, made: Any) -> None:
+    """A rule was applied; of one for all nodes at once, if it changed some."""
+    if not isinstance(made, Mapping) or any(old is not new for old, new in made.items()):
+        RULES.add(name)
+
+
 def _way(number: int, value: Any) -> Any:
     MARKS[number] = 1
     return value
@@ -174,7 +183,7 @@ class _Loader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Run it where it finds what it marks."""
-        module.__dict__.update(__marks__=MARKS, __rules__=RULES, __way__=_way)
+        module.__dict__.update(__marks__=MARKS, __applied__=_applied, __way__=_way)
         super().exec_module(module)
 
 

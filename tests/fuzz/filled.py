@@ -10,6 +10,9 @@ import numpy as np
 from programs import Input, Program
 
 INT32 = (-(2**31), 2**31 - 1)
+BIG = (-9000, 9000)
+"""Whole numbers of which a sum of products passes 2^24, and stays below 2^31."""
+
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7), "uint4": (0, 15)}
 
 
@@ -40,7 +43,8 @@ def array(given: Input, sizes: Mapping[str, int], rng: np.random.Generator) -> n
     if how == "blocks":
         return rng.integers(-1, -(-sizes[more[0]] // int(more[1])), size=shape)
     if given.kind == "int":
-        low, high = INT32 if how == "vast" else RANGES.get(given.storage, (-3, 4))
+        own = RANGES.get(given.storage, (-3, 4))
+        low, high = {"vast": INT32, "big": BIG}.get(how, own)
         return rng.integers(low, high + 1, size=shape)
     return _reals(how, shape, rng)
 

@@ -101,7 +101,10 @@ def specialised(program: Program, diagram, seed: int, rng: random.Random) -> Non
 
 
 def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:
-    """Sizes about the tiles that kernels have: one less and more than 16, primes, 1."""
+    """Sizes about the tiles that kernels have: one less and more than 16, primes, 1; None where the
+    program has no axis, or none fit."""
+    if not program.sizes:
+        return None
     choices = (1, 2, 3, 5, 7, 15, 16, 17, 13, 11)
     root = {a: rng.choice(choices) for a in program.sizes}
     if rng.random() < EMPTY:

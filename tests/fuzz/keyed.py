@@ -37,10 +37,9 @@ def key_set(d: Drawing, q: Axes, x: Axes, at: bool = False) -> Keys:
 
 def stepped(keys: Keys) -> bool:
     """Whether a set goes through the keys in steps."""
-    if keys.pattern == "neighborhood":
-        return dict(keys.options).get("dilation", 1) not in (1, (1,))
     steps = {"dilated", "strided", "fixed", "thinning", "checkered"}
-    return any(k.pattern in steps for k in keys.each())
+    near = (dict(k.options).get("dilation", 1) for k in keys.each() if k.pattern == "neighborhood")
+    return any(k.pattern in steps for k in keys.each()) or any(n not in (1, (1,)) for n in near)
 
 
 def boxes(keys: Keys) -> int:

@@ -111,10 +111,10 @@ def dropout(d: Drawing) -> Ref:
     return y
 
 
-def ranked(d: Drawing) -> Ref:
+def ranked(d: Drawing, given: Ref | None = None) -> Ref:
     """The position of an extremum, or one of the largest values or its position."""
-    x, keys, infinite = d.pick(1), None, False
-    if d.chance(0.3):
+    x, keys, infinite = given or d.pick(1), None, False
+    if given is None and d.chance(0.3):
         q, k, e = d.axis(), d.axis(), d.axis()
         x = d.step("contract", d.input((q, e)), d.input((k, e)), over=e)
         keys, over = key_set(d, (q,), (k,), d.sizes[q] != d.sizes[k]), k

@@ -19,6 +19,7 @@ import run
 import sources
 from draw import draw
 from judged import Failure
+from programs import Input, Program, Ref, Step
 from record import Record
 from written import diagram
 
@@ -122,6 +123,18 @@ def test_both_ways_of_a_choice_are_marked():
     names = [made.ways[i].name.partition(" ")[2] for i in sorted(taken)]
     assert names == ["column 8 orelse", "fails", "f is called"]
     assert [w.name for w in made.ways if w.refuses] == ["f.py:3 holds"]
+
+
+def test_rules_are_counted_where_they_are_applied():
+    """The file was named by its place before it moved, and every rule was drawn 0 times."""
+    (tree,) = (t for path, (t, _) in drawn.marked().items() if path == drawn.root() / drawn.RULE)
+    assert "__applied__(self.name, found.made)" in ast.unparse(tree)
+
+
+def test_a_program_without_axes_is_tried():
+    program = Program((Input("X", ()),), (Step("exp", (Ref(0),)),), ((Ref(1), ()),), {})
+    for seed in range(12):  # of one in seven an axis has no positions
+        assert modes.tried(modes.prepared("algebra"), program, seed) is None
 
 
 def test_a_case_for_a_device_runs_where_its_tensors_are():

@@ -10,15 +10,21 @@ from triton.runtime import interpreter
 from napkin.run._speed import shorten
 
 
-def reduced(data: np.ndarray, axis: int, keep_dims: bool, short: bool) -> tuple[np.ndarray, int]:
-    """A reduction by xor, and how often it called the function of two blocks."""
+def shortened() -> SimpleNamespace:
+    """An interpreter with shortcuts, beside Triton's own."""
     own = SimpleNamespace(
         TritonSemantic=type("Semantic", (interpreter.TritonSemantic,), {}),
         ReduceOps=type("Reduce", (interpreter.ReduceOps,), {}),
+        ScanOps=type("Scan", (interpreter.ScanOps,), {}),
         _get_np_dtype=interpreter._get_np_dtype,
     )
-    if short:
-        shorten(own)
+    shorten(own)
+    return own
+
+
+def reduced(data: np.ndarray, axis: int, keep_dims: bool, short: bool) -> tuple[np.ndarray, int]:
+    """A reduction by xor, and how often it called the function of two blocks."""
+    own = shortened() if short else interpreter
     calls = []
 
     def xor(a: tl.tensor, b: tl.tensor) -> tl.tensor:
@@ -39,3 +45,35 @@ def test_a_reduction_that_keeps_its_axis_runs_on_halves(axis: int, keep_dims: bo
     assert found.shape == wanted.shape
     assert np.array_equal(found, wanted)
     assert calls <= 3
+
+
+def scanned(data: list[np.ndarray], axis: int, reverse: bool, own) -> tuple[list[np.ndarray], int]:
+    """A scan of pairs by a function that does not commute, and how often it called that."""
+    calls = []
+
+    def composed(a, b, c, d):
+        calls.append(1)
+        both = c.handle.data * a.handle.data, c.handle.data * b.handle.data + d.handle.data
+        return tuple(scan.to_tensor(x, tl.float32) for x in both)
+
+    scan = own.ScanOps(axis, SimpleNamespace(fn=composed), reverse)
+    given = [scan.to_tensor(x, tl.float32) for x in data]
+    return [x.handle.data for x in scan.apply_impl(given)], len(calls)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_scan_runs_on_all_rows_at_once(axis: int, reverse: bool) -> None:
+    rng = np.random.default_rng(0)
+    data = [rng.normal(size=(2, 8, 4)).astype(np.float32) for _ in range(2)]
+    wanted, _ = scanned(data, axis, reverse, interpreter)
+    found, calls = scanned(data, axis, reverse, shortened())
+    assert all(map(np.array_equal, found, wanted))
+    assert calls == data[0].shape[axis] - 1
+
+
+def test_a_scan_of_one_dimension_runs_value_by_value() -> None:
+    data = [np.arange(1, 9, dtype=np.float32) / 4 for _ in range(2)]
+    wanted, _ = scanned(data, 0, False, interpreter)
+    found, _ = scanned(data, 0, False, shortened())
+    assert all(map(np.array_equal, found, wanted))

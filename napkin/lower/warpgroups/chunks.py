@@ -63,19 +63,15 @@ def _boxes_held(r: Rings, leaf: Node) -> Expr:
     """How many boxes of a reading lie in shared memory."""
     if leaf in r.cta.streamed:
         return sx.name(r.scope.stages)
-    return sx.const(r.cta.groups if r.cta.own(leaf) else 1)
+    return sx.const(r.cta.groups)
 
 
 def loads(r: Rings) -> list[ast.stmt]:
     """What the warp does that asks for chunks."""
     cta, scope = r.cta, r.scope
     out: list[ast.stmt] = [r.index_type()]
-    every = [n for n in cta.held if cta.own(n)]
-    out += [x for n in cta.held if n not in every for x in _ask(r, n, 0)]
-    if every:
-        body = [r.own()]
-        body += [x for n in every for x in _ask(r, n, scope.warpgroup)]
-        out.append(r.each_warpgroup(body))
+    held = [x for n in cta.held for x in _ask(r, n, scope.warpgroup)]
+    out.append(r.each_warpgroup([r.own(), *held]))
     out.append(sx.assign(scope.iteration, 1))
     for loop in r.program.loops:
         head, (slot, phase) = r.loops.head(loop), scope.slot()

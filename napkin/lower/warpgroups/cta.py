@@ -144,7 +144,9 @@ class SpecialisedCta:
 
     @cached_property
     def held(self) -> tuple[Node, ...]:
-        """Boxes that stay for the whole stream."""
+        """Boxes that stay for the whole stream: left operands of the first products, so that each
+        group has its own. A right one would leave the left one to be streamed, which carries the
+        rows and is shared by no groups (`napkin.lower.warpgroups.whether`)."""
         carried = self.program.kernel.stream.carried
         return tuple(n for n in self.program.boxes if not carried(n.axes))
 

@@ -67,8 +67,8 @@ class Rows:
             t = tensor_of(n)
             emitter.have[n] = sx.name(scope.tile(n))
             emitter.raw.add(n)
-            out.append(sx.assign(scope.tile(n), self.rings.view(n, self._at(n))))
-            out.append(self.rings.wait(scope.full(t), self._at(n), 0))
+            out.append(sx.assign(scope.tile(n), self.rings.view(n, scope.warpgroup)))
+            out.append(self.rings.wait(scope.full(t), scope.warpgroup, 0))
         for n in cta.streamed:  # of a box that is not there yet, the type is known
             emitter.have[n] = sx.name(scope.ring(tensor_of(n)))
             emitter.raw.add(n)
@@ -82,10 +82,6 @@ class Rows:
         last = self._work(self.program.loops[-1])
         out += [*self._begin_delayed(last), *self._finish_delayed(last)]
         return [*out, comment("tail"), *self.loops.tail(), *self.rings.stored()]
-
-    def _at(self, leaf: Node) -> Expr:
-        """Where the box of a reading that is held lies."""
-        return sx.of(self.scope.warpgroup if self.cta.own(leaf) else 0)
 
     def _stream(self, index: int, loop: Loop) -> list[ast.stmt]:
         out: list[ast.stmt] = [comment(self.loops.title(loop))]

@@ -58,8 +58,7 @@ def _barriers(cta: SpecialisedCta) -> int:
     ping-pong, one for each group."""
     if cta.sums:
         return 2 * cta.stages + (cta.groups if cta.ping_pong else 0)
-    held = sum(cta.groups if cta.own(n) else 1 for n in cta.held)
-    return held + 2 * cta.stages * len(cta.streamed)
+    return cta.groups * len(cta.held) + 2 * cta.stages * len(cta.streamed)
 
 
 def registers(groups: int) -> int:

@@ -89,7 +89,7 @@ def _recorded(
         return run(arrays, key, scalars)
 
 
-_of_this_level: Any = super(torch.autograd.Function, _Recorded).apply
+_of_this_level: Any = super(torch.autograd.Function, _Recorded).apply  # pyright: ignore
 _below_autograd: Any = torch._C._AutoDispatchBelowAutograd  # pyright: ignore
 
 

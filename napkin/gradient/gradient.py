@@ -17,6 +17,7 @@ from napkin.ir.infer import jointly, part_of, parts_of, pointwise
 from napkin.ir.node import Node, number, postorder
 from napkin.ir.rewrite import rewrite
 from napkin.ir.storage import leaf, own_type
+from napkin.ir.types import STORED
 
 
 def gradient(f: Diagram, wrt: str | Iterable[str] | None = None) -> Diagram:
@@ -41,7 +42,7 @@ def gradient(f: Diagram, wrt: str | Iterable[str] | None = None) -> Diagram:
     wanted = _wanted(f, wrt)
     given = _cotangents(f)
     found = transposed(f, given, wanted)
-    results = [filled(found.get(n, ZERO), n.axes) for n in wanted.values()]
+    results = [_stored_as(n, filled(found.get(n, ZERO), n.axes)) for n in wanted.values()]
     levelled = rewrite(results, by_level)
     outputs = tuple(
         Output(f"d{name}", levelled[g], n.axes)
@@ -63,6 +64,13 @@ def gradient(f: Diagram, wrt: str | Iterable[str] | None = None) -> Diagram:
     made = replace(made, sizes={a: size for a, size in fixed.items() if a in made.axes})
     validate(made, unused=True)
     return made
+
+
+def _stored_as(n: Node, g: Node) -> Node:
+    """The gradient by an input in the type in which that is stored, if it has one of its own; of
+    8 bits, which are too few for a sum, the plan's."""
+    own = own_type(n)
+    return pointwise("cast", (g,), (own,)) if own in STORED else g
 
 
 def by_level(old: Node, args: tuple[Node, ...]) -> Node | None:

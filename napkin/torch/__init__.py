@@ -2,7 +2,8 @@
 
 CUDA tensors run the kernels that are derived for their GPU, on the current stream, where they lie
 in memory; CPU tensors run kernels through Triton's interpreter, which is slow. `torch.compile`
-captures every function here without a graph break. There is no backward pass yet.
+captures every function here without a graph break. Gradients run the kernels of the gradient
+(`napkin.gradient`) of the same diagram.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.torch.function import Function
 from napkin.torch.given import captured, scalar
-from napkin.torch.ops import registered, run, warm
+from napkin.torch.keys import registered
+from napkin.torch.ops import run, warm
 
 
 class Compiled:
@@ -35,7 +36,7 @@ class Compiled:
             scalars: values of the diagram's scalars, over their defaults.
 
         Raises:
-            InputError: the tensors or scalars do not fit the diagram, or require gradients.
+            InputError: the tensors or scalars do not fit the diagram.
             Refusal: no kernel fits the machine.
         """
         values = self._values(scalars) if scalars else self._defaults

@@ -1,4 +1,4 @@
-"""What a call is given, held against what kernels can take: gradients, subclasses of tensors, what
+"""What a call is given, held against what kernels can take: tangents, subclasses of tensors, what
 records or maps over a call, autocast, and scalars.
 
 Kernels see numbers in memory alone. What a tensor carries beside them would be lost without a word,
@@ -32,22 +32,21 @@ _any_autocast, _traced = _C._is_any_autocast_enabled, _C._get_tracing_state
 
 
 def captured(name: str, arrays: Sequence[Any]) -> bool:
-    """Whether a call on these tensors goes through the operator: it is captured in a graph, mapped
-    by `torch.vmap`, seen by a dispatch mode, or on the device "meta".
+    """Whether a call on these tensors goes through the operator: derivatives are recorded, or it is
+    captured in a graph, mapped by `torch.vmap`, seen by a dispatch mode, or on the device "meta".
 
     Raises:
-        InputError: one is no tensor, is one that kernels cannot read, or asks for derivatives.
+        InputError: one is no tensor, is one that kernels cannot read, or has a forward tangent.
     """
     recorded, plain = torch.is_grad_enabled(), True
     for t in arrays:
         if type(t) not in _PLAIN:
             plain = False
             _check_type(name, t)
-        if recorded and t.requires_grad:
-            raise no_backward(name)
         if t.is_nested or t.is_meta:
-            plain = False
             _check_nested(name, t)
+        if t.is_meta or (recorded and t.requires_grad):
+            plain = False
     if torch.compiler.is_compiling():
         return True
     if forward_ad._current_level >= 0:  # pyright: ignore[reportPrivateUsage]
@@ -64,7 +63,7 @@ def check_run(name: str, arrays: Sequence[Any], scalars: Mapping[str, Any]) -> d
     """The scalars of a plan that runs at once, as numbers.
 
     Raises:
-        InputError: derivatives are asked for, or the call is recorded or mapped.
+        InputError: the call is recorded, for derivatives or in a graph, or mapped.
     """
     # Of a tensor on "meta" the reading says that it has no numbers.
     seen = captured(name, [a for a in arrays if isinstance(a, torch.Tensor) and not a.is_meta])
@@ -76,26 +75,6 @@ def check_run(name: str, arrays: Sequence[Any], scalars: Mapping[str, Any]) -> d
     return {k: scalar(name, k, v) for k, v in scalars.items()}
 
 
-def no_backward(name: str) -> InputError:
-    """What is said of a tensor whose gradients would be lost."""
-    return InputError(
-        f"{name}: a tensor requires gradients, and there is no backward pass yet; call it "
-        "under torch.no_grad(), or on tensors that are detached with .detach()"
-    )
-
-
-def check_gradients(name: str, arrays: Sequence[Any]) -> None:
-    """Check that no derivative is asked for.
-
-    Raises:
-        InputError: a tensor requires gradients while these are recorded, or carries a tangent.
-    """
-    if torch.is_grad_enabled() and any(t.requires_grad for t in arrays):
-        raise no_backward(name)
-    if forward_ad._current_level >= 0:  # pyright: ignore[reportPrivateUsage]
-        check_tangents(name, arrays)
-
-
 def check_tangents(name: str, arrays: Sequence[torch.Tensor]) -> None:
     """Check that no tensor carries a tangent of forward-mode differentiation.
 
@@ -105,8 +84,9 @@ def check_tangents(name: str, arrays: Sequence[torch.Tensor]) -> None:
     for t in arrays:
         if t.is_floating_point() and forward_ad.unpack_dual(t).tangent is not None:
             raise InputError(
-                f"{name}: a tensor carries a forward-mode tangent, and there are no derivatives "
-                "yet; give its primal, torch.autograd.forward_ad.unpack_dual(t).primal"
+                f"{name}: a tensor carries a forward-mode tangent, and there are no derivatives in "
+                "forward mode; differentiate backwards, or give the tensor's primal, "
+                "torch.autograd.forward_ad.unpack_dual(t).primal"
             )
 
 
@@ -173,8 +153,8 @@ def _check_scalar(name: str, what: str, value: torch.Tensor) -> None:
         )
     if torch.is_grad_enabled() and value.requires_grad:
         raise InputError(
-            f"{name}: {what} requires gradients, and there is no backward pass yet; give a number, "
-            f"as with {what}.item(), or call it under torch.no_grad()"
+            f"{name}: {what} requires gradients, and a scalar of the call has none; multiply a "
+            f"tensor by it before the call, make it an input without axes, or give {what}.item()"
         )
     if captured(name, [value]):
         raise InputError(

@@ -14,7 +14,8 @@ from napkin.keys.neighbors import PerAxis, PerAxisFlag, windows
 from napkin.run.prepared import Prepared, facts, row_major
 from napkin.torch.diagrams import Parameters
 from napkin.torch.given import captured, in_autocast, scalar, told_apart
-from napkin.torch.ops import built, graph_call, remember
+from napkin.torch.keys import built
+from napkin.torch.ops import graph_call, remember
 
 RANK = 5
 """Axes of a tensor that descriptors serve; a batch of one is left out to stay within."""
@@ -97,7 +98,7 @@ na1d = _over(
         [B, X, heads, E] of the query's type; with `return_lse` also [B, X, heads] in float32.
 
     Raises:
-        InputError: a parameter is out of range, tensors disagree, or one requires gradients.
+        InputError: a parameter is out of range, or tensors disagree.
     """,
 )
 na2d = _over(

@@ -5,88 +5,20 @@ Eager calls do not go through it, because torch's dispatcher costs more than a l
 
 from __future__ import annotations
 
-import ast
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._functorch.utils import enable_single_level_autograd_function
 
-from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.run.prepared import Prepared, facts
-from napkin.torch.diagrams import attention_diagram, neighborhood_diagram
 from napkin.torch.function import Function
-from napkin.torch.given import check_gradients, told_apart
-
-BUILDERS: dict[str, Callable[..., Diagram]] = {
-    "attention": attention_diagram,
-    "neighborhood": neighborhood_diagram,
-}
-"""What builds the diagrams of a family from plain arguments, which then are in the key."""
-
-_FUNCTIONS: dict[str, Function] = {}
+from napkin.torch.given import check_tangents, told_apart
+from napkin.torch.keys import called, is_gradient, key_of, places_of
 
 MOST = 4096
 """Launches that are remembered for one kind of call; then it starts again."""
-
-
-def built(family: str, *arguments: Any) -> Function:
-    """The function of a family for these arguments: strings, numbers, and tuples of them."""
-    key = f"{family}{arguments!r}"
-    if key not in _FUNCTIONS:
-        _FUNCTIONS[key] = Function(BUILDERS[family](*arguments), key)
-    return _FUNCTIONS[key]
-
-
-def registered(function: Function) -> Function:
-    """The function, known to graphs by its key."""
-    return _FUNCTIONS.setdefault(function.key, function)
-
-
-def called(key: str) -> Function:
-    """The function of a key: a registered one, or one of a family, built anew in a process that
-    runs a graph that was captured in another.
-
-    Raises:
-        InputError: it is neither.
-    """
-    if key not in _FUNCTIONS:
-        try:
-            _FUNCTIONS[key] = _mapped(key) if key.startswith(_MAPPED) else _anew(key)
-        except (SyntaxError, TypeError, ValueError, IndexError, RecursionError, MemoryError) as why:
-            if isinstance(why, InputError):
-                raise
-            raise InputError(
-                f"the graph calls {key[:60]!r}, which is no call of this version of napkin; "
-                "capture it anew"
-            ) from None
-    return _FUNCTIONS[key]
-
-
-def _anew(key: str) -> Function:
-    """The function of a family that a key names."""
-    family, bracket, rest = key.partition("(")
-    if family not in BUILDERS or not bracket:
-        raise InputError(
-            f"the graph calls the diagram {key[:60]!r}, which this process has not seen; pass it "
-            "to napkin.torch.compile before the graph runs"
-        )
-    return built(family, *ast.literal_eval(bracket + rest))
-
-
-_MAPPED = "mapped "
-"""How the key of a function begins that `torch.vmap` maps: the inputs that it maps over follow, and
-then the key of the function."""
-
-
-def _mapped(key: str) -> Function:
-    """The function of a key, mapped over some of its inputs: weaved, in the words of diagrams."""
-    places, _, inner = key.removeprefix(_MAPPED).partition(" ")
-    diagram = called(inner).diagram
-    names = [str(n.params[0]) for n in diagram.inputs]
-    axis = next(a for a in map("v{}".format, itertools.count()) if a not in diagram.axes)
-    return Function(diagram.weave(axis, " ".join(names[int(i)] for i in places.split(","))), key)
 
 
 _LIBRARY = torch.library.Library("napkin", "FRAGMENT")
@@ -113,14 +45,52 @@ def _results(
     return called(key).results(arrays)
 
 
-def _below_autograd(
+class _Recorded(torch.autograd.Function):
+    """The operator where derivatives are recorded: its backward runs the gradient of its diagram,
+    on the same arrays and the cotangents that arrive."""
+
+    @staticmethod
+    def forward(ctx: Any, key: str, scalars: Sequence[float], *arrays: torch.Tensor) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.call = key, scalars
+        ctx.save_for_backward(*arrays)
+        with _below_autograd():
+            return tuple(run(arrays, key, scalars))
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
+        (key, scalars), arrays = ctx.call, ctx.saved_tensors
+        if is_gradient(key):
+            raise InputError(
+                f"{called(key).diagram.name}: a gradient of a gradient is asked for, and the "
+                "backward pass has none; differentiate once, without create_graph=True"
+            )
+        wanted = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
+        given = {i: g for i, g in enumerate(cotangents) if g is not None}
+        if not given:
+            return (None,) * (2 + len(arrays))
+        made = key_of("gradient", f"{places_of(wanted)}/{places_of(given)}", key)
+        found = run([*arrays, *given.values()], made, scalars)
+        by_place = dict(zip(wanted, found, strict=True))
+        return None, None, *(by_place.get(i) for i in range(len(arrays)))
+
+
+def _recorded(
     arrays: Sequence[torch.Tensor], key: str, scalars: Sequence[float]
 ) -> list[torch.Tensor]:
-    """The outputs, where no derivative is asked for: without a kernel for autograd, torch would
-    give none and say nothing."""
-    check_gradients(called(key).diagram.name, arrays)
-    with torch._C._AutoDispatchBelowAutograd():  # pyright: ignore
+    """The outputs, with their derivatives where these are asked for."""
+    check_tangents(called(key).diagram.name, arrays)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in arrays):
+        # A transform of torch.func has brought the call here for its level: `Function.apply` would
+        # start them all again.
+        with enable_single_level_autograd_function():
+            return list(_of_this_level(key, tuple(scalars), *arrays))
+    with _below_autograd():
         return run(arrays, key, scalars)
+
+
+_of_this_level: Any = super(torch.autograd.Function, _Recorded).apply  # pyright: ignore
+_below_autograd: Any = torch._C._AutoDispatchBelowAutograd  # pyright: ignore
 
 
 def _each(
@@ -131,12 +101,12 @@ def _each(
     moved = list(arrays)
     for i, at in over:
         moved[i] = arrays[i].movedim(at, 0)
-    out = run(moved, f"{_MAPPED}{','.join(str(i) for i, _ in over)} {key}", scalars)
+    out = run(moved, key_of("mapped", places_of(i for i, _ in over), key), scalars)
     return out, [0] * len(out)
 
 
 _LIBRARY.impl("run", _run, "CompositeExplicitAutograd")
-_LIBRARY.impl("run", _below_autograd, "Autograd")
+_LIBRARY.impl("run", _recorded, "Autograd")
 torch.library.register_fake("napkin::run", _results, lib=_LIBRARY)
 torch.library.register_vmap("napkin::run", _each, lib=_LIBRARY)
 run: Callable[..., list[torch.Tensor]] = torch.ops.napkin.run.default

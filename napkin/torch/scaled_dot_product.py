@@ -12,7 +12,8 @@ import torch
 from napkin.errors import InputError
 from napkin.run.prepared import Layout, Prepared, facts, row_major
 from napkin.torch.given import captured, causal_bias, in_autocast, same, scalar, told_apart
-from napkin.torch.ops import built, graph_call, remember
+from napkin.torch.keys import built
+from napkin.torch.ops import graph_call, remember
 
 _WARM: dict[Any, Prepared] = {}
 
@@ -49,7 +50,7 @@ def attention(
         order of the query's.
 
     Raises:
-        InputError: the arguments do not fit together, or ask for dropout or for derivatives.
+        InputError: the arguments do not fit together, or ask for dropout.
     """
     if dropout_p:
         raise InputError(f"attention: dropout_p={dropout_p}; kernels drop nothing, so it must be 0")

@@ -10,6 +10,7 @@ import pytest
 import napkin as nk
 from napkin.diagram.library import load
 from napkin.ir.node import factors, over, postorder
+from napkin.ir.storage import own_type
 
 RNG = np.random.default_rng(3)
 
@@ -44,6 +45,12 @@ def test_inputs_that_a_gradient_does_not_read_are_taken_all_the_same() -> None:
     dX, db = made.evaluate(normal(3, 2), normal(2), np.ones((3, 2)))
     assert dX.tolist() == np.ones((3, 2)).tolist()
     assert db.tolist() == [3.0, 3.0]
+
+
+def test_a_gradient_is_stored_as_its_input_is() -> None:
+    """8 bits are too few for a sum: there it is the plan's type."""
+    f = nk.diagram("n d, d:fp32, d:fp8 -> n d", name="scaled")(lambda X, g, b: X * g + b)
+    assert [own_type(o.node) for o in nk.gradient(f).outputs] == ["", "fp32", ""]
 
 
 def test_an_input_that_changes_nothing_has_gradient_zero() -> None:

@@ -72,9 +72,9 @@ CALLS = {
         "attention takes torch tensors, not a ndarray",
     ),
     "gradients": (
-        lambda: nkt.attention(Q.clone().requires_grad_(), Q, Q),
-        "there is no backward pass yet; call it under torch.no_grad(), or on tensors that are "
-        "detached with .detach()",
+        lambda: nkt.attention(Q, Q, Q, scale=torch.ones((), requires_grad=True)),
+        "attention: scale requires gradients, and a scalar of the call has none; multiply a tensor "
+        "by it before the call, make it an input without axes, or give scale.item()",
     ),
     "a device": (
         lambda: nkt.compile(shifted)(torch.zeros(3, 4, device="meta"), torch.zeros(3).int()),

@@ -1,0 +1,125 @@
+"""Functions by the keys under which graphs call them, the same in every process.
+
+A key names a diagram that was registered, one of a family with the arguments of its builder, or
+one that is made of another: mapped by `torch.vmap`, or its gradient.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from napkin.diagram.diagram import Diagram
+from napkin.errors import InputError
+from napkin.gradient.gradient import gradient
+from napkin.torch.diagrams import attention_diagram, neighborhood_diagram
+from napkin.torch.function import Function
+
+BUILDERS: dict[str, Callable[..., Diagram]] = {
+    "attention": attention_diagram,
+    "neighborhood": neighborhood_diagram,
+}
+"""What builds the diagrams of a family from plain arguments, which then are in the key."""
+
+_FUNCTIONS: dict[str, Function] = {}
+
+
+def built(family: str, *arguments: Any) -> Function:
+    """The function of a family for these arguments: strings, numbers, and tuples of them."""
+    key = f"{family}{arguments!r}"
+    if key not in _FUNCTIONS:
+        _FUNCTIONS[key] = Function(BUILDERS[family](*arguments), key)
+    return _FUNCTIONS[key]
+
+
+def registered(function: Function) -> Function:
+    """The function, known to graphs by its key."""
+    return _FUNCTIONS.setdefault(function.key, function)
+
+
+def called(key: str) -> Function:
+    """The function of a key: a registered one, or one of a family, built anew in a process that
+    runs a graph that was captured in another, or one that is made of these.
+
+    Raises:
+        InputError: it is none of these.
+        Refusal: it is a gradient of what has none.
+    """
+    if key not in _FUNCTIONS:
+        try:
+            _FUNCTIONS[key] = _made(key)
+        except (SyntaxError, TypeError, ValueError, IndexError, RecursionError, MemoryError) as why:
+            if isinstance(why, InputError):
+                raise
+            raise InputError(
+                f"the graph calls {key[:60]!r}, which is no call of this version of napkin; "
+                "capture it anew"
+            ) from None
+    return _FUNCTIONS[key]
+
+
+def _made(key: str) -> Function:
+    """The function that a key says how to make."""
+    how, _, rest = key.partition(" ")
+    if how not in _MADE:
+        return _anew(key)
+    places, _, inner = rest.partition(" ")
+    return _MADE[how](places, inner)
+
+
+def _anew(key: str) -> Function:
+    """The function of a family that a key names."""
+    family, bracket, rest = key.partition("(")
+    if family not in BUILDERS or not bracket:
+        raise InputError(
+            f"the graph calls the diagram {key[:60]!r}, which this process has not seen; pass it "
+            "to napkin.torch.compile before the graph runs"
+        )
+    return built(family, *ast.literal_eval(bracket + rest))
+
+
+def _mapped(places: str, inner: str) -> Function:
+    """A function mapped over some of its inputs: weaved, in the words of diagrams."""
+    diagram = called(inner).diagram
+    names = [str(n.params[0]) for n in diagram.inputs]
+    axis = next(a for a in map("v{}".format, itertools.count()) if a not in diagram.axes)
+    over = " ".join(names[i] for i in _numbers(places))
+    return Function(diagram.weave(axis, over), key_of("mapped", places, inner))
+
+
+def _gradient(places: str, inner: str) -> Function:
+    """The gradient of a function by some of its inputs, where some of its outputs count."""
+    diagram = called(inner).diagram
+    wanted, counted = map(_numbers, places.split("/"))
+    names = [str(n.params[0]) for n in diagram.inputs]
+    seen = replace(diagram, outputs=tuple(diagram.outputs[i] for i in counted))
+    made = gradient(seen, [names[i] for i in wanted])
+    return Function(made, key_of("gradient", places, inner))
+
+
+_MADE: dict[str, Callable[[str, str], Function]] = {"mapped": _mapped, "gradient": _gradient}
+"""How a function is made of another, by the first word of its key."""
+
+
+def key_of(how: str, places: str, inner: str) -> str:
+    """The key of a function that is made of another: "mapped" over the inputs at `places` such as
+    "0,2", or the "gradient" by the inputs before a slash from the outputs after it."""
+    return f"{how} {places} {inner}"
+
+
+def places_of(numbers: Iterable[int]) -> str:
+    """Places in a key."""
+    return ",".join(map(str, numbers))
+
+
+def _numbers(places: str) -> list[int]:
+    return [int(i) for i in places.split(",")]
+
+
+def is_gradient(key: str) -> bool:
+    """Whether a function has a gradient in it."""
+    how, _, rest = key.partition(" ")
+    return how == "gradient" or (how == "mapped" and is_gradient(rest.partition(" ")[2]))

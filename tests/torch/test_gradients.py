@@ -1,0 +1,165 @@
+"""Gradients of the functions on tensors: torch's `gradcheck` in float64, kernels beside torch's own
+autograd, and what torch does around a backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
+
+import napkin as nk
+import napkin.torch as nkt
+
+WORDS = torch.tensor([2, 0, 3])
+
+
+@nk.diagram("n d, d, n:int -> n d, n")
+def normed(X: Any, G: Any, T: Any, eps: Any = 0.1) -> Any:
+    """Two outputs, a scalar of the call, and an input of whole numbers."""
+    Y = X * nk.rsqrt(nk.reduce(X * X, "mean", over="d") + eps) * G
+    return Y, nk.reduce(Y, "logsumexp", over="d") - nk.take(Y, d=T)
+
+
+def seen(q: Any, k: Any, v: Any) -> Any:
+    mask = torch.tensor([[True, False, True], [True, True, True]])
+    return nkt.attention(q, k, v, attn_mask=mask)
+
+
+Shapes = Sequence[tuple[int, ...]]
+
+CHECKED: dict[str, tuple[Callable[..., Any], Shapes]] = {
+    "attention": (nkt.attention, [(2, 3, 4), (2, 5, 4), (2, 5, 3)]),
+    "heads that share keys": (
+        lambda q, k, v: nkt.attention(q, k, v, is_causal=True, enable_gqa=True),
+        [(1, 4, 3, 2), (1, 2, 5, 2), (1, 2, 5, 2)],
+    ),
+    "a bias": (
+        lambda q, k, v, b: nkt.attention(q, k, v, b, scale=0.3),
+        [(2, 2, 3, 4), (2, 1, 5, 4), (1, 2, 5, 4), (1, 3, 1)],
+    ),
+    "a mask": (seen, [(2, 4), (3, 4), (3, 4)]),
+    "na1d and its log-sum-exp": (
+        lambda q, k, v, a, b: nkt.na1d(
+            q, k, v, 3, dilation=2, additional_keys=a, additional_values=b, return_lse=True
+        ),
+        [(1, 7, 2, 3), (1, 7, 1, 3), (1, 7, 1, 2), (1, 2, 1, 3), (1, 2, 1, 2)],
+    ),
+    "na2d": (
+        lambda q, k, v: nkt.na2d(q, k, v, (3, 2), stride=(2, 1), is_causal=(False, True)),
+        [(2, 4, 5, 1, 2)] * 3,
+    ),
+    "na3d": (lambda q, k, v: nkt.na3d(q, k, v, (2, 3, 1)), [(1, 3, 3, 2, 1, 2)] * 3),
+    "a module": (
+        lambda x: nkt.NeighborhoodAttention1D(4, 2, kernel_size=3).double()(x),
+        [(1, 5, 4)],
+    ),
+    "a diagram": (lambda x, g: nkt.compile(normed)(x, g, WORDS, eps=0.2), [(3, 4), (4,)]),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_gradcheck(name: str, in_float64: None) -> None:
+    function, shapes = CHECKED[name]
+    arrays = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+
+    def same_each_time(*given: torch.Tensor) -> Any:
+        torch.manual_seed(1)  # parameters of a module
+        return function(*given)
+
+    assert gradcheck(same_each_time, arrays, fast_mode=True)
+
+
+def test_only_what_is_asked_for_is_computed(in_float64: None) -> None:
+    q = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    out = nkt.attention(q, q.detach(), q.detach())
+    assert out.requires_grad
+    found = torch.autograd.grad(out.sum(), q)[0]
+    want = torch.autograd.grad(scaled_dot_product_attention(q, q.detach(), q.detach()).sum(), q)[0]
+    torch.testing.assert_close(found, want)
+
+
+def test_the_log_sum_exp_alone(in_float64: None) -> None:
+    q, k = (torch.randn(1, 5, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    _, level = nkt.na1d(q, k, k, 5, scale=1.0, return_lse=True)
+    scores = torch.einsum("bqhd, bxhd -> bqhx", q, k)
+    for found, want in zip(
+        torch.autograd.grad(level.square().sum(), (q, k)),
+        torch.autograd.grad(scores.logsumexp(-1).square().sum(), (q, k)),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, want)
+
+
+def test_transforms(in_float64: None) -> None:
+    k = torch.randn(5, 4, dtype=torch.float64)
+    q = torch.randn(3, 2, 4, dtype=torch.float64)
+
+    def energy(attend: Any) -> Any:
+        return torch.func.grad(lambda q: attend(q, k, k).square().sum())
+
+    want = torch.stack([energy(scaled_dot_product_attention)(x) for x in q])
+    torch.testing.assert_close(torch.stack([energy(nkt.attention)(x) for x in q]), want)
+    torch.testing.assert_close(torch.func.vmap(energy(nkt.attention))(q), want)
+    mapped = torch.func.vmap(nkt.attention, (0, None, None))
+    torch.testing.assert_close(energy(mapped)(q), want)
+
+
+class Attends(torch.nn.Module):
+    def forward(self, q: Any) -> Any:
+        return nkt.attention(q, q, q)
+
+
+def test_a_backward_through_what_was_exported_without_gradients(in_float64: None) -> None:
+    q = torch.randn(1, 2, 8, 16, requires_grad=True)
+    with torch.no_grad():
+        exported = torch.export.export(Attends(), (q.detach(),)).module()
+    found = torch.autograd.grad(exported(q).sum(), q)[0]
+    torch.testing.assert_close(found, torch.autograd.grad(Attends()(q).sum(), q)[0])
+
+
+def test_autocast(in_float64: None) -> None:
+    q = torch.randn(1, 2, 7, 4, requires_grad=True)
+    bias = torch.randn(7, 7, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = nkt.attention(q, q, q, bias)
+    assert out.dtype == torch.bfloat16
+    found = torch.autograd.grad(out.float().sum(), (q, bias))
+    want = torch.autograd.grad(scaled_dot_product_attention(q, q, q, bias).sum(), (q, bias))
+    for got, expected in zip(found, want, strict=True):
+        assert got.dtype == torch.float32
+        assert (got - expected).norm() <= 0.02 * expected.norm()
+
+
+# --- kernels ------------------------------------------------------------------------------------
+
+
+def attend(q: torch.Tensor) -> torch.Tensor:
+    return nkt.attention(q * 2, q, q, is_causal=True)
+
+
+def gradient_of(function: Any, q: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(function(q).sum(), q)[0]
+
+
+@pytest.fixture(scope="module")
+def query() -> torch.Tensor:
+    return torch.randn(1, 2, 20, 16, requires_grad=True)
+
+
+def test_kernels_beside_torchs_autograd(query: torch.Tensor) -> None:
+    want = gradient_of(lambda q: scaled_dot_product_attention(q * 2, q, q, is_causal=True), query)
+    torch.testing.assert_close(gradient_of(attend, query), want, rtol=1e-4, atol=1e-5)
+
+
+def test_graphs_and_checkpoints(query: torch.Tensor) -> None:
+    torch._dynamo.reset()
+    want = gradient_of(attend, query)
+    fast = torch.compile(attend, fullgraph=True, backend="aot_eager", dynamic=False)
+    assert torch.equal(gradient_of(fast, query), want)
+    assert torch.equal(gradient_of(lambda q: checkpoint(attend, q, use_reentrant=False), query),
+                       want)  # fmt: skip

@@ -206,6 +206,11 @@ def blocks() -> Iterable[Instance]:
     return TABLE["block"].matches(streamed(nk.diagram("n d, x d -> n")(body)), "d", 16)
 
 
+def resumptions() -> Iterable[Instance]:
+    kernel = streamed(nk.diagram("q x -> q x")(lambda X: nk.cumsum(X, along="x")))
+    return TABLE["resume"].matches(kernel, 16)
+
+
 def groups() -> Iterable[Instance]:
     return TABLE["group"].matches(prepare(softmax()).outputs)
 
@@ -245,11 +250,12 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "part": parts,
     "block": blocks,
     "merge": merges,
+    "resume": resumptions,
     "group": groups,
     "tile": tiles,
 }
 
-OF_KERNELS = {"select", "hold", "stream", "part", "block", "merge", "group", "tile"}
+OF_KERNELS = {"select", "hold", "stream", "part", "block", "merge", "resume", "group", "tile"}
 """Rules whose laws are of kernels and labels, and not of two terms."""
 
 

@@ -18,6 +18,7 @@ from napkin.derive.rules.order import ORDERED
 from napkin.derive.rules.part import MERGED, PARTED
 from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
+from napkin.derive.rules.resume import RESUMED
 from napkin.derive.rules.scale import SCALED
 from napkin.derive.rules.seen import SEEN
 from napkin.derive.rules.select import SELECTED
@@ -31,7 +32,7 @@ from napkin.derive.rules.visit import VISITED
 _ALL = (
     EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, STORED, ALIKE, SPLIT,
     COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED, VISITED, PARTED,
-    BLOCKED, MERGED, GROUP, TILE, SQUARED, SEEN,
+    BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

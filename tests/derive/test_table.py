@@ -107,6 +107,15 @@ def over_two_axes() -> Iterable[Instance]:
     return TABLE["nest reductions"].matches([total(leaf("T", "q x d"), "x", "d")], {})
 
 
+def picked_rows() -> Iterable[Instance]:
+    def body(Q: Any, E: Any, I: Any) -> Any:  # noqa: E741
+        return nk.contract(Q, nk.take(E, p=I), over="d")
+
+    d = nk.diagram("q d, p d, q x:int -> q x")(body)
+    sizes = {"q": 4, "x": 4, "d": 4, "p": 4}
+    return TABLE["pick rows last"].matches([o.node for o in prepare(d).outputs], sizes)
+
+
 def stored() -> Iterable[Instance]:
     again = node("rename", (C,), ((("q", "p"),),), ("p", "d"))
     tensor = leaf("T", "q")
@@ -233,6 +242,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "keep scores exact": scores,
     "order contractions": contractions,
     "nest reductions": over_two_axes,
+    "pick rows last": picked_rows,
     "multiply squares out": squares,
     "materialise": stored,
     "run what is alike": alike,

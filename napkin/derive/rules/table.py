@@ -26,13 +26,14 @@ from napkin.derive.rules.separation import HELD, SEPARATED
 from napkin.derive.rules.split import SPLIT
 from napkin.derive.rules.square import SQUARED
 from napkin.derive.rules.stream import STREAMED
+from napkin.derive.rules.take_out import TAKEN_OUT
 from napkin.derive.rules.together import TOGETHER
 from napkin.derive.rules.visit import VISITED
 
 _ALL = (
-    EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, STORED, ALIKE, SPLIT,
-    COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED, VISITED, PARTED,
-    BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN,
+    EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED, ALIKE,
+    SPLIT, COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED, VISITED,
+    PARTED, BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

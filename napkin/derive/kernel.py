@@ -164,7 +164,7 @@ class Kernel:
         held = set(axes)
         if self.part and self.stream.carried(held):
             held.add(self.part)
-        held |= {b.axis for b in self.blocks if b.place in held}
+        held |= {b.axis for b in self.blocks if b.place in held and b.place == self.partial}
         return tuple(a for a in self.group if a not in held)
 
     @cached_property

@@ -62,8 +62,15 @@ def is_end(n: Node) -> bool:
     return n.op in EXTREMA and n.args[0].op == "index"
 
 
+def first_of(axis: str) -> Node:
+    """The first position of a chunk, or of what a group holds."""
+    return _extreme(axis, "min")
+
+
+def _extreme(axis: str, which: str) -> Node:
+    return along(which, position(axis), (axis,), (REDUCTIONS[which].identity,))
+
+
 def _end(axis: str, which: str) -> Node:
     """Whether a position is the first ("min") or the last of a chunk."""
-    at = position(axis)
-    end = along(which, at, (axis,), (REDUCTIONS[which].identity,))
-    return pointwise("equal", (at, end))
+    return pointwise("equal", (position(axis), _extreme(axis, which)))

@@ -28,7 +28,7 @@ from napkin.run.arrays import Descriptor, empty
 from napkin.run.compile import ARCHITECTURES, Job, allocations, available, specialise
 from napkin.run.interpret import Argument
 from napkin.run.worker import KernelError
-from napkin.settings.choose import ranked
+from napkin.settings.best import ranked
 from napkin.settings.pricing import Choice
 from napkin.target import target_of
 

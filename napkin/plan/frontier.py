@@ -163,18 +163,21 @@ def orders(outputs: Sequence[Output], points: Set[Node]) -> Iterator[list[Node]]
     """The dataflow orders that are worth a try, each once.
 
     What is read under other names comes as early as it can: it has to be stored, so nothing that
-    could be one kernel should lie around it. Beside that order there is one for each axis of the
-    outputs in which points that lack the axis come first: a kernel that is fused with one computes
-    it again for each group along the axis, so it may be better stored, and kernels are runs of an
-    order.
+    could be one kernel should lie around it. Beside that order there is one in which what is read
+    at computed positions comes early, too, and one for each axis of the outputs in which points
+    that lack the axis come first: a kernel that is fused with one computes it again for each group
+    along the axis, so it may be better stored, and kernels are runs of an order.
     """
     roots = [o.node for o in outputs]
     renamed = [n for n in postorder(roots) if n.op == "rename"]
     first = list(postorder([*renamed, *roots]))
     yield first
     seen = {tuple(n for n in first if n in points)}
+    others = [[n for n in first if n.op == "take"]]
     for axis in dict.fromkeys(a for o in outputs for a in o.axes):
-        early = [n for n in first if n in points and axis not in n.axes and axis not in over(n)]
+        lack = [n for n in first if n in points and axis not in n.axes and axis not in over(n)]
+        others.append(lack)
+    for early in others:
         order = list(postorder([*renamed, *early, *roots]))
         found = tuple(n for n in order if n in points)
         if found not in seen:

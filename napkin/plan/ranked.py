@@ -20,7 +20,7 @@ from napkin.plan.fitting import fitting
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.steps import OF_THE_WHOLE, kernel_moves
 from napkin.schedule import Schedule, schedule_of
-from napkin.settings.choose import ranked as settled
+from napkin.settings.best import ranked as settled
 from napkin.settings.labels import labellings
 from napkin.settings.pricing import Choice
 from napkin.settings.specialised import best_specialised, every_specialised

@@ -23,8 +23,10 @@ def kernel_moves(choice: Choice) -> list[Move]:
         moves.append(Move("part", kernel.name, axis, choice.sizes[kernel.part]))
     if kernel.partial and kernel.blocks:
         moves += [Move("block", kernel.name, b.axis, b.step) for b in kernel.blocks]
-    if kernel.merges:
+    if kernel.merges and axis:
         moves.append(Move("merge", kernel.name, axis))
+    if kernel.merges and not axis:
+        moves += [Move("resume", kernel.name, b.axis, b.step) for b in kernel.blocks]
     groups = [a for a in kernel.group if a != kernel.part]
     moves += [Move("group", kernel.name, a) for a in groups]
     merged = {kernel.merges} & kernel.single

@@ -17,7 +17,7 @@ from napkin.errors import InputError
 from napkin.plan.plan import Plan, distinct
 from napkin.plan.ranked import ranked, same_setting, setting_json, with_choices
 from napkin.run.kept import folder, read, write
-from napkin.settings.choose import TRIED
+from napkin.settings.best import TRIED
 from napkin.settings.pricing import Choice
 
 FORMAT = 3

@@ -10,52 +10,29 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from napkin.algebra.contraction import MIN_DOT
 from napkin.algebra.tracer import active, times
 from napkin.count.residency import chained, held
 from napkin.derive.kernel import Kernel
-from napkin.derive.rules.block import blocked
-from napkin.derive.rules.part import part_axis, parted, why_not_parted
+from napkin.derive.rules.part import why_not_parted
 from napkin.diagram.interface import Output
-from napkin.ir.node import Node, postorder
-from napkin.lower.build import build
-from napkin.lower.dots import dot_of
-from napkin.lower.program import Program
+from napkin.ir.node import Node
 from napkin.machine.machines import Machine
+from napkin.settings.best import TRIED, best_tiles, choices, flat, in_order, program_of, resolved
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
+from napkin.settings.pairs import in_blocks, in_parts, in_runs, part_numbers, runs_of
 from napkin.settings.phrases import kernel_text, labels_text, priced_text, way_text
-from napkin.settings.pricing import Choice, Pricing
-from napkin.settings.tiles import MOST, Tiles
-from napkin.timing.kernel_time import at_least
+from napkin.settings.pricing import Choice
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}
 """Share of a kernel's predicted time below which two that pass states are worth their workspace:
 where its groups cannot be made more than multiprocessors by smaller tiles; of products alone, of
 which smaller tiles read more (two in 2 to 8 parts took 0.97 to 1.27 of what was predicted, 1.1 on
 average, H100); and where smaller tiles do."""
-
-BLOCKS = (64, 128, 256)
-"""Positions of a block of a folded axis that are tried: rows or columns of a matrix product."""
-
-FEW = 8
-"""Values of a product for each of the states that its blocks are folded to, at least."""
-
-FULL = 8
-"""Groups of parts for each multiprocessor, at most."""
-
-TRIED = 40
-"""Settings in turn that are passed over before no more of them are tried."""
-
-BOUNDED = (
-    "the search is bounded: of each number of values of a group and of a chunk, those for which "
-    "groups ask for the fewest values are priced"
-)
-"""Why settings are left out where a kernel has more than `MOST`."""
 
 ROUNDED = 0.99
 """A setting's rank over its seconds, at least (see `Choice.rank`)."""
@@ -115,7 +92,7 @@ class Search:
         found = self._priced.pop(kernel, None)
         if found is None:
             return best_tiles(kernel, self.sizes, self.dtype, self.machine)
-        return next(_ranked(found), None)
+        return next(in_order(found), None)
 
     @cached_property
     def best(self) -> tuple[Choice, ...]:
@@ -174,7 +151,8 @@ class Search:
         numbers = part_numbers(whole, sizes, machine)
         most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
         parts = in_parts(kernel, sizes, dtype, machine, numbers, most)
-        return [(whole,), *parts, *in_blocks(kernel, sizes, dtype, machine, most)]
+        runs = in_runs(kernel, sizes, dtype, machine, runs_of(whole, sizes, machine), most)
+        return [(whole,), *parts, *in_blocks(kernel, sizes, dtype, machine, most), *runs]
 
 
 def _labels(kernel: Kernel) -> object:
@@ -233,174 +211,3 @@ def _kind(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> str:
     if groups < machine.sms:
         return "few"
     return "products" if held(kernel).products and not chained(kernel) else "other"
-
-
-def part_numbers(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> list[int]:
-    """Into how many parts the stream of a kernel may be worth cutting: where its groups are fewer
-    than multiprocessors, powers of two up to a few groups for each of them."""
-    kernel, known = whole.kernel, whole.kernel.sized(sizes)
-    tiles = whole.schedule.tiles
-    groups = math.prod(-(-known[a] // tiles[a]) for a in kernel.group)
-    if not kernel.stream.axes or groups > machine.sms or why_not_parted(kernel):
-        return []
-    chunks = -(-known[kernel.stream.axes[0]] // tiles[kernel.stream.axes[0]])
-    most = min(chunks, FULL * machine.sms // max(groups, 1))
-    return [1 << i for i in range(1, most.bit_length())]
-
-
-def in_parts(
-    kernel: Kernel,
-    sizes: Mapping[str, int],
-    dtype: str,
-    machine: Machine,
-    numbers: Iterable[int],
-    most: float,
-) -> list[tuple[Choice, Choice]]:
-    """The best tiles of both kernels for each number of parts, where both fit and take less than
-    `most` seconds together."""
-    if most <= 2 * at_least(machine, 0):
-        return []
-    out: list[tuple[Choice, Choice]] = []
-    for number in numbers:
-        known = {**sizes, part_axis(kernel.stream.axis, number): number}
-        found = _both(*parted(kernel, number), known, dtype, machine, most)
-        if found is None:
-            _tell_both(f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis}", most)
-        else:
-            out.append(found)
-    return out
-
-
-def in_blocks(
-    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine, most: float
-) -> list[tuple[Choice, Choice]]:
-    """The best tiles of a kernel that folds blocks of the streamed axis while it streams the depth
-    of a product, and of the one that merges their states, for each length of a block; where both
-    fit and take less than `most` seconds together."""
-    out: list[tuple[Choice, Choice]] = []
-    for inner, length in itertools.product(_depths(kernel, sizes), BLOCKS):
-        if length >= sizes[kernel.stream.axis] or (made := blocked(kernel, inner, length)) is None:
-            break
-        found = _both(*made, sizes, dtype, machine, most)
-        if found is None:
-            _tell_both(f"{kernel_text(kernel)}; blocks of {length} of {kernel.stream.axis}", most)
-        else:
-            out.append(found)
-    return out
-
-
-def _depths(kernel: Kernel, sizes: Mapping[str, int]) -> list[str]:
-    """The axes that a kernel holds whole as depth of a product whose result it folds to few values:
-    only then do blocks store less than the product."""
-    if why_not_parted(kernel):
-        return []
-    known, axis = kernel.sized(sizes), kernel.stream.axis
-    states = sum(math.prod(known[a] for a in s.axes) for s in kernel.stream.states)
-    found: dict[str, None] = {}
-    for rows, columns, depth in held(kernel).products:
-        own = math.prod(known[a] for a in {*rows, *columns} - {*depth, axis})
-        if axis in {*rows, *columns} and states * FEW <= own * BLOCKS[-1]:
-            found |= dict.fromkeys(a for a in depth if a in kernel.whole)
-    return list(found)
-
-
-def _both(
-    parts: Kernel,
-    merge: Kernel,
-    known: Mapping[str, int],
-    dtype: str,
-    machine: Machine,
-    most: float,
-) -> tuple[Choice, Choice] | None:
-    """The best tiles of a kernel of parts and of the one that merges them; None where one does not
-    fit, or both take `most` seconds or more."""
-    merging = least_seconds(merge, known, dtype, machine)
-    if least_seconds(parts, known, dtype, machine) + merging >= most:
-        return None
-    first = best_tiles(parts, known, dtype, machine)
-    if first is None or first.time.seconds + merging >= most:
-        return None
-    second = best_tiles(merge, known, dtype, machine)
-    if second is None or first.time.seconds + second.time.seconds >= most:
-        return None
-    return first, second
-
-
-def _tell_both(what: str, most: float) -> None:
-    """Report parts or blocks of a kernel's stream that do not pay, or do not fit, to the tracer."""
-    if (tracer := active()) is not None:
-        why = "one of both kernels does not fit"
-        if most < math.inf:
-            why += f", or they do not take less than {times(most)}, below which they pay"
-        tracer.dropped("kernel", what, why)
-
-
-def best_tiles(
-    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
-) -> Choice | None:
-    """The best tiles for a labelled kernel, or None if none fits."""
-    return next(ranked(kernel, sizes, dtype, machine), None)
-
-
-def ranked(
-    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
-) -> Iterator[Choice]:
-    """The settings of a labelled kernel whose operands fit, in the order of their rank, the best
-    first (`napkin.plan.fitting` asks the compiler what it allocates beside operands).
-
-    Tiles that must be flattened between loads and products come last, whatever their rank: Triton
-    3.6 fails to compile some, and computes some wrongly where it stores them in boxes.
-    """
-    return _ranked(choices(kernel, sizes, dtype, machine))
-
-
-def _ranked(found: Iterable[Choice]) -> Iterator[Choice]:
-    """Settings as `ranked` gives them."""
-    refused = 0
-    folded: list[Choice] = []
-    for choice in sorted(found, key=lambda c: c.rank):
-        program = program_of(choice)
-        if not flat(program):
-            folded.append(choice)
-        elif (fitting := resolved(choice, program)) is not None:
-            refused = 0
-            yield fitting
-            continue
-        if (refused := refused + 1) == TRIED:
-            break
-    for choice in folded:
-        if (fitting := resolved(choice, program_of(choice))) is not None:
-            yield fitting
-
-
-def choices(
-    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
-) -> Iterator[Choice]:
-    """The settings of a labelled kernel that fit by their operands, small tiles first."""
-    known, levels = kernel.sized(sizes), held(kernel)
-    tiles = Tiles(kernel, known, levels)
-    settings = tiles.settings()
-    if tiles.left_out and (tracer := active()) is not None:
-        tracer.dropped("setting", f"{kernel_text(kernel)}; of more than {MOST:,} settings", BOUNDED)
-    return Pricing(kernel, known, levels, dtype, machine).choices(settings)
-
-
-def flat(program: Program) -> bool:
-    """Whether every product takes tiles of two dimensions as they are."""
-    dots = (dot_of(program, n) for n in postorder(program.roots))
-    return all(dot.flat for dot in dots if dot)
-
-
-def program_of(choice: Choice) -> Program:
-    """The loop program of a choice, whatever the type of its values."""
-    return build(choice.kernel, choice.schedule)
-
-
-def resolved(choice: Choice, program: Program) -> Choice | None:
-    """A choice with what of its schedule serves its program; None where its instances are
-    persistent and there is one group alone, or a streamed operand comes in no box."""
-    kernel = choice.kernel
-    streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
-    if choice.schedule.persistent and not (kernel.group and streamed <= program.boxes.keys()):
-        return None
-    return replace(choice, schedule=program.schedule)

@@ -55,7 +55,7 @@ class Choice:
     Attributes:
         run: what its groups do, of which `time` is predicted.
         schedule: how it runs. The search asks for lanes and descriptors wherever they may serve;
-            `napkin.settings.choose.resolved` finds what of that the kernel has.
+            `napkin.settings.best.resolved` finds what of that the kernel has.
         outer: bytes from and to the outermost memory ("read", "write"), as its time has them.
         resident: groups that one multiprocessor holds at once.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from napkin.plan.plan import PlannedKernel
-from napkin.settings.choose import choices, flat, program_of, resolved
+from napkin.settings.best import choices, flat, program_of, resolved
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Landscape:
     Attributes:
         axes: the two axes, of those with several tiles to try.
         seconds: by the tiles of both; settings that do not fit, or that the planner takes last
-            (see `napkin.settings.choose.ranked`), have none.
+            (see `napkin.settings.best.ranked`), have none.
         chosen: the plan's tiles.
     """
 

@@ -15,9 +15,13 @@ from hypothesis import strategies as st
 import napkin as nk
 from napkin.algebra.fold import Pass, Stream
 from napkin.algebra.law import advance, chunk_of, chunks, merged, ranges, start
+from napkin.algebra.rule import LawError
 from napkin.derive.folding import Folding
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
+from napkin.derive.rules import resume as rules
+from napkin.derive.rules.resume import resumed
+from napkin.ir.node import node
 
 CUTS = st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any)
 
@@ -218,7 +222,7 @@ def test_refusals(body: Any, reason: str) -> None:
 @pytest.mark.parametrize("signature", ["q x -> q x", "x q -> x q"])
 def test_kernels_of_long_rows(signature: str) -> None:
     d = nk.diagram(signature)(of_squares)
-    plan = nk.derive(d, sizes={"q": 3, "x": 100_001}, dtype="fp32")
+    plan = nk.derive(d, sizes={"q": 3, "x": 100_001}, dtype="fp32", parts={"x": 1})
     plan.check().raise_if_wrong()
 
 
@@ -235,7 +239,83 @@ def test_kernels_of_recurrences(signature: str, x: int) -> None:
 
 def test_kernels_of_long_recurrences() -> None:
     d = nk.diagram("q x -> q x")(lambda X: nk.scan(lambda h: 0.9 * h + X, 0.0, along="x"))
-    plan = nk.derive(d, sizes={"q": 1, "x": 70_001}, dtype="fp32")
+    plan = nk.derive(d, sizes={"q": 1, "x": 20_001}, dtype="fp32", parts={"x": 1})
     assert "stream x" in str(plan)
-    X = np.random.default_rng(0).normal(size=(1, 70_001))
+    X = np.random.default_rng(0).normal(size=(1, 20_001))
     np.testing.assert_allclose(plan(X), d.evaluate(X), rtol=1e-4, atol=1e-4)
+
+
+# --- in blocks ------------------------------------------------------------------------------
+
+
+def gates(A: Any, X: Any, init: Any) -> Any:
+    """A recurrence and one with a decay that no row has of its own."""
+    H = nk.scan(lambda h: nk.sigmoid(A) * h + X, init, along="x")
+    return H * X, nk.scan(lambda h: 0.5 * h - X, 0.0, along="x")
+
+
+def counted(X: Any) -> Any:
+    return nk.cumsum(X > 0, along="x")
+
+
+BLOCKED = [
+    (of_rows(running), {"q": 1}),
+    (nk.diagram("x q -> x q")(of_squares), {"q": 2}),
+    (nk.diagram("q x, q x, q -> q x, q x")(gates), {"q": 2}),
+    (nk.diagram("x -> x")(counted), {}),
+]
+
+
+@pytest.mark.parametrize("diagram", [d for d, _ in BLOCKED] + [linear])
+def test_scans_in_blocks_keep_their_law(diagram: nk.Diagram) -> None:
+    """The rule is verified wherever it is applied here, on blocks of 1, 2 and 3 positions."""
+    first, second = resumed(streamed(diagram), 4)
+    assert first.partial == second.merges == "x_block4"
+    assert "x" in first.group
+    assert "x" in second.group
+
+
+def test_a_block_that_begins_elsewhere_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "first_of", lambda axis: node("size", params=(axis,), kind="int"))
+    with pytest.raises(LawError, match="rule 'resume' broke its law"):
+        resumed(streamed(of_rows(running)), 4)
+
+
+@pytest.mark.parametrize(("diagram", "rows"), BLOCKED)
+def test_kernels_of_few_rows_scan_in_blocks(diagram: nk.Diagram, rows: dict[str, int]) -> None:
+    plan = nk.derive(diagram, sizes={**rows, "x": 70_001}, dtype="fp32")
+    assert [k.name.rsplit("_", 1)[1] for k in plan.kernels] == ["blocks", "resumed"]
+    plan.check(sizes={**rows, "x": 700}).raise_if_wrong()
+
+
+def test_blocks_of_no_positions_and_of_one() -> None:
+    plan = nk.derive(of_rows(running), sizes={"q": 1, "x": 70_001}, dtype="fp32")
+    assert plan(np.zeros((1, 0))).shape == (1, 0)
+    assert plan(np.full((1, 1), 3.0)).tolist() == [[3.0]]
+
+
+def test_one_long_row_is_scanned_by_all_of_a_machine() -> None:
+    sizes = {"q": 1, "x": 2**20}
+    plan = nk.derive(of_rows(running), sizes=sizes)
+    alone = nk.derive(of_rows(running), sizes=sizes, parts={"x": 1})
+    assert plan.seconds < alone.seconds / 20
+    assert "block x = " in str(plan)
+    assert "resume x = " in str(plan)
+
+
+def test_many_rows_are_scanned_as_they_are() -> None:
+    plan = nk.derive(of_rows(running), sizes={"q": 512, "x": 4096})
+    assert len(plan.kernels) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (lambda X: nk.reduce(X, "sum", over="x"), "output O is what x is folded to"),
+        (lambda X: X + nk.reduce(X, "sum", over="q"), "nothing is folded over x"),
+    ],
+)
+def test_refusals_of_blocks(body: Any, reason: str) -> None:
+    d = nk.diagram("q x -> q" if "folded to" in reason else "q x -> q x")(body)
+    with pytest.raises(nk.Refusal, match=f"resume x is refused at k: {reason}"):
+        resumed(streamed(d), 4)

@@ -107,6 +107,15 @@ def over_two_axes() -> Iterable[Instance]:
     return TABLE["nest reductions"].matches([total(leaf("T", "q x d"), "x", "d")], {})
 
 
+def picked_rows() -> Iterable[Instance]:
+    def body(Q: Any, E: Any, I: Any) -> Any:  # noqa: E741
+        return nk.contract(Q, nk.take(E, p=I), over="d")
+
+    d = nk.diagram("q d, p d, q x:int -> q x")(body)
+    sizes = {"q": 4, "x": 4, "d": 4, "p": 4}
+    return TABLE["pick rows last"].matches([o.node for o in prepare(d).outputs], sizes)
+
+
 def stored() -> Iterable[Instance]:
     again = node("rename", (C,), ((("q", "p"),),), ("p", "d"))
     tensor = leaf("T", "q")
@@ -206,6 +215,11 @@ def blocks() -> Iterable[Instance]:
     return TABLE["block"].matches(streamed(nk.diagram("n d, x d -> n")(body)), "d", 16)
 
 
+def resumptions() -> Iterable[Instance]:
+    kernel = streamed(nk.diagram("q x -> q x")(lambda X: nk.cumsum(X, along="x")))
+    return TABLE["resume"].matches(kernel, 16)
+
+
 def groups() -> Iterable[Instance]:
     return TABLE["group"].matches(prepare(softmax()).outputs)
 
@@ -228,6 +242,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "keep scores exact": scores,
     "order contractions": contractions,
     "nest reductions": over_two_axes,
+    "pick rows last": picked_rows,
     "multiply squares out": squares,
     "materialise": stored,
     "run what is alike": alike,
@@ -245,11 +260,12 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "part": parts,
     "block": blocks,
     "merge": merges,
+    "resume": resumptions,
     "group": groups,
     "tile": tiles,
 }
 
-OF_KERNELS = {"select", "hold", "stream", "part", "block", "merge", "group", "tile"}
+OF_KERNELS = {"select", "hold", "stream", "part", "block", "merge", "resume", "group", "tile"}
 """Rules whose laws are of kernels and labels, and not of two terms."""
 
 

@@ -277,6 +277,20 @@ def discounted_returns(R, D):
     return nk.scan(lambda h: nk.where(D, 0.0, 0.99 * h) + R, 0.0, along="t")
 
 
+@compared(lambda x: x.cumsum(), ranges={"X": (0, 1)}, n=9)
+@nk.diagram("n -> n", sizes=dict(n=2**24))
+def prefix_sums(X):
+    """The running sum of one long row, as of counts before a scatter (Blelloch, 1990)."""
+    return nk.cumsum(X, along="n")
+
+
+@compared(lambda x: stepped(np.full(x.shape, 0.999), x, 0), n=9)
+@nk.diagram("n -> n", sizes=dict(n=2**22))
+def recursive_filter(X, pole=0.999):
+    """A filter with one pole over one long signal (Oppenheim and Schafer, chapter 6)."""
+    return nk.scan(lambda h: pole * h + X, 0.0, along="n")
+
+
 @not_expressible(
     "b t d, d k -> b t d", "the step is not linear in the state h", b=8, t=512, d=256, k=256
 )

@@ -26,7 +26,7 @@ from napkin.plan.pieces import Piece, Pieces, uniquely_named
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.segments import Form, Known, Memo
 from napkin.schedule import Schedule
-from napkin.settings.choose import resolved
+from napkin.settings.best import resolved
 from napkin.settings.labelled import described_bytes
 from napkin.settings.pricing import Choice
 from napkin.settings.specialised import may_specialise, specialised_choices

@@ -16,7 +16,7 @@ from napkin.plan.plan import Plan
 from napkin.plan.ranked import with_choices
 from napkin.run.recipe import recipe_of
 from napkin.schedule import Schedule
-from napkin.settings.choose import resolved
+from napkin.settings.best import resolved
 from napkin.settings.pricing import Choice
 
 

@@ -13,7 +13,7 @@ from napkin.count.residency import held
 from napkin.diagram.library import load
 from napkin.plan.plan import PlannedKernel
 from napkin.schedule import Schedule
-from napkin.settings import choose
+from napkin.settings import best
 from napkin.settings.labelled import described_bytes
 from napkin.settings.pricing import Pricing
 
@@ -72,7 +72,7 @@ def as_it_ran(k: PlannedKernel, ran: Ran) -> PlannedKernel:
     pricing = Pricing(kernel, kernel.sized(k.choice.sizes), held(kernel), k.dtype, k.machine)
     item = described_bytes(k.dtype, k.machine)
     choice = pricing.at(Schedule(ran.tiles, ran.warps, ran.stages, described=item, per_thread=True))
-    found = choose.resolved(choice, choose.program_of(choice))
+    found = best.resolved(choice, best.program_of(choice))
     assert found is not None
     return replace(k, choice=found)
 

@@ -21,7 +21,7 @@ from napkin.measure.tune import placed, tune
 from napkin.plan.plan import Plan, distinct
 from napkin.plan.ranked import ranked, ranked_alone, setting, setting_json, with_choices
 from napkin.plan.tuned import file_of, folder, remember, remembered
-from napkin.settings.choose import TRIED
+from napkin.settings.best import TRIED
 
 
 @pytest.fixture(scope="module")

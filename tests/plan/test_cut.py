@@ -13,7 +13,8 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.plan.ways import Cutting
-from napkin.settings.choose import Search, best_tiles, ranked
+from napkin.settings.best import best_tiles, ranked
+from napkin.settings.choose import Search
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
 from napkin.settings.pricing import Choice
@@ -84,7 +85,8 @@ def test_the_plan_is_that_of_all_cuts(name: str, monkeypatch: pytest.MonkeyPatch
     some = nk.derive(load(name), on="h100")
     few = len(searched)
     searched.clear()
-    monkeypatch.setattr("napkin.settings.choose.least_seconds", lambda *_: 0.0)
+    for file in ("choose", "pairs"):
+        monkeypatch.setattr(f"napkin.settings.{file}.least_seconds", lambda *_: 0.0)
     every = nk.derive(load(name), on="h100")
     assert few < len(searched)
     assert every.to_json() == some.to_json()

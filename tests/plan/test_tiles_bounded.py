@@ -16,7 +16,7 @@ from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.settings import tiles
-from napkin.settings.choose import best_tiles, choices
+from napkin.settings.best import best_tiles, choices
 from napkin.settings.tiles import MOST, Tiles
 
 WIDE = dict.fromkeys("whnabcd", 2048)

@@ -9,7 +9,7 @@ and cross entropy without logits in memory, arXiv 2411.09009). Nothing here know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def _blocks(kernel: Kernel, inner: str, length: int) -> Iterator[Instance]:
         return
     axis, states = kernel.stream.axes[0], kernel.stream.passes[0].states
     blocks = Blocks(axis, block_axis(axis, length), length)
-    stored, own = readings(kernel, blocks.place), _of_one_block(states)
+    stored, own = readings(kernel, states, blocks.place), of_one_block(states)
     if any(set(own[x.name].axes) != set(x.axes) for x in states):
         return
     outputs = [Output(str(stored[x.name].params[0]), own[x.name], x.axes) for x in states]
@@ -57,10 +57,10 @@ def _blocks(kernel: Kernel, inner: str, length: int) -> Iterator[Instance]:
         if axis in made.whole and not any(p.emits for p in made.stream.passes):
             own = [a for a in kernel.group if a in made.axes]
             group = (*dict.fromkeys((*own, *made.group)), axis)
-            yield Instance(axis, _grouped(made, group, blocks, stored.values()))
+            yield Instance(axis, storing(grouped(made, group, blocks), stored.values()))
 
 
-def _of_one_block(states: tuple[State, ...]) -> dict[str, Node]:
+def of_one_block(states: Sequence[State]) -> dict[str, Node]:
     """What each state is after one step from its start, over what the kernel reads."""
     found: dict[str, Node] = {}
     known: dict[Node, Node] = {}
@@ -71,19 +71,16 @@ def _of_one_block(states: tuple[State, ...]) -> dict[str, Node]:
     return found
 
 
-def _grouped(
-    made: Kernel, group: tuple[str, ...], blocks: Blocks, stored: Iterable[Node]
-) -> Kernel:
+def grouped(made: Kernel, group: tuple[str, ...], blocks: Blocks) -> Kernel:
     """A kernel that holds an axis whole, with one block of it in each group."""
+    whole = tuple(a for a in made.whole if a not in group)
+    return replace(made, group=group, whole=whole, blocks=(blocks,))
+
+
+def storing(made: Kernel, stored: Iterable[Node]) -> Kernel:
+    """A kernel whose results are the states of each block, as they are read afterwards."""
     outputs = tuple(Output(str(n.params[0]), n, n.axes) for n in stored)
-    return replace(
-        made,
-        outputs=outputs,
-        origin=outputs,
-        group=group,
-        whole=tuple(a for a in made.whole if a not in group),
-        blocks=(blocks,),
-    )
+    return replace(made, outputs=outputs, origin=outputs)
 
 
 BLOCKED = Rule(

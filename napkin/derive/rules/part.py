@@ -15,7 +15,7 @@ kernel is that reduction over the parts, and takes many of them at once.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -44,6 +44,18 @@ def part_axis(axis: str, number: int) -> str:
 
 def why_not_parted(kernel: Kernel) -> str:
     """The condition that fails for cutting a kernel's stream into parts; "" where none does."""
+    if why := why_not_cut(kernel):
+        return why
+    for emit in kernel.stream.passes[0].emits:
+        if any(n.op == "state" for n in postorder([emit.node])):
+            return (
+                f"output {emit.output} needs at each {kernel.stream.axis} what is folded before it"
+            )
+    return ""
+
+
+def why_not_cut(kernel: Kernel) -> str:
+    """The condition that fails for any cut of a kernel's stream; "" where none does."""
     s = kernel.stream
     if not s.axes:
         return "nothing is streamed"
@@ -53,9 +65,6 @@ def why_not_parted(kernel: Kernel) -> str:
         return f"{s.axis} is read in {len(s.passes)} passes: the next needs what the last found"
     if not s.states:
         return f"nothing is folded over {s.axis}"
-    for emit in (e for p in s.passes for e in p.emits):
-        if any(n.op == "state" for n in postorder([emit.node])):
-            return f"output {emit.output} needs at each {s.axis} what is folded before it"
     if kernel.fills:
         return f"slots of {kernel.fills[0].output} without a key are stored after the loop"
     if kernel.visits is not None:
@@ -104,7 +113,7 @@ def _parts(kernel: Kernel, number: int) -> Iterator[Instance]:
         return
     s = kernel.stream
     axis, (states, emits) = part_axis(s.axis, number), (s.passes[0].states, s.passes[0].emits)
-    stored, whole = readings(kernel, axis), {e.output for e in emits}
+    stored, whole = readings(kernel, states, axis), {e.output for e in emits}
     outputs = (
         *(o for o in kernel.outputs if o.name in whole),
         *(Output(str(n.params[0]), n, n.axes) for n in stored.values()),
@@ -163,10 +172,10 @@ def _merged_alone(kernel: Kernel, outputs: tuple[Output, ...]) -> tuple[str, ...
     return tuple(a for a in along if a in kernel.whole and all(a in axes for axes in carried))
 
 
-def readings(kernel: Kernel, axis: str) -> dict[str, Node]:
-    """For each state of a kernel the reading of the tensor that holds it for every part."""
+def readings(kernel: Kernel, states: Iterable[State], axis: str) -> dict[str, Node]:
+    """For each state the reading of the tensor that holds it for every part."""
     taken = {a.tensor for a in kernel.reads} | {o.name for o in kernel.outputs}
-    return {x.name: _reading(x, axis, taken) for x in kernel.stream.passes[0].states}
+    return {x.name: _reading(x, axis, taken) for x in states}
 
 
 def _reading(x: State, axis: str, taken: set[str]) -> Node:

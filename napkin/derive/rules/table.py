@@ -18,6 +18,7 @@ from napkin.derive.rules.order import ORDERED
 from napkin.derive.rules.part import MERGED, PARTED
 from napkin.derive.rules.read import READ
 from napkin.derive.rules.result_names import RENAMED
+from napkin.derive.rules.resume import RESUMED
 from napkin.derive.rules.scale import SCALED
 from napkin.derive.rules.seen import SEEN
 from napkin.derive.rules.select import SELECTED
@@ -25,13 +26,14 @@ from napkin.derive.rules.separation import HELD, SEPARATED
 from napkin.derive.rules.split import SPLIT
 from napkin.derive.rules.square import SQUARED
 from napkin.derive.rules.stream import STREAMED
+from napkin.derive.rules.take_out import TAKEN_OUT
 from napkin.derive.rules.together import TOGETHER
 from napkin.derive.rules.visit import VISITED
 
 _ALL = (
-    EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, STORED, ALIKE, SPLIT,
-    COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED, VISITED, PARTED,
-    BLOCKED, MERGED, GROUP, TILE, SQUARED, SEEN,
+    EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED, ALIKE,
+    SPLIT, COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED, VISITED,
+    PARTED, BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

@@ -1,0 +1,98 @@
+"""The settings of one labelled kernel, the best first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from napkin.algebra.tracer import active
+from napkin.count.residency import held
+from napkin.derive.kernel import Kernel
+from napkin.ir.node import postorder
+from napkin.lower.build import build
+from napkin.lower.dots import dot_of
+from napkin.lower.program import Program
+from napkin.machine.machines import Machine
+from napkin.settings.phrases import kernel_text
+from napkin.settings.pricing import Choice, Pricing
+from napkin.settings.tiles import MOST, Tiles
+
+TRIED = 40
+"""Settings in turn that are passed over before no more of them are tried."""
+
+BOUNDED = (
+    "the search is bounded: of each number of values of a group and of a chunk, those for which "
+    "groups ask for the fewest values are priced"
+)
+"""Why settings are left out where a kernel has more than `MOST`."""
+
+
+def best_tiles(
+    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
+) -> Choice | None:
+    """The best tiles for a labelled kernel, or None if none fits."""
+    return next(ranked(kernel, sizes, dtype, machine), None)
+
+
+def ranked(
+    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
+) -> Iterator[Choice]:
+    """The settings of a labelled kernel whose operands fit, in the order of their rank, the best
+    first (`napkin.plan.fitting` asks the compiler what it allocates beside operands).
+
+    Tiles that must be flattened between loads and products come last, whatever their rank: Triton
+    3.6 fails to compile some, and computes some wrongly where it stores them in boxes.
+    """
+    return in_order(choices(kernel, sizes, dtype, machine))
+
+
+def in_order(found: Iterable[Choice]) -> Iterator[Choice]:
+    """Settings as `ranked` gives them."""
+    refused = 0
+    folded: list[Choice] = []
+    for choice in sorted(found, key=lambda c: c.rank):
+        program = program_of(choice)
+        if not flat(program):
+            folded.append(choice)
+        elif (fitting := resolved(choice, program)) is not None:
+            refused = 0
+            yield fitting
+            continue
+        if (refused := refused + 1) == TRIED:
+            break
+    for choice in folded:
+        if (fitting := resolved(choice, program_of(choice))) is not None:
+            yield fitting
+
+
+def choices(
+    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
+) -> Iterator[Choice]:
+    """The settings of a labelled kernel that fit by their operands, small tiles first."""
+    known, levels = kernel.sized(sizes), held(kernel)
+    tiles = Tiles(kernel, known, levels)
+    settings = tiles.settings()
+    if tiles.left_out and (tracer := active()) is not None:
+        tracer.dropped("setting", f"{kernel_text(kernel)}; of more than {MOST:,} settings", BOUNDED)
+    return Pricing(kernel, known, levels, dtype, machine).choices(settings)
+
+
+def flat(program: Program) -> bool:
+    """Whether every product takes tiles of two dimensions as they are."""
+    dots = (dot_of(program, n) for n in postorder(program.roots))
+    return all(dot.flat for dot in dots if dot)
+
+
+def program_of(choice: Choice) -> Program:
+    """The loop program of a choice, whatever the type of its values."""
+    return build(choice.kernel, choice.schedule)
+
+
+def resolved(choice: Choice, program: Program) -> Choice | None:
+    """A choice with what of its schedule serves its program; None where its instances are
+    persistent and there is one group alone, or a streamed operand comes in no box."""
+    kernel = choice.kernel
+    streamed = {a.leaf for a in kernel.reads if kernel.stream.carried(a.leaf.axes)}
+    if choice.schedule.persistent and not (kernel.group and streamed <= program.boxes.keys()):
+        return None
+    return replace(choice, schedule=program.schedule)

@@ -1,0 +1,171 @@
+"""Two kernels in place of one: parts and blocks of a streamed axis, and what joins their states."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+
+from napkin.algebra.tracer import active, times
+from napkin.count.residency import held
+from napkin.derive.kernel import Kernel
+from napkin.derive.rules.block import blocked
+from napkin.derive.rules.part import part_axis, parted, why_not_parted
+from napkin.derive.rules.resume import RESUMED, why_not_resumed
+from napkin.machine.machines import Machine
+from napkin.settings.best import best_tiles
+from napkin.settings.labelled import least_seconds
+from napkin.settings.phrases import kernel_text
+from napkin.settings.pricing import Choice
+from napkin.timing.kernel_time import at_least
+
+BLOCKS = (64, 128, 256)
+"""Positions of a block of a folded axis that are tried: rows or columns of a matrix product."""
+
+RUNS = (256, 512, 1024, 2048, 4096, 8192)
+"""Positions of a block of a scan that are tried."""
+
+FEW = 8
+"""Values of a product for each of the states that its blocks are folded to, at least."""
+
+FULL = 8
+"""Groups of parts for each multiprocessor, at most."""
+
+
+def part_numbers(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> list[int]:
+    """Into how many parts the stream of a kernel may be worth cutting: where its groups are fewer
+    than multiprocessors, powers of two up to a few groups for each of them."""
+    kernel, known = whole.kernel, whole.kernel.sized(sizes)
+    tiles, groups = whole.schedule.tiles, _groups(whole, sizes)
+    if not kernel.stream.axes or groups > machine.sms or why_not_parted(kernel):
+        return []
+    chunks = -(-known[kernel.stream.axes[0]] // tiles[kernel.stream.axes[0]])
+    most = min(chunks, FULL * machine.sms // max(groups, 1))
+    return [1 << i for i in range(1, most.bit_length())]
+
+
+def _groups(whole: Choice, sizes: Mapping[str, int]) -> int:
+    """How many groups a kernel has."""
+    known, tiles = whole.kernel.sized(sizes), whole.schedule.tiles
+    return math.prod(-(-known[a] // tiles[a]) for a in whole.kernel.group)
+
+
+def runs_of(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> list[int]:
+    """The lengths of blocks in which a kernel's scan may be worth computing: where its groups are
+    fewer than multiprocessors, those that make them more."""
+    kernel, groups = whole.kernel, _groups(whole, sizes)
+    if groups > machine.sms or why_not_resumed(kernel):
+        return []
+    return [n for n in RUNS if n < sizes[kernel.stream.axis]]
+
+
+def in_parts(
+    kernel: Kernel,
+    sizes: Mapping[str, int],
+    dtype: str,
+    machine: Machine,
+    numbers: Iterable[int],
+    most: float,
+) -> list[tuple[Choice, Choice]]:
+    """The best tiles of both kernels for each number of parts, where both fit and take less than
+    `most` seconds together."""
+    if most <= 2 * at_least(machine, 0):
+        return []
+    out: list[tuple[Choice, Choice]] = []
+    for number in numbers:
+        known = {**sizes, part_axis(kernel.stream.axis, number): number}
+        found = _both(*parted(kernel, number), known, dtype, machine, most)
+        if found is None:
+            _tell_both(f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis}", most)
+        else:
+            out.append(found)
+    return out
+
+
+def in_blocks(
+    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine, most: float
+) -> list[tuple[Choice, Choice]]:
+    """The best tiles of a kernel that folds blocks of the streamed axis while it streams the depth
+    of a product, and of the one that merges their states, for each length of a block; where both
+    fit and take less than `most` seconds together."""
+    out: list[tuple[Choice, Choice]] = []
+    for inner, length in itertools.product(_depths(kernel, sizes), BLOCKS):
+        if length >= sizes[kernel.stream.axis] or (made := blocked(kernel, inner, length)) is None:
+            break
+        found = _both(*made, sizes, dtype, machine, most)
+        if found is None:
+            _tell_both(f"{kernel_text(kernel)}; blocks of {length} of {kernel.stream.axis}", most)
+        else:
+            out.append(found)
+    return out
+
+
+def in_runs(
+    kernel: Kernel,
+    sizes: Mapping[str, int],
+    dtype: str,
+    machine: Machine,
+    lengths: Iterable[int],
+    most: float,
+) -> list[tuple[Choice, Choice]]:
+    """The best tiles of the kernels that scan the streamed axis in blocks, for each length of a
+    block; where both fit and take less than `most` seconds together."""
+    if most <= 2 * at_least(machine, 0):
+        return []
+    out: list[tuple[Choice, Choice]] = []
+    for length in lengths:
+        for made in RESUMED.matches(kernel, length):
+            folding, resuming = RESUMED.apply(made)
+            found = _both(folding, resuming, sizes, dtype, machine, most)
+            if found is None:
+                what = f"{kernel_text(kernel)}; blocks of {length} of {kernel.stream.axis}"
+                _tell_both(what, most)
+            else:
+                out.append(found)
+    return out
+
+
+def _depths(kernel: Kernel, sizes: Mapping[str, int]) -> list[str]:
+    """The axes that a kernel holds whole as depth of a product whose result it folds to few values:
+    only then do blocks store less than the product."""
+    if why_not_parted(kernel):
+        return []
+    known, axis = kernel.sized(sizes), kernel.stream.axis
+    states = sum(math.prod(known[a] for a in s.axes) for s in kernel.stream.states)
+    found: dict[str, None] = {}
+    for rows, columns, depth in held(kernel).products:
+        own = math.prod(known[a] for a in {*rows, *columns} - {*depth, axis})
+        if axis in {*rows, *columns} and states * FEW <= own * BLOCKS[-1]:
+            found |= dict.fromkeys(a for a in depth if a in kernel.whole)
+    return list(found)
+
+
+def _both(
+    parts: Kernel,
+    merge: Kernel,
+    known: Mapping[str, int],
+    dtype: str,
+    machine: Machine,
+    most: float,
+) -> tuple[Choice, Choice] | None:
+    """The best tiles of a kernel of parts and of the one that merges them; None where one does not
+    fit, or both take `most` seconds or more."""
+    merging = least_seconds(merge, known, dtype, machine)
+    if least_seconds(parts, known, dtype, machine) + merging >= most:
+        return None
+    first = best_tiles(parts, known, dtype, machine)
+    if first is None or first.time.seconds + merging >= most:
+        return None
+    second = best_tiles(merge, known, dtype, machine)
+    if second is None or first.time.seconds + second.time.seconds >= most:
+        return None
+    return first, second
+
+
+def _tell_both(what: str, most: float) -> None:
+    """Report parts or blocks of a kernel's stream that do not pay, or do not fit, to the tracer."""
+    if (tracer := active()) is not None:
+        why = "one of both kernels does not fit"
+        if most < math.inf:
+            why += f", or they do not take less than {times(most)}, below which they pay"
+        tracer.dropped("kernel", what, why)

@@ -149,6 +149,10 @@ class TmaBox:
     order: tuple[int, ...]
     sizes: tuple[int, ...]
 
+    def seen(self, each: Sequence[int]) -> list[int]:
+        """What there is of each axis of the tensor, in the order of the descriptor."""
+        return [each[i] for i in self.order]
+
 
 def in_box(axes: Sequence[str], tiles: Sizes) -> tuple[str, ...]:
     """The axes of a tensor as its descriptor has them: first those of which a tile has one value,

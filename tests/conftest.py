@@ -1,11 +1,28 @@
-"""Settings for every test: the same hypothesis examples on every run, unless more are asked for."""
+"""Settings for every test: the same hypothesis examples on every run, unless more are asked for.
+And the plans of the shipped diagrams: tests that take one run beside each other, so that each is
+derived once."""
 
 from __future__ import annotations
 
+import itertools
 import os
 
+import pytest
 from hypothesis import settings
+
+import napkin as nk
+from napkin.diagram.library import load, names
+from napkin.show.goldens import MACHINES, runs
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 if "NAPKIN_EXAMPLES" not in os.environ:
     settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", params=itertools.product(names(), MACHINES), ids="-".join)
+def shipped(request: pytest.FixtureRequest) -> nk.Plan:
+    """The plan of a shipped diagram, for each machine that has kernels in `generated/`."""
+    name, on = request.param
+    if not runs(load(name), on):
+        pytest.skip(f"{on} lacks a type of {name}")
+    return nk.derive(load(name), on=on)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -26,13 +27,19 @@ def streamed(
     diagram: Diagram, tiles: Mapping[str, int], warps: int = 4, dtype: str = "bf16"
 ) -> Plan:
     """A plan of one kernel that streams rows too long to hold, at these tiles."""
-    axes = {a for n in diagram.inputs for a in n.axes}
-    sizes = {a: 4096 if a == "n" else 2**18 for a in axes}
-    plan = nk.derive(diagram, on="h100", sizes=sizes, dtype="bf16")
+    plan = long_rows(diagram)
     (kernel,) = plan.kernels
     assert kernel.choice.kernel.stream.axis == "x"
     choice = kernel.choice.under(tiles={**kernel.tiles, **tiles}, warps=warps, per_thread=True)
     return replace(plan, kernels=(replace(kernel, choice=choice),))
+
+
+@cache
+def long_rows(diagram: Diagram) -> Plan:
+    """The plan of a diagram with rows too long to hold, which several tests need."""
+    axes = {a for n in diagram.inputs for a in n.axes}
+    sizes = {a: 4096 if a == "n" else 2**18 for a in axes}
+    return nk.derive(diagram, on="h100", sizes=sizes, dtype="bf16")
 
 
 @nk.diagram("n x -> n")

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,13 @@ PROGRAMS = 3
 """Blocks of a launch: each has several groups, some one less than others."""
 
 
+@cache
+def kernel_of(diagram: Diagram, sizes: tuple[tuple[str, int], ...]) -> PlannedKernel:
+    """The one kernel of a diagram, which several tests need."""
+    (k,) = nk.derive(diagram, on="h100", sizes=dict(sizes), dtype="bf16").kernels
+    return k
+
+
 def cta_of_tiles(
     diagram: Diagram,
     sizes: Mapping[str, int],
@@ -91,7 +99,7 @@ def cta_of_tiles(
 ) -> tuple[PlannedKernel, SpecialisedCta]:
     """The kernel of a diagram, and a warp-specialised CTA of groups of these tiles."""
     long = {a: n * 16 if a in "ac" else n for a, n in sizes.items()}
-    (k,) = nk.derive(diagram, on="h100", sizes=long, dtype="bf16").kernels
+    k = kernel_of(diagram, tuple(long.items()))
     schedule = specialised(tiles, groups, axis, stages, persistent=PROGRAMS, swizzle=rows)
     program = build(k.choice.kernel, schedule, 2)
     assert why_not(program) == ""

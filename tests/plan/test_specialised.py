@@ -1,8 +1,9 @@
 """Which kernels of a plan run as warpgroups that share what they stream, and what that says."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import cache
 
 import pytest
 
@@ -20,9 +21,14 @@ from napkin.settings.specialised import best_specialised, cta_of
 SIZES = {"b": 1, "h": 32, "q": 4096, "x": 4096, "d": 128}
 
 
-def planned(**settings: Any) -> Plan:
-    given = {"on": "h100", "sizes": SIZES, "dtype": "bf16", **settings}
-    return nk.derive(load("multi_head_attention"), **given)
+def planned(on: str = "h100", dtype: str = "bf16", sizes: Mapping[str, int] = SIZES) -> Plan:
+    return _planned(on, dtype, tuple(sizes.items()))
+
+
+@cache
+def _planned(on: str, dtype: str, sizes: tuple[tuple[str, int], ...]) -> Plan:
+    """The plan, which several tests need."""
+    return nk.derive(load("multi_head_attention"), on=on, sizes=dict(sizes), dtype=dtype)
 
 
 def test_two_groups_share_keys_and_values() -> None:

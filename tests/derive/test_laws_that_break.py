@@ -125,7 +125,7 @@ def test_the_last_residues_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
         return nk.reduce(S, "logsumexp", over="x", keys=nk.neighborhood(3, dilation=2))
 
     ready, undilated = prepare(dilated), apart._undilated
-    assert list(apart.apart(ready.outputs, ready.names))
+    assert list(apart.split_terms(ready.outputs, ready.names))
 
     def as_long_as_the_first(i: Interval, pair: tuple[Split, Split]) -> Interval:
         found = undilated(i, pair)
@@ -136,4 +136,4 @@ def test_the_last_residues_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(apart, "_undilated", as_long_as_the_first)
     with pytest.raises(LawError, match="'split'"):
-        list(apart.apart(ready.outputs, ready.names))
+        list(apart.split_terms(ready.outputs, ready.names))

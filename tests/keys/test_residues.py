@@ -21,7 +21,7 @@ from napkin.count.visited import counted
 from napkin.derive.derivation import Derivation
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
-from napkin.derive.rules.split import Apart, apart
+from napkin.derive.rules.split import SplitTerm, split_terms
 from napkin.derive.trail import Trail
 from napkin.errors import InputError, Refusal
 from napkin.ir.evaluate import aligned_to, evaluate
@@ -68,9 +68,9 @@ def plane(keys: nk.KeySet, a: int, b: int) -> nk.Diagram:
     return attention
 
 
-def ways(diagram: nk.Diagram) -> list[Apart]:
+def ways(diagram: nk.Diagram) -> list[SplitTerm]:
     ready = prepare(diagram)
-    return list(apart(ready.outputs, ready.names))
+    return list(split_terms(ready.outputs, ready.names))
 
 
 def split_kernel(diagram: nk.Diagram, streamed: bool = True) -> Kernel:

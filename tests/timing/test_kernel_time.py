@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import napkin as nk
 from napkin.count.crossing import CacheTraffic
 from napkin.count.residency import held
 from napkin.count.visited import counted, longest, share
+from napkin.derive.kernel import Kernel
 from napkin.diagram.library import load
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import Figure, machine
@@ -125,6 +127,13 @@ def test_chunks_arrive_no_faster_than_memory_answers(ahead: int, resident: int) 
     assert ARRIVAL not in waiting.pipes
 
 
+@cache
+def product(name: str) -> Kernel:
+    """The kernel of a product, whose labels are the same at any sizes."""
+    (kernel,) = nk.derive(load(name), on="h100", parts={"b": 1}).kernels
+    return kernel.choice.kernel
+
+
 @pytest.mark.parametrize(
     ("name", "a", "b", "c", "tiles", "warps", "stages", "microseconds"),
     [
@@ -149,7 +158,7 @@ def test_products_of_low_depth_as_measured(
 ) -> None:  # fmt: skip
     """On one H100, cold L2 (docs/measurements/bench_model.py new and tiles)."""
     sizes = {"a": a, "b": b, "c": c}
-    kernel = nk.derive(load(name), on="h100", sizes=sizes, parts={"b": 1}).kernels[0].choice.kernel
+    kernel = product(name)
     pricing = Pricing(kernel, sizes, held(kernel), "bf16", machine("h100"))
     found = pricing.at(Schedule(dict(zip("acb", tiles, strict=True)), warps, stages))
     assert found.time.seconds * 1e6 == pytest.approx(microseconds, rel=0.15)
@@ -176,7 +185,7 @@ def test_persistent_products_as_measured(
 ) -> None:  # fmt: skip
     """On one H100, cold L2: they gain where a chunk takes long enough to load the next two."""
     sizes = {"a": a, "b": b, "c": c}
-    kernel = nk.derive(load(name), on="h100", sizes=sizes).kernels[0].choice.kernel
+    kernel = product(name)
     pricing = Pricing(kernel, sizes, held(kernel), "bf16", machine("h100"))
     at = dict(zip("acb", tiles, strict=True))
     without = Schedule(at, warps, stages)

@@ -64,9 +64,9 @@ from napkin.keys.patterns import (
 from napkin.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from napkin.derive.door import rule
     from napkin.gradient.gradient import gradient
     from napkin.machine.machines import Machine, machine
+    from napkin.moves.door import rule
     from napkin.plan.derive import derive
     from napkin.plan.plan import Plan
     from napkin.studies.compare import comparison
@@ -77,7 +77,7 @@ _LAZY = {
     "comparison": "napkin.studies.compare",
     "derive": "napkin.plan.derive",
     "gradient": "napkin.gradient.gradient",
-    "rule": "napkin.derive.door",
+    "rule": "napkin.moves.door",
     "Plan": "napkin.plan.plan",
     "machine": "napkin.machine.machines",
     "Machine": "napkin.machine.machines",

@@ -14,16 +14,16 @@ from napkin.diagram.moves import offer
 if TYPE_CHECKING:
     from napkin.bound.symbolic_cost import Cost
     from napkin.check.verdict_rows import Verdict
-    from napkin.derive.derivation import Derivation
     from napkin.derive.kernel import Kernel
     from napkin.diagram.diagram import Diagram
+    from napkin.moves.derivation import Derivation
     from napkin.plan.plan import Plan, PlannedKernel
     from napkin.settings.pricing import Choice
 
 
 def _start(diagram: Diagram) -> Derivation:
     """An empty derivation of a diagram."""
-    from napkin.derive.derivation import Derivation
+    from napkin.moves.derivation import Derivation
 
     return Derivation.start(diagram)
 

@@ -294,11 +294,11 @@ class Diagram(Interface):
     def stream(
         self, axis: str, chunk: int | None = None, passes: int = 1, hold: Iterable[str] = ()
     ) -> Any:
-        """Stream `axis` in chunks; see `napkin.derive.derivation.Derivation.stream`."""
+        """Stream `axis` in chunks; see `napkin.moves.derivation.Derivation.stream`."""
         return moves.made("start", self).stream(axis, chunk, passes, hold)
 
     def group(self, /, *axes: str, **tiles: int | None) -> Any:
-        """Partition axes into groups; see `napkin.derive.derivation.Derivation.group`."""
+        """Partition axes into groups; see `napkin.moves.derivation.Derivation.group`."""
         return moves.made("start", self).group(*axes, **tiles)
 
     def draw(self) -> str:

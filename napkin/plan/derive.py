@@ -11,9 +11,7 @@ from typing import Literal
 from napkin.algebra.relabel import Move
 from napkin.algebra.tracer import active, times
 from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare
-from napkin.derive.refactor import Refactored, refactorings
 from napkin.derive.rules.part import part_axis, why_not_parted
-from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.ir.node import Node, postorder
@@ -22,6 +20,8 @@ from napkin.ir.storage import own_type, packed_axis, unstorable
 from napkin.ir.taking import own_axes
 from napkin.ir.types import PACKED, STORAGE, STORED
 from napkin.machine.machines import Machine, machine
+from napkin.moves.refactor import Refactored, refactorings
+from napkin.moves.trail import Trail
 from napkin.plan.cut import cut
 from napkin.plan.explained import told
 from napkin.plan.fitting import fitting

@@ -23,7 +23,6 @@ from napkin.algebra.tracer import (
 )
 from napkin.derive.kernel import Kernel
 from napkin.derive.prepare import Prepared, prepare
-from napkin.derive.refactor import Refactored
 from napkin.derive.rules.split import SPLIT
 from napkin.derive.rules.table import rules
 from napkin.diagram.diagram import Diagram
@@ -31,6 +30,7 @@ from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.ir.listing import listing, text
 from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.ir.storage import unstored
+from napkin.moves.refactor import Refactored
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.steps import OF_THE_WHOLE
 

@@ -17,7 +17,6 @@ from napkin.count.residency import held, register_bytes
 from napkin.count.traffic import ITEM_BYTES, Direction, Traffic
 from napkin.count.visited import Bind
 from napkin.derive.kernel import leaves, tensor_of
-from napkin.derive.trail import Trail
 from napkin.diagram import moves
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
@@ -33,6 +32,7 @@ from napkin.lower.signature import Written
 from napkin.lower.warpgroups.resources import box_bytes
 from napkin.lower.write import write
 from napkin.machine.machines import Machine
+from napkin.moves.trail import Trail
 from napkin.run.recipe import Recipe, Step, Stored
 from napkin.schedule import Schedule
 from napkin.settings.labelled import storage

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from napkin.derive.trail import Trail
 from napkin.errors import InputError
+from napkin.moves.trail import Trail
 from napkin.plan.fitting import fitting
 from napkin.plan.plan import Plan, PlannedKernel, distinct
 from napkin.plan.steps import OF_THE_WHOLE, kernel_moves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.algebra.relabel import Move
-from napkin.derive.derivation import divisions, separations
+from napkin.moves.derivation import divisions, separations
 from napkin.settings.pricing import Choice
 
 OF_THE_WHOLE = frozenset({"expand", "bound", "refactor", "materialise"})

@@ -9,8 +9,8 @@ from in_numpy import execute
 import napkin as nk
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
-from napkin.derive.refactor import refactorings
 from napkin.errors import Refusal
+from napkin.moves.refactor import refactorings
 
 SIZES = {"q": 3, "x": 6, "v": 2}
 

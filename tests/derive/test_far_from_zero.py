@@ -12,9 +12,9 @@ from fold_law import breach
 import napkin as nk
 from napkin.algebra.law import folded, ranges
 from napkin.derive.prepare import prepare
-from napkin.derive.refactor import refactorings
 from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import aligned, close_to
+from napkin.moves.refactor import refactorings
 from napkin.settings.labels import labellings
 
 FAR = 1e6

@@ -13,11 +13,11 @@ import napkin as nk
 from napkin.algebra import rule as rules
 from napkin.algebra.rule import Instance, LawError, Rule, between
 from napkin.derive.prepare import exact, prepare
-from napkin.derive.refactor import refactorings
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, node, number
+from napkin.moves.refactor import refactorings
 from napkin.settings.labels import labellings
 
 

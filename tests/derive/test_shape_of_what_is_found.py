@@ -11,9 +11,9 @@ from in_numpy import execute
 import napkin as nk
 from napkin.derive.kernel import tensor_of
 from napkin.derive.prepare import prepare
-from napkin.derive.refactor import refactorings
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
+from napkin.moves.refactor import refactorings
 from napkin.settings.labels import labellings
 
 SIZES = {"b": 3, "e": 2, "h": 2, "k": 4}

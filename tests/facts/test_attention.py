@@ -14,10 +14,10 @@ from napkin.bound.optimum import Term
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.memory import tile
 from napkin.count.traffic import ITEM_BYTES
-from napkin.derive.derivation import Derivation
 from napkin.diagram.library import load
 from napkin.ir.symbols import MEMORY as M
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
+from napkin.moves.derivation import Derivation
 
 b, d, h, k, q, r, x = map(size_symbol, "bdhkqrx")
 g_h, g_k, g_q, g_r = map(group_symbol, "hkqr")

@@ -15,10 +15,10 @@ from in_numpy import execute
 import napkin as nk
 from napkin.algebra.fold import Emit, Pass, State, Stream, state_leaf
 from napkin.algebra.law import States, advance, chunk_of, finished, folded, merged, ranges, start
-from napkin.derive.derivation import Derivation
 from napkin.derive.kernel import Kernel
 from napkin.ir.infer import along, pointwise
 from napkin.ir.node import Node, node, number
+from napkin.moves.derivation import Derivation
 
 
 @nk.diagram("n x -> n")

@@ -15,12 +15,12 @@ from trails import replayed
 import napkin as nk
 from napkin.algebra.relabel import Labels
 from napkin.count.memory import tile
-from napkin.derive.derivation import Derivation
 from napkin.diagram.columns import columns
 from napkin.diagram.library import load
 from napkin.ir.node import Node
 from napkin.ir.rewrite import substitute
 from napkin.ir.symbols import group_symbol, size_symbol
+from napkin.moves.derivation import Derivation
 
 a, b, c, w, x, y = map(size_symbol, "abcwxy")
 g_a, g_b = map(group_symbol, "ab")

@@ -15,7 +15,6 @@ import numpy as np
 from napkin.algebra.terms import is_read
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.prepare import exact, multiplied_out, prepare
-from napkin.derive.refactor import Refactored, refactorings
 from napkin.derive.rules.square import difference
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
@@ -24,6 +23,7 @@ from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type
 from napkin.ir.taking import table_of
 from napkin.machine.machines import machine
+from napkin.moves.refactor import Refactored, refactorings
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Pieces, Segment
 from napkin.plan.points import is_pointwise, points_of

@@ -14,12 +14,12 @@ from napkin.count.residency import held
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import handed, part_axis, parted, why_not_parted
-from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.node import postorder
 from napkin.lower.build import build
 from napkin.lower.order import Launching
+from napkin.moves.trail import Trail
 from napkin.plan.fitting import formed
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Piece, Pieces, uniquely_named

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 
-from napkin.derive.derivation import Derivation
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.node import over
+from napkin.moves.derivation import Derivation
 
 
 def by_hand(diagram: Diagram, rng: random.Random) -> Kernel | None:

@@ -18,16 +18,16 @@ import napkin as nk
 from napkin.algebra.relabel import Labels
 from napkin.check.verdict import run_case
 from napkin.count.visited import counted
-from napkin.derive.derivation import Derivation
 from napkin.derive.kernel import Kernel, label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules.split import SplitTerm, split_terms
-from napkin.derive.trail import Trail
 from napkin.errors import InputError, Refusal
 from napkin.ir.evaluate import aligned_to, evaluate
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import postorder
 from napkin.machine.machines import machine
+from napkin.moves.derivation import Derivation
+from napkin.moves.trail import Trail
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.plan.samples import Case
 from napkin.run.arrays import to_device

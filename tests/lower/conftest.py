@@ -9,13 +9,13 @@ import pytest
 
 from napkin.derive.kernel import label
 from napkin.derive.prepare import prepare
-from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
 from napkin.lower.launch import launch
 from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import imports
 from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.machine.machines import machine
+from napkin.moves.trail import Trail
 from napkin.plan.plan import Plan, PlannedKernel
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.run.warpgroups import run_cta

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.derive.derivation import Derivation
-from napkin.derive.trail import Trail
 from napkin.diagram.diagram import Diagram
+from napkin.moves.derivation import Derivation
+from napkin.moves.trail import Trail
 
 
 def replayed(diagram: Diagram, trail: Trail) -> Derivation:

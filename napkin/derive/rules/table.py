@@ -40,7 +40,7 @@ TABLE: dict[str, Rule] = {r.name: r for r in _ALL}
 """The rules of napkin, by their names."""
 
 ADDED: dict[str, Rule] = {}
-"""The rules that users added (`napkin.derive.door`), by their names."""
+"""The rules that users added (`napkin.moves.door`), by their names."""
 
 
 def rules() -> dict[str, Rule]:

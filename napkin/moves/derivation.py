@@ -13,12 +13,12 @@ from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.rules.group import GROUP
 from napkin.derive.rules.split import SplitTerm, split_terms, why_not_split
 from napkin.derive.rules.stream import streamed
-from napkin.derive.trail import Trail, relabelled
 from napkin.diagram import moves as doors
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.ir.node import over
 from napkin.keys.residues import Split
+from napkin.moves.trail import Trail, relabelled
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,8 +10,8 @@ import pytest
 import napkin as nk
 from napkin.derive.kernel import leaves
 from napkin.derive.prepare import prepare
-from napkin.derive.refactor import refactorings
 from napkin.ir.evaluate import aligned, evaluate
+from napkin.moves.refactor import refactorings
 
 SIZES = {"q": 3, "x": 4, "d": 2, "v": 5, "a": 3, "b": 4}
 

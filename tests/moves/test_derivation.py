@@ -8,10 +8,10 @@ from trails import replayed
 
 import napkin as nk
 from napkin.algebra.relabel import Labels
-from napkin.derive.derivation import Derivation
 from napkin.derive.kernel import reduced
 from napkin.diagram.library import load, names
 from napkin.errors import InputError
+from napkin.moves.derivation import Derivation
 
 attention = load("attention")
 

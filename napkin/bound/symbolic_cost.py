@@ -15,7 +15,8 @@ from napkin.count.memory import Weights, memory, per_level
 from napkin.count.problem import Problem, without_corners
 from napkin.count.traffic import VALUES, Traffic, Unit, in_bytes
 from napkin.count.work import flops
-from napkin.derive.kernel import Kernel, label
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
 from napkin.errors import InputError
 from napkin.ir.sliding import slides
 from napkin.ir.symbols import size_symbol

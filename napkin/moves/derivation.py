@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from napkin.algebra.relabel import Labels, Move
-from napkin.derive.kernel import Kernel, label, reduced
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label, reduced
 from napkin.derive.prepare import Prepared, prepare
 from napkin.derive.rules.group import GROUP
 from napkin.derive.rules.split import SplitTerm, split_terms, why_not_split

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from napkin.algebra.tracer import active
-from napkin.derive.kernel import Kernel, known_counts, label, leaves, tensor_of, weaved
+from napkin.derive.kernel import Kernel, leaves, tensor_of
+from napkin.derive.label import known_counts, label, weaved
 from napkin.derive.rules.split import split_terms
 from napkin.derive.rules.stream import streamed
 from napkin.diagram.interface import Output

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from napkin.derive.kernel import weaved
+from napkin.derive.label import weaved
 from napkin.diagram.diagram import Diagram
 from napkin.ir.expansion import expanded
 from napkin.ir.node import Kind, Node, over

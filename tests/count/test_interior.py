@@ -8,7 +8,7 @@ import pytest
 
 import napkin as nk
 from napkin.count.interior import read_sum, visited_symbol
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 
 later = nk.operator(

@@ -12,7 +12,8 @@ from in_numpy import Execution, execute
 import napkin as nk
 from napkin.count.traffic import Traffic
 from napkin.count.work import counts
-from napkin.derive.kernel import Kernel, label
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.errors import Refusal
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol

@@ -13,7 +13,8 @@ import pytest
 import napkin as nk
 from napkin.algebra.contraction import MIN_DOT, NARROW_DEPTH
 from napkin.count.work import counts, flops, work
-from napkin.derive.kernel import Kernel, label
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.ir.symbols import size_symbol

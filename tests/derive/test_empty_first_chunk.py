@@ -7,7 +7,7 @@ import pytest
 from in_numpy import execute
 
 import napkin as nk
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.errors import Refusal
 from napkin.moves.refactor import refactorings

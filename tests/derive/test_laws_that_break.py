@@ -9,7 +9,7 @@ import pytest
 
 import napkin as nk
 from napkin.algebra.rule import LawError
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import divide, together
 from napkin.derive.rules import part as parts

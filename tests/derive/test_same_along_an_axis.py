@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.errors import Refusal
 

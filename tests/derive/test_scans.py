@@ -17,7 +17,8 @@ from napkin.algebra.fold import Pass, Stream
 from napkin.algebra.law import advance, chunk_of, chunks, merged, ranges, start
 from napkin.algebra.rule import LawError
 from napkin.derive.folding import Folding
-from napkin.derive.kernel import Kernel, label
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import resume as rules
 from napkin.derive.rules.resume import resumed

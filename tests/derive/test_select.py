@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import napkin as nk
 from napkin.algebra import rule
-from napkin.derive.kernel import Kernel, label
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import stream
 

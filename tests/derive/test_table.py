@@ -14,7 +14,8 @@ from napkin.algebra.meaning import Meaning
 from napkin.algebra.relabel import Labels
 from napkin.algebra.rule import Instance, LawError, between, verified
 from napkin.derive.folding import Folding
-from napkin.derive.kernel import Kernel, label
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import table
 from napkin.derive.rules.separation import Separating

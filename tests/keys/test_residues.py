@@ -18,7 +18,8 @@ import napkin as nk
 from napkin.algebra.relabel import Labels
 from napkin.check.verdict import run_case
 from napkin.count.visited import counted
-from napkin.derive.kernel import Kernel, label
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules.split import SplitTerm, split_terms
 from napkin.errors import InputError, Refusal

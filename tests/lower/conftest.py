@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.lower.launch import launch

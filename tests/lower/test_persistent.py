@@ -8,7 +8,7 @@ import pytest
 
 import napkin as nk
 from napkin.check.verdict import compiled
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.lower.build import build

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import napkin as nk
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.ir.rewrite import substitute
 from napkin.lower.build import build

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import napkin as nk
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.interface import Output
 from napkin.lower.build import build

@@ -8,7 +8,7 @@ from trails import replayed
 
 import napkin as nk
 from napkin.algebra.relabel import Labels
-from napkin.derive.kernel import reduced
+from napkin.derive.label import reduced
 from napkin.diagram.library import load, names
 from napkin.errors import InputError
 from napkin.moves.derivation import Derivation

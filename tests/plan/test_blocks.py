@@ -12,8 +12,9 @@ from napkin.algebra import rule
 from napkin.algebra.rule import LawError
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.traffic import Traffic
-from napkin.derive import kernel as kernels
-from napkin.derive.kernel import Kernel, label
+from napkin.derive import label as labels
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import block
 from napkin.derive.rules.block import block_axis, blocked
@@ -74,8 +75,8 @@ def test_blocks_and_their_merge_are_the_diagram(
 def test_a_block_counts_its_own_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mean that took the size of the whole axis breaks the law."""
     monkeypatch.setattr(rule, "VERIFYING", True)
-    whole = kernels.known_counts
-    monkeypatch.setattr(kernels, "known_counts", lambda outputs, cut: whole(outputs, cut[:1]))
+    whole = labels.known_counts
+    monkeypatch.setattr(labels, "known_counts", lambda outputs, cut: whole(outputs, cut[:1]))
     with pytest.raises(LawError, match="merge"):
         blocked(streamed(moments, "v"), "d", 64)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules.part import part_axis, parted
 from napkin.diagram.diagram import Diagram

@@ -13,7 +13,7 @@ from napkin.algebra import rule
 from napkin.algebra.rule import LawError
 from napkin.algebra.tracer import Considered, tracing
 from napkin.bound.symbolic_cost import Cost
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import part as rules
 from napkin.derive.rules.block import blocked

@@ -12,7 +12,7 @@ from napkin.count.requested import SECTOR
 from napkin.count.residency import held
 from napkin.count.traffic import Transfer
 from napkin.count.visited import share, visiting
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load

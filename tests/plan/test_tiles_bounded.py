@@ -11,7 +11,8 @@ import pytest
 import napkin as nk
 from napkin.algebra.tracer import Dropped, tracing
 from napkin.count.residency import held
-from napkin.derive.kernel import Kernel, label
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.machine.machines import machine

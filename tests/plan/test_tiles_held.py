@@ -9,7 +9,7 @@ import pytest
 
 import napkin as nk
 from napkin.count.residency import held
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.errors import InputError

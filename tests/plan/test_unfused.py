@@ -9,7 +9,7 @@ from in_numpy import execute
 import napkin as nk
 from napkin.bound.symbolic_cost import Cost
 from napkin.check.verdict import compiled
-from napkin.derive.kernel import label
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
 from napkin.ir.symbols import size_symbol

@@ -10,7 +10,7 @@ from random_diagrams import Drawing
 import napkin as nk
 from napkin import Array, Diagram
 from napkin.count.matrix_products import matrix_products
-from napkin.derive.kernel import weaved
+from napkin.derive.label import weaved
 from napkin.derive.prepare import prepare
 from napkin.errors import Refusal
 from napkin.machine.machines import machine

@@ -21,7 +21,7 @@ from napkin.algebra.law import chunk_of, folded, merged
 from napkin.algebra.terms import combined, identity
 from napkin.check.verdict import run_case
 from napkin.count.traffic import Traffic
-from napkin.derive.kernel import label, weaved
+from napkin.derive.label import label, weaved
 from napkin.derive.prepare import prepare
 from napkin.errors import Refusal
 from napkin.ir.evaluate import aligned, evaluate

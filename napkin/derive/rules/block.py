@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from napkin.algebra.fold import State
 from napkin.algebra.rule import Instance, Rule
-from napkin.derive.kernel import Kernel, label
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
 from napkin.derive.rules.part import merging, readings, why_not_parted
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal

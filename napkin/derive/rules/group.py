@@ -12,7 +12,8 @@ from napkin.algebra.law import chunk_of
 from napkin.algebra.points import Point, scalars_of
 from napkin.algebra.relabel import Labels, Move, Relabel, listed
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
-from napkin.derive.kernel import leaves, weaved
+from napkin.derive.kernel import leaves
+from napkin.derive.label import weaved
 from napkin.diagram.interface import Output
 from napkin.ir.evaluate import Array, evaluate
 from napkin.ir.node import Node

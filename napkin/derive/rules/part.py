@@ -26,7 +26,8 @@ from napkin.algebra.law import Chunk, advance, chunk_of, chunks, finished, folde
 from napkin.algebra.points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
 from napkin.algebra.terms import combined
-from napkin.derive.kernel import Kernel, leaves, weaved
+from napkin.derive.kernel import Kernel, leaves
+from napkin.derive.label import weaved
 from napkin.derive.rules.stream import cut
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal

@@ -22,7 +22,8 @@ from napkin.algebra.points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
 from napkin.algebra.terms import carrying
 from napkin.derive.folding import Folding
-from napkin.derive.kernel import Kernel, label, leaves
+from napkin.derive.kernel import Kernel, leaves
+from napkin.derive.label import label
 from napkin.derive.rules.block import block_axis, grouped, of_one_block, storing
 from napkin.derive.rules.part import readings, why_not_cut
 from napkin.derive.scans import first_of

@@ -10,7 +10,8 @@ from typing import Any
 
 from napkin.count.alignment import Alignment
 from napkin.count.matrix_products import team
-from napkin.derive.kernel import Kernel, label, reduced
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label, reduced
 from napkin.derive.prepare import Prepared, prepare
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean

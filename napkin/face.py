@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from napkin.derive.kernel import Kernel
     from napkin.diagram.diagram import Diagram
     from napkin.moves.derivation import Derivation
-    from napkin.plan.plan import Plan, PlannedKernel
+    from napkin.plan.plan import Plan
+    from napkin.plan.planned import PlannedKernel
     from napkin.settings.pricing import Choice
 
 

@@ -32,7 +32,8 @@ from napkin.ir.types import stored_bytes
 from napkin.measure import counters
 from napkin.measure.counters import CounterRow
 from napkin.measure.driver import command
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
 
 JOBS: list[dict[str, Any]] = [
     {"name": "matmul", "sizes": {"a": 4096, "b": 4096, "c": 4096}},

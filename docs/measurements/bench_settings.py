@@ -17,7 +17,8 @@ from heading import heading
 from napkin.diagram.library import load
 from napkin.measure.tune import measured
 from napkin.plan.derive import derive
-from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.ranked import ranked
 from napkin.settings.pricing import Choice
 

@@ -15,7 +15,8 @@ from napkin.algebra.terms import is_operand, is_read, narrow_type
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node, factors
 from napkin.lower.dots import dot_of, multiplied_as
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
 
 
 def roundings(plan: Plan, tensor: str) -> set[str]:

@@ -21,7 +21,8 @@ from napkin.ir.evaluate import close_to
 from napkin.ir.storage import storage_type
 from napkin.plan.derive import derive
 from napkin.plan.fitting import job_of
-from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.samples import Case, cases
 from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.compile import ARCHITECTURES as KNOWN

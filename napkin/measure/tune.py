@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from napkin.measure.timing import Sample, interleaved
-from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.ranked import ranked, setting_json, with_choices
 from napkin.settings.pricing import Choice
 

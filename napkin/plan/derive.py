@@ -25,7 +25,8 @@ from napkin.moves.trail import Trail
 from napkin.plan.cut import cut
 from napkin.plan.explained import told
 from napkin.plan.fitting import fitting
-from napkin.plan.plan import Plan, PlannedKernel, distinct, holders
+from napkin.plan.plan import Plan, holders
+from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.points import READ_AGAIN, is_pointwise, points_of
 from napkin.plan.segments import IN_FULL, Memo
 from napkin.plan.steps import kernel_moves

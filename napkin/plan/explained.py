@@ -31,7 +31,8 @@ from napkin.ir.listing import listing, text
 from napkin.ir.node import REDUCTIONS, SCANS, Node, over, postorder
 from napkin.ir.storage import unstored
 from napkin.moves.refactor import Refactored
-from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.steps import OF_THE_WHOLE
 
 

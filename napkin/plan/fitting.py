@@ -23,7 +23,7 @@ from napkin.lower.launch import Launch, launch
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
 from napkin.plan.file import function_file
-from napkin.plan.plan import PlannedKernel
+from napkin.plan.planned import PlannedKernel
 from napkin.run.arrays import Descriptor, empty
 from napkin.run.compile import ARCHITECTURES, Job, allocations, available, specialise
 from napkin.run.interpret import Argument

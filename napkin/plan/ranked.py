@@ -17,7 +17,8 @@ from typing import Any
 from napkin.errors import InputError
 from napkin.moves.trail import Trail
 from napkin.plan.fitting import fitting
-from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.steps import OF_THE_WHOLE, kernel_moves
 from napkin.schedule import Schedule, schedule_of
 from napkin.settings.best import ranked as settled

@@ -11,7 +11,8 @@ from napkin.ir.key_sets import boxes_of, spec_of
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type
 from napkin.ir.types import PACKED
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
 
 BATCH = "batch"
 

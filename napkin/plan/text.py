@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
 
 
 def plan_text(plan: Plan) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from napkin.errors import InputError
-from napkin.plan.plan import Plan, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import distinct
 from napkin.plan.ranked import ranked, same_setting, setting_json, with_choices
 from napkin.run.kept import folder, read, write
 from napkin.settings.best import TRIED

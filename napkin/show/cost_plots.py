@@ -12,7 +12,8 @@ from napkin.bound.least import for_memory, items_of
 from napkin.count.traffic import ITEM_BYTES
 from napkin.errors import InputError
 from napkin.ir.symbols import size_symbol
-from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel, distinct
 from napkin.show.files import writable_folder
 from napkin.show.plans import heading
 from napkin.show.plots import drawing, figure_class, save

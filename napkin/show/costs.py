@@ -15,7 +15,8 @@ from napkin.count.visited import read
 from napkin.errors import InputError
 from napkin.ir.symbols import MEMORY, group_symbol, size_symbol, stream_symbol
 from napkin.ir.types import STORAGE
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
 from napkin.show.console import table
 from napkin.show.notes import notes
 from napkin.show.plans import heading, term_text

@@ -16,7 +16,8 @@ from napkin.ir.symbols import size_symbol
 from napkin.ir.types import STORAGE
 from napkin.machine.chain import chains
 from napkin.machine.machines import machine
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
 from napkin.show.console import table
 from napkin.show.plans import heading
 from napkin.show.words import bytes_text, us_text

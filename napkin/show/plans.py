@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from napkin.algebra.relabel import Move
 from napkin.bound.optimum import Term
 from napkin.moves.trail import Trail
-from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel, distinct
 from napkin.show.console import pairs
 from napkin.show.words import sizes_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from napkin.plan.plan import PlannedKernel
+from napkin.plan.planned import PlannedKernel
 from napkin.settings.best import choices, flat, program_of, resolved
 
 

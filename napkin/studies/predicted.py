@@ -11,7 +11,8 @@ from napkin.errors import InputError, Refusal
 from napkin.ir.symbols import size_symbol
 from napkin.machine.machines import Machine, machine
 from napkin.plan.derive import derive
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
 from napkin.studies.compare import row
 from napkin.studies.strategies import compulsory, optimum_of
 

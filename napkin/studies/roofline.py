@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from napkin.bound.least import bytes_once, items_of
 from napkin.count.residency import held
-from napkin.plan.plan import PlannedKernel
+from napkin.plan.planned import PlannedKernel
 from napkin.studies.predicted import operations
 
 

@@ -22,7 +22,8 @@ from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.machine.machines import Machine
 from napkin.plan.derive import derive
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
 from napkin.settings.labels import labellings
 from napkin.studies.compare import row
 

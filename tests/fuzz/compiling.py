@@ -19,7 +19,8 @@ from napkin.ir.storage import own_type
 from napkin.machine.machines import machine
 from napkin.plan.derive import derive
 from napkin.plan.fitting import at_most, job_of
-from napkin.plan.plan import Plan, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import distinct
 from napkin.run import _compiler  # before processes are forked
 from napkin.run.compile import allocations
 

@@ -23,7 +23,8 @@ from napkin.moves.trail import Trail
 from napkin.plan.fitting import formed
 from napkin.plan.frontier import Frontier, orders
 from napkin.plan.pieces import Piece, Pieces, uniquely_named
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
 from napkin.plan.segments import Form, Known, Memo
 from napkin.schedule import Schedule
 from napkin.settings.best import resolved

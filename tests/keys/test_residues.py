@@ -29,7 +29,8 @@ from napkin.ir.node import postorder
 from napkin.machine.machines import machine
 from napkin.moves.derivation import Derivation
 from napkin.moves.trail import Trail
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
 from napkin.plan.samples import Case
 from napkin.run.arrays import to_device
 from napkin.run.interpret import run

@@ -16,7 +16,8 @@ from napkin.lower.warpgroups.gluon import imports
 from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.machine.machines import machine
 from napkin.moves.trail import Trail
-from napkin.plan.plan import Plan, PlannedKernel
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.run.warpgroups import run_cta
 from napkin.schedule import Schedule

@@ -18,7 +18,7 @@ from napkin.lower.warpgroups.gluon import HEAD
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.plan.fitting import job_of
-from napkin.plan.plan import PlannedKernel
+from napkin.plan.planned import PlannedKernel
 from napkin.run import warpgroups
 from napkin.run.compile import allocations
 from napkin.run.worker import KernelError

@@ -19,7 +19,7 @@ from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import HEAD
 from napkin.lower.warpgroups.whether import why_not
 from napkin.lower.warpgroups.write_gluon import write_cta
-from napkin.plan.plan import PlannedKernel
+from napkin.plan.planned import PlannedKernel
 from napkin.run import warpgroups
 from napkin.run.worker import KernelError
 from napkin.schedule import specialised

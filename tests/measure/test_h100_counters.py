@@ -11,7 +11,7 @@ import pytest
 import napkin as nk
 from napkin.count.residency import held
 from napkin.diagram.library import load
-from napkin.plan.plan import PlannedKernel
+from napkin.plan.planned import PlannedKernel
 from napkin.schedule import Schedule
 from napkin.settings import best
 from napkin.settings.labelled import described_bytes

@@ -18,7 +18,8 @@ from napkin.diagram.library import load
 from napkin.errors import InputError
 from napkin.measure.timing import Sample, rounds, sample
 from napkin.measure.tune import placed, tune
-from napkin.plan.plan import Plan, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import distinct
 from napkin.plan.ranked import ranked, ranked_alone, setting, setting_json, with_choices
 from napkin.plan.tuned import file_of, folder, remember, remembered
 from napkin.settings.best import TRIED

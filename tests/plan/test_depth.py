@@ -10,7 +10,8 @@ import pytest
 
 import napkin as nk
 from napkin.machine.machines import machine
-from napkin.plan.plan import Plan, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import distinct
 from napkin.plan.segments import Memo
 
 SIZES = {"s": 2048, "x": 2048, "d": 1024, "h": 16, "k": 64, "f": 4096}

@@ -8,7 +8,8 @@ import pytest
 
 import napkin as nk
 from napkin.plan.file import kernel_file
-from napkin.plan.plan import Plan, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import distinct
 
 
 @nk.diagram("d a, () -> ()")

@@ -13,7 +13,8 @@ from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.plan import fitting
 from napkin.plan.fitting import at_most, contiguous, job_of
-from napkin.plan.plan import Plan, PlannedKernel, distinct
+from napkin.plan.plan import Plan
+from napkin.plan.planned import PlannedKernel, distinct
 from napkin.run.compile import Resources, allocations, resources_many
 from napkin.run.worker import CompileError
 

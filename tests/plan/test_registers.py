@@ -10,7 +10,7 @@ import napkin as nk
 from napkin.count.residency import held
 from napkin.diagram.library import load
 from napkin.plan.fitting import can_ask, job_of
-from napkin.plan.plan import PlannedKernel
+from napkin.plan.planned import PlannedKernel
 from napkin.run.compile import Resources, resources_many
 from napkin.settings.pricing import Pricing
 from napkin.settings.tiled import Tiled

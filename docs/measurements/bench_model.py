@@ -32,7 +32,6 @@ from heading import heading
 from problems import Problem, drawn_shapes, fitted, shapes, sweeps, text
 
 import napkin as nk
-from napkin.count.residency import held
 from napkin.measure import timing, tune
 from napkin.measure.tensors import drawn
 from napkin.plan.plan import Plan
@@ -100,7 +99,7 @@ def library(plan: Plan) -> float:
     for kernel in labellings(terms.name, terms.origin, terms.names, known):
         if not kernel.stream.axes or len(kernel.group) != 2:
             continue
-        pricing = Pricing(kernel, kernel.sized(known), held(kernel), plan.dtype, plan.machine)
+        pricing = Pricing(kernel, kernel.sized(known), plan.dtype, plan.machine)
         row, column = kernel.group
         for high, wide, deep in itertools.product(HEIGHTS, WIDTHS, DEPTHS):
             if high * wide > LARGEST:
@@ -188,7 +187,7 @@ def _turned(chosen: Sequence[Choice]) -> Iterator[Choice]:
 def _dropped(chosen: Sequence[Choice]) -> Iterator[Choice]:
     """Tiles of the first setting's labels that do not fit registers by the model."""
     first = chosen[0]
-    for tiles in Tiles(first.kernel, first.sizes, held(first.kernel)).settings():
+    for tiles in Tiles(first.kernel, first.sizes).settings():
         yield first.under(tiles=tiles, warps=8, stages=2, per_thread=True)
 
 

@@ -26,7 +26,6 @@ import numpy as np
 from scipy.optimize import minimize
 
 import napkin as nk
-from napkin.count.residency import held
 from napkin.diagram.library import load
 from napkin.machine.calibration import Constants
 from napkin.machine.machines import machine
@@ -62,7 +61,7 @@ def priced(diagram: str, a: int, b: int, c: int) -> Pricing:
     (k,) = nk.derive(
         load(diagram), on="h100", sizes={"a": a, "b": b, "c": c}, parts={"b": 1}
     ).kernels
-    return Pricing(k.choice.kernel, k.choice.sizes, held(k.choice.kernel), "bf16", PLACE)
+    return Pricing(k.choice.kernel, k.choice.sizes, "bf16", PLACE)
 
 
 def settings() -> Iterator[Setting]:

@@ -27,7 +27,6 @@ from scipy.optimize import minimize
 
 import napkin as nk
 from napkin.count.matrix_products import WARPGROUP_ROWS
-from napkin.count.residency import held
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.machine.calibration import Constants
@@ -146,7 +145,7 @@ def timed() -> Iterator[Timed]:
                 stream = made.stream
                 if (stream.axis, len(stream.passes) if stream.axis else 0) == wanted:
                     own = made.sized(known)
-                    choice = Pricing(made, own, held(made), "bf16", PLACE).at(
+                    choice = Pricing(made, own, "bf16", PLACE).at(
                         Schedule(
                             numbers(row["tiles"]),
                             int(row["warps"]),

@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 
 from napkin.algebra.terms import is_read
-from napkin.count.residency import held
+from napkin.count.residency import live_set
 from napkin.count.split_axes import plain
 from napkin.count.traffic import VALUES, Unit, held_values, tile_symbol
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
@@ -58,7 +58,7 @@ def per_level(kernel: Kernel) -> dict[str, Any]:
     Operands of matrix products lie in shared memory (one chunk of what is streamed; a pipeline
     holds several). Accumulators, and the largest array computed from a chunk, lie in registers.
     """
-    found = held(kernel)
+    found = live_set(kernel)
     operands = [axes for _, axes in (*found.streamed_operands, *found.fixed_operands)]
     stream = kernel.stream
     chunk = [tile(kernel, a) for a in found.chunk if not stream.axes or stream.carried(a)]

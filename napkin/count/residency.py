@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 from napkin.algebra.contraction import MIN_DOT, Contraction
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Held:
+class LiveSet:
     """Arrays that a group holds, by axes: at which level, and for how long.
 
     Attributes:
@@ -75,7 +75,8 @@ CONVERTED_BYTES = 2
 """Bytes of registers of a value that is converted for a product, which has 16 bits."""
 
 
-def held(kernel: Kernel) -> Held:
+@lru_cache(maxsize=64)
+def live_set(kernel: Kernel) -> LiveSet:
     """What a group of `kernel` holds at each level."""
     sums, every = kernel.contractions.values(), list(postorder(kernel.terms))
     products = [c for c in sums if c.is_product]
@@ -95,7 +96,7 @@ def held(kernel: Kernel) -> Held:
     inside = [n for n in every if loops.carried(n.axes)] if loops.axes else every
     read_at = [n.axes for n in inside if is_read(n) and n.args and not slides(n)]
     stored = [o.node for o in kernel.outputs if o.node.op == "compress"]
-    return Held(
+    return LiveSet(
         streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
         fixed_operands=tuple((tensor_of(p), p.axes) for p in operands if p not in ahead),
         states=tuple(s.axes for s in kernel.stream.states),
@@ -193,7 +194,7 @@ def extent(axes: Iterable[str], tiles: Mapping[str, int]) -> int:
 
 
 def operand_bytes(
-    h: Held, tiles: Mapping[str, int], dtypes: Mapping[str, str]
+    h: LiveSet, tiles: Mapping[str, int], dtypes: Mapping[str, str]
 ) -> tuple[int, int, int]:
     """Bytes of shared memory of the operands that are held, of a copy of all that are streamed, and
     of the largest of these."""
@@ -202,7 +203,7 @@ def operand_bytes(
     return sum(fixed), sum(streamed), max(streamed, default=0)
 
 
-def register_bytes(h: Held, tiles: Mapping[str, int], copies: Copies = NO_COPIES) -> int:
+def register_bytes(h: LiveSet, tiles: Mapping[str, int], copies: Copies = NO_COPIES) -> int:
     """Bytes of registers: every state, which is computed on in place, the two largest other arrays
     of a chunk, in float32, the largest operand that is converted, and the addresses of the largest
     tile that has one for each value; so many copies of arrays with these axes."""
@@ -216,7 +217,7 @@ def register_bytes(h: Held, tiles: Mapping[str, int], copies: Copies = NO_COPIES
 
 
 def tile_bytes(
-    h: Held, tiles: Mapping[str, int], item_bytes: int, copies: Copies = NO_COPIES
+    h: LiveSet, tiles: Mapping[str, int], item_bytes: int, copies: Copies = NO_COPIES
 ) -> int:
     """Bytes of registers of the tiles alone, where nothing has an address: every state, the largest
     array of a chunk, on which is computed in place, and the largest operand rounded to

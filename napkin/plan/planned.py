@@ -11,7 +11,7 @@ from napkin.bound.optimum import Term
 from napkin.bound.symbolic_cost import Cost
 from napkin.count.crossing import CacheTraffic
 from napkin.count.requested import Requests
-from napkin.count.residency import held, register_bytes
+from napkin.count.residency import live_set, register_bytes
 from napkin.count.traffic import ITEM_BYTES, Direction, Traffic
 from napkin.count.visited import Bind
 from napkin.derive.kernel import leaves, tensor_of
@@ -161,7 +161,7 @@ class PlannedKernel:
     @cached_property
     def _ahead(self) -> frozenset[str]:
         """The tensors that are copied to shared memory ahead of their use."""
-        found = held(self.choice.kernel).streamed_operands
+        found = live_set(self.choice.kernel).streamed_operands
         return frozenset(t for t, _ in found) if self.schedule.stages > 1 else frozenset[str]()
 
     def _bind(self, arrays: Mapping[str, Any] | None) -> Bind | None:
@@ -223,7 +223,7 @@ class PlannedKernel:
             **self.schedule.to_json(),
             "bytes": by_tensor,
             "shared_bytes": self.shared_bytes,
-            "register_bytes": register_bytes(held(self.choice.kernel), self.tiles),
+            "register_bytes": register_bytes(live_set(self.choice.kernel), self.tiles),
             "time_us": round(self.choice.time.seconds * 1e6, 3),
             "limited_by": self.choice.time.limited_by,
         }

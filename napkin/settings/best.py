@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from napkin.algebra.tracer import active
-from napkin.count.residency import held
 from napkin.derive.kernel import Kernel
 from napkin.ir.node import postorder
 from napkin.lower.build import build
@@ -69,12 +68,12 @@ def choices(
     kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
 ) -> Iterator[Choice]:
     """The settings of a labelled kernel that fit by their operands, small tiles first."""
-    known, levels = kernel.sized(sizes), held(kernel)
-    tiles = Tiles(kernel, known, levels)
+    known = kernel.sized(sizes)
+    tiles = Tiles(kernel, known)
     settings = tiles.settings()
     if tiles.left_out and (tracer := active()) is not None:
         tracer.dropped("setting", f"{kernel_text(kernel)}; of more than {MOST:,} settings", BOUNDED)
-    return Pricing(kernel, known, levels, dtype, machine).choices(settings)
+    return Pricing(kernel, known, dtype, machine).choices(settings)
 
 
 def flat(program: Program) -> bool:

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from napkin.algebra.contraction import MIN_DOT
 from napkin.algebra.tracer import active, times
-from napkin.count.residency import chained, held
+from napkin.count.residency import chained, live_set
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.part import why_not_parted
 from napkin.diagram.interface import Output
@@ -210,4 +210,4 @@ def _kind(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> str:
     groups = math.prod(-(-known[a] // min(whole.schedule.tiles[a], MIN_DOT)) for a in kernel.group)
     if groups < machine.sms:
         return "few"
-    return "products" if held(kernel).products and not chained(kernel) else "other"
+    return "products" if live_set(kernel).products and not chained(kernel) else "other"

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from napkin.count.matrix_products import continued, crossed
 from napkin.count.requested import whole_bytes
-from napkin.count.residency import Held, chained, computes
+from napkin.count.residency import chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers
 from napkin.count.work import Count, counts
 from napkin.derive.kernel import Kernel
@@ -94,13 +94,12 @@ class Labelled:
 
     Args:
         sizes: of every axis of the kernel.
-        held: what a group of it holds.
     """
 
     def __init__(
-        self, kernel: Kernel, sizes: Mapping[str, int], held: Held, dtype: str, machine: Machine
+        self, kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
     ) -> None:
-        self.kernel, self.sizes, self.held = kernel, sizes, held
+        self.kernel, self.sizes, self.live = kernel, sizes, live_set(kernel)
         self.dtype, self.machine = dtype, machine
         self.item, self.dtypes = ITEM_BYTES[dtype], storage(kernel, dtype)
         self.boxed = bool(described_bytes(dtype, machine))
@@ -136,16 +135,16 @@ class Labelled:
     @cached_property
     def in_boxes(self) -> frozenset[str]:
         """The operands that come in boxes where descriptors serve them."""
-        operands = {t for t, _ in (*self.held.streamed_operands, *self.held.fixed_operands)}
+        operands = {t for t, _ in (*self.live.streamed_operands, *self.live.fixed_operands)}
         return boxable(self.kernel) & operands if self.boxed else frozenset()
 
     @cached_property
     def ahead(self) -> frozenset[str]:
         """The operands that loads ahead bring to shared memory, but in no boxes."""
-        return frozenset(t for t, _ in self.held.streamed_operands) - self.in_boxes
+        return frozenset(t for t, _ in self.live.streamed_operands) - self.in_boxes
 
     def _moved(self, parts: Sequence[Transfer]) -> Iterator[Moved]:
-        streamed = {name for name, _ in self.held.streamed_operands}
+        streamed = {name for name, _ in self.live.streamed_operands}
         width = {t: self._width(t) for t in parts}
         served = self._served(width)
         for t in parts:
@@ -171,7 +170,7 @@ class Labelled:
     def _served(self, width: Mapping[Transfer, int]) -> frozenset[str]:
         """The tensors that descriptors serve at these sizes: operands of products, and what is
         stored; none where the rows of one begin at no multiple of 16 bytes."""
-        operands = {t for t, _ in (*self.held.streamed_operands, *self.held.fixed_operands)}
+        operands = {t for t, _ in (*self.live.streamed_operands, *self.live.fixed_operands)}
         may = [t for t in width if t.direction == "write" or t.tensor in operands]
         served = self.boxed and operands and all(width[t] == ROW_BYTES for t in may)
         return frozenset(t.tensor for t in may) if served else frozenset()
@@ -185,11 +184,11 @@ class Labelled:
         one = len(kernel.stream.passes) == 1 and kernel.visits is None and not kernel.partial
         if not self.machine.target.flattens or not (one and self.boxed):
             return False
-        if self.chained or self.computes or self.held.windowed or not self.held.products:
+        if self.chained or self.computes or self.live.windowed or not self.live.products:
             return False
         rows = [(a.tensor, a.leaf.axes) for a in kernel.reads if kernel.stream.carried(a.leaf.axes)]
         rows += [(o.name, o.axes) for o in kernel.outputs]
-        return bool(self.held.streamed_operands) and all(self._even(t, axes) for t, axes in rows)
+        return bool(self.live.streamed_operands) and all(self._even(t, axes) for t, axes in rows)
 
     def _even(self, tensor: str, axes: Sequence[str]) -> bool:
         """Whether the rows of a tensor are multiples of what descriptors need."""

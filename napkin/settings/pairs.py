@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from napkin.algebra.tracer import active, times
-from napkin.count.residency import held
+from napkin.count.residency import live_set
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
@@ -133,7 +133,7 @@ def _depths(kernel: Kernel, sizes: Mapping[str, int]) -> list[str]:
     known, axis = kernel.sized(sizes), kernel.stream.axis
     states = sum(math.prod(known[a] for a in s.axes) for s in kernel.stream.states)
     found: dict[str, None] = {}
-    for rows, columns, depth in held(kernel).products:
+    for rows, columns, depth in live_set(kernel).products:
         own = math.prod(known[a] for a in {*rows, *columns} - {*depth, axis})
         if axis in {*rows, *columns} and states * FEW <= own * BLOCKS[-1]:
             found |= dict.fromkeys(a for a in depth if a in kernel.whole)

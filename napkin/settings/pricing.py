@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from napkin.count.crossing import CacheTraffic
-from napkin.count.residency import Held, extent
+from napkin.count.residency import extent
 from napkin.derive.kernel import Kernel, tile_axes
 from napkin.diagram.interface import Output
 from napkin.machine.machines import Machine
@@ -125,13 +125,12 @@ class Pricing:
 
     Args:
         sizes: of every axis of the kernel.
-        held: what a group of it holds.
     """
 
     def __init__(
-        self, kernel: Kernel, sizes: Mapping[str, int], held: Held, dtype: str, machine: Machine
+        self, kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
     ) -> None:
-        self.of = Labelled(kernel, sizes, held, dtype, machine)
+        self.of = Labelled(kernel, sizes, dtype, machine)
         self.machine = machine
 
     def choices(self, settings: Iterable[dict[str, int]]) -> Iterator[Choice]:
@@ -148,7 +147,7 @@ class Pricing:
         return self._priced(tiled, schedule, self._resources(tiled, schedule))
 
     def _settle(self, tiled: Tiled) -> Iterator[Choice]:
-        held = self.of.held
+        live = self.of.live
         # A quarter is left for addresses, masks and what the compiler keeps beside these; boxes
         # have neither addresses nor masks, and a tenth was enough where few chunks are tested.
         most = self.machine.registers_per_thread * 32
@@ -157,9 +156,9 @@ class Pricing:
         warps = next((w for w in (4, 8) if tiled.registers(w) <= w * budget), 0)
         if not warps or not self.of.formed(tiled.tiles):
             return
-        if not held.products:
+        if not live.products:
             stored = [tile_axes(o) for o in self.of.kernel.outputs]  # of positions, say
-            values = max(extent(a, tiled.tiles) for a in held.chunk or stored)
+            values = max(extent(a, tiled.tiles) for a in live.chunk or stored)
             if values < FEWEST and self._may_grow(tiled):
                 return
             warps = 4 if values <= 4096 else 8
@@ -194,8 +193,8 @@ class Pricing:
         """One more stage for products whose every group is alone on its multiprocessor, in one
         wave: nothing but its own chunks hides how late these arrive. None where that is no
         faster."""
-        held = self.of.held
-        alone = held.products and not self.of.chained and held.streamed_operands
+        live = self.of.live
+        alone = live.products and not self.of.chained and live.streamed_operands
         if not alone or not found or tiled.groups > self.machine.sms:
             return {}
         schedule = self._schedule(tiled, warps, DEEPEST)
@@ -254,12 +253,12 @@ class Pricing:
 
     def _execution(self, tiled: Tiled, schedule: Schedule, traffic: _Traffic) -> Execution:
         """What groups compute, move and wait for."""
-        of, operands, caches = self.of, self.of.held.streamed_operands, traffic.caches
+        of, operands, caches = self.of, self.of.live.streamed_operands, traffic.caches
         crossing, (chunks, longest) = caches.crossing(), tiled.iterations
         # Warpgroups of a warp-specialised CTA have rows of their own.
         work, tail = tiled.work(0 if schedule.warpgroups else schedule.warps)
         # A slot that wgmma reads is in use for one iteration more.
-        in_use = 2 if of.boxed and of.held.products else 1
+        in_use = 2 if of.boxed and of.live.products else 1
         return Execution(
             work, tiled.groups, schedule, tail,
             inner_bytes=sum(crossing.values()),
@@ -271,7 +270,7 @@ class Pricing:
             stored_bytes=tiled.stored_bytes,
             resident=caches.running,
             chunks=chunks,
-            pipelined=schedule.stages > 1 and bool(operands or not of.held.products),
+            pipelined=schedule.stages > 1 and bool(operands or not of.live.products),
             overlapped=schedule.stages > in_use or not of.kernel.stream.axes,
             chained=of.chained,
             rows=tiled.rows,

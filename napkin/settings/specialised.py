@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from napkin.count.residency import held
+from napkin.count.residency import live_set
 from napkin.count.traffic import ITEM_BYTES
 from napkin.derive.kernel import Kernel
 from napkin.errors import Refusal
@@ -108,7 +108,7 @@ def may_specialise(kernel: Kernel, dtype: str, machine: Machine) -> bool:
     """Whether a kernel may run as warpgroups on a machine."""
     if not machine.target.has_warpgroups or ITEM_BYTES[dtype] * 8 != BITS:
         return False
-    streams = held(kernel).products and kernel.stream.axes and not kernel.partial
+    streams = live_set(kernel).products and kernel.stream.axes and not kernel.partial
     own = any(own_type(a.leaf) for a in kernel.reads)
     return bool(streams) and not kernel.merges and not own
 
@@ -117,12 +117,11 @@ def specialised_choices(
     kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine
 ) -> Iterator[list[Choice]]:
     """The warp-specialised CTAs of a kernel that fit, priced, those of the largest chunks first."""
-    levels = held(kernel)
-    pricing = Pricing(kernel, sizes, levels, dtype, machine)
+    pricing = Pricing(kernel, sizes, dtype, machine)
     item = ITEM_BYTES[dtype]
     chained = pricing.of.chained
     rows, chunks = ((ROWS,), CHUNKS) if chained else (RESULTS, (ADDED,))
-    settings = list(Tiles(kernel, sizes, levels, rows, chunks).settings())
+    settings = list(Tiles(kernel, sizes, rows, chunks).settings())
     for values in chunks:
         found: list[Choice] = []
         for tiles in settings:

@@ -74,19 +74,19 @@ class Tiled:
 
     def registers(self, warps: int) -> int:
         """Bytes of tiles that a group holds in registers."""
-        held, again = self.of.held, self.copies(warps)
-        registers = register_bytes(held, self.tiles, again)
+        live, again = self.of.live, self.copies(warps)
+        registers = register_bytes(live, self.tiles, again)
         if self.of.kernel.stream.axes:
             return registers
         # Nothing is computed in place: all is held at once.
-        return max(registers, tile_bytes(held, self.tiles, self.of.item, again))
+        return max(registers, tile_bytes(live, self.tiles, self.of.item, again))
 
     @cached_property
     def bare(self) -> bool:
         """Whether loops have neither addresses nor masks, but in few chunks."""
-        held = self.of.held
-        axes = {a for _, axes in held.streamed_operands for a in axes}
-        boxed = self.of.boxed and bool(axes) and not held.windowed and not self.of.computes
+        live = self.of.live
+        axes = {a for _, axes in live.streamed_operands for a in axes}
+        boxed = self.of.boxed and bool(axes) and not live.windowed and not self.of.computes
         fit = all(self.tiles[a] <= MAX_BOX for a in axes)
         return boxed and fit and self._tested < FEW
 
@@ -118,7 +118,7 @@ class Tiled:
         """Whether boxes reach past the end of a tensor's rows. They arrive late, which a loop that
         waits for them shows: attention with 96 and 192 values a head at stage 1 takes 1.1 and 1.6
         times as long as with 128 and 256 (H100)."""
-        rows = [axes[-1] for _, axes in self.of.held.streamed_operands if axes]
+        rows = [axes[-1] for _, axes in self.of.live.streamed_operands if axes]
         return any(self.tiles[a] > self.of.sizes[a] for a in rows if a in self.of.kernel.whole)
 
     def taken(self, warps: int, stages: int) -> tuple[int, int]:
@@ -127,7 +127,7 @@ class Tiled:
         slots = of.machine.target.slots(stages)
         held, each, largest = self._operands
         shared = held + (largest if alone else each * slots)
-        if not of.held.products:
+        if not of.live.products:
             share = PER_THREAD_SHARE if self.per_thread(warps) else ROW_SHARE
             return shared, self.registers(warps) * share // 100 + warps * 128 * OVERHEAD_ROWS
         if not self.bare:
@@ -140,13 +140,13 @@ class Tiled:
         """Bytes of shared memory of what is held, of a copy of what is streamed, and of the largest
         part of that."""
         of = self.of
-        fixed, streamed, largest = operand_bytes(of.held, self.tiles, of.dtypes)
-        converted = sum(extent(axes, self.tiles) for axes in of.held.converted)
+        fixed, streamed, largest = operand_bytes(of.live, self.tiles, of.dtypes)
+        converted = sum(extent(axes, self.tiles) for axes in of.live.converted)
         return fixed + of.item * converted, streamed, largest
 
     def _bare_bytes(self, warps: int) -> int:
         """Bytes of registers of its tiles alone."""
-        held = tile_bytes(self.of.held, self.tiles, self.of.item, self.copies(warps))
+        held = tile_bytes(self.of.live, self.tiles, self.of.item, self.copies(warps))
         return held + held // AT_ONCE if self.of.finishes else held
 
     @cached_property
@@ -158,7 +158,7 @@ class Tiled:
 
     def per_thread(self, warps: int) -> bool:
         """Whether lanes keep the folds."""
-        if self.of.held.products or not along_memory(self.of.kernel, self.tiles):
+        if self.of.live.products or not along_memory(self.of.kernel, self.tiles):
             return False
         if warps not in self._per_thread:
             program = looped(self.of.kernel, Schedule(self.tiles, warps))
@@ -199,7 +199,7 @@ class Tiled:
     def _spread(self, warps: int) -> Spread | None:
         """How threads share the largest tile of its loops, where nothing is multiplied."""
         every = [c.axes for c, _ in self.of.counts if not c.tail]
-        if not warps or not every or self.of.held.products or self.of.kernel.slots:
+        if not warps or not every or self.of.live.products or self.of.kernel.slots:
             return None
         axes = max(every, key=lambda axes: extent(axes, self.tiles))
         read = any(set(axes) <= set(x.leaf.axes) for x in self.of.kernel.reads)
@@ -230,7 +230,7 @@ class Tiled:
     @cached_property
     def rows(self) -> int:
         """Of the smallest product; 0 where there is none."""
-        return min((extent(role, self.tiles) for role, _, _ in self.of.held.products), default=0)
+        return min((extent(role, self.tiles) for role, _, _ in self.of.live.products), default=0)
 
     @cached_property
     def iterations(self) -> tuple[int, float]:

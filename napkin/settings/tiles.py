@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from napkin.algebra.contraction import MIN_DOT, NARROW_DEPTH
-from napkin.count.residency import Held, batched, extent, summed_beside
+from napkin.count.residency import batched, extent, live_set, summed_beside
 from napkin.count.traffic import transfers
 from napkin.count.visited import visiting
 from napkin.derive.kernel import Kernel
@@ -69,7 +69,6 @@ class Tiles:
 
     Args:
         sizes: of every axis of the kernel.
-        held: what a group of it holds.
         rows, chunks: values of a group and of a chunk that are asked for, where others are not.
 
     Attributes:
@@ -80,15 +79,14 @@ class Tiles:
         self,
         kernel: Kernel,
         sizes: Mapping[str, int],
-        held: Held,
         rows: Collection[int] = (),
         chunks: Collection[int] = (),
     ) -> None:
-        self.kernel, self.sizes, self.held = kernel, sizes, held
+        self.kernel, self.sizes, self.live = kernel, sizes, live_set(kernel)
         self.rows, self.chunks = rows, chunks
         self.batched = batched(kernel)
         self.packed = packed_axes(kernel)
-        self.in_product = {a for p in held.products for role in p for a in role}
+        self.in_product = {a for p in self.live.products for role in p for a in role}
         self.one_by_one = summed_beside(kernel).intersection(kernel.stream.axes) - self.in_product
         self.ends = _ends(kernel)
         self.summed = _only_summed(kernel)
@@ -129,7 +127,7 @@ class Tiles:
             some = self._few(found, LISTED * MOST)
             joined = ({**tiles, **shape} for tiles in some for shape in part)
             # Larger tiles along other axes make no array of a chunk smaller, or larger.
-            grown = [axes for axes in self.held.chunk if not part[0].keys().isdisjoint(axes)]
+            grown = [axes for axes in self.live.chunk if not part[0].keys().isdisjoint(axes)]
             found = [t for t in joined if all(extent(axes, t) <= MAX_TILE for axes in grown)]
         return found
 
@@ -219,9 +217,9 @@ class Tiles:
     def _deep_without(self, axis: str) -> bool:
         """Whether what a group holds whole beside a streamed axis is depth enough for its products:
         then one position of it is a chunk, and tiles need not be flattened."""
-        roles = [role for p in self.held.products for role in p if axis in role]
+        roles = [role for p in self.live.products for role in p if axis in role]
         rest = [[a for a in role if a in self.kernel.whole] for role in roles]
-        least = NARROW_DEPTH if self.held.narrow else MIN_DOT
+        least = NARROW_DEPTH if self.live.narrow else MIN_DOT
         return bool(roles) and all(
             math.prod(power_of_two(self.sizes[a]) for a in axes) >= least for axes in rest
         )
@@ -230,7 +228,7 @@ class Tiles:
         """Whether axes that are streamed jointly are depth of one product: a chunk of one or the
         other is enough."""
         stream = set(self.kernel.stream.axes)
-        roles = [role for p in self.held.products for role in p if axis in role]
+        roles = [role for p in self.live.products for role in p if axis in role]
         return bool(roles) and all(len(stream & set(role)) > 1 for role in roles)
 
     def _shortest(self, axis: str) -> int:
@@ -240,7 +238,7 @@ class Tiles:
         fewest = 32 if len(self.kernel.stream.axes) < 3 else 8
         if axis in self.ends:
             return fewest
-        rows = [[a for a in n if a in self.kernel.whole] for n in self.held.chunk if axis in n]
+        rows = [[a for a in n if a in self.kernel.whole] for n in self.live.chunk if axis in n]
         longest = max((math.prod(self.sizes[a] for a in row) for row in rows), default=1)
         return max(1, min(fewest, ROW // power_of_two(longest)))
 
@@ -248,7 +246,7 @@ class Tiles:
         """Positions that a product needs along an axis, padded ones among them: where several make
         up its rows, columns or depth and are held whole, only the last of them is padded."""
         found = 1
-        for role in (role for p in self.held.products for role in p if axis in role):
+        for role in (role for p in self.live.products for role in p if axis in role):
             whole = [a for a in role if a in self.kernel.whole]
             if axis in whole[:-1]:
                 continue
@@ -266,7 +264,7 @@ class Tiles:
             return [1]
         if block := next((b.step for b in self.kernel.blocks if b.axis == axis), 0):
             return [block]
-        least = NARROW_DEPTH if any(axis in gone for gone in self.held.narrow) else MIN_DOT
+        least = NARROW_DEPTH if any(axis in gone for gone in self.live.narrow) else MIN_DOT
         own = power_of_two(self.sizes[axis])
         top = max(own, self._lacking(axis, least))
         if axis in self.kernel.slots:
@@ -289,7 +287,7 @@ class Tiles:
         # A matrix product has no axis that both of its sides carry into the result.
         if axis in reused and axis not in self.batched:
             return _powers(1, min(top, MAX_GROUP))
-        if not self.held.products and axis in (*self._inner(reused), *self.ends):
+        if not self.live.products and axis in (*self._inner(reused), *self.ends):
             return _powers(1, min(top, MAX_ROW))
         return [1]
 
@@ -302,8 +300,8 @@ class Tiles:
 
     def _shaped(self, tiles: Mapping[str, int]) -> bool:
         """Whether products are large enough for matrix instructions."""
-        for roles in self.held.products:
-            depth = NARROW_DEPTH if roles[2] in self.held.narrow else MIN_DOT
+        for roles in self.live.products:
+            depth = NARROW_DEPTH if roles[2] in self.live.narrow else MIN_DOT
             if any(extent(role, tiles) < MIN_DOT for role in roles):
                 return False
             if extent(roles[2], tiles) < depth:

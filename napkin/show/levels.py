@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from napkin.bound.multilevel import Program, canonical, weighted
 from napkin.bound.whole_tiles import Levels, Rounded, levels
 from napkin.count.alignment import at_level, combined
-from napkin.count.residency import held
+from napkin.count.residency import live_set
 from napkin.errors import InputError
 from napkin.ir.symbols import size_symbol
 from napkin.ir.types import STORAGE
@@ -208,7 +208,7 @@ def _computing(k: PlannedKernel, found: Levels) -> float | None:
     """Seconds of the kernel's matrix products at the machine's peak, where both are known."""
     sizes = {size_symbol(a): n for a, n in k.choice.sizes.items()}
     operations = k.flops.subs(sizes)
-    products = held(k.choice.kernel).products
+    products = live_set(k.choice.kernel).products
     if operations.free_symbols or not products or k.dtype not in k.machine.dtypes:
         return None
     return float(operations) / (k.machine.peak(k.dtype) * found.chain.chips)

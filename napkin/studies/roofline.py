@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from napkin.bound.least import bytes_once, items_of
-from napkin.count.residency import held
+from napkin.count.residency import live_set
 from napkin.plan.planned import PlannedKernel
 from napkin.studies.predicted import operations
 
@@ -89,7 +89,7 @@ def roofline(k: PlannedKernel) -> Roofline:
     more, and less there cannot be.
     """
     time, machine = k.choice.time, k.machine
-    products = bool(held(k.choice.kernel).products)
+    products = bool(live_set(k.choice.kernel).products)
     dtype = k.dtype if products and k.dtype in machine.dtypes else "fp32"
     peak, done = machine.peak(dtype), operations(k)
     once = sum(bytes_once(k.cost, k.choice.sizes, k.tiles, items_of(k.dtypes, k.dtype)).values())

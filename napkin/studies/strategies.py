@@ -16,7 +16,7 @@ import sympy
 
 from napkin.bound.least import bytes_of_ones, bytes_once, for_memory, items_of, once
 from napkin.bound.symbolic_cost import Cost
-from napkin.count.residency import held
+from napkin.count.residency import live_set
 from napkin.derive.kernel import Kernel
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
@@ -286,7 +286,7 @@ def _counted(kernel: Kernel) -> bool:
     """Whether M has all that a group holds: of a loop it counts chunks and results, so states that
     no result is as large as are not in it."""
     results = [set(o.axes) for o in kernel.outputs]
-    return all(any(set(axes) <= r for r in results) for axes in held(kernel).states)
+    return all(any(set(axes) <= r for r in results) for axes in live_set(kernel).states)
 
 
 def _why_no_least(plan: Plan) -> str:

@@ -6,7 +6,6 @@ import pytest
 
 import napkin as nk
 from napkin.count.matrix_products import continued, copies, fed, matrix_products
-from napkin.count.residency import held
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.schedule import Schedule
@@ -28,7 +27,7 @@ def test_few_columns_read_their_rows_longer_than_they_multiply(chunk: int, times
     assert fed(scores, h100, "bf16", {**tiles, "q": 16}) == 1.0  # mma.sync
     assert fed(scores, h100, "fp32", tiles) == 1.0
     sizes = {"q": 4096, "x": 4096, "d": 128}
-    run = Pricing(kernel, sizes, held(kernel), "bf16", h100).at(Schedule(tiles, 4, 2)).run
+    run = Pricing(kernel, sizes, "bf16", h100).at(Schedule(tiles, 4, 2)).run
     plain = 4.0 * sizes["q"] * sizes["x"] * sizes["d"]
     assert run.work["product"] == pytest.approx(plain * (times + 1) / 2, rel=1e-3)
 
@@ -55,7 +54,7 @@ def test_warps_without_rows_of_their_own_compute_the_same_scores() -> None:
     assert not copies([scores], h100, 8, {**tiles, "q": 32})  # mma.sync shares out columns
     assert not copies([scores], machine("a100"), 8, tiles)
     sizes = {"q": 4096, "x": 4096, "d": 128}
-    pricing = Pricing(kernel, sizes, held(kernel), "bf16", h100)
+    pricing = Pricing(kernel, sizes, "bf16", h100)
     four, eight = (pricing.at(Schedule(tiles, warps, 3)).run.work for warps in (4, 8))
     assert eight["product"] == 1.5 * four["product"]
     assert eight["special"] > 1.9 * four["special"]

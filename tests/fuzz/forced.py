@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import candidates
 from candidates import H100, Term
 
-from napkin.count.residency import held
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import handed, part_axis, parted, why_not_parted
@@ -207,7 +206,7 @@ class Forcing:
         """Tiles of the planner's own list, as if the axes that are cut were long."""
         known = kernel.sized(sizes)
         grown = self._long(kernel, sizes, LARGE)
-        listed = itertools.islice(Tiles(kernel, grown, held(kernel)).settings(), SETTINGS)
+        listed = itertools.islice(Tiles(kernel, grown).settings(), SETTINGS)
         found = [t for t in listed if self._small(kernel, t, known)]
         cut = [t for t in found if any(t[a] < known[a] for a in kernel.stream.axes)]
         return (

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import pytest
 
 import napkin as nk
-from napkin.count.residency import held
 from napkin.diagram.library import load
 from napkin.plan.planned import PlannedKernel
 from napkin.schedule import Schedule
@@ -69,7 +68,7 @@ RAN: list[tuple[str, dict[str, int], list[Ran]]] = [
 
 def as_it_ran(k: PlannedKernel, ran: Ran) -> PlannedKernel:
     kernel = k.choice.kernel
-    pricing = Pricing(kernel, kernel.sized(k.choice.sizes), held(kernel), k.dtype, k.machine)
+    pricing = Pricing(kernel, kernel.sized(k.choice.sizes), k.dtype, k.machine)
     item = described_bytes(k.dtype, k.machine)
     choice = pricing.at(Schedule(ran.tiles, ran.warps, ran.stages, described=item, per_thread=True))
     found = best.resolved(choice, best.program_of(choice))

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 import napkin as nk
-from napkin.count.residency import held
 from napkin.diagram.library import load
 from napkin.plan.fitting import can_ask, job_of
 from napkin.plan.planned import PlannedKernel
@@ -19,7 +18,7 @@ from napkin.settings.tiled import Tiled
 def counted(k: PlannedKernel) -> float:
     """Registers of a thread, by the planner's count."""
     c, s = k.choice, k.schedule
-    of = Pricing(c.kernel, c.sizes, held(c.kernel), "bf16", k.machine).of
+    of = Pricing(c.kernel, c.sizes, "bf16", k.machine).of
     taken = Tiled(of, dict(s.tiles)).taken(s.warps, s.stages)[1]
     return taken / (4 * 32 * s.warps)
 
@@ -55,7 +54,7 @@ def test_operands_longer_than_a_box_are_no_boxes() -> None:
     """Tiles of 512 along an axis are loaded value by value, through registers."""
     (kernel, *_) = nk.derive(load("mttkrp"), on="h100", parts={"j": 1, "k": 1}).kernels
     c = kernel.choice
-    of = Pricing(c.kernel, c.sizes, held(c.kernel), "bf16", kernel.machine).of
+    of = Pricing(c.kernel, c.sizes, "bf16", kernel.machine).of
     tiles = {a: min(n, 256) for a, n in kernel.schedule.tiles.items()}
     assert Tiled(of, tiles).bare
     assert not Tiled(of, {**tiles, "j": 512, "k": 512}).bare
@@ -64,6 +63,6 @@ def test_operands_longer_than_a_box_are_no_boxes() -> None:
 def test_warps_that_hold_the_same_scores_fill_their_registers() -> None:
     (kernel, *_) = nk.derive(load("attention"), on="h100").kernels
     c = kernel.choice
-    of = Pricing(c.kernel, c.sizes, held(c.kernel), "bf16", kernel.machine).of
+    of = Pricing(c.kernel, c.sizes, "bf16", kernel.machine).of
     tiles = Tiled(of, {"q": 64, "x": 128, "d": 128})
     assert tiles.registers(8) - tiles.registers(4) == 64 * 128 * 4

@@ -9,7 +9,7 @@ import pytest
 
 import napkin as nk
 from napkin.count.requested import SECTOR
-from napkin.count.residency import held
+from napkin.count.residency import live_set
 from napkin.count.traffic import Transfer
 from napkin.count.visited import share, visiting
 from napkin.derive.label import label
@@ -58,7 +58,7 @@ def test_groups_take_whole_sectors(diagram: Diagram, least: int) -> None:
 )
 def test_bytes_that_cross_for_a_value(tiles: dict[str, int], bytes_of_a_value: float) -> None:
     kernel = nk.derive(pooled, on="h100").kernels[0].choice.kernel
-    pricing = Pricing(kernel, pooled.sizes, held(kernel), "bf16", machine("h100"))
+    pricing = Pricing(kernel, pooled.sizes, "bf16", machine("h100"))
     written = next(t for t in (m.of for m in pricing.of.moved) if t.direction == "write")
     assert sector(pricing, written, tiles) == bytes_of_a_value
 
@@ -69,9 +69,7 @@ def test_a_short_last_axis_is_read_with_the_one_before() -> None:
         return 2.0 * X
 
     (kernel,) = nk.derive(scaled, on="h100").kernels
-    pricing = Pricing(
-        kernel.choice.kernel, scaled.sizes, held(kernel.choice.kernel), "bf16", machine("h100")
-    )
+    pricing = Pricing(kernel.choice.kernel, scaled.sizes, "bf16", machine("h100"))
     part = pricing.of.moved[0].of
     assert sector(pricing, part, {"n": 1, "c": 4}) == 8  # 8 bytes of a sector
     assert sector(pricing, part, {"n": 4, "c": 4}) == 2
@@ -107,11 +105,11 @@ def test_no_array_of_a_chunk_is_too_large() -> None:
     for name in ("attention", "neighborhood_attention_2d", "layernorm_linear", "conv2d"):
         for planned in nk.derive(load(name), on="h100").kernels:
             kernel, known = planned.choice.kernel, planned.choice.sizes
-            tiles = Tiles(kernel, known, held(kernel))
+            tiles = Tiles(kernel, known)
             settings = list(tiles.settings())
             assert dict(planned.tiles) in settings
             values = [
-                math.prod(t[a] for a in axes) for t in settings for axes in held(kernel).chunk
+                math.prod(t[a] for a in axes) for t in settings for axes in live_set(kernel).chunk
             ]
             assert max(values) <= MAX_TILE
 
@@ -151,7 +149,7 @@ def test_queries_that_are_held_whole_are_not_cut() -> None:
     ready = prepare(windows_beside_a_sum)
     kernel = label("whole", ready.outputs, ready.names, streamed="e f")
     sizes = {"c": 7, "i": 7, "e": 7, "f": 7, "d": 4, "u": 3, "v": 3, "h": 2, "a": 3}
-    found = list(Tiles(kernel, kernel.sized(sizes), held(kernel)).settings())
+    found = list(Tiles(kernel, kernel.sized(sizes)).settings())
     assert found
     assert {"c", "i"} <= set(kernel.whole)
     assert all(tiles[a] >= sizes[a] for tiles in found for a in kernel.whole)

@@ -10,7 +10,6 @@ import pytest
 
 import napkin as nk
 from napkin.algebra.tracer import Dropped, tracing
-from napkin.count.residency import held
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
@@ -38,7 +37,7 @@ def test_settings_of_seven_axes_are_bounded() -> None:
     """There are 199,547 of them, which took 100 s to price."""
     kernel = wide()
     assert len(kernel.group) == 6
-    requests = Tiles(kernel, WIDE, held(kernel))
+    requests = Tiles(kernel, WIDE)
     found = list(requests.settings())
     assert requests.left_out
     assert MOST / 2 < len(found) < 1.5 * MOST
@@ -71,7 +70,7 @@ def test_the_fastest_setting_is_not_left_out(name: str, monkeypatch: pytest.Monk
 
 
 def _tiles(kernel: Kernel, sizes: Mapping[str, int]) -> Tiles:
-    return Tiles(kernel, kernel.sized(sizes), held(kernel))
+    return Tiles(kernel, kernel.sized(sizes))
 
 
 def test_all_settings_of_a_shipped_diagram_are_priced() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.count.residency import held
+from napkin.count.residency import live_set
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.library import load
@@ -29,7 +29,7 @@ def test_queries_that_another_result_lacks_are_held_whole() -> None:
     ready = prepare(windows)
     kernel = label("windows", ready.outputs, ready.names, streamed="i q")
     assert {"x", "d"} <= set(kernel.whole)
-    found = list(Tiles(kernel, {**windows.sizes, "z": 1, "w": 5}, held(kernel)).settings())
+    found = list(Tiles(kernel, {**windows.sizes, "z": 1, "w": 5}).settings())
     assert found
     assert {(t["x"], t["d"]) for t in found} == {(16, 16)}
 
@@ -68,4 +68,4 @@ def test_an_operand_that_several_factors_make_is_held() -> None:
 
     ready = prepare(twice)
     kernel = label("twice", ready.outputs, ready.names, streamed="e")
-    assert {"n", "c", "e"} in map(set, held(kernel).chunk)
+    assert {"n", "c", "e"} in map(set, live_set(kernel).chunk)

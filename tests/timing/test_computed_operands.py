@@ -13,7 +13,6 @@ import pytest
 
 import napkin as nk
 from napkin.count.matrix_products import crossed
-from napkin.count.residency import held
 from napkin.diagram.library import load
 from napkin.machine.machines import machine
 from napkin.schedule import Schedule
@@ -55,7 +54,7 @@ def priced(diagram: nk.Diagram, schedule: Schedule) -> Choice:
     streams = labellings(terms.name, terms.origin, terms.names, sizes)
     made = next(k for k in streams if k.stream.axis == "d" and len(k.stream.passes) == 1)
     own = made.sized(sizes)
-    return Pricing(made, own, held(made), "bf16", plan.machine).at(schedule)
+    return Pricing(made, own, "bf16", plan.machine).at(schedule)
 
 
 def timed(operand: str) -> Iterator[tuple[Choice, float]]:
@@ -101,9 +100,7 @@ def test_rows_that_several_warps_compute_count_as_often() -> None:
     """Of attention with 64 rows, 8 warps took 1.5 to 2.3 times as long as 4 (H100)."""
     plan = nk.derive(load("attention"), "h100", {"q": 4096, "x": 4096, "d": 128})
     kernel = plan.kernels[0].choice.kernel
-    pricing = Pricing(
-        kernel, kernel.sized(plan.full(plan.sizes)), held(kernel), "bf16", machine("h100")
-    )
+    pricing = Pricing(kernel, kernel.sized(plan.full(plan.sizes)), "bf16", machine("h100"))
     tiles = {"q": 64, "x": 64, "d": 128}
     four, eight = (pricing.at(Schedule(tiles, w, 3, described=2)).run.work for w in (4, 8))
     wide = {**tiles, "q": 128}

@@ -10,7 +10,6 @@ import pytest
 
 import napkin as nk
 from napkin.count.crossing import CacheTraffic
-from napkin.count.residency import held
 from napkin.count.visited import counted, longest, share
 from napkin.derive.kernel import Kernel
 from napkin.diagram.library import load
@@ -159,7 +158,7 @@ def test_products_of_low_depth_as_measured(
     """On one H100, cold L2 (docs/measurements/bench_model.py new and tiles)."""
     sizes = {"a": a, "b": b, "c": c}
     kernel = product(name)
-    pricing = Pricing(kernel, sizes, held(kernel), "bf16", machine("h100"))
+    pricing = Pricing(kernel, sizes, "bf16", machine("h100"))
     found = pricing.at(Schedule(dict(zip("acb", tiles, strict=True)), warps, stages))
     assert found.time.seconds * 1e6 == pytest.approx(microseconds, rel=0.15)
 
@@ -186,7 +185,7 @@ def test_persistent_products_as_measured(
     """On one H100, cold L2: they gain where a chunk takes long enough to load the next two."""
     sizes = {"a": a, "b": b, "c": c}
     kernel = product(name)
-    pricing = Pricing(kernel, sizes, held(kernel), "bf16", machine("h100"))
+    pricing = Pricing(kernel, sizes, "bf16", machine("h100"))
     at = dict(zip("acb", tiles, strict=True))
     without = Schedule(at, warps, stages)
     kept = pricing.at(replace(without, persistent=each * machine("h100").sms))
@@ -280,7 +279,7 @@ def test_a_single_causal_head_does_not_wait_for_its_longest_group() -> None:
 def pricing(plan: Plan) -> Pricing:
     """Prices settings of a plan's only kernel."""
     ((kernel, sizes),) = [(k.choice.kernel, k.choice.sizes) for k in plan.kernels]
-    return Pricing(kernel, sizes, held(kernel), plan.dtype, plan.machine)
+    return Pricing(kernel, sizes, plan.dtype, plan.machine)
 
 
 def rows_of(length: int) -> Choice:

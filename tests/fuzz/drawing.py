@@ -148,9 +148,8 @@ class Drawing:
         sets = keys if isinstance(keys, tuple) else (keys,) if keys is not None else ()
         made = Step(op, args, each or ((over,) if over else ()), tuple(options.items()), sets)
         s = shape(made, self.shapes)
-        if len(s.axes) > MOST_AXES + (self.seed >= RARE) or any(
-            a not in self.sizes for a in s.axes
-        ):
+        widest = MOST_AXES + (self.seed >= RARE)
+        if len(s.axes) > widest or any(a not in self.sizes for a in s.axes):
             raise Rejected
         every = union(s.axes, *(self.shapes[r.at].axes for r in made.refs))
         most = MOST_MOVED if op in {"compress", "spread", "slide"} else MOST_VALUES

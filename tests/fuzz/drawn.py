@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import programs
+from elsewhere import ELSEWHERE, WHY_RULE
 from programs import Program
 from written import apart
 
@@ -70,10 +71,18 @@ class Way:
     Attributes:
         name: the file, the line, and what happens there.
         refuses: whether it does nothing but raise, or ends what is never to be.
+        inside: the function that it lies in.
     """
 
     name: str
     refuses: bool
+    inside: str = ""
+
+    @property
+    def why(self) -> str:
+        """Why no program draws it here (`elsewhere`); "" where one may."""
+        file = self.name.partition(":")[0].removeprefix(EMITTERS)
+        return ELSEWHERE.get((file, self.inside), "")
 
 
 class _Marked(ast.NodeTransformer):
@@ -81,11 +90,11 @@ class _Marked(ast.NodeTransformer):
     handler and of each function."""
 
     def __init__(self, name: str, first: int) -> None:
-        self.name, self.first = name, first
+        self.name, self.first, self.inside = name, first, ""
         self.ways: list[Way] = []
 
     def _next(self, n: ast.AST, what: str, refuses: bool = False) -> int:
-        self.ways.append(Way(f"{self.name}:{n.lineno} {what}", refuses))
+        self.ways.append(Way(f"{self.name}:{n.lineno} {what}", refuses, self.inside))
         return self.first + len(self.ways) - 1
 
     def _mark(self, n: ast.AST, what: str, body: list[ast.stmt], at: int = 0) -> None:
@@ -137,12 +146,14 @@ class _Marked(ast.NodeTransformer):
 
     def visit_FunctionDef(self, n: ast.FunctionDef) -> ast.AST:
         """A function that is called; its docstring stays first."""
+        outer, self.inside = self.inside, n.name
         self.generic_visit(n)
         first = int(ast.get_docstring(n, clean=False) is not None)
         if n.body[first:]:
             self._mark(n, f"{n.name} is called", n.body, first)
         if self.name == RULE and n.name == "apply":
             n.body[first:first] = ast.parse("__applied__(self.name, found.made)").body
+        self.inside = outer
         return n
 
 
@@ -291,15 +302,17 @@ class Tally:
 
     def report(self) -> str:
         """Each rule and each way of the emitters with its draws, the rarest first; what only
-        refuses, and the other rooms, below."""
+        refuses, what is reached elsewhere and why, and the other rooms, below."""
         table = self.table()
         refuses = {w.name for w in self.ways if w.refuses}
+        why = {w.name: w.why for w in self.ways if w.why} | WHY_RULE
         emits = [w.name for w in self.ways if w.name.startswith(EMITTERS)]
         others = [w.name for w in self.ways if not w.name.startswith(EMITTERS)]
         parts = {
             "operators, key sets, inputs": [k for k in table if ".py:" not in k],
-            "rules": [k for k in table if k.startswith("rule ")],
-            "branches of the emitters": [k for k in emits if k not in refuses],
+            "rules": [k for k in table if k.startswith("rule ") and k not in why],
+            "branches of the emitters": [k for k in emits if k not in refuses and k not in why],
+            "branches and rules that are reached elsewhere": list(why),
             "branches of the emitters that refuse": [k for k in emits if k in refuses],
             "other rooms, below enough": [
                 k for k in others if k not in refuses and table[k] < ENOUGH
@@ -310,5 +323,6 @@ class Tally:
             few = sum(0 < table[k] < ENOUGH for k in names)
             never = sum(not table[k] for k in names)
             lines.append(f"\n{title}: {len(names)}, {few} below {ENOUGH} draws, {never} never")
-            lines += [f"{table[k]:7} {k}" for k in sorted(names, key=lambda k: table[k])]
+            said = {k: f" ({why[k]})" if k in why else "" for k in names}
+            lines += [f"{table[k]:7} {k}{said[k]}" for k in sorted(names, key=lambda k: table[k])]
         return "\n".join(lines)

@@ -169,7 +169,9 @@ class _Run:
                 for e, value in zip(step.emits, emitted, strict=True):
                     self._write(e, value, here)
             known |= {x.leaf("new"): states[x.name] for x in step.states}
-            known |= {n: self._read_late(n, known, box) for n in self.late if _found(n, known)}
+            for n in postorder(self.late):  # one may be where another says
+                if n in self.late and _found(n, known):
+                    known[n] = self._read_late(n, known, box)
         tails = evaluate([e.node for e in s.tails], known, self.sizes, self.scalars, box)
         for e, value in zip(s.tails, tails, strict=True):
             self._write(e, value, box)

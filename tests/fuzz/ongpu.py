@@ -235,7 +235,7 @@ class Case:
         between = self.plan.materialised or "tl.dot" in self.plan.source
         held = FLOAT16 if "fp16" in types and between else FLOAT32
         few = step if types == {"fp32"} else step / 8
-        return wobbles(self.program, self.data, self.sizes, self.wanted, few, held)
+        return wobbles(self.program, self.data, self.sizes, self.wanted, few, held, fused=True)
 
     def _moves(self, i: int, step: float) -> float:
         rng = np.random.default_rng(0)

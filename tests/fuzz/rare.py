@@ -151,8 +151,15 @@ def scaled(d: Drawing) -> Ref:
     S = d.step("contract", d.input((q, e)), d.input((x, e)), over=e)
     by = d.rng.choice((0.25, 0.125, 2.0, -0.5, d.step("scalar", public=False, name="c", value=0.5)))
     T = d.step("mul", S, by)
-    way = d.rng.choice(("where", "twice", "added", "plain", "shift", "least"))
+    way = d.rng.choice(("where", "twice", "added", "plain", "shift", "least", "cold", "power"))
     V = d.input((x, d.axis()))
+    if way in {"cold", "power"}:  # shifted, and then scaled
+        off = d.step("sub", T, d.step("max", T, over=x))
+        P = d.step("exp", d.step("mul", off, d.rng.choice((0.5, 2.0))))
+        if way == "power":
+            P = d.step("pow", d.step("softmax", T, over=x), d.rng.choice((2, 3)))
+        y = d.step("contract", P, V, over=x)
+        return y if d.chance(0.5) else d.step("div", y, d.step("sum", P, over=x))
     if way == "shift":
         top = d.step("max", d.rng.choice((S, d.step("mul", T, 2.0))), over=x)
         P = d.step("exp", d.step("minimum", d.step("sub", T, top), 1.0))

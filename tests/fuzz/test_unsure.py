@@ -102,6 +102,43 @@ def test_a_power_of_0_by_0_may_be_anything():
     assert wobble.by[1] < 1e-4
 
 
+def difference(first: Step, given: float, fused: bool = True) -> Wobble:
+    """How far y - y moves, where a product and a sum may be one operation."""
+    steps = (first, Step("sub", (Ref(1), Ref(1))))
+    program = Program((X,), steps, ((Ref(2), ("x",)),), {"x": 1})
+    arrays, sizes = [np.array([given])], {"x": 1}
+    wanted = results(program, arrays, sizes)
+    return wobbles(program, arrays, sizes, wanted, HALF, fused=fused)[0]
+
+
+def test_a_difference_of_a_product_and_itself_is_what_the_product_was_rounded_by():
+    """fma(x, 0.3, -round(0.3 x)): as large as half a last place of the product, and no larger."""
+    x = np.float32(1e9 / 3)
+    left = float(x) * 0.3 - float(np.float32(x * 0.3))
+    product = Step("mul", (Ref(0), 0.3))
+    wobble = difference(product, float(x))
+    assert 0 < abs(left) <= HALF * 1e8
+    assert not difference(product, float(x), fused=False).by.any()
+    assert excess(np.array([left]), np.array([0.0]), wobble) == 0
+    assert excess(np.array([100 * HALF * 1e8]), np.array([0.0]), wobble) > 1
+
+
+def test_a_difference_of_what_is_no_product_and_itself_is_0():
+    assert not difference(Step("tanh", (Ref(0),)), 1e9).by.any()
+
+
+def test_an_exponential_beyond_float64_is_infinite_in_float32_too():
+    """2 ** -0.0002 is nearest to 0 of this and 2 ** 6000, which says nothing of the first."""
+    steps = [Step("mul", (Ref(0), 1.0)), reduced("min", 1), Step("sub", (Ref(1), Ref(2)))]
+    steps += [Step("doubled", (Ref(3),)), reduced("nearest", 4)]
+    wanted, wobble = moved(steps, (), [-2100.0, 3900.0])
+    assert wanted == 1
+    assert not wobble.anything
+    assert not wobble.up
+    assert excess(np.array(1 - 8e-5), wanted, wobble) == 0
+    assert excess(np.array(0.9), wanted, wobble) > 0.04
+
+
 LOG_OF_SIGMOID = [Step("sigmoid", (Ref(0),)), Step("log", (Ref(1),))]
 
 

@@ -8,6 +8,10 @@ underflows is 0, or a multiple of the least positive number: in one evaluation e
 another nowhere, in the others here and there; and in one it is all that is lost, for what is left
 may be exact. In one evaluation steps are rounded to nearest, to so many bits fewer: what rounding
 makes equal is equal there, and never where each value moves by itself.
+
+On a device a product and a sum may be one operation (FMA): the sum has the product before it is
+rounded, where another term has it after. So x y - x y is 0, or as much as the product was rounded
+by. A sum then moves by one rounding of each product that it has.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ ROUNDINGS = 16
 
 TERMS = 64
 """Terms of a sum that is off by no more than a step."""
+
+UNROUNDED = 2.0**-24
+"""How far a product in float32 is from itself rounded, beside its size."""
 
 WOBBLES = 4.0
 """How much further off than the samples a result may be."""
@@ -83,9 +90,14 @@ SELECTS = {
     "rename", "take", "slide", "compress", "spread", "sort", "max", "min", "maximum", "minimum",
     "where", "neg", "abs", "cast", "saturated", "nearest", "xor", "topk", "uniform",
 }  # fmt: skip
+READS = {"rename", "take", "slide", "neg"}
+"""Operators that give what they are given, at other positions or with another sign."""
+
 SUMS = {"sum", "mean", "contract", "cumsum", "added"}
-ENDLESS = {"log", "div", "rsqrt", "logsumexp", "log_sum", "smooth_least", *SELECTS}
-"""Operators that make infinities of finite numbers, in float32 the same ones."""
+EXPONENTIALS = {"exp", "doubled"}
+ENDLESS = {"log", "div", "rsqrt", "logsumexp", "log_sum", "smooth_least", *EXPONENTIALS, *SELECTS}
+"""Operators that make infinities of finite numbers, in float32 the same ones: an exponential that
+is infinite in float64 is so there."""
 
 
 def excess(found: np.ndarray, wanted: np.ndarray, wobble: Wobble) -> float:
@@ -111,15 +123,16 @@ def wobbles(
     wanted: Sequence[np.ndarray],
     rounding: float,
     held: Range = FLOAT32,
+    fused: bool = False,
 ) -> list[Wobble]:
     """What roundings make of each value of every output, where steps are held in numbers of a
-    range."""
+    range; and products and sums may be one operation where they are `fused`."""
     rng, many = np.random.default_rng(0), [(rounding, 0.5, False)] * (SAMPLES - 4)
     first = [(0.0, 1.0, False), (rounding, 1.0, False), (rounding, 0.0, False), (rounding, 0, True)]
     exact = [np.asarray(w, float) for w in wanted]
     out = [Wobble.none(w) for w in exact]
     for reach, lost, nearest in (*first, *many):
-        found = disturbed(program, arrays, sizes, reach, rng, held, lost, nearest)
+        found = disturbed(program, arrays, sizes, reach, rng, held, lost, nearest, fused)
         for i, (r, axes) in enumerate(program.outputs):
             near = np.asarray(found[r.at].filled(axes, sizes), float)
             out[i] = out[i].beside(exact[i], near)
@@ -135,6 +148,7 @@ def disturbed(
     held: Range,
     lost: float,
     nearest: bool = False,
+    fused: bool = False,
 ) -> list[Value]:
     """The value of every input and step, each moved after it is computed, or rounded to nearest; a
     share of what is too small for normal numbers is 0."""
@@ -150,6 +164,8 @@ def disturbed(
         exact.append(plain and all(exact[r.at] for r in _read(step)))
         if real and not exact[-1]:
             reach = _reach(step, made.data, found, sizes, rounding * ROUNDINGS)
+            if fused and rounding and step.op in {"add", "sub"}:
+                reach = reach + UNROUNDED * _products(step, made.axes, program, found, sizes)
             drawn = reach * rng.uniform(-1, 1, made.data.shape)
             moved = _nearest(made.data, reach) if nearest else made.data + drawn
             moved = _small(moved, held, lost, rng)
@@ -175,6 +191,29 @@ def _reach(
         size = _terms(step, known, sizes) if step.op in SUMS else np.abs(data)
         long = _long(step, sizes) if step.op in SUMS else 1.0
         return np.where(np.isfinite(size), size, 0.0) * rounding * long
+
+
+def _products(
+    step: Step,
+    axes: Sequence[str],
+    program: Program,
+    known: Sequence[Value],
+    sizes: Mapping[str, int],
+) -> np.ndarray | float:
+    """The sizes of the products that a sum is computed of at once."""
+    own = (known[r.at].on(tuple(axes)) for r in _read(step) if _multiplies(r, program, sizes))
+    return sum((np.where(np.isfinite(x), np.abs(x), 0.0) for x in own), 0.0)
+
+
+def _multiplies(ref: Ref, program: Program, sizes: Mapping[str, int]) -> bool:
+    """Whether a value is a product, or a sum of one."""
+    if ref.at < len(program.inputs):
+        return False
+    step = program.steps[ref.at - len(program.inputs)]
+    if step.op in READS:
+        return _multiplies(_read(step)[0], program, sizes)
+    one = step.over and all(sizes[a] == 1 for a in step.over[0])
+    return step.op == "mul" or (step.op == "contract" and bool(one))
 
 
 def _nearest(data: np.ndarray, reach: np.ndarray) -> np.ndarray:

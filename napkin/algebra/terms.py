@@ -11,7 +11,7 @@ from napkin.ir.evaluate import evaluate
 from napkin.ir.infer import joined, pointwise
 from napkin.ir.node import Node, node, number, over, postorder
 from napkin.ir.operators import POINTWISE, REDUCTIONS, RELATIONS
-from napkin.ir.sliding import slides
+from napkin.ir.sliding import taps
 from napkin.ir.storage import own_type
 from napkin.ir.types import PACKED, STORAGE
 
@@ -94,13 +94,13 @@ def multiplies(n: Node, parts: Iterable[Node]) -> bool:
 
 
 def _taps(parts: Iterable[Node], among: Set[str]) -> set[str]:
-    """The axes among some that are taps of windows which `parts` read."""
+    """The axes among some that are taps of windows that `parts` read and that share positions."""
     found, seen, stack = set[str](), set[Node](), list(parts)
     while stack:
         n = stack.pop()
         if n not in seen and among & set(n.axes):
             seen.add(n)
-            found |= {s.tap for s in slides(n)} if is_read(n) else set()
+            found |= taps(n) if is_read(n) else set()
             stack.extend(n.args)
     return found
 

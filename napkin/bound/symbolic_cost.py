@@ -18,7 +18,7 @@ from napkin.count.work import flops
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.errors import InputError
-from napkin.ir.sliding import slides
+from napkin.ir.sliding import taps
 from napkin.ir.symbols import size_symbol
 
 
@@ -60,14 +60,14 @@ class Cost:
         """The cost of the same kernel with the taps of windows held together, so that what windows
         share crosses once; None where nothing is read in windows."""
         kernel = self.kernel
-        taps = {s.tap for a in kernel.reads for s in slides(a.leaf)}
-        if not taps:
+        shared = {tap for a in kernel.reads for tap in taps(a.leaf)}
+        if not shared:
             return None
         held = label(
             kernel.name,
             kernel.outputs,
             kernel.names,
-            streamed=" ".join(a for a in kernel.stream.axes if a not in taps),
+            streamed=" ".join(a for a in kernel.stream.axes if a not in shared),
             passes=max(len(kernel.stream.passes), 1),
             group=kernel.group,
         )

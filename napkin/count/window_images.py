@@ -24,6 +24,8 @@ def image(s: Slide, windows: Any, taps: Any) -> Any:
     Window p at tap w reads what window p + dilation reads at tap w - stride (both over their common
     divisor), so every pair but the last of such a chain is read before.
     """
+    if s.span.disjoint:
+        return windows * taps
     later, back = s.again
     shared = sympy.Max(windows - later, 0) * sympy.Max(taps - back, 0)
     return sympy.expand(windows * taps - shared)

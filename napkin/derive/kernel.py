@@ -15,7 +15,7 @@ from napkin.algebra.terms import is_read
 from napkin.derive.rules.visit import visits
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
-from napkin.ir.sliding import slides
+from napkin.ir.sliding import taps
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import filling
 from napkin.ir.taking import read_axes
@@ -87,9 +87,9 @@ class Kernel:
 
     @cached_property
     def taps(self) -> frozenset[str]:
-        """The axes of taps that are streamed: one by one, since a tile in registers cannot be read
-        at a shift."""
-        found = {s.tap for a in self.reads for s in slides(a.leaf)}
+        """The axes of taps of windows that share positions, if they are streamed: one by one, since
+        a tile in registers cannot be read at a shift."""
+        found = {tap for a in self.reads for tap in taps(a.leaf)}
         return frozenset(found & set(self.stream.axes))
 
     @cached_property

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from napkin.algebra.rule import Rule
 from napkin.derive.kernel import tensor_of
 from napkin.derive.rules.compared import COMPARED
+from napkin.derive.rules.disjoint import DISJOINT
 from napkin.derive.rules.exact import EXACT, below
 from napkin.derive.rules.expand import EXPANDED
 from napkin.derive.rules.read import READ
@@ -20,6 +21,7 @@ from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.listing import assign_names
 from napkin.ir.node import COMPOSITES, Node, over, postorder
+from napkin.ir.rewrite import substitute
 from napkin.ir.storage import unstored
 
 
@@ -101,3 +103,12 @@ def exact(ready: Prepared) -> Prepared:
     names = {done[n]: name for n, name in ready.names.items()}
     names |= {own[n]: ready.names[n] for n in roots if n in ready.names}
     return replace(ready, outputs=outputs, names=names)
+
+
+def split_windows(ready: Prepared, sizes: Mapping[str, int]) -> Prepared:
+    """The same terms, with windows that share no position as axes that are split."""
+    roots = [o.node for o in ready.outputs]
+    found = {f.sides()[0][0]: DISJOINT.apply(f) for f in DISJOINT.matches(roots, sizes)}
+    done = substitute(roots, found)
+    outputs = tuple(replace(o, node=done[o.node]) for o in ready.outputs)
+    return replace(ready, outputs=outputs, names={done[n]: t for n, t in ready.names.items()})

@@ -64,3 +64,8 @@ def windows(leaf: Node) -> tuple[tuple[Slide, Node], ...]:
 def slides(leaf: Node) -> tuple[Slide, ...]:
     """The windows of a reading."""
     return tuple(s for s, _ in windows(leaf))
+
+
+def taps(leaf: Node) -> set[str]:
+    """The taps of the windows of a reading that share positions."""
+    return {s.tap for s in slides(leaf) if not s.span.disjoint}

@@ -26,10 +26,13 @@ class Span:
     Attributes:
         past: positions past the end of the axis that hold 0.
         window: the taps of the window where no input gives them; 0 where one does.
+        disjoint: whether windows share no position, at the sizes that a kernel is made for: windows
+            and taps are then two axes as others are, into which the axis is split.
     """
 
     past: int = 0
     window: int = 0
+    disjoint: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ class Slide:
         """How many windows on, and how many taps back, the same position is read again."""
         common = gcd(self.stride, self.dilation)
         return self.dilation // common, self.stride // common
+
+    def shares(self, taps: int) -> bool:
+        """Whether two windows of so many taps read one position, or some a padded one."""
+        return any(self.beyond) or self.reach(taps) >= self.stride
 
     def reach(self, taps: Any) -> Any:
         """From the first position of a window to its last."""

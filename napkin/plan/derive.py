@@ -10,7 +10,7 @@ from typing import Literal
 
 from napkin.algebra.relabel import Move
 from napkin.algebra.tracer import active, times
-from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare
+from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, split_windows
 from napkin.derive.rules.part import part_axis, why_not_parted
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
@@ -104,6 +104,7 @@ def _derived(
     held = holders(diagram.outputs)
     ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
     ready = ready if dtype == "fp32" else exact(ready)
+    ready = split_windows(ready, known)
     _check_parts(diagram, parts or {}, known)
     _check_stored(ready, place)
     unfused = materialise == "every"

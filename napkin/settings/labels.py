@@ -14,7 +14,7 @@ from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder
-from napkin.ir.sliding import slides
+from napkin.ir.sliding import taps
 from napkin.keys.residues import sized
 from napkin.settings.phrases import called, kernel_text, stream_text
 from napkin.settings.tiles import MAX_TILE, power_of_two
@@ -24,12 +24,12 @@ def labellings(
     name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
 ) -> Iterator[Kernel]:
     """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none; as
-    it is, and with the axes of dilated key sets split by residue. Taps of windows are streamed
-    where they can be: held together, each is a tile of its own."""
+    it is, and with the axes of dilated key sets split by residue. Taps of windows that share
+    positions are streamed where they can be: held together, each is a tile of its own."""
     held: list[Kernel] = []
     streams = False
     for kernel in _labellings(name, outputs, names, sizes):
-        if {s.tap for a in kernel.reads for s in slides(a.leaf)} & set(kernel.whole):
+        if {tap for a in kernel.reads for tap in taps(a.leaf)} & set(kernel.whole):
             held.append(kernel)
         else:
             streams = True
@@ -114,10 +114,10 @@ def _with_taps(outputs: Sequence[Output]) -> Iterator[str]:
     """The axes that are summed over windows together: the taps, one by one, and one axis beside
     them. Taps go fastest, as what they read lies in the caches still."""
     order = list(postorder(o.node for o in outputs))
-    taps = {s.tap for n in order if n.op == "input" for s in slides(n)}
-    for gone in dict.fromkeys(over(n) for n in order if taps & set(over(n))):
-        inner = [a for a in gone if a in taps]
-        beside = [a for a in gone if a not in taps]
+    every = {tap for n in order if n.op == "input" for tap in taps(n)}
+    for gone in dict.fromkeys(over(n) for n in order if every & set(over(n))):
+        inner = [a for a in gone if a in every]
+        beside = [a for a in gone if a not in every]
         for axes in ([*beside, *inner], *([a, *inner] for a in beside), inner):
             if len(axes) > 1:
                 yield " ".join(axes)

@@ -117,6 +117,14 @@ def picked_rows() -> Iterable[Instance]:
     return TABLE["pick rows last"].matches([o.node for o in prepare(d).outputs], sizes)
 
 
+def disjoint() -> Iterable[Instance]:
+    def body(X: Any) -> Any:
+        return nk.reduce(nk.slide(X, over="i", into="p w", stride=3, window=3), "sum", over="w")
+
+    roots = [o.node for o in prepare(nk.diagram("i -> p")(body)).outputs]
+    return TABLE["split windows"].matches(roots, {"i": 12, "p": 4, "w": 3})
+
+
 def stored() -> Iterable[Instance]:
     again = node("rename", (C,), ((("q", "p"),),), ("p", "d"))
     tensor = leaf("T", "q")
@@ -243,6 +251,7 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "keep scores exact": scores,
     "order contractions": contractions,
     "nest reductions": over_two_axes,
+    "split windows": disjoint,
     "pick rows last": picked_rows,
     "multiply squares out": squares,
     "materialise": stored,

@@ -101,6 +101,34 @@ def state_space_dual(X, D, A, B, C):
     return nk.contract(C, H, over="n")
 
 
+def _mamba2_chunks(x: Numbers, dt: Numbers, a: Numbers, b: Numbers, c: Numbers) -> Numbers:
+    rows = [v.reshape(len(v), -1, *v.shape[3:]) for v in (x, dt, b, c)]
+    return _mamba2(rows[0], rows[1], a, rows[2], rows[3]).reshape(x.shape)
+
+
+@compared(_mamba2_chunks, ranges={"D": (0.0, 1.0), "A": (-1.0, 0.0)}, slow=True,
+          b=2, c=3, i=4, h=2, p=3, n=5)  # fmt: skip
+@nk.diagram(
+    "b c i h p, b c i h, h, b c i n, b c i n -> b c i h p",
+    sizes=dict(b=4, c=32, i=64, h=32, p=64, n=64),
+)
+def state_space_chunks(X, D, A, B, C):
+    """Mamba-2 with t as chunks c of positions i: products within a chunk, and a matrix between
+    chunks (arXiv 2405.21060, section 6). W is what is left at i of what comes in at j."""
+    i, j = nk.index("i"), nk.index("j")
+    decay = nk.exp(D * A)
+    W = nk.scan(lambda h: decay * h + nk.where(i == j, 1.0, 0.0), 0.0, along="i")
+    last = nk.reduce(nk.where(i == nk.size("i") - 1, W, 0.0), "sum", over="i")
+    fed, keys, step = (V.rename(i="j") for V in (X, B, D))
+    own = nk.contract(last * step, fed, keys, over="j")
+    whole = nk.reduce(decay, "prod", over="i")
+    H = nk.scan(lambda h: whole * h + own, 0.0, along="c")
+    before = nk.where(nk.index("c") > 0, nk.take(H, c=nk.index("c") - 1), 0.0)
+    since = nk.scan(lambda h: decay * h + nk.where(i == 0, decay, 0.0), 0.0, along="i")
+    inside = nk.contract(nk.contract(C, keys, over="n") * W * step, fed, over="j")
+    return inside + since * nk.contract(C, before, over="n")
+
+
 def _quadratic(x: Numbers, s: Numbers, b: Numbers, c: Numbers) -> Numbers:
     total = np.cumsum(s, -1)
     gap = total[:, :, None] - total[:, None]

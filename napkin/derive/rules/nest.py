@@ -13,16 +13,16 @@ from napkin.algebra.terms import in_float32, is_count
 from napkin.derive.rules.order import contraction_inside
 from napkin.ir.infer import along, joined
 from napkin.ir.node import REDUCTIONS, Node, factors, over, postorder
-from napkin.ir.sliding import slides
+from napkin.ir.sliding import taps
 
 
 def _matches(terms: Sequence[Node], _: Mapping[str, int]) -> Iterator[Instance]:
     order = list(postorder(terms))
     every = set(order)
-    taps = {s.tap for n in order if n.op == "input" for s in slides(n)}
+    shared = {tap for n in order if n.op == "input" for tap in taps(n)}
     for n in order:
         if n.op in REDUCTIONS and contraction_inside(n) is None:
-            found = _nested(n, taps, in_float32(n) in every)
+            found = _nested(n, shared, in_float32(n) in every)
             if found is not None:
                 yield one_node(n, found)
 
@@ -37,14 +37,14 @@ NESTED = Rule(
 )
 
 
-def _nested(n: Node, taps: Collection[str], exact: bool) -> Node | None:
+def _nested(n: Node, shared: Collection[str], exact: bool) -> Node | None:
     """A reduction over several axes as one over the first of one over the others, which is kept in
     float32 if the whole is; None of one axis, of a window, and of a contraction, which would have
     more values in between."""
     first, *others = over(n)
     gone = set(over(n))
     contracts = n.op == "sum" and any(gone - set(p.axes) for p in factors(n.args[0]) if p.axes)
-    if not others or contracts or is_count(n) or gone & set(taps):
+    if not others or contracts or is_count(n) or gone & set(shared):
         return None
     inner = along(n.op, n.args[0], tuple(others), n.params[1:])
     inner = in_float32(inner) if exact else inner

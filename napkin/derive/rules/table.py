@@ -8,6 +8,7 @@ from napkin.derive.rules.block import BLOCKED
 from napkin.derive.rules.cancel import CANCELLED
 from napkin.derive.rules.compared import COMPARED
 from napkin.derive.rules.counts import COUNTED
+from napkin.derive.rules.disjoint import DISJOINT
 from napkin.derive.rules.divide import DIVIDED
 from napkin.derive.rules.exact import EXACT
 from napkin.derive.rules.expand import EXPANDED
@@ -31,9 +32,9 @@ from napkin.derive.rules.together import TOGETHER
 from napkin.derive.rules.visit import VISITED
 
 _ALL = (
-    EXPANDED, READ, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED, ALIKE,
-    SPLIT, COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED, VISITED,
-    PARTED, BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN,
+    EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED,
+    ALIKE, SPLIT, COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED,
+    VISITED, PARTED, BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

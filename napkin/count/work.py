@@ -13,9 +13,9 @@ import sympy
 from napkin.algebra.contraction import Contraction
 from napkin.algebra.terms import is_operand, is_read
 from napkin.count.interior import read_sum, seen_sum
+from napkin.count.shares import share
 from napkin.count.split_axes import plain
 from napkin.count.traffic import tile_symbol
-from napkin.count.visited import share
 from napkin.derive.kernel import Kernel
 from napkin.ir.key_sets import query_axes
 from napkin.ir.node import REDUCTIONS, Node, inside_sums, over, postorder

@@ -9,10 +9,10 @@ from functools import cached_property
 from napkin.count.matrix_products import copies, fed
 from napkin.count.requested import Requests
 from napkin.count.residency import Copies, extent, operand_bytes, register_bytes, tile_bytes
+from napkin.count.shares import longest, share
 from napkin.count.spread import Spread
 from napkin.count.starting_order import Order
 from napkin.count.traffic import Transfer
-from napkin.count.visited import longest, share
 from napkin.count.work import Count
 from napkin.derive.kernel import tile_axes
 from napkin.ir.types import stored_bytes

@@ -11,8 +11,8 @@ import numpy as np
 
 from napkin.algebra.contraction import MIN_DOT, NARROW_DEPTH
 from napkin.count.residency import batched, extent, live_set, summed_beside
+from napkin.count.shares import visiting
 from napkin.count.traffic import transfers
-from napkin.count.visited import visiting
 from napkin.derive.kernel import Kernel
 from napkin.ir.key_sets import query_axes, spec_of
 from napkin.ir.node import over, postorder

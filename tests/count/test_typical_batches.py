@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import napkin as nk
-from napkin.count.visited import read, share
+from napkin.count.shares import share
+from napkin.count.visited import read
 
 
 @nk.diagram("w c d, w b d, w n:int -> w c")

@@ -10,8 +10,8 @@ import pytest
 import napkin as nk
 from napkin.count.requested import SECTOR
 from napkin.count.residency import live_set
+from napkin.count.shares import share, visiting
 from napkin.count.traffic import Transfer
-from napkin.count.visited import share, visiting
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.diagram.diagram import Diagram

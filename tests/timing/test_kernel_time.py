@@ -10,7 +10,8 @@ import pytest
 
 import napkin as nk
 from napkin.count.crossing import CacheTraffic
-from napkin.count.visited import counted, longest, share
+from napkin.count.shares import longest, share
+from napkin.count.visited import counted
 from napkin.derive.kernel import Kernel
 from napkin.diagram.library import load
 from napkin.machine.calibration import Constants

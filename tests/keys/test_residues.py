@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from dilated import LINE, PLANE, line, plane
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from in_numpy import execute
 from launches import launch_of
-from trails import replayed
 
 import napkin as nk
-from napkin.algebra.relabel import Labels
 from napkin.check.verdict import run_case
 from napkin.count.visited import counted
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules.split import SplitTerm, split_terms
-from napkin.errors import InputError, Refusal
 from napkin.ir.evaluate import aligned_to, evaluate
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import postorder
@@ -40,34 +37,6 @@ from napkin.settings.best import best_tiles
 from napkin.settings.labels import labellings
 from napkin.settings.pricing import Choice
 from napkin.timing.execution import Execution, Time
-
-LINE: Any = {"queries": "q", "keys": "x"}
-PLANE: Any = {"queries": "a b", "keys": "x y"}
-
-
-def line(keys: nk.KeySet, size: int) -> nk.Diagram:
-    """Attention of two heads over one axis."""
-
-    @nk.diagram("h q d, h x d, h x d -> h q d", sizes={"h": 2, "q": size, "x": size, "d": 16})
-    def attention(Q, K, V):
-        S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
-        return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
-
-    return attention
-
-
-def plane(keys: nk.KeySet, a: int, b: int) -> nk.Diagram:
-    """Attention of two heads over two axes."""
-
-    @nk.diagram(
-        "h a b d, h x y d, h x y d -> h a b d",
-        sizes={"h": 2, "a": a, "b": b, "x": a, "y": b, "d": 16},
-    )
-    def attention(Q, K, V):
-        S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
-        return nk.contract(nk.softmax(S, over="x y", keys=keys), V, over="x y")
-
-    return attention
 
 
 def ways(diagram: nk.Diagram) -> list[SplitTerm]:
@@ -411,44 +380,3 @@ def test_values_that_lie_apart_cost_their_sectors() -> None:
     # Of 2 bytes wanted 8 cross, of the keys; queries, values and results cross alone.
     seconds = [c.time.pipes["L2 bandwidth"] / c.bytes for c in found]
     assert 1.5 < seconds[0] / seconds[1] < 3
-
-
-# --- by hand ------------------------------------------------------------------------------------
-
-
-def test_a_split_is_a_move() -> None:
-    diagram = plane(nk.neighborhood((5, 5), dilation=(2, 3), **PLANE), 64, 64)
-    start = Derivation.start(diagram)
-    made = start.split("y").split("x").stream("x_div_2 y_div_3").group(b_div_3=8)
-    assert made.labels.split == (("b y", 3), ("a x", 2))
-    assert [str(m).split(":")[0] for m in made.trail if m.rule == "split"] == [
-        "split b y = 3", "split a x = 2",
-    ]  # fmt: skip
-    assert "b = 3 b_div_3 + b_mod_3 and y = 3 y_div_3 + b_mod_3" in str(made.trail)
-    assert replayed(diagram, made.trail).trail == made.trail
-    labels = made.trail.replay()
-    assert labels == {diagram.name: made.labels}
-    assert made.trail.invert(labels) == {diagram.name: Labels()}
-    one = made.undo().undo().undo().undo()
-    assert one.labels == replace(Labels(), expanded=made.labels.expanded, split=(("b y", 3),))
-    assert one.stream("x y_div_3").kernel.stream.axes == ("x", "y_div_3")
-    both = start.split()
-    assert [m.argument for m in both.legal()][:3] == ["h", "a_div_2", "a_mod_2"]
-    trail = nk.derive(line(nk.dilated(60, 30, 3, **LINE), 8192)).trail
-    assert trail.invert(trail.replay()) == {"attention": Labels()}
-
-
-def test_what_cannot_be_split_says_why() -> None:
-    start = Derivation.start(line(nk.dilated(5, 3, 3, **LINE), 64))
-    with pytest.raises(Refusal, match="split x is refused at attention: x is cut already"):
-        start.stream("x").split("x")
-    with pytest.raises(Refusal, match="split q is refused at attention: q is no key axis"):
-        start.split("q")
-    with pytest.raises(InputError, match=r"attention has no axis 'q'; known: .*q_div_3"):
-        start.split("x").group("q")
-    plain = Derivation.start(line(nk.sliding(5, 3, **LINE), 64))
-    with pytest.raises(Refusal, match="split is refused at attention: no key set is dilated"):
-        plain.split()
-    union = Derivation.start(line(nk.strided(4, **LINE), 64))
-    with pytest.raises(Refusal, match=r"split x .* queries see keys of other residues"):
-        union.split("x")

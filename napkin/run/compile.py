@@ -6,14 +6,16 @@ Triton's own cache, so asking again is quick.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
 import os
-import pickle
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -22,6 +24,7 @@ from napkin.run._wire import Job, Resources
 from napkin.run.arrays import Descriptor, DeviceArray, as_device
 from napkin.run.formats import element
 from napkin.run.interpret import Argument, read_source
+from napkin.run.kept import folder, read, write
 from napkin.run.worker import KernelError, Worker, worker
 
 __all__ = [
@@ -90,13 +93,38 @@ _allocated: dict[str, int | KernelError] = {}
 
 def allocations(jobs: Sequence[Job]) -> list[int | KernelError]:
     """Bytes of shared memory that a program of each kernel is allocated: by the compiler's own
-    passes, without the rest of the compilation. A job that it refuses gives its error."""
+    passes, without the rest of the compilation. A job that it refuses gives its error. Bytes are
+    kept on disk for this version of Triton, since starting the compiler takes a second."""
     asked = [replace(_read(job), allocate=True) for job in jobs]
-    keys = [hashlib.sha256(pickle.dumps(astuple(a))).hexdigest() for a in asked]
+    keys = list(map(_digest, asked))
     for key, job in zip(keys, asked, strict=True):
+        if key not in _allocated and (kept := _kept(key)) is not None:
+            _allocated[key] = kept
         if key not in _allocated:  # one child answers sooner than a second is ready
-            (_allocated[key],) = _answers([job])
+            (_allocated[key],) = (found,) = _answers([job])
+            if isinstance(found, int):
+                with contextlib.suppress(OSError):
+                    write(_place(key), str(found))
     return [_allocated[key] for key in keys]
+
+
+def _digest(job: Job) -> str:
+    """What tells a job from another, in any process."""
+    named = (sorted(x.items()) for x in (job.signature, job.constexprs, job.options))
+    known = sorted(job.divisible), sorted(job.ones)
+    ways = job.arch, job.num_warps, job.num_stages
+    text = repr((metadata.version("triton"), job.source, job.kernel, *named, *known, *ways))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _kept(key: str) -> int | None:
+    """Bytes that were kept; None where there are none, or they are not as they were written."""
+    text = read(_place(key)) or ""
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _place(key: str) -> Path:
+    return folder() / "allocations" / key
 
 
 def _read(job: Job) -> Job:

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from napkin.errors import InputError
+from napkin.run import compile as compiling
 from napkin.run.arrays import Descriptor, DeviceArray, empty, to_device
 from napkin.run.compile import (
     Job,
     Resources,
+    allocations,
     resources_many,
     specialise,
 )
@@ -270,3 +272,51 @@ def test_a_home_that_cannot_be_written_is_no_trouble() -> None:
         check=False,
     )
     assert done.stdout.strip() == "True", done.stderr
+
+
+def test_allocated_bytes_are_kept_between_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Job] = []
+
+    def answers(jobs: list[Job]) -> list[int | CompileError]:
+        asked.extend(jobs)
+        return [CompileError("no") if jobs[0].num_stages == 9 else 16 * jobs[0].num_warps]
+
+    monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path))
+    monkeypatch.setattr(compiling, "_answers", answers)
+    job = matmul_job((64, 64, 32), "sm_90", 4, 3)
+    wrong = replace(job, num_stages=9)
+
+    def again() -> list[object]:
+        monkeypatch.setattr(compiling, "_allocated", {})  # as in a new process
+        return [str(x) for x in allocations([job, wrong])]
+
+    assert again() == again() == ["64", "no"]
+    assert [j.num_stages for j in asked] == [3, 9, 9]  # what is refused is asked again
+    for change in ({"num_warps": 8}, {"ones": ()}, {"constexprs": {}}, {"arch": "sm_80"}):
+        before = len(asked)
+        allocations([replace(job, **change)])
+        assert len(asked) == before + 1, change
+    for kept in (tmp_path / "allocations").iterdir():
+        kept.write_text("6e1")
+    before = len(asked)
+    assert again() == ["64", "no"]
+    assert len(asked) == before + 2  # what is not as it was written is asked again
+
+
+def test_a_job_has_one_digest_in_all_processes() -> None:
+    script = """
+from tests.run.test_compile import attention_job
+from napkin.run.compile import _digest, _read
+print(_digest(_read(attention_job((64, 64, 64), "sm_90", 4, 2))))
+"""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(found) == 1

@@ -20,6 +20,11 @@ def function_name(name: str) -> str:
     return f"{name}_kernel" if taken or name.startswith("__") else name
 
 
+def words(text: str, width: int) -> list[str]:
+    """Code in lines that break between words alone: a name may be longer than a line."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
 def comment(text: str) -> ast.stmt:
     """A statement that prints as a comment with an empty line before it."""
     return ast.Expr(ast.Constant(text))
@@ -84,7 +89,7 @@ def _laid(e: ast.expr, indent: int, taken: int, *, top: bool = False) -> str:
         return f"[{''.join(lines)}{end}]"
     if isinstance(e, ast.Tuple) and len(e.elts) > 1:
         flat = ", ".join(map(ast.unparse, e.elts)) + ","
-        return f"({inside}{inside.join(textwrap.wrap(flat, WIDTH - indent - 4))}{end})"
+        return f"({inside}{inside.join(words(flat, WIDTH - indent - 4))}{end})"
     if isinstance(e, ast.IfExp) and top:
         test, other = ast.unparse(e.test), _operand(e.orelse, ast.Pow(), indent + 4, 5)
         yes = _operand(e.body, ast.Pow(), indent + 4, 0)

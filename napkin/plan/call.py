@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from napkin.ir.node import Node
 from napkin.lower.launch import SECTION_BYTES, Argument, Entry, in_box
-from napkin.lower.printer import WIDTH
+from napkin.lower.printer import WIDTH, words
 
 LINE = WIDTH - 5
 """Columns of a line in the body of a function."""
@@ -202,7 +201,7 @@ def laid(head: str, groups: Sequence[Sequence[str]], tail: str) -> list[str]:
                 line = "   "
             if len(a) + 6 > LINE:
                 parts = a.split(" if ", 1)
-                parts = [parts[0], f"if {parts[1]}"] if parts[1:] else textwrap.wrap(a, LINE - 8)
+                parts = [parts[0], f"if {parts[1]}"] if parts[1:] else words(a, LINE - 8)
                 a = f"\n{' ' * 8}".join(parts)
             line += f" {a},"
         lines.append(line)

@@ -1,10 +1,10 @@
-"""What no program draws here, and why: by file and function of `napkin/lower`."""
+"""What no program draws here, and why: functions of `napkin/lower` by file and name, and rules."""
 
 from __future__ import annotations
 
-VERSION = "it asks which Triton is installed: one of its two ways is of another version"
-
-ELSEWHERE: dict[tuple[str, str], str] = {}
+ELSEWHERE: dict[tuple[str, str], str] = {
+    ("launch.py", "seen"): "a device is told the shape of a box: mode gpu",
+}
 """The reason by file and function."""
 
 WHY_RULE = {

@@ -18,6 +18,7 @@ import pytest
 import run
 import sources
 from draw import draw
+from elsewhere import ELSEWHERE, WHY_RULE
 from judged import Failure
 from programs import Input, Program, Ref, Step
 from record import Record
@@ -129,6 +130,23 @@ def test_rules_are_counted_where_they_are_applied():
     """The file was named by its place before it moved, and every rule was drawn 0 times."""
     (tree,) = (t for path, (t, _) in drawn.marked().items() if path == drawn.root() / drawn.RULE)
     assert "__applied__(self.name, found.made)" in ast.unparse(tree)
+
+
+def test_what_is_drawn_elsewhere_exists():
+    lie_in = {(w.name.partition(":")[0].removeprefix(drawn.EMITTERS), w.inside)
+              for w in drawn.ways()}  # fmt: skip
+    assert ELSEWHERE.keys() <= lie_in
+    assert WHY_RULE.keys() <= {f"rule {r}" for r in drawn.rules()}
+    (way,) = (w for w in drawn.ways() if w.inside == "seen" and "launch.py" in w.name)
+    assert way.why == ELSEWHERE["launch.py", "seen"]
+
+
+def test_a_rule_for_all_nodes_is_drawn_where_it_changes_one():
+    drawn.RULES.clear()
+    drawn._applied("nothing", {"a": "a"})
+    drawn._applied("something", {"a": "b"})
+    drawn._applied("kernel", object())
+    assert {"something", "kernel"} == drawn.RULES
 
 
 def test_a_program_without_axes_is_tried():

@@ -165,3 +165,16 @@ def test_a_scalar_that_the_merge_reads_is_one_value_of_its_traffic() -> None:
     assert found is not None
     (read,) = (p for p in Traffic(found[1]).parts if p.tensor == "scale")
     assert (read.total, read.size) == (1, 1)
+
+
+@nk.diagram("n v d, d p -> n")
+def squares(X: Any, W: Any) -> Any:
+    """Its running sum keeps p before n, and a block computes it with n before p."""
+    S = nk.contract(W, X, over="d")
+    near = nk.exp(S - nk.reduce(S, "max", over="v p"))
+    return nk.reduce(nk.reduce(near, "sum", over="v") ** 2, "sum", over="p")
+
+
+def test_states_are_merged_by_the_names_of_their_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule, "VERIFYING", True)
+    assert blocked(streamed(squares, "v"), "d", 2) is not None

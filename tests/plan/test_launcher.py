@@ -3,6 +3,7 @@ the diagram's."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import math
@@ -29,6 +30,8 @@ from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import packed_axis, storage_type
 from napkin.ir.types import STORAGE
 from napkin.lower.launch import Launch
+from napkin.lower.printer import words
+from napkin.plan.call import laid
 from napkin.plan.plan import Plan
 from napkin.plan.samples import cases
 from napkin.plan.standalone import standalone
@@ -327,3 +330,13 @@ def test_values_where_there_is_no_napkin(tmp_path: Path) -> None:
             limit = max(TOLERANCE[t] for t in roundings(plan, plan.tensor_of[o.name]))
             error = np.linalg.norm(have.numpy() - want) / np.linalg.norm(want)
             assert error <= limit, (path, o.name, error)
+
+
+def test_a_name_is_never_broken_across_lines() -> None:
+    """A file with a name of 39 letters was no Python."""
+    name = "positions_of_the_keys_that_a_query_sees"
+    step = f"STEP_{name.upper()}=_step({name}, first.stride(), second.stride())"
+    even = f"EVEN_{name.upper()}={name} % 32 == 0 and {name} == 64"
+    lines = laid("kernel[GRID](", [["x"], [step, even]], ")")
+    assert ast.unparse(ast.parse("\n".join(lines))).count(name) == 3
+    assert words("first, " + 120 * "x", 20) == ["first,", 120 * "x"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from in_numpy import execute
 
 import napkin as nk
 from napkin.algebra import rule
@@ -184,3 +185,31 @@ def test_a_reduction_of_the_wrong_parts_breaks_its_law(monkeypatch: pytest.Monke
     monkeypatch.setattr(rules, "_reduced", lambda x, op, *of: reduced(x, "max", *of))
     with pytest.raises(LawError, match="rule 'merge' broke its law"):
         parted(gradient, 3)
+
+
+@nk.diagram("x h, k h -> x n, k", sizes={"x": 7, "h": 5, "k": 7, "n": 3})
+def slotted(Q: Any, K: Any) -> Any:
+    """Scores in slots, which are stored as their queries stream, and a sum over these."""
+    S = nk.contract(Q, K, over="h")
+    seen = nk.neighborhood(3, queries="x", keys="k")
+    return nk.compress(S, seen, into="n"), nk.reduce(S, "sum", over="x")
+
+
+@pytest.mark.parametrize("axis", ["x", "h"])
+def test_parts_store_scores_in_slots(axis: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The law of both kernels is held to the scores, which lie in slots in memory alone."""
+    monkeypatch.setattr(rule, "VERIFYING", True)
+    first, second = parted(kernel(slotted, axis), 3)
+    assert first.outputs
+    assert second.merges
+
+
+def test_scores_in_slots_are_stored_as_their_queries_stream() -> None:
+    """Its key set says in which slot a key lies: it is not seen from the keys."""
+    made, rng = kernel(slotted, "x"), np.random.default_rng(0)
+    assert [e.node.op for p in made.stream.passes for e in p.emits] == ["scatter"]
+    data = {"Q": rng.normal(size=(7, 5)), "K": rng.normal(size=(7, 5))}
+    ran = execute(made, data, slotted.sizes, {**slotted.sizes, "x": 3})
+    wanted = slotted.evaluate(*data.values())
+    for o, value in zip(slotted.outputs, wanted, strict=True):
+        np.testing.assert_allclose(ran.outputs[o.name], value)

@@ -26,9 +26,9 @@ from napkin.algebra.law import Chunk, advance, chunk_of, chunks, finished, folde
 from napkin.algebra.points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
 from napkin.algebra.terms import combined
-from napkin.derive.kernel import Kernel, leaves
+from napkin.derive.kernel import Kernel
 from napkin.derive.label import weaved
-from napkin.derive.rules.stream import cut
+from napkin.derive.rules.stream import cut, inputs, results
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate
@@ -222,17 +222,16 @@ def _verified(rule: Rule, found: Instance) -> None:
         return
     kernel, first, number = found.of
     parts = partial(_in_parts, kernel, first, found.made, number)
-    hold_ways(rule, [o.node for o in kernel.outputs], parts)
+    hold_ways(rule, results(kernel), parts)
 
 
 def _in_parts(
     kernel: Kernel, first: Kernel, second: Kernel, number: int, point: Point
 ) -> Iterator[tuple[str, list[Array]]]:
     """The outputs of both kernels."""
-    roots, s = [o.node for o in kernel.outputs], kernel.stream
-    scalars, read = scalars_of(roots), leaves(roots)
+    roots, s, bind = results(kernel), kernel.stream, inputs(kernel, point)
+    scalars = scalars_of(roots)
     sizes = {a: 1 for a in kernel.axes} | dict(point.sizes) | {first.partial: number}
-    bind = dict(zip(read, point.values(read), strict=True))
     size = sizes[s.axes[0]]
     lengths = cut(size, random.Random(point.seed), number)
     if first.blocks:  # none is empty
@@ -243,9 +242,10 @@ def _in_parts(
     for e in s.passes[0].emits:
         at = e.node.axes.index(s.axes[0])
         found[e.output] = np.concatenate([part[e.output] for part in parts], axis=at)
+    pairs = zip(kernel.outputs, roots, strict=True)
     yield (
         f"{kernel.name} {kernel.stream.axis} in {number} parts",
-        [aligned(found[o.name], axes[o.name], o.node.axes) for o in kernel.outputs],
+        [aligned(found[o.name], axes[o.name], n.axes) for o, n in pairs],
     )
 
 
@@ -293,7 +293,9 @@ def _of_part(
     for c, own in cuts:
         states, emitted = advance(step, states, own, c, sizes, scalars, part)
     known = {**inside, **{x.leaf("new"): states[x.name] for x in step.states}}
-    values = evaluate([e.node for e in s.tails], known, sizes, scalars, part)
+    axes = {o.name: o.axes[1:] for o in handed(first)}  # behind that of parts, as they are stored
+    found = evaluate([e.node for e in s.tails], known, sizes, scalars, part)
+    values = [aligned(v, e.node.axes, axes[e.output]) for e, v in zip(s.tails, found, strict=True)]
     return {e.output: v for e, v in zip((*s.tails, *step.emits), (*values, *emitted), strict=True)}
 
 

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 
 from napkin.algebra.rule import Change, node_rule
 from napkin.ir.key_sets import spec_of
-from napkin.ir.node import Node
+from napkin.ir.node import Node, postorder
 from napkin.keys.transposed import transposed
 
 
-def _change(_: Sequence[Node], streamed: Sequence[str]) -> Change:
+def _change(roots: Sequence[Node], streamed: Sequence[str]) -> Change:
+    slotted = {n.args[1] for n in postorder(roots) if n.op in {"compress", "spread"}}
+
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old.op != "keys" or not streamed or set(spec_of(old).keys) & set(streamed):
+            return None
+        if old in slotted:  # it says in which slot a query's key lies
             return None
         return transposed(old, streamed) if set(streamed) <= set(old.axes) else None
 
@@ -24,6 +28,10 @@ SEEN = node_rule(
     "see from keys",
     "x in keys(q) = q in queries(x)",
     _change,
-    ("the bounds rise with the query", "queries are streamed, and keys are not"),
+    (
+        "the bounds rise with the query",
+        "queries are streamed, and keys are not",
+        "no array is stored in slots of the keys",
+    ),
     infinite=True,
 )

@@ -33,10 +33,11 @@ def streamed(kernel: Kernel) -> Kernel:
 def _matches(kernel: Kernel) -> Iterator[Instance]:
     """The stream of a kernel; none of one that merges states."""
     if kernel.stream.axes and not kernel.merges:
-        yield Instance(kernel.stream.axis, kernel, lambda: (_roots(kernel), kernel.terms))
+        yield Instance(kernel.stream.axis, kernel, lambda: (results(kernel), kernel.terms))
 
 
-def _roots(kernel: Kernel) -> list[Node]:
+def results(kernel: Kernel) -> list[Node]:
+    """What each output holds; of a compressed one, before it is stored in slots."""
     return [o.node.args[0] if o.node.op == "compress" else o.node for o in kernel.outputs]
 
 
@@ -50,15 +51,13 @@ def verified_fold(rule: Rule, found: Instance) -> None:
     if (tracer := active()) is not None:
         tracer.stepped(rule.name, rule.law, *found.sides(), kernel)
     if verifying():
-        hold_ways(rule, _roots(kernel), partial(_ways, kernel))
+        hold_ways(rule, results(kernel), partial(_ways, kernel))
 
 
 def _ways(kernel: Kernel, point: Point) -> Iterator[tuple[str, list[Array]]]:
     """The outputs of a kernel, chunk by chunk and of merged parts."""
-    s, roots = kernel.stream, _roots(kernel)
+    s, roots, bind = kernel.stream, results(kernel), inputs(kernel, point)
     scalars, sizes = scalars_of(roots), {a: 1 for a in kernel.axes} | dict(point.sizes)
-    read = list(dict.fromkeys([*leaves(roots), *map(table_of, leaves(kernel.terms))]))
-    bind = dict(zip(read, point.values(read), strict=True))
     axes = {e.output: e.node.axes for e in (*s.tails, *(e for p in s.passes for e in p.emits))}
     lengths = cut(sizes[s.axes[0]], random.Random(point.seed))
 
@@ -81,6 +80,13 @@ def _ways(kernel: Kernel, point: Point) -> Iterator[tuple[str, list[Array]]]:
     ]
     states = reduce(lambda a, b: merged(step, a, b, sizes, scalars, bind), parts, nothing)
     yield f"{whose} in parts of {lengths}", values(finished(s, states, bind, sizes, scalars))
+
+
+def inputs(kernel: Kernel, point: Point) -> dict[Node, Array]:
+    """What a kernel reads at a point, the tables of readings at computed positions with it."""
+    read = [*leaves(results(kernel)), *map(table_of, leaves(kernel.terms))]
+    read = list(dict.fromkeys(read))
+    return dict(zip(read, point.values(read), strict=True))
 
 
 def cut(size: int, rng: random.Random, number: int = 4) -> list[int]:

@@ -16,8 +16,8 @@ from napkin.derive.rules.part import part_axis, why_not_parted
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.ir.node import Node
-from napkin.ir.storage import own_type
-from napkin.ir.types import STORAGE, STORED
+from napkin.ir.storage import own_type, storage_type
+from napkin.ir.types import STORAGE, STORED, stored_bytes
 from napkin.machine.machines import Machine, machine
 from napkin.moves.refactor import Refactored, refactorings
 from napkin.moves.trail import Trail
@@ -26,6 +26,7 @@ from napkin.plan.explained import told
 from napkin.plan.fitting import fitting
 from napkin.plan.plan import Plan, holders
 from napkin.plan.planned import PlannedKernel, distinct
+from napkin.plan.points import values
 from napkin.plan.segments import IN_FULL, Memo
 from napkin.plan.steps import kernel_moves
 from napkin.plan.storing import check_materialised, check_stored, materialised
@@ -187,6 +188,16 @@ def searched(
         assert found is not None
         check_materialised(ready, found, at or (), known)
     return Searched(diagram, ready, found, rewritten, memo, known)
+
+
+def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo) -> Searched:
+    """Search for the fastest cut that stores no array between kernels that is larger than the
+    largest input or output; for the fastest of all where there is none."""
+    ends = [(n, n.axes) for n in diagram.inputs] + [(o.node, o.axes) for o in diagram.outputs]
+    room = max(stored_bytes(values(axes, known), storage_type(n, memo.dtype)) for n, axes in ends)
+    with suppress(Refusal):
+        return searched(diagram, known, memo.again(room))
+    return searched(diagram, known, memo)
 
 
 def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
-from napkin.derive.rules.exact import below
+from napkin.derive.rules.exact import read_steeply
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.gradient.gradient import Backward
 from napkin.gradient.kept import Keepable, backward_with, forward_with, keepable, kept_leaf
-from napkin.ir.expansion import expanded
 from napkin.ir.node import postorder
 from napkin.ir.storage import storage_type
 from napkin.ir.types import stored_bytes
-from napkin.plan.derive import Searched, searched
+from napkin.plan.derive import Searched, frugal, searched
 from napkin.plan.segments import Memo
 
 Keep = Literal["fastest", "least"] | int
@@ -83,11 +80,10 @@ class Pairs:
     def _stored(self) -> Iterator[Keepable]:
         """What may be kept, with storage types: float32 of what an exponential reads, and of small
         arrays. An output that is stored in less serves as it is, or is kept once more."""
-        opened = expanded(self.back.diagram.roots)
-        exact = below(opened[n] for n in self.back.diagram.roots)
+        exact = read_steeply(self.back.diagram.roots)
         inputs = sum(self._values(n.axes) for n in self.f.inputs)
         for k in keepable(self.f, self.back):
-            steep = self.memo.dtype != "fp32" and opened[k.node] in exact
+            steep = self.memo.dtype != "fp32" and k.node in exact
             if k.output and (not steep or k.dtype == "fp32"):
                 yield k
             elif steep or SMALL * self._values(k.axes) <= inputs:
@@ -131,17 +127,8 @@ class Pairs:
     def _searched(self, diagram: Diagram) -> Searched:
         own = {a: n for a, n in self.sizes.items() if a in diagram.axes}
         known = diagram.check_sizes(own)
-        if self.keep == "least":
-            with suppress(Refusal):
-                return searched(diagram, known, self.memo.again(self._largest))
-        return searched(diagram, known, self.memo.again())
-
-    @cached_property
-    def _largest(self) -> int:
-        """Bytes of the largest input or output of the diagram."""
-        ends = [(n, n.axes) for n in self.f.inputs] + [(o.node, o.axes) for o in self.f.outputs]
-        dtype = self.memo.dtype
-        return max(stored_bytes(self._values(a), storage_type(n, dtype)) for n, a in ends)
+        search = frugal if self.keep == "least" else searched
+        return search(diagram, known, self.memo.again())
 
     def chosen(self, kept: Kept) -> tuple[Searched, Searched]:
         """The forward and the backward.

@@ -9,20 +9,22 @@ import pytest
 
 import napkin as nk
 from napkin.diagram.library import load
+from napkin.gradient.gradient import backward
+from napkin.plan.derive import memo_of
+from napkin.plan.keeping import Pairs
 
 
 def test_b3_attention_keeps_its_output_and_one_number_for_each_query() -> None:
     """B2 is in it: of delta, a product of both outputs is left, and no pass over keys."""
-    made = nk.training(load("attention"), keep="least")
-    assert made.kept == ("O", "logsumexp")
-    assert set(made.backward.materialised.values()) == {("q",)}
-    assert "dO_O = sum(dO * O, over d)" in str(made.backward.diagram)
-    assert "4*d*x + 2*d*q*x/g_x + 2*q*x/g_x values" in str(made.backward)
-    assert made.bytes == 4 * 4096
-    rows = {c.name: c for c in made.candidates}
-    assert not rows["exp"].kept
-    assert rows["exp"].bytes == 2 * 4096 * 4096
-    assert rows["logsumexp"].backward > rows["logsumexp"].forward
+    f = load("attention")
+    pairs = Pairs(f, backward(f), f.check_sizes({}), memo_of("h100", "bf16"), "least")
+    kept = pairs.best()
+    assert [k.name for k in kept] == ["O", "logsumexp"]
+    assert pairs.bytes(*kept) == 4 * 4096
+    made = pairs.chosen(kept)[1].predicted
+    assert set(made.materialised.values()) == {("q",)}
+    assert "dO_O = sum(dO * O, over d)" in str(made.diagram)
+    assert "4*d*x + 2*d*q*x/g_x + 2*q*x/g_x values" in str(made)
 
 
 def test_b7_softmax_keeps_its_result_and_does_not_read_its_input() -> None:

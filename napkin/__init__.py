@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from napkin.moves.door import rule
     from napkin.plan.derive import derive
     from napkin.plan.plan import Plan
+    from napkin.plan.training import training
     from napkin.studies.compare import comparison
     from napkin.studies.routing import Routing
     from napkin.studies.simulator import simulate
@@ -83,6 +84,7 @@ _LAZY = {
     "Machine": "napkin.machine.machines",
     "Routing": "napkin.studies.routing",
     "simulate": "napkin.studies.simulator",
+    "training": "napkin.plan.training",
 }
 """Names whose rooms import sympy and the like: loaded when they are first used."""
 
@@ -94,7 +96,7 @@ __all__ = [
     "machine", "maximum", "minimum", "ndtr", "neighborhood", "operator", "pack", "reduce",
     "reduction", "rename", "rsqrt", "rule", "scan", "sigmoid", "silu", "simulate", "sin", "sinks",
     "size", "slide", "sliding", "softmax", "sort", "spread", "sqrt", "strided", "take", "tanh",
-    "topk", "uniform", "unpack", "where",
+    "topk", "training", "uniform", "unpack", "where",
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from napkin.diagram.columns import validate
 from napkin.diagram.diagram import Diagram
@@ -37,6 +37,24 @@ def gradient(f: Diagram, wrt: str | Iterable[str] | None = None) -> Diagram:
             the cotangents.
         Refusal: an input or every output is of whole numbers, or an operator has no derivative.
     """
+    return backward(f, wrt).diagram
+
+
+@dataclass(frozen=True, eq=False)
+class Backward:
+    """The gradient of a diagram, and what it computes as the diagram does.
+
+    Attributes:
+        diagram: the gradient.
+        images: terms of the diagram, to those of the gradient that have the same value.
+    """
+
+    diagram: Diagram
+    images: Mapping[Node, Node]
+
+
+def backward(f: Diagram, wrt: str | Iterable[str] | None = None) -> Backward:
+    """The gradient of a diagram, with where its terms come from; see `gradient`."""
     if not isinstance(f, Diagram):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"gradient of {f!r}, which is no diagram; put @nk.diagram above it")
     wanted = _wanted(f, wrt)
@@ -63,7 +81,9 @@ def gradient(f: Diagram, wrt: str | Iterable[str] | None = None) -> Diagram:
     fixed |= {a: count for a, (count, _) in f.slots.items()} | dict(f.sizes)
     made = replace(made, sizes={a: size for a, size in fixed.items() if a in made.axes})
     validate(made, unused=True)
-    return made
+    computed = set(postorder(made.roots))
+    own = rewrite(f.roots, by_level).items()
+    return Backward(made, {n: image for n, image in own if image in computed})
 
 
 def _stored_as(n: Node, g: Node) -> Node:

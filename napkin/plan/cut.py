@@ -47,7 +47,7 @@ def cut(
         Refusal: some term has no kernel that fits the machine.
     """
     term = _Term(name, outputs, names, sizes, memo, at, unfused)
-    points = points_of(outputs, sizes)
+    points = term.with_room(points_of(outputs, sizes))
     if at is not None:
         return term.among({*points, *at, *(o.node for o in outputs if is_pointwise(o.node))}, under)
     if unfused:
@@ -60,8 +60,10 @@ def cut(
         refused = refusal
     for changes in (stored, again):
         change = changes(outputs, sizes, points, found)
-        better = term.changed(change, found, under) if change else None
-        if change and better:
+        if change is None or term.with_room(change.points) != change.points:
+            continue
+        better = term.changed(change, found, under)
+        if better:
             found, points = better, change.points
     if found is None and refused is not None:
         raise refused
@@ -79,6 +81,12 @@ class _Term:
     memo: Memo
     at: Sequence[Node] | None
     unfused: bool
+
+    def with_room(self, points: Set[Node]) -> Set[Node]:
+        """The points but for those that may not lie in memory: each kernel that needs one computes
+        it."""
+        results = {o.node for o in self.outputs}
+        return {n for n in points if n in results or self.memo.has_room(n, self.sizes)}
 
     def among(self, points: Set[Node], under: float) -> Cut | None:
         """The fastest cut among orders of the points; None where none takes less than `under`.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from napkin.algebra.relabel import Move
@@ -14,11 +15,9 @@ from napkin.derive.prepare import Prepared, exact, multiplied_out, prepare, spli
 from napkin.derive.rules.part import part_axis, why_not_parted
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError, Refusal, did_you_mean
-from napkin.ir.node import Node, postorder
-from napkin.ir.slotted import guard
-from napkin.ir.storage import own_type, packed_axis, unstorable
-from napkin.ir.taking import own_axes
-from napkin.ir.types import PACKED, STORAGE, STORED
+from napkin.ir.node import Node
+from napkin.ir.storage import own_type, storage_type
+from napkin.ir.types import STORAGE, STORED, stored_bytes
 from napkin.machine.machines import Machine, machine
 from napkin.moves.refactor import Refactored, refactorings
 from napkin.moves.trail import Trail
@@ -27,12 +26,12 @@ from napkin.plan.explained import told
 from napkin.plan.fitting import fitting
 from napkin.plan.plan import Plan, holders
 from napkin.plan.planned import PlannedKernel, distinct
-from napkin.plan.points import READ_AGAIN, is_pointwise, points_of
+from napkin.plan.points import values
 from napkin.plan.segments import IN_FULL, Memo
 from napkin.plan.steps import kernel_moves
+from napkin.plan.storing import check_materialised, check_stored, materialised
 from napkin.plan.tuned import remembered
 from napkin.plan.ways import SHORT, Cut
-from napkin.target import FP8
 
 
 def derive(
@@ -94,21 +93,91 @@ def _derived(
     tuned: bool,
 ) -> Plan:
     """The plan that `derive` gives."""
+    memo = memo_of(on, dtype, parts)
+    known = diagram.check_sizes(sizes or {})
+    _check_parts(diagram, parts or {}, known)
+    found = searched(diagram, known, memo, materialise, multiply_out)
+    plan = found.fitted()
+    if materialise is None:
+        _check_parted(plan, parts or {})
+    return remembered(plan) if tuned else plan
+
+
+def memo_of(on: str | Machine, dtype: str, parts: Mapping[str, int] | None = None) -> Memo:
+    """What is known, nothing yet, of kernels on a machine; see `derive`."""
     place = on if isinstance(on, Machine) else machine(on)
     if dtype not in STORED:
         own = f"; for inputs alone, --storage NAME={dtype}" if dtype in STORAGE else ""
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
-    known = diagram.check_sizes(sizes or {})
-    ready, memo = prepare(diagram), Memo(dtype, place, parts)
-    ready = multiplied_out(ready) if multiply_out else ready
+    return Memo(dtype, place, parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """The fastest cut of a diagram by the time model, before the compiler is asked about it.
+
+    Attributes:
+        ready: the terms that are cut, but for the contractions that are `rewritten` in them.
+        sizes: of all axes of the diagram.
+    """
+
+    diagram: Diagram
+    ready: Prepared
+    cut: Cut
+    rewritten: Sequence[Refactored]
+    memo: Memo
+    sizes: Mapping[str, int]
+
+    @property
+    def kernels(self) -> tuple[PlannedKernel, ...]:
+        """The kernels, in the order they run."""
+        place = self.memo.dtype, self.memo.machine
+        return tuple(PlannedKernel(p.choice, p.binding, *place) for p in self.cut.pieces)
+
+    def plan(self, kernels: tuple[PlannedKernel, ...]) -> Plan:
+        """The plan with these kernels: its own, or with settings that fit."""
+        memo, rewritten = self.memo, self.rewritten
+        trail = _trail(self.diagram, self.ready, self.cut, kernels, rewritten, memo.bounded)
+        number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
+        return Plan(
+            self.diagram,
+            memo.machine,
+            memo.dtype,
+            self.sizes,
+            kernels,
+            {name: o.axes for name, o in self.cut.materialised.items()},
+            trail,
+            _same_size(rewritten),
+            {axis: own[axis] for axis, own in number.items()},
+            tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks)),
+        )
+
+    @cached_property
+    def predicted(self) -> Plan:
+        """The plan with its own settings, whether they fit or not."""
+        return self.plan(self.kernels)
+
+    def fitted(self) -> Plan:
+        """The plan with settings that the compiler finds room for."""
+        return self.plan(_fitting(self.kernels))
+
+
+def searched(
+    diagram: Diagram,
+    known: Mapping[str, int],
+    memo: Memo,
+    materialise: Sequence[str] | Literal["every"] | None = None,
+    multiply_out: bool = False,
+) -> Searched:
+    """Search for the fastest cut; see `derive`."""
+    ready = multiplied_out(prepare(diagram)) if multiply_out else prepare(diagram)
     held = holders(diagram.outputs)
     ready = replace(ready, outputs=tuple(o for o in ready.outputs if held[o.name] == o.name))
-    ready = ready if dtype == "fp32" else exact(ready)
+    ready = ready if memo.dtype == "fp32" else exact(ready)
     ready = split_windows(ready, known)
-    _check_parts(diagram, parts or {}, known)
-    _check_stored(ready, place)
+    check_stored(ready, memo.machine)
     unfused = materialise == "every"
-    at = None if materialise is None or unfused else _materialised(ready, materialise)
+    at = None if materialise is None or unfused else materialised(ready, materialise)
     if (tracer := active()) is not None:
         tracer.began("the term as it is", ready)
     rewritten: list[Refactored] = []
@@ -117,18 +186,18 @@ def _derived(
     else:
         found = cut(diagram.name, ready.outputs, ready.names, known, memo, at=at, unfused=unfused)
         assert found is not None
-        _check_materialised(ready, found, at or (), known)
-    kernels = _fitting([PlannedKernel(p.choice, p.binding, dtype, place) for p in found.pieces])
-    trail = _trail(diagram, ready, found, kernels, rewritten, memo.bounded)
-    same_size = _same_size(rewritten)
-    number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
-    cut_in = {axis: own[axis] for axis, own in number.items()}
-    blocks = tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks))
-    stored = {name: o.axes for name, o in found.materialised.items()}
-    plan = Plan(diagram, place, dtype, known, kernels, stored, trail, same_size, cut_in, blocks)
-    if materialise is None:
-        _check_parted(plan, parts or {})
-    return remembered(plan) if tuned else plan
+        check_materialised(ready, found, at or (), known)
+    return Searched(diagram, ready, found, rewritten, memo, known)
+
+
+def frugal(diagram: Diagram, known: Mapping[str, int], memo: Memo) -> Searched:
+    """Search for the fastest cut that stores no array between kernels that is larger than the
+    largest input or output; for the fastest of all where there is none."""
+    ends = [(n, n.axes) for n in diagram.inputs] + [(o.node, o.axes) for o in diagram.outputs]
+    room = max(stored_bytes(values(axes, known), storage_type(n, memo.dtype)) for n, axes in ends)
+    with suppress(Refusal):
+        return searched(diagram, known, memo.again(room))
+    return searched(diagram, known, memo)
 
 
 def _fitting(kernels: Sequence[PlannedKernel]) -> tuple[PlannedKernel, ...]:
@@ -245,107 +314,6 @@ def _same_size(rewritten: Sequence[Refactored]) -> dict[str, str]:
     for r in rewritten:
         out |= {new: out.get(old, old) for new, old in r.same_size.items()}
     return out
-
-
-def _check_stored(ready: Prepared, place: Machine) -> None:
-    order = list(postorder(o.node for o in ready.outputs))
-    for n in order:
-        _check_packed(n, order)
-        if own_type(n) == "fp8" and not place.target.has_fp8:
-            name = ready.names.get(n) or str(n.params[0])
-            raise Refusal(
-                "storage fp8",
-                f"{name} on {place.name}",
-                f"Triton compiles float8_e4m3fn from sm_{FP8} on, not for {place.arch}",
-                f"store {name} in int8 with a scale, as in matmul_w8a8, or derive for h100",
-            )
-    for o in ready.outputs:
-        if own_type(o.node) in PACKED:
-            raise InputError(
-                f"output {o.name} would be stored in {own_type(o.node)}, which kernels only read; "
-                "write nk.cast(..., 'int32')"
-            )
-        own = unstorable(o.node)
-        if own:
-            store, instead = (
-                ((*STORED, "fp8"), "fp32") if o.node.kind == "real" else (("int32",), "int32")
-            )
-            raise InputError(
-                f"output {o.name} is cast to {own}: kernels store {', '.join(store)}; "
-                f"write nk.cast(..., {instead!r})"
-            )
-
-
-def _check_packed(n: Node, order: Sequence[Node]) -> None:
-    """Refuse what reads one value of a byte without the other."""
-    axis = packed_axis(n)
-    if not axis:
-        return
-    keys = {a for k in order if k.op == "keys" for a in k.axes}
-    placed = guard(n) is not None or (n.args and axis.startswith("?"))
-    if axis in keys or placed:
-        last, instead = own_axes(n)[-1], own_type(n).replace("4", "8")
-        raise Refusal(
-            f"storage {own_type(n)}",
-            f"{n.params[0]} [{' '.join(own_axes(n))}]",
-            f"two values share a byte along {last}, along which a "
-            f"{'key set' if axis in keys else 'position'} says where it is read",
-            f"put another axis of {n.params[0]} last, or store it in {instead}",
-        )
-
-
-def _materialised(ready: Prepared, names: Sequence[str]) -> list[Node]:
-    if isinstance(names, str):
-        raise InputError(f"materialise={names!r} is one text; write a list, [{names!r}]")
-    found = [_named(ready, name) for name in names]
-    for name, n in zip(names, found, strict=True):
-        why = _never_stored(n)
-        if why:
-            others = [t for m, t in ready.names.items() if not _never_stored(m)]
-            raise Refusal("materialise", name, why, f"name a computed one ({', '.join(others)})")
-    return found
-
-
-def _named(ready: Prepared, name: str) -> Node:
-    order = postorder(o.node for o in ready.outputs)
-    arrays = {ready.names[n]: n for n in order if n in ready.names}
-    if name not in arrays:
-        raise InputError(f"materialise {name!r}: no such array; {did_you_mean(name, arrays)}")
-    return arrays[name]
-
-
-def _never_stored(n: Node) -> str:
-    """Why no kernel stores an array; "" where one may."""
-    if n.constant:
-        return "it is known before any array is read"
-    if n.op in {*READ_AGAIN, "input", "keys"}:
-        return "each kernel reads it where its values lie, and computes nothing of it"
-    if is_pointwise(n) and n.kind != "real":
-        return "positions and tests are computed where they are used"
-    return ""
-
-
-def _check_materialised(
-    ready: Prepared, found: Cut, at: Sequence[Node], sizes: Mapping[str, int]
-) -> None:
-    """Refuse arrays for which no kernel stores anything: they would else be passed over without a
-    word. What is computed of the same points may be stored in an array's place."""
-    points = points_of(ready.outputs, sizes) | {*at}
-    stored = {o.node for o in (*found.materialised.values(), *ready.outputs)}
-    cuts = [_under(n, points) for n in stored]
-    for n in at:
-        if n not in stored and _under(n, points) not in cuts:
-            raise Refusal(
-                "materialise",
-                ready.names[n],
-                "each kernel that reads it computes it",
-                "leave it out",
-            )
-
-
-def _under(n: Node, points: Set[Node]) -> frozenset[Node]:
-    """The points that an array is computed of."""
-    return frozenset(postorder([n])) & points
 
 
 def _in_type(n: Node) -> str:

@@ -130,6 +130,10 @@ class Pieces:
         if found is None:
             self._tell(wanted, "it reads what no kernel before it stores")
             return None
+        passed = [n for n in wanted if n not in self.frontier.results]
+        if not all(self.memo.has_room(n, self.frontier.sizes) for n in passed):
+            self._tell(wanted, f"it stores more than {self.memo.room:,} bytes for another kernel")
+            return None
         tensors = {n: self._tensor(n) for n in found}
         stored = {n: self._leaf(n, t) for n, t in tensors.items() if n not in wanted}
         results = [(self._tensor(n), n, self.axes_of(n)) for n in wanted]

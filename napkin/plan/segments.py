@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
 from napkin.derive.rules.part import handed
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, postorder
-from napkin.ir.storage import own_type
+from napkin.ir.storage import own_type, storage_type
+from napkin.ir.types import stored_bytes
 from napkin.machine.machines import Machine
 from napkin.settings.choose import Search
 from napkin.settings.pricing import Choice
@@ -75,6 +78,7 @@ class Memo:
         parts: the number of parts of an axis wherever it is streamed, where that is given.
 
     Attributes:
+        room: the most bytes that an array between two kernels may have.
         known: by the key of its form, how to run a segment.
         bounded: whether some segment was left out, as `IN_FULL` were known.
     """
@@ -83,15 +87,31 @@ class Memo:
         self, dtype: str, machine: Machine, parts: Mapping[str, int] | None = None
     ) -> None:
         self.dtype, self.machine, self.parts = dtype, machine, parts
+        self.room = math.inf
         self.known: dict[object, Known] = {}
         self.bounded = False
+        self._before = 0
         self._operators: dict[Node, int] = {}
         self._interned: dict[object, int] = {}
+
+    def again(self, room: float = math.inf) -> Memo:
+        """The same knowledge for another search, with `room` for an array between its kernels."""
+        made = copy(self)
+        made.room, made.bounded, made._before = room, False, len(self.known)
+        return made
+
+    def has_room(self, n: Node, sizes: Mapping[str, int]) -> bool:
+        """Whether an array may lie in memory between two kernels."""
+        if self.room == math.inf:
+            return True
+        values = math.prod(sizes[a] for a in n.axes)
+        return stored_bytes(values, storage_type(n, self.dtype)) <= self.room
 
     def left_out(self, form: Form, short: bool) -> bool:
         """Whether a segment is not searched for: an unknown one that is not short, once `IN_FULL`
         are known."""
-        out = not short and len(self.known) >= IN_FULL and form.key not in self.known
+        searched = len(self.known) - self._before
+        out = not short and searched >= IN_FULL and form.key not in self.known
         self.bounded = self.bounded or out
         return out
 

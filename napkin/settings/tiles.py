@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -31,6 +31,11 @@ MAX_ROW = 1024
 ROW = 4096
 """Values of a chunk of which no fewer are tried, where one position of the streamed axis has as
 many along axes that are held whole."""
+
+SECTOR = 32
+"""Values that memory moves for one of them, at most: where a tensor's values lie side by side along
+the streamed axis, but rows of others are longer than so many of its own, it moves next to nothing.
+"""
 
 FILL = 64
 """Slots without a key that are stored at once, at most."""
@@ -236,11 +241,14 @@ class Tiles:
         fewer, as a chunk has as many values as all of them together, and of long rows that are
         held whole one, where values side by side lie in one row."""
         fewest = 32 if len(self.kernel.stream.axes) < 3 else 8
-        if axis in self.ends:
+        longest = max((self._row(n) for n in self.live.chunk if axis in n), default=1)
+        if any(SECTOR * self._row(axes) >= longest for axes in self.ends.get(axis, ())):
             return fewest
-        rows = [[a for a in n if a in self.kernel.whole] for n in self.live.chunk if axis in n]
-        longest = max((math.prod(self.sizes[a] for a in row) for row in rows), default=1)
         return max(1, min(fewest, ROW // power_of_two(longest)))
+
+    def _row(self, axes: Iterable[str]) -> int:
+        """Values of an array for one position of the axes that are not held whole."""
+        return math.prod(self.sizes[a] for a in axes if a in self.kernel.whole)
 
     def _lacking(self, axis: str, least: int) -> int:
         """Positions that a product needs along an axis, padded ones among them: where several make
@@ -317,10 +325,14 @@ def _only_summed(kernel: Kernel) -> tuple[str, ...]:
     return axes if len(axes) > 1 and not joined else ()
 
 
-def _ends(kernel: Kernel) -> set[str]:
-    """The axes along which values of some tensor lie side by side in memory."""
+def _ends(kernel: Kernel) -> dict[str, list[tuple[str, ...]]]:
+    """The axes along which values of tensors lie side by side in memory, with the axes of those."""
     ends = {t.own or t.axes: {s.axis: s.out for s in t.slides} for t in transfers(kernel)}
-    return {windows.get(axes[-1], axes[-1]) for axes, windows in ends.items() if axes}
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for axes, windows in ends.items():
+        if axes:
+            found.setdefault(windows.get(axes[-1], axes[-1]), []).append(axes)
+    return found
 
 
 def _as_many(shapes: Sequence[Mapping[str, int]]) -> list[list[int]]:

@@ -32,10 +32,11 @@ class Function:
     Attributes:
         diagram: what is computed.
         key: the name by which graphs call it, the same in every process.
+        kept: of a gradient, the outputs of its function that it reads after the cotangents.
     """
 
-    def __init__(self, diagram: Diagram, key: str = "") -> None:
-        self.diagram = diagram
+    def __init__(self, diagram: Diagram, key: str = "", kept: Sequence[int] | None = None) -> None:
+        self.diagram, self.kept = diagram, kept
         self.print = fingerprint(diagram)
         self.key = key or f"{diagram.name}:{cache.digest(self.print)}"
         self._recipes: dict[tuple[object, ...], Recipe] = {}
@@ -70,16 +71,21 @@ class Function:
         key = known, dtype, machine
         if key not in self._recipes:
             with _DERIVING:
-                name = cache.digest(self.print, repr(known), dtype, repr(machine))
+                backward = ("backward",) if self.kept is not None else ()
+                name = cache.digest(self.print, repr(known), dtype, repr(machine), *backward)
                 found = cache.load(name)
                 if found is None:
                     with loading():
-                        from napkin.plan.derive import derive
+                        from napkin.plan.derive import derive, frugal, memo_of
                         from napkin.run.compile import start
 
                         start()  # it loads while the search runs, whose winner it is asked about
 
-                        found = derive(self.diagram, machine, dict(known), dtype).recipe
+                        if backward:  # which shares memory with what others keep
+                            memo = memo_of(machine, dtype)
+                            found = frugal(self.diagram, dict(known), memo).fitted().recipe
+                        else:
+                            found = derive(self.diagram, machine, dict(known), dtype).recipe
                     cache.save(name, found)
                 self._recipes[key] = found
         return self._recipes[key]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from napkin.derive.rules.exact import read_steeply
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
-from napkin.gradient.gradient import gradient
+from napkin.gradient.gradient import Backward, backward
+from napkin.gradient.kept import Keepable, backward_with, keepable
 from napkin.torch.diagrams import attention_diagram, neighborhood_diagram
 from napkin.torch.function import Function
 
@@ -87,17 +89,31 @@ def _mapped(places: str, inner: str) -> Function:
     names = [str(n.params[0]) for n in diagram.inputs]
     axis = next(a for a in map("v{}".format, itertools.count()) if a not in diagram.axes)
     over = " ".join(names[i] for i in _numbers(places))
-    return Function(diagram.weave(axis, over), key_of("mapped", places, inner))
+    made = diagram.weave(axis, over)
+    return Function(made, key_of("mapped", places, inner), called(inner).kept)
 
 
 def _gradient(places: str, inner: str) -> Function:
-    """The gradient of a function by some of its inputs, where some of its outputs count."""
+    """The gradient of a function by some of its inputs, where some of its outputs count; it reads
+    others, or the same, that are kept."""
     diagram = called(inner).diagram
-    wanted, counted = map(_numbers, places.split("/"))
+    wanted, counted, kept = map(_numbers, places.split("/"))
     names = [str(n.params[0]) for n in diagram.inputs]
     seen = replace(diagram, outputs=tuple(diagram.outputs[i] for i in counted))
-    made = gradient(seen, [names[i] for i in wanted])
-    return Function(made, key_of("gradient", places, inner))
+    back = backward(seen, [names[i] for i in wanted])
+    read = {i: k for i, k in _outputs(diagram, back) if i in kept}
+    made = backward_with(back, list(read.values()))
+    return Function(made, key_of("gradient", places, inner), list(read))
+
+
+def _outputs(diagram: Diagram, back: Backward) -> Iterator[tuple[int, Keepable]]:
+    """The outputs that a gradient can read in place of computing them, with their places: those
+    that are stored well enough for what it computes of them."""
+    place = {o.name: i for i, o in enumerate(diagram.outputs)}
+    steep = read_steeply(back.diagram.roots)
+    for k in keepable(diagram, back):
+        if k.output and (k.node not in steep or k.dtype == "fp32"):
+            yield place[k.name], k
 
 
 _MADE: dict[str, Callable[[str, str], Function]] = {"mapped": _mapped, "gradient": _gradient}
@@ -106,7 +122,7 @@ _MADE: dict[str, Callable[[str, str], Function]] = {"mapped": _mapped, "gradient
 
 def key_of(how: str, places: str, inner: str) -> str:
     """The key of a function that is made of another: "mapped" over the inputs at `places` such as
-    "0,2", or the "gradient" by the inputs before a slash from the outputs after it."""
+    "0,2", or the "gradient" by inputs from outputs, of which some are kept: "0,1/0/0"."""
     return f"{how} {places} {inner}"
 
 
@@ -116,7 +132,7 @@ def places_of(numbers: Iterable[int]) -> str:
 
 
 def _numbers(places: str) -> list[int]:
-    return [int(i) for i in places.split(",")]
+    return [int(i) for i in places.split(",") if i]
 
 
 def is_gradient(key: str) -> bool:

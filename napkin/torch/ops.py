@@ -5,13 +5,13 @@ Eager calls do not go through it, because torch's dispatcher costs more than a l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 
-from napkin.errors import InputError
+from napkin.errors import InputError, NapkinError
 from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function
 from napkin.torch.given import check_tangents, told_apart
@@ -51,28 +51,54 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, key: str, scalars: Sequence[float], *arrays: torch.Tensor) -> Any:
-        ctx.set_materialize_grads(False)
-        ctx.call = key, scalars
-        ctx.save_for_backward(*arrays)
         with _below_autograd():
-            return tuple(run(arrays, key, scalars))
+            out = tuple(run(arrays, key, scalars))
+        kept = _kept(key, _places(ctx.needs_input_grad[2:]))
+        ctx.set_materialize_grads(False)
+        ctx.call = key, scalars, kept
+        ctx.save_for_backward(*arrays, *(out[i] for i in kept))
+        return out
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
-        (key, scalars), arrays = ctx.call, ctx.saved_tensors
+        key, scalars, kept = ctx.call
         if is_gradient(key):
             raise InputError(
                 f"{called(key).diagram.name}: a gradient of a gradient is asked for, and the "
                 "backward pass has none; differentiate once, without create_graph=True"
             )
-        wanted = [i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
+        wanted = _places(ctx.needs_input_grad[2:])
         given = {i: g for i, g in enumerate(cotangents) if g is not None}
-        if not given:
-            return (None,) * (2 + len(arrays))
-        made = key_of("gradient", f"{places_of(wanted)}/{places_of(given)}", key)
-        found = run([*arrays, *given.values()], made, scalars)
-        by_place = dict(zip(wanted, found, strict=True))
-        return None, None, *(by_place.get(i) for i in range(len(arrays)))
+        saved, count = ctx.saved_tensors, len(ctx.needs_input_grad) - 2
+        by_place: dict[int, torch.Tensor] = {}
+        if given:
+            made = _gradient_key(key, wanted, given, kept)
+            outputs = dict(zip(kept, saved[count:], strict=True))
+            more = [outputs[i] for i in called(made).kept or ()]
+            found = run([*saved[:count], *given.values(), *more], made, scalars)
+            by_place = dict(zip(wanted, found, strict=True))
+        return None, None, *(by_place.get(i) for i in range(count))
+
+
+def _places(needed: Sequence[bool]) -> list[int]:
+    return [i for i, yes in enumerate(needed) if yes]
+
+
+def _gradient_key(
+    key: str, wanted: Iterable[int], given: Iterable[int], kept: Sequence[int]
+) -> str:
+    return key_of("gradient", "/".join(map(places_of, (wanted, given, kept))), key)
+
+
+def _kept(key: str, wanted: Sequence[int]) -> Sequence[int]:
+    """The outputs that the backward of a function reads, where all of them count; none where it has
+    no gradient, which the backward says."""
+    outputs = called(key).diagram.outputs
+    real = [i for i, o in enumerate(outputs) if o.node.kind == "real"]
+    try:
+        return () if is_gradient(key) else called(_gradient_key(key, wanted, real, real)).kept or ()
+    except NapkinError:
+        return ()
 
 
 def _recorded(

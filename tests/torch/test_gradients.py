@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import napkin as nk
 import napkin.torch as nkt
+from napkin.torch.keys import _FUNCTIONS, called, key_of
 
 WORDS = torch.tensor([2, 0, 3])
 
@@ -135,6 +136,21 @@ def test_autocast(in_float64: None) -> None:
         assert (got - expected).norm() <= 0.02 * expected.norm()
 
 
+def test_a_rounded_output_is_not_read_where_an_exponential_would_be() -> None:
+    """The log-sum-exp serves where it is stored in float32."""
+
+    def kept(*casts: str) -> Any:
+        def level(X: Any) -> Any:
+            found = nk.reduce(X, "logsumexp", over="x")
+            return nk.cast(found, "fp32") if casts else found
+
+        key = nkt.compile(nk.diagram("n x -> n", name="level")(level))._key
+        return called(key_of("gradient", "0/0/0", key)).kept
+
+    assert kept() == []
+    assert kept("fp32") == [0]
+
+
 # --- kernels ------------------------------------------------------------------------------------
 
 
@@ -154,6 +170,14 @@ def query() -> torch.Tensor:
 def test_kernels_beside_torchs_autograd(query: torch.Tensor) -> None:
     want = gradient_of(lambda q: scaled_dot_product_attention(q * 2, q, q, is_causal=True), query)
     torch.testing.assert_close(gradient_of(attend, query), want, rtol=1e-4, atol=1e-5)
+
+
+def test_its_backward_reads_the_output_and_stores_no_scores(query: torch.Tensor) -> None:
+    gradient_of(attend, query)
+    (found,) = [f for key, f in _FUNCTIONS.items() if key.startswith("gradient") and f._recipes]
+    assert [str(n.params[0]) for n in found.diagram.inputs] == ["query", "key", "value", "dO", "O"]
+    stored = [t.axes for recipe in found._recipes.values() for t in recipe.stored]
+    assert not [axes for axes in stored if {"q", "x"} <= {*axes}]
 
 
 def test_graphs_and_checkpoints(query: torch.Tensor) -> None:

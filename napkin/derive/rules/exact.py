@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from napkin.algebra.rule import Change, node_rule
 from napkin.algebra.terms import EXTREMA, compares, in_float32, is_read
+from napkin.ir.expansion import expanded
 from napkin.ir.infer import rebuilt
 from napkin.ir.node import REDUCTIONS, SCANS, Node, postorder
 from napkin.ir.operators import POINTWISE
@@ -56,6 +57,13 @@ def below(roots: Iterable[Node]) -> set[Node]:
             found.add(n)
             waiting.extend(n.args)
     return found
+
+
+def read_steeply(roots: Iterable[Node]) -> set[Node]:
+    """The terms, composites among them, that are to be stored as they were computed."""
+    opened = expanded(roots)
+    found = below(opened[n] for n in list(opened))
+    return {n for n, plain in opened.items() if plain in found}
 
 
 def _steep(n: Node) -> bool:

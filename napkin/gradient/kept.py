@@ -1,0 +1,150 @@
+"""A training pair: a forward diagram that gives what is kept, too, and a backward that reads it.
+
+Whatever a gradient computes of the inputs alone may be kept. The forward computes it as the diagram
+does where that has the same term, so that the two share it; in the backward an input takes its
+place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from napkin.diagram.diagram import Diagram
+from napkin.diagram.interface import Output
+from napkin.gradient.gradient import Backward
+from napkin.ir.infer import pointwise
+from napkin.ir.listing import assign_names
+from napkin.ir.node import COMPOSITES, REDUCTIONS, SCANS, Node, postorder
+from napkin.ir.operators import POINTWISE
+from napkin.ir.rewrite import rewrite, substitute
+from napkin.ir.storage import leaf, own_type, unstored
+
+
+@dataclass(frozen=True)
+class Keepable:
+    """An array that a gradient computes of the inputs alone.
+
+    Attributes:
+        name: of the output of the forward, and of the input of the backward.
+        node: in the terms of the gradient.
+        axes: as it lies in memory.
+        dtype: its storage type; "" for the plan's.
+        output: whether it is an output of the diagram, which is stored in any case.
+    """
+
+    name: str
+    node: Node
+    axes: tuple[str, ...]
+    dtype: str
+    output: bool
+
+
+def keepable(f: Diagram, back: Backward) -> list[Keepable]:
+    """What may be kept: outputs, reductions and scans, and of other terms of the diagram those that
+    meet a cotangent. A term that is computed on the way to one of these takes as much memory."""
+    made = back.diagram
+    given = set(made.inputs[len(f.inputs) :])
+    order = list(postorder(made.roots))
+    late = set[Node]()
+    for n in order:
+        if n in given or any(a in late for a in n.args):
+            late.add(n)
+    met = {a for n in order if n in late for a in n.args}
+    own = {n for n in back.images.values()}
+    results = _results(f, back)
+    names = assign_names(made.roots, made.names, {*made.scalars, *(o.name for o in f.outputs)})
+    found = [
+        Keepable(names.get(n, n.op), n, n.axes, "", False)
+        for n in order
+        if _is_array(n) and n not in late and n not in results
+        and (_reduces(n) or (n in met and n in own))
+    ]  # fmt: skip
+    kept = [Keepable(o.name, n, o.axes, own_type(o.node), True) for n, o in results.items()
+            if n in order]  # fmt: skip
+    found = _without_stages(found, order)
+    return kept + _apart(found, {*names.values(), *(k.name for k in kept)})
+
+
+def _without_stages(found: Sequence[Keepable], order: Sequence[Node]) -> list[Keepable]:
+    """Those but for arrays from which pointwise operators alone lead to another one as large."""
+    readers: dict[Node, set[Node]] = {}
+    for n in order:
+        for a in n.args:
+            readers.setdefault(a, set()).add(n)
+    each = {k.node for k in found}
+
+    def stage(n: Node) -> bool:
+        while len(readers.get(n, ())) == 1:
+            (reader,) = readers[n]
+            if reader.op not in POINTWISE or set(reader.axes) != set(n.axes):
+                return False
+            if reader in each:
+                return True
+            n = reader
+        return False
+
+    return [k for k in found if not stage(k.node)]
+
+
+def _results(f: Diagram, back: Backward) -> dict[Node, Output]:
+    """The outputs that a gradient computes, too, by its terms. A cast that says how an output is
+    stored changes no value."""
+    found: dict[Node, Output] = {}
+    for o in f.outputs:
+        image = back.images.get(unstored(o.node))
+        if image is not None and _is_array(image):
+            found.setdefault(image, o)
+    return found
+
+
+def _is_array(n: Node) -> bool:
+    """Whether a term is computed of arrays of real numbers."""
+    return n.kind == "real" and n.op not in {"input", "rename", "take", "spread"} and not n.constant
+
+
+def _reduces(n: Node) -> bool:
+    return n.op in REDUCTIONS or n.op in SCANS or n.op in COMPOSITES
+
+
+def _apart(found: Sequence[Keepable], taken: set[str]) -> list[Keepable]:
+    """The same arrays under names that are their own."""
+    out = list[Keepable]()
+    used = taken - {k.name for k in found}
+    for k in found:
+        name, i = k.name, 1
+        while name in used:
+            i += 1
+            name = f"{k.name}{i}"
+        used.add(name)
+        out.append(replace(k, name=name))
+    return out
+
+
+def forward_with(f: Diagram, back: Backward, kept: Sequence[Keepable]) -> Diagram:
+    """The diagram with what is kept as outputs after its own."""
+    more = [k for k in kept if not k.output]
+    origin = {image: n for n, image in back.images.items()}
+    done = rewrite([k.node for k in more], lambda old, args: origin.get(old))
+    extra = [Output(k.name, _cast(done[k.node], k.dtype), k.axes) for k in more]
+    names = {n: text for n, text in f.names.items() if n not in {o.node for o in extra}}
+    return replace(f, outputs=(*f.outputs, *extra), names=names) if extra else f
+
+
+def _cast(n: Node, dtype: str) -> Node:
+    return pointwise("cast", (n,), (dtype,)) if dtype else n
+
+
+def kept_leaf(k: Keepable) -> Node:
+    """The input of the backward that takes the place of an array."""
+    return leaf(k.name, k.axes, "real", k.dtype)
+
+
+def backward_with(back: Backward, kept: Sequence[Keepable]) -> Diagram:
+    """The gradient with what is kept as inputs after its own."""
+    made = back.diagram
+    by: Mapping[Node, Node] = {k.node: kept_leaf(k) for k in kept}
+    done = substitute(made.roots, by)
+    outputs = tuple(replace(o, node=done[o.node]) for o in made.outputs)
+    names = {done[n]: text for n, text in made.names.items() if n in done and n not in by}
+    return replace(made, inputs=(*made.inputs, *by.values()), outputs=outputs, names=names)

@@ -1,0 +1,216 @@
+"""What a forward keeps for its backward: the candidates, and the choice among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from napkin.derive.rules.exact import read_steeply
+from napkin.diagram.diagram import Diagram
+from napkin.errors import Refusal
+from napkin.gradient.gradient import Backward
+from napkin.gradient.kept import Keepable, backward_with, forward_with, keepable, kept_leaf
+from napkin.ir.node import postorder
+from napkin.ir.storage import storage_type
+from napkin.ir.types import stored_bytes
+from napkin.plan.derive import Searched, frugal, searched
+from napkin.plan.segments import Memo
+
+Keep = Literal["fastest", "least"] | int
+
+SMALL = 8
+"""An array with this many times fewer values than the inputs is kept in float32, as it was
+computed: one number for each row takes next to no memory."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An array that may be kept.
+
+    Attributes:
+        bytes: that it takes until the backward; of outputs of the diagram, which are there in any
+            case, 0.
+        forward, backward: seconds by which keeping it makes the forward longer, and rebuilding it
+            the backward, beside what else is kept; NaN where no kernels fit, or it was too large to
+            be looked at.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: str
+    bytes: int
+    output: bool
+    kept: bool
+    forward: float
+    backward: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; times in microseconds, None where there are none."""
+        return {
+            "array": self.name,
+            "axes": " ".join(self.axes),
+            "dtype": self.dtype,
+            "bytes": self.bytes,
+            "output": self.output,
+            "kept": self.kept,
+            "keep_us": _microseconds(self.forward),
+            "rebuild_us": _microseconds(self.backward),
+        }
+
+
+def _microseconds(seconds: float) -> float | None:
+    return None if math.isnan(seconds) else round(seconds * 1e6, 3)
+
+
+Kept = tuple[Keepable, ...]
+
+
+class Pairs:
+    """The forwards and backwards of a diagram, by what is kept; each is searched for once."""
+
+    def __init__(
+        self, f: Diagram, back: Backward, sizes: Mapping[str, int], memo: Memo, keep: Keep
+    ) -> None:
+        self.f, self.back, self.sizes, self.memo, self.keep = f, back, sizes, memo, keep
+        self.keepable = list(self._stored())
+        self._found: dict[tuple[str, Kept], Searched | Refusal] = {}
+
+    def _stored(self) -> Iterator[Keepable]:
+        """What may be kept, with storage types: float32 of what an exponential reads, and of small
+        arrays. An output that is stored in less serves as it is, or is kept once more."""
+        exact = read_steeply(self.back.diagram.roots)
+        inputs = sum(self._values(n.axes) for n in self.f.inputs)
+        for k in keepable(self.f, self.back):
+            steep = self.memo.dtype != "fp32" and k.node in exact
+            if k.output and (not steep or k.dtype == "fp32"):
+                yield k
+            elif steep or SMALL * self._values(k.axes) <= inputs:
+                name = f"{k.name}_exact" if k.output else k.name
+                yield replace(k, name=name, dtype="fp32", output=False)
+            else:
+                yield k
+
+    def _values(self, axes: Iterable[str]) -> int:
+        return math.prod(self.sizes[a] for a in axes)
+
+    def bytes(self, *kept: Keepable) -> int:
+        """Bytes of what is kept beside inputs and outputs."""
+        return sum(
+            stored_bytes(self._values(k.axes), k.dtype or self.memo.dtype)
+            for k in kept
+            if not k.output
+        )
+
+    # --- plans ------------------------------------------------------------------------------
+
+    def forward(self, kept: Kept) -> Searched | None:
+        """The forward that stores what is kept; None where no kernel fits."""
+        more = tuple(k for k in kept if not k.output)
+        return self._search("forward", more, lambda: forward_with(self.f, self.back, more))
+
+    def backward(self, kept: Kept) -> Searched | None:
+        """The backward that reads what is kept; None where no kernel fits."""
+        return self._search("backward", kept, lambda: backward_with(self.back, kept))
+
+    def _search(self, which: str, kept: Kept, made: Callable[[], Diagram]) -> Searched | None:
+        key = which, kept
+        if key not in self._found:
+            try:
+                self._found[key] = self._searched(made())
+            except Refusal as why:
+                self._found[key] = why
+        found = self._found[key]
+        return found if isinstance(found, Searched) else None
+
+    def _searched(self, diagram: Diagram) -> Searched:
+        own = {a: n for a, n in self.sizes.items() if a in diagram.axes}
+        known = diagram.check_sizes(own)
+        search = frugal if self.keep == "least" else searched
+        return search(diagram, known, self.memo.again())
+
+    def chosen(self, kept: Kept) -> tuple[Searched, Searched]:
+        """The forward and the backward.
+
+        Raises:
+            Refusal: one of them has no kernel that fits.
+        """
+        if self.forward(kept) is None or self.backward(kept) is None:
+            raise next(why for why in self._found.values() if isinstance(why, Refusal))
+        return self.forward(kept), self.backward(kept)  # pyright: ignore
+
+    # --- what is kept -----------------------------------------------------------------------
+
+    def best(self) -> Kept:
+        """What is kept: outputs that the backward would compute, and then whatever is best beside
+        what is, until nothing makes it better; outputs that then make it worse are left."""
+        kept = self._read(tuple(k for k in self.keepable if k.output))
+        if self._rank(kept)[-1] == math.inf:
+            kept = ()
+        waiting = [k for k in self.keepable if k not in kept]
+        while waiting:
+            now = self._rank(kept)
+            tried = [
+                (self._rank(more), k, more)
+                for k in waiting
+                if self._may_pay(k, kept)
+                for more in [self._with(kept, k)]
+            ]
+            better = [t for t in tried if t[0] < now]
+            if not better:
+                break
+            _, taken, kept = min(better, key=lambda t: t[0])
+            # What makes nothing better by itself is not looked at again.
+            waiting = [k for _, k, _ in better if k is not taken]
+        for k in [k for k in kept if k.output]:
+            fewer = self._read(tuple(x for x in kept if x is not k))
+            kept = fewer if self._rank(fewer) < self._rank(kept) else kept
+        return kept
+
+    def _with(self, kept: Kept, k: Keepable) -> Kept:
+        """What is kept with an array more, in order, but for what the backward then has no use
+        for."""
+        return self._read(tuple(x for x in self.keepable if x in kept or x is k))
+
+    def _read(self, kept: Kept) -> Kept:
+        read = set(postorder(backward_with(self.back, kept).roots))
+        return tuple(k for k in kept if kept_leaf(k) in read)
+
+    def _rank(self, kept: Kept) -> tuple[float, ...]:
+        """How good it is to keep these, the least best."""
+        ahead, behind = self.forward(kept), self.backward(kept)
+        if ahead is None or behind is None:
+            return (math.inf, math.inf)
+        seconds = ahead.predicted.seconds + behind.predicted.seconds
+        if self.keep == "least":
+            return (self.bytes(*kept) + behind.predicted.workspace, seconds)
+        return (seconds,) if self.bytes(*kept) <= self._budget else (math.inf,)
+
+    @property
+    def _budget(self) -> float:
+        """Bytes that may be kept."""
+        return self.keep if isinstance(self.keep, int) else math.inf
+
+    def _may_pay(self, k: Keepable, kept: Kept) -> bool:
+        """Whether keeping an array can make it better, by what it takes alone."""
+        now = self._rank(kept)[0]
+        if self.keep == "least":
+            return self.bytes(k) <= now
+        moved = 2 * self.bytes(k) / self.memo.machine.dram_rate
+        return moved < now and self.bytes(k) <= self._budget
+
+    def candidate(self, k: Keepable, kept: Kept) -> Candidate:
+        """A row of the table: what the array costs, and what it saves, beside what else is kept."""
+        others = tuple(x for x in kept if x is not k)
+        both = self._with(others, k)
+        dtype = storage_type(kept_leaf(k), self.memo.dtype)
+        ahead = self._gap(self.forward(both), self.forward(others))
+        behind = self._gap(self.backward(others), self.backward(both))
+        return Candidate(k.name, k.axes, dtype, self.bytes(k), k.output, k in kept, ahead, behind)
+
+    def _gap(self, more: Searched | None, less: Searched | None) -> float:
+        """Seconds by which one takes longer."""
+        if more is None or less is None:
+            return math.nan
+        return more.predicted.seconds - less.predicted.seconds

@@ -1,0 +1,70 @@
+"""Training pairs of diagrams: whatever is kept, the gradients are the same."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+import napkin as nk
+from napkin.diagram.library import load
+from napkin.gradient.gradient import backward
+from napkin.gradient.kept import Keepable, backward_with, forward_with, keepable
+from tests.gradient.test_shipped import arrays_of, sizes_of
+
+NAMES = ["attention", "causal_attention", "cross_entropy", "layernorm", "matmul_bias_gelu",
+         "multi_head_attention", "rmsnorm", "rmsnorm_residual", "selective_scan", "softmax",
+         "softcapped_attention", "top_experts"]  # fmt: skip
+
+
+def each(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def subsets(found: list[Keepable]) -> list[tuple[Keepable, ...]]:
+    few = [c for n in (1, 2) for c in combinations(found, n)][:12]
+    return [tuple(found), *few]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_the_same_whatever_is_kept(name: str) -> None:
+    f = load(name)
+    back = backward(f)
+    arrays = arrays_of(f, sizes_of(f))
+    rng = np.random.default_rng(5)
+    given = [rng.normal(size=v.shape) for v, o in zip(each(f.evaluate(*arrays)), f.outputs,
+             strict=True) if o.node.kind == "real"]  # fmt: skip
+    wanted = each(back.diagram.evaluate(*arrays, *given))
+    found = keepable(f, back)
+    assert found
+    for kept in subsets(found):
+        forward = forward_with(f, back, kept)
+        values = each(forward.evaluate(*arrays))
+        by_name = {o.name: v for o, v in zip(forward.outputs, values, strict=True)}
+        made = backward_with(back, kept)
+        assert [str(n.params[0]) for n in made.inputs[-len(kept) :]] == [k.name for k in kept]
+        got = each(made.evaluate(*arrays, *given, *(by_name[k.name] for k in kept)))
+        for a, b in zip(got, wanted, strict=True):
+            assert np.linalg.norm(a - b) <= 1e-9 * (1e-6 + np.linalg.norm(b)), kept
+
+
+def test_what_may_be_kept_of_attention() -> None:
+    f = load("attention")
+    back = backward(f)
+    assert [(k.name, k.axes, k.output) for k in keepable(f, back)] == [
+        ("O", ("q", "d"), True),
+        ("Q_K", ("q", "x"), False),
+        ("logsumexp", ("q",), False),
+        ("exp", ("q", "x"), False),
+    ]
+
+
+def test_what_is_stored_in_another_type_is_still_the_output() -> None:
+    @nk.diagram("n x -> n")
+    def level(X: Any) -> Any:
+        return nk.cast(nk.reduce(X, "logsumexp", over="x"), "fp32")
+
+    (found,) = keepable(level, backward(level))
+    assert (found.name, found.dtype, found.output) == ("O", "fp32", True)

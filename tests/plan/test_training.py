@@ -1,0 +1,95 @@
+"""`nk.training`: what is kept for a backward, by predicted time or memory."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import napkin as nk
+from napkin.diagram.library import load
+from napkin.gradient.gradient import backward
+from napkin.plan.derive import memo_of
+from napkin.plan.keeping import Pairs
+
+
+def test_b3_attention_keeps_its_output_and_one_number_for_each_query() -> None:
+    """B2 is in it: of delta, a product of both outputs is left, and no pass over keys."""
+    f = load("attention")
+    pairs = Pairs(f, backward(f), f.check_sizes({}), memo_of("h100", "bf16"), "least")
+    kept = pairs.best()
+    assert [k.name for k in kept] == ["O", "logsumexp"]
+    assert pairs.bytes(*kept) == 4 * 4096
+    made = pairs.chosen(kept)[1].predicted
+    assert set(made.materialised.values()) == {("q",)}
+    assert "dO_O = sum(dO * O, over d)" in str(made.diagram)
+    assert "4*d*x + 2*d*q*x/g_x + 2*q*x/g_x values" in str(made)
+
+
+def test_b7_softmax_keeps_its_result_and_does_not_read_its_input() -> None:
+    made = nk.training(load("softmax"))
+    assert made.kept == ("O",)
+    assert made.bytes == 0
+    assert [str(k.H.total) for k in made.backward.kernels] == ["3*n*x"]
+    assert "X" not in made.backward.kernels[0].binding.values()
+
+
+def test_b7_a_gain_s_gradient_comes_in_the_pass_that_reads_a_kept_number_for_each_row() -> None:
+    f = load("rmsnorm")
+    made = nk.training(f, keep=32768)
+    without = nk.training(f, keep=0)
+    assert not without.kept
+    assert made.backward.seconds < 1.02 * without.backward.seconds
+    (row,) = made.candidates
+    assert abs(row.backward) < 0.05 * made.backward.seconds
+
+
+def test_b9_cross_entropy_keeps_the_log_sum_and_reads_its_scores_once() -> None:
+    made = nk.training(load("cross_entropy"))
+    assert made.kept == ("logsumexp",)
+    (kernel,) = made.backward.kernels
+    assert str(kernel.H.per_tensor["L"]) == "n*v"
+    assert str(kernel.H.per_tensor["dL"]) == "n*v"
+    assert "logsumexp = cast(logsumexp2, fp32)" in str(made.forward.diagram)
+
+
+def test_a_budget_of_bytes() -> None:
+    f, sizes = load("cross_entropy"), {"n": 8192, "v": 32768}
+    made = nk.training(f, keep=4 * 8192, sizes=sizes)
+    assert made.kept == ("logsumexp",)
+    less = nk.training(f, keep=4 * 8192 - 1, sizes=sizes)
+    assert less.kept == ()
+    assert less.seconds > made.seconds
+
+
+def test_the_table() -> None:
+    made = nk.training(load("cross_entropy"), sizes={"n": 64, "v": 512})
+    lines = str(made).splitlines()
+    assert lines[0] == "cross_entropy, trained on h100, keep=fastest"
+    assert lines[2].split() == ["array", "bytes", "us", "to", "keep", "us", "to", "rebuild"]
+    assert lines[3].startswith("logsumexp[n] fp32    256  ")
+    assert lines[3].endswith(("kept", "rebuilt"))
+    found = json.loads(json.dumps(made.to_json()))
+    (row,) = found["candidates"]
+    assert (row["array"], row["axes"], row["bytes"]) == ("logsumexp", "n", 256)
+    assert found["kept"] == list(made.kept)
+    assert {"forward", "backward", "time_us", "kept_bytes"} <= set(found)
+
+
+def test_both_plans_hold() -> None:
+    made = nk.training(load("softmax"), sizes={"n": 33, "x": 70}, dtype="fp32")
+    for plan in (made.forward, made.backward):
+        plan.check(resources=False).raise_if_wrong()
+
+
+@pytest.mark.parametrize("keep", ["most", -1, True, 1.5])
+def test_what_is_no_way_to_keep(keep: Any) -> None:
+    with pytest.raises(nk.InputError, match="write 'fastest', 'least', or how many bytes may be"):
+        nk.training(load("softmax"), keep=keep)
+
+
+def test_what_has_no_gradient_is_refused() -> None:
+    f = nk.diagram("n x -> n x", name="ordered")(lambda X: nk.sort(X, along="x"))
+    with pytest.raises(nk.Refusal, match="gradient is refused at sort"):
+        nk.training(f)

@@ -181,6 +181,19 @@ def test_products_before_or_after_the_stream_run_in_no_band() -> None:
         assert why_not(program) == "a product is made after the stream"
 
 
+def test_an_operand_that_is_computed_with_runs_in_no_warpgroups() -> None:
+    @nk.diagram("q d, x d, x e -> q e")
+    def weighed(Q: Any, K: Any, V: Any) -> Any:
+        S = nk.contract(Q, K, over="d") - nk.reduce(Q * Q, "sum", over="d")
+        return nk.contract(nk.sigmoid(S), V, over="x")
+
+    sizes = {"q": 8192, "x": 8192, "d": 32, "e": 32}
+    (k,) = nk.derive(weighed, on="h100", sizes=sizes, dtype="bf16").kernels
+    tiles = {"q": 64, "x": 64, "d": 32, "e": 32}
+    program = build(k.choice.kernel, specialised(tiles, 2, "q"))
+    assert why_not(program) == "Q is an operand and is computed with, too"
+
+
 def text_of(cta: SpecialisedCta) -> str:
     return f"{HEAD}\n\n{write_cta(cta).source}"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from napkin.algebra.terms import is_operand, is_read
-from napkin.ir.node import Node, inside_sums, postorder
+from napkin.derive.kernel import tensor_of
+from napkin.ir.node import Node, factors, inside_sums, postorder
 from napkin.lower.corners import rises
 from napkin.lower.dots import Dot, dot_of
 from napkin.lower.program import Loop, Program, moving_terms
@@ -97,6 +98,10 @@ def _lies_in_rows(program: Program, leaf: Node) -> bool:
 def _tile_reason(cta: SpecialisedCta) -> str:
     """Why a tile has no register layout; "" where all have one."""
     program = cta.program
+    computed = _in_registers(program)
+    for leaf in program.boxes:
+        if leaf in computed:
+            return f"{tensor_of(leaf)} is an operand and is computed with, too"
     products = inside_sums(program.roots)
     for n in postorder(program.roots):
         if n in program.boxes or n in products:
@@ -105,6 +110,19 @@ def _tile_reason(cta: SpecialisedCta) -> str:
         if len(shape) > 2 or (len(shape) == 2 and shape[0] != cta.row):
             return f"a tile with the axes {' '.join(n.axes)} does not lie across the rows"
     return ""
+
+
+def _in_registers(program: Program) -> set[Node]:
+    """The terms that are computed or computed with: all but operands of products as they lie."""
+    found, stack = set[Node](), list(program.roots)
+    while stack:
+        n = stack.pop()
+        if n not in found:
+            found.add(n)
+            dot = dot_of(program, n)
+            within = {p for p in dot.parts if p in program.boxes} if dot else set[Node]()
+            stack += [p for p in factors(n.args[0]) if p not in within] if dot else n.args
+    return found
 
 
 def _loop_reason(cta: SpecialisedCta, loop: Loop) -> str:

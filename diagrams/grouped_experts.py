@@ -23,8 +23,7 @@ def _grouped(X, I, E, U, W, G, B, P):  # noqa: E741
     import torch
     from torch.nn.functional import gelu
 
-    E = E.clamp(0, len(U) - 1)
-    order = E.argsort()
+    order = (E := E.clamp(0, len(U) - 1)).argsort()
     place, rows = order.argsort(), I[order].flatten().long().clamp(0, len(X) - 1)
     ends = (E.bincount(minlength=len(U)).cumsum(0) * I.shape[1]).int()
     block, at = place[B.long().clamp(0, len(I) - 1)], P.long().clamp(0, I.shape[1] - 1)

@@ -104,7 +104,7 @@ def test_what_is_remembered_is_taken(plan: Plan, cache: Path) -> None:
     remember(soft, [ranked(soft, soft.kernels[0], 2)[1]])
     assert setting(remembered(plan).kernels[0].choice) == setting(other)
     assert len(json.loads(path.read_text())["plans"]) == 2
-    assert sorted(p.name for p in cache.iterdir()) == ["tuned-h100.json"]
+    assert [p.name for p in cache.iterdir() if p.is_file()] == ["tuned-h100.json"]
 
 
 def test_bands_are_remembered(cache: Path) -> None:

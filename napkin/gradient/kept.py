@@ -46,24 +46,24 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
     made = back.diagram
     given = set(made.inputs[len(f.inputs) :])
     order = list(postorder(made.roots))
-    late = set[Node]()
+    after = set[Node]()  # what is computed of a cotangent
     for n in order:
-        if n in given or any(a in late for a in n.args):
-            late.add(n)
-    met = {a for n in order if n in late for a in n.args}
+        if n in given or any(a in after for a in n.args):
+            after.add(n)
+    met = {a for n in order if n in after for a in n.args}
     own = {n for n in back.images.values()}
     results = _results(f, back)
     names = assign_names(made.roots, made.names, {*made.scalars, *(o.name for o in f.outputs)})
     found = [
         Keepable(names.get(n, n.op), n, n.axes, "", False)
         for n in order
-        if _is_array(n) and n not in late and n not in results
+        if _is_array(n) and n not in after and n not in results
         and (_reduces(n) or (n in met and n in own))
     ]  # fmt: skip
     kept = [Keepable(o.name, n, o.axes, own_type(o.node), True) for n, o in results.items()
             if n in order]  # fmt: skip
     found = _without_stages(found, order)
-    return kept + _apart(found, {*names.values(), *(k.name for k in kept)})
+    return kept + _distinct(found, {*names.values(), *(k.name for k in kept)})
 
 
 def _without_stages(found: Sequence[Keepable], order: Sequence[Node]) -> list[Keepable]:
@@ -107,7 +107,7 @@ def _reduces(n: Node) -> bool:
     return n.op in REDUCTIONS or n.op in SCANS or n.op in COMPOSITES
 
 
-def _apart(found: Sequence[Keepable], taken: set[str]) -> list[Keepable]:
+def _distinct(found: Sequence[Keepable], taken: set[str]) -> list[Keepable]:
     """The same arrays under names that are their own."""
     out = list[Keepable]()
     used = taken - {k.name for k in found}

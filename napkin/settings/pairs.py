@@ -74,11 +74,8 @@ def in_parts(
     out: list[tuple[Choice, Choice]] = []
     for number in numbers:
         known = {**sizes, part_axis(kernel.stream.axis, number): number}
-        found = _both(*parted(kernel, number), known, dtype, machine, most)
-        if found is None:
-            _tell_both(f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis}", most)
-        else:
-            out.append(found)
+        what = f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis}"
+        out += _both(what, *parted(kernel, number), known, dtype, machine, most)
     return out
 
 
@@ -92,11 +89,8 @@ def in_blocks(
     for inner, length in itertools.product(_depths(kernel, sizes), BLOCKS):
         if length >= sizes[kernel.stream.axis] or (made := blocked(kernel, inner, length)) is None:
             break
-        found = _both(*made, sizes, dtype, machine, most)
-        if found is None:
-            _tell_both(f"{kernel_text(kernel)}; blocks of {length} of {kernel.stream.axis}", most)
-        else:
-            out.append(found)
+        what = f"{kernel_text(kernel)}; blocks of {length} of {kernel.stream.axis}"
+        out += _both(what, *made, sizes, dtype, machine, most)
     return out
 
 
@@ -114,14 +108,10 @@ def in_runs(
         return []
     out: list[tuple[Choice, Choice]] = []
     for length in lengths:
+        what = f"{kernel_text(kernel)}; blocks of {length} of {kernel.stream.axis}"
         for made in RESUMED.matches(kernel, length):
             folding, resuming = RESUMED.apply(made)
-            found = _both(folding, resuming, sizes, dtype, machine, most)
-            if found is None:
-                what = f"{kernel_text(kernel)}; blocks of {length} of {kernel.stream.axis}"
-                _tell_both(what, most)
-            else:
-                out.append(found)
+            out += _both(what, folding, resuming, sizes, dtype, machine, most)
     return out
 
 
@@ -141,31 +131,26 @@ def _depths(kernel: Kernel, sizes: Mapping[str, int]) -> list[str]:
 
 
 def _both(
+    what: str,
     parts: Kernel,
     merge: Kernel,
     known: Mapping[str, int],
     dtype: str,
     machine: Machine,
     most: float,
-) -> tuple[Choice, Choice] | None:
-    """The best tiles of a kernel of parts and of the one that merges them; None where one does not
-    fit, or both take `most` seconds or more."""
+) -> list[tuple[Choice, Choice]]:
+    """The best tiles of a kernel of parts and of the one that merges them. None where one does not
+    fit, or both take `most` seconds or more: the tracer is told so of `what`."""
     merging = least_seconds(merge, known, dtype, machine)
-    if least_seconds(parts, known, dtype, machine) + merging >= most:
-        return None
-    first = best_tiles(parts, known, dtype, machine)
-    if first is None or first.time.seconds + merging >= most:
-        return None
-    second = best_tiles(merge, known, dtype, machine)
-    if second is None or first.time.seconds + second.time.seconds >= most:
-        return None
-    return first, second
-
-
-def _tell_both(what: str, most: float) -> None:
-    """Report parts or blocks of a kernel's stream that do not pay, or do not fit, to the tracer."""
+    if least_seconds(parts, known, dtype, machine) + merging < most:
+        first = best_tiles(parts, known, dtype, machine)
+        if first is not None and first.time.seconds + merging < most:
+            second = best_tiles(merge, known, dtype, machine)
+            if second is not None and first.time.seconds + second.time.seconds < most:
+                return [(first, second)]
     if (tracer := active()) is not None:
         why = "one of both kernels does not fit"
         if most < math.inf:
             why += f", or they do not take less than {times(most)}, below which they pay"
         tracer.dropped("kernel", what, why)
+    return []

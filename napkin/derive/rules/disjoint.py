@@ -40,14 +40,14 @@ def _split(leaf: Node, sizes: Mapping[str, int]) -> Node:
         return leaf
     axes = {u: own for own, u in zip(own_axes(leaf), taken.under, strict=True)}
     each = enumerate(zip(leaf.args, taken.spans, strict=True))
-    spans = tuple(_apart(axes[i], at, span, sizes) for i, (at, span) in each)
+    spans = tuple(_marked(axes[i], at, span, sizes) for i, (at, span) in each)
     if spans == taken.spans:
         return leaf
     params = (*leaf.params[:2], replace(taken, spans=spans))
     return node(leaf.op, leaf.args, params, leaf.axes, leaf.kind)
 
 
-def _apart(axis: str, at: Node, span: Span | None, sizes: Mapping[str, int]) -> Span | None:
+def _marked(axis: str, at: Node, span: Span | None, sizes: Mapping[str, int]) -> Span | None:
     """How far positions reach, said to be disjoint where they are those of such windows."""
     if span is None or (s := slide_of(axis, at, span)).shares(sizes[s.tap]):
         return span

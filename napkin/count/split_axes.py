@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,30 @@ def positions(
         # Without the residue as an axis of its own, an array is held for the longest one.
         lengths = np.prod(of, axis=0)
         out *= int(lengths.sum() if residue in axes else lengths.max())
+    return out
+
+
+def in_chunks(
+    cut: Sequence[Split],
+    axes: Iterable[str],
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    splits: Sequence[Split | Blocks],
+) -> Fraction:
+    """How often an array with these axes crosses for the chunks of the split axes `cut`, of which a
+    short residue may have fewer: on average over the residues that it carries, and in total over
+    those that it does not."""
+    axes, out = set(axes), Fraction(1)
+    for residue in dict.fromkeys(s.residue for s in cut):
+        of = [s for s in cut if s.residue == residue]
+        chunks = np.prod([-(-s.lengths(sizes[s.axis]) // tiles[s.place]) for s in of], axis=0)
+        if residue not in axes:
+            out *= int(chunks.sum())
+            continue
+        own = [s for s in splits if isinstance(s, Split) and s.residue == residue]
+        held = [s.lengths(sizes[s.axis]) for s in own if s.place in axes]
+        values = np.prod(held or [np.ones_like(chunks)], axis=0)
+        out *= Fraction(int(values @ chunks), max(int(values.sum()), 1))
     return out
 
 

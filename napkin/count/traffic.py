@@ -18,7 +18,7 @@ from typing import Any, Literal
 import sympy
 
 from napkin.count.interior import read_sum, seen_sum
-from napkin.count.split_axes import plain, positions
+from napkin.count.split_axes import in_chunks, plain, positions
 from napkin.count.visited import Bind, members, read
 from napkin.count.window_images import image, inside
 from napkin.derive.kernel import Kernel, tile_axes
@@ -162,7 +162,16 @@ class Transfer:
             sizes = {**sizes, **{a: -(-sizes[a] // tiles[a]) * tiles[a] for a in held}}
         if self.kernel is not None:
             return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed, past)
-        return self.once(sizes) * math.prod([-(-sizes[a] // tiles[a]) for a in self.again])
+        by_residue = {x for s in self.ragged for x in (s.place, s.residue)}
+        again = math.prod([-(-sizes[a] // tiles[a]) for a in self.again if a not in by_residue])
+        each = in_chunks(self.ragged, self.axes, sizes, tiles, self.splits)
+        return int(self.once(sizes) * again * each)
+
+    @cached_property
+    def ragged(self) -> tuple[Split, ...]:
+        """The chunked axes whose chunks depend on a residue."""
+        chunked = {a for a, _ in self.chunked}
+        return tuple(s for s in self.splits if isinstance(s, Split) and s.place in chunked)
 
     def once(self, sizes: Mapping[str, int]) -> int:
         """Values that cross where no key set says which do, for one group and chunk of each axis

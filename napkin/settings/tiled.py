@@ -276,7 +276,7 @@ class Tiled:
         return [(m.of, self._values(m)) for m in self.of.moved]
 
     def _values(self, m: Moved) -> int:
-        if m.of.kernel is not None:
+        if m.of.kernel is not None or m.of.ragged:
             return m.of.values(self.of.sizes, self.tiles)
         return m.once * math.prod([self.cuts[a] for a in m.of.again])
 

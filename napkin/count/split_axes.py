@@ -7,15 +7,15 @@ residue are fewer where the step does not divide the axis.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from napkin.ir.evaluate import aligned
+from napkin.count.factors import Factor
 from napkin.ir.symbols import group_symbol, size_symbol
-from napkin.keys.residues import Array, Blocks, Split
+from napkin.keys.residues import Blocks, Split
 
 
 def positions(
@@ -62,16 +62,16 @@ def extents(
     axis: str,
     sizes: Mapping[str, int],
     tiles: Mapping[str, int],
-    over: Sequence[str],
+    over: Collection[str],
     splits: Sequence[Split],
-) -> Array:
-    """The positions of each tile of an axis, aligned to the axes `over`."""
+) -> Factor:
+    """The positions of each tile of an axis; of places, for each residue among the axes `over`."""
     starts = np.arange(0, sizes[axis], tiles[axis])
     for s in splits:
         if s.place == axis and s.residue in over:
             inside = s.inside(sizes[s.axis])
-            return aligned(np.add.reduceat(inside, starts, dtype=np.int64), (axis, s.residue), over)
-    return aligned(np.minimum(starts + tiles[axis], sizes[axis]) - starts, (axis,), over)
+            return (axis, s.residue), np.add.reduceat(inside, starts, dtype=np.int64)
+    return (axis,), np.minimum(starts + tiles[axis], sizes[axis]) - starts
 
 
 def plain(expression: Any, splits: Sequence[Split | Blocks], part: str = "") -> Any:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
+from napkin.count.factors import Array, Factor, summed
 from napkin.count.split_axes import extents
 from napkin.derive.kernel import Kernel
 from napkin.ir.evaluate import aligned, evaluate
@@ -26,69 +25,38 @@ from napkin.keys.residues import Split
 from napkin.keys.typical import needed, typical
 from napkin.keys.visits import Visits
 
-Array = np.ndarray[Any, Any]
 Bind = Mapping[Node, Array]
 Settled = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True)
-class Counted:
-    """One box of one kernel, for every tile of the query axes.
-
-    Attributes:
-        axes: the query axes that the arrays go over.
-        keys: keys from the first to the last that are visited.
-        tiles, whole: chunks that are visited, and those among them that every query sees whole.
-    """
-
-    axes: tuple[str, ...]
-    keys: Array
-    tiles: Array
-    whole: Array
-
-
-def counted(
-    kernel: Kernel,
-    sizes: Mapping[str, int],
-    tiles: Mapping[str, int],
-    bind: Bind | None = None,
-) -> list[Counted]:
-    """What is visited of every box."""
-    seen = kernel.visits
-    assert seen is not None
-    hulls = _hulls(seen, sizes, tiles, bind)
-    axes, there = _tiled(kernel, seen), _occupied(seen, sizes, tiles)
-    out: list[Counted] = []
-    for i, hs in enumerate(hulls):
-        counts = [census(h, tiles[a]) for h, a in zip(hs, seen.axes, strict=True)]
-        full = [(h.axes, c.full) for h, c in zip(hs, counts, strict=True)]
-        whole = _product([*full, *there], axes)
-        for earlier in hulls[1 if seen.prefix else 0 : i]:
-            whole = np.where(_disjoint(hs, earlier, axes), whole, 0)
-        visited = [(h.axes, c.visited) for h, c in zip(hs, counts, strict=True)]
-        keys = _product([*((h.axes, h.length) for h in hs), *there], axes)
-        out.append(Counted(axes, keys, _product([*visited, *there], axes), whole))
-    return out
-
-
-def _occupied(
-    seen: Visits, sizes: Mapping[str, int], tiles: Mapping[str, int]
-) -> list[tuple[tuple[str, ...], Array]]:
+def occupied(seen: Visits, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> list[Factor]:
     """Which tiles of places hold a query of each residue."""
+    return [((s.place, s.residue), s.inside(sizes[s.axis])[:: tiles[s.place]]) for s in seen.splits]
+
+
+def hulls(
+    seen: Visits, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None = None
+) -> list[list[Hull]]:
+    """The hulls of every box along every key axis."""
     return [
-        ((s.place, s.residue), s.inside(sizes[s.axis])[:: tiles[s.place]].astype(np.int64))
-        for s in seen.splits
+        [reach(seen, box, i, sizes, tiles, bind) for i in range(len(seen.axes))]
+        for box in range(len(seen.boxes))
     ]
 
 
-def _hulls(
-    seen: Visits, sizes: Mapping[str, int], tiles: Mapping[str, int], bind: Bind | None
-) -> list[list[Hull]]:
-    """The hulls of every box along every key axis, behind a prefix where there is one."""
-    out = [[_hull(i, sizes, tiles, bind, seen.splits) for i in box.intervals] for box in seen.boxes]
-    if seen.prefix:
-        out[1:] = [[_behind(out[0][0], h)] for (h,) in out[1:]]
-    return out
+def reach(
+    seen: Visits,
+    box: int,
+    i: int,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    bind: Bind | None = None,
+) -> Hull:
+    """The hull of a box along one key axis, behind a prefix where there is one."""
+    found = _hull(seen.boxes[box].intervals[i], sizes, tiles, bind, seen.splits)
+    if not seen.prefix or box == 0:
+        return found
+    return _behind(_hull(seen.boxes[0].intervals[i], sizes, tiles, bind, seen.splits), found)
 
 
 def _hull(
@@ -99,31 +67,24 @@ def _hull(
     splits: tuple[Split, ...],
 ) -> Hull:
     if bind is None or not any(n.op == "input" for n in postorder([i.first, i.end])):
-        return known_hull(i, *settled(i, sizes, tiles, splits))
+        splits, sized, tiled = settles(i, splits)
+        own = tuple((a, sizes[a]) for a in sized), tuple((a, tiles[a]) for a in tiled)
+        return _known_hull(i, splits, *own)
     return hull(i, sizes, tiles, bind, splits=splits)
 
 
-def settled(
-    i: Interval,
-    sizes: Mapping[str, int],
-    tiles: Mapping[str, int],
-    splits: tuple[Split, ...] = (),
-) -> tuple[tuple[Split, ...], Settled, Settled]:
-    """What settles an interval's hull: the splits, the sizes of the axes that its bounds name, and
-    the tiles of those whose positions they depend on."""
-    named, over = _names(i)
-    splits = tuple(s for s in splits if s.place in named)
-    if splits:
-        named = tuple(sorted({*named, *(a for s in splits for a in (s.axis, s.residue))}))
-        over = (*over, *(s.residue for s in splits))
-    return splits, tuple((a, sizes[a]) for a in named), tuple((a, tiles[a]) for a in over)
-
-
 @lru_cache(maxsize=4096)
-def _names(i: Interval) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The axes that the bounds of an interval name, and those that they go over."""
+def settles(
+    i: Interval, splits: tuple[Split, ...]
+) -> tuple[tuple[Split, ...], tuple[str, ...], tuple[str, ...]]:
+    """What settles an interval's hull: the splits, the axes of which the sizes do, which its bounds
+    name, and those of which the tiles do, on whose positions they depend."""
     bounds = i.first, i.end
-    return tuple(sorted(_named(bounds))), union_axes(bounds)
+    named, over = _named(bounds), union_axes(bounds)
+    splits = tuple(s for s in splits if s.place in named)
+    named |= {a for s in splits for a in (s.axis, s.residue)}
+    over = (*over, *(s.residue for s in splits))
+    return splits, tuple(sorted(named)), tuple(dict.fromkeys(over))
 
 
 def _named(terms: Iterable[Node]) -> set[str]:
@@ -134,7 +95,7 @@ def _named(terms: Iterable[Node]) -> set[str]:
 
 
 @lru_cache(maxsize=4096)
-def known_hull(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settled) -> Hull:
+def _known_hull(i: Interval, splits: tuple[Split, ...], sizes: Settled, tiles: Settled) -> Hull:
     bounds = (i.first, i.end)
     known = dict(sizes)
     keys = max((known[str(n.params[0])] for n in postorder(bounds) if n.op == "size"), default=1)
@@ -175,54 +136,10 @@ def _behind(first: Hull, h: Hull) -> Hull:
     return Hull(axes, least, whole(h.end), whole(h.inner_first), whole(h.inner_end), h.step)
 
 
-def _product(parts: Iterable[tuple[tuple[str, ...], Array]], axes: Sequence[str]) -> Array:
-    out = np.ones([1] * len(axes), dtype=np.int64)
-    for held, value in parts:
-        out = out * aligned(value, held, axes)
-    return out
-
-
-def _disjoint(a: Sequence[Hull], b: Sequence[Hull], axes: Sequence[str]) -> Array:
-    out = np.zeros([1] * len(axes), dtype=bool)
-    for x, y in zip(a, b, strict=True):
-        for p, q in ((x, y), (y, x)):
-            out = out | (aligned(p.end, p.axes, axes) <= aligned(q.first, q.axes, axes))
-    return out
-
-
 def _tiled(kernel: Kernel, seen: Visits) -> tuple[str, ...]:
     """The axes along which groups visit different keys."""
     split = {a for s in seen.splits for a in (s.place, s.residue)}
     return tuple(a for a in kernel.axes if a in query_axes(seen.keys) or a in split)
-
-
-def total(
-    kernel: Kernel,
-    value: Array,
-    over: Sequence[str],
-    carried: Iterable[str],
-    sizes: Mapping[str, int],
-    tiles: Mapping[str, int],
-) -> int:
-    """The sum over all groups of a number per group.
-
-    `value` has one entry per tile along the axes `over`; it counts for every group, times the
-    group's positions along the axes that the array `carried` names.
-    """
-    carried = set(carried)
-    weight = np.broadcast_to(value, [-(-sizes[a] // tiles[a]) for a in over]).astype(
-        object if value.dtype == object else np.int64
-    )
-    for a in over:
-        if a in carried:
-            weight = weight * extents(a, sizes, tiles, over, kernel.splits)
-    out = int(weight.sum())
-    for a in kernel.group:
-        if a not in over:
-            out *= sizes[a] if a in carried else -(-sizes[a] // tiles[a])
-    for a in carried - {*over, *kernel.group, *kernel.stream.axes}:
-        out *= sizes[a]
-    return out
 
 
 def read(
@@ -238,33 +155,22 @@ def read(
     the last chunk crosses whole, up to the end of the axis, and `past` where beyond it, too."""
     seen = kernel.visits
     assert seen is not None
-    keys = _along(kernel, axes, sizes, tiles, bind, boxed, past)
-    return total(kernel, keys, _tiled(kernel, seen), axes, sizes, tiles)
-
-
-def _along(
-    kernel: Kernel,
-    axes: Sequence[str],
-    sizes: Mapping[str, int],
-    tiles: Mapping[str, int],
-    bind: Bind | None,
-    boxed: bool,
-    past: bool,
-) -> Array:
-    """Keys read by each group of an array with these axes: along a key axis that the array lacks,
-    the same values are read again for every chunk."""
-    seen = kernel.visits
-    assert seen is not None
-    held, there = _tiled(kernel, seen), _occupied(seen, sizes, tiles)
-    out: Array = np.zeros([1] * len(held), dtype=np.int64)
+    over = {a: -(-sizes[a] // tiles[a]) for a in _tiled(kernel, seen)}
+    every = [extents(a, sizes, tiles, over, kernel.splits) for a in over if a in axes]
+    every += occupied(seen, sizes, tiles)
     end = {a: sizes[a] + past * tiles[a] for a in seen.axes}  # no box begins past it
-    for hs in _hulls(seen, sizes, tiles, bind):
-        part = [
+    out = 0
+    for hs in hulls(seen, sizes, tiles, bind):
+        # Along a key axis that the array lacks, the same values are read again for every chunk.
+        keys = [
             (h.axes, _length(h, tiles[a], end[a], boxed) if a in axes else _iterations(h, tiles[a]))
             for h, a in zip(hs, seen.axes, strict=True)
         ]
-        out = out + _product([*part, *there], held)
-    return out
+        out += summed([*keys, *every], over)
+    for a in kernel.group:
+        if a not in over:
+            out *= sizes[a] if a in axes else -(-sizes[a] // tiles[a])
+    return out * math.prod([sizes[a] for a in {*axes} - {*over, *kernel.group, *seen.axes}])
 
 
 def _length(h: Hull, tile: int, size: int, boxed: bool) -> Array:
@@ -289,10 +195,12 @@ def members(keys: Node, axes: Collection[str], sizes: Mapping[str, int]) -> int:
 def _members(keys: Node, sizes: tuple[tuple[str, int], ...]) -> int:
     counts = lengths(keys)
     found = evaluate(counts, {}, dict(sizes))
-    queries = query_axes(keys)
-    shape = [dict(sizes)[a] for a in queries]
-    every = _product([(n.axes, v) for n, v in zip(counts, found, strict=True)], queries)
-    return int(np.broadcast_to(every, shape).sum())
+    known = dict(sizes)
+    every = [
+        (n.axes, np.broadcast_to(v, [known[a] for a in n.axes]))
+        for n, v in zip(counts, found, strict=True)
+    ]
+    return summed(every, {a: known[a] for a in query_axes(keys)})
 
 
 def chunks(
@@ -307,9 +215,9 @@ def chunks(
     seen = kernel.visits
     assert seen is not None
     out: list[tuple[int, dict[str, range]]] = []
-    if not all(v[group[p], group[r]] for (p, r), v in _occupied(seen, sizes, tiles)):
+    if not all(v[group[p], group[r]] for (p, r), v in occupied(seen, sizes, tiles)):
         return out
-    for i, hs in enumerate(_hulls(seen, sizes, tiles, bind)):
+    for i, hs in enumerate(hulls(seen, sizes, tiles, bind)):
         spans: list[range] = []
         for h in hs:
             place = tuple(group.get(q, 0) for q in h.axes)

@@ -18,6 +18,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,12 @@ class Order:
         """How many groups there are."""
         return math.prod(n for _, n in self.digits)
 
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Groups from one place along each digit to the next."""
+        passed = itertools.accumulate((n for _, n in reversed(self.digits)), mul, initial=1)
+        return tuple(passed)[-2::-1]
+
     def tiles(self, carried: Collection[int]) -> int:
         """Tiles of an array that carries these of the grouped axes."""
         return math.prod(n for axis, n in self.digits if axis in carried)
@@ -81,7 +88,7 @@ class Order:
         each of the digits `still`."""
         out, rest, here = 0, number, 1
         for first, block, inside in _runs(self.digits, still):
-            place, rest = divmod(rest, block) if block > 1 else (rest, 0)
+            place, rest = (rest // block, rest % block) if block > 1 else (rest, 0)
             if first:  # all that stand first here come before those that do not
                 out, here = out + here * (place > 0) * inside, here * (place == 0)
             else:
@@ -164,13 +171,14 @@ def _again(order: Order, digit: int, faster: tuple[int, ...], wave: int, kept: i
     def these(number: Any) -> Any:  # how many of them have a lower number
         return order.before(number, faster) - order.before(number, (digit, *faster))
 
-    stride = [math.prod(n for _, n in order.digits[i + 1 :]) for i in range(len(order.digits))]
-    distance = stride[digit] - sum(stride[i] * (order.digits[i][1] - 1) for i in faster)
+    stride = order.strides
+    distance = stride[digit] - sum([stride[i] * (order.digits[i][1] - 1) for i in faster])
     waves, more = divmod(distance, wave)
     if waves != kept:
         return these(order.groups) if waves > kept else 0
     # The first `more` groups of a wave are one wave further from that reader.
     total = -(-order.groups // wave)
-    starts = np.arange(min(total, MOST)) * wave
+    item = np.int64 if order.groups < 2**62 else object  # whole numbers of any length
+    starts = np.arange(min(total, MOST), dtype=item) * wave
     far = these(np.minimum(starts + more, order.groups)) - these(starts)
     return int(far.sum()) * total // len(starts)

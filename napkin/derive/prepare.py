@@ -89,7 +89,8 @@ def multiplied_out(ready: Prepared) -> Prepared:
         )
     done = SQUARED.everywhere(roots, roots)
     outputs = tuple(replace(o, node=done[o.node]) for o in ready.outputs)
-    names = {done[n]: name for n, name in ready.names.items() if n in done}
+    left = set(postorder(o.node for o in outputs))  # a difference may be gone
+    names = {done[n]: name for n, name in ready.names.items() if done.get(n) in left}
     texts = [f"the square under the sum over {' '.join(over(n))}, multiplied out" for n in found]
     return Prepared(outputs, names, (*ready.expansions, *texts))
 

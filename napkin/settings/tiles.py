@@ -129,12 +129,22 @@ class Tiles:
             return []
         found = [{a: min(shape[a] for shape in part) for part in parts for a in part[0]}]
         for part in parts:
-            some = self._few(found, LISTED * MOST)
-            joined = ({**tiles, **shape} for tiles in some for shape in part)
-            # Larger tiles along other axes make no array of a chunk smaller, or larger.
-            grown = [axes for axes in self.live.chunk if not part[0].keys().isdisjoint(axes)]
-            found = [t for t in joined if all(extent(axes, t) <= MAX_TILE for axes in grown)]
+            found = self._with(self._few(found, LISTED * MOST), part)
         return found
+
+    def _with(
+        self, found: Sequence[dict[str, int]], part: Sequence[dict[str, int]]
+    ) -> list[dict[str, int]]:
+        """Every setting in each of some shapes, where no array of a chunk becomes too large."""
+        shaped = part[0].keys()
+        fits = np.ones((len(found), len(part)), bool)
+        for axes in self.live.chunk:
+            inside = [a for a in axes if a in shaped]
+            if inside:  # larger tiles along other axes make no array larger
+                outside = [a for a in axes if a not in shaped]
+                own = [float(extent(inside, shape)) for shape in part]
+                fits &= np.outer([float(extent(outside, t)) for t in found], own) <= MAX_TILE
+        return [{**found[i], **part[k]} for i, k in zip(*np.nonzero(fits), strict=True)]
 
     def _few(self, found: list[dict[str, int]], most: int) -> list[dict[str, int]]:
         """At most about so many of some settings, in their order: as many for each number of values

@@ -114,6 +114,19 @@ def test_many_waves_are_as_the_first() -> None:
     assert fetched(order, frozenset({1}), wave, 0) == pytest.approx(exact, rel=0.01)
 
 
+def test_seed_9100060_more_groups_than_64_bits_count() -> None:
+    """A grid that nobody launches has a price like others: as many times more as there are more."""
+    few = Order(((0, 2**20), (1, 2**10), (2, 7)))
+    many = Order(((3, 2**36), *few.digits))
+    assert many.groups > 2**64
+    for carried in (frozenset({3, 0}), frozenset({3, 1}), frozenset({3, 0, 2}), frozenset({1})):
+        for wave, kept in ((2**12, 1), (500, 0), (500, 3)):
+            found = fetched(many, carried, wave, kept)
+            assert isinstance(found, int)
+            if 3 in carried:
+                assert found == pytest.approx(2**36 * fetched(few, carried, wave, kept), rel=0.01)
+
+
 def test_groups_that_see_more_start_first_in_sections() -> None:
     """16 heads of 4096 keys stream 33 MB, which is two sections of 8 heads: in each, the groups of
     all heads for one tile of queries follow each other."""

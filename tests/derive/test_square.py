@@ -116,3 +116,16 @@ def test_where_there_is_none_it_is_refused() -> None:
     d = nk.diagram("n d, m d -> n m")(lambda X, Y: nk.contract(X, Y, over="d"))
     with pytest.raises(Refusal, match=r"no sum of \(x - y\) \*\* 2 has an x and a y"):
         nk.derive(d, sizes=SMALL, multiply_out=True)
+
+
+def test_seed_9100092_a_difference_that_is_named_and_gone() -> None:
+    """What is multiplied out leaves no difference; later rewritings find no name of it."""
+
+    @nk.diagram("n d, m d, d -> n m", sizes=LARGE)
+    def weighted(X: Any, Y: Any, w: Any) -> Any:
+        apart = X - Y
+        return nk.contract(apart, apart, w, over="d")
+
+    for dtype in ("fp32", "bf16"):
+        plan = nk.derive(weighted, on="h100", dtype=dtype, multiply_out=True)
+        assert plan.kernels

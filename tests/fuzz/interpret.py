@@ -6,6 +6,7 @@ for large sizes, run at small ragged ones.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from unittest import mock
@@ -56,6 +57,9 @@ LONG = 0.3
 
 ALONE = 5
 """Programs of which one's plans run as files of their own too."""
+
+LASTING = 300
+"""Groups times chunks of a plan, at most: an interpreter takes 10 ms for each."""
 
 EDGES = (31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
 """Lengths of such an axis: those of tiles, one less and one more."""
@@ -131,11 +135,27 @@ def planned(program: Program, diagram, seed: int) -> None:
     with mock.patch.object(fitting, "available", return_value=False):  # nothing is launched
         plan = derive(diagram, on, large, "fp32", materialise=stored, multiply_out=square)
     sizes = dict(program.sizes)
+    while turns(plan, sizes) > LASTING and max(sizes.values()) > 1:
+        longest = max(sizes, key=sizes.__getitem__)
+        smaller = fit(program, {**sizes, longest: sizes[longest] // 2})
+        if smaller is None or smaller == sizes:
+            return
+        sizes = smaller
     for k in plan.kernels:
         sizes_of = plan.full(sizes)
         if any(sizes_of.get(a, 0) > k.tiles[a] for a in k.choice.kernel.whole if a in k.tiles):
             return
     Case(program, plan, sizes, seed).check()
+
+
+def turns(plan: Plan, sizes: Mapping[str, int]) -> int:
+    """Groups of a plan's kernels times their chunks."""
+    out = 0
+    for k in plan.kernels:
+        kernel, known = k.choice.kernel, k.choice.kernel.sized(plan.full(sizes))
+        cut = (*kernel.group, *kernel.stream.axes)
+        out += math.prod([-(-known[a] // k.tiles[a]) for a in cut])
+    return out
 
 
 class Case:

@@ -116,3 +116,14 @@ def test_where_there_is_none_it_is_refused() -> None:
     d = nk.diagram("n d, m d -> n m")(lambda X, Y: nk.contract(X, Y, over="d"))
     with pytest.raises(Refusal, match=r"no sum of \(x - y\) \*\* 2 has an x and a y"):
         nk.derive(d, sizes=SMALL, multiply_out=True)
+
+
+@nk.diagram("n d, m d -> n")
+def least(X: Any, Y: Any) -> Any:
+    off = X - Y
+    return nk.reduce(nk.contract(off, off, over="d"), "min", over="m")
+
+
+def test_windows_are_looked_for_after_a_named_difference_is_multiplied_out() -> None:
+    """The difference is gone, and its name with it."""
+    assert nk.derive(least, sizes=LARGE, dtype="fp32", multiply_out=True).kernels

@@ -13,6 +13,7 @@ from candidates import H100, Term
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import handed, part_axis, parted, why_not_parted
+from napkin.derive.rules.resume import RESUMED
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.node import postorder
@@ -158,6 +159,8 @@ class Forcing:
                 made = self._in_parts(kernel, ours, sizes)
             elif not why_not_parted(kernel) and (both := self._blocked(kernel)) is not None:
                 made = self._both(*both, ours, sizes)
+            elif self.rng.random() < 0.5 and (both := self._resumed(kernel, sizes)) is not None:
+                made = self._both(*both, ours, sizes)
             else:
                 made = [self._planned(kernel, ours, sizes)]
             if all(made):
@@ -174,6 +177,12 @@ class Forcing:
         inner = self.rng.choice(kernel.whole) if kernel.whole else ""
         length = self.rng.choice((2, 8, 16, 16, 32))
         return blocked(kernel, inner, length) if inner else None
+
+    def _resumed(self, kernel: Kernel, sizes) -> tuple[Kernel, Kernel] | None:
+        """The kernels that scan a stream in blocks, if it can be scanned so."""
+        size = sizes.get(kernel.stream.axis, 0)
+        found = RESUMED.matches(kernel, self.rng.choice((1, 2, 4, 8))) if size > 1 else ()
+        return next((RESUMED.apply(made) for made in found), None)
 
     def _both(self, first: Kernel, second: Kernel, ours: Mapping[str, str], sizes):
         """A kernel that stores states, and the one that merges them."""

@@ -25,6 +25,9 @@ import numpy as np
 MOST = 256
 """Waves that are counted; their mean stands for those after them."""
 
+FAR = 2**62
+"""Numbers of groups from here on are Python's: numpy's might overflow."""
+
 
 @dataclass(frozen=True)
 class Order:
@@ -81,7 +84,7 @@ class Order:
         each of the digits `still`."""
         out, rest, here = 0, number, 1
         for first, block, inside in _runs(self.digits, still):
-            place, rest = divmod(rest, block) if block > 1 else (rest, 0)
+            place, rest = (rest // block, rest % block) if block > 1 else (rest, 0)
             if first:  # all that stand first here come before those that do not
                 out, here = out + here * (place > 0) * inside, here * (place == 0)
             else:
@@ -171,6 +174,7 @@ def _again(order: Order, digit: int, faster: tuple[int, ...], wave: int, kept: i
         return these(order.groups) if waves > kept else 0
     # The first `more` groups of a wave are one wave further from that reader.
     total = -(-order.groups // wave)
-    starts = np.arange(min(total, MOST)) * wave
+    wide = object if order.groups >= FAR else np.int64
+    starts = np.arange(min(total, MOST)).astype(wide) * wave
     far = these(np.minimum(starts + more, order.groups)) - these(starts)
     return int(far.sum()) * total // len(starts)

@@ -50,6 +50,13 @@ def test_fetched_is_what_an_enumeration_fetches(seed: int) -> None:
     assert seen(order, carried, first) == len(set(tiles(order, carried)[:first]))
 
 
+def test_groups_are_numbered_past_what_numpy_holds() -> None:
+    """A stored array of 2^88 values was priced, and dropped: its groups overflowed."""
+    small, large = (Order(((0, n), (1, 4), (2, 2))) for n in (2**10, 2**80))
+    few, many = (fetched(o, frozenset({0, 2}), 3, 1) for o in (small, large))
+    assert many == pytest.approx(few * 2**70, rel=0.01)
+
+
 def in_rows(digits: list[tuple[int, int]], rows: int) -> list[tuple[int, ...]]:
     """Places of groups in blocks of rows, as loops write them."""
     *before, (_, many), (_, columns) = digits

@@ -58,10 +58,17 @@ def as_written(n: Node) -> bool:
 def rounds_alike(roots: Iterable[Node]) -> bool:
     """Whether terms are to be rounded as other kernels round the same terms: of two reals that are
     compared, or an extremum that something is compared with."""
-    return any(
-        as_written(n) or (compares(n) and all(a.kind == "real" and not a.constant for a in n.args))
-        for n in postorder(roots)
-    )
+    return any(as_written(n) or _compares_reals(n) for n in postorder(roots))
+
+
+def compared(roots: Iterable[Node]) -> set[Node]:
+    """The terms that comparisons of two reals are computed of. A sum among them is computed once:
+    x == max(x) holds of one x, and two kernels may add up in two orders."""
+    return {*postorder(n for n in postorder(roots) if _compares_reals(n))}
+
+
+def _compares_reals(n: Node) -> bool:
+    return compares(n) and all(a.kind == "real" and not a.constant for a in n.args)
 
 
 def is_read(n: Node) -> bool:

@@ -115,6 +115,8 @@ def _sum(body: Any, iteration: Any, count: Any) -> Any:
 
 def _reach(i: Interval, iterations: Mapping[str, Any], residues: Residues) -> Any:
     """Keys from the first that the group's first query sees to the last that its last one does."""
+    if _is_empty(i, residues):
+        return sympy.Integer(0)
     first = {a: (t * group_symbol(a), 0) for a, t in iterations.items()}
     last = {a: (t * group_symbol(a), group_symbol(a) - 1) for a, t in iterations.items()}
     return sympy.expand(_meaning(i.end, last, residues) - _meaning(i.first, first, residues))
@@ -122,6 +124,8 @@ def _reach(i: Interval, iterations: Mapping[str, Any], residues: Residues) -> An
 
 def _count(i: Interval, iterations: Mapping[str, Any], residues: Residues) -> Any:
     """Keys that one query sees."""
+    if _is_empty(i, residues):
+        return sympy.Integer(0)
     at = {a: (t, 0) for a, t in iterations.items()}
     span = sympy.expand(_meaning(i.end, at, residues) - _meaning(i.first, at, residues))
     if i.step == 1:
@@ -131,6 +135,12 @@ def _count(i: Interval, iterations: Mapping[str, Any], residues: Residues) -> An
     return (
         exact if not exact.free_symbols & set(iterations.values()) else sympy.expand(span / i.step)
     )
+
+
+def _is_empty(i: Interval, residues: Residues) -> bool:
+    """Whether queries in the middle see none of these keys: of the first ones of an axis, say,
+    where they see what is near them."""
+    return _probe(i.end, residues) <= _probe(i.first, residues)
 
 
 def _meaning(n: Node, at: Mapping[str, tuple[Any, Any]], residues: Residues) -> Any:

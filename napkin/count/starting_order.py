@@ -26,6 +26,9 @@ import numpy as np
 MOST = 256
 """Waves that are counted; their mean stands for those after them."""
 
+FAR = 2**62
+"""Numbers of groups from here on are Python's: numpy's might overflow."""
+
 
 @dataclass(frozen=True)
 class Order:
@@ -178,7 +181,7 @@ def _again(order: Order, digit: int, faster: tuple[int, ...], wave: int, kept: i
         return these(order.groups) if waves > kept else 0
     # The first `more` groups of a wave are one wave further from that reader.
     total = -(-order.groups // wave)
-    item = np.int64 if order.groups < 2**62 else object  # whole numbers of any length
-    starts = np.arange(min(total, MOST), dtype=item) * wave
+    wide = object if order.groups >= FAR else np.int64
+    starts = np.arange(min(total, MOST)).astype(wide) * wave
     far = these(np.minimum(starts + more, order.groups)) - these(starts)
     return int(far.sum()) * total // len(starts)

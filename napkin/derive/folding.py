@@ -78,6 +78,18 @@ class Folding:
         """`n` inside pass `p`: reductions of the pass so far, those of earlier passes final."""
         return self._at(n, p, {})
 
+    def beside(self, n: Node, p: int, known: Iterable[Node]) -> Node:
+        """`n` inside pass `p`, of which it uses the results `known` alone: counts are final."""
+        done = {m: self.current(m, p) for m in known}
+        order = postorder([n], set(done))
+        done |= {m: self.last(m) for m in order if m not in done and self._counts(m)}
+        return self._at(n, p, done)
+
+    def _counts(self, n: Node) -> bool:
+        """Whether a term is computed from counts over the axis, and from no other reduction."""
+        uses = self.uses(n)
+        return bool(uses) and all(is_count(f) for f in uses)
+
     def _at(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
         if n in self.scanning and n not in done:
             inside = rebuilt(n, tuple(self._at(a, p, done) for a in n.args))
@@ -99,9 +111,8 @@ class Folding:
 
     def _beside(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
         # Each pass counts for itself: a mean so far is over what the pass has seen.
-        uses = self.uses(n)
-        if uses and all(is_count(f) for f in uses):
-            return substitute([n], {f: self.plain(f, p).leaf("new") for f in uses})[n]
+        if n not in done and self._counts(n):
+            return substitute([n], {f: self.plain(f, p).leaf("new") for f in self.uses(n)})[n]
         return self._at(n, p, done)
 
     # --- states -----------------------------------------------------------------------------

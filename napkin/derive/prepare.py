@@ -87,12 +87,9 @@ def multiplied_out(ready: Prepared) -> Prepared:
             "no sum of (x - y) ** 2 has an x and a y that each carry an axis of their own",
             "leave it out",
         )
-    done = SQUARED.everywhere(roots, roots)
-    outputs = tuple(replace(o, node=done[o.node]) for o in ready.outputs)
-    left = set(postorder(o.node for o in outputs))  # a difference may be gone
-    names = {done[n]: name for n, name in ready.names.items() if done.get(n) in left}
     texts = [f"the square under the sum over {' '.join(over(n))}, multiplied out" for n in found]
-    return Prepared(outputs, names, (*ready.expansions, *texts))
+    made = _rewritten(ready, SQUARED.everywhere(roots, roots))
+    return replace(made, expansions=(*ready.expansions, *texts))
 
 
 def exact(ready: Prepared) -> Prepared:
@@ -110,6 +107,12 @@ def split_windows(ready: Prepared, sizes: Mapping[str, int]) -> Prepared:
     """The same terms, with windows that share no position as axes that are split."""
     roots = [o.node for o in ready.outputs]
     found = {f.sides()[0][0]: DISJOINT.apply(f) for f in DISJOINT.matches(roots, sizes)}
-    done = substitute(roots, found)
+    return _rewritten(ready, substitute(roots, found))
+
+
+def _rewritten(ready: Prepared, done: Mapping[Node, Node]) -> Prepared:
+    """The same terms in other forms, with the names of those that are left."""
     outputs = tuple(replace(o, node=done[o.node]) for o in ready.outputs)
-    return replace(ready, outputs=outputs, names={done[n]: t for n, t in ready.names.items()})
+    left = {*postorder(o.node for o in outputs)}
+    names = {done[n]: name for n, name in ready.names.items() if done.get(n) in left}
+    return replace(ready, outputs=outputs, names=names)

@@ -17,6 +17,7 @@ from napkin.ir.infer import pointwise
 from napkin.ir.listing import assign_names
 from napkin.ir.node import COMPOSITES, REDUCTIONS, SCANS, Node, postorder
 from napkin.ir.operators import POINTWISE
+from napkin.ir.operators.logic import RELATIONS
 from napkin.ir.rewrite import rewrite, substitute
 from napkin.ir.storage import leaf, own_type, unstored
 
@@ -54,16 +55,29 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
     own = {n for n in back.images.values()}
     results = _results(f, back)
     names = assign_names(made.roots, made.names, {*made.scalars, *(o.name for o in f.outputs)})
+    unsure = _one_sided(order)
     found = [
         Keepable(names.get(n, n.op), n, n.axes, "", False)
         for n in order
-        if _is_array(n) and n not in after and n not in results
+        if _is_array(n) and n not in after and n not in results and n not in unsure
         and (_reduces(n) or (n in met and n in own))
     ]  # fmt: skip
     kept = [Keepable(o.name, n, o.axes, own_type(o.node), True) for n, o in results.items()
-            if n in order]  # fmt: skip
+            if n in order and n not in unsure]  # fmt: skip
     found = _without_stages(found, order)
     return kept + _distinct(found, {*names.values(), *(k.name for k in kept)})
+
+
+def _one_sided(order: Sequence[Node]) -> set[Node]:
+    """Arrays that one side of a comparison is computed of, where the other is computed of the same
+    inputs without them: x == max(x) holds where both are rounded alike, and what is kept is rounded
+    once more."""
+    found = set[Node]()
+    for test in (n for n in order if n.op in RELATIONS):
+        left, right = ({*postorder([a])} for a in test.args)
+        if shared := {n for n in left & right if n.op == "input"}:
+            found |= {n for n in left ^ right if n not in shared and shared & {*postorder([n])}}
+    return found
 
 
 def _without_stages(found: Sequence[Keepable], order: Sequence[Node]) -> list[Keepable]:
@@ -89,11 +103,11 @@ def _without_stages(found: Sequence[Keepable], order: Sequence[Node]) -> list[Ke
 
 def _results(f: Diagram, back: Backward) -> dict[Node, Output]:
     """The outputs that a gradient computes, too, by its terms. A cast that says how an output is
-    stored changes no value."""
+    stored changes no value; one that is repeated along an axis is no such output."""
     found: dict[Node, Output] = {}
     for o in f.outputs:
         image = back.images.get(unstored(o.node))
-        if image is not None and _is_array(image):
+        if image is not None and _is_array(image) and {*image.axes} == {*o.axes}:
             found.setdefault(image, o)
     return found
 

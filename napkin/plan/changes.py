@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from napkin.algebra.terms import is_read
+from napkin.algebra.terms import compared, is_read
 from napkin.algebra.tracer import active
 from napkin.diagram.interface import Output
 from napkin.ir.node import REDUCTIONS, Node, postorder
@@ -82,9 +82,10 @@ def again(
         return None
     needed = _needed(found.pieces)
     kept = {o.node for o in (*outputs, *found.materialised.values())}
+    once = compared(o.node for o in outputs)
     large: dict[Node, None] = {}
     for name, o in found.materialised.items():
-        more = list(_large(o.node, sizes, points, kept)) if needed[name] > 1 else []
+        more = list(_large(o.node, sizes, points - once, kept)) if needed[name] > 1 else []
         kept -= {o.node} if more else set()
         large.update(dict.fromkeys(more))
     return Change(points - set(large), list(large)) if large else None

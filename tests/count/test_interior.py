@@ -74,3 +74,12 @@ def test_bounds_without_a_meaning_have_no_sum_in_symbols() -> None:
 def test_a_test_in_arithmetic_is_not_taken_for_0() -> None:
     read = keys_read("steps", lambda i, size: [(i - 12 - (i > 20) * 4, i + 1)])
     assert read.has(visited_symbol(("x",)))
+
+
+def test_keys_that_no_query_in_the_middle_sees_are_none() -> None:
+    """Of the first three keys those that are near: their number fell below 0 off the border."""
+    near = keys_read("near", lambda i, size: [(i - 12, i + 1)])
+    some = keys_read(
+        "some", lambda i, size: [(nk.maximum(i - 12, 0), nk.minimum(i - 12, 3)), (i - 12, i + 1)]
+    )
+    assert some == near

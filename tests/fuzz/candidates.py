@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from napkin.algebra.terms import is_read
+from napkin.algebra.terms import compared, is_read
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.prepare import exact, multiplied_out, prepare
 from napkin.derive.rules.square import difference
@@ -130,7 +130,8 @@ def drawn_points(term: Term, sizes: Mapping[str, int], rng: random.Random) -> se
     more = {n for n in order if is_pointwise(n) and n.kind == "real" and rng.random() < 0.2}
     frontier = Frontier(term.outputs, sizes, points=points)
     more = {n for n in more if n not in frontier.sources(n)}  # others are stored as it is
-    fewer = {n for n in points if n.op == "sum" and rng.random() < 0.2}
+    once = compared(o.node for o in term.outputs)
+    fewer = {n for n in points if n.op == "sum" and rng.random() < 0.2 and n not in once}
     read = [
         n for n in order if n in frontier.layouts and is_read(n) and not (n.args or own_type(n))
     ]

@@ -10,7 +10,7 @@ import own
 import rare
 import readings
 import scans
-from drawing import NEWEST, RARE, Drawing, Rejected
+from drawing import NEWEST, RARE, RESUMED, Drawing, Rejected
 from programs import Program
 
 WEIGHTS = {
@@ -43,6 +43,9 @@ SELDOM = {
 }  # fmt: skip
 """Of seeds from `RARE` on, every other one of which begins with one of these."""
 
+LAST = {rare.looked_up: 8, rare.blocks: 6}
+"""Of seeds from `RESUMED` on, beside."""
+
 
 CALLED = ("sum", "max", "float", "gl", "tl", "triton", "range", "linear_scan")
 """Names of diagrams that mean something else in a kernel file."""
@@ -60,7 +63,8 @@ def draw(seed: int) -> Program:
         table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
         if seed >= RARE and d.chance(0.5):
-            d.moving(d.rng.choices(list(SELDOM), list(SELDOM.values()))[0])
+            first = SELDOM | (LAST if seed >= RESUMED else {})
+            d.moving(d.rng.choices(list(first), list(first.values()))[0])
         for _ in range(d.rng.choice((1, 2, 2, 3, 4, 5, 6))):
             d.moving(d.rng.choices(ways, weights)[0])
         try:

@@ -43,6 +43,9 @@ NEWEST = 6_000_000
 RARE = 8_000_000
 """The first seed that draws first, every other time, what others draw too rarely (`rare`)."""
 
+RESUMED = 10_000_000
+"""The first seed that draws rows that are looked up, and long scans, among these."""
+
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
 HARD = ("mean", "repeated", "zeros", "normal", "large")

@@ -13,6 +13,7 @@ from candidates import H100, Term
 from napkin.derive.kernel import Kernel
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import handed, part_axis, parted, why_not_parted
+from napkin.derive.rules.resume import RESUMED
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.node import postorder
@@ -156,7 +157,7 @@ class Forcing:
             kernel = self.rng.choice(known.search.kernels)
             if self.rng.random() < 0.15 and not why_not_parted(kernel):
                 made = self._in_parts(kernel, ours, sizes)
-            elif not why_not_parted(kernel) and (both := self._blocked(kernel)) is not None:
+            elif both := self._blocked(kernel) or self._resumed(kernel, sizes):
                 made = self._both(*both, ours, sizes)
             else:
                 made = [self._planned(kernel, ours, sizes)]
@@ -171,9 +172,17 @@ class Forcing:
 
     def _blocked(self, kernel: Kernel) -> tuple[Kernel, Kernel] | None:
         """The kernels of blocks of a stream, if an axis that is held can be streamed in them."""
+        if why_not_parted(kernel):
+            return None
         inner = self.rng.choice(kernel.whole) if kernel.whole else ""
         length = self.rng.choice((2, 8, 16, 16, 32))
         return blocked(kernel, inner, length) if inner else None
+
+    def _resumed(self, kernel: Kernel, sizes) -> tuple[Kernel, Kernel] | None:
+        """The kernels that scan a stream in blocks, now and then, if it can be scanned so."""
+        often = sizes.get(kernel.stream.axis, 0) > 1 and self.rng.random() < 0.5
+        found = RESUMED.matches(kernel, self.rng.choice((1, 2, 4, 8))) if often else ()
+        return next((RESUMED.apply(made) for made in found), None)
 
     def _both(self, first: Kernel, second: Kernel, ours: Mapping[str, str], sizes):
         """A kernel that stores states, and the one that merges them."""

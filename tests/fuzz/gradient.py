@@ -5,17 +5,20 @@ A gradient is compared along random directions: where it is wrong, it is so alon
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from filled import arrays as fill
-from judged import COUNTS, Found
+from judged import COUNTS, Found, error
 from programs import Program
 from values import results
 from written import diagram as written_diagram
 
 import napkin as nk
+from napkin.gradient.gradient import backward
+from napkin.gradient.kept import backward_with, forward_with, keepable
 
 STEPS = (1e-4, 1e-5, 1e-6, 1e-3, 1e-7)
 """How far inputs are moved: one of these is neither lost in rounding nor past a bend."""
@@ -48,8 +51,8 @@ def gradient(program: Program, seed: int) -> None:
             for w, o in zip(wanted, f.outputs, strict=True)]  # fmt: skip
     cots = [np.where(np.isfinite(w), rng.normal(size=w.shape), 0.0)
             for w, r in zip(wanted, real, strict=True) if r]  # fmt: skip
-    found = made.evaluate(*data, *cots)
-    found = found if isinstance(found, tuple) else (found,)
+    found = _tuple(made.evaluate(*data, *cots))
+    _kept(f, [*data, *cots], wanted, found, seed)
     slopes = {o.name[1:]: v for o, v in zip(made.outputs, found, strict=True)}
 
     def value(moved: Sequence[np.ndarray]) -> float:
@@ -63,6 +66,34 @@ def gradient(program: Program, seed: int) -> None:
             way = np.where(np.isfinite(data[i]), rng.normal(size=data[i].shape), 0.0)
             _compare(given.name, data, i, way, slopes[given.name], value)
 
+
+def _kept(f: nk.Diagram, given: Sequence[np.ndarray], wanted, slopes, seed: int) -> None:
+    """The forward that stores some of what may be kept, and the backward that reads it, give the
+    same results and slopes."""
+    back = backward(f)
+    every, rng = keepable(f, back), random.Random(f"kept {seed}")
+    kept = [k for k in every if rng.random() < rng.choice((0.3, 0.6, 1.0))]
+    n = len(f.inputs)
+    stored = _tuple(forward_with(f, back, kept).evaluate(*given[:n]))
+    of_outputs = {o.name: v for o, v in zip(f.outputs, stored, strict=False)}
+    more = iter(stored[len(f.outputs) :])
+    read = [of_outputs[k.name] if k.output else next(more) for k in kept]
+    found = _tuple(backward_with(back, kept).evaluate(*given, *read))
+    COUNTS["arrays kept"] += len(kept)
+    names = [*(o.name for o in f.outputs), *(o.name for o in back.diagram.outputs)]
+    pairs = zip(names, [*stored[: len(f.outputs)], *found], [*wanted, *slopes], strict=True)
+    for name, v, w in pairs:
+        if (off := error(v, w)) > KEPT:
+            said = f"{name} off by {off:.2g} where {', '.join(k.name for k in kept)} are kept"
+            raise Found("wrong value", "gradient: kept arrays", said)
+
+
+def _tuple(found: np.ndarray | tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+KEPT = 1e-6
+"""How far results may be off where arrays are kept: some are in float32."""
 
 REFUSED = ("no output holds real", "by no input", "by a permutation", "has no derivative")
 """What a refusal of a gradient says."""

@@ -21,8 +21,8 @@ from napkin.count.traffic import Direction
 from napkin.count.visited import chunks as visited_chunks
 from napkin.derive.kernel import Kernel, tensor_of, tile_axes
 from napkin.ir.evaluate import Array, aligned, aligned_to, evaluate
-from napkin.ir.node import Node, node, postorder
-from napkin.ir.slots import slots_of, spread
+from napkin.ir.node import Node, postorder
+from napkin.ir.slots import slots_of
 from napkin.ir.slotted import guard, read_slots
 from napkin.ir.taking import own_axes, reading_of, table_of, taken_of
 
@@ -127,9 +127,15 @@ class _Run:
             return array
         if taken_of(leaf) is not None:
             return self._over({}, evaluate([leaf], tables, self.sizes)[0], leaf.axes, leaf.axes)
-        tensor = node("input", params=leaf.params[:2], axes=own_axes(leaf), kind=leaf.kind)
-        spread_out = spread(tensor, leaf.args[0], read_slots(leaf))
-        return evaluate([spread_out], {tensor: array}, self.sizes)[0]
+        values = zip(evaluate(leaf.args, {}, self.sizes), leaf.args, strict=True)
+        seen, *places = (self._over({}, v, n.axes, leaf.axes) for v, n in values)
+        at = dict(zip(read_slots(leaf).slots, places, strict=True))
+        here = {a: np.arange(self.sizes[a]) for a in own_axes(leaf) if a not in at}
+        where = [
+            np.where(seen, at[a], 0) if a in at else self._over({}, here[a], (a,), leaf.axes)
+            for a in own_axes(leaf)
+        ]
+        return np.where(seen, array[tuple(where)] if array.size else 0, 0)
 
     def groups(self) -> Iterator[dict[str, range]]:
         """The groups, each as what it has of every grouped axis."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 from compounds import INF, scores
 from drawing import Drawing
 from keyed import box_set, boxes, key_set, neighborhood, pattern, stepped
-from programs import OWN_REDUCE, Axes, Keys, Ref
-from scans import ranked, used
+from programs import OWN_REDUCE, STEPS, Axes, Keys, Ref
+from scans import operands, ranked, used
 
 from napkin.ir.key_sets import MAX_BOXES
 
@@ -345,3 +345,44 @@ def kept(d: Drawing) -> Ref:
     if d.chance(0.5) or T not in d.outputs:
         d.outputs.append(d.step("softmax", T, over=s))
     return d.outputs[-1]
+
+
+def looked_up(d: Drawing) -> Ref:
+    """Rows at positions that do not go along what is reduced."""
+    q, x, r, e = (d.axis(n) for n in d.rng.choice(((4, 5, 3, 2), (7, 8, 8, 3), (1, 6, 2, 5))))
+    at: Axes = d.rng.choice(((q, x), (x,), (q,)))
+    places = d.input(at, "int", f"places:{r}", public=False)
+    if d.chance(0.4):
+        i, j = (d.step("index", over=a, public=False) for a in (q, x))
+        size = d.step("size", over=r, public=False)
+        places = d.step("mod", d.step("add", i, j, public=False), size, public=False)
+    T = d.step("take", d.input(d.some((r, e), 2, 2)), places, over=r)
+    A = d.input(d.rng.choice(((q, e), (e,), (x, e))))
+    way = d.rng.choice(("contract", "several", "max", "sum", "scores"))
+    if way in {"max", "sum"}:
+        return d.step(way, d.step(d.rng.choice(("sub", "mul")), A, T), over=e)
+    more = [d.step("take", d.input((r, e)), places, over=r)] if way == "several" else []
+    S = d.step("contract", A, T, *more, over=e)
+    if way != "scores":
+        return S
+    S = d.step("add", S, d.step("contract", d.input((q, e)), d.input((x, e)), over=e))
+    P = d.step("softmax", S, over=x)
+    return d.step("contract", P, d.input((x, d.axis())), over=x)
+
+
+def blocks(d: Drawing) -> Ref:
+    """Scans of few long rows, whose states are results."""
+    n, t = d.axis(d.rng.choice((1, 2, 3))), d.axis(d.rng.choice((33, 64, 100)))
+    x = d.input(d.some((n, t), 2, 2) if d.chance(0.7) else (t,))
+    form = d.rng.choice(tuple(STEPS))
+    start = d.rng.choice((0.0, 0.5, d.input((n,), public=False)))
+    h = d.step("scan", start, *operands(d, form, x, t), over=t, form=form)
+    way = d.rng.choice(("alone", "alone", "gated", "two", "sums"))
+    if way == "gated":
+        h = d.step("mul", h, d.step("sigmoid", d.input((t,))))
+    elif way == "two":
+        h = d.step("sub", h, d.step("cumsum", x, over=t))
+    elif way == "sums":
+        h = d.step("cumsum", x, over=t)
+    d.outputs.append(h)
+    return h

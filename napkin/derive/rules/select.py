@@ -104,7 +104,7 @@ def held_at(f: Node, p: int, found: Selection, folding: Folding) -> Node:
         still = found.still(_tagged(extremum, tag), extremum)
         return pointwise("where", (still, state_leaf(name, tag, f.axes, f.kind), nothing))
 
-    return _joined(f, p, name, kept, folding)
+    return _joined(f, p, name, kept, folding, [found.most])
 
 
 # --- ranks ----------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def held_in_rank(f: Node, p: int, found: Rank, folding: Folding) -> Node:
         each = [still(m, at, tag, better[s:]) for s, (m, at) in enumerate(pairs)]
         return reduce(lambda a, b: combined(f.op, a, b), each)
 
-    return _joined(f, p, name, kept, folding)
+    return _joined(f, p, name, kept, folding, found.by)
 
 
 def _tagged(leaf: Node, tag: Tag) -> Node:
@@ -173,9 +173,17 @@ def _tagged(leaf: Node, tag: Tag) -> Node:
     return state_leaf(str(leaf.params[0]), tag, leaf.axes, leaf.kind)
 
 
-def _joined(f: Node, p: int, name: str, kept: Callable[[Tag], Node], folding: Folding) -> Node:
-    """The state of what is kept of all before, joined with a chunk: its leaf after the step."""
-    chunk = along(f.op, folding.current(f.args[0], p), over(f), f.params[1:])
+def _joined(
+    f: Node,
+    p: int,
+    name: str,
+    kept: Callable[[Tag], Node],
+    folding: Folding,
+    by: Iterable[Node],
+) -> Node:
+    """The state of what is kept of all before, joined with a chunk: its leaf after the step. The
+    chunk's values use the results `by` of the pass, and no others."""
+    chunk = along(f.op, folding.beside(f.args[0], p, by), over(f), f.params[1:])
     step, merge = combined(f.op, kept("old"), chunk), combined(f.op, kept("left"), kept("right"))
     made = State(name, f.axes, f.kind, identity(f), step, merge, "running")
     folding.states[p].append(made)

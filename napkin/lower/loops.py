@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from napkin.algebra.fold import State
+from napkin.algebra.terms import is_read
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import Node, in_kind, postorder
 from napkin.lower import syntax as sx
@@ -37,6 +38,13 @@ class Loops:
             for root in (*loop.steps.values(), *loop.emits.values()):
                 for n in _invariants(root, moving):
                     self.emitter.define(n)
+
+    def define_found(self, loop: Loop) -> None:
+        """Read what stays in a loop of what lies at positions that passes before it found."""
+        moving = moving_terms(self.program, loop)
+        for n in postorder((*loop.steps.values(), *loop.emits.values())):
+            if is_read(n) and n.args and n not in moving:
+                self.emitter.define(n)
 
     def visits(self, whose: str) -> list[ast.stmt]:
         """Where the visits of the group or the like begin and end, if a key set says."""

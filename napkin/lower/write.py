@@ -92,7 +92,8 @@ class _Kernel:
         scope, loop = self.scope, self.program.loops[index]
         step = self.stream.passes[loop.part]
         first = index == 0 or self.program.loops[index - 1].part != loop.part
-        out: list[ast.stmt] = [comment(self.loops.title(loop))]
+        self.loops.define_found(loop)
+        out: list[ast.stmt] = [*self.emitter.drain(), comment(self.loops.title(loop))]
         inner = self.emitter.seen_as(as_seen(self.program, loop))
         for s in step.states if first else ():
             out.append(sx.assign(scope.state(s.name), self.loops.begun(s, inner)))

@@ -320,3 +320,9 @@ def test_refusals_of_blocks(body: Any, reason: str) -> None:
     d = nk.diagram("q x -> q" if "folded to" in reason else "q x -> q x")(body)
     with pytest.raises(nk.Refusal, match=f"resume x is refused at k: {reason}"):
         resumed(streamed(d), 4)
+
+
+def test_blocks_of_one_position_are_refused() -> None:
+    """Kernels have no group of a block that is one position."""
+    with pytest.raises(nk.Refusal, match="a block has two positions or more"):
+        resumed(streamed(of_rows(running)), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.derive.rules import stream
+from napkin.ir.node import node, over, postorder
+from napkin.ir.rewrite import substitute
+from napkin.moves.refactor import refactorings
 
 HARD = st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 1.0, math.inf, math.nan])
 ROWS = st.lists(HARD, min_size=1, max_size=12)
@@ -221,3 +225,21 @@ def test_the_law_is_run_where_a_pass_finds_the_position_of_a_reading(
     assert kernel.stream.tails
     assert kernel.stream.passes[1].emits
     assert stream.streamed(kernel) is kernel
+
+
+@nk.diagram("p x -> p")
+def least_off_the_mean(X: Any) -> Any:
+    return nk.argmin(X - nk.reduce(X, "mean", over="p x"), over="x")
+
+
+def test_a_mean_beside_the_extremum_is_over_all_positions_in_each_chunk() -> None:
+    """Its sum is read, and its count was that of the chunks so far."""
+    ready = prepare(least_off_the_mean)
+    (nested,) = refactorings(ready.outputs, ready.names, {"p": 3, "x": 7})
+    (inner,) = (n for n in postorder([nested.made]) if n.op == "sum" and over(n) == ("x",))
+    read = node("input", params=("T",), axes=("p",), kind="real")
+    (o,) = nested.outputs
+    found = replace(o, node=substitute([o.node], {inner: read})[o.node])
+    kernel = label("k", [found], {}, streamed="x", passes=2)
+    X = np.random.default_rng(0).normal(size=(3, 7))
+    assert breach(kernel, {"X": X, "T": X.sum(1)}, {"p": 3, "x": 7}, [3, 0, 4]) is None

@@ -67,3 +67,12 @@ def test_rows_stay_where_that_is_less_work(
     signature: str, body: Callable[..., Any], sizes: dict[str, int]
 ) -> None:
     assert not instances(signature, body, **sizes)
+
+
+def test_rows_stay_where_their_positions_are_reduced_inside() -> None:
+    """Without the axis of the positions there is nothing to reduce along it."""
+
+    def normalised(Q: Any, E: Any, at: Any) -> Any:
+        return nk.contract(Q, nk.softmax(nk.take(E, p=at), over="x"), over="d")
+
+    assert not instances("q d, p d, x:int -> q x", normalised, p=2)

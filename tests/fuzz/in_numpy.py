@@ -126,7 +126,9 @@ class _Run:
         if not leaf.args:
             return array
         if taken_of(leaf) is not None:
-            return self._over({}, evaluate([leaf], tables, self.sizes)[0], leaf.axes, leaf.axes)
+            here = {a: range(r, r + 1) for a, r in self.residues.items()}
+            (value,) = evaluate([leaf], tables, self.sizes, box=here)
+            return self._over(here, value, leaf.axes, leaf.axes)
         values = zip(evaluate(leaf.args, {}, self.sizes), leaf.args, strict=True)
         seen, *places = (self._over({}, v, n.axes, leaf.axes) for v, n in values)
         at = dict(zip(read_slots(leaf).slots, places, strict=True))
@@ -169,8 +171,10 @@ class _Run:
                 loaded = [a.leaf for a in kernel.reads if i in a.loops]
                 for leaf in loaded:
                     self._count_read(leaf, here)
-                stored = sum(self._size(e.node.axes, here) for e in step.emits)
-                self._hold(held + sum(inside[leaf].size for leaf in loaded) + stored)
+                    if leaf not in inside:  # at positions that the chunk itself finds
+                        inside |= self._table(leaf, here)
+                moving = [*(leaf.axes for leaf in loaded), *(e.node.axes for e in step.emits)]
+                self._hold(held + sum(self._size(axes, here) for axes in moving))
                 states, emitted = advance(now, states, inside, part, self.sizes, self.scalars, box)
                 for e, value in zip(step.emits, emitted, strict=True):
                     self._write(e, value, here)
@@ -191,12 +195,16 @@ class _Run:
 
     def _read_late(self, leaf: Node, known: Mapping[Node, Array], box: Box) -> Array:
         """A reading at positions that are known by now."""
+        bind = {**known, **self._table(leaf, box)}
+        (value,) = evaluate([leaf], bind, self.sizes, self.scalars, box)
+        return self._over(box, value, leaf.axes, leaf.axes)
+
+    def _table(self, leaf: Node, box: Box) -> dict[Node, Array]:
+        """What a reading may read of its tensor."""
         table, _, taken = reading_of(leaf)
         cuts = [box.get(u) if isinstance(u, str) else None for u in taken.under]
         cuts = tuple(slice(None) if p is None else slice(p.start, p.stop) for p in cuts)
-        bind = {**known, table: self.tables[table][(*cuts, ...)]}
-        (value,) = evaluate([leaf], bind, self.sizes, self.scalars, box)
-        return self._over(box, value, leaf.axes, leaf.axes)
+        return {table: self.tables[table][(*cuts, ...)]}
 
     def _chunks(self, step: Pass, box: Box) -> Iterator[tuple[Pass, dict[str, range]]]:
         """The chunks that a group reads in one pass, each with the steps that it takes there."""

@@ -106,7 +106,7 @@ def specialised(program: Program, diagram, seed: int, rng: random.Random) -> Non
 
 def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:
     """Sizes about the tiles that kernels have: one less and more than 16, primes, 1; None where the
-    program has no axis, or none fit."""
+    program has no axis, or none fit, or what fits is large."""
     if not program.sizes:
         return None
     choices = (1, 2, 3, 5, 7, 15, 16, 17, 13, 11)
@@ -118,7 +118,9 @@ def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:
     sizes = fit(program, root)
     while sizes and np.prod([float(n) for n in sizes.values()]) > 2e6:
         largest = max(root, key=root.__getitem__)
-        root[largest] = max(1, root[largest] // 2)
+        if root[largest] == 1:  # windows want more
+            return None
+        root[largest] //= 2
         sizes = fit(program, root)
     return sizes
 

@@ -317,9 +317,11 @@ def _reduced(
     where = tuple(axes.index(a) for a in gone)
     kept = tuple(a for a in axes if a not in gone)
     body = _product([_plain(x.filled(axes, sizes), op) for x in args])
-    if op in {"any", "all"}:
-        truth = _inside(args[0].filled(axes, sizes) != 0, axes, mask, op == "all")
-        return Value(kept, (np.any if op == "any" else np.all)(truth, axis=where))
+    tests = op in {"max", "min"} and args[0].data.dtype == bool
+    if op in {"any", "all"} or tests:
+        least = op in {"all", "min"}
+        truth = _inside(args[0].filled(axes, sizes) != 0, axes, mask, least)
+        return Value(kept, (np.all if least else np.any)(truth, axis=where))
     if op in {"sum", "contract", "mean"}:
         total = _inside(body, axes, mask, 0).sum(axis=where)
         if op != "mean":

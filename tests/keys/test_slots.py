@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from in_numpy import execute
 
 import napkin as nk
+from napkin.count.traffic import Traffic
+from napkin.derive.label import label
 from napkin.derive.prepare import prepare
 from napkin.ir.slotted import filling
 from napkin.settings.labels import labellings
@@ -300,3 +303,23 @@ def test_fills_are_counted_where_slots_stand_in_an_order_of_their_own() -> None:
     tiles = {a: 2 for a in kernel.axes}
     (found,) = execute(kernel, {"S": S}, sizes, tiles).outputs.values()
     np.testing.assert_array_equal(found, turned.evaluate(S))
+
+
+@nk.diagram("q s, x -> ()", sizes={"q": 2048, "x": 2048, "s": 2})
+def folded_rows(P: Any, V: Any) -> Any:
+    """Queries are streamed, and what their slots hold is read for each of them."""
+    keys = nk.sliding(0, 1, queries="q", keys="x")
+    weights = nk.spread(P, keys, over="s", into="x")
+    return nk.reduce(nk.contract(weights, V, over="x"), "max", over="q")
+
+
+def test_slots_of_streamed_queries_are_counted_as_their_keys() -> None:
+    """Their key set was seen from the keys, and each value counted once for each of these."""
+    ready = prepare(folded_rows)
+    kernel = label("rows", ready.outputs, ready.names, streamed="q")
+    sizes, rng = {"q": 17, "x": 17, "s": 2}, np.random.default_rng(0)
+    P, V = rng.normal(size=(17, 2)), rng.normal(size=17)
+    tiles = {"q": 4, "x": 17, "s": 2}
+    ran = execute(kernel, {"P": P, "V": V}, sizes, tiles)
+    np.testing.assert_allclose(ran.outputs["O"], folded_rows.evaluate(P, V))
+    assert ran.total == Traffic(kernel).values(sizes, tiles)

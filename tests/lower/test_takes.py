@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from napkin.check.inputs import whole_numbers
 from napkin.check.verdict import compiled
 from napkin.count.traffic import Traffic
 from napkin.ir.taking import table_of
+from napkin.plan.plan import Plan
 
 LONG = {"q": 4096, "x": 4096, "d": 64}
 SHORT = {"q": 150, "x": 150, "d": 16}
@@ -230,3 +231,18 @@ def test_warpgroups_that_read_one_table_along_their_rows_and_along_keys() -> Non
     verdict.raise_if_wrong()
     assert "same_document, warpgroups" in str(verdict)
     assert not [r.note for r in compiled(plan) if r.arch == "sm_90" and not r.allocated]
+
+
+@nk.diagram("x, x h -> x h, h")
+def at_the_second(Y: Any, T: Any) -> Any:
+    """Rows that one pass finds, and the next one computes with."""
+    _, (_, second) = nk.topk(Y, 2, over="x")
+    found = nk.take(T, x=second)
+    return found * Y, found
+
+
+def test_a_row_that_a_pass_found_is_read_once(forced: Callable[..., Plan]) -> None:
+    """It was read in every chunk of the next pass, and once more behind it."""
+    plan = forced(at_the_second, {"x": 11, "h": 3}, "x", passes=2)
+    verdict = plan.check(sizes={"x": 11, "h": 3}, resources=False)
+    assert verdict.ok, str(verdict)

@@ -336,3 +336,15 @@ def test_an_operator_of_two_arrays_joins_values() -> None:
     plan = nk.derive(sizes, sizes={"x": 4096})
     verdict = plan.check()
     assert verdict.ok, str(verdict)
+
+
+def test_a_reduction_of_whole_numbers_to_a_real_gives_reals() -> None:
+    """Its value was a whole number in float64's place, and a softmax of it overflowed."""
+    total = nk.reduction("total_of_reals", combine=lambda a, b: a + b, identity=0.0, over="mul")
+
+    @nk.diagram("a d:int -> d")
+    def weights(K):
+        return nk.softmax(nk.reduce(K, "total_of_reals", over="a"), over="d")
+
+    assert total
+    np.testing.assert_array_equal(weights.evaluate(np.ones((3, 2), dtype=int)), [0.5, 0.5])

@@ -169,3 +169,19 @@ def test_the_operands_that_are_tried_are_bounded(monkeypatch: pytest.MonkeyPatch
     assert isinstance(left, Dropped)
     assert left.what == "store mul [a b] first"
     assert left.why == "the search is bounded: 0 kinds of operands are tried"
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_a_sum_that_is_compared_is_computed_once(compared: bool) -> None:
+    """Two kernels may add up in two orders, and then no score is the largest."""
+
+    @nk.diagram("q d, x d, x v, q v, q v -> x d, x v, q")
+    def keyed(Q: Any, K: Any, V: Any, Y: Any, dY: Any) -> Any:
+        S = nk.contract(Q, K, over="d")
+        P = nk.softmax(S, over="x")
+        dS = P * (nk.contract(dY, V, over="v") - nk.contract(Y, dY, over="v"))
+        best = nk.argmax(S, over="x") if compared else nk.reduce(S, "max", over="x")
+        return nk.contract(dS, Q, over="q"), nk.contract(P, dY, over="q"), best
+
+    again = [e.what for e in points(keyed, LARGE) if "in each kernel" in e.what]
+    assert any(text.startswith("compute S") for text in again) is not compared

@@ -78,7 +78,7 @@ def resumed(kernel: Kernel, length: int) -> tuple[Kernel, Kernel]:
     Raises:
         Refusal: the stream cannot be scanned in blocks.
     """
-    why = why_not_resumed(kernel)
+    why = why_not_resumed(kernel) or ("a block has two positions or more" if length < 2 else "")
     for found in RESUMED.matches(kernel, length) if not why else ():
         return RESUMED.apply(found)
     raise Refusal(
@@ -91,7 +91,7 @@ def resumed(kernel: Kernel, length: int) -> tuple[Kernel, Kernel]:
 
 def _resumptions(kernel: Kernel, length: int) -> Iterator[Instance]:
     """The two kernels of a scan in blocks; none where it cannot be cut so."""
-    if why_not_resumed(kernel):
+    if why_not_resumed(kernel) or length < 2:
         return
     with suppress(Refusal):
         cut = _cut(kernel, length)

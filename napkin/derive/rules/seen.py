@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from napkin.algebra.rule import Change, node_rule
 from napkin.ir.key_sets import spec_of
 from napkin.ir.node import Node, postorder
+from napkin.ir.slotted import guard
 from napkin.keys.transposed import transposed
 
 
 def _change(roots: Sequence[Node], streamed: Sequence[str]) -> Change:
-    slotted = {n.args[1] for n in postorder(roots) if n.op in {"compress", "spread"}}
+    order = list(postorder(roots))
+    slotted = {n.args[1] for n in order if n.op in {"compress", "spread"}}
+    slotted |= {keys for n in order if (keys := guard(n)) is not None}
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old.op != "keys" or not streamed or set(spec_of(old).keys) & set(streamed):

@@ -54,12 +54,13 @@ def _picking(n: Node) -> dict[Picked, list[Node]]:
     positions."""
     body, found = n.args[0], dict[Picked, list[Node]]()
     reads = {m for m in postorder([body]) if is_read(m)}
+    gone = {a for m in (n, *postorder([body], reads)) for a in over(m)}
     for leaf in postorder([body], reads):
         taken = taken_of(leaf) if leaf in reads else None
         if taken is None or any(taken.spans):
             continue
         moved = {a for at in leaf.args for a in at.axes}
-        if moved and moved.isdisjoint(over(n)):
+        if moved and moved.isdisjoint(gone):
             under = zip(own_axes(leaf), taken.under, strict=True)
             picked = tuple((own, leaf.args[u]) for own, u in under if isinstance(u, int))
             found.setdefault(picked, []).append(leaf)

@@ -218,6 +218,8 @@ def chunks(
     if not all(v[group[p], group[r]] for (p, r), v in occupied(seen, sizes, tiles)):
         return out
     for i, hs in enumerate(hulls(seen, sizes, tiles, bind)):
+        if not all(h.first.size for h in hs):  # without queries
+            continue
         spans: list[range] = []
         for h in hs:
             place = tuple(group.get(q, 0) for q in h.axes)

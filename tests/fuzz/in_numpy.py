@@ -127,7 +127,9 @@ class _Run:
             return array
         if taken_of(leaf) is not None:
             here = {a: range(r, r + 1) for a, r in self.residues.items()}
-            (value,) = evaluate([leaf], tables, self.sizes, box=here)
+            slotted = [m for m in postorder(leaf.args) if guard(m) is not None]
+            known = {**tables, **{m: self._as_read(m, tables) for m in slotted}}
+            (value,) = evaluate([leaf], known, self.sizes, self.scalars, here)
             return self._over(here, value, leaf.axes, leaf.axes)
         values = zip(evaluate(leaf.args, {}, self.sizes), leaf.args, strict=True)
         seen, *places = (self._over({}, v, n.axes, leaf.axes) for v, n in values)
@@ -279,11 +281,14 @@ class _Run:
             for v, m in zip(evaluate(terms, {}, self.sizes, box=box), terms, strict=True)
         )
         at = dict(zip(s.slots, places, strict=True))
-        here = {a: np.asarray(box.get(a, range(self.sizes[a]))) for a in o.axes if a not in at}
-        where = [at[a] if a in at else self._over(box, here[a], (a,), axes) for a in o.axes]
+        again = [i for i, a in enumerate(o.axes) if a not in at and a not in axes]
+        out = np.moveaxis(self.out.outputs[e.output], again, range(-len(again), 0))
+        own = [a for i, a in enumerate(o.axes) if i not in again]
+        here = {a: np.asarray(box.get(a, range(self.sizes[a]))) for a in own if a not in at}
+        where = [at[a] if a in at else self._over(box, here[a], (a,), axes) for a in own]
         stored = self._over(box, value, axes, axes)[seen]
-        self.out.outputs[e.output][tuple(w[seen] for w in where)] = stored
-        self.out.moved[e.output, "write"] += int(seen.sum())
+        out[tuple(w[seen] for w in where)] = stored.reshape(-1, *(1 for _ in again))
+        self.out.moved[e.output, "write"] += int(seen.sum()) * math.prod(out.shape[len(own) :])
 
     def _fill(self, e: Emit, box: Box) -> None:
         """Store what slots without a key hold."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from drawing import Drawing
 from programs import Axes, Keys
 from sized import counts
@@ -43,7 +45,9 @@ def stepped(keys: Keys) -> bool:
 
 
 def boxes(keys: Keys) -> int:
-    """How many boxes a pattern is a union of, at most."""
+    """How many boxes a key set is a union of, at most."""
+    if keys.parts:
+        return (math.prod if keys.pattern == "&" else sum)(map(boxes, keys.parts))
     if keys.pattern == "fixed":
         return 1 + int(str(keys.numbers[1]))
     if keys.pattern == "bigbird":

@@ -178,3 +178,14 @@ def squares(X: Any, W: Any) -> Any:
 def test_states_are_merged_by_the_names_of_their_axes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule, "VERIFYING", True)
     assert blocked(streamed(squares, "v"), "d", 2) is not None
+
+
+@nk.diagram("x e -> ()")
+def spread_of_all(X: Any) -> Any:
+    off = X - nk.reduce(X, "mean", over="x e")
+    return nk.reduce(off * off, "mean", over="x e")
+
+
+def test_blocks_are_none_where_a_mean_is_over_both_axes() -> None:
+    """The last block, which is shorter, was divided by the length of all."""
+    assert blocked(streamed(spread_of_all, "x"), "e", 4) is None

@@ -15,12 +15,13 @@ from dataclasses import replace
 
 from napkin.algebra.fold import State
 from napkin.algebra.rule import Instance, Rule
+from napkin.algebra.terms import is_count
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
 from napkin.derive.rules.part import merging, readings, why_not_parted
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
-from napkin.ir.node import Node, in_kind, number
+from napkin.ir.node import Node, in_kind, number, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.keys.residues import Blocks
 
@@ -51,6 +52,9 @@ def _blocks(kernel: Kernel, inner: str, length: int) -> Iterator[Instance]:
     blocks = Blocks(axis, block_axis(axis, length), length)
     stored, own = readings(kernel, states, blocks.place), of_one_block(states)
     if any(set(own[x.name].axes) != set(x.axes) for x in states):
+        return
+    counts = (n for n in postorder(own.values()) if is_count(n))
+    if any({axis, inner} <= {*over(n)} for n in counts):  # its end is taken for both sizes
         return
     outputs = [Output(str(stored[x.name].params[0]), own[x.name], x.axes) for x in states]
     with suppress(Refusal):
@@ -90,6 +94,7 @@ BLOCKED = Rule(
     _blocks,
     (
         "the stream of the block's states separates along the other axis, which none carries",
+        "no mean is over both axes",
         "the axis is not empty as a whole",
     ),
     empty=False,

@@ -18,15 +18,6 @@ LONGEST = 2000
 _LOOSE = {"add", "sub"}
 
 
-def label(n: Node, names: Mapping[Node, str]) -> str:
-    """The name of an array: its own, or a letter for what it is."""
-    if n in names:
-        return names[n]
-    if n.op in {"input", "scalar", "state"}:
-        return str(n.params[0])
-    return n.op
-
-
 def assign_names(
     roots: Iterable[Node], names: Mapping[Node, str], taken: Iterable[str] = ()
 ) -> dict[Node, str]:

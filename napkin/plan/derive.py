@@ -77,30 +77,15 @@ def derive(
     """
 
     def found() -> Plan:
-        return _derived(diagram, on, sizes, dtype, materialise, parts, multiply_out, tuned)
+        memo = memo_of(on, dtype, parts)
+        known = diagram.check_sizes(sizes or {})
+        _check_parts(diagram, parts or {}, known)
+        plan = searched(diagram, known, memo, materialise, multiply_out).fitted()
+        if materialise is None:
+            _check_parted(plan, parts or {})
+        return remembered(plan) if tuned else plan
 
     return told(diagram, found)
-
-
-def _derived(
-    diagram: Diagram,
-    on: str | Machine,
-    sizes: Mapping[str, int] | None,
-    dtype: str,
-    materialise: Sequence[str] | Literal["every"] | None,
-    parts: Mapping[str, int] | None,
-    multiply_out: bool,
-    tuned: bool,
-) -> Plan:
-    """The plan that `derive` gives."""
-    memo = memo_of(on, dtype, parts)
-    known = diagram.check_sizes(sizes or {})
-    _check_parts(diagram, parts or {}, known)
-    found = searched(diagram, known, memo, materialise, multiply_out)
-    plan = found.fitted()
-    if materialise is None:
-        _check_parted(plan, parts or {})
-    return remembered(plan) if tuned else plan
 
 
 def memo_of(on: str | Machine, dtype: str, parts: Mapping[str, int] | None = None) -> Memo:

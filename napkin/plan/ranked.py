@@ -54,11 +54,6 @@ def ranked(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice
     return _first(itertools.chain(first, rest), most)
 
 
-def ranked_alone(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice]:
-    """The same of groups that are blocks by themselves."""
-    return _first(_merged(plan, k), most)
-
-
 def _first(found: Iterable[Choice], most: int | None) -> list[Choice]:
     """The first `most` that differ."""
     out: dict[Setting, Choice] = {}

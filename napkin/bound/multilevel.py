@@ -214,10 +214,8 @@ class Program:
 
     def _sum(self, expression: Any, name: str) -> Sum:
         found = Posynomial.of(expression, self.variables, name)
-        factors = [self._number(c, name) for c in found.terms.values()]
-        rows = [[float(e) for e in exponents] for exponents in found.terms]
-        width = len(self.variables)
-        return Sum(np.array(rows).reshape(len(rows), width), np.array(factors, dtype=float))
+        numbers = {e: self._number(c, name) for e, c in found.terms.items()}
+        return Sum.of(Posynomial(found.variables, numbers))
 
     def _restricted(self, one: Sum, held: Mapping[Any, float] | None) -> Sum:
         """A sum in the tile sizes that are chosen; the others at the logarithms `held`, or at 0,

@@ -66,13 +66,12 @@ def optimum(
     M: sympy.Expr,
     groups: Mapping[sympy.Symbol, sympy.Expr],
     *,
-    budget: sympy.Expr = MEMORY,
     streams: Mapping[sympy.Symbol, sympy.Expr] | None = None,
     finite: bool = False,
     sizes: Mapping[sympy.Symbol, Number] | None = None,
     memory: Number | None = None,
 ) -> Optimum:
-    """Minimise `H` subject to `M` <= `budget` over 1 <= g_a <= a.
+    """Minimise `H` subject to `M` <= MEMORY, a symbol, over 1 <= g_a <= a.
 
     The regime, that is, which variables sit at a clip, is the one at the numbers `sizes` and
     `memory`; without them it is the canonical one, in which axes are longer than any tile and the
@@ -85,21 +84,17 @@ def optimum(
         H: the transfers in values; every power of a g_a is at most 0.
         M: the memory use in values; every power of a g_a is at least 0.
         groups: the size of the axis that each group size cuts.
-        budget: what `M` may reach, in values: a symbol, a number or an expression.
         streams: the size of the axis that each stream size cuts. A stream size is dropped, s -> 0,
             as the paper does, unless H falls as it grows: then it is one more variable.
         finite: keep the stream sizes as symbols instead.
         sizes: numbers for every symbol in H and M (stream sizes only if `finite`).
-        memory: the number for `budget`; a numeric budget is its own.
+        memory: the number for MEMORY.
 
     Raises:
         InputError: H or M is no such posynomial, a number is missing, or even the smallest tiles
             do not fit.
     """
-    budget = sympy.sympify(budget, strict=True)
     program = _Program.read(H, M, groups, streams or {}, finite)
-    if memory is None and sizes is not None and budget.is_number:
-        memory = float(budget)
     if (sizes is None) != (memory is None):
         raise InputError("the regime at given numbers needs both `sizes` and `memory`")
     canonical = sizes is None
@@ -109,8 +104,8 @@ def optimum(
         numeric.cost, numeric.use, numeric.uppers, _LARGE if memory is None else float(memory)
     )
 
-    # What the budget leaves beside the constant part of M: an atom while solving, so that formulas
-    # stay short and the budget may be any expression.
+    # What memory leaves beside the constant part of M: an atom while solving, so that formulas stay
+    # short.
     room = sympy.Dummy("room", positive=True)
     held: dict[sympy.Symbol, Coefficient] = {
         v: sympy.Integer(1) if clip == "lower" else program.uppers[v]
@@ -131,7 +126,7 @@ def optimum(
     bound: Coefficient = sympy.expand(found.cost)
     slope: Coefficient = -sympy.diff(bound, room)
     values = {**found.tiles, **held}
-    whole = {room: budget - use.constant}
+    whole = {room: MEMORY - use.constant}
     return Optimum(
         tiles={v: sympy.expand(values[v].xreplace(whole)) for v in program.order},
         bound=bound.xreplace(whole),

@@ -71,13 +71,13 @@ class Ranking:
     @property
     def agreement(self) -> float | None:
         """Spearman's correlation of both rankings; None of fewer than two settings."""
-        pairs = [r for r in self.rows if r.measured_place is not None]
-        count = len(pairs)
-        if count < 2:
+        ran = [(r.place, r.measured_place) for r in self.rows if r.measured_place is not None]
+        if len(ran) < 2:
             return None
-        # Of those measured alone, so that what did not run leaves no gap among the ranks.
-        gaps = [(i + 1 - (r.measured_place or 0)) ** 2 for i, r in enumerate(pairs)]
-        return 1 - 6 * sum(gaps) / (count * (count**2 - 1))
+        from scipy.stats import spearmanr
+
+        found: Any = spearmanr(ran)
+        return float(found.statistic)
 
     def to_json(self) -> dict[str, Any]:
         """The ranking as plain data."""

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sympy import prevprime
+
 from napkin.errors import InputError
 from napkin.ir.key_sets import boxes_of, spec_of
 from napkin.ir.node import Node, postorder
@@ -180,7 +182,4 @@ def _capped(plan: Plan, axis: str, size: int) -> int:
 
 def _prime_below(n: int) -> int:
     """The largest prime below `n` (1 where there is none)."""
-    for p in range(n - 1, 1, -1):
-        if all(p % d for d in range(2, int(p**0.5) + 1)):
-            return p
-    return 1
+    return int(prevprime(n)) if n > 2 else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from napkin.count.alignment import combined
@@ -66,7 +67,7 @@ def drawn_body(p: Pipeline, part: int = 0) -> str:
         levels[n] = ("tensor", v.level) if handed else (v.level,)
     axes = {a for stage in b.block.stages for a in (*stage.node.axes, *stage.over)}
     labels = {a: p.setting.symbol(p.kernel, a, True) for a in axes}
-    return draw(b.block.diagram, labels, levels=levels)
+    return draw(b.block.diagram, labels, levels)
 
 
 # --- the pseudocode -----------------------------------------------------------------------------
@@ -122,11 +123,7 @@ def _alignments(p: Pipeline) -> list[dict[str, Any]]:
 
 def _held(p: Pipeline, h: Held) -> dict[str, Any]:
     return {
-        "level": h.level,
-        "when": h.when,
-        "capacity": h.capacity,
-        "block": [{"what": x.what, "bytes": x.bytes} for x in h.block],
-        "team": [{"what": x.what, "bytes": x.bytes} for x in h.team],
+        **asdict(h),
         "block_bytes": h.block_bytes,
         "team_bytes": h.team_bytes,
         "thread_bytes": h.team_bytes / p.fit.threads,

@@ -10,9 +10,8 @@ from napkin.measure.timing import Sample, interleaved
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.ranked import ranked, setting_json, with_choices
+from napkin.progress import Progress, silent
 from napkin.settings.pricing import Choice
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def placed(
 
 
 def tune(
-    plan: Plan, most: int, seed: int, progress: Progress | None = None
+    plan: Plan, most: int, seed: int, progress: Progress = silent
 ) -> tuple[Plan, tuple[Ranking, ...]]:
     """Measure the first `most` settings of each distinct kernel of a plan, others as planned.
 
@@ -116,11 +115,10 @@ def tune(
     Returns:
         The plan with the fastest settings, and what was measured.
     """
-    tell = progress or (lambda text, done, total: None)
     kinds = distinct(plan.kernels)
     rankings: list[Ranking] = []
     for i, k in enumerate(kinds):
-        tell(f"tune {k.name}", i, len(kinds))
+        progress(f"tune {k.name}", i, len(kinds))
         rankings.append(measured(plan, k, ranked(plan, k, most), seed))
     best = [r.best.choice for r in rankings]
     return with_choices(plan, best), tuple(rankings)

@@ -22,7 +22,7 @@ from napkin.machine.machines import machine
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.standalone import standalone
-from napkin.show.console import Progress
+from napkin.progress import Progress
 from napkin.show.files import writable_folder, write_file
 from napkin.show.tables import (
     COSTS,

@@ -54,11 +54,11 @@ def pipeline_json(p: Pipeline, overhead: float = 0.0) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def drawn_body(p: Pipeline, part: int = 0) -> str:
-    """A loop body as a neural circuit diagram in SVG, its wires in the colours of their levels."""
+def drawn_body(p: Pipeline) -> str:
+    """The first loop body as a circuit diagram in SVG, its wires in the colours of their levels."""
     from napkin.show.circuit import draw
 
-    b = p.colouring.bodies[part]
+    b = p.colouring.bodies[0]
     levels: dict[Node, tuple[str, ...]] = {}
     for s in b.steps:
         levels[s.stage.node] = (s.level,)

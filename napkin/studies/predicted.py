@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.count.work import work
@@ -13,11 +13,9 @@ from napkin.machine.machines import Machine, machine
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
+from napkin.progress import Progress, silent
 from napkin.studies.compare import row
 from napkin.studies.strategies import compulsory, optimum_of
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is done now, and how many steps of how many are done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +97,7 @@ def over_sizes(
     dtype: str,
     *,
     parts: Mapping[str, int] | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> list[Predicted | Refused]:
     """The plans of a diagram at several sizes, in their order; or why there is none.
 
@@ -127,7 +125,7 @@ def on_machines(
     prices: Mapping[str, float],
     *,
     parts: Mapping[str, int] | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> tuple[list[Predicted], list[Refused]]:
     """The plans of a diagram on several machines, the fastest first; and where there is none.
 

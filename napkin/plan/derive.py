@@ -90,11 +90,11 @@ def derive(
 
 def memo_of(on: str | Machine, dtype: str, parts: Mapping[str, int] | None = None) -> Memo:
     """What is known, nothing yet, of kernels on a machine; see `derive`."""
-    place = on if isinstance(on, Machine) else machine(on)
+    on = on if isinstance(on, Machine) else machine(on)
     if dtype not in STORED:
         own = f"; for inputs alone, --storage NAME={dtype}" if dtype in STORAGE else ""
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
-    return Memo(dtype, place, parts)
+    return Memo(dtype, on, parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +116,8 @@ class Searched:
     @property
     def kernels(self) -> tuple[PlannedKernel, ...]:
         """The kernels, in the order they run."""
-        place = self.memo.dtype, self.memo.machine
-        return tuple(PlannedKernel(p.choice, p.binding, *place) for p in self.cut.pieces)
+        dtype, machine = self.memo.dtype, self.memo.machine
+        return tuple(PlannedKernel(p.choice, p.binding, dtype, machine) for p in self.cut.pieces)
 
     def plan(self, kernels: tuple[PlannedKernel, ...]) -> Plan:
         """The plan with these kernels: its own, or with settings that fit."""

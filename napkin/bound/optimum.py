@@ -107,32 +107,33 @@ def optimum(
     # What memory leaves beside the constant part of M: an atom while solving, so that formulas stay
     # short.
     room = sympy.Dummy("room", positive=True)
-    held: dict[sympy.Symbol, Coefficient] = {
+    clipped: dict[sympy.Symbol, Coefficient] = {
         v: sympy.Integer(1) if clip == "lower" else program.uppers[v]
         for v, clip in clips.items()
         if clip != "interior"
     }
-    cost, use = program.cost.fixed(held), program.use.fixed(held)
+    cost, use = program.cost.fixed(clipped), program.use.fixed(clipped)
     found = solve_exactly(cost, use.varying(), room) if solvable else None
     exact = found is not None
     full = memory is not None and sum(numeric.use.terms.values()) >= memory * (1 - _TOUCH)
     if found is not None and full and sympy.nan in found.tiles.values():
         # A tile may be 0/0 in symbols; where the memory just holds tiles of size 1 it is 1.
         found = replace(found, tiles=dict.fromkeys(found.tiles, sympy.Integer(1)))
-        held.update(found.tiles)
+        clipped.update(found.tiles)
     if found is None:
         found = solve_leading(cost, use, room)
-        held.update({v: g for v, g in found.tiles.items() if g == 1 and v not in found.arbitrary})
+        least = {v: g for v, g in found.tiles.items() if g == 1}
+        clipped.update({v: g for v, g in least.items() if v not in found.arbitrary})
     bound: Coefficient = sympy.expand(found.cost)
     slope: Coefficient = -sympy.diff(bound, room)
-    values = {**found.tiles, **held}
+    values = {**found.tiles, **clipped}
     whole = {room: MEMORY - use.constant}
     return Optimum(
         tiles={v: sympy.expand(values[v].xreplace(whole)) for v in program.order},
         bound=bound.xreplace(whole),
         terms=_canonical_form(bound, cost, use, streams or {}, room),
         multiplier=slope.xreplace(whole),
-        clipped={v: held[v] for v in program.order if v in held},
+        clipped={v: clipped[v] for v in program.order if v in clipped},
         arbitrary=found.arbitrary,
         exact=exact,
     )

@@ -58,8 +58,8 @@ def find_regime(
             return {**clips, **some}, True
     if any(math.isinf(uppers[v]) for v in free):
         return {**clips, **dict.fromkeys(free, "interior")}, False
-    held = {v: 1.0 if clips[v] == "lower" else uppers[v] for v in clips}
-    found = _clips_by_solver(cost.fixed(held), use.fixed(held), uppers, memory)
+    clipped = {v: 1.0 if clips[v] == "lower" else uppers[v] for v in clips}
+    found = _clips_by_solver(cost.fixed(clipped), use.fixed(clipped), uppers, memory)
     return {**clips, **found}, False
 
 
@@ -89,11 +89,11 @@ def _attempt(
     clips: Clips,
 ) -> dict[sympy.Symbol, float] | None:
     """The point that has these clips and fills the memory with the rest, if it is an exact one."""
-    held = {
+    clipped = {
         v: 1.0 if clip == "lower" else uppers[v] for v, clip in clips.items() if clip != "interior"
     }
-    found = solve_exactly(cost.fixed(held), use.fixed(held), memory)
-    return found and {**held, **{v: float(g) for v, g in found.tiles.items()}}
+    found = solve_exactly(cost.fixed(clipped), use.fixed(clipped), memory)
+    return found and {**clipped, **{v: float(g) for v, g in found.tiles.items()}}
 
 
 def _is_optimal(

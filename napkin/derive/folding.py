@@ -101,7 +101,7 @@ class Folding:
             elif n in self._now:
                 done[n] = self._now[n]
             else:
-                done[n] = rebuilt(n, tuple(self._beside(a, p, done) for a in n.args))
+                done[n] = rebuilt(n, tuple(self._argument(a, p, done) for a in n.args))
         return done[n]
 
     def _scanned(self, n: Node, alone: Node, p: int) -> Node:
@@ -109,7 +109,7 @@ class Folding:
             self._on_chunk[n, p] = on_chunk(n, alone, p, self)
         return self._on_chunk[n, p]
 
-    def _beside(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
+    def _argument(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
         # Each pass counts for itself: a mean so far is over what the pass has seen.
         if n not in done and self._counts(n):
             return substitute([n], {f: self.plain(f, p).leaf("new") for f in self.uses(n)})[n]

@@ -185,11 +185,11 @@ def _tell_way(way: Sequence[Choice], best: Sequence[Choice]) -> None:
     tracer.considered("kernel", priced_text(way), _seconds(way))
     if way is not best:
         winner = labels_text(best[0].kernel)
-        why = f"{times(_seconds(way))}, and {winner} takes {_beside(way, best)}"
+        why = f"{times(_seconds(way))}, and {winner} takes {_best_time(way, best)}"
         tracer.dropped("kernel", way_text(way), why)
 
 
-def _beside(way: Sequence[Choice], best: Sequence[Choice]) -> str:
+def _best_time(way: Sequence[Choice], best: Sequence[Choice]) -> str:
     """The time of the best way, and why it is before one that takes less."""
     time = times(_seconds(best))
     if _flat(best) and not _flat(way):

@@ -117,8 +117,8 @@ def _with_taps(outputs: Sequence[Output]) -> Iterator[str]:
     every = {tap for n in order if n.op == "input" for tap in taps(n)}
     for gone in dict.fromkeys(over(n) for n in order if every & set(over(n))):
         inner = [a for a in gone if a in every]
-        beside = [a for a in gone if a not in every]
-        for axes in ([*beside, *inner], *([a, *inner] for a in beside), inner):
+        others = [a for a in gone if a not in every]
+        for axes in ([*others, *inner], *([a, *inner] for a in others), inner):
             if len(axes) > 1:
                 yield " ".join(axes)
 

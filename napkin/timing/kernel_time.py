@@ -195,8 +195,8 @@ class Waves:
         and then of computing where these do not go on together, in a group or among an SM's."""
         run, pipes = self.run, self.pipes
         ahead = run.pipelined or not run.chunks
-        beside = (run.overlapped or run.resident > 1) and (run.chained or ahead)
-        if beside or (self._loop == ITERATIONS and run.pipelined):
+        together = (run.overlapped or run.resident > 1) and (run.chained or ahead)
+        if together or (self._loop == ITERATIONS and run.pipelined):
             # An iteration has its products and arithmetic in it already.
             shown = {ITERATIONS, ARRIVAL} if run.waits else {ITERATIONS, ARRIVAL, L2, DRAM}
             shown = (shown if self._loop else pipes.keys()) - {slowest, LATENCY}
@@ -292,8 +292,8 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     computing[ARITHMETIC] *= c.row_lanes
     inner = max(pipes[L2], pipes.get(ACCESSES, 0.0), pipes.get(L1, 0.0))
     stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
-    beside = c.exposed * (sum(stations) - max(stations))
-    alone, busiest = sum(stations) + waits, run.resident * (max(stations) + beside)
+    exposed = c.exposed * (sum(stations) - max(stations))
+    alone, busiest = sum(stations) + waits, run.resident * (max(stations) + exposed)
     one = (alone**BLEND + busiest**BLEND) ** (1 / BLEND)
     rounds = max(1.0, groups / (machine.sms * run.resident))
     seconds = rounds * one + c.uneven * busiest

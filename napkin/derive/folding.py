@@ -14,6 +14,7 @@ from napkin.algebra.terms import Uses, carrying, combined, extent, identity, is_
 from napkin.derive.rules.divide import DIVIDED
 from napkin.derive.scans import CARRIED, on_chunk
 from napkin.ir.infer import along, rebuilt
+from napkin.ir.names import numbered
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.rewrite import substitute
 
@@ -119,11 +120,7 @@ class Folding:
 
     def name(self, n: Node, stem: str = "") -> str:
         """A state's name, after `stem` or the name of `n`; no other state has it."""
-        base = stem or self.names.get(n) or n.op
-        name, i = base, 1
-        while name in self._taken:
-            i += 1
-            name = f"{base}{i}"
+        name = numbered(stem or self.names.get(n) or n.op, self._taken)
         self._taken.add(name)
         return name
 

@@ -17,6 +17,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.ir.infer import rebuilt
 from napkin.ir.listing import assign_names, text
+from napkin.ir.names import numbered
 from napkin.ir.node import LEAVES, MOVES, Node, factors, over, postorder, union_axes
 from napkin.ir.operators import POINTWISE
 from napkin.ir.slots import slots_of
@@ -264,10 +265,6 @@ def _named(diagram: Diagram) -> dict[Node, str]:
     out: dict[Node, str] = {}
     for n in postorder([*diagram.inputs, *diagram.roots]):
         if n in wires:
-            name, i = known.get(n, "t"), 1
-            while n not in known and name in used:
-                i += 1
-                name = f"t{i}"
-            used.add(name)
-            out[n] = name
+            out[n] = known[n] if n in known else numbered("t", used)
+            used.add(out[n])
     return out

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from napkin.ir.infer import part_of, parts_of
 from napkin.ir.key_sets import spec_of
+from napkin.ir.names import numbered
 from napkin.ir.node import COMPOSITES, LEAVES, MOVES, REDUCTIONS, Node, factors, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.slots import slots_of
@@ -35,13 +36,8 @@ def assign_names(
     for n in order:
         if n in out or n.op == "keys" or (n.op in POINTWISE and n not in names):
             continue
-        stem = names.get(n) or stem_of(n)
-        name, i = stem, 1
-        while name in used:
-            i += 1
-            name = f"{stem}{i}"
-        out[n] = name
-        used.add(name)
+        out[n] = numbered(names.get(n) or stem_of(n), used)
+        used.add(out[n])
     return out
 
 

@@ -45,7 +45,7 @@ def _draw(diagram: Diagram) -> str:
 
 def _workspace(plan: Plan) -> int:
     """The most bytes of materialised arrays that are alive at once."""
-    from napkin.plan.graph import workspace
+    from napkin.plan.workspace import workspace
 
     return workspace(plan)
 

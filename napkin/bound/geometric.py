@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from napkin.bound.posynomial import Posynomial
 from napkin.errors import InputError
 
 TOLERANCE = 1e-9
@@ -34,6 +35,13 @@ class Sum:
 
     rows: Array
     factors: Array
+
+    @classmethod
+    def of(cls, found: Posynomial) -> Sum:
+        """A posynomial whose coefficients are numbers."""
+        rows = [[float(e) for e in exponents] for exponents in found.terms]
+        factors = np.array([float(c) for c in found.terms.values()])
+        return cls(np.array(rows).reshape(len(rows), len(found.variables)), factors)
 
     def at(self, y: Array) -> float:
         """The value at y = log g."""

@@ -106,8 +106,8 @@ class Program:
         """
         layers: list[Layer] = []
         for i, stage in enumerate(chain.stages):
-            held = {v: math.log(chunks[i][self.names[v]]) for v in self._free()} if chunks else None
-            uses = [self._restricted(c, held) for c in self.columns]
+            logs = {v: math.log(chunks[i][self.names[v]]) for v in self._free()} if chunks else None
+            uses = [self._restricted(c, logs) for c in self.columns]
             fixed = [_constant(u) for u in uses]
             reads, writes = (self._restricted(s, {}) for s in (self.reads, self.writes))
             cost = Sum(
@@ -214,23 +214,21 @@ class Program:
 
     def _sum(self, expression: Any, name: str) -> Sum:
         found = Posynomial.of(expression, self.variables, name)
-        factors = [self._number(c, name) for c in found.terms.values()]
-        rows = [[float(e) for e in exponents] for exponents in found.terms]
-        width = len(self.variables)
-        return Sum(np.array(rows).reshape(len(rows), width), np.array(factors, dtype=float))
+        numbers = {e: self._number(c, name) for e, c in found.terms.items()}
+        return Sum.of(Posynomial(found.variables, numbers))
 
-    def _restricted(self, one: Sum, held: Mapping[Any, float] | None) -> Sum:
-        """A sum in the tile sizes that are chosen; the others at the logarithms `held`, or at 0,
+    def _restricted(self, one: Sum, logs: Mapping[Any, float] | None) -> Sum:
+        """A sum in the tile sizes that are chosen; the others at the logarithms `logs`, or at 0,
         where the terms that hold them vanish."""
         kept = [i for i, v in enumerate(self.variables) if v in self.cut]
         rows, factors = one.rows, one.factors
         for v in self._free():
             i = self.variables.index(v)
-            if held is None:
+            if logs is None:
                 stay = rows[:, i] == 0
                 rows, factors = rows[stay], factors[stay]
-            elif v in held:
-                factors = factors * np.exp(rows[:, i] * held[v])
+            elif v in logs:
+                factors = factors * np.exp(rows[:, i] * logs[v])
         return Sum(rows[:, kept], factors)
 
 

@@ -66,13 +66,12 @@ def optimum(
     M: sympy.Expr,
     groups: Mapping[sympy.Symbol, sympy.Expr],
     *,
-    budget: sympy.Expr = MEMORY,
     streams: Mapping[sympy.Symbol, sympy.Expr] | None = None,
     finite: bool = False,
     sizes: Mapping[sympy.Symbol, Number] | None = None,
     memory: Number | None = None,
 ) -> Optimum:
-    """Minimise `H` subject to `M` <= `budget` over 1 <= g_a <= a.
+    """Minimise `H` subject to `M` <= MEMORY, a symbol, over 1 <= g_a <= a.
 
     The regime, that is, which variables sit at a clip, is the one at the numbers `sizes` and
     `memory`; without them it is the canonical one, in which axes are longer than any tile and the
@@ -85,21 +84,17 @@ def optimum(
         H: the transfers in values; every power of a g_a is at most 0.
         M: the memory use in values; every power of a g_a is at least 0.
         groups: the size of the axis that each group size cuts.
-        budget: what `M` may reach, in values: a symbol, a number or an expression.
         streams: the size of the axis that each stream size cuts. A stream size is dropped, s -> 0,
             as the paper does, unless H falls as it grows: then it is one more variable.
         finite: keep the stream sizes as symbols instead.
         sizes: numbers for every symbol in H and M (stream sizes only if `finite`).
-        memory: the number for `budget`; a numeric budget is its own.
+        memory: the number for MEMORY.
 
     Raises:
         InputError: H or M is no such posynomial, a number is missing, or even the smallest tiles
             do not fit.
     """
-    budget = sympy.sympify(budget, strict=True)
     program = _Program.read(H, M, groups, streams or {}, finite)
-    if memory is None and sizes is not None and budget.is_number:
-        memory = float(budget)
     if (sizes is None) != (memory is None):
         raise InputError("the regime at given numbers needs both `sizes` and `memory`")
     canonical = sizes is None
@@ -109,35 +104,36 @@ def optimum(
         numeric.cost, numeric.use, numeric.uppers, _LARGE if memory is None else float(memory)
     )
 
-    # What the budget leaves beside the constant part of M: an atom while solving, so that formulas
-    # stay short and the budget may be any expression.
+    # What memory leaves beside the constant part of M: an atom while solving, so that formulas stay
+    # short.
     room = sympy.Dummy("room", positive=True)
-    held: dict[sympy.Symbol, Coefficient] = {
+    clipped: dict[sympy.Symbol, Coefficient] = {
         v: sympy.Integer(1) if clip == "lower" else program.uppers[v]
         for v, clip in clips.items()
         if clip != "interior"
     }
-    cost, use = program.cost.fixed(held), program.use.fixed(held)
+    cost, use = program.cost.fixed(clipped), program.use.fixed(clipped)
     found = solve_exactly(cost, use.varying(), room) if solvable else None
     exact = found is not None
     full = memory is not None and sum(numeric.use.terms.values()) >= memory * (1 - _TOUCH)
     if found is not None and full and sympy.nan in found.tiles.values():
         # A tile may be 0/0 in symbols; where the memory just holds tiles of size 1 it is 1.
         found = replace(found, tiles=dict.fromkeys(found.tiles, sympy.Integer(1)))
-        held.update(found.tiles)
+        clipped.update(found.tiles)
     if found is None:
         found = solve_leading(cost, use, room)
-        held.update({v: g for v, g in found.tiles.items() if g == 1 and v not in found.arbitrary})
+        least = {v: g for v, g in found.tiles.items() if g == 1}
+        clipped.update({v: g for v, g in least.items() if v not in found.arbitrary})
     bound: Coefficient = sympy.expand(found.cost)
     slope: Coefficient = -sympy.diff(bound, room)
-    values = {**found.tiles, **held}
-    whole = {room: budget - use.constant}
+    values = {**found.tiles, **clipped}
+    whole = {room: MEMORY - use.constant}
     return Optimum(
         tiles={v: sympy.expand(values[v].xreplace(whole)) for v in program.order},
         bound=bound.xreplace(whole),
         terms=_canonical_form(bound, cost, use, streams or {}, room),
         multiplier=slope.xreplace(whole),
-        clipped={v: held[v] for v in program.order if v in held},
+        clipped={v: clipped[v] for v in program.order if v in clipped},
         arbitrary=found.arbitrary,
         exact=exact,
     )

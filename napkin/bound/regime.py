@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import sympy
 
+from napkin.bound.geometric import Layer, Sum, solve
 from napkin.bound.posynomial import Posynomial, solve_exactly
 from napkin.errors import InputError
 
@@ -26,8 +26,8 @@ _CLOSE = 1e-7
 """Relative error allowed in a condition that holds with equality."""
 _TOUCH = 1e-10
 """Relative distance within which a tile or the memory is at its limit."""
-_SINGULAR = 1e-14
-"""Share of a pivot that is rounding."""
+_NEAR = 1e-5
+"""Relative distance within which a tile that a solver found is at its limit."""
 
 
 def find_regime(
@@ -58,8 +58,8 @@ def find_regime(
             return {**clips, **some}, True
     if any(math.isinf(uppers[v]) for v in free):
         return {**clips, **dict.fromkeys(free, "interior")}, False
-    held = {v: 1.0 if clips[v] == "lower" else uppers[v] for v in clips}
-    found = _clips_by_barrier(cost.fixed(held), use.fixed(held), uppers, memory)
+    clipped = {v: 1.0 if clips[v] == "lower" else uppers[v] for v in clips}
+    found = _clips_by_solver(cost.fixed(clipped), use.fixed(clipped), uppers, memory)
     return {**clips, **found}, False
 
 
@@ -89,11 +89,11 @@ def _attempt(
     clips: Clips,
 ) -> dict[sympy.Symbol, float] | None:
     """The point that has these clips and fills the memory with the rest, if it is an exact one."""
-    held = {
+    clipped = {
         v: 1.0 if clip == "lower" else uppers[v] for v, clip in clips.items() if clip != "interior"
     }
-    found = solve_exactly(cost.fixed(held), use.fixed(held), memory)
-    return found and {**held, **{v: float(g) for v, g in found.tiles.items()}}
+    found = solve_exactly(cost.fixed(clipped), use.fixed(clipped), memory)
+    return found and {**clipped, **{v: float(g) for v, g in found.tiles.items()}}
 
 
 def _is_optimal(
@@ -126,129 +126,17 @@ def _is_optimal(
     return low <= high
 
 
-def _clips_by_barrier(
+def _clips_by_solver(
     cost: Posynomial, use: Posynomial, uppers: Mapping[sympy.Symbol, float], memory: float
 ) -> Clips:
-    """The clips at the numeric optimum, by Newton steps on a logarithmic barrier in y = log g."""
-    names = cost.variables
-    tops = [math.log(uppers[v]) for v in names]
-    barrier = _Barrier(
-        _LogSum.of(cost.varying()), _LogSum.of(use.varying()), tops, memory - use.constant
-    )
-    point = [top / 2 for top in tops]
-    while math.isinf(barrier.at(1, point)[0]):
-        point = [y / 2 for y in point]
-        if max(point) < 1e-12:  # the smallest tiles fill the memory
-            return dict.fromkeys(names, "lower")
-    weight = 1.0
-    while weight < 1e10:
-        weight *= 30
-        for _ in range(50):
-            value, slope, bend = barrier.at(weight, point)
-            step = _solve(bend, [-s for s in slope])
-            fall = -sum(a * b for a, b in zip(slope, step, strict=True))
-            if fall < 1e-8:
-                break
-            length = 1.0
-            while length > 1e-12:
-                trial = [y + length * d for y, d in zip(point, step, strict=True)]
-                if barrier.at(weight, trial)[0] < value - fall * length / 4:
-                    break
-                length /= 2
-            else:
-                break
-            point = trial
-    near = weight**-0.5  # there the multiplier of a limit outweighs the distance to it
+    """The clips at the optimum in numbers."""
+    names, tops = cost.variables, [uppers[v] for v in cost.variables]
+    use, room = use.varying(), memory - use.constant
+    if sum(use.terms.values()) >= room * (1 - _TOUCH):  # the smallest tiles fill the memory
+        return dict.fromkeys(names, "lower")
+    layer = Layer("memory", Sum.of(cost.varying()), (Sum.of(use),), (room,))
+    (tiles,) = solve([layer], tops)
     return {
-        v: "lower" if y < near else "upper" if top - y < near else "interior"
-        for v, y, top in zip(names, point, tops, strict=True)
+        v: "lower" if g < 1 + _NEAR else "upper" if g > top * (1 - _NEAR) else "interior"
+        for v, g, top in zip(names, tiles, tops, strict=True)
     }
-
-
-@dataclass(frozen=True)
-class _LogSum:
-    """log of a posynomial, a convex function of y = log g."""
-
-    rows: list[list[float]]
-    logs: list[float]
-
-    @classmethod
-    def of(cls, sum_: Posynomial) -> _LogSum:
-        rows = [[float(x) for x in exponents] for exponents in sum_.terms]
-        return cls(rows, [math.log(c) for c in sum_.terms.values()])
-
-    def at(self, point: Sequence[float]) -> tuple[float, list[float], list[list[float]]]:
-        """Value, gradient and Hessian."""
-        logs = [
-            c + sum(a * y for a, y in zip(row, point, strict=True))
-            for row, c in zip(self.rows, self.logs, strict=True)
-        ]
-        peak = max(logs)
-        parts = [math.exp(x - peak) for x in logs]
-        total = sum(parts)
-        shares = [p / total for p in parts]
-        size = range(len(point))
-        mean = [sum(p * row[i] for p, row in zip(shares, self.rows, strict=True)) for i in size]
-        away = [[x - m for x, m in zip(row, mean, strict=True)] for row in self.rows]
-        bend = [
-            [sum(p * row[i] * row[j] for p, row in zip(shares, away, strict=True)) for j in size]
-            for i in size
-        ]
-        return peak + math.log(total), mean, bend
-
-
-@dataclass(frozen=True)
-class _Barrier:
-    """weight log cost - log(log memory - log use) - sum log y (top - y)."""
-
-    cost: _LogSum
-    use: _LogSum
-    tops: list[float]
-    memory: float
-
-    def at(
-        self, weight: float, point: Sequence[float]
-    ) -> tuple[float, list[float], list[list[float]]]:
-        """Value, gradient and Hessian; an infinite value outside the limits."""
-        if self.memory <= 0 or any(
-            not 0 < y < top for y, top in zip(point, self.tops, strict=True)
-        ):
-            return math.inf, [], []
-        level, level1, level2 = self.use.at(point)
-        room = math.log(self.memory) - level
-        if room <= 0:
-            return math.inf, [], []
-        height, height1, height2 = self.cost.at(point)
-        value = weight * height - math.log(room)
-        slope = [weight * a + b / room for a, b in zip(height1, level1, strict=True)]
-        size = range(len(point))
-        bend = [
-            [
-                weight * height2[i][j] + level2[i][j] / room + level1[i] * level1[j] / room**2
-                for j in size
-            ]
-            for i in size
-        ]
-        for i, (y, top) in enumerate(zip(point, self.tops, strict=True)):
-            value -= math.log(y) + math.log(top - y)
-            slope[i] += 1 / (top - y) - 1 / y
-            bend[i][i] += 1 / y**2 + 1 / (top - y) ** 2
-        return value, slope, bend
-
-
-def _solve(rows: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """Gaussian elimination for a positive definite matrix; 0 along what rounding leaves singular,
-    as where only a product of variables is steep."""
-    work = [[*row, b] for row, b in zip(rows, right, strict=True)]
-    size = len(work)
-    sound: list[bool] = []
-    for i in range(size):
-        sound.append(work[i][i] > _SINGULAR * abs(rows[i][i]))
-        for j in range(i + 1, size) if sound[i] else ():
-            factor = work[j][i] / work[i][i]
-            work[j] = [x - factor * y for x, y in zip(work[j], work[i], strict=True)]
-    answer = [0.0] * size
-    for i in reversed(range(size)):
-        known = sum(work[i][j] * answer[j] for j in range(i + 1, size))
-        answer[i] = (work[i][size] - known) / work[i][i] if sound[i] else 0.0
-    return answer

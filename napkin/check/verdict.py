@@ -7,7 +7,7 @@ an ahead-of-time compile against the largest operand and the room of the machine
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.samples import Case, cases
+from napkin.progress import Progress, silent
 from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.compile import ARCHITECTURES as KNOWN
 from napkin.run.compile import Job, Resources, resources_many
@@ -42,8 +43,6 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 WARPGROUPS = "warpgroups"
 """What rows are marked with that are of kernels of warpgroups."""
 
-Progress = Callable[[str, int, int], None]
-
 
 def check(
     plan: Plan,
@@ -53,7 +52,7 @@ def check(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     seed: int = 0,
     resources: bool = True,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Verdict:
     """Check a plan on the CPU.
 
@@ -72,14 +71,13 @@ def check(
         InputError: a size, an input or a range does not fit the diagram.
         CheckFailed: a kernel does not run.
     """
-    tell = progress or (lambda text, done, total: None)
     said = given(plan.diagram, inputs, ranges, sizes)
     todo = cases(plan, {**(sizes or {}), **said.sizes} if said.sizes else sizes)
     total = len(todo) + (1 if resources else 0)
     values: list[ValueRow] = []
     traffic: list[TrafficRow] = []
     for i, case in enumerate(todo):
-        tell(case.name, i, total)
+        progress(case.name, i, total)
         chosen = plan
         if case.weave:
             woven = plan.diagram.weave(case.weave)
@@ -93,9 +91,9 @@ def check(
             traffic += t
     found: list[ResourceRow] = []
     if resources:
-        tell("compile", len(todo), total)
+        progress("compile", len(todo), total)
         found = compiled(plan)
-    tell("done", total, total)
+    progress("done", total, total)
     return Verdict(plan.name, tuple(values), tuple(traffic), tuple(found))
 
 

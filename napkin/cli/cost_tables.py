@@ -93,23 +93,12 @@ def levels(request: Request, through: str | None) -> Costs:
     """What it costs at every level of memory."""
     from napkin.show import costs, levels
 
-    names = _through(request.on, through)  # a wrong one is said before any work
+    names = levels.through_levels(request.on, through)  # a wrong one is said before any work
     plan = request.plan()
     return Costs(
         view=lambda: levels.levels_view(plan, names),
         data=lambda: costs.cost_json(plan) | {"levels": levels.levels_json(plan, names)},
     )
-
-
-def _through(on: str, through: str | None) -> tuple[str, ...]:
-    """The levels of ``--through``; what is wrong with them begins with what was written."""
-    from napkin.show.levels import through_levels
-
-    try:
-        return through_levels(on, through)
-    except InputError as error:
-        said = str(error).removeprefix(f"--through {through!r}: ")
-        raise InputError(f"--through {through!r}: {said}") from None
 
 
 def compared(request: Request, strategies: str) -> Costs:

@@ -61,8 +61,8 @@ def parse_cuts(texts: Sequence[str]) -> dict[tuple[str, str], int]:
     return out
 
 
-def parse_types(texts: Sequence[str], option: str = "--storage") -> dict[str, str]:
-    """Types of tensors from every `option`, such as ``["Q=fp8,K=fp8"]``.
+def parse_types(texts: Sequence[str]) -> dict[str, str]:
+    """Types of tensors from every ``--storage``, such as ``["Q=fp8,K=fp8"]``.
 
     Raises:
         InputError: an entry is not TENSOR=TYPE, or a tensor has two.
@@ -70,9 +70,9 @@ def parse_types(texts: Sequence[str], option: str = "--storage") -> dict[str, st
     out: dict[str, str] = {}
     for text in texts:
         for entry in text.split(","):
-            name, value = _pair(entry.strip(), text, option, f"{option} Q=fp8,K=fp8,V=fp16")
+            name, value = _pair(entry.strip(), text, "--storage", "--storage Q=fp8,K=fp8,V=fp16")
             if name in out:
-                raise InputError(f"{option}: {name} is given twice; write {name}={value} once")
+                raise InputError(f"--storage: {name} is given twice; write {name}={value} once")
             out[name] = value
     return out
 

@@ -34,11 +34,11 @@ def report_diagram(
     from napkin.show.report import write_report
     from napkin.studies.strategies import compare
 
-    place = machine(on)
+    hardware = machine(on)
     check_folder(output, "report")
     with console.progress() as tell:
         found = compare(
-            wanted.diagram, place, wanted.sizes, dtype, parts=wanted.parts, progress=tell
+            wanted.diagram, hardware, wanted.sizes, dtype, parts=wanted.parts, progress=tell
         )
         tell("plots", 2, 3)
         page = write_report(found, output)

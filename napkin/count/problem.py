@@ -46,8 +46,8 @@ class Problem:
             sums = [t.total * weights[t.tensor] for t in parts]
             return falling(over_strides(sympy.expand(sympy.Add(*sums))), tuple(groups))
 
-        held = memory(kernel, weights, tap_by_tap)
-        columns = held.args if isinstance(held, sympy.Max) else (held,)
+        live = memory(kernel, weights, tap_by_tap)
+        columns = live.args if isinstance(live, sympy.Max) else (live,)
         return cls(moved("read"), moved("write"), tuple(columns), groups, streams)
 
     @property

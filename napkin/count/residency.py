@@ -57,7 +57,7 @@ class LiveSet:
     narrow: frozenset[Axes] = frozenset()
 
     @cached_property
-    def beside(self) -> tuple[Axes, ...]:
+    def temporaries(self) -> tuple[Axes, ...]:
         """The arrays of a chunk that are no state, which is computed on in place."""
         states = {frozenset(axes) for axes in self.states}
         return tuple(axes for axes in self.chunk if frozenset(axes) not in states)
@@ -207,7 +207,7 @@ def register_bytes(h: LiveSet, tiles: Mapping[str, int], copies: Copies = NO_COP
     """Bytes of registers: every state, which is computed on in place, the two largest other arrays
     of a chunk, in float32, the largest operand that is converted, and the addresses of the largest
     tile that has one for each value; so many copies of arrays with these axes."""
-    found = [extent(axes, tiles) * copies.get(frozenset(axes), 1) for axes in h.beside]
+    found = [extent(axes, tiles) * copies.get(frozenset(axes), 1) for axes in h.temporaries]
     largest = sorted(found, reverse=True)[:2]
     inside = largest[0] + largest[1] // 2 if len(largest) > 1 else sum(largest)
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
@@ -227,6 +227,6 @@ def tile_bytes(
         return extent(axes, tiles) * copies.get(frozenset(axes), 1)
 
     states = sum(extent(axes, tiles) for axes in h.states)
-    chunk = max(map(values, h.beside), default=0)
+    chunk = max(map(values, h.temporaries), default=0)
     rounded = max(map(values, h.rounded), default=0)
     return 4 * (states + chunk) + item_bytes * rounded

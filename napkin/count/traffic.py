@@ -128,10 +128,10 @@ class Transfer:
         assert seen is not None
         queries = query_axes(seen.keys)
         groups = [size_symbol(a) / group_symbol(a) for a in self.repeated if a not in queries]
-        held = [size_symbol(a) for a in self.axes if a not in kernel.stream.axes]
+        unstreamed = [size_symbol(a) for a in self.axes if a not in kernel.stream.axes]
         shared = [tile_symbol(kernel, a) / size_symbol(a) for a in self.axes if a in queries]
         lacking = [stream_symbol(a) for a in kernel.stream.axes if a not in self.axes]
-        parts = [*groups, *held, *shared, *(1 / s for s in lacking)]
+        parts = [*groups, *unstreamed, *shared, *(1 / s for s in lacking)]
         return read_sum(kernel, seen) * sympy.prod(parts)
 
     def per_step(self, kernel: Kernel) -> Any:
@@ -158,8 +158,8 @@ class Transfer:
         """
         if past:  # a box is the tile, whatever part of it the tensor has
             moving = self.kernel.stream.axes if self.kernel is not None else ()
-            held = [a for a in self.axes if a not in moving]
-            sizes = {**sizes, **{a: -(-sizes[a] // tiles[a]) * tiles[a] for a in held}}
+            fixed = [a for a in self.axes if a not in moving]
+            sizes = {**sizes, **{a: -(-sizes[a] // tiles[a]) * tiles[a] for a in fixed}}
         if self.kernel is not None:
             return self.times * read(self.kernel, self.axes, sizes, tiles, bind, boxed, past)
         by_residue = {x for s in self.ragged for x in (s.place, s.residue)}

@@ -129,7 +129,7 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
     blocks = [[*(x.step for x in p.states), *(e.node for e in p.emits)] for p in s.passes]
     blocks.append([e.node for e in s.tails])
     out: list[Count] = []
-    held = set[Node]()
+    once = set[Node]()
     for i, roots in enumerate(blocks):
         streamed = s.axes if i < len(s.passes) else ()
         roots = [n.args[0] if n.op == "scatter" else n for n in roots]
@@ -138,12 +138,12 @@ def counts(kernel: Kernel) -> tuple[Count, ...]:
         reads = {n for n in postorder(roots) if is_read(n)}
         other, moving = reads - _converted(kernel), _moving(roots, kernel)
         for n in postorder(roots, reads):
-            if n in other or n.constant or n in inside or n in held:
+            if n in other or n.constant or n in inside or n in once:
                 continue
             found = _counts(n, kernel, streamed if n in moving else ())
             out += [replace(c, tail=bool(i) and i == len(s.passes)) for c in found]
             if n not in moving:
-                held.add(n)
+                once.add(n)
     return tuple(out)
 
 

@@ -14,6 +14,7 @@ from napkin.algebra.terms import Uses, carrying, combined, extent, identity, is_
 from napkin.derive.rules.divide import DIVIDED
 from napkin.derive.scans import CARRIED, on_chunk
 from napkin.ir.infer import along, rebuilt
+from napkin.ir.names import numbered
 from napkin.ir.node import REDUCTIONS, Node, over, postorder
 from napkin.ir.rewrite import substitute
 
@@ -101,7 +102,7 @@ class Folding:
             elif n in self._now:
                 done[n] = self._now[n]
             else:
-                done[n] = rebuilt(n, tuple(self._beside(a, p, done) for a in n.args))
+                done[n] = rebuilt(n, tuple(self._argument(a, p, done) for a in n.args))
         return done[n]
 
     def _scanned(self, n: Node, alone: Node, p: int) -> Node:
@@ -109,7 +110,7 @@ class Folding:
             self._on_chunk[n, p] = on_chunk(n, alone, p, self)
         return self._on_chunk[n, p]
 
-    def _beside(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
+    def _argument(self, n: Node, p: int, done: dict[Node, Node]) -> Node:
         # Each pass counts for itself: a mean so far is over what the pass has seen.
         if n not in done and self._counts(n):
             return substitute([n], {f: self.plain(f, p).leaf("new") for f in self.uses(n)})[n]
@@ -119,11 +120,7 @@ class Folding:
 
     def name(self, n: Node, stem: str = "") -> str:
         """A state's name, after `stem` or the name of `n`; no other state has it."""
-        base = stem or self.names.get(n) or n.op
-        name, i = base, 1
-        while name in self._taken:
-            i += 1
-            name = f"{base}{i}"
+        name = numbered(stem or self.names.get(n) or n.op, self._taken)
         self._taken.add(name)
         return name
 

@@ -155,11 +155,11 @@ class Kernel:
     def lacking(self, axes: Iterable[str]) -> tuple[str, ...]:
         """The grouped axes that an array does not carry: each of their groups has it again. What is
         streamed is divided among the groups of parts."""
-        held = set(axes)
-        if self.part and self.stream.carried(held):
-            held.add(self.part)
-        held |= {b.axis for b in self.blocks if b.place in held and b.place == self.partial}
-        return tuple(a for a in self.group if a not in held)
+        own = set(axes)
+        if self.part and self.stream.carried(own):
+            own.add(self.part)
+        own |= {b.axis for b in self.blocks if b.place in own and b.place == self.partial}
+        return tuple(a for a in self.group if a not in own)
 
     @cached_property
     def alone(self) -> frozenset[str]:
@@ -192,9 +192,9 @@ class Kernel:
         orders = [[u for u in read_axes(a.leaf) if u in among] for a in self.reads]
         orders += [[a for a in o.axes if a in among] for o in self.outputs]
         after: dict[str, set[str]] = {a: set() for a in among}
-        for held in orders:
-            for i, a in enumerate(held):
-                after[a] |= {b for b in held[i + 1 :] if a not in after[b]}
+        for order in orders:
+            for i, a in enumerate(order):
+                after[a] |= {b for b in order[i + 1 :] if a not in after[b]}
         out: list[str] = []
         while left := [a for a in among if a not in out]:
             ready = [a for a in left if not any(a in after[b] for b in left if b != a)]

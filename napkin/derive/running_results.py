@@ -110,8 +110,8 @@ def _axes(rescale: Rescale, f: Node) -> tuple[str, ...]:
     So a sum that is shared by several reductions has the same axes in each.
     """
     used = set[Any]().union(*(basis.free_symbols for basis in rescale.basis))
-    held = {a for s in used for a in rescale.meaning.stands_for(s).axes}
-    return tuple(a for a in f.axes if a in held)
+    in_basis = {a for s in used for a in rescale.meaning.stands_for(s).axes}
+    return tuple(a for a in f.axes if a in in_basis)
 
 
 def _summed(
@@ -222,8 +222,8 @@ def _reduced(test: Node, n: Node, starts: Mapping[Node, float]) -> Node:
         value_at(combined(n.op, n.args[0], number(1.0)), starts)
     )
     op = "max" if spoilt else "min"
-    held = along(op, pointwise("where", (test, number(1.0), number(0.0))), gone, starting(op))
-    return pointwise("equal", (held, number(1.0)))
+    value = along(op, pointwise("where", (test, number(1.0), number(0.0))), gone, starting(op))
+    return pointwise("equal", (value, number(1.0)))
 
 
 def _moved(

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
-from napkin.ir.expansion import expanded as expanded_nodes
 from napkin.ir.infer import rebuilt
 from napkin.ir.listing import assign_names, text
-from napkin.ir.node import LEAVES, MOVES, Node, over, postorder, union_axes
+from napkin.ir.names import numbered
+from napkin.ir.node import LEAVES, MOVES, Node, factors, over, postorder, union_axes
 from napkin.ir.operators import POINTWISE
 from napkin.ir.slots import slots_of
 
@@ -80,16 +80,12 @@ class Column:
         return ", ".join(f"{e.name}[{' '.join(e.axes)}]" for e in self.entries)
 
 
-def columns(
-    diagram: Diagram, *, expanded: bool = False, levels: Levels | None = None
-) -> tuple[Column, ...]:
+def columns(diagram: Diagram, levels: Levels | None = None) -> tuple[Column, ...]:
     """The data columns: column i is the tuple on the wires cut after stage i.
 
     Column 0 holds the inputs and the last column the outputs, both in the diagram's order; those in
-    between are in the order of `alive`. Composites stay one stage unless `expanded`; `levels` are
-    the level paths of nodes of stages (where `expanded`, of the diagram with composites opened).
+    between are in the order of `alive`. `levels` are the level paths of nodes of stages.
     """
-    diagram = opened(diagram) if expanded else diagram
     names, order = _named(diagram), stages(diagram)
     outer, age = {*diagram.inputs, *diagram.roots}, dict[Node, int]()
     made: list[Column] = []
@@ -126,16 +122,6 @@ def alive(diagram: Diagram) -> tuple[tuple[Node, ...], ...]:
         now = [n for n in now if n not in ending]
         cuts.append(tuple(now))
     return tuple(cuts)
-
-
-def opened(diagram: Diagram) -> Diagram:
-    """The same diagram with its composites opened (`napkin.ir.expansion`)."""
-    by = expanded_nodes(diagram.roots)
-    return replace(
-        diagram,
-        outputs=tuple(replace(o, node=by[o.node]) for o in diagram.outputs),
-        names={by[n]: t for n, t in diagram.names.items() if n in by},
-    )
 
 
 def stages(diagram: Diagram) -> tuple[Stage, ...]:
@@ -234,16 +220,6 @@ def _arguments(n: Node, wires: Mapping[Node, str]) -> tuple[Node, ...]:
     return tuple(out)
 
 
-def _factors(n: Node, wires: set[Node]) -> Iterator[Node]:
-    stack = [n]
-    while stack:
-        a = stack.pop()
-        if a.op == "mul" and a not in wires:
-            stack.extend(a.args)
-        else:
-            yield a
-
-
 def _wires(diagram: Diagram) -> set[Node]:
     """The nodes that are arrays of some column; the others stand in the text of a stage."""
     # Key sets stand in the text, too, with all that their bounds are computed from.
@@ -262,7 +238,7 @@ def _wires(diagram: Diagram) -> set[Node]:
     for n in order:
         if not _is_operator(n):
             continue
-        parts = {a for a in _factors(n.args[0], wires) if _is_array(a) or a in wires}
+        parts = {a for a in factors(n.args[0], wires) if _is_array(a) or a in wires}
         wires |= parts if n.op == "sum" and len(parts) > 1 else {a for a in n.args if _is_array(a)}
     return wires
 
@@ -289,10 +265,6 @@ def _named(diagram: Diagram) -> dict[Node, str]:
     out: dict[Node, str] = {}
     for n in postorder([*diagram.inputs, *diagram.roots]):
         if n in wires:
-            name, i = known.get(n, "t"), 1
-            while n not in known and name in used:
-                i += 1
-                name = f"t{i}"
-            used.add(name)
-            out[n] = name
+            out[n] = known[n] if n in known else numbered("t", used)
+            used.add(out[n])
     return out

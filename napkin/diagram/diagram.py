@@ -73,14 +73,13 @@ class Diagram(Interface):
 
     # --- sizes ------------------------------------------------------------------------------
 
-    def check_sizes(self, sizes: Mapping[str, int], *, empty: bool = False) -> dict[str, int]:
+    def check_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Sizes for every axis: those given, over the defaults.
 
         Raises:
-            InputError: an axis is unknown or missing, or a size is not a whole number in range
-                (0 passes only where `empty` allows it).
+            InputError: an axis is unknown or missing, or a size is not a whole number in range.
         """
-        return checks.check_sizes(self, sizes, empty=empty)
+        return checks.check_sizes(self, sizes)
 
     def sizes_of(self, shapes: Iterable[tuple[int, ...]]) -> dict[str, int]:
         """Axis sizes from the shapes of the inputs, in order.

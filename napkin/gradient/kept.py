@@ -15,6 +15,7 @@ from napkin.diagram.interface import Output
 from napkin.gradient.gradient import Backward
 from napkin.ir.infer import pointwise
 from napkin.ir.listing import assign_names
+from napkin.ir.names import numbered
 from napkin.ir.node import COMPOSITES, REDUCTIONS, SCANS, Node, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.operators.logic import RELATIONS
@@ -126,10 +127,7 @@ def _distinct(found: Sequence[Keepable], taken: set[str]) -> list[Keepable]:
     out = list[Keepable]()
     used = taken - {k.name for k in found}
     for k in found:
-        name, i = k.name, 1
-        while name in used:
-            i += 1
-            name = f"{k.name}{i}"
+        name = numbered(k.name, used)
         used.add(name)
         out.append(replace(k, name=name))
     return out

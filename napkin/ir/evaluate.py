@@ -136,6 +136,15 @@ def aligned_to(
     return np.broadcast_to(aligned(value, axes, target), shape)
 
 
+def at_positions(
+    n: Node, axes: Sequence[str], sizes: Mapping[str, int], box: Mapping[str, range] | None = None
+) -> Array:
+    """A term that reads no input, with every axis of `axes`; `box` as in `evaluate`."""
+    (value,) = evaluate([n], {}, sizes, box=box)
+    held = {a: range(k) for a, k in sizes.items()} | dict(box or {})
+    return aligned_to(value, n.axes, axes, held)
+
+
 def close_to(found: Array, wanted: Array, dtype: str = "") -> float:
     """Relative error by norm, ||found - wanted|| / ||wanted||; inf where special values differ.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from napkin.ir.infer import part_of, parts_of
 from napkin.ir.key_sets import spec_of
+from napkin.ir.names import numbered
 from napkin.ir.node import COMPOSITES, LEAVES, MOVES, REDUCTIONS, Node, factors, over, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.slots import slots_of
@@ -16,15 +17,6 @@ LONGEST = 2000
 """Characters that an expression may have within another."""
 
 _LOOSE = {"add", "sub"}
-
-
-def label(n: Node, names: Mapping[Node, str]) -> str:
-    """The name of an array: its own, or a letter for what it is."""
-    if n in names:
-        return names[n]
-    if n.op in {"input", "scalar", "state"}:
-        return str(n.params[0])
-    return n.op
 
 
 def assign_names(
@@ -44,13 +36,8 @@ def assign_names(
     for n in order:
         if n in out or n.op == "keys" or (n.op in POINTWISE and n not in names):
             continue
-        stem = names.get(n) or stem_of(n)
-        name, i = stem, 1
-        while name in used:
-            i += 1
-            name = f"{stem}{i}"
-        out[n] = name
-        used.add(name)
+        out[n] = numbered(names.get(n) or stem_of(n), used)
+        used.add(out[n])
     return out
 
 

@@ -1,9 +1,11 @@
-"""Names of axes."""
+"""Names of axes, and names that are not taken yet."""
 
 from __future__ import annotations
 
+import itertools
 import keyword
 import re
+from collections.abc import Container
 
 from napkin.errors import InputError
 
@@ -43,3 +45,16 @@ def axis_names(text: str, where: str) -> tuple[str, ...]:
         if names.count(name) > 1:
             raise InputError(f"{where}: axis {name!r} stands twice in '{text.strip()}'")
     return names
+
+
+def numbered(name: str, taken: Container[str], join: str = "") -> str:
+    """A name that is not taken: this one, or it with the first number from 2 after it."""
+    others = (f"{name}{join}{i}" for i in itertools.count(2))
+    return next(t for t in itertools.chain([name], others) if t not in taken)
+
+
+def underscored(name: str, taken: Container[str]) -> str:
+    """A name that is not taken: this one, or it with underscores after it."""
+    while name in taken:
+        name += "_"
+    return name

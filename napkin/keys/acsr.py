@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from napkin.errors import Refusal
-from napkin.ir.evaluate import aligned_to, evaluate
+from napkin.ir.evaluate import at_positions
 from napkin.ir.key_sets import Box, boxes_of, member, spec_of
 from napkin.ir.node import Node
 from napkin.ir.slotted import lengths
@@ -132,9 +132,7 @@ def _of_rows(keys: Node, queries: Axes, sizes: Mapping[str, int]) -> ACSR:
 
 def _flat(n: Node, axes: Sequence[str], sizes: Mapping[str, int]) -> Array:
     """A term over the queries, one value for each, row-major."""
-    held = {a: range(k) for a, k in sizes.items()}
-    (value,) = evaluate([n], {}, sizes)
-    return aligned_to(value, n.axes, axes, held).reshape(-1).astype(np.int64)
+    return at_positions(n, axes, sizes).reshape(-1).astype(np.int64)
 
 
 def _queries(queries: Axes, sizes: Mapping[str, int]) -> itertools.product[tuple[int, ...]]:
@@ -143,11 +141,9 @@ def _queries(queries: Axes, sizes: Mapping[str, int]) -> itertools.product[tuple
 
 def _row(keys: Node, place: Sequence[int], queries: Axes, sizes: Mapping[str, int]) -> Array:
     """The columns of one query."""
-    test = member(keys)
     box = {a: range(i, i + 1) for a, i in zip(queries, place, strict=True)}
-    (value,) = evaluate([test], {}, sizes, box=box)
-    held = {a: range(n) for a, n in sizes.items()} | box
-    return np.flatnonzero(aligned_to(value, test.axes, (*queries, *spec_of(keys).keys), held))
+    axes = (*queries, *spec_of(keys).keys)
+    return np.flatnonzero(at_positions(member(keys), axes, sizes, box))
 
 
 def _refusal(keys: Node, row: int, queries: Axes, sizes: Mapping[str, int]) -> Refusal:

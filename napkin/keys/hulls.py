@@ -59,7 +59,6 @@ def hull(
     sizes: Mapping[str, int],
     tiles: Mapping[str, int],
     bind: Mapping[Node, Array] | None = None,
-    scalars: Mapping[str, float] | None = None,
     splits: Sequence[Split] = (),
 ) -> Hull:
     """The hull of one interval for tiles of `tiles[a]` queries along each query axis `a`.
@@ -70,7 +69,7 @@ def hull(
     axes = union_axes((interval.first, interval.end))
     splits = [s for s in splits if s.place in axes]
     axes = tuple(dict.fromkeys((*axes, *(s.residue for s in splits))))
-    starts, ends = evaluate([interval.first, interval.end], bind or {}, sizes, scalars)
+    starts, ends = evaluate([interval.first, interval.end], bind or {}, sizes)
     held = {a: range(sizes[a]) for a in axes}
     lows = aligned_to(starts, interval.first.axes, axes, held)
     highs = aligned_to(ends, interval.end.axes, axes, held)

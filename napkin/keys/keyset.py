@@ -162,14 +162,11 @@ class KeySet:
         """
         import numpy as np
 
-        from napkin.ir.evaluate import aligned_to, evaluate
+        from napkin.ir.evaluate import at_positions
 
         self._refuse_inputs()
         sizes = self._sizes(layout)
-        test = member(self.node)
-        value = evaluate([test], {}, sizes)[0]
-        held = {a: range(n) for a, n in sizes.items()}
-        grid = aligned_to(value, test.axes, (*self.query_axes, *self.key_axes), held)
+        grid = at_positions(member(self.node), (*self.query_axes, *self.key_axes), sizes)
         rows = math.prod(sizes[a] for a in self.query_axes)
         columns = math.prod(sizes[a] for a in self.key_axes)
         return np.array(grid.reshape(rows, columns), dtype=bool)
@@ -182,7 +179,7 @@ class KeySet:
         """
         import numpy as np
 
-        from napkin.ir.evaluate import aligned_to, evaluate
+        from napkin.ir.evaluate import at_positions
 
         self._refuse_inputs()
         given = query if isinstance(query, Sequence) else (query,)
@@ -199,11 +196,8 @@ class KeySet:
                 raise InputError(
                     f"{self.text}: query {i} lies outside {called(a)} of size {sizes[a]}"
                 )
-        test = member(self.node)
         box = {a: range(i, i + 1) for a, i in zip(self.query_axes, at, strict=True)}
-        value = evaluate([test], {}, sizes, box=box)[0]
-        held = {a: range(n) for a, n in sizes.items()} | box
-        seen = aligned_to(value, test.axes, (*self.query_axes, *self.key_axes), held)
+        seen = at_positions(member(self.node), (*self.query_axes, *self.key_axes), sizes, box)
         found = np.argwhere(seen.reshape([sizes[a] for a in self.key_axes])).tolist()
         return [k[0] for k in found] if len(self.key_axes) == 1 else [tuple(k) for k in found]
 

@@ -27,14 +27,14 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
     held."""
     steps = [s.step for p in passes for s in p.states]
     roots = [*steps, *terms]
-    held = [s for p in passes for s in p.states if _is_maximum(s)]
+    maxima = [s for p in passes for s in p.states if _is_maximum(s)]
     used = {m for n in postorder(roots) if n.op == "exp" for m in _states(n)}
-    scale = {s.name: _factored(s.step.args[1].args[0])[0] for s in held}
+    scale = {s.name: _factored(s.step.args[1].args[0])[0] for s in maxima}
     # Without a constant to fold in, log2(e) itself would take the largest scores out of range.
-    held = [s for s in held if s.leaf("new") in used and scale[s.name] is not _ONE]
-    if not held:
+    maxima = [s for s in maxima if s.leaf("new") in used and scale[s.name] is not _ONE]
+    if not maxima:
         return {n: n for n in roots}
-    leaves = {s.leaf(tag): s.name for s in held for tag in _TAGS}
+    leaves = {s.leaf(tag): s.name for s in maxima for tag in _TAGS}
 
     def change(old: Node, args: tuple[Node, ...]) -> Node | None:
         if old.op != "exp":
@@ -46,7 +46,7 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
     known = {leaf: _scaled(leaf, scale[name]) for leaf, name in leaves.items()}
     rows = {m: _row(m) for m in known.values()}
     done = rewrite(roots, change, known)
-    for s in held:
+    for s in maxima:
         chunk = s.step.args[1]
         raw = _factored(done[chunk.args[0]])[1]
         largest = node(chunk.op, (raw,), chunk.params, chunk.axes, chunk.kind)

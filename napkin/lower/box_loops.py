@@ -124,8 +124,8 @@ class Visiting:
         if self.seen.prefix and box > 0:
             first = self.lang("maximum", first, self._name(axis, 0, "end"))
         if self.seen.splits:  # the last group of a short residue may have no query
-            held = self._occupied()
-            first, end = (self.lang("where", held, x, 0) for x in (first, end))
+            occupied = self._occupied()
+            first, end = (self.lang("where", occupied, x, 0) for x in (first, end))
         names = self._name(axis, box, "first"), self._name(axis, box, "end")
         made = [sx.assign(names[0], first), sx.assign(names[1], end)]
         if box in self.split or len(self.axes) > 1:

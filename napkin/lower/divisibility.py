@@ -40,7 +40,7 @@ def rows(program: Program) -> Mapping[str, tuple[str, ...]]:
     plain = [a for a in kernel.reads if not each_placed(a.leaf)]
     tiles = {a.tensor: (read_axes(a.leaf), a.leaf.axes) for a in plain}
     tiles |= {o.name: (o.axes, tile_axes(o)) for o in kernel.outputs}
-    rank = {t: len(program.shape_of(held)) for t, (_, held) in tiles.items()}
+    rank = {t: len(program.shape_of(tile)) for t, (_, tile) in tiles.items()}
     most = max(rank.values(), default=0)
     last = {t: axes[-1] for t, (axes, _) in tiles.items() if axes}
     large = [a for t, a in last.items() if rank[t] == most and program.tiles.get(a, 1) > 1]

@@ -155,7 +155,7 @@ class Loops:
         `others` still reads the old value, what this returns replaces it in the end."""
         scope = self.scope
         if loop.box is not None:
-            inner.recount(self._beside(loop))
+            inner.recount(self._all_terms(loop))
             inner.inside = set(self.stream.axes) if loop.whole else set()
         for s in self.stream.passes[loop.part].states:
             inner.have.pop(s.leaf("new"), None)
@@ -173,7 +173,7 @@ class Loops:
             inner.have[s.leaf("new")] = sx.name(target)
         return after
 
-    def _beside(self, loop: Loop) -> list[Node]:
+    def _all_terms(self, loop: Loop) -> list[Node]:
         """The terms of one loop, of the other passes once each, and of the tail."""
         chosen = {x.part: x for x in self.program.loops}
         chosen[loop.part] = loop

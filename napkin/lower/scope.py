@@ -9,6 +9,7 @@ from functools import cached_property
 
 from napkin.ir.key_sets import boxes_of, spec_of
 from napkin.ir.listing import stem_of
+from napkin.ir.names import numbered
 from napkin.ir.node import LEAVES, Node, postorder
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
@@ -82,12 +83,8 @@ class Scope:
         if key not in self._names:
             wanted = unicodedata.normalize("NFKC", wanted)  # as Python reads it
             base = wanted if wanted.isidentifier() and not keyword.iskeyword(wanted) else "value"
-            name, i = base, 1
-            while name in self._used:
-                i += 1
-                name = f"{base}_{i}"
-            self._used.add(name)
-            self._names[key] = name
+            self._names[key] = numbered(base, self._used, "_")
+            self._used.add(self._names[key])
         return self._names[key]
 
     def tensor(self, name: str) -> str:

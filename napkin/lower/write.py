@@ -130,8 +130,8 @@ class _Kernel:
         before = emitter.drain()
         head = self.loops.boxes(axes)
         find = [*head.find, *self.loops.starts(axes)]
-        for dim, held in enumerate(self.program.dims):
-            if set(held) & set(axes):
+        for dim, own in enumerate(self.program.dims):
+            if set(own) & set(axes):
                 find += self.places.lanes(dim, {})
         fill(emitter, name, self.loops.axes_of(name), n)
         bounds = [self.lang("where", short, head.bounds[-1], 0)]

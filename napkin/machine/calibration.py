@@ -101,14 +101,14 @@ class Constants:
 
     @staticmethod
     @cache
-    def of(place: Machine) -> Constants:
+    def of(on: Machine) -> Constants:
         """The constants of a machine; where its file lacks one, that of the H100."""
-        own = {k: f.value for k, f in place.calibration.items()}
-        if borrows(place):
+        own = {k: f.value for k, f in on.calibration.items()}
+        if borrows(on):
             own = {k: f.value for k, f in machine(MEASURED).calibration.items()} | own
         return Constants(**{f.name: own[f.name] for f in fields(Constants)})
 
 
-def borrows(place: Machine) -> bool:
+def borrows(on: Machine) -> bool:
     """Whether some constants of a machine are those of `MEASURED`."""
-    return not {f.name for f in fields(Constants)} <= place.calibration.keys()
+    return not {f.name for f in fields(Constants)} <= on.calibration.keys()

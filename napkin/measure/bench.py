@@ -16,13 +16,12 @@ from napkin.ir.node import factors, postorder, union_axes
 from napkin.measure.attention import AGAINST, NotAttention, attention_of
 from napkin.measure.timing import Sample
 from napkin.plan.plan import Plan
+from napkin.progress import Progress, silent
 
 OURS = "napkin"
 
 PACKAGES = {"fa3": "fa3-fwd", "natten": "natten"}
 """Packages of their own whose version a table says; torch's own is above it."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ def bench(
     against: Sequence[str],
     own: Mapping[str, Callable[..., Any]],
     seed: int,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Bench:
     """Time a plan and its baselines at the plan's sizes, every result compared with float64.
 
@@ -180,9 +179,8 @@ def bench(
     from napkin.measure.timing import interleaved
     from napkin.measure.values import compared, poisoned
 
-    tell = progress or (lambda text, done, total: None)
     total = len(against) + 2
-    tell("compile", 0, total)
+    progress("compile", 0, total)
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, seed)
     ran = poisoned(plan, tensors, 1)
     results: dict[str, Mapping[str, torch.Tensor]] = {OURS: ran.outputs}
@@ -191,7 +189,7 @@ def bench(
     notes: dict[str, str] = {}
     problem = Problem(plan.diagram, plan.sizes, plan.dtype, tensors)
     for i, name in enumerate(against):
-        tell(name, i + 1, total)
+        progress(name, i + 1, total)
         try:
             beside = made(name, problem, own)
             found = beside.outputs(beside.call())
@@ -207,7 +205,7 @@ def bench(
         else:
             calls[name], results[name] = beside.call, theirs
             settings[name] = version_of(PACKAGES.get(name, ""))
-    tell("time", total - 1, total)
+    progress("time", total - 1, total)
     gaps = compared(plan.diagram, results, tensors, plan.sizes)
     off = {name: max(each.values()) for name, each in gaps.items()}
     results.clear()

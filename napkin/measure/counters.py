@@ -178,11 +178,11 @@ def read_off_each(
     """
     launches, out = list(profile.launches), list[Counters]()
     spills = spilled or [dict[str, int]() for _ in plans]
-    for plan, given, beside in zip(plans, arrays, spills, strict=True):
+    for plan, given, spilled_bytes in zip(plans, arrays, spills, strict=True):
         own, launches = launches[: len(plan.kernels)], launches[len(plan.kernels) :]
         whole = len(own) == len(plan.kernels) and (plan is not plans[-1] or not launches)
         if whole:
-            out.append(_beside(plan, own, given, beside, profile.note))
+            out.append(_counted(plan, own, given, spilled_bytes, profile.note))
         else:
             out.append(_lacking(plan, len(own) + len(launches), profile))
     return out
@@ -195,7 +195,7 @@ def _lacking(plan: Plan, counted: int, profile: Profile) -> Counters:
     return Counters(note=f"ncu gave no counters ({what}): {profile.note or 'it said nothing more'}")
 
 
-def _beside(
+def _counted(
     plan: Plan,
     found: Sequence[Launched],
     arrays: Arrays | None,

@@ -10,9 +10,8 @@ from napkin.measure.timing import Sample, interleaved
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.ranked import ranked, setting_json, with_choices
+from napkin.progress import Progress, silent
 from napkin.settings.pricing import Choice
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,13 @@ class Ranking:
     @property
     def agreement(self) -> float | None:
         """Spearman's correlation of both rankings; None of fewer than two settings."""
-        pairs = [r for r in self.rows if r.measured_place is not None]
-        count = len(pairs)
-        if count < 2:
+        ran = [(r.place, r.measured_place) for r in self.rows if r.measured_place is not None]
+        if len(ran) < 2:
             return None
-        # Of those measured alone, so that what did not run leaves no gap among the ranks.
-        gaps = [(i + 1 - (r.measured_place or 0)) ** 2 for i, r in enumerate(pairs)]
-        return 1 - 6 * sum(gaps) / (count * (count**2 - 1))
+        from scipy.stats import spearmanr
+
+        found: Any = spearmanr(ran)
+        return float(found.statistic)
 
     def to_json(self) -> dict[str, Any]:
         """The ranking as plain data."""
@@ -106,7 +105,7 @@ def placed(
 
 
 def tune(
-    plan: Plan, most: int, seed: int, progress: Progress | None = None
+    plan: Plan, most: int, seed: int, progress: Progress = silent
 ) -> tuple[Plan, tuple[Ranking, ...]]:
     """Measure the first `most` settings of each distinct kernel of a plan, others as planned.
 
@@ -116,11 +115,10 @@ def tune(
     Returns:
         The plan with the fastest settings, and what was measured.
     """
-    tell = progress or (lambda text, done, total: None)
     kinds = distinct(plan.kernels)
     rankings: list[Ranking] = []
     for i, k in enumerate(kinds):
-        tell(f"tune {k.name}", i, len(kinds))
+        progress(f"tune {k.name}", i, len(kinds))
         rankings.append(measured(plan, k, ranked(plan, k, most), seed))
     best = [r.best.choice for r in rankings]
     return with_choices(plan, best), tuple(rankings)

@@ -4,18 +4,17 @@ run to run."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from napkin.errors import NapkinError, Refusal
 from napkin.measure.matrix import Problem
+from napkin.progress import Progress, silent
 
 SMALL_BUDGET = 2 * 2**30
 """Bytes that the float64 evaluation keeps alive beside tensors that nearly fill the memory, or
 beside other processes on the device."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -84,13 +83,12 @@ class Verified:
 
 
 def verify(
-    problems: Sequence[Problem], machine: str, seed: int, progress: Progress | None = None
+    problems: Sequence[Problem], machine: str, seed: int, progress: Progress = silent
 ) -> list[Outcome]:
     """Run problems one after another; each draws its inputs from `seed` and its place."""
-    tell = progress or (lambda text, done, total: None)
     out: list[Outcome] = []
     for i, p in enumerate(problems):
-        tell(str(p), i, len(problems))
+        progress(str(p), i, len(problems))
         out.append(outcome(p, machine, seed + i))
         if out[-1].status == "wrong" and not usable():
             rest = problems[i + 1 :]

@@ -77,39 +77,24 @@ def derive(
     """
 
     def found() -> Plan:
-        return _derived(diagram, on, sizes, dtype, materialise, parts, multiply_out, tuned)
+        memo = memo_of(on, dtype, parts)
+        known = diagram.check_sizes(sizes or {})
+        _check_parts(diagram, parts or {}, known)
+        plan = searched(diagram, known, memo, materialise, multiply_out).fitted()
+        if materialise is None:
+            _check_parted(plan, parts or {})
+        return remembered(plan) if tuned else plan
 
     return told(diagram, found)
 
 
-def _derived(
-    diagram: Diagram,
-    on: str | Machine,
-    sizes: Mapping[str, int] | None,
-    dtype: str,
-    materialise: Sequence[str] | Literal["every"] | None,
-    parts: Mapping[str, int] | None,
-    multiply_out: bool,
-    tuned: bool,
-) -> Plan:
-    """The plan that `derive` gives."""
-    memo = memo_of(on, dtype, parts)
-    known = diagram.check_sizes(sizes or {})
-    _check_parts(diagram, parts or {}, known)
-    found = searched(diagram, known, memo, materialise, multiply_out)
-    plan = found.fitted()
-    if materialise is None:
-        _check_parted(plan, parts or {})
-    return remembered(plan) if tuned else plan
-
-
 def memo_of(on: str | Machine, dtype: str, parts: Mapping[str, int] | None = None) -> Memo:
     """What is known, nothing yet, of kernels on a machine; see `derive`."""
-    place = on if isinstance(on, Machine) else machine(on)
+    on = on if isinstance(on, Machine) else machine(on)
     if dtype not in STORED:
         own = f"; for inputs alone, --storage NAME={dtype}" if dtype in STORAGE else ""
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
-    return Memo(dtype, place, parts)
+    return Memo(dtype, on, parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +116,8 @@ class Searched:
     @property
     def kernels(self) -> tuple[PlannedKernel, ...]:
         """The kernels, in the order they run."""
-        place = self.memo.dtype, self.memo.machine
-        return tuple(PlannedKernel(p.choice, p.binding, *place) for p in self.cut.pieces)
+        dtype, machine = self.memo.dtype, self.memo.machine
+        return tuple(PlannedKernel(p.choice, p.binding, dtype, machine) for p in self.cut.pieces)
 
     def plan(self, kernels: tuple[PlannedKernel, ...]) -> Plan:
         """The plan with these kernels: its own, or with settings that fit."""

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from napkin.ir.listing import text as listed
+from napkin.ir.names import underscored
 from napkin.ir.node import Node, postorder
 from napkin.ir.operators import POINTWISE
 from napkin.ir.storage import packed_axis, storage_type
@@ -52,10 +53,9 @@ class Launcher:
         self.unspelt = {n: self._fresh(name) for n, name in of.items() if not _spelt(n)}
 
     def _fresh(self, name: str) -> str:
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
+        own = underscored(name, self.taken)
+        self.taken.add(own)
+        return own
 
     def _chosen(self, step: Step) -> Entry:
         return (step.specialised if self.warpgroups else None) or step.entry

@@ -13,6 +13,7 @@ from napkin.derive.rules.alike import ALIKE
 from napkin.derive.rules.materialise import STORED
 from napkin.diagram.interface import Output
 from napkin.ir.listing import stem_of
+from napkin.ir.names import numbered
 from napkin.ir.node import Node, node
 from napkin.ir.storage import Tensor, own_type, unstored
 from napkin.lower.printer import function_name
@@ -225,10 +226,7 @@ class Pieces:
 
     def _fresh(self, base: str, result: str = "") -> str:
         """A name that no other tensor has; results keep theirs for themselves."""
-        name, i = base, 1
-        while name in self._taken or (name in self._results and name != result):
-            i += 1
-            name = f"{base}_{i}"
+        name = numbered(base, self._taken | (self._results - {result}), "_")
         self._taken.add(name)
         return name
 

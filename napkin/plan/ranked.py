@@ -46,17 +46,11 @@ def ranked(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice
     alone = _merged(plan, k)
     if not plan.specialised:
         return _first(alone, most)
-    place = plan.dtype, plan.machine
-    own = best_specialised(k.choice, *place)
-    others = every_specialised(k.choice, *place)
+    own = best_specialised(k.choice, plan.dtype, plan.machine)
+    others = every_specialised(k.choice, plan.dtype, plan.machine)
     first = itertools.islice(alone, 1) if own is None else [own]
     rest = heapq.merge(alone, others, key=lambda c: c.rank)
     return _first(itertools.chain(first, rest), most)
-
-
-def ranked_alone(plan: Plan, k: PlannedKernel, most: int | None = None) -> list[Choice]:
-    """The same of groups that are blocks by themselves."""
-    return _first(_merged(plan, k), most)
 
 
 def _first(found: Iterable[Choice], most: int | None) -> list[Choice]:

@@ -6,8 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sympy import prevprime
+
 from napkin.errors import InputError
 from napkin.ir.key_sets import boxes_of, spec_of
+from napkin.ir.names import underscored
 from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type
 from napkin.ir.types import PACKED
@@ -59,9 +62,7 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     cut = _past_windows(plan, _tied(plan, cut), prime=True)
     few = _tied(plan, {a: _capped(plan, a, ragged[a]) for a in ragged})
     even, cut, ragged, few = (_paired(plan, x) for x in (even, cut, ragged, few))
-    batch = BATCH
-    while batch in plan.diagram.axes:
-        batch += "_"
+    batch = underscored(BATCH, plan.diagram.axes)
     return [
         Case("divides", even),
         *([Case("boxes past the end", cut)] if rows and cut != even else []),
@@ -180,7 +181,4 @@ def _capped(plan: Plan, axis: str, size: int) -> int:
 
 def _prime_below(n: int) -> int:
     """The largest prime below `n` (1 where there is none)."""
-    for p in range(n - 1, 1, -1):
-        if all(p % d for d in range(2, int(p**0.5) + 1)):
-            return p
-    return 1
+    return int(prevprime(n)) if n > 2 else 1

@@ -55,8 +55,8 @@ class Known:
     @cached_property
     def seconds(self) -> tuple[float, ...]:
         """The predicted time of each, as it runs on tensors that descriptors serve."""
-        place = self.search.dtype, self.search.machine
-        return tuple(launched(c, *place).time.seconds for c in self.choices)
+        dtype, machine = self.search.dtype, self.search.machine
+        return tuple(launched(c, dtype, machine).time.seconds for c in self.choices)
 
     @property
     def states(self) -> Sequence[Output]:

@@ -65,10 +65,10 @@ def _standalone(plan: Plan, source: str, warpgroups: bool = False) -> str:
     own = [h.strip().replace("{other}", other) for f, h in _HELPERS.items() if f"{f}(" in run]
     body = "\n\n\n".join([*own, run])
     also = [f"{line}\n" for name, line in _IMPORTS.items() if name in body]
-    beside = sorted(
+    plain = sorted(
         {s.entry.name for s in plan.recipe.steps if warpgroups and s.specialised is None}
     )
-    also += [f"from kernel import {', '.join(beside)}  # beside this file\n"] if beside else []
+    also += [f"from kernel import {', '.join(plain)}  # beside this file\n"] if plain else []
     math = "import math\n\n" if "math." in body else ""
     doc, first, rest = source.partition("\nimport triton\n")
     imports, _, kernels = rest.partition("\n\n")

@@ -17,16 +17,16 @@ from napkin.plan.ways import Cut
 from napkin.target import FP8
 
 
-def check_stored(ready: Prepared, place: Machine) -> None:
+def check_stored(ready: Prepared, machine: Machine) -> None:
     order = list(postorder(o.node for o in ready.outputs))
     for n in order:
         _check_packed(n, order)
-        if own_type(n) == "fp8" and not place.target.has_fp8:
+        if own_type(n) == "fp8" and not machine.target.has_fp8:
             name = ready.names.get(n) or str(n.params[0])
             raise Refusal(
                 "storage fp8",
-                f"{name} on {place.name}",
-                f"Triton compiles float8_e4m3fn from sm_{FP8} on, not for {place.arch}",
+                f"{name} on {machine.name}",
+                f"Triton compiles float8_e4m3fn from sm_{FP8} on, not for {machine.arch}",
                 f"store {name} in int8 with a scale, as in matmul_w8a8, or derive for h100",
             )
     for o in ready.outputs:

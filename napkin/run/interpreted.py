@@ -33,7 +33,7 @@ class Ran:
         tensors: every tensor, by its name in the plan.
         moved: for each kernel, bytes by (the plan's tensor name, direction), as counted.
         described: for each kernel, whether it read boxes through tensor descriptors.
-        banded: for each kernel, whether its kernel of warpgroups ran in its place.
+        specialised: for each kernel, whether its kernel of warpgroups ran in its place.
     """
 
     tensors: Mapping[str, DeviceArray]
@@ -73,7 +73,7 @@ def run_recipe(
     Args:
         inputs: the inputs by name, of the storage types of the plan, with any strides.
         sizes: axis sizes; an axis that a kernel holds whole must fit its tile.
-        specialised: whether kernels of warpgroups run where there are some and descriptors serve
+        warpgroups: whether kernels of warpgroups run where there are some and descriptors serve
             them.
     """
     tensors = dict(inputs)

@@ -51,7 +51,7 @@ class Launch:
 
     Attributes:
         arguments: those of run time, with None where a tensor goes.
-        banded: whether the kernel is one of warpgroups.
+        specialised: whether the kernel is one of warpgroups.
         holes: these places, the tensor that goes there, and its descriptor if it has one.
     """
 

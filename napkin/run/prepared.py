@@ -158,7 +158,7 @@ class OnCuda:
         converted: the inputs that are first brought to a storage type, by their place.
         stored: shapes, strides and types of what kernels write.
         results: the places of the outputs among the inputs and what is written.
-        banded: whether kernels of warpgroups are among the launches.
+        specialised: whether kernels of warpgroups are among the launches.
     """
 
     device: torch.device

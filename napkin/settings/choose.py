@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from napkin.algebra.contraction import MIN_DOT
@@ -24,9 +24,18 @@ from napkin.machine.machines import Machine
 from napkin.settings.best import TRIED, best_tiles, choices, flat, in_order, program_of, resolved
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
-from napkin.settings.pairs import in_blocks, in_parts, in_runs, part_numbers, runs_of
+from napkin.settings.pairs import (
+    Pair,
+    best_of_both,
+    in_blocks,
+    in_parts,
+    in_runs,
+    part_numbers,
+    runs_of,
+)
 from napkin.settings.phrases import kernel_text, labels_text, priced_text, way_text
 from napkin.settings.pricing import Choice
+from napkin.timing.kernel_time import at_least
 
 PAYS = {"few": 0.8, "products": 0.85, "other": 0.5}
 """Share of a kernel's predicted time below which two that pass states are worth their workspace:
@@ -70,8 +79,8 @@ class Search:
     @cached_property
     def _least(self) -> dict[Kernel, float]:
         """Seconds that no way to run each labelled kernel undercuts."""
-        place = self.sizes, self.dtype, self.machine
-        return {k: least_seconds(k, *place) for k in self.kernels}
+        on = self.sizes, self.dtype, self.machine
+        return {k: least_seconds(k, *on) for k in self.kernels}
 
     @cached_property
     def fits(self) -> bool:
@@ -98,10 +107,10 @@ class Search:
     def best(self) -> tuple[Choice, ...]:
         """The best way; nothing if there is none that fits. One whose products take tiles as they
         are comes first, if there is one (see `ranked`)."""
-        place = self.sizes, self.dtype, self.machine
         ways: list[tuple[Choice, ...]] = []
         for kernel in filter(self._in_parts, self.kernels):
-            ways += in_parts(kernel, *place, [self.parts[kernel.stream.axis]], math.inf)
+            pairs = in_parts(kernel, self.sizes, [self.parts[kernel.stream.axis]])
+            ways += self._of_pairs(pairs, math.inf)
         asked = bool(ways)
         ways = ways or self._plain()
         best = min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
@@ -142,17 +151,27 @@ class Search:
 
     def _of(self, kernel: Kernel) -> list[tuple[Choice, ...]]:
         """The best tiles of a labelled kernel, and those of its parts where that may pay."""
-        sizes, dtype, machine = self.sizes, self.dtype, self.machine
+        sizes, machine = self.sizes, self.machine
         whole = self._best_tiles(kernel)
         if kernel.stream.axis in self.parts:
             return [(whole,)] if whole else []
         if whole is None:
-            return in_blocks(kernel, sizes, dtype, machine, math.inf)
-        numbers = part_numbers(whole, sizes, machine)
+            return self._of_pairs(in_blocks(kernel, sizes), math.inf)
         most = PAYS[_kind(whole, sizes, machine)] * whole.time.seconds
-        parts = in_parts(kernel, sizes, dtype, machine, numbers, most)
-        runs = in_runs(kernel, sizes, dtype, machine, runs_of(whole, sizes, machine), most)
-        return [(whole,), *parts, *in_blocks(kernel, sizes, dtype, machine, most), *runs]
+        may_pay = most > 2 * at_least(machine, 0)
+        parts = part_numbers(whole, sizes, machine) if may_pay else []
+        runs = runs_of(whole, sizes, machine) if may_pay else []
+        pairs = itertools.chain(
+            in_parts(kernel, sizes, parts),
+            in_blocks(kernel, sizes),
+            in_runs(kernel, sizes, runs),
+        )
+        return [(whole,), *self._of_pairs(pairs, most)]
+
+    def _of_pairs(self, pairs: Iterable[Pair], most: float) -> list[tuple[Choice, ...]]:
+        """The best tiles of pairs of kernels that take less than `most` seconds together."""
+        found = (best_of_both(p, self.dtype, self.machine, most) for p in pairs)
+        return [f for f in found if f is not None]
 
 
 def _labels(kernel: Kernel) -> object:
@@ -166,11 +185,11 @@ def _tell_way(way: Sequence[Choice], best: Sequence[Choice]) -> None:
     tracer.considered("kernel", priced_text(way), _seconds(way))
     if way is not best:
         winner = labels_text(best[0].kernel)
-        why = f"{times(_seconds(way))}, and {winner} takes {_beside(way, best)}"
+        why = f"{times(_seconds(way))}, and {winner} takes {_best_time(way, best)}"
         tracer.dropped("kernel", way_text(way), why)
 
 
-def _beside(way: Sequence[Choice], best: Sequence[Choice]) -> str:
+def _best_time(way: Sequence[Choice], best: Sequence[Choice]) -> str:
     """The time of the best way, and why it is before one that takes less."""
     time = times(_seconds(best))
     if _flat(best) and not _flat(way):

@@ -26,20 +26,20 @@ def labellings(
     """Every labelling of a term as one kernel: each axis streamed in one pass or two, or none; as
     it is, and with the axes of dilated key sets split by residue. Taps of windows that share
     positions are streamed where they can be: held together, each is a tile of its own."""
-    held: list[Kernel] = []
+    with_taps: list[Kernel] = []
     streams = False
     for kernel in _labellings(name, outputs, names, sizes):
         if {tap for a in kernel.reads for tap in taps(a.leaf)} & set(kernel.whole):
-            held.append(kernel)
+            with_taps.append(kernel)
         else:
             streams = True
             yield kernel
     if streams:
-        _tell_held(held)
-    yield from () if streams else held
+        _tell_with_taps(with_taps)
+    yield from () if streams else with_taps
 
 
-def _tell_held(kernels: Sequence[Kernel]) -> None:
+def _tell_with_taps(kernels: Sequence[Kernel]) -> None:
     if (tracer := active()) is not None:
         for k in kernels:
             tracer.dropped("kernel", kernel_text(k), "it holds taps, which others stream")
@@ -117,8 +117,8 @@ def _with_taps(outputs: Sequence[Output]) -> Iterator[str]:
     every = {tap for n in order if n.op == "input" for tap in taps(n)}
     for gone in dict.fromkeys(over(n) for n in order if every & set(over(n))):
         inner = [a for a in gone if a in every]
-        beside = [a for a in gone if a not in every]
-        for axes in ([*beside, *inner], *([a, *inner] for a in beside), inner):
+        others = [a for a in gone if a not in every]
+        for axes in ([*others, *inner], *([a, *inner] for a in others), inner):
             if len(axes) > 1:
                 yield " ".join(axes)
 

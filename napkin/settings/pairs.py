@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from napkin.algebra.tracer import active, times
 from napkin.count.residency import live_set
@@ -17,7 +18,6 @@ from napkin.settings.best import best_tiles
 from napkin.settings.labelled import least_seconds
 from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Choice
-from napkin.timing.kernel_time import at_least
 
 BLOCKS = (64, 128, 256)
 """Positions of a block of a folded axis that are tried: rows or columns of a matrix product."""
@@ -59,60 +59,50 @@ def runs_of(whole: Choice, sizes: Mapping[str, int], machine: Machine) -> list[i
     return [n for n in RUNS if n < sizes[kernel.stream.axis]]
 
 
-def in_parts(
-    kernel: Kernel,
-    sizes: Mapping[str, int],
-    dtype: str,
-    machine: Machine,
-    numbers: Iterable[int],
-    most: float,
-) -> list[tuple[Choice, Choice]]:
-    """The best tiles of both kernels for each number of parts, where both fit and take less than
-    `most` seconds together."""
-    if most <= 2 * at_least(machine, 0):
-        return []
-    out: list[tuple[Choice, Choice]] = []
+@dataclass(frozen=True)
+class Pair:
+    """Two kernels in place of one.
+
+    Attributes:
+        what: them in words.
+        folding: the kernel that runs first, and stores states.
+        merging: the kernel that reads these.
+        sizes: the sizes that they are priced at.
+    """
+
+    what: str
+    folding: Kernel
+    merging: Kernel
+    sizes: Mapping[str, int]
+
+
+def in_parts(kernel: Kernel, sizes: Mapping[str, int], numbers: Iterable[int]) -> Iterator[Pair]:
+    """A kernel of parts and the one that merges them, for each number of parts."""
     for number in numbers:
         known = {**sizes, part_axis(kernel.stream.axis, number): number}
         what = f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis}"
-        out += _both(what, *parted(kernel, number), known, dtype, machine, most)
-    return out
+        yield Pair(what, *parted(kernel, number), known)
 
 
-def in_blocks(
-    kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine: Machine, most: float
-) -> list[tuple[Choice, Choice]]:
-    """The best tiles of a kernel that folds blocks of the streamed axis while it streams the depth
-    of a product, and of the one that merges their states, for each length of a block; where both
-    fit and take less than `most` seconds together."""
-    out: list[tuple[Choice, Choice]] = []
+def in_blocks(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Pair]:
+    """A kernel that folds blocks of the streamed axis while it streams the depth of a product, and
+    the one that merges their states, for each length of a block."""
     for inner, length in itertools.product(_depths(kernel, sizes), BLOCKS):
         if length >= sizes[kernel.stream.axis] or (made := blocked(kernel, inner, length)) is None:
             break
-        what = f"{kernel_text(kernel)}; blocks of {length} of {kernel.stream.axis}"
-        out += _both(what, *made, sizes, dtype, machine, most)
-    return out
+        yield Pair(_blocks_text(kernel, length), *made, sizes)
 
 
-def in_runs(
-    kernel: Kernel,
-    sizes: Mapping[str, int],
-    dtype: str,
-    machine: Machine,
-    lengths: Iterable[int],
-    most: float,
-) -> list[tuple[Choice, Choice]]:
-    """The best tiles of the kernels that scan the streamed axis in blocks, for each length of a
-    block; where both fit and take less than `most` seconds together."""
-    if most <= 2 * at_least(machine, 0):
-        return []
-    out: list[tuple[Choice, Choice]] = []
+def in_runs(kernel: Kernel, sizes: Mapping[str, int], lengths: Iterable[int]) -> Iterator[Pair]:
+    """The kernels that scan the streamed axis in blocks, for each length of a block."""
     for length in lengths:
-        what = f"{kernel_text(kernel)}; blocks of {length} of {kernel.stream.axis}"
         for made in RESUMED.matches(kernel, length):
             folding, resuming = RESUMED.apply(made)
-            out += _both(what, folding, resuming, sizes, dtype, machine, most)
-    return out
+            yield Pair(_blocks_text(kernel, length), folding, resuming, sizes)
+
+
+def _blocks_text(kernel: Kernel, length: int) -> str:
+    return f"{kernel_text(kernel)}; blocks of {length} of {kernel.stream.axis}"
 
 
 def _depths(kernel: Kernel, sizes: Mapping[str, int]) -> list[str]:
@@ -130,27 +120,22 @@ def _depths(kernel: Kernel, sizes: Mapping[str, int]) -> list[str]:
     return list(found)
 
 
-def _both(
-    what: str,
-    parts: Kernel,
-    merge: Kernel,
-    known: Mapping[str, int],
-    dtype: str,
-    machine: Machine,
-    most: float,
-) -> list[tuple[Choice, Choice]]:
-    """The best tiles of a kernel of parts and of the one that merges them. None where one does not
-    fit, or both take `most` seconds or more: the tracer is told so of `what`."""
-    merging = least_seconds(merge, known, dtype, machine)
-    if least_seconds(parts, known, dtype, machine) + merging < most:
-        first = best_tiles(parts, known, dtype, machine)
+def best_of_both(
+    pair: Pair, dtype: str, machine: Machine, most: float
+) -> tuple[Choice, Choice] | None:
+    """The best tiles of both kernels. None where one does not fit, or both take `most` seconds or
+    more: the tracer is told so."""
+    on = pair.sizes, dtype, machine
+    merging = least_seconds(pair.merging, *on)
+    if least_seconds(pair.folding, *on) + merging < most:
+        first = best_tiles(pair.folding, *on)
         if first is not None and first.time.seconds + merging < most:
-            second = best_tiles(merge, known, dtype, machine)
+            second = best_tiles(pair.merging, *on)
             if second is not None and first.time.seconds + second.time.seconds < most:
-                return [(first, second)]
+                return first, second
     if (tracer := active()) is not None:
         why = "one of both kernels does not fit"
         if most < math.inf:
             why += f", or they do not take less than {times(most)}, below which they pay"
-        tracer.dropped("kernel", what, why)
-    return []
+        tracer.dropped("kernel", pair.what, why)
+    return None

@@ -222,11 +222,11 @@ class Tiles:
         whole = {a: self._lengths(a)[0] for a in axes if a in self.kernel.whole}
         cut = [a for a in axes if a not in whole]
         tops = [power_of_two(self.sizes[a]) for a in cut]
-        held = math.prod(whole.values())
+        uncut = math.prod(whole.values())
         for values in itertools.product(*(_powers(1, min(top, most)) for top in tops)):
             found = math.prod(values)
             some = not wanted or found in wanted
-            if some and min(MIN_DOT, math.prod(tops) * held) <= found * held and found <= most:
+            if some and min(MIN_DOT, math.prod(tops) * uncut) <= found * uncut and found <= most:
                 yield {**whole, **dict(zip(cut, values, strict=True))}
 
     def _deep_without(self, axis: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from napkin.diagram.columns import INNER, OUTER, Entry, Levels, columns, opened
+from napkin.diagram.columns import INNER, OUTER, Entry, Levels, columns
 from napkin.diagram.diagram import Diagram
 from napkin.ir.node import Node
 from napkin.show._layout import ITEM, LANE, RULE, Block, Wire, layout
@@ -24,28 +24,21 @@ _KNOWN = {OUTER: 0, INNER: 1, "shared": 1, "registers": 2, "tensor": 3}
 
 
 def draw(
-    diagram: Diagram,
-    labels: Mapping[str, str] | None = None,
-    *,
-    expanded: bool = False,
-    levels: Levels | None = None,
+    diagram: Diagram, labels: Mapping[str, str] | None = None, levels: Levels | None = None
 ) -> str:
     """The neural circuit diagram of `diagram` as standalone SVG text.
 
-    `labels` gives axes the label that their wires carry inside, as in {"q": "g_q", "x": "s_x"}.
-    Composites stay one box unless `expanded`; `levels` are those of `napkin.diagram.columns`.
+    `labels` gives axes the label that their wires carry inside, as in {"q": "g_q", "x": "s_x"};
+    `levels` are those of `napkin.diagram.columns`.
     """
-    shown = opened(diagram) if expanded else diagram
-    return _Drawing(shown, dict(labels or {}), levels).svg()
+    return _Drawing(diagram, dict(labels or {}), levels).svg()
 
 
 class _Drawing:
     def __init__(self, diagram: Diagram, labels: Mapping[str, str], levels: Levels | None) -> None:
         self.diagram = diagram
         self.labels = labels
-        self.entries = [
-            {e.node: e for e in reversed(c.entries)} for c in columns(diagram, levels=levels)
-        ]
+        self.entries = [{e.node: e for e in reversed(c.entries)} for c in columns(diagram, levels)]
         self.plan = layout(diagram)
         found = dict.fromkeys(e.level for column in self.entries for e in column.values())
         made = (c[b.stage.node] for b, c in zip(self.plan.blocks, self.entries[1:], strict=True))

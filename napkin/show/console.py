@@ -11,12 +11,12 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from napkin.progress import Progress, silent
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and how many steps of how many are done."""
 
 _PIPED_WIDTH = 120
 """Columns where nobody said how wide the output is."""
@@ -124,7 +124,7 @@ def answer(
 def progress() -> Generator[Progress]:
     """A progress bar on stderr, or nothing where stderr is not a terminal."""
     if not sys.stderr.isatty():
-        yield lambda text, done, total: None
+        yield silent
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar

@@ -181,7 +181,7 @@ def _optima(plan: Plan, k: PlannedKernel) -> Table:
     budget = inner_values(plan)
     made = table("", "for long axes", f"at these sizes, M = {budget:,}",
                  title=f"kernel {k.name}: the optimum for M values of memory")  # fmt: skip
-    _beside(made, _rows(_optimum(k.cost), None), _rows(at_sizes, {**_numbers(k), MEMORY: budget}))
+    _add_rows(made, _rows(_optimum(k.cost), None), _rows(at_sizes, {**_numbers(k), MEMORY: budget}))
     made.add_section()
     total = k.H.values(k.choice.sizes, k.tiles)
     if not isinstance(at_sizes, str):
@@ -213,14 +213,14 @@ def _in_bytes(k: PlannedKernel) -> Table:
     made.add_row("H", str(cost.H.total), f"{total:,}")
     made.add_row("M", str(cost.M), f"{_at(cost.M, at):,.0f}")
     made.add_section()
-    _beside(made, _rows(_optimum(cost), None), _rows(found, at))
+    _add_rows(made, _rows(_optimum(cost), None), _rows(found, at))
     if not isinstance(found, str):
         made.add_section()
         made.add_row("least H, in bytes", "", f"{_at(found.bound, at):,.0f}")
     return made
 
 
-def _beside(made: Table, *columns: Mapping[str, str]) -> None:
+def _add_rows(made: Table, *columns: Mapping[str, str]) -> None:
     for name in dict.fromkeys(n for c in columns for n in c):
         made.add_row(name, *(c.get(name, "") for c in columns))
 

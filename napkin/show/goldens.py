@@ -22,7 +22,7 @@ from napkin.machine.machines import machine
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.standalone import standalone
-from napkin.show.console import Progress
+from napkin.progress import Progress
 from napkin.show.files import writable_folder, write_file
 from napkin.show.tables import (
     COSTS,
@@ -80,22 +80,22 @@ def generate(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
         folder.made.update(drawing)
         folder.store(drawing)
         for j, on in enumerate(MACHINES):
-            place = i * len(MACHINES) + j, len(found) * len(MACHINES)
+            step = i * len(MACHINES) + j, len(found) * len(MACHINES)
             title = f"{d.name} on {on}"
-            tell(f"{title}: derive", *place)
+            tell(f"{title}: derive", *step)
             plan = _plan(d, on)
             if plan is None:
                 continue
-            folder.add(plan, title, partial(_told, tell, title, place))
+            folder.add(plan, title, partial(_told, tell, title, step))
     wrong = [*folder.wrong, *_left_over(out, found, not wanted, folder.made)]
     return Outcome(tuple(folder.written), tuple(wrong))
 
 
 def _told(
-    tell: Progress, title: str, place: tuple[int, int], text: str, _done: int, _total: int
+    tell: Progress, title: str, step: tuple[int, int], text: str, _done: int, _total: int
 ) -> None:
-    """Passes on what a check is doing, at the place of its plan among all."""
-    tell(f"{title}: {text}", *place)
+    """Passes on what a check is doing, at the step of its plan among all."""
+    tell(f"{title}: {text}", *step)
 
 
 class _Folder:
@@ -171,15 +171,15 @@ def compare(wanted: Sequence[str], out: Path, tell: Progress) -> Outcome:
     return Outcome((), tuple(wrong))
 
 
-def runs(d: Diagram, place: str) -> bool:
+def runs(d: Diagram, on: str) -> bool:
     """Whether a machine has the storage types of a diagram's inputs."""
     types = {own_type(n) for n in d.inputs}
-    return "fp8" not in types or machine(place).target.has_fp8
+    return "fp8" not in types or machine(on).target.has_fp8
 
 
-def _plan(d: Diagram, place: str) -> Plan | None:
+def _plan(d: Diagram, on: str) -> Plan | None:
     """The plan of a diagram; none where the machine lacks a storage type."""
-    return derive(d, place) if runs(d, place) else None
+    return derive(d, on) if runs(d, on) else None
 
 
 # --- what the files hold ------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def _left_over(
     roots = [out] if everything else [out / d.name for d in found]
     every = sorted(p for root in roots for p in root.rglob("*") if not p.is_dir())
     wrong = [f"{p}: left over; delete it" for p in every if p not in known]
-    kept = {(d.name, place) for d in found for place in MACHINES if runs(d, place)}
+    kept = {(d.name, on) for d in found for on in MACHINES if runs(d, on)}
     for name in (COSTS, VERDICTS) if everything else ():
         others = dict.fromkeys(key_of(row) for row in read_table(out / name) or [])
         gone = [key for key in others if key not in kept]

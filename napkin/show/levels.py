@@ -44,8 +44,11 @@ def through_levels(on: str, text: str | None) -> tuple[str, ...]:
     names = tuple(n.strip() for n in text.split(","))
     if not all(names):
         raise InputError(f"--through {text!r}: a level is empty; write --through dram,l2,shared")
-    for _ in chains(machine(on), names):
-        pass
+    hardware = machine(on)
+    try:
+        list(chains(hardware, names))
+    except InputError as error:
+        raise InputError(f"--through {text!r}: {error}") from None
     return names
 
 

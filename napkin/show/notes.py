@@ -10,9 +10,9 @@ from napkin.keys.typical import needed
 from napkin.keys.visits import Visits
 from napkin.machine.calibration import borrows
 from napkin.machine.machines import MEASURED
-from napkin.plan.graph import resident_bytes
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
+from napkin.plan.workspace import resident_bytes
 from napkin.show.words import bytes_text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from napkin.count.alignment import combined
@@ -53,11 +54,11 @@ def pipeline_json(p: Pipeline, overhead: float = 0.0) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def drawn_body(p: Pipeline, part: int = 0) -> str:
-    """A loop body as a neural circuit diagram in SVG, its wires in the colours of their levels."""
+def drawn_body(p: Pipeline) -> str:
+    """The first loop body as a circuit diagram in SVG, its wires in the colours of their levels."""
     from napkin.show.circuit import draw
 
-    b = p.colouring.bodies[part]
+    b = p.colouring.bodies[0]
     levels: dict[Node, tuple[str, ...]] = {}
     for s in b.steps:
         levels[s.stage.node] = (s.level,)
@@ -66,7 +67,7 @@ def drawn_body(p: Pipeline, part: int = 0) -> str:
         levels[n] = ("tensor", v.level) if handed else (v.level,)
     axes = {a for stage in b.block.stages for a in (*stage.node.axes, *stage.over)}
     labels = {a: p.setting.symbol(p.kernel, a, True) for a in axes}
-    return draw(b.block.diagram, labels, levels=levels)
+    return draw(b.block.diagram, labels, levels)
 
 
 # --- the pseudocode -----------------------------------------------------------------------------
@@ -122,11 +123,7 @@ def _alignments(p: Pipeline) -> list[dict[str, Any]]:
 
 def _held(p: Pipeline, h: Held) -> dict[str, Any]:
     return {
-        "level": h.level,
-        "when": h.when,
-        "capacity": h.capacity,
-        "block": [{"what": x.what, "bytes": x.bytes} for x in h.block],
-        "team": [{"what": x.what, "bytes": x.bytes} for x in h.team],
+        **asdict(h),
         "block_bytes": h.block_bytes,
         "team_bytes": h.team_bytes,
         "thread_bytes": h.team_bytes / p.fit.threads,

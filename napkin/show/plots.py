@@ -14,7 +14,7 @@ from napkin.show.files import write_file
 _FORMATS = ("svg", "png", "pdf")
 
 
-def check_plot(path: Path, option: str = "--plot") -> None:
+def check_plot(path: Path) -> None:
     """Check that a plot can be made, before the work that it shows.
 
     Raises:
@@ -23,7 +23,7 @@ def check_plot(path: Path, option: str = "--plot") -> None:
     ending = path.suffix.removeprefix(".").lower()
     if ending not in _FORMATS:
         raise InputError(
-            f"{option} {path}: the ending says what to write; {did_you_mean(ending, _FORMATS)}"
+            f"--plot {path}: the ending says what to write; {did_you_mean(ending, _FORMATS)}"
         )
     figure_class()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from napkin.machine.calibration import borrows
 from napkin.machine.machines import MEASURED
-from napkin.plan.graph import resident_bytes
+from napkin.plan.workspace import resident_bytes
 from napkin.show.console import table
 from napkin.show.notes import fits, of_constants, of_memory
 from napkin.show.words import Range, bytes_text, sizes_text, us_text

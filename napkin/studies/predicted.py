@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.count.work import work
@@ -13,11 +13,9 @@ from napkin.machine.machines import Machine, machine
 from napkin.plan.derive import derive
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel
+from napkin.progress import Progress, silent
 from napkin.studies.compare import row
 from napkin.studies.strategies import compulsory, optimum_of
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is done now, and how many steps of how many are done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,22 +97,22 @@ def over_sizes(
     dtype: str,
     *,
     parts: Mapping[str, int] | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> list[Predicted | Refused]:
     """The plans of a diagram at several sizes, in their order; or why there is none.
 
     Raises:
         InputError: a size, a dtype or a machine is not known.
     """
-    place = on if isinstance(on, Machine) else machine(on)
+    on = on if isinstance(on, Machine) else machine(on)
     every = [diagram.check_sizes(sizes) for sizes in every]  # before any work
     out: list[Predicted | Refused] = []
     for i, sizes in enumerate(every):
         progress("planning", i, len(every))
         try:
-            out.append(predicted(derive(diagram, place, sizes, dtype, parts=parts)))
+            out.append(predicted(derive(diagram, on, sizes, dtype, parts=parts)))
         except Refusal as refusal:
-            out.append(Refused(place.name, str(refusal)))
+            out.append(Refused(on.name, str(refusal)))
     progress("planning", len(every), len(every))
     return out
 
@@ -127,7 +125,7 @@ def on_machines(
     prices: Mapping[str, float],
     *,
     parts: Mapping[str, int] | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> tuple[list[Predicted], list[Refused]]:
     """The plans of a diagram on several machines, the fastest first; and where there is none.
 
@@ -140,19 +138,19 @@ def on_machines(
     for i, name in enumerate(names):
         if name in names[:i]:
             raise InputError(f"--against: {name} is given twice; write it once")
-    places = [machine(name) for name in names]  # before any work
+    machines = [machine(name) for name in names]  # before any work
     for name in prices:
-        if name not in names and name not in {place.name for place in places}:
+        if name not in names and name not in {on.name for on in machines}:
             raise InputError(f"--prices: {name} is none of {', '.join(names)}")
     found: list[Predicted] = []
     refused: list[Refused] = []
-    for i, (name, place) in enumerate(zip(names, places, strict=True)):
-        progress(f"on {place.name}", i, len(places))
+    for i, (name, on) in enumerate(zip(names, machines, strict=True)):
+        progress(f"on {on.name}", i, len(machines))
         try:
-            plan = derive(diagram, place, sizes, dtype, parts=parts)
+            plan = derive(diagram, on, sizes, dtype, parts=parts)
         except Refusal as refusal:
-            refused.append(Refused(place.name, str(refusal)))
+            refused.append(Refused(on.name, str(refusal)))
             continue
-        found.append(predicted(plan, prices.get(name, prices.get(place.name))))
-    progress("done", len(places), len(places))
+        found.append(predicted(plan, prices.get(name, prices.get(on.name))))
+    progress("done", len(machines), len(machines))
     return sorted(found, key=lambda p: p.seconds), refused

@@ -58,13 +58,9 @@ class Routing:
     @cached_property
     def _chances(self) -> Array:
         """The chance that an expert has 0, 1, ..., T tokens."""
-        n = np.arange(self.tokens + 1)
-        p = self.chosen / self.experts
-        if p == 1:
-            return (n == self.tokens).astype(float)
-        logs = np.concatenate([[0.0], np.cumsum(np.log(n[1:]))])  # log n!
-        choices = logs[-1] - logs - logs[::-1]
-        return np.exp(choices + n * np.log(p) + n[::-1] * np.log1p(-p))
+        from scipy.stats import binom
+
+        return binom.pmf(np.arange(self.tokens + 1), self.tokens, self.chosen / self.experts)
 
     @property
     def busiest(self) -> float:

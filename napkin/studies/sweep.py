@@ -75,20 +75,14 @@ def sweep(
     heads: int = 1,
     batch: int = 1,
     share: float | None = None,
-    q_tokens: int = Q_TOKENS,
-    kv_tokens: int = KV_TOKENS,
     top: int | None = None,
-    every: bool = False,
 ) -> Sweep:
     """Simulate every stride with every tile; see `napkin.studies.simulator.simulate`.
 
     Args:
-        stride, q_tile, kv_tile: one to hold; all that are worth a try by default.
-        q_tokens, kv_tokens: tokens of a tile, a power of two, where none is given: tiles of all
-            shapes are tried.
+        stride, q_tile, kv_tile: one to hold; all that are worth a try by default. A stride that a
+            smaller one equals or beats is not: it is a coarser window, so by itself it is no gain.
         top: how many results to keep, all by default.
-        every: keep strides, too, that a smaller one equals or beats. A larger stride is a coarser
-            window, so by itself it is no gain.
 
     Raises:
         InputError: a parameter is out of range, or their lengths differ.
@@ -97,18 +91,15 @@ def sweep(
         layout, kernel_size, 1 if stride is None else stride, dilation, is_causal
     )
     check_run(kv_tiling, share)
-    axes = range(len(sizes))
     lengths = [-(-n // w.dilation) for n, w in zip(sizes, each, strict=True)]
-    q_tiles = _tiles(q_tile, "q_tile", q_tokens, lengths)
-    kv_tiles = _tiles(kv_tile, "kv_tile", kv_tokens, lengths)
+    q_tiles = _tiles(q_tile, "q_tile", Q_TOKENS, lengths)
+    kv_tiles = _tiles(kv_tile, "kv_tile", KV_TOKENS, lengths)
     tables = [
-        _Table(
-            sizes[a], each[a], {t[a] for t in q_tiles}, {t[a] for t in kv_tiles}, kv_tiling
-        ).with_strides((each[a].stride,) if stride is not None else None, every)
-        for a in axes
+        _Table(n, w, {t[a] for t in q_tiles}, {t[a] for t in kv_tiles}, kv_tiling, stride is None)
+        for a, (n, w) in enumerate(zip(sizes, each, strict=True))
     ]
     best = _best(tables, q_tiles, kv_tiles)
-    order = _ranked(best, every)
+    order = _ranked(best)
     if top is not None:
         order = order[: whole(top, "simulate: top", 1)]
     results = [
@@ -158,33 +149,30 @@ def _tiles(
 ) -> list[tuple[int, ...]]:
     if given is not None:
         return [tile_of(given, name, len(lengths))]
-    tokens = whole(tokens, f"simulate: {name.replace('tile', 'tokens')}", 1)
-    if tokens & (tokens - 1):
-        raise InputError(
-            f"simulate: {name.replace('tile', 'tokens')}={tokens} is not a power of two; write "
-            f"{1 << tokens.bit_length() - 1} or {1 << tokens.bit_length()}, or give {name}"
-        )
     return tiles_of(tokens, lengths)
 
 
 class _Table:
     """The counts of one axis: `worst`, `visited` and `full`, by tile of queries, tile of keys and
-    stride."""
+    stride.
+
+    Args:
+        free: whether strides are tried, and those left out that a smaller one equals or beats
+            whatever the tiles; else the table is of the window's own.
+    """
 
     def __init__(
-        self, size: int, w: Window, q_tiles: set[int], kv_tiles: set[int], kv_tiling: str
+        self,
+        size: int,
+        w: Window,
+        q_tiles: set[int],
+        kv_tiles: set[int],
+        kv_tiling: str,
+        free: bool,
     ) -> None:
         self.size, self.window, self.kv_tiling = size, w, kv_tiling
         self.q_tiles, self.kv_tiles = sorted(q_tiles), sorted(kv_tiles)
-        self.strides: Counts = np.array([], dtype=np.int64)
-        self.tried = 0
-        self.worst = self.visited = self.full = self.strides
-
-    def with_strides(self, held: Sequence[int] | None, every: bool) -> _Table:
-        """The table of these strides, or of those worth a try; unless `every` is asked for,
-        without those that a smaller one equals or beats whatever the tiles."""
-        w = self.window
-        strides = list(held or strides_of(w.kernel_size, self.q_tiles))
+        strides = strides_of(w.kernel_size, self.q_tiles) if free else [w.stride]
         counts: Counts = np.array(
             [
                 [[self._counts(s, q, kv) for s in strides] for kv in self.kv_tiles]
@@ -194,14 +182,12 @@ class _Table:
         )
         self.tried = len(strides)
         kept = list(range(len(strides)))
-        if not every:
-            for i in reversed(range(1, len(strides))):
-                smaller = counts[:, :, :i, :2] <= counts[:, :, i : i + 1, :2]
-                if smaller.all(axis=(0, 1, 3)).any():
-                    kept.remove(i)
-        self.strides = np.array(strides, dtype=np.int64)[kept]
+        for i in reversed(range(1, len(strides))):
+            smaller = counts[:, :, :i, :2] <= counts[:, :, i : i + 1, :2]
+            if smaller.all(axis=(0, 1, 3)).any():
+                kept.remove(i)
+        self.strides: Counts = np.array(strides, dtype=np.int64)[kept]
         self.worst, self.visited, self.full = np.moveaxis(counts[:, :, kept], -1, 0)
-        return self
 
     def _counts(self, s: int, q: int, kv: int) -> tuple[int, int, int]:
         w = self.window
@@ -271,12 +257,11 @@ def _less(a: Floats, b: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return out
 
 
-def _ranked(best: _Best, every: bool) -> list[int]:
-    """Problems from the best on; of equal ones the smaller stride first."""
+def _ranked(best: _Best) -> list[int]:
+    """Problems from the best on; of equal ones the smaller stride first, and none that a smaller
+    one equals or beats."""
     worst, total, partial = best.measures
     order = np.lexsort((*best.strides[::-1], best.strides.sum(0), partial, total, worst))
-    if every:
-        return order.tolist()
     kept: list[int] = []
     for i in order.tolist():
         # What is kept already has no more work in its worst tile.

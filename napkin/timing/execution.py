@@ -100,6 +100,6 @@ class Time:
     pipes: Mapping[str, float]
 
 
-def arithmetic_rate(place: Machine) -> float:
+def arithmetic_rate(machine: Machine) -> float:
     """float32 operations per second of the chip."""
-    return ARITHMETIC_LANES * place.sms * place.clock
+    return ARITHMETIC_LANES * machine.sms * machine.clock

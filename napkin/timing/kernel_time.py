@@ -62,39 +62,41 @@ BLEND = 4
 long: the power of which both are summed."""
 
 
-def predict(place: Machine, dtype: str, run: Execution, constants: Constants | None = None) -> Time:
+def predict(
+    machine: Machine, dtype: str, run: Execution, constants: Constants | None = None
+) -> Time:
     """The time of a kernel; `dtype` is that of its products, `constants` are by default those of
     the machine."""
-    c = constants or Constants.of(place)
+    c = constants or Constants.of(machine)
     # Groups are spread over all multiprocessors before one of them holds a second.
-    resident = max(1, min(run.resident, -(-run.groups // place.sms)))
+    resident = max(1, min(run.resident, -(-run.groups // machine.sms)))
     run = run if run.resident == resident else replace(run, resident=resident)
-    model = Waves(place, dtype, run, c)
+    model = Waves(machine, dtype, run, c)
     if not run.work["product"]:
-        return in_rounds(place, run, c, {**model.computing, **model.transfer()})
+        return in_rounds(machine, run, c, {**model.computing, **model.transfer()})
     if not run.schedule.warpgroups:
         return model.predicted()
     if run.chained:
-        return specialised_time(place, run, c, model.computing, model.transfer())
+        return specialised_time(machine, run, c, model.computing, model.transfer())
     own = replace(model, c=replace(c, l2_share=c.sums_l2, partial=c.sums_partial))
     memory = model.transfer()[DRAM]
-    return adding(place, run, c, model.computing, memory, own.arrival, model.epilogue)
+    return adding(machine, run, c, model.computing, memory, own.arrival, model.epilogue)
 
 
-def at_least(place: Machine, moved: int, multiplied: float = 0.0, dtype: str = "") -> float:
+def at_least(machine: Machine, moved: int, multiplied: float = 0.0, dtype: str = "") -> float:
     """Seconds that no kernel undercuts that moves so many bytes from and to the outermost memory,
     and does so many operations of products of `dtype`: whatever else it does, `predict` hides none
     of either."""
-    c = Constants.of(place)
-    product = multiplied / (c.tensor_share * place.peak(dtype)) if multiplied else 0.0
-    return max(moved / (c.dram_share * place.dram_rate), product) + c.launch
+    c = Constants.of(machine)
+    product = multiplied / (c.tensor_share * machine.peak(dtype)) if multiplied else 0.0
+    return max(moved / (c.dram_share * machine.dram_rate), product) + c.launch
 
 
 @dataclass(frozen=True)
 class Waves:
     """Seconds of a kernel whose groups (CTAs) run in waves; `dtype` is that of its products."""
 
-    place: Machine
+    machine: Machine
     dtype: str
     run: Execution
     c: Constants
@@ -123,7 +125,7 @@ class Waves:
             out[ARRIVAL] = self._waves * run.chunks * self.arrival
         if run.waits:
             busy, waited = self._group
-            product = next(iter(self.computing.values())) * self.place.sms / run.groups
+            product = next(iter(self.computing.values())) * self.machine.sms / run.groups
             each = cycle(run.resident, (product, busy - product), waited)
             out[LATENCY] = self._busiest / run.resident * each
         elif not run.pipelined:
@@ -134,36 +136,36 @@ class Waves:
     def computing(self) -> dict[str, float]:
         """Seconds of the loops on each pipe that computes, with all SMs busy; products first."""
         products = "tensor cores" if self.dtype != "fp32" else "fp32 matrix products"
-        rate = self.c.tensor_share * self.place.peak(self.dtype)
+        rate = self.c.tensor_share * self.machine.peak(self.dtype)
         return {
             products: self.run.looped("product") / rate * self._narrow,
-            ARITHMETIC: self.run.looped("arithmetic") / arithmetic_rate(self.place),
-            SPECIAL: self.run.looped("special") / self.place.special_rate,
+            ARITHMETIC: self.run.looped("arithmetic") / arithmetic_rate(self.machine),
+            SPECIAL: self.run.looped("special") / self.machine.special_rate,
         }
 
     def transfer(self, idle: float = 1.0) -> dict[str, float]:
         """Seconds of each pipe that moves bytes. Those of an SM take `idle` times as long: it has
         groups that others do not have."""
-        place, run, c = self.place, self.run, self.c
+        machine, run, c = self.machine, self.run, self.c
         share = c.l2_apart if run.staggered else c.l2_share
         crossing = run.inner_bytes + c.partial * run.partial_bytes
-        pipes = {L2: crossing / (share * place.l2_rate) * idle}
-        accesses = run.accesses * c.access / (place.sms * place.clock) * idle
+        pipes = {L2: crossing / (share * machine.l2_rate) * idle}
+        accesses = run.accesses * c.access / (machine.sms * machine.clock) * idle
         if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
             pipes[ACCESSES] = accesses
-        busy = min(max(run.groups, 1), place.sms)
-        pipes[DRAM] = run.outer_bytes / min(c.dram_share * place.dram_rate, c.streamed * busy)
+        busy = min(max(run.groups, 1), machine.sms)
+        pipes[DRAM] = run.outer_bytes / min(c.dram_share * machine.dram_rate, c.streamed * busy)
         if run.cached_bytes:
-            pipes[L1] = run.cached_bytes / place.register_rate * idle
+            pipes[L1] = run.cached_bytes / machine.register_rate * idle
         if run.singles:
             clocks = run.singles / 32 * c.single
-            pipes["single-element loads"] = clocks / (place.sms * place.clock)
+            pipes["single-element loads"] = clocks / (machine.sms * machine.clock)
         return pipes
 
     @property
     def _narrow(self) -> float:
         """Times that products take for having fewer rows than the fastest matrix instruction."""
-        granules, rows = self.place.granules, self.run.rows
+        granules, rows = self.machine.granules, self.run.rows
         least = granules["mma_rows"].value if "mma_rows" in granules else 0
         few = self.dtype != "fp32" and least >= WARPGROUP_ROWS and 0 < rows < WARPGROUP_ROWS
         return self.c.narrow if few else 1.0
@@ -176,16 +178,16 @@ class Waves:
     @cached_property
     def _iterations(self) -> float:
         """Seconds that the loops compute with all SMs busy, each with one group."""
-        place, run, c = self.place, self.run, self.c
+        machine, run, c = self.machine, self.run, self.c
         if not self._loop:
             return max(self.computing.values())
         seconds = next(iter(self.computing.values()))
         if run.chained:
             slots = run.looped("arithmetic") + c.special_slots * run.looped("special")
-            seconds += c.stall * slots / arithmetic_rate(place)
+            seconds += c.stall * slots / arithmetic_rate(machine)
         if not run.waits:
             each = c.chain_iteration if run.chained else c.iteration
-            seconds += run.chunks * each * run.groups / place.sms
+            seconds += run.chunks * each * run.groups / machine.sms
         return seconds
 
     def _loops(self, slowest: str) -> float:
@@ -193,8 +195,8 @@ class Waves:
         and then of computing where these do not go on together, in a group or among an SM's."""
         run, pipes = self.run, self.pipes
         ahead = run.pipelined or not run.chunks
-        beside = (run.overlapped or run.resident > 1) and (run.chained or ahead)
-        if beside or (self._loop == ITERATIONS and run.pipelined):
+        together = (run.overlapped or run.resident > 1) and (run.chained or ahead)
+        if together or (self._loop == ITERATIONS and run.pipelined):
             # An iteration has its products and arithmetic in it already.
             shown = {ITERATIONS, ARRIVAL} if run.waits else {ITERATIONS, ARRIVAL, L2, DRAM}
             shown = (shown if self._loop else pipes.keys()) - {slowest, LATENCY}
@@ -206,7 +208,7 @@ class Waves:
     @property
     def _busiest(self) -> int:
         """Groups of the busiest SM."""
-        return -(-self.run.groups // self.place.sms)
+        return -(-self.run.groups // self.machine.sms)
 
     @property
     def _waves(self) -> int:
@@ -216,7 +218,7 @@ class Waves:
     @cached_property
     def _idle(self) -> float:
         """Time of the pipes of an SM over what they would take if all SMs were busy to the end."""
-        sms, run, hidden = self.place.sms, self.run, self.c.hidden
+        sms, run, hidden = self.machine.sms, self.run, self.c.hidden
         if self._loop == ITERATIONS:
             return self._busiest * sms / run.groups
         if not self._loop:
@@ -234,7 +236,7 @@ class Waves:
         """Seconds of an average group that is alone on its SM: it computes, and waits for loads
         that are not started ahead."""
         run, c = self.run, self.c
-        busy = self._iterations * self.place.sms / run.groups
+        busy = self._iterations * self.machine.sms / run.groups
         if not run.chunks:  # nothing starts before all of it is there
             busy += run.inner_bytes / run.groups / c.streamed
         return busy, run.chunks * run.loads * c.wait if run.waits else 0.0
@@ -243,10 +245,10 @@ class Waves:
     def arrival(self) -> float:
         """Seconds from one chunk of a group to the next, as they arrive: each crosses at its share
         of what L2 gives."""
-        place, run, c = self.place, self.run, self.c
+        machine, run, c = self.machine, self.run, self.c
         crossing = run.inner_bytes + c.partial * run.partial_bytes - run.stored_bytes
         each = max(0.0, crossing) / (run.groups * run.chunks)
-        answer = c.arrival + each * place.sms / (c.l2_share * place.l2_rate)
+        answer = c.arrival + each * machine.sms / (c.l2_share * machine.l2_rate)
         return answer / max(run.schedule.stages - 1, 1)
 
     @property
@@ -260,16 +262,16 @@ class Waves:
     @property
     def epilogue(self) -> tuple[float, float]:
         """Seconds of one group after its loops: of products and arithmetic, and of storing."""
-        place, run, c = self.place, self.run, self.c
-        rate = c.tensor_share * place.peak(self.dtype) / self._narrow
-        products = run.tail.get("product", 0.0) / rate * place.sms / run.groups
+        machine, run, c = self.machine, self.run, self.c
+        rate = c.tensor_share * machine.peak(self.dtype) / self._narrow
+        products = run.tail.get("product", 0.0) / rate * machine.sms / run.groups
         slots = run.tail.get("arithmetic", 0.0) + c.special_slots * run.tail.get("special", 0.0)
         few = max(1.0, EVERY * SCHEDULERS / (run.resident * run.schedule.warps))
-        arithmetic = few * slots / arithmetic_rate(place) * place.sms / run.groups
+        arithmetic = few * slots / arithmetic_rate(machine) * machine.sms / run.groups
         return products + arithmetic, run.stored_bytes / run.groups / c.streamed
 
 
-def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, float]) -> Time:
+def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str, float]) -> Time:
     """The time of groups that load, compute and store, each of these after the other. In a round
     all groups of a multiprocessor do so once: it takes at least what its busiest pipe has to do for
     all of them, and at least what one of them takes alone; few groups leave memory idle while they
@@ -280,20 +282,20 @@ def in_rounds(place: Machine, run: Execution, c: Constants, pipes: Mapping[str, 
         pipes: seconds of each pipe by itself.
     """
     groups = max(run.groups, 1)
-    each = place.sms / groups  # of what one multiprocessor does for all its groups
-    fewer = min(groups, place.sms) / groups  # memory gives few of them more than their share
+    each = machine.sms / groups  # of what one multiprocessor does for all its groups
+    fewer = min(groups, machine.sms) / groups  # memory gives few of them more than their share
     waits = c.row_wait + run.chunks * c.row_iteration if run.chunks else 0.0
     # Where lanes keep the folds, no iteration reduces over a warp or a group.
     reductions = 1 if run.per_thread else max(run.chunks, 1)
-    issued = reductions * run.schedule.warps * c.row_slots / (SCHEDULERS * place.clock)
+    issued = reductions * run.schedule.warps * c.row_slots / (SCHEDULERS * machine.clock)
     computing = {k: v for k, v in pipes.items() if k not in MOVES}
     computing[ARITHMETIC] *= c.row_lanes
     inner = max(pipes[L2], pipes.get(ACCESSES, 0.0), pipes.get(L1, 0.0))
     stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
-    beside = c.exposed * (sum(stations) - max(stations))
-    alone, busiest = sum(stations) + waits, run.resident * (max(stations) + beside)
+    exposed = c.exposed * (sum(stations) - max(stations))
+    alone, busiest = sum(stations) + waits, run.resident * (max(stations) + exposed)
     one = (alone**BLEND + busiest**BLEND) ** (1 / BLEND)
-    rounds = max(1.0, groups / (place.sms * run.resident))
+    rounds = max(1.0, groups / (machine.sms * run.resident))
     seconds = rounds * one + c.uneven * busiest
     known = {**pipes, **computing, LATENCY: rounds * waits}
     slowest = max(known, key=lambda k: known[k])

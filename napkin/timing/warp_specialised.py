@@ -26,7 +26,7 @@ TENSOR = "tensor cores shared by warpgroups"
 
 
 def adding(
-    place: Machine,
+    machine: Machine,
     run: Execution,
     c: Constants,
     computing: Mapping[str, float],
@@ -43,12 +43,12 @@ def adding(
         end: seconds of what a group computes after its loop, and of what it stores.
     """
     computed, stored = end
-    busiest = -(-run.groups // place.sms)
-    product = next(iter(computing.values())) * place.sms / run.groups
+    busiest = -(-run.groups // machine.sms)
+    product = next(iter(computing.values())) * machine.sms / run.groups
     ping_pong = run.schedule.kind == "ping-pong"
     shown = c.sums_ping_pong if ping_pong else c.sums_cooperative
     crossing = run.inner_bytes + c.sums_partial * run.partial_bytes
-    transfer = {L2: crossing / (c.sums_l2 * place.l2_rate), DRAM: memory}
+    transfer = {L2: crossing / (c.sums_l2 * machine.l2_rate), DRAM: memory}
     late = busiest * (run.chunks * arrives + shown * computed)
     pipes = {**computing, TENSOR: busiest * (product + shown * computed), ARRIVAL: late, **transfer}
     slowest = max((TENSOR, ARRIVAL, *transfer), key=lambda k: pipes[k])
@@ -59,7 +59,7 @@ def adding(
 
 
 def specialised_time(
-    place: Machine,
+    machine: Machine,
     run: Execution,
     c: Constants,
     computing: Mapping[str, float],
@@ -73,19 +73,19 @@ def specialised_time(
         transfer: seconds of each pipe that moves bytes.
     """
     product, arithmetic, special = computing.values()
-    busiest = -(-run.groups // place.sms)
+    busiest = -(-run.groups // machine.sms)
     groups = run.schedule.warpgroups
     each = [x / groups for x in (product, arithmetic + special)]
     iterations = c.specialised_cycle * cycle(groups, each, 0.0)
-    iterations += run.chunks * run.groups / place.sms * c.specialised_iteration
+    iterations += run.chunks * run.groups / machine.sms * c.specialised_iteration
     iterations += c.specialised_tests * arithmetic if run.tested else 0.0
     # Where the longest start first, the last to start are as short as those are long.
     last = min(1.0, max(0.0, 2.0 - run.longest))
-    idle = 1.0 + (busiest * place.sms / run.groups - 1.0) * last
+    idle = 1.0 + (busiest * machine.sms / run.groups - 1.0) * last
     pipes = {**computing, TENSOR: iterations * idle + busiest * c.specialised_start, **transfer}
     slowest = max(pipes, key=lambda k: pipes[k])
     seconds = pipes[slowest]
-    alone = iterations * place.sms / run.groups * run.longest + c.specialised_start
+    alone = iterations * machine.sms / run.groups * run.longest + c.specialised_start
     if alone > seconds:
         slowest, seconds = IMBALANCE, alone
     return Time(seconds + c.launch, slowest, pipes)

@@ -9,18 +9,14 @@ from fractions import Fraction
 import pytest
 
 import napkin as nk
-from napkin.bound.balance import least
 from napkin.bound.geometric import Layer, Sum, solve
 from napkin.bound.multilevel import Program
-from napkin.bound.symbolic_cost import Cost
 from napkin.bound.whole_tiles import levels, rounded
 from napkin.count.alignment import Alignment, alignments, at_level, combined
 from napkin.count.traffic import transfers
 from napkin.derive.kernel import Kernel
 from napkin.diagram.library import load
 from napkin.errors import InputError
-from napkin.ir.symbols import MEMORY as M
-from napkin.ir.symbols import group_symbol, size_symbol
 from napkin.machine.chain import Chain, Stage, chains, default
 from napkin.machine.machines import machine
 
@@ -173,15 +169,6 @@ def test_the_solver_on_a_program_with_a_known_answer() -> None:
     assert x * y == pytest.approx(100, rel=1e-5)
     ((x, y),) = solve([Layer("one", cost, (use,), (100.0,), tiles=400)], [100.0, 100.0])
     assert x * y == pytest.approx(25, rel=1e-5)
-
-
-def test_balance_says_what_never_balances() -> None:
-    cost = Cost(load("attention").stream("x").group("q").kernel)
-    x, g = size_symbol("x"), group_symbol("q")
-    rows = least(cost.H.total, cost.flops, g, 1.0, 100.0, [x])
-    assert float(rows) == pytest.approx(50)
-    with pytest.raises(InputError, match="do not fall with M"):
-        least(cost.H.total, cost.flops, M, 1.0, 100.0, [x])
 
 
 def test_a_price_and_calibration_are_listed() -> None:

@@ -259,21 +259,6 @@ def test_a_stream_that_lowers_transfers_is_a_variable() -> None:
     assert found.bound == x * d + q * d + x * d**2 * k / M
 
 
-def test_any_budget() -> None:
-    N = size_symbol("N")
-    shared = optimum(*MATMUL, MATMUL_GROUPS, streams={s_b: b}, budget=M * N)
-    assert same(shared.bound, 2 * a * b * c / sqrt(M * N) + a * c)
-    assert same(shared.multiplier, a * b * c * (M * N) ** Rational(-3, 2))
-    number = optimum(
-        *MATMUL,
-        MATMUL_GROUPS,
-        streams={s_b: b},
-        budget=sympy.Integer(100),
-        sizes={a: 5, b: 64, c: 64},
-    )
-    assert number.tiles == {g_a: a, g_c: 100 / a}
-
-
 @pytest.mark.parametrize(
     ("cost", "use", "options", "message"),
     [

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sympy
 
-from napkin.bound.balance import least
 from napkin.bound.multilevel import Program, canonical, memory_symbol, rate_symbol, weighted
 from napkin.bound.symbolic_cost import Cost
 from napkin.bound.whole_tiles import levels
@@ -47,6 +48,27 @@ def sixteen(kernel: Kernel) -> dict[str, Fraction]:
 def program(name: str) -> Program:
     kernel = KERNELS[name]()
     return Program(kernel, SIZES[name], sixteen(kernel))
+
+
+def least(
+    transfers: Any, operations: Any, unknown: Any, rate: float, peak: float, large: Sequence[Any]
+) -> Any:
+    """The least tile, axis or memory that is bound by compute, where H / K <= Hdot / Kdot
+    (arXiv 2412.03317, App. B.1).
+
+    Args:
+        transfers: H in values, in symbols.
+        operations: K.
+        rate: values/s of the pipe.
+        peak: operations/s.
+        large: symbols that grow without limit.
+    """
+    ratio = sympy.expand(transfers / operations)
+    for symbol in large:
+        ratio = sympy.limit(ratio, symbol, sympy.oo)
+    root = sympy.Dummy("root", positive=True)  # the unknown's square root, so that M**-1/2 is plain
+    (found,) = sympy.solve(ratio.subs(unknown, root**2) - sympy.Float(rate / peak, 30), root)
+    return found**2
 
 
 def only(on: Machine, *names: str) -> Chain:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from napkin.measure.timing import Sample, rounds, sample
 from napkin.measure.tune import placed, tune
 from napkin.plan.plan import Plan
 from napkin.plan.planned import distinct
-from napkin.plan.ranked import ranked, ranked_alone, setting, setting_json, with_choices
+from napkin.plan.ranked import ranked, setting, setting_json, with_choices
 from napkin.plan.tuned import file_of, folder, remember, remembered
 from napkin.settings.best import TRIED
 
@@ -59,7 +60,7 @@ def test_settings_of_a_plan_by_kernel() -> None:
 
 def test_other_settings_are_another_plan(plan: Plan) -> None:
     (k,) = plan.kernels
-    other = ranked_alone(plan, k, 3)[2]
+    other = ranked(replace(plan, specialised=False), k, 3)[2]
     turned = with_choices(plan, [other])
     assert turned.kernels[0].tiles == other.schedule.tiles
     assert turned.kernels[0].shared_bytes == other.shared

@@ -22,8 +22,8 @@ from napkin.derive.rules.part import parted
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
 from napkin.errors import Refusal
-from napkin.plan.graph import workspace
 from napkin.plan.plan import Plan
+from napkin.plan.workspace import workspace
 
 GRADIENTS = ("rmsnorm_gradient", "layernorm_gradient", "bias_gelu_gradient")
 

@@ -12,7 +12,7 @@ from napkin.check.verdict import check
 from napkin.diagram.library import load
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
-from napkin.plan.ranked import ranked, ranked_alone, setting, with_choices
+from napkin.plan.ranked import ranked, setting, with_choices
 from napkin.plan.text import plan_text
 from napkin.run.compile import allocations
 from napkin.run.recipe import recipe_of
@@ -63,7 +63,7 @@ def test_only_hopper_and_16_bits_have_bands(settings: dict[str, str]) -> None:
 
 def test_settings_that_are_asked_for_run_as_they_are() -> None:
     plan = planned()
-    again = with_choices(plan, ranked_alone(plan, plan.kernels[0], 1))
+    again = with_choices(plan, ranked(replace(plan, specialised=False), plan.kernels[0], 1))
     assert again.launched is again
     assert replace(again, specialised=True).launched.kernels[0].schedule.axis == "q"
 
@@ -76,7 +76,8 @@ def test_bands_are_among_the_settings() -> None:
     assert first.shared == own.shared_bytes
     assert [c.rank for c in others] == sorted(c.rank for c in others)
     alone = [setting(c) for c in others if not c.schedule.warpgroups]
-    assert alone == [setting(c) for c in ranked_alone(plan, k, len(alone))]
+    blocks = replace(plan, specialised=False)
+    assert alone == [setting(c) for c in ranked(blocks, k, len(alone))]
     specialised = [c for c in others if c.schedule.warpgroups]
     assert specialised
     for cta in specialised[:2]:

@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 import napkin as nk
-from napkin.diagram.columns import alive, opened, stages
+from napkin.diagram.columns import alive, stages
 from napkin.diagram.library import load, names
 from napkin.show._layout import GAP, LANE, layout
 from napkin.show.circuit import COLOURS, draw
@@ -46,12 +46,11 @@ def test_golden_with_labels(golden: SnapshotAssertion) -> None:
     assert draw(load("attention"), TILES) == golden
 
 
-@pytest.mark.parametrize("expanded", [False, True])
 @pytest.mark.parametrize("name", names())
-def test_everything_is_there(name: str, expanded: bool) -> None:
+def test_everything_is_there(name: str) -> None:
     diagram = load(name)
-    svg = draw(diagram, expanded=expanded)
-    assert svg == draw(load(name), expanded=expanded)
+    svg = draw(diagram)
+    assert svg == draw(load(name))
     root = ET.fromstring(svg)
     assert root.tag == f"{SVG}svg"
     assert root.findtext(f"{SVG}title") == f"{name}: {diagram.signature}"
@@ -59,7 +58,7 @@ def test_everything_is_there(name: str, expanded: bool) -> None:
     assert set(diagram.axes) <= set(said)
     for n in diagram.inputs:
         assert str(n.params[0]) in said
-    order = stages(opened(diagram) if expanded else diagram)
+    order = stages(diagram)
     boxes = [
         g.findtext(f"{SVG}title") for g in root.iter(f"{SVG}g") if g.find(f"{SVG}title") is not None
     ]

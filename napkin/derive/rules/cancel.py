@@ -111,8 +111,8 @@ class _Cancelling(Meaning):
         return None
 
     def _used(self, expression: Any) -> frozenset[Node]:
-        held = [self.stands_for(s) for s in expression.free_symbols]
-        return frozenset[Node]().union(*map(self.uses.of, held))
+        nodes = [self.stands_for(s) for s in expression.free_symbols]
+        return frozenset[Node]().union(*map(self.uses.of, nodes))
 
     def _read(self, n: Node) -> Any:
         try:
@@ -160,7 +160,7 @@ class _Cancelling(Meaning):
 def _expanded(e: Any) -> Any:
     """`e` multiplied out, but for exponentials, which would overflow, and products of sums, of
     which differences would lose their precision."""
-    held = {p: sympy.Dummy() for p in sympy.preorder_traversal(e) if multiplied_sums(p)}
-    outer = e.xreplace(held)
+    stand_ins = {p: sympy.Dummy() for p in sympy.preorder_traversal(e) if multiplied_sums(p)}
+    outer = e.xreplace(stand_ins)
     done = sympy.expand(outer, power_exp=False, power_base=False, log=False)
-    return done.xreplace({d: p for p, d in held.items()})
+    return done.xreplace({d: p for p, d in stand_ins.items()})

@@ -128,8 +128,8 @@ def _opens(n: Node, p: Node) -> bool:
 def _only_inside(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:
     """The contractions that are read as factors of contractions alone."""
     opened = {p for n in order if contracts(n) for p in _factors(n) if _opens(n, p)}
-    held = inside_sums(roots)
-    read = {a for n in order if n not in held and not contracts(n) for a in n.args}
+    summed = inside_sums(roots)
+    read = {a for n in order if n not in summed and not contracts(n) for a in n.args}
     return opened - read - {*roots}
 
 

@@ -33,6 +33,7 @@ from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate
 from napkin.ir.infer import along
+from napkin.ir.names import underscored
 from napkin.ir.node import REDUCTIONS, Node, node, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.storage import Tensor
@@ -181,9 +182,7 @@ def readings(kernel: Kernel, states: Iterable[State], axis: str) -> dict[str, No
 
 def _reading(x: State, axis: str, taken: set[str]) -> Node:
     """The reading of the tensor that holds a state of every part."""
-    name = f"{x.name}_part"
-    while name in taken:
-        name += "_"
+    name = underscored(f"{x.name}_part", taken)
     taken.add(name)
     tensor = Tensor(name, "fp32") if x.kind == "real" else name
     return node("input", params=(tensor,), axes=(axis, *x.axes), kind=x.kind)

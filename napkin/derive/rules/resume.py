@@ -68,29 +68,14 @@ def why_not_resumed(kernel: Kernel) -> str:
     return f"nothing is scanned along {s.axis}"
 
 
-def resumed(kernel: Kernel, length: int) -> tuple[Kernel, Kernel]:
+def _resumptions(kernel: Kernel, length: int) -> Iterator[Instance]:
     """The kernel that folds each block of so many positions of the streamed axis and stores its
-    states, and the one that scans these and computes each block from where it begins.
+    states, and the one that scans these and computes each block from where it begins; none where
+    the stream cannot be scanned in blocks.
 
     States pass between the two through memory, as float32: one tensor for each, with an axis of
     blocks before its own.
-
-    Raises:
-        Refusal: the stream cannot be scanned in blocks.
     """
-    why = why_not_resumed(kernel) or ("a block has two positions or more" if length < 2 else "")
-    for found in RESUMED.matches(kernel, length) if not why else ():
-        return RESUMED.apply(found)
-    raise Refusal(
-        f"resume {kernel.stream.axis}".strip(),
-        kernel.name,
-        why or "the merge of what it carries is not linear in the state that comes first",
-        "run it one chunk after another",
-    )
-
-
-def _resumptions(kernel: Kernel, length: int) -> Iterator[Instance]:
-    """The two kernels of a scan in blocks; none where it cannot be cut so."""
     if why_not_resumed(kernel) or length < 2:
         return
     with suppress(Refusal):

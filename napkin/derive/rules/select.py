@@ -204,13 +204,13 @@ def _matches(folding: Folding, f: Node, p: int, same: Container[Node]) -> Iterat
     names = {n: name for n, name in folding.names.items() if n is not f}
     called, body = [names.get(n, n.op) for n in by], text(f.args[0], names, top=False)
     if at is not None:
-        held, how = held_at(f, p, at, folding), f"where {at.shown(called[0])}"
+        made, how = held_at(f, p, at, folding), f"where {at.shown(called[0])}"
     else:
         assert ranks is not None
-        held, how = held_in_rank(f, p, ranks, folding), "the best of those kept"
+        made, how = held_in_rank(f, p, ranks, folding), "the best of those kept"
     where = folding.names.get(f, f.op)
     noted = Separation(where, body, ((body, "1"),), tuple(called), (), how)
-    yield Instance(where, held, of=noted)
+    yield Instance(where, made, of=noted)
 
 
 SELECTED = Rule(

@@ -316,8 +316,8 @@ class Separating:
 
         terms: list[Node] = []
         for i, (inner, b) in enumerate(separate_by(g.body, split)):
-            held = by_side(inner)[1]
-            leaf = self._running(g, inner, i) if held else self._folded(g, inner)
+            results = by_side(inner)[1]
+            leaf = self._running(g, inner, i) if results else self._folded(g, inner)
             terms.append(leaf if b == 1 else scaled(leaf, g.meaning.node(b)))
         return added(terms)
 
@@ -347,8 +347,8 @@ class Separating:
             return text(n, names, top=False)
 
         def results(symbols: Iterable[Any]) -> tuple[str, ...]:
-            held = [g.meaning.nodes[s] for s in symbols if s in g.meaning.nodes]
-            return tuple(sorted(shown(n) for n in held if self.folding.uses(n)))
+            nodes = [g.meaning.nodes[s] for s in symbols if s in g.meaning.nodes]
+            return tuple(sorted(shown(n) for n in nodes if self.folding.uses(n)))
 
         pairs = tuple((shown(g.meaning.node(a)), shown(g.meaning.node(b))) for a, b in parts)
         place, body = self._name(g.f), shown(of or g.f.args[0])

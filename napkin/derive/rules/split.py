@@ -18,6 +18,7 @@ from napkin.diagram.interface import Output
 from napkin.ir.infer import along
 from napkin.ir.key_sets import Box, Interval, boxes_of, keys_node, member, position, spec_of
 from napkin.ir.linear import Within, at_places
+from napkin.ir.names import underscored
 from napkin.ir.node import MOVES, REDUCTIONS, Node, node, over, postorder, union_axes
 from napkin.ir.rewrite import rewrite, substitute
 from napkin.ir.sliding import slides
@@ -122,19 +123,15 @@ def _pairs(keys: Node, taken: set[str]) -> list[tuple[Split, Split]]:
         for q in union_axes(j.first for j in intervals):
             if q in used:
                 continue
-            residue = _fresh(f"{q}_mod_{step}", taken)
+            residue = underscored(f"{q}_mod_{step}", taken)
             pair = (
-                Split(q, _fresh(f"{q}_div_{step}", taken), residue, step),
-                Split(x, _fresh(f"{x}_div_{step}", taken), residue, step),
+                Split(q, underscored(f"{q}_div_{step}", taken), residue, step),
+                Split(x, underscored(f"{x}_div_{step}", taken), residue, step),
             )
             if all(_undilated(j, pair) is not None for j in intervals):
                 out.append(pair)
                 break
     return out
-
-
-def _fresh(axis: str, taken: set[str]) -> str:
-    return axis if axis not in taken else _fresh(f"{axis}_", taken)
 
 
 def _undilated(i: Interval, pair: tuple[Split, Split]) -> Interval | None:
@@ -291,7 +288,7 @@ class _Splitting:
         key, itself = (own, s.residue), self.by_axis.get(own)
         if key not in self.own:
             taken = {x.place for x in (*self.by_axis.values(), *self.own.values())}
-            place = _fresh(f"{own}_div_{s.step}", taken)
+            place = underscored(f"{own}_div_{s.step}", taken)
             if itself is not None and itself.residue == s.residue:
                 place = itself.place
             self.own[key] = replace(s, axis=own, place=place)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.algebra.terms import in_float32, is_count, is_read
+from napkin.ir.names import numbered
 from napkin.ir.node import REDUCTIONS, Node, node, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.taking import own_axes, take, taken_of
@@ -70,8 +71,7 @@ def _picking(n: Node) -> dict[Picked, list[Node]]:
 def _fresh(n: Node, picked: Picked) -> dict[str, str]:
     """The axes of rows, under names that no array has which a reduction is computed from."""
     known = {a for m in postorder([n]) for a in m.axes}
-    names = ((own, (own, *(f"{own}{i}" for i in range(2, len(known) + 3)))) for own, _ in picked)
-    return {own: next(a for a in each if a not in known) for own, each in names}
+    return {own: numbered(own, known) for own, _ in picked}
 
 
 def _of_all_rows(n: Node, leaves: Sequence[Node], fresh: Mapping[str, str]) -> Node:

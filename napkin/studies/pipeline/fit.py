@@ -252,7 +252,7 @@ def _moment(b: Coloured, lasting: set[Node]) -> list[tuple[Variable, int]]:
     best: list[tuple[Variable, int]] = []
     for i, column in enumerate(b.block.columns):
         nodes = [e.node for e in column if e.node in b.variables]
-        moments = [_beside(b, nodes, lasting, homes)]
+        moments = [_temporaries(b, nodes, lasting, homes)]
         if i < len(b.steps):
             moments.append([*moments[0], *_piece(b, b.steps[i])])
         best = max(best, *moments, key=lambda found: sum(n for _, n in found))
@@ -274,7 +274,7 @@ def _homes(b: Coloured, lasting: set[Node]) -> dict[Node, Node]:
     return homes
 
 
-def _beside(
+def _temporaries(
     b: Coloured, nodes: list[Node], lasting: set[Node], homes: dict[Node, Node]
 ) -> list[tuple[Variable, int]]:
     """The arrays of a column that have no lasting place; a new state takes that of the old one."""

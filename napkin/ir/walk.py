@@ -184,7 +184,9 @@ class Walk:
         if n.kind == "real" != body.kind:
             value = self.library.cast(self.values[body], "real")
         else:  # exact rationals stay what they are
-            value = self.library.numbers(self.values[body], "int" if n.kind == body.kind else n.kind)
+            value = self.library.numbers(
+                self.values[body], "int" if n.kind == body.kind else n.kind
+            )
         start = in_kind(float(str(n.params[1])), n.kind) if record.order else None
         where = tuple(body.axes.index(a) for a in over(n))
         if n.kind == "int" and start is None and 0 in (value.shape[i] for i in where):

@@ -34,6 +34,7 @@ def drawn(
     dtype: str,
     seed: int,
     layout: str = "plain",
+    device: str | None = None,
 ) -> list[torch.Tensor]:
     """Inputs in the storage types of `dtype`: normal reals, whole numbers that what reads them can
     make sense of.
@@ -43,7 +44,8 @@ def drawn(
     """
     if layout not in LAYOUTS:
         raise InputError(f"layout {layout!r}: {did_you_mean(layout, LAYOUTS)}")
-    generator = torch.Generator(DEVICE).manual_seed(seed)
+    device = device or DEVICE
+    generator = torch.Generator(device).manual_seed(seed)
     rng = np.random.default_rng(seed)
     out: list[torch.Tensor] = []
     turned = False
@@ -53,9 +55,9 @@ def drawn(
         if len(shape) > 1 and not (layout == "transposed" and turned):
             order, turned = _order(layout, len(shape)), True
         if n.kind == "real":
-            made = _empty(shape, DTYPES[own], order, layout == "inside")
+            made = _empty(shape, DTYPES[own], device, order, layout == "inside")
             wide = DTYPES["fp32"] if own == "fp8" else made.dtype  # which has no random numbers
-            made.copy_(torch.empty(shape, dtype=wide, device=DEVICE).normal_(generator=generator))
+            made.copy_(torch.empty(shape, dtype=wide, device=device).normal_(generator=generator))
         else:
             values: Any = (
                 whole_numbers(diagram, n, shape, sizes, rng)
@@ -64,7 +66,7 @@ def drawn(
             )
             values = pack(values, own) if own in PACKED else values
             shape = list(values.shape)
-            made = _empty(shape, DTYPES[own], order, layout == "inside")
+            made = _empty(shape, DTYPES[own], device, order, layout == "inside")
             made.copy_(torch.from_numpy(np.asarray(values)))
         out.append(made)
     return out
@@ -85,17 +87,18 @@ def _order(layout: str, dims: int) -> list[int] | None:
 def _empty(
     shape: Sequence[int],
     dtype: torch.dtype,
+    device: str,
     order: Sequence[int] | None,
     inside: bool,
 ) -> torch.Tensor:
     if inside:
         # One value before it and one past the end of every row, which no kernel may read.
-        whole = torch.empty([n + 2 for n in shape], dtype=dtype, device=DEVICE)
+        whole = torch.empty([n + 2 for n in shape], dtype=dtype, device=device)
         poison(whole)
         return whole[tuple(slice(1, -1) for _ in shape)]
     if order is None:
-        return torch.empty(list(shape), dtype=dtype, device=DEVICE)
-    stored = torch.empty([shape[i] for i in order], dtype=dtype, device=DEVICE)
+        return torch.empty(list(shape), dtype=dtype, device=device)
+    stored = torch.empty([shape[i] for i in order], dtype=dtype, device=device)
     return stored.permute([order.index(i) for i in range(len(shape))])
 
 

@@ -76,7 +76,9 @@ class Frontier:
         reads."""
         last: dict[Node, int] = {}
         for n in self.order:
-            last.update((a, max(last.get(a, -1), self.level[n])) for a in _arguments(n))
+            cast = n in self._points and widens(n)  # what it casts is computed where it is stored
+            read = _arguments(unstored(n) if cast else n)
+            last.update((a, max(last.get(a, -1), self.level[n])) for a in read)
         found: list[set[Node]] = [set() for _ in self.points]
         for a, end in last.items():
             for i in range(self.level[a], end) if self.level[a] >= 0 else ():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drawing import Drawing
+from drawing import RESUMED, Drawing
 from keyed import key_set
 from moves import positive
 from programs import STEPS, Axes, Ref
@@ -96,7 +96,8 @@ def dropout(d: Drawing) -> Ref:
     x = d.pick(1)
     x = d.step("softmax", x, over=d.some(d.axes_of(x), 1, 1)) if d.chance(0.3) else x
     p = d.rng.choice((0.1, 0.5, 0.3, 0.5, 0.0, 1.0))
-    if any(s.op == "scan" for s, _ in d.made):  # whose order of axes no user is told
+    keyed = d.seed >= RESUMED and any(s.keys for s, _ in d.made)
+    if keyed or any(s.op == "scan" for s, _ in d.made):  # whose order of axes no user is told
         u = d.step("uniform", seed(d), over=d.axes_of(x), public=False)
         kept = 1 / (1 - p) if p < 1 else 0.0
         y = d.step("mul", x, d.step("where", d.step("less", u, p, public=False), 0.0, kept))

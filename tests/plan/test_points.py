@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import napkin as nk
-from napkin.derive.prepare import prepare
+from napkin.derive.prepare import exact, prepare
+from napkin.ir.node import postorder
+from napkin.ir.storage import unstored, widens
+from napkin.plan.frontier import Frontier
 from napkin.plan.points import points_of
 
 SIZES = {"n": 64, "m": 32}
+SQUARE = {"n": 64, "x": 64}
 
 
 def found(diagram: nk.Diagram) -> set[str]:
@@ -53,3 +57,23 @@ def test_results_that_no_kernel_computes_are_no_points() -> None:
         return X, nk.index("m") * 2, nk.reduce(X, "sum", over="m")
 
     assert found(made) == {"O3"}
+
+
+def test_a_cast_that_is_stored_has_what_it_casts_computed() -> None:
+    """A kernel read a maximum that none stored, for the difference was to be read in its place."""
+
+    @nk.diagram("n x -> n x", sizes=SQUARE)
+    def weights(X: Any) -> Any:
+        return nk.softmax(X * nk.gelu(X), over="x")
+
+    ready = exact(prepare(weights))
+    order = list(postorder(o.node for o in ready.outputs))
+    casts = {n for n in order if widens(n)}
+    points = points_of(ready.outputs, SQUARE) | casts | {unstored(n) for n in casts}
+    assert casts
+    frontier = Frontier(ready.outputs, SQUARE, points=points)
+    last = len(frontier.points) - 1
+    for i in range(last):
+        read = frontier.stored(frontier.wanted(i + 1, last), i)
+        assert read is not None
+        assert set(read) <= set(frontier.wanted(0, i))

@@ -77,7 +77,7 @@ class Frontier:
         last: dict[Node, int] = {}
         for n in self.order:
             cast = n in self._points and widens(n)  # what it casts is computed where it is stored
-            read = _arguments(unstored(n) if cast else n)
+            read = _arguments(n) + (_arguments(unstored(n)) if cast else ())
             last.update((a, max(last.get(a, -1), self.level[n])) for a in read)
         found: list[set[Node]] = [set() for _ in self.points]
         for a, end in last.items():

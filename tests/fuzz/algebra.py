@@ -10,9 +10,10 @@ import numpy as np
 from filled import arrays as fill
 from handmade import by_hand
 from in_numpy import awaits, execute
-from judged import Failure, Found, differing, error, worst
+from judged import COUNTS, Failure, Found, differing, error, worst
 from programs import Program
 from sized import fit
+from ties import tied
 from values import finite, results
 from written import diagram as written_diagram
 
@@ -63,11 +64,15 @@ class _Algebra:
         self.arrays = {i.name: a for i, a in zip(program.inputs, data, strict=True)}
         self.wanted = results(program, data, self.sizes)
         self.scalars = self.diagram.check_scalars({})
+        self.tied = tied(program, data, self.sizes)
         self.failed: list[Failure] = []
         self.seen: set[object] = set()
 
     def check(self) -> None:
         """Tries everything, and raises the worst."""
+        if self.tied:
+            COUNTS["equal values are ranked"] += 1
+            return
         self._evaluated()
         alike = Memo("fp32", candidates.H100)
         every = list(candidates.terms(self.diagram, squared=not self.hard))

@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 from filled import arrays as fill
 from judged import COUNTS, Found, error
-from programs import RANKED, Program
-from values import results, run
+from programs import Program
+from ties import tied
+from values import results
 from written import diagram as written_diagram
 
 import napkin as nk
@@ -46,7 +47,7 @@ def gradient(program: Program, seed: int) -> None:
         return
     rng = np.random.default_rng(seed)
     data = [_jittered(a, rng) for a in fill(program, program.sizes, seed)]
-    if _tied(program, data):
+    if tied(program, data, program.sizes):
         COUNTS["equal values are ranked"] += 1
         return
     wanted = results(program, data, program.sizes)
@@ -95,23 +96,6 @@ def _kept(f: nk.Diagram, given: Sequence[np.ndarray], wanted, slopes, seed: int)
                 continue
             said = f"{name} off by {off:.2g} where {', '.join(k.name for k in kept)} are kept"
             raise Found("wrong value", "gradient: kept arrays", said)
-
-
-def _tied(program: Program, data: Sequence[np.ndarray]) -> bool:
-    """Whether values are ranked that are as good as equal: rounding chooses among these."""
-    found = run(program, data, program.sizes)
-    for step in program.steps:
-        if step.op in RANKED:
-            ranked = found[step.refs[0].at]
-            along = np.sort(ranked.data, axis=ranked.axes.index(step.over[0][0]))
-            gaps = np.diff(along, axis=ranked.axes.index(step.over[0][0]))
-            if gaps.size and gaps.min() <= TIED * max(1.0, np.abs(along).max()):
-                return True
-    return False
-
-
-TIED = 1e-12
-"""Differences of values that are ranked, relative to the largest, from which they are equal."""
 
 
 def _tuple(found: np.ndarray | tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:

@@ -142,12 +142,6 @@ class Scope:
             return self._name(("base", tensor, key.params, key.axes), f"{tensor}_base")
         return self._name(("base", key), f"{tensor}_base")
 
-    @property
-    def bases(self) -> set[str]:
-        """The names that `base` has given."""
-        own = ((k, name) for k, name in self._names.items() if isinstance(k, tuple))
-        return {name for k, name in own if k[0] == "base"}
-
     def place(self, leaf: Node, tensor: str, axis: str) -> str:
         """Where a reading of a tensor reads along one of its axes, where that is computed; another
         reading may do so elsewhere, in another loop."""

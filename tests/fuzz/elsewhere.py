@@ -4,6 +4,8 @@ from __future__ import annotations
 
 ELSEWHERE: dict[tuple[str, str], str] = {
     ("launch.py", "seen"): "a device is told the shape of a box: mode gpu",
+    ("launch.py", "settings"): "a device is told warps and stages: mode gpu",
+    ("descriptors.py", "served"): "what a compiler allocates: modes memory and compile",
 }
 """The reason by file and function."""
 

@@ -68,3 +68,25 @@ def test_what_is_stored_in_another_type_is_still_the_output() -> None:
 
     (found,) = keepable(level, backward(level))
     assert (found.name, found.dtype, found.output) == ("O", "fp32", True)
+
+
+def test_one_side_of_a_comparison_is_not_kept() -> None:
+    """x == max(x) holds where both are rounded alike: a maximum that was kept is not."""
+
+    @nk.diagram("n x, x -> n x")
+    def largest(X: Any, w: Any) -> Any:
+        P = nk.softmax(X * w, over="x")
+        return nk.where(P == nk.reduce(P, "max", over="x"), X, 0.0) * P
+
+    found = keepable(largest, backward(largest))
+    assert not any(k.node.op == "max" for k in found)
+    assert any(k.node.op == "logsumexp" for k in found)
+
+
+def test_an_output_that_is_repeated_along_an_axis_is_not_read() -> None:
+    @nk.diagram("x, () -> x, ()")
+    def both(X: Any, c: Any) -> Any:
+        return nk.softmax(X, over="x"), nk.exp(c)
+
+    woven = both.weave("w", into="c")
+    assert all("w" not in k.axes for k in keepable(woven, backward(woven)) if k.node.axes == ("x",))

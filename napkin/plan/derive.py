@@ -27,11 +27,11 @@ from napkin.plan.fitting import fitting
 from napkin.plan.plan import Plan, holders
 from napkin.plan.planned import PlannedKernel, distinct
 from napkin.plan.points import values
-from napkin.plan.segments import IN_FULL, Memo
+from napkin.plan.segments import Memo
 from napkin.plan.steps import kernel_moves
 from napkin.plan.storing import check_materialised, check_stored, materialised
 from napkin.plan.tuned import remembered
-from napkin.plan.ways import SHORT, Cut
+from napkin.plan.ways import Cut
 
 
 def derive(
@@ -122,7 +122,7 @@ class Searched:
     def plan(self, kernels: tuple[PlannedKernel, ...]) -> Plan:
         """The plan with these kernels: its own, or with settings that fit."""
         memo, rewritten = self.memo, self.rewritten
-        trail = _trail(self.diagram, self.ready, self.cut, kernels, rewritten, memo.bounded)
+        trail = _trail(self.diagram, self.ready, self.cut, kernels, rewritten, memo.bounds)
         number = {k.choice.kernel.part: k.choice.sizes for k in kernels if k.choice.kernel.part}
         return Plan(
             self.diagram,
@@ -311,12 +311,10 @@ def _trail(
     found: Cut,
     kernels: Sequence[PlannedKernel],
     rewritten: Sequence[Refactored],
-    bounded: bool,
+    bounds: Sequence[str],
 ) -> Trail:
     moves = [Move("expand", diagram.name, what) for what in ready.expansions]
-    if bounded:
-        what = f"after {IN_FULL} kernels, only those of {SHORT} reductions or fewer were tried"
-        moves.append(Move("bound", diagram.name, "the search", note=what))
+    moves += [Move("bound", diagram.name, "the search", note=what) for what in bounds]
     moves += [Move("refactor", diagram.name, r.place, note=r.law) for r in rewritten]
     moves += [
         Move("materialise", diagram.name, f"{name} [{' '.join(o.axes)}]{_in_type(o.node)}")

@@ -189,7 +189,9 @@ class Pieces:
         title = self._title([n for _, n, _ in results])
         memo = self.memo
         sizes = self.frontier.sizes
-        return Search(title, outputs, names, sizes, memo.dtype, memo.machine, memo.parts)
+        return Search(
+            title, outputs, names, sizes, memo.dtype, memo.machine, memo.parts, memo.effort
+        )
 
     def _outputs(
         self, results: Results, stored: Mapping[Node, Node]

@@ -14,12 +14,16 @@ from napkin.ir.node import Node, postorder
 from napkin.ir.storage import own_type, storage_type
 from napkin.ir.types import stored_bytes
 from napkin.machine.machines import Machine
+from napkin.settings.best import FEW, PRICED, Effort
 from napkin.settings.choose import Search
 from napkin.settings.pricing import Choice
 from napkin.settings.specialised import launched
 
 IN_FULL = 160
 """Segments of one diagram that are searched for whatever they fuse; then only short ones are."""
+
+SHORT = 3
+"""Points of a segment that is searched for however many were."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +84,8 @@ class Memo:
     Attributes:
         room: the most bytes that an array between two kernels may have.
         known: by the key of its form, how to run a segment.
-        bounded: whether some segment was left out, as `IN_FULL` were known.
+        short_only: whether some segment was left out, as `IN_FULL` were known.
+        effort: how many settings of kernels are priced.
     """
 
     def __init__(
@@ -89,7 +94,7 @@ class Memo:
         self.dtype, self.machine, self.parts = dtype, machine, parts
         self.room = math.inf
         self.known: dict[object, Known] = {}
-        self.bounded = False
+        self.short_only, self.effort = False, Effort()
         self._before = 0
         self._operators: dict[Node, int] = {}
         self._interned: dict[object, int] = {}
@@ -97,8 +102,20 @@ class Memo:
     def again(self, room: float = math.inf) -> Memo:
         """The same knowledge for another search, with `room` for an array between its kernels."""
         made = copy(self)
-        made.room, made.bounded, made._before = room, False, len(self.known)
+        made.room, made._before = room, len(self.known)
+        made.short_only, made.effort = False, Effort()
         return made
+
+    @property
+    def bounds(self) -> list[str]:
+        """What the search left out because there was too much of it."""
+        out: list[str] = []
+        if self.short_only:
+            only = f"only those of {SHORT} reductions or fewer were tried"
+            out.append(f"after {IN_FULL} kernels, {only}")
+        if self.effort.bounded:
+            out.append(f"after {PRICED:,} settings, about {FEW} of each further kernel were priced")
+        return out
 
     def has_room(self, n: Node, sizes: Mapping[str, int]) -> bool:
         """Whether an array may lie in memory between two kernels."""
@@ -112,7 +129,7 @@ class Memo:
         are known."""
         searched = len(self.known) - self._before
         out = not short and searched >= IN_FULL and form.key not in self.known
-        self.bounded = self.bounded or out
+        self.short_only = self.short_only or out
         return out
 
     def form(

@@ -18,13 +18,10 @@ from napkin.errors import Refusal
 from napkin.ir.node import Node
 from napkin.ir.storage import unstored
 from napkin.plan.pieces import Piece, Pieces, Segment, uniquely_named
+from napkin.plan.segments import SHORT
 
 LONGEST = 12
 """Most points that one kernel fuses; a normalisation and a product take about five."""
-
-SHORT = 3
-"""Points of a segment that is searched for however many were
-(`napkin.plan.segments.IN_FULL`)."""
 
 SAME = 1.15
 """Times that are the same for all that the prediction can tell: cuts into more kernels, which take

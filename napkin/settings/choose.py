@@ -21,7 +21,16 @@ from napkin.derive.rules.part import why_not_parted
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node
 from napkin.machine.machines import Machine
-from napkin.settings.best import TRIED, best_tiles, choices, flat, in_order, program_of, resolved
+from napkin.settings.best import (
+    TRIED,
+    Effort,
+    best_tiles,
+    choices,
+    flat,
+    in_order,
+    program_of,
+    resolved,
+)
 from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
 from napkin.settings.pairs import (
@@ -54,6 +63,7 @@ class Search:
     Args:
         parts: the number of parts of an axis wherever it can be streamed in them, 1 for none; by
             default what is fastest.
+        effort: what the search for a diagram has priced; by default nothing.
     """
 
     def __init__(
@@ -65,7 +75,9 @@ class Search:
         dtype: str,
         machine: Machine,
         parts: Mapping[str, int] | None = None,
+        effort: Effort | None = None,
     ) -> None:
+        self.effort = effort or Effort()
         self.outputs, self.sizes, self.dtype, self.machine = outputs, sizes, dtype, machine
         self.parts = parts or {}
         self.kernels = list(labellings(name, outputs, names, sizes))
@@ -90,7 +102,7 @@ class Search:
 
     def _some_fit(self, kernel: Kernel) -> bool:
         """Whether one of the first settings of a labelled kernel fits by its operands."""
-        every = choices(kernel, self.sizes, self.dtype, self.machine)
+        every = choices(kernel, self.sizes, self.dtype, self.machine, self.effort)
         first, self._priced[kernel] = itertools.tee(every)
         tried = itertools.islice(first, TRIED)
         return any(resolved(c, program_of(c)) for c in tried)
@@ -100,7 +112,7 @@ class Search:
         priced again."""
         found = self._priced.pop(kernel, None)
         if found is None:
-            return best_tiles(kernel, self.sizes, self.dtype, self.machine)
+            return best_tiles(kernel, self.sizes, self.dtype, self.machine, self.effort)
         return next(in_order(found), None)
 
     @cached_property
@@ -170,7 +182,7 @@ class Search:
 
     def _of_pairs(self, pairs: Iterable[Pair], most: float) -> list[tuple[Choice, ...]]:
         """The best tiles of pairs of kernels that take less than `most` seconds together."""
-        found = (best_of_both(p, self.dtype, self.machine, most) for p in pairs)
+        found = (best_of_both(p, self.dtype, self.machine, most, self.effort) for p in pairs)
         return [f for f in found if f is not None]
 
 

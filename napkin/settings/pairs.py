@@ -14,7 +14,7 @@ from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.rules.resume import RESUMED, why_not_resumed
 from napkin.machine.machines import Machine
-from napkin.settings.best import best_tiles
+from napkin.settings.best import Effort, best_tiles
 from napkin.settings.labelled import least_seconds
 from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Choice
@@ -121,16 +121,16 @@ def _depths(kernel: Kernel, sizes: Mapping[str, int]) -> list[str]:
 
 
 def best_of_both(
-    pair: Pair, dtype: str, machine: Machine, most: float
+    pair: Pair, dtype: str, machine: Machine, most: float, effort: Effort
 ) -> tuple[Choice, Choice] | None:
     """The best tiles of both kernels. None where one does not fit, or both take `most` seconds or
     more: the tracer is told so."""
     on = pair.sizes, dtype, machine
     merging = least_seconds(pair.merging, *on)
     if least_seconds(pair.folding, *on) + merging < most:
-        first = best_tiles(pair.folding, *on)
+        first = best_tiles(pair.folding, *on, effort)
         if first is not None and first.time.seconds + merging < most:
-            second = best_tiles(pair.merging, *on)
+            second = best_tiles(pair.merging, *on, effort)
             if second is not None and first.time.seconds + second.time.seconds < most:
                 return first, second
     if (tracer := active()) is not None:

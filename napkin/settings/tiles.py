@@ -75,9 +75,10 @@ class Tiles:
     Args:
         sizes: of every axis of the kernel.
         rows, chunks: values of a group and of a chunk that are asked for, where others are not.
+        most: settings that are wanted, about; by default `MOST`.
 
     Attributes:
-        left_out: whether settings were left out because there are more than `MOST`.
+        left_out: whether settings were left out because there are more than `most`.
     """
 
     def __init__(
@@ -86,7 +87,9 @@ class Tiles:
         sizes: Mapping[str, int],
         rows: Collection[int] = (),
         chunks: Collection[int] = (),
+        most: int | None = None,
     ) -> None:
+        self.most = MOST if most is None else most
         self.kernel, self.sizes, self.live = kernel, sizes, live_set(kernel)
         self.rows, self.chunks = rows, chunks
         self.batched = batched(kernel)
@@ -99,8 +102,8 @@ class Tiles:
 
     def settings(self) -> Iterator[dict[str, int]]:
         """Every setting whose products and arrays have a size that can be computed with; of more
-        than `MOST` those for which groups ask for least (see `_few`)."""
-        return iter(self._few([t for t in self._settings() if self._takes(t)], MOST))
+        than `most` those for which groups ask for least (see `_few`)."""
+        return iter(self._few([t for t in self._settings() if self._takes(t)], self.most))
 
     def _takes(self, tiles: Mapping[str, int]) -> bool:
         return self._shaped(tiles) and self._requested(tiles) and self._cut(tiles)
@@ -166,7 +169,7 @@ class Tiles:
         new = np.diff(group[order], prepend=0) + abs(np.diff(chunk[order], prepend=0)) != 0
         begins = np.flatnonzero(new)
         place = np.arange(len(found)) - begins[np.cumsum(new) - 1]
-        kept = order[place < max(SHAPES, most // len(begins))]
+        kept = order[place < max(1, most // len(begins))]
         return [found[i] for i in sorted(kept)]
 
     def _in_same_arrays(self, box_axes: Collection[str]) -> list[list[str]]:

@@ -9,10 +9,11 @@ import pytest
 import napkin as nk
 from napkin.algebra.contraction import MOST_SPLIT, splits
 from napkin.count.memory import alive
+from napkin.diagram.library import load
 from napkin.ir.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
 from napkin.plan import segments as alike
-from napkin.plan import ways
 from napkin.run.recipe import recipe_of
+from napkin.settings import best
 
 Step = Callable[[nk.Array, nk.Array], nk.Array]
 
@@ -118,10 +119,10 @@ def test_a_bounded_search_finds_a_plan_and_says_so(monkeypatch: pytest.MonkeyPat
 
     assert "bound" not in {m.rule for m in derived(2).trail}
     monkeypatch.setattr(alike, "IN_FULL", 0)
-    bounded = derived(ways.SHORT + 1)
+    bounded = derived(alike.SHORT + 1)
     assert "bound" in {m.rule for m in bounded.trail}
     roots = [[o.node for o in k.choice.origin] for k in bounded.kernels]
-    assert max(sum(n.op == "max" for n in postorder(each)) for each in roots) <= ways.SHORT
+    assert max(sum(n.op == "max" for n in postorder(each)) for each in roots) <= alike.SHORT
 
 
 def test_a_chain_of_softmaxes_is_derived() -> None:
@@ -161,3 +162,20 @@ def test_what_is_alive_is_found_in_steps_that_grow_with_the_terms() -> None:
         return sum(entry.callcount for entry in profile.getstats())
 
     assert calls(800) < 5 * calls(200)
+
+
+def test_a_search_that_priced_many_settings_prices_few_of_further_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full = nk.derive(load("conv2d"), on="h100")
+    assert "bound" not in {m.rule for m in full.trail}
+    monkeypatch.setattr(best, "PRICED", 0)
+    few = nk.derive(load("conv2d"), on="h100")
+    (bound,) = [m for m in few.trail if m.rule == "bound"]
+    assert bound.note.endswith("about 40 of each further kernel were priced")
+    assert seconds(few) <= 1.25 * seconds(full)
+
+
+def seconds(plan: nk.Plan) -> float:
+    """The predicted time of a plan."""
+    return sum(k.choice.time.seconds for k in plan.kernels)

@@ -32,6 +32,7 @@ class _Rows:
         name: of the function, and of its body in `napkin.torch.row_diagrams`.
         inputs: the axes of every input. "..." are those of rows, of the first input.
         outputs: the axes of every output.
+        optional: inputs that may be None.
         wide: inputs that may be in float32 where the first is not.
         shared: inputs that are broadcast over rows along axes of one position.
         casts: what autocast does, as to torch's function on CUDA: "up" gives outputs in float32,
@@ -43,6 +44,7 @@ class _Rows:
     name: str
     inputs: Mapping[str, str]
     outputs: Sequence[str]
+    optional: frozenset[str] = frozenset()
     wide: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
     casts: Literal["", "up", "down"] = ""
@@ -53,13 +55,13 @@ class _Rows:
         self, given: Mapping[str, torch.Tensor | None], **scalars: Any
     ) -> list[torch.Tensor]:
         """The outputs of a call, of tensors by the names of inputs, and scalars."""
-        tensors = [t for t in given.values() if t is not None]
+        names = [n for n, t in given.items() if t is not None or n not in self.optional]
+        tensors: list[Any] = [given[n] for n in names]
         graph = captured(self.name, tensors)
         values = tuple(scalar(self.name, n, v) for n, v in scalars.items())
         up = self.losses or (self.casts == "up" and autocast_type(tensors[0]) is not None)
         if self.casts == "down":
             tensors = list(in_autocast(tensors))
-        names = [n for n, t in given.items() if t is not None]
         named = dict(zip(names, tensors, strict=True))
         if graph:
             arguments, views, shapes = self._arranged(named, tuple(scalars), up)
@@ -149,11 +151,11 @@ class _Rows:
 
 _RMS = _Rows(
     "rms_norm", {"x": "... d", "weight": "d", "residual": "... d"}, ["... d", "... d"],
-    wide=frozenset({"weight", "residual"}), casts="up",
+    optional=frozenset({"weight", "residual"}), wide=frozenset({"weight", "residual"}), casts="up",
 )  # fmt: skip
 _LAYER = _Rows(
     "layer_norm", {"x": "... d", "weight": "d", "bias": "d"}, ["... d"],
-    wide=frozenset({"weight", "bias"}), casts="up",
+    optional=frozenset({"weight", "bias"}), wide=frozenset({"weight", "bias"}), casts="up",
 )  # fmt: skip
 _SOFTMAX = _Rows("softmax", {"x": "... x"}, ["... x"], casts="up")
 _GATED = {
@@ -336,6 +338,7 @@ def rotary(
     Raises:
         InputError: shapes or types do not fit.
     """
+    captured("rotary", [x, cos, sin])  # refuses what is no tensor
     if x.dim() == 0 or x.shape[-1] % 2:
         raise InputError(f"rotary: x has shape {tuple(x.shape)}; the last axis holds pairs")
     half = x.shape[-1] // 2
@@ -348,6 +351,7 @@ def rotary(
 
 def _last(name: str, what: str, t: torch.Tensor, dim: int) -> torch.Tensor:
     """A tensor with that axis last."""
+    captured(name, [t])  # refuses what is no tensor
     if not -t.dim() <= dim < t.dim():
         raise InputError(f"{name}: {what} has shape {tuple(t.shape)}; it has no axis dim={dim}")
     return t.movedim(dim, -1)

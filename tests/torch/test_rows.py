@@ -229,6 +229,14 @@ CALLS = {
         lambda: nkt.linear_cross_entropy(X, X[0], T, ignore_index=2**31),
         "linear_cross_entropy: ignore_index=2147483648; it is at most 2^24 either way",
     ),
+    "no gate": (
+        lambda: nkt.swiglu(None, X),  # pyright: ignore
+        "swiglu takes torch tensors, not a NoneType",
+    ),
+    "no tensor": (
+        lambda: nkt.softmax(X.numpy()),  # pyright: ignore
+        "softmax takes torch tensors, not a ndarray",
+    ),
     "an odd width": (
         lambda: nkt.rotary(torch.zeros(3, 5), X, X),
         "rotary: x has shape (3, 5); the last axis holds pairs",

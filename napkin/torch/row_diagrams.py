@@ -13,7 +13,7 @@ from typing import Any
 from napkin.diagram import library
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.language import cast, gelu, index, rsqrt, silu, size, take, tanh, where
-from napkin.diagram.reductions import reduce
+from napkin.diagram.reductions import contract, reduce
 from napkin.ir.array import Array
 from napkin.torch.diagrams import traced
 
@@ -76,10 +76,12 @@ def _geglu_tanh(gate: Any, up: Any) -> Any:
     return 0.5 * gate * (1 + tanh(inner)) * up
 
 
-def _counted(loss: Any, target: Any, ignored: Any) -> Any:
-    """Losses of rows: 0 where the target is the one that is ignored, NaN where it is no class."""
+def _counted(loss: Any, logits: Any, target: Any, ignored: Any) -> Any:
+    """Losses of rows: 0 where the target is the one that is ignored, NaN where it is no class; and
+    the log-sum-exp, which the backward pass then reads."""
     known = (target >= 0) & (target < size("v"))
-    return where(target == ignored, 0.0, where(known, loss, math.nan))
+    level = reduce(logits, "logsumexp", over="v")
+    return where(target == ignored, 0.0, where(known, loss, math.nan)), level
 
 
 def _cross_entropy(logits: Any, target: Any, ignored: Any, smoothing: Any = None) -> Any:
@@ -87,11 +89,12 @@ def _cross_entropy(logits: Any, target: Any, ignored: Any, smoothing: Any = None
     if smoothing is not None:
         level = reduce(logits, "logsumexp", over="v") - reduce(logits, "mean", over="v")
         loss = (1 - smoothing) * loss + smoothing * level
-    return _counted(loss, target, ignored)
+    return _counted(loss, logits, target, ignored)
 
 
 def _linear_cross_entropy(x: Any, weight: Any, target: Any, ignored: Any) -> Any:
-    return _counted(library.load("linear_cross_entropy")(x, weight, target), target, ignored)
+    loss = library.load("linear_cross_entropy")(x, weight, target)
+    return _counted(loss, contract(x, weight, over="d"), target, ignored)
 
 
 def _rotary(x: Any, cos: Any, sin: Any) -> Any:

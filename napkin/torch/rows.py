@@ -31,7 +31,8 @@ class _Rows:
     Attributes:
         name: of the function, and of its body in `napkin.torch.row_diagrams`.
         inputs: the axes of every input. "..." are those of rows, of the first input.
-        outputs: the axes of every output.
+        outputs: the axes of every output: of a norm the sum with a residual is the second one, of
+            a loss the log-sum-exp, which its backward reads.
         optional: inputs that may be None.
         wide: inputs that may be in float32 where the first is not.
         shared: inputs that are broadcast over rows along axes of one position.
@@ -108,11 +109,12 @@ class _Rows:
             (" ".join(own) or "()") + self._kind(name, t, first)
             for (name, t), (_, own) in zip(given.items(), seen, strict=True)
         ]
-        outputs = [o.split()[1:] for o in self.outputs][: 2 if "residual" in given else 1]
-        stream = given.get("residual", first).dtype != first.dtype
+        alone = "residual" in self.inputs and "residual" not in given
+        outputs = [o.split()[1:] for o in self.outputs][: 1 if alone else None]
+        second = self.losses or given.get("residual", first).dtype != first.dtype
         signature = f"{', '.join(parts)} -> {', '.join(' '.join(left + o) for o in outputs)}"
         shapes = [[sizes[a] for a in ([] if bare else lead) + o] for o in outputs]
-        arguments = self.name, signature, tuple(given), scalars, (up, stream)[: len(outputs)]
+        arguments = self.name, signature, tuple(given), scalars, (up, second)[: len(outputs)]
         return arguments, [t for t, _ in seen], shapes
 
     def _sizes(self, given: Mapping[str, torch.Tensor]) -> tuple[list[str], dict[str, int]]:
@@ -163,11 +165,11 @@ _GATED = {
     for name in ("swiglu", "geglu", "geglu_tanh")
 }
 _CROSS = _Rows(
-    "cross_entropy", {"logits": "... v", "target": "..."}, ["..."], losses=True,
+    "cross_entropy", {"logits": "... v", "target": "..."}, ["...", "..."], losses=True,
     hint=": classes lie along dim, the last axis by default; in torch's own layout that is dim=1",
 )  # fmt: skip
 _LINEAR_CROSS = _Rows(
-    "linear_cross_entropy", {"x": "... d", "weight": "v d", "target": "..."}, ["..."],
+    "linear_cross_entropy", {"x": "... d", "weight": "v d", "target": "..."}, ["...", "..."],
     casts="down", losses=True,
 )  # fmt: skip
 _ROTARY = {
@@ -289,7 +291,7 @@ def cross_entropy(
             raise InputError(f"cross_entropy: label_smoothing={label_smoothing}; write 0 to 1")
         scalars["smoothing"] = label_smoothing
     logits = _last("cross_entropy", "logits", logits, dim)
-    (loss,) = _CROSS({"logits": logits, "target": target}, **scalars)
+    loss, _ = _CROSS({"logits": logits, "target": target}, **scalars)
     return _reduced(loss, target, ignore_index, reduction)
 
 
@@ -318,7 +320,7 @@ def linear_cross_entropy(
     """
     _check_loss("linear_cross_entropy", ignore_index, reduction)
     given = {"x": x, "weight": weight, "target": target}
-    (loss,) = _LINEAR_CROSS(given, ignored=ignore_index)
+    loss, _ = _LINEAR_CROSS(given, ignored=ignore_index)
     return _reduced(loss, target, ignore_index, reduction)
 
 

@@ -13,7 +13,8 @@ from torch.nn import functional as F  # noqa: N812
 import napkin as nk
 import napkin.torch as nkt
 from napkin.diagram import library
-from napkin.torch.keys import built
+from napkin.ir.node import postorder
+from napkin.torch.keys import built, called, key_of
 
 T = torch.tensor([[1, 9, -100], [0, 3, 3]])
 
@@ -178,6 +179,17 @@ def test_graphs_and_transforms() -> None:
     x.requires_grad_()
     torch.testing.assert_close(torch.autograd.grad(block(x, w, r), x)[0], found)
     torch.testing.assert_close(torch.autograd.grad(fast(x, w, r), x)[0], found)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "linear_cross_entropy"])
+def test_the_backward_of_a_loss_reads_the_log_sum_exp(name: str) -> None:
+    inputs = {"cross_entropy": ("logits",), "linear_cross_entropy": ("x", "weight")}[name]
+    axes = {"cross_entropy": "n v", "linear_cross_entropy": "n d, v d"}[name]
+    arguments = (f"{axes}, n:int -> n, n", (*inputs, "target"), ("ignored",), (True, True))
+    wanted = ",".join(str(i) for i in range(len(inputs)))
+    back = called(key_of("gradient", f"{wanted}/0/0,1", built("rows", name, *arguments).key))
+    assert back.kept == [1]
+    assert not [n for n in postorder(back.diagram.roots) if n.op in {"max", "logsumexp"}]
 
 
 def test_a_target_that_is_no_class() -> None:

@@ -15,9 +15,20 @@ from napkin.torch.modules import (
     NeighborhoodAttention3D,
 )
 from napkin.torch.neighborhood import na1d, na2d, na3d
+from napkin.torch.rows import (
+    cross_entropy,
+    geglu,
+    layer_norm,
+    linear_cross_entropy,
+    rms_norm,
+    rotary,
+    softmax,
+    swiglu,
+)
 from napkin.torch.scaled_dot_product import attention
 
 __all__ = [
     "Compiled", "NeighborhoodAttention1D", "NeighborhoodAttention2D", "NeighborhoodAttention3D",
-    "attention", "compile", "na1d", "na2d", "na3d",
+    "attention", "compile", "cross_entropy", "geglu", "layer_norm", "linear_cross_entropy", "na1d",
+    "na2d", "na3d", "rms_norm", "rotary", "softmax", "swiglu",
 ]  # fmt: skip

@@ -95,8 +95,12 @@ def scaled_diagram(
         return attend(arrays, size("d") ** -0.5 if scale is None else scale)
 
     count = signature.partition("->")[0].count(",") + 1
-    own = [*names[:count], "scale"] if scaled else names[:count]
+    return traced(name, signature, [*names[:count], *["scale"] * scaled], body)
+
+
+def traced(name: str, signature: str, names: Sequence[str], body: Callable[..., Any]) -> Diagram:
+    """The diagram of a function whose parameters have these names: inputs, then scalars."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(n, kind) for n in own]
+    parameters = [inspect.Parameter(n, kind) for n in names]
     body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return diagram(signature, name=name)(body)

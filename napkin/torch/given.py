@@ -115,13 +115,19 @@ def _check_nested(name: str, t: torch.Tensor) -> None:
 def in_autocast(arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """The tensors as `torch.autocast` casts them for `scaled_dot_product_attention`: those of real
     numbers to its type; as they are where it is off."""
-    if not torch.compiler.is_compiling() and not _any_autocast():
+    dtype, device = autocast_type(arrays[0]), arrays[0].device.type
+    if dtype is None:
         return arrays
-    device = arrays[0].device.type
-    if device not in _DEVICES or not torch.is_autocast_enabled(device):
-        return arrays
-    dtype = torch.get_autocast_dtype(device)
     return [t.to(dtype) if _cast(t, device) else t for t in arrays]
+
+
+def autocast_type(t: torch.Tensor) -> torch.dtype | None:
+    """The type that `torch.autocast` casts to on the device of a tensor; None where it is off."""
+    if not torch.compiler.is_compiling() and not _any_autocast():
+        return None
+    device = t.device.type
+    on = device in _DEVICES and torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if on else None
 
 
 def _cast(t: torch.Tensor, device: str) -> bool:

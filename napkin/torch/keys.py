@@ -19,10 +19,12 @@ from napkin.gradient.gradient import Backward, backward
 from napkin.gradient.kept import Keepable, backward_with, keepable
 from napkin.torch.diagrams import attention_diagram, neighborhood_diagram
 from napkin.torch.function import Function
+from napkin.torch.row_diagrams import row_diagram
 
 BUILDERS: dict[str, Callable[..., Diagram]] = {
     "attention": attention_diagram,
     "neighborhood": neighborhood_diagram,
+    "rows": row_diagram,
 }
 """What builds the diagrams of a family from plain arguments, which then are in the key."""
 

@@ -230,3 +230,69 @@ def test_any_diagram() -> None:
     x, g = draw(500, 1000), draw(1000)
     wanted = torch.nn.functional.rms_norm(x.double(), (1000,), g.double(), 0.1)
     close(nkt.compile(rms)(x, g, eps=0.1), wanted)
+
+
+def turned(x: Any, cos: Any, sin: Any) -> Any:
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def row_cases() -> dict[str, tuple[Any, Any, list[tuple[int, ...]]]]:
+    """Functions on rows, torch's in float64, and the shapes of their inputs."""
+    from torch.nn import functional
+
+    shape, wide = (3, 211, 1001), (1001,)
+    target = torch.randint(0, 1001, shape[:-1], device="cuda")
+    target[0, :5] = -100
+
+    def loss(logits: Any) -> Any:
+        return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+    return {
+        "rms_norm": (
+            nkt.rms_norm,
+            lambda x, w: functional.rms_norm(x, wide, w, 2**-23),
+            [shape, wide],
+        ),
+        "rms_norm of a residual": (
+            lambda x, w, r: nkt.rms_norm(x, w, 1e-6, r),
+            lambda x, w, r: (functional.rms_norm(x + r, wide, w, 1e-6), x + r),
+            [shape, wide, shape],
+        ),
+        "layer_norm": (
+            nkt.layer_norm,
+            lambda x, w, b: functional.layer_norm(x, wide, w, b),
+            [shape, wide, wide],
+        ),
+        "softmax": (nkt.softmax, lambda x: x.softmax(-1), [shape]),
+        "swiglu": (nkt.swiglu, lambda a, b: functional.silu(a) * b, [shape] * 2),
+        "geglu": (nkt.geglu, lambda a, b: functional.gelu(a) * b, [shape] * 2),
+        "geglu of tanh": (
+            lambda a, b: nkt.geglu(a, b, "tanh"),
+            lambda a, b: functional.gelu(a, approximate="tanh") * b,
+            [shape] * 2,
+        ),
+        "cross_entropy": (lambda x: nkt.cross_entropy(x, target), loss, [shape]),
+        "linear_cross_entropy": (
+            lambda x, w: nkt.linear_cross_entropy(x, w, target),
+            lambda x, w: loss(x @ w.T),
+            [(3, 211, 72), (1001, 72)],
+        ),
+        "rotary": (nkt.rotary, turned, [(3, 211, 5, 66), (211, 1, 33), (211, 1, 33)]),
+    }
+
+
+@pytest.mark.parametrize("dtype", LIMIT)
+@pytest.mark.parametrize("name", row_cases() if torch.cuda.is_available() else [])
+def test_rows_and_their_gradients(name: str, dtype: str) -> None:
+    ours, torchs, shapes = row_cases()[name]
+    arrays = [draw(*s, dtype=dtype).requires_grad_() for s in shapes]
+    wide = [t.detach().double().requires_grad_() for t in arrays]
+    found, wanted = ours(*arrays), torchs(*wide)
+    many = [o if isinstance(o, tuple) else (o,) for o in (found, wanted)]
+    cotangents = [torch.randn_like(o) for o in many[0]]
+    given = torch.autograd.grad(many[0], arrays, cotangents)
+    exact = torch.autograd.grad(many[1], wide, [g.double() for g in cotangents])
+    for a, b in zip((*many[0], *given), (*many[1], *exact), strict=True):
+        error = float((a.double() - b).norm() / b.norm())
+        assert error <= LIMIT[dtype], (tuple(a.shape), error)

@@ -87,7 +87,7 @@ def test_values_that_bend_at_the_inputs_are_said_to() -> None:
 
 
 def test_values_that_are_no_numbers_are_said_to_be_none() -> None:
-    f = nk.diagram("n -> n", sizes={"n": 6})(nk.sqrt)
+    f = nk.diagram("n -> n", sizes={"n": 6})(lambda X: nk.sqrt(X))
     assert all(r.ok for r in rows(f)[0])  # of normal numbers the sizes are taken
     found, _ = rows(f, said=Given({}, {"X": (-2.0, -1.0)}, {}))
     assert not any(r.ok for r in found)

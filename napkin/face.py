@@ -7,6 +7,7 @@ classes. Each is imported when it is first used, which keeps `import napkin` lig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from napkin.diagram.moves import offer
@@ -79,9 +80,13 @@ def _ranked(plan: Plan, k: PlannedKernel, most: int) -> list[Choice]:
 
 
 def _check(plan: Plan, **settings: Any) -> Verdict:
-    """The verdict on a plan."""
+    """The verdict on a plan; of a gradient also by torch, where that is installed."""
     from napkin.check.verdict import check
 
+    if settings.get("gradient_of") is not None and find_spec("torch") is not None:
+        from napkin.torch.autograd import autograd
+
+        settings.setdefault("autograd", autograd)
     return check(plan, **settings)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from napkin.check.derivatives import Autograd, check_gradient, derivative_rows
 from napkin.check.inputs import Given, given
 from napkin.check.overflow import overflow
 from napkin.check.rounding import roundings
@@ -23,7 +24,7 @@ from napkin.plan.derive import derive
 from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
 from napkin.plan.planned import PlannedKernel, distinct
-from napkin.plan.samples import Case, cases
+from napkin.plan.samples import Case, cases, small
 from napkin.progress import Progress, silent
 from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.compile import ARCHITECTURES as KNOWN
@@ -53,6 +54,8 @@ def check(
     seed: int = 0,
     resources: bool = True,
     progress: Progress = silent,
+    gradient_of: Diagram | None = None,
+    autograd: Autograd | None = None,
 ) -> Verdict:
     """Check a plan on the CPU.
 
@@ -66,12 +69,18 @@ def check(
         seed: of the random inputs.
         resources: whether to compile for each architecture as well.
         progress: called with a text, and how many steps of how many are done.
+        gradient_of: the diagram that the plan computes the gradient of: it is compared with slopes
+            of that diagram's values in float64, at small sizes, or at those of given inputs.
+        autograd: torch's, to compare with beside differences.
 
     Raises:
-        InputError: a size, an input or a range does not fit the diagram.
+        InputError: a size, an input or a range does not fit the diagram, or the plan's diagram is
+            no gradient of `gradient_of`.
         CheckFailed: a kernel does not run.
     """
     said = given(plan.diagram, inputs, ranges, sizes)
+    if gradient_of is not None:
+        check_gradient(gradient_of, plan.diagram)
     todo = cases(plan, {**(sizes or {}), **said.sizes} if said.sizes else sizes)
     total = len(todo) + (1 if resources else 0)
     values: list[ValueRow] = []
@@ -93,8 +102,15 @@ def check(
     if resources:
         progress("compile", len(todo), total)
         found = compiled(plan)
+    beside: list[ValueRow] = []
+    notes: list[str] = []
+    if gradient_of is not None:
+        progress("derivatives", total, total)
+        at = todo[0].sizes if said.arrays else small(gradient_of, np.random.default_rng(seed))
+        beside, notes = derivative_rows(gradient_of, plan.diagram, at, said, seed, autograd)
     progress("done", total, total)
-    return Verdict(plan.name, tuple(values), tuple(traffic), tuple(found))
+    rows = tuple(values), tuple(traffic), tuple(found)
+    return Verdict(plan.name, *rows, tuple(notes), tuple(beside))
 
 
 def draw(

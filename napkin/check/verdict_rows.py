@@ -31,11 +31,12 @@ class ValueRow:
     tolerance: float
     moves: float = 0.0
     overflow: str = ""
+    undefined: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether the error is within the tolerance; NaN is not."""
-        return self.relative_error <= self.tolerance
+        return self.relative_error <= self.tolerance and not self.undefined
 
     @property
     def mark(self) -> str:
@@ -47,6 +48,8 @@ def mark(row: Mapping[str, Any]) -> str:
     """A row of values, as plain data, in words."""
     if row.get("overflow"):
         return f"OVERFLOW: {row['overflow']}; give inputs or ranges"
+    if row.get("undefined"):
+        return f"UNDEFINED: {row['undefined']}; give inputs or ranges"
     said = f"; rounding its inputs alone moves it by {row['moves']:.1e}" if row.get("moves") else ""
     error = row["relative_error"]
     return ("ok" if error is not None and error <= row["tolerance"] else "WRONG") + said
@@ -118,13 +121,18 @@ def said_of_memory(row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Every row of a check."""
+    """Every row of a check.
+
+    Attributes:
+        derivatives: of a gradient, its errors beside slopes of the diagram's values.
+    """
 
     name: str
     values: tuple[ValueRow, ...]
     traffic: tuple[TrafficRow, ...]
     resources: tuple[ResourceRow, ...]
     notes: tuple[str, ...] = ()
+    derivatives: tuple[ValueRow, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -133,9 +141,10 @@ class Verdict:
 
     @property
     def verdicts(self) -> dict[str, bool]:
-        """Whether the rows of each kind hold: three verdicts, none of which says anything of the
-        others."""
+        """Whether the rows of each kind hold: three verdicts, or four of a gradient, none of which
+        says anything of the others."""
         kinds = {"values": self.values, "bytes": self.traffic, "resources": self.resources}
+        kinds |= {"derivatives": self.derivatives} if self.derivatives else {}
         return {kind: all(r.ok for r in rows) for kind, rows in kinds.items()}
 
     @property
@@ -149,13 +158,15 @@ class Verdict:
         Raises:
             CheckFailed: some row does not hold.
         """
-        bad = [r for r in (*self.values, *self.traffic, *self.resources) if not r.ok]
+        every = (*self.values, *self.traffic, *self.resources, *self.derivatives)
+        bad = [r for r in every if not r.ok]
         if bad:
             lines = "; ".join(str(r) for r in bad[:5])
             raise CheckFailed(f"{self.name}: {len(bad)} predictions do not hold: {lines}")
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as plain data."""
+        beside = [_plain(r) for r in self.derivatives]
         return {
             "ok": self.ok,
             "values": {
@@ -167,6 +178,7 @@ class Verdict:
             "traffic": [asdict(r) for r in self.traffic],
             "resources": [asdict(r) for r in self.resources],
             "notes": list(self.notes),
+            **({"derivatives": beside} if beside else {}),
         }
 
     def __str__(self) -> str:
@@ -183,16 +195,18 @@ class Verdict:
                 f"  {r.kernel} {r.arch} shared {r.said}, {r.registers} registers, {r.spills} bytes "
                 "spilled"
             )
+        for v in self.derivatives:
+            lines.append(f"  {v.output} beside {v.case} {v.relative_error:.2e} {v.mark}")
         return "\n".join(lines)
 
 
 def _plain(row: ValueRow) -> dict[str, Any]:
     data = asdict(row)
-    return data if row.overflow else {k: v for k, v in data.items() if k != "overflow"}
+    return {k: v for k, v in data.items() if v or k not in {"overflow", "undefined"}}
 
 
 def in_words(verdicts: Mapping[str, bool]) -> str:
-    """Three verdicts in words."""
+    """Verdicts in words."""
     if all(verdicts.values()):
         return "every prediction holds"
     said = (f"{kind} {'hold' if ok else 'do NOT hold'}" for kind, ok in verdicts.items())
@@ -200,9 +214,11 @@ def in_words(verdicts: Mapping[str, bool]) -> str:
 
 
 def verdicts_of(data: Mapping[str, Any]) -> dict[str, bool]:
-    """The three verdicts of a check as plain data."""
-    return {
+    """The verdicts of a check as plain data."""
+    found = {
         "values": bool(data["values"]["ok"]),
         "bytes": all(r["predicted"] == r["counted"] for r in data["traffic"]),
         "resources": all(ResourceRow(**r).ok for r in data["resources"]),
     }
+    beside = [ValueRow(**r).ok for r in data.get("derivatives", ())]
+    return found | ({"derivatives": all(beside)} if beside else {})

@@ -12,6 +12,7 @@ from typer import Option
 from napkin.cli.ending import FAILED
 from napkin.cli.options import (
     Dtype,
+    Gradient,
     Inputs,
     Json,
     Name,
@@ -37,6 +38,7 @@ def check_diagram(
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
     storage: Storage = None,
+    gradient: Gradient = False,
     gpu: Annotated[
         bool,
         Option(
@@ -58,9 +60,14 @@ def check_diagram(
 
     Inputs are random; reals come from the normal distribution. If the diagram overflows on them,
     as with a positive exponent, set their ranges with --range or their values with --inputs.
+
+    With --gradient the kernels are those of the gradient. It is also compared, in float64, with
+    central differences of the diagram and, where torch is installed, with torch's autograd.
     """
     spans, arrays = parse_ranges(ranges or ()), read_inputs(inputs)
-    wanted = request(name, on, sizes, dtype, parts, storage, sized=not arrays)
+    if gpu and gradient:
+        raise InputError("--gpu checks the diagram's own kernels; leave --gradient out beside it")
+    wanted = request(name, on, sizes, dtype, parts, storage, sized=not arrays, gradient=gradient)
     if gpu and (spans or arrays):
         raise InputError("--gpu draws inputs of its own; leave --range and --inputs out beside it")
     if spans or arrays:
@@ -77,7 +84,10 @@ def check_diagram(
 
     with console.progress() as tell:
         asked_for = verdicts.requested_sizes(plan) if sizes else None
-        verdict = plan.check(sizes=asked_for, inputs=arrays, ranges=spans, progress=tell)
+        verdict = plan.check(
+            sizes=asked_for, inputs=arrays, ranges=spans, progress=tell,
+            gradient_of=wanted.gradient_of,
+        )  # fmt: skip
         data: dict[str, Any] = verdict.to_json()
         if gpu:
             tell("on the device", 0, 1)

@@ -11,7 +11,7 @@ from typer import Option
 
 from napkin.cli import cost_tables
 from napkin.cli.cost_tables import Output
-from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage
+from napkin.cli.options import Dtype, Gradient, Json, Name, On, Parts, Sizes, Storage
 from napkin.cli.request import request
 from napkin.errors import InputError
 
@@ -24,6 +24,7 @@ def cost_diagram(
     dtype: Dtype = "bf16",
     parts: Parts = None,
     storage: Storage = None,
+    gradient: Gradient = False,
     levels: Annotated[
         bool, Option("--levels", help="Show tiles, traffic and cost at every level of memory.")
     ] = False,
@@ -84,7 +85,7 @@ def cost_diagram(
     source = context.get_parameter_source("on")
     if against is not None and source is not None and source.name != "DEFAULT":
         raise InputError(f"--against says which machines; add {on} to them, and leave --on out")
-    wanted = request(name, on, sizes, dtype, parts, storage, sized=sweep is None)
+    wanted = request(name, on, sizes, dtype, parts, storage, sized=sweep is None, gradient=gradient)
     if compare is not None:
         costs = cost_tables.compared(wanted, compare)
     elif sweep is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage, Tune, Tuned
+from napkin.cli.options import Dtype, Gradient, Json, Name, On, Parts, Sizes, Storage, Tune, Tuned
 from napkin.cli.request import request, tuned_plan
 from napkin.show.files import writable_folder, write_file
 
@@ -22,6 +22,7 @@ def derive_diagram(
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
     storage: Storage = None,
+    gradient: Gradient = False,
     top: Annotated[int, Option(metavar="N", help="Also show the first N settings.", min=0)] = 0,
     tune: Tune = 0,
     tuned: Tuned = False,
@@ -35,7 +36,7 @@ def derive_diagram(
     json: Json = False,
 ) -> None:
     """Derive kernels for a diagram, and show their cost."""
-    wanted = request(name, on, sizes, dtype, parts, storage)
+    wanted = request(name, on, sizes, dtype, parts, storage, gradient=gradient)
     if tune:
         from napkin.measure.device import require
 

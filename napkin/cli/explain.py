@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
-from napkin.cli.options import Dtype, Json, Name, On, Parts, Sizes, Storage
+from napkin.cli.options import Dtype, Gradient, Json, Name, On, Parts, Sizes, Storage
 from napkin.cli.request import request
 from napkin.errors import Refusal
 
@@ -17,6 +17,7 @@ def explain_diagram(
     sizes: Sizes = None,
     dtype: Dtype = "bf16",
     storage: Storage = None,
+    gradient: Gradient = False,
     parts: Parts = None,
     after: Annotated[
         str | None,
@@ -30,7 +31,7 @@ def explain_diagram(
     each was dropped, labels, settings, and the source. NAPKIN_TRACE=1 prints the same to stderr
     whenever a plan is derived.
     """
-    wanted = request(name, on, sizes, dtype, parts, storage)
+    wanted = request(name, on, sizes, dtype, parts, storage, gradient=gradient)
     from napkin.algebra.tracer import tracing
     from napkin.plan import explained
     from napkin.show import console

@@ -35,6 +35,13 @@ Storage = Annotated[
     list[str] | None,
     Option(metavar="INPUT=TYPE,...", help="Storage types of single inputs, as in K=fp8,V=fp8."),
 ]
+Gradient = Annotated[
+    bool,
+    Option(
+        "--gradient",
+        help="Take the diagram's gradient by its inputs of real numbers in place of the diagram.",
+    ),
+]
 Tune = Annotated[
     int,
     Option(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from napkin.cli.options import Dtype, Name, On, Parts, Sizes, Storage
+from napkin.cli.options import Dtype, Gradient, Name, On, Parts, Sizes, Storage
 from napkin.cli.request import request
 
 
@@ -21,13 +21,14 @@ def report_diagram(
     dtype: Dtype = "bf16",
     parts: Parts = None,
     storage: Storage = None,
+    gradient: Gradient = False,
 ) -> None:
     """Write a page with every prediction for a diagram, and plots.
 
     It has the derivation, costs, strategies compared with the optimum, levels of memory and
     rooflines.
     """
-    wanted = request(name, on, sizes, dtype, parts, storage)
+    wanted = request(name, on, sizes, dtype, parts, storage, gradient=gradient)
     from napkin.machine.machines import machine
     from napkin.show import console
     from napkin.show.cost_plots import check_folder

@@ -26,6 +26,7 @@ class Request:
         sizes: those that are given; the diagram's own for the others.
         dtype: how reals are stored.
         parts: numbers of parts of streamed axes.
+        gradient_of: the named diagram, where `diagram` is its gradient.
     """
 
     diagram: Diagram
@@ -33,6 +34,7 @@ class Request:
     sizes: Mapping[str, int]
     dtype: str
     parts: Mapping[str, int]
+    gradient_of: Diagram | None = None
 
     def plan(self, tuned: bool = False) -> Plan:
         """The plan, with settings that were measured where `tuned` and there are some."""
@@ -61,24 +63,31 @@ def request(
     storage: Texts = None,
     *,
     sized: bool = True,
+    gradient: bool = False,
 ) -> Request:
     """What the options say. What is cheap to find wrong is found here, before any work.
 
     Args:
         sized: every axis has a size by now.
+        gradient: the gradient of the diagram is asked for.
 
     Raises:
         InputError: an option is written wrong, the diagram does not have what it names, or there is
             no such machine.
+        Refusal: the diagram has no gradient.
     """
     given, cut = parse_sizes(sizes or ()), parse_sizes(parts or (), "--parts")
-    diagram = load(name).stored(**parse_types(storage or ()))
+    diagram, of = load(name).stored(**parse_types(storage or ())), None
+    if gradient:
+        from napkin.gradient.gradient import gradient as gradient_by_all
+
+        diagram, of = gradient_by_all(diagram), diagram
     if sized:
         diagram.check_sizes(given)
     from napkin.machine.machines import machine
 
     machine(on)
-    return Request(diagram, on, given, dtype, cut)
+    return Request(diagram, on, given, dtype, cut, of)
 
 
 def tuned_plan(plan: Plan, most: int) -> tuple[Plan, Sequence[Any], dict[str, str]]:

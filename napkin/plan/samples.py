@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from sympy import prevprime
 
+from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.ir.key_sets import boxes_of, spec_of
 from napkin.ir.names import underscored
@@ -57,12 +59,13 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     ragged = {a: _ragged(plan, a) for a in plan.sizes}
     rows = _rows(plan)
     cut = {a: even[a] if a in rows else ragged[a] for a in even}
-    even = _past_windows(plan, _tied(plan, even))
-    ragged = _past_windows(plan, _tied(plan, ragged), prime=True)
-    cut = _past_windows(plan, _tied(plan, cut), prime=True)
+    f = plan.diagram
+    even = _past_windows(f, plan.sizes, _tied(plan, even))
+    ragged = _past_windows(f, plan.sizes, _tied(plan, ragged), prime=True)
+    cut = _past_windows(f, plan.sizes, _tied(plan, cut), prime=True)
     few = _tied(plan, {a: _capped(plan, a, ragged[a]) for a in ragged})
-    even, cut, ragged, few = (_paired(plan, x) for x in (even, cut, ragged, few))
-    batch = underscored(BATCH, plan.diagram.axes)
+    even, cut, ragged, few = (_even_pairs(f, x) for x in (even, cut, ragged, few))
+    batch = underscored(BATCH, f.axes)
     return [
         Case("divides", even),
         *([Case("boxes past the end", cut)] if rows and cut != even else []),
@@ -72,9 +75,9 @@ def cases(plan: Plan, sizes: Mapping[str, int] | None = None) -> list[Case]:
     ]
 
 
-def _paired(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
+def _even_pairs(diagram: Diagram, sizes: Mapping[str, int]) -> dict[str, int]:
     """`sizes` made even along axes along which two values share a byte."""
-    paired = {n.axes[-1] for n in plan.diagram.inputs if own_type(n) in PACKED}
+    paired = {n.axes[-1] for n in diagram.inputs if own_type(n) in PACKED}
     return {a: max(2, n - n % 2) if a in paired else n for a, n in sizes.items()}
 
 
@@ -84,23 +87,37 @@ def _rows(plan: Plan) -> set[str]:
     return rows | {plan.same_size[a] for a in rows if a in plan.same_size}
 
 
+def small(f: Diagram, rng: np.random.Generator) -> dict[str, int]:
+    """Random sizes from 2 to 8, at most the diagram's own, but large enough for every key set and
+    its windows."""
+    drawn = {a: int(rng.integers(2, 9)) for a in f.axes}
+    fit = _one_size(f, {a: min(n, f.sizes.get(a, n)) for a, n in drawn.items()}, {})
+    return _even_pairs(f, _past_windows(f, f.sizes, fit))
+
+
 def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
     """`sizes` with one size for axes that share one, large enough for every key set."""
-    same = plan.diagram.same_size
+    return _one_size(plan.diagram, sizes, {a: _roles(plan, a)[1] for a in sizes})
+
+
+def _one_size(diagram: Diagram, sizes: dict[str, int], most: Mapping[str, int]) -> dict[str, int]:
+    """`sizes` with one size for axes that share one, at most `most` where that is not 0, but large
+    enough for every key set."""
+    same = diagram.same_size
     groups: dict[str, int] = {}
     for a, n in sizes.items():
         root = same.get(a, a)
         groups[root] = max(groups.get(root, n), n)
     for a in sizes:
-        if whole := _roles(plan, a)[1]:
+        if whole := most.get(a, 0):
             groups[same.get(a, a)] = min(groups[same.get(a, a)], whole)
-    for keys in plan.diagram.key_sets:
+    for keys in diagram.key_sets:
         for need in spec_of(keys).needs:
             root = same.get(need.axis, need.axis)
             groups[root] = max(groups[root], need.least)
-    for axis, (count, _) in plan.diagram.slots.items():
+    for axis, (count, _) in diagram.slots.items():
         groups[same.get(axis, axis)] = count
-    for s in reversed(plan.diagram.slides):  # the axis is as long as its windows need
+    for s in reversed(diagram.slides):  # the axis is as long as its windows need
         axis, out, tap = (same.get(a, a) for a in (s.axis, s.out, s.tap))
         groups[tap] = s.span.window or groups[tap]
         groups[axis] = s.least(groups[out], groups[tap])
@@ -108,17 +125,20 @@ def _tied(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
     return {a: groups[same.get(a, a)] for a in sizes}
 
 
-def _past_windows(plan: Plan, sizes: dict[str, int], prime: bool = False) -> dict[str, int]:
-    """`sizes` grown until windows leave keys out, as far as a run of that many stays short."""
+def _past_windows(
+    f: Diagram, own: Mapping[str, int], sizes: dict[str, int], prime: bool = False
+) -> dict[str, int]:
+    """`sizes` grown until windows leave keys out, at most to `own` sizes, as far as a run of that
+    many stays short."""
     out = dict(sizes)
-    for keys in plan.diagram.key_sets:
-        wanted = {a: min(4 * n, plan.sizes[a]) for a, n in _reach(keys).items()}
+    for keys in f.key_sets:
+        wanted = {a: min(4 * n, own.get(a, 4 * n)) for a, n in _reach(keys).items()}
         while math.prod(wanted.values()) > TOKENS and any(n > sizes[a] for a, n in wanted.items()):
             wanted = {a: max(sizes[a], n * 7 // 8) for a, n in wanted.items()}
         for a, n in wanted.items():
             if n > sizes[a]:
                 out[a] = max(out[a], _prime_below(n + 1) if prime else n - n % sizes[a])
-    same = plan.diagram.same_size
+    same = f.same_size
     same_size = {a: [b for b in out if same.get(b, b) == same.get(a, a)] for a in out}
     return {a: max(out[b] for b in same_size[a]) for a in out}
 

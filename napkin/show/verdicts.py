@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from napkin.check.verdict_rows import in_words, mark, said_of_memory, verdicts_of
@@ -32,11 +32,15 @@ def requested_sizes(plan: Plan) -> dict[str, int] | None:
 
 def verdict_view(plan: Plan, data: Mapping[str, Any]) -> list[RenderableType]:
     """The verdict whose plain data are given, as tables."""
-    out: list[RenderableType] = [heading(plan), "", _values(data["values"])]
+    values: Mapping[str, Any] = data["values"]
+    rows = values.get("rows") or [{"case": "all", "output": "all", **values}]
+    out: list[RenderableType] = [heading(plan), "", _errors("values", "case", rows)]
     if data["traffic"]:
         out.append(_traffic(data["traffic"]))
     if data["resources"]:
         out.append(_resources(data["resources"]))
+    if data.get("derivatives"):
+        out.append(_errors("derivatives, in float64", "beside", data["derivatives"]))
     out += list(data.get("notes", ()))
     if "device" in data:
         out += device_view(data["device"])
@@ -46,11 +50,10 @@ def verdict_view(plan: Plan, data: Mapping[str, Any]) -> list[RenderableType]:
     return [*out, f"{plan.name}: {in_words(found)}"]
 
 
-def _values(values: Mapping[str, Any]) -> Table:
-    made = table("case", "output", "relative error", "at most", "", title="values",
+def _errors(title: str, of: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    made = table(of, "output", "relative error", "at most", "", title=title,
                  right=("relative error", "at most"))  # fmt: skip
-    whole = {"case": "all", "output": "all", **values}
-    for row in values.get("rows") or [whole]:
+    for row in rows:
         error, most = row["relative_error"], row["tolerance"]
         made.add_row(row["case"], row["output"], f"{error:.2e}", f"{most:.0e}", mark(row))
     return made

@@ -105,8 +105,8 @@ def visiting(
 
 
 def longest(kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> float:
-    """Chunks that the busiest group visits over those of a group on average; where several boxes
-    differ along several axes, it may be less."""
+    """Chunks that the busiest group visits over those of a group on average. It is an upper bound
+    where groups are of more than `KINDS` kinds (see `napkin.count.factors.most`)."""
     seen = kernel.visits
     assert seen is not None
     boxes = _cells(seen.keys, seen.splits)

@@ -79,7 +79,7 @@ class Folding:
         """`n` inside pass `p`: reductions of the pass so far, those of earlier passes final."""
         return self._at(n, p, {})
 
-    def beside(self, n: Node, p: int, known: Iterable[Node]) -> Node:
+    def with_final_counts(self, n: Node, p: int, known: Iterable[Node]) -> Node:
         """`n` inside pass `p`, of which it uses the results `known` alone: counts are final."""
         done = {m: self.current(m, p) for m in known}
         order = postorder([n], set(done))

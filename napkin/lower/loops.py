@@ -163,7 +163,7 @@ class Loops:
             self.emitter.have[s.leaf("new")] = sx.name(scope.state(s.name))
         after: list[ast.stmt] = []
         for i, s in enumerate(states):
-            value = inner.value(loop.steps[s.name])
+            value = self._in_type(s, inner.value(loop.steps[s.name]), loop.steps[s.name])
             rest = [*(loop.steps[x.name] for x in states[i + 1 :]), *others]
             target = scope.state(s.name)
             if s.leaf("old") in set(postorder(rest)):
@@ -172,6 +172,12 @@ class Loops:
             inner.statements.append(sx.assign(target, value))
             inner.have[s.leaf("new")] = sx.name(target)
         return after
+
+    def _in_type(self, s: State, value: sx.Expr, step: Node) -> sx.Expr:
+        """The new value of a state in the state's own type: positions have that of offsets, which
+        is 64 bits for large arrays, and Triton has one type for each variable of a loop."""
+        positions = s.kind == "int" and any(n.op == "index" for n in postorder([step]))
+        return sx.method(value, "to", self.lang.word("int32")) if positions else value
 
     def _all_terms(self, loop: Loop) -> list[Node]:
         """The terms of one loop, of the other passes once each, and of the tail."""

@@ -311,11 +311,17 @@ def test_many_rows_are_scanned_as_they_are() -> None:
     assert len(plan.kernels) == 1
 
 
+def never(X: Any) -> Any:
+    """Zeros, by a mask that is only known where it is evaluated."""
+    return nk.dropout(X, 1.0, 1)
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
         (lambda X: nk.reduce(X, "sum", over="x"), "output O is what x is folded to"),
         (lambda X: X + nk.reduce(X, "sum", over="q"), "nothing is folded over x"),
+        (lambda X: nk.cumsum(never(nk.softmax(X, over="x")), along="x"), "x is reduced, too"),
     ],
 )
 def test_what_is_not_scanned_in_blocks(body: Any, reason: str) -> None:

@@ -76,3 +76,15 @@ def test_rows_stay_where_their_positions_are_reduced_inside() -> None:
         return nk.contract(Q, nk.softmax(nk.take(E, p=at), over="x"), over="d")
 
     assert not instances("q d, p d, x:int -> q x", normalised, p=2)
+
+
+def test_rows_stay_where_what_they_are_in_is_picked_again() -> None:
+    """All rows of T are summed, and some sums picked: T[at] is no row of these sums."""
+
+    def of_sums(T: Any, at: Any, there: Any) -> Any:
+        rows = nk.take(T, p=at)
+        sums = nk.take(nk.reduce(rows, "sum", over="d"), q=there)
+        return nk.reduce(rows * sums, "max", over="d")
+
+    found = instances("p d, q:int, q:int -> q", of_sums, p=2)
+    assert [i.where for i in found] == ["sum [q]"]

@@ -167,3 +167,14 @@ def test_tokens_of_a_window_that_overflow_32_bits(dims: int, name: str, rng: Any
             for a in narrow.order]  # fmt: skip
     with pytest.raises(KernelError, match="int32 overflows"):
         run(plan.source, kernel.name, (narrow.grid,), args, narrow.constexprs)
+
+
+def test_positions_in_a_state_keep_its_type_beside_wide_offsets() -> None:
+    """Triton has one type for each variable of a loop: one for 2**32 values compiles."""
+
+    @nk.diagram("c q, k q -> c")
+    def nearest(X, T):
+        return nk.argmin(nk.contract(X - T, X - T, over="q"), over="k")
+
+    made = nk.derive(nearest, "a100", {"c": 2**22, "k": 40000, "q": 1024}, "fp32")
+    assert made.kernels[0].choice.kernel.stream.axis == "k"

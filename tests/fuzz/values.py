@@ -1,7 +1,6 @@
 """The value of a program in numpy, straight from its steps: it shares nothing with napkin.
 
-Reals are float64, whole numbers int64. Composite operators are computed by their definitions, a
-position at a time where that is clearest.
+Reals are float64, whole numbers int64. Composite operators are computed by their definitions.
 """
 
 from __future__ import annotations

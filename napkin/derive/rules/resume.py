@@ -20,7 +20,7 @@ from napkin.algebra.fold import State
 from napkin.algebra.law import chunk_of
 from napkin.algebra.points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
-from napkin.algebra.terms import carrying
+from napkin.algebra.terms import carrying, is_count
 from napkin.derive.folding import Folding
 from napkin.derive.kernel import Kernel, leaves
 from napkin.derive.label import label
@@ -34,7 +34,7 @@ from napkin.ir.array import Array
 from napkin.ir.evaluate import Array as Numbers
 from napkin.ir.evaluate import aligned, aligned_to, evaluate_more
 from napkin.ir.infer import along, pointwise
-from napkin.ir.node import Node, in_kind, number, postorder
+from napkin.ir.node import REDUCTIONS, Node, in_kind, number, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.selecting import position
 from napkin.keys.residues import Blocks
@@ -63,6 +63,9 @@ def why_not_resumed(kernel: Kernel) -> str:
     s = kernel.stream
     if s.tails:
         return f"output {s.tails[0].output} is what {s.axis} is folded to, and no scan along it"
+    for n in postorder(o.node for o in kernel.outputs):
+        if n.op in REDUCTIONS and s.axis in over(n) and not is_count(n):
+            return f"{s.axis} is reduced, too, and what follows needs the result of all of it"
     if any(n.op == "state" for e in s.passes[0].emits for n in postorder([e.node])):
         return ""
     return f"nothing is scanned along {s.axis}"

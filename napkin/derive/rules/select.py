@@ -183,7 +183,7 @@ def _joined(
 ) -> Node:
     """The state of what is kept of all before, joined with a chunk: its leaf after the step. The
     chunk's values use the results `by` of the pass, and no others."""
-    chunk = along(f.op, folding.beside(f.args[0], p, by), over(f), f.params[1:])
+    chunk = along(f.op, folding.with_final_counts(f.args[0], p, by), over(f), f.params[1:])
     step, merge = combined(f.op, kept("old"), chunk), combined(f.op, kept("left"), kept("right"))
     made = State(name, f.axes, f.kind, identity(f), step, merge, "running")
     folding.states[p].append(made)

@@ -19,6 +19,9 @@ from napkin.ir.node import REDUCTIONS, Node, node, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.taking import own_axes, take, taken_of
 
+MOVED = frozenset({"take", "rename", "scatter", "compress", "spread"})
+"""Operators whose result has values at other positions than their arguments have."""
+
 Picked: TypeAlias = "tuple[tuple[str, Node], ...]"
 """The axes of rows of a tensor, and the positions that pick some."""
 
@@ -44,7 +47,12 @@ TAKEN_OUT = Rule(
     "pick rows last",
     "fold_d g(A, T[p, d]) = (fold_d g(A, T[r, d]) for every row r) at r = p",
     _matches,
-    ("p does not carry d", "p is no window", "there are no more values to reduce"),
+    (
+        "p does not carry d",
+        "p is no window",
+        "nothing between the row and the sum moves the axes of p",
+        "there are no more values to reduce",
+    ),
     infinite=True,
     alternative=True,
 )
@@ -55,10 +63,12 @@ def _picking(n: Node) -> dict[Picked, list[Node]]:
     positions."""
     body, found = n.args[0], dict[Picked, list[Node]]()
     reads = {m for m in postorder([body]) if is_read(m)}
-    gone = {a for m in (n, *postorder([body], reads)) for a in over(m)}
-    for leaf in postorder([body], reads):
+    inside = list(postorder([body], reads))
+    gone = {a for m in (n, *inside) for a in over(m)}
+    moved_later = {*postorder(a for m in inside if m.op in MOVED for a in m.args)}
+    for leaf in inside:
         taken = taken_of(leaf) if leaf in reads else None
-        if taken is None or any(taken.spans):
+        if taken is None or any(taken.spans) or leaf in moved_later:
             continue
         moved = {a for at in leaf.args for a in at.axes}
         if moved and moved.isdisjoint(gone):

@@ -204,7 +204,9 @@ class Kernel:
 
 def tile_axes(o: Output) -> tuple[str, ...]:
     """The axes of the tile that a kernel stores of an output at once."""
-    return o.node.args[0].axes if o.node.op == "compress" else o.axes
+    if o.node.op != "compress":
+        return o.axes
+    return (*o.node.args[0].axes, *(a for a in o.axes if a not in o.node.axes))
 
 
 def tensor_of(leaf: Node) -> str:

@@ -91,7 +91,7 @@ def label(
     computed = [(o.name, unstored(o.node)) for o in outputs]
     pairs = [(name, scattered(n) if n.op == "compress" else n) for name, n in computed]
     every = dict.fromkeys(a for n in postorder(n for _, n in pairs) for a in n.axes)
-    every |= dict.fromkeys(a for o in outputs if o.node.op != "compress" for a in o.axes)
+    every |= dict.fromkeys(a for o in outputs for a in tile_axes(o))
     whole = tuple(a for a in every if a not in chosen and a not in cut)
     _check_stored(outputs, streamed)
     made = (

@@ -323,3 +323,20 @@ def test_slots_of_streamed_queries_are_counted_as_their_keys() -> None:
     ran = execute(kernel, {"P": P, "V": V}, sizes, tiles)
     np.testing.assert_allclose(ran.outputs["O"], folded_rows.evaluate(P, V))
     assert ran.total == Traffic(kernel).values(sizes, tiles)
+
+
+@pytest.mark.parametrize("size", [5, 1024])
+def test_slots_that_are_repeated_along_an_axis_of_no_other_result(size: int) -> None:
+    """What a weave repeats and a later kernel reads once: its kernel holds the axis whole."""
+
+    @nk.diagram("q d, k d, z y -> q s, q, z")
+    def slots(X, Y, Z):
+        S = nk.contract(X, Y, over="d")
+        T = nk.compress(S, nk.sliding(1, 1, queries="q", keys="k"), into="s", fill=1.0)
+        mean = nk.reduce(nk.softmax(T, over="s") * T, "sum", over="s")
+        return T, mean, nk.reduce(nk.softmax(Z, over="y"), "max", over="y")
+
+    small = {"q": 5, "k": 5, "d": 3, "z": 4, "y": 4, "w": 3}
+    sizes = {a: max(n, size) if a != "w" else n for a, n in small.items()}
+    plan = nk.derive(slots.weave("w", into="Z"), sizes=sizes, dtype="fp32")
+    plan.check(sizes=small, resources=False).raise_if_wrong()

@@ -94,7 +94,7 @@ def sample_token(
             2147483647,
         )
         low = tl.min(chosen_in, axis=2)
-        O_acc = tl.minimum(tl.where((m == m_new) | (m != m), O_acc, 2147483647), low)
+        O_acc = tl.minimum(tl.where((m == m_new) | (m != m), O_acc, 2147483647), low).to(tl.int32)
         m = m_new
 
     # join what lanes have folded

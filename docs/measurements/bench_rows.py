@@ -36,13 +36,17 @@ def rotated(x: Any, cos: Any, sin: Any) -> Any:
     return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
 
+def loss(x: Any, target: Any) -> Any:
+    """Cross-entropy as torch computes it in float32."""
+    return functional.cross_entropy(x.float(), target)
+
+
 def problems() -> dict[str, tuple[Callable[..., Any], Callable[..., Any], Sequence[Any]]]:
     """napkin's function, torch's, and their arguments."""
     x, g, b = drawn(ROWS, WIDTH), drawn(WIDTH), drawn(WIDTH)
     up, gate = drawn(ROWS, HIDDEN), drawn(ROWS, HIDDEN)
     heads, table = drawn(4, 64, 4096, 128), drawn(4096, 128).detach()
     logits, target = drawn(8192, CLASSES), torch.randint(CLASSES, (8192,), device="cuda")
-    loss = lambda x, at: functional.cross_entropy(x.float(), at)  # noqa: E731
     return {
         "rms_norm": (nkt.rms_norm, lambda x, g: functional.rms_norm(x, (WIDTH,), g), [x, g]),
         "layer_norm": (

@@ -24,9 +24,9 @@ SIDES = {"central differences", "torch's autograd"}
 WITHOUT = {"greedy_token", "sample_token"}
 
 
-def rows(f: Diagram, made: Diagram | None = None, said: Given = Given(), seed: int = 0) -> Any:  # noqa: B008
+def rows(f: Diagram, made: Diagram | None = None, said: Given | None = None, seed: int = 0) -> Any:
     sizes = small(f, np.random.default_rng(seed))
-    return derivative_rows(f, made or nk.gradient(f), sizes, said, seed, autograd)
+    return derivative_rows(f, made or nk.gradient(f), sizes, said or Given(), seed, autograd)
 
 
 @pytest.mark.parametrize("name", sorted(set(names()) - WITHOUT))

@@ -170,7 +170,7 @@ def test_tokens_of_a_window_that_overflow_32_bits(dims: int, name: str, rng: Any
 
 
 def test_positions_in_a_state_keep_its_type_beside_wide_offsets() -> None:
-    """Triton has one type for each variable of a loop: one for 2**32 values compiles."""
+    """Triton has one type for each variable of a loop. A kernel for 2**32 values compiles."""
 
     @nk.diagram("c q, k q -> c")
     def nearest(X, T):

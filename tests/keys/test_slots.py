@@ -327,7 +327,7 @@ def test_slots_of_streamed_queries_are_counted_as_their_keys() -> None:
 
 @pytest.mark.parametrize("size", [5, 1024])
 def test_slots_that_are_repeated_along_an_axis_of_no_other_result(size: int) -> None:
-    """What a weave repeats and a later kernel reads once: its kernel holds the axis whole."""
+    """A weave repeats T along w, and a later kernel reads T once. The kernel of T holds w whole."""
 
     @nk.diagram("q d, k d, z y -> q s, q, z")
     def slots(X, Y, Z):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional
 
 import napkin as nk
 import napkin.torch as nkt
@@ -22,7 +22,7 @@ Case = tuple[Callable[..., Any], Callable[..., Any], Sequence[tuple[int, ...]]]
 
 
 def losses(logits: Any, **how: Any) -> Any:
-    return F.cross_entropy(logits.flatten(0, 1), T.flatten(), **how)
+    return functional.cross_entropy(logits.flatten(0, 1), T.flatten(), **how)
 
 
 def halves(x: Any, c: Any, s: Any) -> Any:
@@ -38,26 +38,26 @@ def neighbors(x: Any, c: Any, s: Any) -> Any:
 CASES: dict[str, Case] = {
     "rms_norm": (
         lambda x, w: nkt.rms_norm(x, w, 1e-3),
-        lambda x, w: F.rms_norm(x, (10,), w, 1e-3),
+        lambda x, w: functional.rms_norm(x, (10,), w, 1e-3),
         [(2, 3, 10), (10,)],
     ),
-    "rms_norm alone": (nkt.rms_norm, lambda x: F.rms_norm(x, (10,), eps=2**-23), [(10,)]),
+    "rms_norm alone": (nkt.rms_norm, lambda x: functional.rms_norm(x, (10,), eps=2**-23), [(10,)]),
     "rms_norm of a residual": (
         lambda x, w, r: nkt.rms_norm(x, w, 1e-3, r),
-        lambda x, w, r: (F.rms_norm(x + r, (10,), w, 1e-3), x + r),
+        lambda x, w, r: (functional.rms_norm(x + r, (10,), w, 1e-3), x + r),
         [(2, 3, 10), (10,), (2, 3, 10)],
     ),
     "layer_norm": (
         nkt.layer_norm,
-        lambda x, w, b: F.layer_norm(x, (10,), w, b),
+        lambda x, w, b: functional.layer_norm(x, (10,), w, b),
         [(2, 3, 10), (10,), (10,)],
     ),
-    "softmax": (lambda x: nkt.softmax(x, 1), lambda x: F.softmax(x, 1), [(2, 3, 10)]),
-    "swiglu": (nkt.swiglu, lambda a, b: F.silu(a) * b, [(2, 3, 10)] * 2),
-    "geglu": (nkt.geglu, lambda a, b: F.gelu(a) * b, [(2, 3, 10)] * 2),
+    "softmax": (lambda x: nkt.softmax(x, 1), lambda x: functional.softmax(x, 1), [(2, 3, 10)]),
+    "swiglu": (nkt.swiglu, lambda a, b: functional.silu(a) * b, [(2, 3, 10)] * 2),
+    "geglu": (nkt.geglu, lambda a, b: functional.gelu(a) * b, [(2, 3, 10)] * 2),
     "geglu of tanh": (
         lambda a, b: nkt.geglu(a, b, "tanh"),
-        lambda a, b: F.gelu(a, approximate="tanh") * b,
+        lambda a, b: functional.gelu(a, approximate="tanh") * b,
         [(2, 3, 10)] * 2,
     ),
     "cross_entropy": (lambda x: nkt.cross_entropy(x, T), losses, [(2, 3, 10)]),
@@ -68,7 +68,7 @@ CASES: dict[str, Case] = {
     ),
     "cross_entropy in torch's layout": (
         lambda x: nkt.cross_entropy(x, T, dim=1, reduction="none", ignore_index=3),
-        lambda x: F.cross_entropy(x, T.clamp(0), reduction="none", ignore_index=3)
+        lambda x: functional.cross_entropy(x, T.clamp(0), reduction="none", ignore_index=3)
         * (T >= 0) + torch.where(T < 0, torch.nan, 0.0),
         [(2, 10, 3)],
     ),
@@ -131,19 +131,19 @@ def test_a_norm_is_the_shipped_one(name: str, shipped: str, arguments: Any) -> N
 
 def test_rows_of_any_strides() -> None:
     packed = torch.randn(2, 3, 4, 10).transpose(1, 2)
-    agree(nkt.softmax(packed), F.softmax(packed.double(), -1))
+    agree(nkt.softmax(packed), functional.softmax(packed.double(), -1))
     agree(nkt.swiglu(packed, packed[:, :1].expand_as(packed)),
-          F.silu(packed.double()) * packed[:, :1])  # fmt: skip
+          functional.silu(packed.double()) * packed[:, :1])  # fmt: skip
     with torch.no_grad():
         for _ in range(2):  # the second call takes the launch that the first has prepared
             x = torch.randn(2, 3, 10)
-            agree(nkt.softmax(x[..., ::2]), F.softmax(x[..., ::2].double(), -1))
+            agree(nkt.softmax(x[..., ::2]), functional.softmax(x[..., ::2].double(), -1))
 
 
 def test_one_derivation_for_every_eps() -> None:
     x = torch.randn(3, 10)
     for eps in (1e-6, 1e-2):
-        agree(nkt.layer_norm(x, eps=eps), F.layer_norm(x.double(), (10,), eps=eps))
+        agree(nkt.layer_norm(x, eps=eps), functional.layer_norm(x.double(), (10,), eps=eps))
     key = ("layer_norm", "n d -> n d", ("x",), ("eps",), (False,))
     assert len(built("rows", *key)._recipes) == 1
 
@@ -153,11 +153,11 @@ def test_types() -> None:
     out, stream = nkt.rms_norm(x, w, 1e-3, residual=w.expand(2, 3, 10))
     assert (out.dtype, stream.dtype) == (torch.bfloat16, torch.float32)
     torch.testing.assert_close(stream, x + w)
-    wanted = F.rms_norm(stream.double(), (10,), w.double(), 1e-3)
+    wanted = functional.rms_norm(stream.double(), (10,), w.double(), 1e-3)
     torch.testing.assert_close(out.double(), wanted, rtol=1e-2, atol=1e-2)
     assert nkt.cross_entropy(x.half(), T).dtype == torch.float32
     with torch.autocast("cpu", torch.bfloat16):
-        found, want = nkt.layer_norm(x, w), F.layer_norm(x.float(), (10,), w)
+        found, want = nkt.layer_norm(x, w), functional.layer_norm(x.float(), (10,), w)
         assert found.dtype == torch.float32
         torch.testing.assert_close(found, want.float(), rtol=1e-2, atol=1e-2)
         assert nkt.swiglu(x, x).dtype == torch.bfloat16

@@ -15,11 +15,11 @@ from typing import TypeAlias
 from napkin.algebra.rule import Instance, Rule, one_node
 from napkin.algebra.terms import in_float32, is_count, is_read
 from napkin.ir.names import numbered
-from napkin.ir.node import REDUCTIONS, Node, node, over, postorder
+from napkin.ir.node import MOVES, REDUCTIONS, Node, node, over, postorder
 from napkin.ir.rewrite import substitute
 from napkin.ir.taking import own_axes, take, taken_of
 
-MOVED = frozenset({"take", "rename", "scatter", "compress", "spread"})
+MOVED = MOVES | {"rename", "scatter", "take"}
 """Operators whose result has values at other positions than their arguments have."""
 
 Picked: TypeAlias = "tuple[tuple[str, Node], ...]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,13 @@ def edges() -> nx.DiGraph[str]:
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Imports in functions and for types alone count, too."""
     assert not [sorted(c) for c in nx.strongly_connected_components(edges()) if len(c) > 1]
+
+
+def test_no_two_files_have_one_name() -> None:
+    """But files of the command line, whose names are its verbs."""
+    names = [p.name for p in FILES if p.name != "__init__.py" and p.parent.name != "cli"]
+    twice = {name for name, n in Counter(names).items() if n > 1}
+    assert not twice
 
 
 def test_no_room_imports_the_face_of_the_package() -> None:

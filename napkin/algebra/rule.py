@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from napkin.algebra.points import Point, is_rational, points
+from napkin.algebra.law_points import Point, is_rational, points
 from napkin.algebra.relabel import Relabel
 from napkin.algebra.tracer import active
 from napkin.ir.evaluate import Array, aligned

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from napkin.check.derivatives import Autograd, check_gradient, derivative_rows
+from napkin.check.gradient_slopes import Autograd, check_gradient, derivative_rows
 from napkin.check.inputs import Given, given
 from napkin.check.overflow import overflow
 from napkin.check.rounding import roundings

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from napkin.errors import Refusal
-from napkin.gradient import moves
+from napkin.gradient import transposes
 from napkin.gradient.products import is_number, negated, times
 from napkin.gradient.reached import Reached
 from napkin.ir.derivatives import of_operator, of_reduction
@@ -105,12 +105,12 @@ assert set(_COMPOSED) == COMPOSITES
 RULES: dict[str, Callable[[Reached, Node, Node], Handed]] = {
     **_COMPOSED,
     "sum": contraction_rule,
-    "rename": moves.rename_rule,
-    "take": moves.take_rule,
-    "compress": moves.compress_rule,
-    "spread": moves.spread_rule,
-    "cumsum": moves.cumsum_rule,
-    "recurrence": moves.recurrence_rule,
+    "rename": transposes.rename_rule,
+    "take": transposes.take_rule,
+    "compress": transposes.compress_rule,
+    "spread": transposes.spread_rule,
+    "cumsum": transposes.cumsum_rule,
+    "recurrence": transposes.recurrence_rule,
 }
 """The rules of nodes by operator, beside those of all pointwise operators and reductions."""
 

@@ -16,7 +16,7 @@ from napkin.algebra.terms import identity
 from napkin.ir.node import FLOOR, REDUCTIONS, Kind, Node, number
 from napkin.ir.operators import POINTWISE
 from napkin.lower import syntax as sx
-from napkin.lower.language import Language
+from napkin.lower.spelling import Language
 from napkin.lower.syntax import Expr
 
 TILES: dict[Kind, str] = {"real": "float32", "int": "int32", "bool": "int1"}

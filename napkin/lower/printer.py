@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from napkin.ir.operators import FUNCTIONS
-from napkin.lower.language import GLUON_NAMES, Language
+from napkin.lower.spelling import GLUON_NAMES, Language
 
 WIDTH = 100
 

@@ -14,9 +14,9 @@ from napkin.ir.node import LEAVES, Node, postorder
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.bit_words import DISJOINT, OUTSIDE, PLACE
-from napkin.lower.language import TRITON, Language
 from napkin.lower.per_thread import EACH, PerThread
 from napkin.lower.program import Program
+from napkin.lower.spelling import TRITON, Language
 
 DESCRIPTORS = "DESCRIPTORS"
 """The constexpr that says whether boxes are read through tensor descriptors."""

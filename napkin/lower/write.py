@@ -14,11 +14,11 @@ from napkin.lower.emit import Emitter
 from napkin.lower.emit_memory import fill
 from napkin.lower.emit_reductions import joined
 from napkin.lower.loops import Loops
+from napkin.lower.parameters import Written, entry_of, passed
 from napkin.lower.per_thread import as_joined, as_seen
 from napkin.lower.printer import comment, function
 from napkin.lower.program import Loop, Program
 from napkin.lower.scope import DESCRIPTORS, GROUP, GROUPS, Scope
-from napkin.lower.signature import Written, entry_of, passed
 from napkin.lower.trim import loaded, trimmed
 
 

@@ -119,7 +119,7 @@ def outcome(p: Problem, machine: str, seed: int, budget: int | None = None) -> O
     import torch
 
     from napkin.check.verdict import TOLERANCE
-    from napkin.measure.ways import RUN
+    from napkin.measure.trials import RUN
     from napkin.plan.derive import derive
     from napkin.torch.reference import BUDGET
 

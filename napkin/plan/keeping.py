@@ -11,7 +11,7 @@ from napkin.derive.rules.exact import read_steeply
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.gradient.gradient import Backward
-from napkin.gradient.kept import Keepable, backward_with, forward_with, keepable, kept_leaf
+from napkin.gradient.training_pair import Keepable, backward_with, forward_with, keepable, kept_leaf
 from napkin.ir.node import postorder
 from napkin.ir.storage import storage_type
 from napkin.ir.types import stored_bytes

@@ -19,8 +19,8 @@ from napkin.ir.storage import packed_axis, storage_type
 from napkin.ir.types import STORAGE
 from napkin.ir.windows import Slide
 from napkin.lower import syntax as sx
-from napkin.lower.language import GLUON_NAMES
 from napkin.lower.launch import Entry
+from napkin.lower.spelling import GLUON_NAMES
 from napkin.plan.call import LINE, RESERVED, Call, laid, tuple_of
 from napkin.plan.plan import Plan
 from napkin.run.recipe import Step

@@ -19,9 +19,9 @@ from napkin.ir.taking import table_of
 from napkin.ir.types import stored_bytes
 from napkin.lower.build import build
 from napkin.lower.descriptors import served
-from napkin.lower.order import Launching
+from napkin.lower.group_order import Launching
+from napkin.lower.parameters import Written
 from napkin.lower.program import Program
-from napkin.lower.signature import Written
 from napkin.lower.warpgroups.resources import box_bytes
 from napkin.lower.write import write
 from napkin.machine.machines import Machine

@@ -1,8 +1,8 @@
 """Settings that were fastest on a device, remembered: a JSON file for each machine.
 
-A file lies in the folder of `napkin.run.kept`, and is called tuned-MACHINE.json. An entry belongs
-to the text of the kernels that the planner writes by itself: where napkin would write another
-kernel today, there is no entry, and the planner's choice stands.
+A file lies in the folder of `napkin.run.cache_folder`, and is called tuned-MACHINE.json. An entry
+belongs to the text of the kernels that the planner writes by itself: where napkin would write
+another kernel today, there is no entry, and the planner's choice stands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from napkin.errors import InputError
 from napkin.plan.plan import Plan
 from napkin.plan.planned import distinct
 from napkin.plan.ranked import ranked, same_setting, setting_json, with_choices
-from napkin.run.kept import folder, read, write
+from napkin.run.cache_folder import folder, read, write
 from napkin.settings.best import TRIED
 from napkin.settings.pricing import Choice
 

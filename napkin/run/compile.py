@@ -22,9 +22,9 @@ from typing import Any
 from napkin.errors import InputError, did_you_mean
 from napkin.run._wire import Job, Resources
 from napkin.run.arrays import Descriptor, DeviceArray, as_device
+from napkin.run.cache_folder import folder, read, write
 from napkin.run.formats import element
 from napkin.run.interpret import Argument, read_source
-from napkin.run.kept import folder, read, write
 from napkin.run.worker import KernelError, Worker, worker
 
 __all__ = [

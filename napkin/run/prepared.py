@@ -14,7 +14,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.ir.storage import storage_type
 from napkin.ir.types import STORAGE
 from napkin.lower.launch import ROW_BYTES
-from napkin.run.kept import module_of
+from napkin.run.cache_folder import module_of
 from napkin.run.launching import Arguments, Described, Launch, current_stream, described
 from napkin.run.recipe import Recipe, Step
 from napkin.target import Target

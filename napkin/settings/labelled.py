@@ -16,9 +16,9 @@ from napkin.derive.kernel import Kernel
 from napkin.ir.storage import own_type, storage_type
 from napkin.ir.types import STORAGE
 from napkin.lower.descriptors import boxable
+from napkin.lower.group_order import Launching
 from napkin.lower.largest import MAX_TENSOR, Tensors, tensors_of
 from napkin.lower.launch import ROW_BYTES, SEEN
-from napkin.lower.order import Launching
 from napkin.lower.program import looped
 from napkin.machine.machines import Machine
 from napkin.schedule import Schedule

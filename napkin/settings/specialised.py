@@ -13,8 +13,8 @@ from napkin.derive.kernel import Kernel
 from napkin.errors import Refusal
 from napkin.ir.storage import own_type
 from napkin.lower.build import build
+from napkin.lower.parameters import Written
 from napkin.lower.program import Program
-from napkin.lower.signature import Written
 from napkin.lower.warpgroups.cta import BITS, ROWS, SpecialisedCta
 from napkin.lower.warpgroups.resources import register_budget, registers_of, shared_of
 from napkin.lower.warpgroups.whether import why_not

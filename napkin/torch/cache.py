@@ -1,8 +1,8 @@
 """Launch recipes that are kept on disk between processes.
 
-Files are read and written by `napkin.run.kept`: a reader sees all of one or nothing, the last of
-two writers wins with the same content, and where others can write, nothing is kept. A recipe that
-is not as it was written is none.
+Files are read and written by `napkin.run.cache_folder`: a reader sees all of one or nothing, the
+last of two writers wins with the same content, and where others can write, nothing is kept. A
+recipe that is not as it was written is none.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import napkin.version as version
+from napkin.run.cache_folder import folder, read, write
 from napkin.run.installed import installed
-from napkin.run.kept import folder, read, write
 from napkin.run.recipe import Recipe, recipe_of
 
 

@@ -16,7 +16,7 @@ from napkin.derive.rules.exact import read_steeply
 from napkin.diagram.diagram import Diagram
 from napkin.errors import InputError
 from napkin.gradient.gradient import Backward, backward
-from napkin.gradient.kept import Keepable, backward_with, keepable
+from napkin.gradient.training_pair import Keepable, backward_with, keepable
 from napkin.torch.diagrams import attention_diagram, neighborhood_diagram
 from napkin.torch.function import Function
 from napkin.torch.row_diagrams import row_diagram

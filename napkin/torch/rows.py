@@ -13,7 +13,7 @@ import torch
 
 from napkin.errors import InputError
 from napkin.run.prepared import Prepared, facts, row_major
-from napkin.torch.axes import Seen, joined, seen_axes
+from napkin.torch.call_axes import Seen, joined, seen_axes
 from napkin.torch.dtypes import REAL
 from napkin.torch.given import autocast_type, captured, in_autocast, scalar, told_apart
 from napkin.torch.keys import built

@@ -10,7 +10,7 @@ import torch
 
 from napkin.errors import InputError
 from napkin.run.prepared import Layout, Prepared, facts, row_major
-from napkin.torch.axes import Seen, joined, seen_axes
+from napkin.torch.call_axes import Seen, joined, seen_axes
 from napkin.torch.given import captured, causal_bias, in_autocast, same, scalar, told_apart
 from napkin.torch.keys import built
 from napkin.torch.ops import graph_call, remember

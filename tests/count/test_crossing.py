@@ -15,7 +15,7 @@ from napkin.count.starting_order import MOST, Order, fetched, seen
 from napkin.count.traffic import transfers
 from napkin.diagram.library import load
 from napkin.lower.box_loops import rising
-from napkin.lower.order import Launching
+from napkin.lower.group_order import Launching
 from napkin.machine.machines import machine
 
 

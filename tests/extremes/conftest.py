@@ -18,8 +18,8 @@ from napkin.diagram.diagram import Diagram
 from napkin.ir.evaluate import aligned
 from napkin.lower.build import build
 from napkin.lower.launch import Launch, launch
+from napkin.lower.parameters import Written
 from napkin.lower.program import Program
-from napkin.lower.signature import Written
 from napkin.lower.write import write
 from napkin.plan.plan import Plan
 from napkin.run.arrays import DeviceArray, empty, to_device

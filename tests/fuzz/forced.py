@@ -18,7 +18,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.ir.node import postorder
 from napkin.lower.build import build
-from napkin.lower.order import Launching
+from napkin.lower.group_order import Launching
 from napkin.moves.trail import Trail
 from napkin.plan.fitting import formed
 from napkin.plan.frontier import Frontier, orders

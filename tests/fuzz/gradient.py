@@ -19,7 +19,7 @@ from written import diagram as written_diagram
 
 import napkin as nk
 from napkin.gradient.gradient import backward
-from napkin.gradient.kept import backward_with, forward_with, keepable
+from napkin.gradient.training_pair import backward_with, forward_with, keepable
 
 STEPS = (1e-4, 1e-5, 1e-6, 1e-3, 1e-7)
 """How far inputs are moved: one of these is neither lost in rounding nor past a bend."""

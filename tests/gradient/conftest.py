@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.derivatives import Point, real_results
+from napkin.check.gradient_slopes import Point, real_results
 
 STEP = 1e-5
 

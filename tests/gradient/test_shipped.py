@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.check.derivatives import real_results
+from napkin.check.gradient_slopes import real_results
 from napkin.diagram.library import load, names
 from napkin.torch.autograd import autograd
 

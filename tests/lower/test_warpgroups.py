@@ -13,7 +13,7 @@ import napkin as nk
 from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.lower.build import build
-from napkin.lower.language import GLUON
+from napkin.lower.spelling import GLUON
 from napkin.lower.warpgroups import gluon_scope
 from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import HEAD

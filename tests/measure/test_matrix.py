@@ -15,8 +15,8 @@ from napkin.diagram.library import load, names
 from napkin.measure.calls import Scaled, Windowed
 from napkin.measure.driver import command
 from napkin.measure.matrix import ATTENTION, CALLED, SANITIZED, calls, each, pairs, problems
+from napkin.measure.trials import RUN
 from napkin.measure.verify import Outcome, brief, summed
-from napkin.measure.ways import RUN
 
 torch = pytest.importorskip("torch")
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "measurements"))
 from bench_dispatch import STREAM, played
 
 import napkin.torch as nkt
-from napkin.run import kept, launching
+from napkin.run import cache_folder, launching
 from napkin.run.launching import Launch
 from napkin.run.prepared import OnCuda
 from napkin.torch import ops, scaled_dot_product
@@ -45,7 +45,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What launchers are given, on a GPU that is played."""
     for room in (scaled_dot_product, ops):
         monkeypatch.setattr(room, "_WARM", {})
-    kept.module_of.cache_clear()  # kernels that were compiled keep their launchers
+    cache_folder.module_of.cache_clear()  # kernels that were compiled keep their launchers
     found: list[Any] = []
     with played(lambda *call: found.append(list(call))):
         yield found

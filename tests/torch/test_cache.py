@@ -16,8 +16,8 @@ import napkin as nk
 from napkin.diagram.fingerprint import fingerprint
 from napkin.diagram.library import load, names
 from napkin.machine.machines import machine
-from napkin.run import kept
-from napkin.run.kept import read, write
+from napkin.run import cache_folder
+from napkin.run.cache_folder import read, write
 from napkin.settings.tiles import power_of_two
 from napkin.torch import cache
 from napkin.torch.function import Function, size_class
@@ -179,7 +179,7 @@ def test_what_others_can_write_is_not_run(
 ) -> None:
     monkeypatch.setenv("NAPKIN_CACHE", str(tmp_path))
     source = f"def number(): return 1\n# {what}\n"
-    own = Path(kept.module_of(source).__file__ or "")
+    own = Path(cache_folder.module_of(source).__file__ or "")
     assert own.parent == tmp_path / "kernels"
     keep(tmp_path, lambda data: None)
     for path in (own, tmp_path / "recipes" / "one.json"):
@@ -187,9 +187,9 @@ def test_what_others_can_write_is_not_run(
     with pytest.warns(RuntimeWarning, match="since others can write it: make it yours"):
         assert cache.load("one") is None
     own.write_text("raise SystemExit", encoding="utf-8")
-    kept.module_of.cache_clear()
+    cache_folder.module_of.cache_clear()
     with pytest.warns(RuntimeWarning, match="since others can write it: make it yours"):
-        again = kept.module_of(source)
+        again = cache_folder.module_of(source)
     assert again.number() == 1
     assert Path(again.__file__ or "").read_text(encoding="utf-8") == source
     assert (Path(again.__file__ or "") == own) == (what == "file")  # written anew, or elsewhere
@@ -228,21 +228,21 @@ def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pa
     x = torch.ones(3, 20)
     (found,) = warm(Function(total), [x], ())([x])
     assert torch.equal(found, torch.full((3,), 40.0))
-    assert kept.module_of("def nothing(): return 1\n").nothing() == 1
+    assert cache_folder.module_of("def nothing(): return 1\n").nothing() == 1
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_where_the_folder_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NAPKIN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
-    assert kept.folder() == Path("/some/where/napkin")
+    assert cache_folder.folder() == Path("/some/where/napkin")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/user")
-    assert kept.folder() == Path("/home/user/.cache/napkin")
+    assert cache_folder.folder() == Path("/home/user/.cache/napkin")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which its specification says to ignore
-    assert kept.folder() == Path("/home/user/.cache/napkin")
+    assert cache_folder.folder() == Path("/home/user/.cache/napkin")
     monkeypatch.setenv("NAPKIN_CACHE", "~/mine")
-    assert kept.folder() == Path("/home/user/mine")
+    assert cache_folder.folder() == Path("/home/user/mine")
 
 
 def test_names_tell_everything_apart() -> None:

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from napkin.algebra.law import chunk_of
-from napkin.algebra.points import Point, scalars_of
+from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.relabel import Labels, Move, Relabel, listed
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
 from napkin.derive.kernel import leaves

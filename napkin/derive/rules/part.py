@@ -23,7 +23,7 @@ import numpy as np
 
 from napkin.algebra.fold import Emit, Pass, State, Stream
 from napkin.algebra.law import Chunk, advance, chunk_of, chunks, finished, folded, ranges, start
-from napkin.algebra.points import Point, scalars_of
+from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
 from napkin.algebra.terms import combined
 from napkin.derive.kernel import Kernel

@@ -18,7 +18,7 @@ import numpy as np
 
 from napkin.algebra.fold import State
 from napkin.algebra.law import chunk_of
-from napkin.algebra.points import Point, scalars_of
+from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
 from napkin.algebra.terms import carrying, is_count
 from napkin.derive.folding import Folding

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial, reduce
 
 from napkin.algebra.law import advance, chunk_of, chunks, finished, folded, merged, ranges, start
-from napkin.algebra.points import Point, scalars_of
+from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.relabel import Labels, Move, Relabel
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
 from napkin.algebra.tracer import active

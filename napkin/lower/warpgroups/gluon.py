@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from napkin.ir.operators import FUNCTIONS
-from napkin.lower.language import GLUON, GLUON_NAMES
+from napkin.lower.spelling import GLUON, GLUON_NAMES
 
 HEAD = """\
 import triton

@@ -5,9 +5,9 @@ from __future__ import annotations
 from napkin.derive.kernel import tensor_of
 from napkin.ir.node import Node
 from napkin.lower import syntax as sx
-from napkin.lower.language import GLUON
 from napkin.lower.program import Program
 from napkin.lower.scope import Scope
+from napkin.lower.spelling import GLUON
 from napkin.lower.syntax import Expr
 from napkin.lower.warpgroups.cta import SpecialisedCta
 from napkin.lower.warpgroups.gluon import predefined

@@ -11,8 +11,8 @@ import ast
 from collections.abc import Mapping
 
 from napkin.lower import syntax as sx
+from napkin.lower.parameters import Written, arguments_of, entry_of, passed
 from napkin.lower.printer import comment, function
-from napkin.lower.signature import Written, arguments_of, entry_of, passed
 from napkin.lower.trim import loaded, trimmed
 from napkin.lower.warpgroups import chunks, sums
 from napkin.lower.warpgroups.cta import SpecialisedCta

@@ -11,7 +11,7 @@ import pytest
 import napkin as nk
 from napkin.diagram.library import load
 from napkin.gradient.gradient import backward
-from napkin.gradient.kept import Keepable, backward_with, forward_with, keepable
+from napkin.gradient.training_pair import Keepable, backward_with, forward_with, keepable
 from tests.gradient.test_shipped import arrays_of, sizes_of
 
 NAMES = ["attention", "causal_attention", "cross_entropy", "layernorm", "matmul_bias_gelu",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import napkin as nk
-from napkin.check.derivatives import NOTHING, TOLERANCE, Point, derivative_rows
+from napkin.check.gradient_slopes import NOTHING, TOLERANCE, Point, derivative_rows
 from napkin.check.inputs import Given
 from napkin.check.verdict import check
 from napkin.check.verdict_rows import Verdict, verdicts_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from napkin.errors import Refusal
 from napkin.ir.operators import FUNCTIONS, POINTWISE
 from napkin.lower import syntax as sx
-from napkin.lower.language import GLUON, TRITON, Language
+from napkin.lower.spelling import GLUON, TRITON, Language
 
 BOTH = pytest.mark.parametrize("lang", [TRITON, GLUON], ids=lambda x: x.name)
 

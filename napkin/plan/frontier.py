@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 
-from napkin.algebra.terms import is_read
+from napkin.algebra.terms import compared, is_read
 from napkin.diagram.interface import Output
 from napkin.ir.node import Node, landings, over, postorder
 from napkin.ir.storage import own_type, unstored, widens
@@ -44,6 +44,7 @@ class Frontier:
     ) -> None:
         self.sizes, self.unfused = sizes, unfused
         self.results = {o.node for o in outputs}
+        self._compared = compared(self.results)
         self._points = points_of(outputs, sizes) if points is None else points
         self.order = list(order or next(orders(outputs, self._points)))
         self.points = [n for n in self.order if n in self._points]
@@ -150,7 +151,8 @@ class Frontier:
         if any(m.op in READ_AGAIN and self.level[m.args[0]] == self.level[n] for m in between):
             return False
         reads = _leaves_of(n, below)
-        crossings = 1 if self.unfused else 2
+        # A comparison of two reals reads what was computed, and not a rounded point of it.
+        crossings = 1 if self.unfused and n not in self._compared else 2
         again = sum(crossings * self._values(m) for m in below)
         again += sum(self._values(m) for m in reads)
         if 2 * self._values(n) == again:  # of two that are as small, the one with a type of its own

@@ -49,3 +49,12 @@ def test_an_extremum_that_nothing_is_compared_with_is_separated() -> None:
         return nk.reduce(normed(X), "max", over="x")
 
     assert len(largest.stream("x").kernel.stream.passes) == 1
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("d", [the_largest, how_many_are_less], ids=lambda d: d.name)
+def test_an_extremum_that_is_stored_is_not_rounded(d: Diagram, dtype: str) -> None:
+    """With materialise="every", too, which else stores results of reductions in the plan's type."""
+    X = np.random.default_rng(0).integers(-8, 8, size=(50, 7)) / 8
+    plan = nk.derive(d, on="h100", sizes=SIZES, dtype=dtype, materialise="every")
+    np.testing.assert_array_equal(plan(X), d.evaluate(X))

@@ -249,7 +249,8 @@ class _Opened:
         size(d) ** -0.5, stays outside of the sum along it: where the axis is empty it is infinite,
         and times a sum of nothing no number."""
         left = tuple(a for a in self.gone if a in order.axes)
-        scales = [p for p in self.outside if _sized_by(p, [*left, *(self.same_size.get(a, a) for a in left)])]
+        sizes = {self.same_size.get(a, a) for a in left} | {*left}
+        scales = [p for p in self.outside if _sized_by(p, sizes)]
         parts = (*order.parts, *((0, p) for p in self.outside if p not in scales))
         found = [self._along(parts, left)] if left else [p for _, p in parts]
         return joined(_by(self.node), [*found, *scales])

@@ -128,9 +128,10 @@ class Meaning(Container[Node]):
 
     def _divided(self, n: Node) -> Any:
         """exp(t - log c) as exp(t) / c, where c is a result: it is then a factor of the tail, and
-        no part of what rescales. None where t has no result that keeps exp(t) in range."""
+        no part of what rescales. None where c may be negative, and its logarithm no number, or t
+        has no result that keeps exp(t) in range."""
         terms = list(_added(n.args[0]))
-        logs = [(s, t) for s, t in terms if self.side_of(t) == "r" and _unwidened(t).op == "log"]
+        logs = [(s, t) for s, t in terms if self.side_of(t) == "r" and _is_logarithm(t)]
         rest = [(s, t) for s, t in terms if (s, t) not in logs]
         if not logs or not any(self.side_of(t) == "r" for _, t in rest):
             return None
@@ -364,6 +365,12 @@ def _unwidened(n: Node) -> Node:
     while widens(n):
         n = n.args[0]
     return n
+
+
+def _is_logarithm(n: Node) -> bool:
+    """Whether a term is the logarithm of what is not negative."""
+    inner = _unwidened(n)
+    return inner.op == "log" and bool(sign(inner.args[0]))
 
 
 def _limit(n: Node) -> Node:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fold_law import breach
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -145,3 +146,20 @@ def test_what_is_kept_serves_as_well() -> None:
     kept = dict(zip([o.name for o in made.forward.diagram.outputs], more, strict=True))
     found = made.backward(S, T, g, *(kept[name] for name in made.kept))
     agree(found, weights(S) - (np.arange(50) == T[:, None]))
+
+
+def test_the_logarithm_of_a_negative_result_is_no_number() -> None:
+    """exp(x - log(s)) is none there, and exp(x) / s would be one."""
+
+    @nk.diagram("n x, n x -> n")
+    def shifted_by_a_sum(X: Any, W: Any) -> Any:
+        total = nk.reduce(W, "sum", over="x")
+        top = nk.reduce(X, "max", over="x")
+        return nk.reduce(nk.exp(X - top - nk.log(total)) * W, "sum", over="x")
+
+    X, W = np.random.default_rng(5).normal(size=(2, 4, 40))
+    W = np.abs(W) * np.array([1, -1, 1, -1])[:, None]
+    wanted = shifted_by_a_sum.evaluate(X, W)
+    assert np.isnan(wanted).tolist() == [False, True, False, True]
+    kernel = shifted_by_a_sum.stream("x").kernel
+    assert breach(kernel, {"X": X, "W": W}, {"n": 4, "x": 40}, (8, 32)) is None

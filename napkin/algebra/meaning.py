@@ -8,7 +8,7 @@ sides are translated operator by operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import suppress
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from napkin.ir.node import INT32, REDUCTIONS, Node, in_kind, landings, number, o
 from napkin.ir.operators.integer import truncates
 from napkin.ir.operators.meant import joins_as
 from napkin.ir.operators.record import COMPUTING, POINTWISE
+from napkin.ir.storage import widens
 
 LARGEST, DEEPEST, POWERS = 150, 20, 2
 """Operations in an expression that is separated, how deep they are nested, and how deep
@@ -116,12 +117,28 @@ class Meaning(Container[Node]):
             return self._where(n)
         if n.op in REDUCTIONS:
             return self._inner(n)
+        if n.op == "exp" and (found := self._divided(n)) is not None:
+            return found
         row = POINTWISE.get(n.op)
         if row is not None and row.meaning is not None and not (n.op == "cast" and truncates(n)):
             found = row.meaning(sympy, *(self.of(a) for a in n.args))
             if not found.has(sympy.floor):
                 return found
         raise NotSeparable(n.op, f"{n.op} mixes the chunk with a running result")
+
+    def _divided(self, n: Node) -> Any:
+        """exp(t - log c) as exp(t) / c, where c is a result: it is then a factor of the tail, and
+        no part of what rescales. None where c may be negative, and its logarithm no number, or t
+        has no result that keeps exp(t) in range."""
+        terms = list(_added(n.args[0]))
+        logs = [(s, t) for s, t in terms if self.side_of(t) == "r" and _is_logarithm(t)]
+        rest = [(s, t) for s, t in terms if (s, t) not in logs]
+        if not logs or not any(self.side_of(t) == "r" for _, t in rest):
+            return None
+        found = sympy.exp(sum(s * self.of(t) for s, t in rest))
+        for s, t in logs:
+            found *= self.symbol(_unwidened(t).args[0]) ** s
+        return found
 
     def _where(self, n: Node) -> Any:
         test, yes, no = n.args
@@ -330,6 +347,30 @@ class Meaning(Container[Node]):
         if exponent.is_Integer and exponent <= 4:
             return self._times([base] * int(exponent))
         return pointwise("pow", (self.node(base), self.node(exponent)))
+
+
+def _added(n: Node, sign: int = 1) -> Iterator[tuple[int, Node]]:
+    """The terms of a sum, each with 1 or, where it is subtracted, -1."""
+    inner = _unwidened(n)
+    if inner.op not in {"add", "sub"}:
+        yield sign, n
+        return
+    left, right = inner.args
+    yield from _added(left, sign)
+    yield from _added(right, -sign if inner.op == "sub" else sign)
+
+
+def _unwidened(n: Node) -> Node:
+    """A term without casts that do nothing in a kernel."""
+    while widens(n):
+        n = n.args[0]
+    return n
+
+
+def _is_logarithm(n: Node) -> bool:
+    """Whether a term is the logarithm of what is not negative."""
+    inner = _unwidened(n)
+    return inner.op == "log" and bool(sign(inner.args[0]))
 
 
 def _limit(n: Node) -> Node:

@@ -216,14 +216,17 @@ def _between(rows: Sequence[Sequence[Any]], renamed: Mapping[Any, Any]) -> Any:
 def _by_moves(e: Any, by: Mapping[Any, Any], old: set[Any]) -> Any:
     """An entry with sums of more than a difference over how far results move, where these alone
     settle them, or in fewer terms: of results far from zero, 1 + r_new - r_old loses the 1, their
-    squares more, and where nothing moves what is left of a fourth power is not 0."""
+    squares more, and where nothing moves what is left of a fourth power is not 0. So does an
+    exponent of several results: a_old + b_old loses the digits of a small one."""
     factors: list[Any] = []
     for factor in sympy.Mul.make_args(e):
         base, exponent = factor.as_base_exp()
-        if base.is_Add and len(base.args) > 2:
-            moved = sympy.expand(base.subs(by, simultaneous=True))
-            fewer = len(sympy.Add.make_args(moved)) < len(sympy.Add.make_args(sympy.expand(base)))
-            factor = moved**exponent if fewer or not moved.free_symbols & old else factor
+        plain = exponent if base == sympy.E else base
+        if plain.is_Add and len(plain.args) > 2:
+            moved = sympy.expand(plain.subs(by, simultaneous=True))
+            fewer = len(sympy.Add.make_args(moved)) < len(sympy.Add.make_args(sympy.expand(plain)))
+            if fewer or not moved.free_symbols & old:
+                factor = base**moved if base == sympy.E else moved**exponent
         factors.append(factor)
     return sympy.Mul(*factors)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -13,8 +12,9 @@ from napkin.errors import InputError, Refusal, did_you_mean
 from napkin.gradient.products import ZERO, filled, total
 from napkin.gradient.reached import Reached
 from napkin.gradient.rules import handed
-from napkin.ir.infer import jointly, part_of, parts_of, pointwise
-from napkin.ir.node import Node, number, postorder
+from napkin.ir.expansion import opened, softmax_by_rows
+from napkin.ir.infer import part_of, parts_of, pointwise
+from napkin.ir.node import Node, postorder
 from napkin.ir.rewrite import rewrite
 from napkin.ir.storage import leaf, own_type
 from napkin.ir.types import STORED
@@ -61,7 +61,7 @@ def backward(f: Diagram, wrt: str | Iterable[str] | None = None) -> Backward:
     given = _cotangents(f)
     found = transposed(f, given, wanted)
     results = [_stored_as(n, filled(found.get(n, ZERO), n.axes)) for n in wanted.values()]
-    levelled = rewrite(results, by_level)
+    levelled = rewrite(results, by_rows)
     outputs = tuple(
         Output(f"d{name}", levelled[g], n.axes)
         for g, (name, n) in zip(results, wanted.items(), strict=True)
@@ -82,7 +82,7 @@ def backward(f: Diagram, wrt: str | Iterable[str] | None = None) -> Backward:
     made = replace(made, sizes={a: size for a, size in fixed.items() if a in made.axes})
     validate(made, unused=True)
     computed = set(postorder(made.roots))
-    own = rewrite(f.roots, by_level).items()
+    own = rewrite(f.roots, by_rows).items()
     return Backward(made, {n: image for n, image in own if image in computed})
 
 
@@ -93,16 +93,12 @@ def _stored_as(n: Node, g: Node) -> Node:
     return pointwise("cast", (g,), (own,)) if own in STORED else g
 
 
-def by_level(old: Node, args: tuple[Node, ...]) -> Node | None:
-    """For `rewrite`: the weights of a softmax as exp(S - L), which takes one number for each row
-    from another kernel. A row without a finite score has L = -inf and weights 0."""
-    if old.op != "softmax":
-        return None
-    parts = parts_of(old, args)
-    level = jointly("logsumexp", parts)
-    empty = pointwise("equal", (level, number(-math.inf)))
-    least = pointwise("where", (empty, number(0.0), level))
-    return pointwise("exp", (pointwise("sub", (parts[part_of(old)][0], least)),))
+def by_rows(old: Node, args: tuple[Node, ...]) -> Node | None:
+    """For `rewrite`: softmax and log-sum-exp over the maximum and the sum of each row, two numbers
+    that pass from one kernel to another, or from a forward to its backward."""
+    if old.op == "softmax":
+        return softmax_by_rows(parts_of(old, args), part_of(old))
+    return opened(old, args) if old.op in {"logsumexp", "sub"} else None
 
 
 def transposed(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
-from napkin.gradient.gradient import Backward
+from napkin.gradient.gradient import Backward, by_rows
 from napkin.ir.infer import pointwise
 from napkin.ir.listing import assign_names
 from napkin.ir.names import numbered
@@ -54,7 +54,7 @@ def keepable(f: Diagram, back: Backward) -> list[Keepable]:
             after.add(n)
     met = {a for n in order if n in after for a in n.args}
     own = {n for n in back.images.values()}
-    results = _results(f, back)
+    results = _results(f)
     names = assign_names(made.roots, made.names, {*made.scalars, *(o.name for o in f.outputs)})
     unsure = _one_sided(order)
     found = [
@@ -102,12 +102,13 @@ def _without_stages(found: Sequence[Keepable], order: Sequence[Node]) -> list[Ke
     return [k for k in found if not stage(k.node)]
 
 
-def _results(f: Diagram, back: Backward) -> dict[Node, Output]:
-    """The outputs that a gradient computes, too, by its terms. A cast that says how an output is
-    stored changes no value; one that is repeated along an axis is no such output."""
+def _results(f: Diagram) -> dict[Node, Output]:
+    """The outputs, by the terms with which a gradient computes them. A cast that says how an output
+    is stored changes no value; one that is repeated along an axis is no such output."""
+    images = rewrite(f.roots, by_rows)
     found: dict[Node, Output] = {}
     for o in f.outputs:
-        image = back.images.get(unstored(o.node))
+        image = images.get(unstored(o.node))
         if image is not None and _is_array(image) and {*image.axes} == {*o.axes}:
             found.setdefault(image, o)
     return found

@@ -17,7 +17,7 @@ from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import rewrite
 from napkin.ir.slots import Slots, slots_of, spread
 from napkin.ir.slotted import read_slots
-from napkin.ir.storage import beside_memory, own_type
+from napkin.ir.storage import beside_memory, own_type, widens
 from napkin.ir.taking import TABLES, own_axes, spans_of, take, taken_axes
 
 
@@ -40,17 +40,59 @@ def _total(weights: Sequence[Node], parts: Parts) -> Node:
     return joined("add", sums)
 
 
+def maximum_and_sum(parts: Parts) -> tuple[Node, Node]:
+    """The numbers m and z of a row whose log-sum-exp is m + log z."""
+    top, weights = shifted(parts)
+    return top, _total(weights, parts)
+
+
+def _divisor(weights: Sequence[Node], parts: Parts) -> Node:
+    """The sum that the weights are divided by. A row without a single finite score has total 0:
+    its weights are 0, not 0/0."""
+    total = _total(weights, parts)
+    empty = pointwise("equal", (total, number(0)))
+    return pointwise("where", (empty, number(1.0), total))
+
+
 def _softmax(parts: Parts, which: int) -> Node:
     _, weights = shifted(parts)
-    total = _total(weights, parts)
-    # A row without a single finite score has total 0: its weights are 0, not 0/0.
-    empty = pointwise("equal", (total, number(0)))
-    return pointwise("div", (weights[which], pointwise("where", (empty, number(1.0), total))))
+    return pointwise("div", (weights[which], _divisor(weights, parts)))
+
+
+def softmax_by_rows(parts: Parts, which: int) -> Node:
+    """A softmax as exp((x - m) - log z): another kernel computes it from m and log z, two numbers
+    of each row. In their sum log z would lose its digits beside a large m."""
+    _, weights = shifted(parts)
+    difference = weights[which].args[0]
+    level = pointwise("log", (_divisor(weights, parts),))
+    return pointwise("exp", (pointwise("sub", (difference, level)),))
 
 
 def _logsumexp(parts: Parts, _: int) -> Node:
-    top, weights = shifted(parts)
-    return pointwise("add", (top, pointwise("log", (_total(weights, parts),))))
+    top, total = maximum_and_sum(parts)
+    return pointwise("add", (top, pointwise("log", (total,))))
+
+
+def _levels(old: Node, new: Node) -> tuple[Node, ...]:
+    """The m and log z of a log-sum-exp; () of another term."""
+    while widens(old):
+        old, new = old.args[0], new.args[0]
+    return new.args if old.op == "logsumexp" else ()
+
+
+def _from_level(old: Node, args: tuple[Node, ...]) -> Node | None:
+    """A difference from a log-sum-exp m + log z, from m first: a large m cancels, and log z keeps
+    its digits."""
+    left, right = map(_levels, old.args, args)
+    if right:
+        m, log = right
+        apart = pointwise("sub", (left[0] if left else args[0], m))
+        apart = pointwise("add", (apart, left[1])) if left else apart
+        return pointwise("sub", (apart, log))
+    if left:
+        m, log = left
+        return pointwise("sub", (log, pointwise("sub", (args[1], m))))
+    return None
 
 
 def _mean(parts: Parts, _: int) -> Node:
@@ -73,7 +115,10 @@ def expanded(roots: Iterable[Node]) -> dict[Node, Node]:
 
 
 def opened(old: Node, args: tuple[Node, ...]) -> Node | None:
-    """For `rewrite`: a composite, a renaming or a move of values as what it stands for."""
+    """For `rewrite`: a composite, a difference from one, a renaming or a move of values as what it
+    stands for."""
+    if old.op == "sub":
+        return _from_level(old, args)
     rule = RULES.get(old.op)
     if rule:
         return rule(parts_of(old, args), part_of(old))

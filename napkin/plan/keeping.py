@@ -12,7 +12,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.errors import Refusal
 from napkin.gradient.gradient import Backward
 from napkin.gradient.training_pair import Keepable, backward_with, forward_with, keepable, kept_leaf
-from napkin.ir.node import postorder
+from napkin.ir.node import over, postorder
 from napkin.ir.storage import storage_type
 from napkin.ir.types import stored_bytes
 from napkin.plan.derive import Searched, frugal, searched
@@ -170,8 +170,11 @@ class Pairs:
 
     def _with(self, kept: Kept, k: Keepable) -> Kept:
         """What is kept with an array more, in order, but for what the backward then has no use
-        for."""
-        return self._read(tuple(x for x in self.keepable if x in kept or x is k))
+        for. The maximum in the body of a sum is kept with it: one pass finds the two, and each
+        alone saves none."""
+        within = {n for n in postorder([k.node]) if over(n) and over(n) == over(k.node)}
+        both = {x.node for x in self.keepable} & within | {k.node}
+        return self._read(tuple(x for x in self.keepable if x in kept or x.node in both))
 
     def _read(self, kept: Kept) -> Kept:
         read = set(postorder(backward_with(self.back, kept).roots))

@@ -15,6 +15,7 @@ from napkin.diagram.diagram import Diagram
 from napkin.diagram.language import cast, gelu, index, rsqrt, silu, size, take, tanh, where
 from napkin.diagram.reductions import contract, reduce
 from napkin.ir.array import Array
+from napkin.ir.expansion import maximum_and_sum
 from napkin.torch.diagrams import traced
 
 
@@ -78,10 +79,10 @@ def _geglu_tanh(gate: Any, up: Any) -> Any:
 
 def _counted(loss: Any, logits: Any, target: Any, ignored: Any) -> Any:
     """Losses of rows: 0 where the target is the one that is ignored, NaN where it is no class; and
-    the log-sum-exp, which the backward pass then reads."""
+    the maximum and the sum inside the log-sum-exp, which the backward pass then reads."""
     known = (target >= 0) & (target < size("v"))
-    level = reduce(logits, "logsumexp", over="v")
-    return where(target == ignored, 0.0, where(known, loss, math.nan)), level
+    top, total = maximum_and_sum([(logits.node, ("v",))])
+    return where(target == ignored, 0.0, where(known, loss, math.nan)), Array(top), Array(total)
 
 
 def _cross_entropy(logits: Any, target: Any, ignored: Any, smoothing: Any = None) -> Any:

@@ -32,7 +32,7 @@ class _Rows:
         name: of the function, and of its body in `napkin.torch.row_diagrams`.
         inputs: the axes of every input. "..." are those of rows, of the first input.
         outputs: the axes of every output: of a norm the sum with a residual is the second one, of
-            a loss the log-sum-exp, which its backward reads.
+            a loss the maximum and the sum inside the log-sum-exp, which its backward reads.
         optional: inputs that may be None.
         wide: inputs that may be in float32 where the first is not.
         shared: inputs that are broadcast over rows along axes of one position.
@@ -114,7 +114,8 @@ class _Rows:
         second = self.losses or given.get("residual", first).dtype != first.dtype
         signature = f"{', '.join(parts)} -> {', '.join(' '.join(left + o) for o in outputs)}"
         shapes = [[sizes[a] for a in ([] if bare else lead) + o] for o in outputs]
-        arguments = self.name, signature, tuple(given), scalars, (up, second)[: len(outputs)]
+        wide = (up, second, second)[: len(outputs)]
+        arguments = self.name, signature, tuple(given), scalars, wide
         return arguments, [t for t, _ in seen], shapes
 
     def _sizes(self, given: Mapping[str, torch.Tensor]) -> tuple[list[str], dict[str, int]]:
@@ -165,11 +166,11 @@ _GATED = {
     for name in ("swiglu", "geglu", "geglu_tanh")
 }
 _CROSS = _Rows(
-    "cross_entropy", {"logits": "... v", "target": "..."}, ["...", "..."], losses=True,
+    "cross_entropy", {"logits": "... v", "target": "..."}, ["...", "...", "..."], losses=True,
     hint=": classes lie along dim, the last axis by default; in torch's own layout that is dim=1",
 )  # fmt: skip
 _LINEAR_CROSS = _Rows(
-    "linear_cross_entropy", {"x": "... d", "weight": "v d", "target": "..."}, ["...", "..."],
+    "linear_cross_entropy", {"x": "... d", "weight": "v d", "target": "..."}, ["...", "...", "..."],
     casts="down", losses=True,
 )  # fmt: skip
 _ROTARY = {
@@ -291,7 +292,7 @@ def cross_entropy(
             raise InputError(f"cross_entropy: label_smoothing={label_smoothing}; write 0 to 1")
         scalars["smoothing"] = label_smoothing
     logits = _last("cross_entropy", "logits", logits, dim)
-    loss, _ = _CROSS({"logits": logits, "target": target}, **scalars)
+    loss, *_ = _CROSS({"logits": logits, "target": target}, **scalars)
     return _reduced(loss, target, ignore_index, reduction)
 
 
@@ -320,7 +321,7 @@ def linear_cross_entropy(
     """
     _check_loss("linear_cross_entropy", ignore_index, reduction)
     given = {"x": x, "weight": weight, "target": target}
-    loss, _ = _LINEAR_CROSS(given, ignored=ignore_index)
+    loss, *_ = _LINEAR_CROSS(given, ignored=ignore_index)
     return _reduced(loss, target, ignore_index, reduction)
 
 

@@ -148,3 +148,26 @@ def test_a_square_that_cannot_be_held_waits_for_another_pass() -> None:
     kernel = about_a_product.stream("x", passes=2).kernel
     X = FAR + np.random.default_rng(3).normal(size=(12, 12))
     assert breach(kernel, {"X": X, "Y": X[::-1]}, SIZES, (5, 7), tolerance=1e-7) is None
+
+
+@nk.diagram("n x, n x, n x -> n")
+def shifted_by_two(X: Any, S: Any, W: Any) -> Any:
+    return total(nk.exp(X - nk.reduce(X, "max", over="x") + S - nk.reduce(S, "max", over="x")) * W)
+
+
+@nk.diagram("n x, n x -> n")
+def shifted_by_a_level(X: Any, W: Any) -> Any:
+    return total(nk.exp(X - nk.reduce(X, "logsumexp", over="x")) * W)
+
+
+@pytest.mark.parametrize("diagram", [shifted_by_two, shifted_by_a_level], ids=lambda d: d.name)
+def test_a_small_result_beside_a_large_one_keeps_its_digits(diagram: Diagram) -> None:
+    """The sum of a large maximum and a small one, or a logarithm, is never formed."""
+    rng = np.random.default_rng(4)
+    X, S, W = (rng.normal(size=(12, 12)) for _ in range(3))
+    arrays = {"X": 1e15 + np.round(X), "S": S, "W": W}
+    arrays = {str(n.params[0]): arrays[str(n.params[0])] for n in diagram.inputs}
+    kernel = diagram.stream("x").kernel
+    assert breach(kernel, arrays, SIZES, (5, 7)) is None
+    near = {**arrays, "X": np.round(X)}
+    assert close_to(diagram.evaluate(*arrays.values()), diagram.evaluate(*near.values())) < 1e-12

@@ -227,3 +227,20 @@ def test_orders_of_a_subset_are_distinct() -> None:
     assert len(found) <= order.ORDERS
     for a, b in itertools.combinations(found, 2):
         assert a.made is not b.made
+
+
+def test_a_scale_by_the_size_of_an_axis_stays_outside_of_the_sum_along_it() -> None:
+    """Of no positions it is infinite, and times the sum of nothing no number."""
+
+    @nk.diagram("n k, i k -> n")
+    def scores(T: Any, S: Any) -> Any:
+        return nk.reduce(nk.contract(T, S, over="k") * nk.size("k") ** -0.5, "sum", over="i")
+
+    (n,) = scores.roots
+    found = [o.made for o in orders(n)]
+    assert found
+    for sizes in ({"n": 2, "k": 0, "i": 3}, {"n": 2, "k": 4, "i": 0}, {"n": 2, "k": 4, "i": 3}):
+        arrays = {"T": np.ones((2, sizes["k"])), "S": np.ones((sizes["i"], sizes["k"]))}
+        wanted = values(n, sizes, arrays)
+        for made in found:
+            assert np.array_equal(values(made, sizes, arrays), wanted, equal_nan=True)

@@ -284,9 +284,11 @@ class _Run:
         again = [i for i, a in enumerate(o.axes) if a not in at and a not in axes]
         out = np.moveaxis(self.out.outputs[e.output], again, range(-len(again), 0))
         own = [a for i, a in enumerate(o.axes) if i not in again]
-        here = {a: np.asarray(box.get(a, range(self.sizes[a]))) for a in own if a not in at}
+        here = {
+            a: np.asarray(box.get(a, range(self.sizes[a])), dtype=int) for a in own if a not in at
+        }
         where = [at[a] if a in at else self._over(box, here[a], (a,), axes) for a in own]
-        stored = self._over(box, value, axes, axes)[seen]
+        stored = self._over(box, value, e.node.axes, axes)[seen]
         out[tuple(w[seen] for w in where)] = stored.reshape(-1, *(1 for _ in again))
         self.out.moved[e.output, "write"] += int(seen.sum()) * math.prod(out.shape[len(own) :])
 

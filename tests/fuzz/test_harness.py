@@ -179,3 +179,9 @@ def test_threads_of_drawn_plans_hold_what_compiles_in_seconds(seed: int) -> None
             terms = [n for n in postorder(k.program.roots) if not n.constant]
             values = max(k.program.span(formed(k.program, n)) for n in terms)
             assert values <= forced.HELD * 32 * k.schedule.warps
+
+
+@pytest.mark.parametrize("seed", [15015696, 18013466])
+def test_arrays_in_slots_of_kernels_with_batches_and_with_empty_axes_are_stored(seed: int) -> None:
+    """One is repeated along an axis of a batch, of the other an axis has no positions."""
+    assert modes.tried(modes.prepared("algebra"), draw(seed), seed) is None

@@ -228,3 +228,12 @@ def test_a_long_sum_of_equal_terms_moves_by_more_roundings():
         return moved([reduced("sum", 0)], (), [1.1] * count)[1].by / count
 
     assert by(6400) > 20 * by(64)
+
+
+def test_a_small_hyperbolic_tangent_moves_by_the_rounding_of_1():
+    """2 sigmoid(2 x) - 1 of 1e-5 is a few steps of 1 apart from 0, and no other number."""
+    steps = [Step("tanh", (Ref(0),)), reduced("argmax", 1)]
+    wanted, wobble = moved(steps, (), [1e-5, 1e-5 + 1e-9, 0.0])
+    assert wanted == 1
+    assert wobble.by == 1
+    assert not moved(steps, (), [1e-5, 1e-2, 0.0])[1].by.any()

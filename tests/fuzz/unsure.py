@@ -94,6 +94,9 @@ READS = {"rename", "take", "slide", "neg"}
 """Operators that give what they are given, at other positions or with another sign."""
 
 SUMS = {"sum", "mean", "contract", "cumsum", "added"}
+FROM_ONE = {"tanh"}
+"""Operators that kernels compute as a difference from 1, which is rounded: 2 sigmoid(2 x) - 1."""
+
 EXPONENTIALS = {"exp", "doubled"}
 ENDLESS = {"log", "div", "rsqrt", "logsumexp", "log_sum", "smooth_least", *EXPONENTIALS, *SELECTS}
 """Operators that make infinities of finite numbers, in float32 the same ones: an exponential that
@@ -189,6 +192,7 @@ def _reach(
     """How far what a step computed may be off."""
     with np.errstate(all="ignore"):
         size = _terms(step, known, sizes) if step.op in SUMS else np.abs(data)
+        size = size + 1.0 if step.op in FROM_ONE else size
         long = _long(step, sizes) if step.op in SUMS else 1.0
         return np.where(np.isfinite(size), size, 0.0) * rounding * long
 

@@ -137,15 +137,15 @@ def test_autocast(in_float64: None) -> None:
 
 
 def test_a_rounded_output_is_not_read_where_an_exponential_would_be() -> None:
-    """The log-sum-exp serves where it is stored in float32."""
+    """Scores serve where they are stored in float32."""
 
     def kept(*casts: str) -> Any:
-        def level(X: Any) -> Any:
-            found = nk.reduce(X, "logsumexp", over="x")
-            return nk.cast(found, "fp32") if casts else found
+        def weights(X: Any, W: Any) -> Any:
+            S = nk.contract(X, W, over="x")
+            return nk.cast(S, "fp32") if casts else S, nk.exp(S)
 
-        key = nkt.compile(nk.diagram("n x -> n", name="level")(level))._key
-        return called(key_of("gradient", "0/0/0", key)).kept
+        f = nk.diagram("n x, x y -> n y, n y", name="weights")(weights)
+        return called(key_of("gradient", "0/1/0", nkt.compile(f)._key)).kept
 
     assert kept() == []
     assert kept("fp32") == [0]

@@ -182,14 +182,16 @@ def test_graphs_and_transforms() -> None:
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "linear_cross_entropy"])
-def test_the_backward_of_a_loss_reads_the_log_sum_exp(name: str) -> None:
+def test_the_backward_of_a_loss_reads_maximum_and_sum(name: str) -> None:
     inputs = {"cross_entropy": ("logits",), "linear_cross_entropy": ("x", "weight")}[name]
     axes = {"cross_entropy": "n v", "linear_cross_entropy": "n d, v d"}[name]
-    arguments = (f"{axes}, n:int -> n, n", (*inputs, "target"), ("ignored",), (True, True))
+    arguments = (f"{axes}, n:int -> n, n, n", (*inputs, "target"), ("ignored",), (True,) * 3)
     wanted = ",".join(str(i) for i in range(len(inputs)))
-    back = called(key_of("gradient", f"{wanted}/0/0,1", built("rows", name, *arguments).key))
-    assert back.kept == [1]
-    assert not [n for n in postorder(back.diagram.roots) if n.op in {"max", "logsumexp"}]
+    back = called(key_of("gradient", f"{wanted}/0/0,1,2", built("rows", name, *arguments).key))
+    assert back.kept == [1, 2]
+    computed = list(postorder(back.diagram.roots))
+    assert not [n for n in computed if n.op == "max"]
+    assert not [n for n in computed if n.op == "sum" and n.args[0].op == "exp"]
 
 
 def test_a_target_that_is_no_class() -> None:

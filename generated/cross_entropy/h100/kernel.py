@@ -69,7 +69,7 @@ def cross_entropy(
     target_all = tl.sum(target, axis=0)
 
     # tail
-    tl.store(O_base, m_all + tl.log(z_all) - target_all)
+    tl.store(O_base, tl.log(z_all) - (target_all - m_all))
 
 
 def _reach(sizes, strides, tiles):

@@ -153,7 +153,7 @@ def linear_cross_entropy_merge(
         m = m_new
 
     # tail
-    tl.store(O + n * O_stride_n, m + tl.log(z) - target, mask=n_in)
+    tl.store(O + n * O_stride_n, tl.log(z) - (target - m), mask=n_in)
 
 
 def _reach(sizes, strides, tiles):

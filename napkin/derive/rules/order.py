@@ -125,6 +125,11 @@ def _opens(n: Node, p: Node) -> bool:
     return alike and not narrow_type(_factors(p))
 
 
+def _sized_by(n: Node, axes: Collection[str]) -> bool:
+    """Whether a factor is computed from the size of one of these axes."""
+    return any(m.op == "size" and m.params[0] in axes for m in postorder([n]))
+
+
 def _only_inside(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:
     """The contractions that are read as factors of contractions alone."""
     opened = {p for n in order if contracts(n) for p in _factors(n) if _opens(n, p)}
@@ -240,10 +245,15 @@ class _Opened:
         return along(self.node.op, body, axes, self.node.params[1:])
 
     def _written(self, order: _Order) -> Node:
-        """The contraction in an order."""
+        """The contraction in an order. A factor that the size of a reduced axis scales, such as
+        size(d) ** -0.5, stays outside of the sum along it: where the axis is empty it is infinite,
+        and times a sum of nothing no number."""
         left = tuple(a for a in self.gone if a in order.axes)
-        parts = (*order.parts, *((0, p) for p in self.outside))
-        return self._along(parts, left) if left else joined(_by(self.node), [p for _, p in parts])
+        sizes = {self.same_size.get(a, a) for a in left} | {*left}
+        scales = [p for p in self.outside if _sized_by(p, sizes)]
+        parts = (*order.parts, *((0, p) for p in self.outside if p not in scales))
+        found = [self._along(parts, left)] if left else [p for _, p in parts]
+        return joined(_by(self.node), [*found, *scales])
 
     def _tell_left(self, orders: Sequence[_Order]) -> None:
         """Report the orders that are not priced."""

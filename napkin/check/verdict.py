@@ -28,7 +28,7 @@ from napkin.plan.samples import Case, cases, small
 from napkin.progress import Progress, silent
 from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.compile import ARCHITECTURES as KNOWN
-from napkin.run.compile import Job, Resources, resources_many
+from napkin.run.compile import Job, Resources, compilations, resources_many
 from napkin.run.interpreted import SPELLING, run_recipe
 from napkin.run.worker import KernelError
 from napkin.target import target_of
@@ -215,18 +215,23 @@ def _moves(
     return moved if math.isfinite(moved) else 0.0
 
 
-def compiled(plan: Plan) -> list[ResourceRow]:
+def compiled(plan: Plan, *, registers: bool = True) -> list[ResourceRow]:
     """What every kernel takes on every architecture, those of warpgroups on that of their machine,
-    from ahead-of-time compiles."""
+    from ahead-of-time compiles.
+
+    Args:
+        registers: whether to look at the machine code, too; else only shared memory is known.
+    """
     own = plan.machine.arch
     archs = dict.fromkeys([*ARCHITECTURES, own] if own in KNOWN else ARCHITECTURES)
     todo = [(k, arch) for k in distinct(plan.kernels) for arch in archs if _compiles(k, arch)]
     todo += [(k, own) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
-    found = resources_many(_jobs(plan, todo))
+    ask = resources_many if registers else compilations
+    found = ask(_jobs(plan, todo))
     return [_row(k, arch, r) for (k, arch), r in zip(todo, found, strict=True)]
 
 
-def _row(k: PlannedKernel, arch: str, found: Resources | Exception) -> ResourceRow:
+def _row(k: PlannedKernel, arch: str, found: Resources | int | Exception) -> ResourceRow:
     """A row of what a kernel takes on an architecture."""
     name = f"{k.name}, {WARPGROUPS}" if k.schedule.warpgroups else k.name
     least, most = (
@@ -234,6 +239,8 @@ def _row(k: PlannedKernel, arch: str, found: Resources | Exception) -> ResourceR
     )
     if isinstance(found, Exception):
         return ResourceRow(name, arch, least, most, None, None, None, str(found))
+    if isinstance(found, int):
+        return ResourceRow(name, arch, least, most, found, None, None)
     taken = found.shared_bytes, found.registers, found.spills, found.note
     return ResourceRow(name, arch, least, most, *taken)
 

@@ -21,15 +21,13 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from napkin.lower.launch import TmaBox
 from napkin.run.assembler import assembler
+from napkin.schedule import others
 
 Arguments = list[Any]
 """The run-time arguments of a kernel, in order."""
 
 CHANGED = ("num_warps", "num_stages")
 """What is changed of a kernel that Triton does not compile."""
-
-MOST_WARPS = 16
-"""Warps of a group, of which each thread still has 128 registers."""
 
 _COMPILING = threading.Lock()
 
@@ -146,10 +144,8 @@ class Launch:
         if self.specialised or any(name not in self._settings for name in CHANGED):
             return
         warps, stages = (self._settings[name] for name in CHANGED)
-        for number in (warps, 2 * warps, warps // 2, 4 * warps, warps // 4):
-            for depth in dict.fromkeys((stages, 1)):
-                if 1 <= number <= MOST_WARPS and (number, depth) != (warps, stages):
-                    yield {**self._settings, **dict(zip(CHANGED, (number, depth), strict=True))}
+        for changed in others(warps, stages):
+            yield {**self._settings, **dict(zip(CHANGED, changed, strict=True))}
 
 
 @dataclass(frozen=True)

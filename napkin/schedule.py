@@ -6,7 +6,7 @@ the search tries its values, the writers read it, and the time model prices it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
@@ -15,6 +15,9 @@ from napkin.errors import InputError
 
 WARPS = 4
 """Warps of a warpgroup."""
+
+MOST_WARPS = 16
+"""Warps of a group, of which each thread still has 128 registers."""
 
 LEAST = {"warps": 1, "stages": 1, "swizzle": 0, "described": 0, "persistent": 0, "warpgroups": 0}
 
@@ -153,6 +156,15 @@ def specialised(
     return Schedule(
         tiles, WARPS * warpgroups, stages, swizzle, described, False, persistent, warpgroups, axis
     )
+
+
+def others(warps: int, stages: int) -> Iterator[tuple[int, int]]:
+    """Warps and stages with which a kernel that is not warp-specialised may run where the compiler
+    fails on these: its passes take other ways."""
+    for number in (warps, 2 * warps, warps // 2, 4 * warps, warps // 4):
+        for depth in dict.fromkeys((stages, 1)):
+            if 1 <= number <= MOST_WARPS and (number, depth) != (warps, stages):
+                yield number, depth
 
 
 def schedule_of(data: Mapping[str, Any]) -> Schedule:

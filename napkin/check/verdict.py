@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,10 @@ from napkin.plan.samples import Case, cases, small
 from napkin.progress import Progress, silent
 from napkin.run.arrays import DeviceArray, to_device
 from napkin.run.compile import ARCHITECTURES as KNOWN
-from napkin.run.compile import Job, Resources, resources_many
+from napkin.run.compile import Job, Resources, compilations, resources_many
 from napkin.run.interpreted import SPELLING, run_recipe
 from napkin.run.worker import KernelError
+from napkin.schedule import others
 from napkin.target import target_of
 
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2, "fp8": 5e-2}
@@ -215,18 +217,33 @@ def _moves(
     return moved if math.isfinite(moved) else 0.0
 
 
-def compiled(plan: Plan) -> list[ResourceRow]:
+def compiled(plan: Plan, *, registers: bool = True) -> list[ResourceRow]:
     """What every kernel takes on every architecture, those of warpgroups on that of their machine,
-    from ahead-of-time compiles."""
+    from ahead-of-time compiles. The planner has asked the compiler of its machine alone: where that
+    of another architecture fails, other warps and stages are taken, as by a launch.
+
+    Args:
+        registers: whether to look at the machine code, too; else only shared memory is known.
+    """
     own = plan.machine.arch
     archs = dict.fromkeys([*ARCHITECTURES, own] if own in KNOWN else ARCHITECTURES)
     todo = [(k, arch) for k in distinct(plan.kernels) for arch in archs if _compiles(k, arch)]
     todo += [(k, own) for k in distinct(plan.launched.kernels) if k.schedule.warpgroups]
-    found = resources_many(_jobs(plan, todo))
-    return [_row(k, arch, r) for (k, arch), r in zip(todo, found, strict=True)]
+    ask = resources_many if registers else compilations
+    jobs = _jobs(plan, todo)
+    rows = [_row(k, arch, r) for (k, arch), r in zip(todo, ask(jobs), strict=True)]
+    for i, ((k, arch), job) in enumerate(zip(todo, jobs, strict=True)):
+        if rows[i].allocated is None and arch != own:
+            for warps, stages in others(job.num_warps, job.num_stages):
+                (found,) = ask([replace(job, num_warps=warps, num_stages=stages)])
+                if not isinstance(found, Exception):
+                    note = f"with {warps} warps and {stages} stages: {rows[i].note}"
+                    rows[i] = replace(_row(k, arch, found), note=note)
+                    break
+    return rows
 
 
-def _row(k: PlannedKernel, arch: str, found: Resources | Exception) -> ResourceRow:
+def _row(k: PlannedKernel, arch: str, found: Resources | int | Exception) -> ResourceRow:
     """A row of what a kernel takes on an architecture."""
     name = f"{k.name}, {WARPGROUPS}" if k.schedule.warpgroups else k.name
     least, most = (
@@ -234,6 +251,8 @@ def _row(k: PlannedKernel, arch: str, found: Resources | Exception) -> ResourceR
     )
     if isinstance(found, Exception):
         return ResourceRow(name, arch, least, most, None, None, None, str(found))
+    if isinstance(found, int):
+        return ResourceRow(name, arch, least, most, found, None, None)
     taken = found.shared_bytes, found.registers, found.spills, found.note
     return ResourceRow(name, arch, least, most, *taken)
 

@@ -20,6 +20,7 @@ def reduction(into: Block, n: Node) -> Expr:
     body = n.args[0]
     dims = list(into.program.shape(body))
     value = as_kind(into.lang, n.kind, body, into.value(body))
+    value, dims = _first(into, n, value, dims)
     value = _reduce_dims(into, _combined(n), value, dims, over(n))
     if stabilises(n) and n not in into.begun:  # held whole: no state has begun for it
         value = into.lang(REDUCTIONS[n.op].combine, value, into.lang.literal(identity(n)))
@@ -34,6 +35,15 @@ def joined(into: Block, join: Join, lane: int) -> Expr:
     op = _combined(join.like) if join.like is not None else join.op
     dims = list(into.program.shape(join.of))
     return _reduce_dims(into, op, value, dims, into.program.dims[lane])
+
+
+def _first(into: Block, n: Node, value: Expr, dims: list[int]) -> tuple[Expr, list[int]]:
+    """What a reduction reduces, and its dimensions: with the last one first where it must not be
+    the last."""
+    if n not in into.apart or len(dims) < 2 or into.program.dims[dims[-1]][0] not in over(n):
+        return value, list(dims)
+    order = [dims[-1], *dims[:-1]]
+    return into.permuted(value, dims, order), order
 
 
 def _reduce_dims(into: Block, op: str, value: Expr, dims: list[int], axes: Sequence[str]) -> Expr:
@@ -69,7 +79,8 @@ def contraction(into: Block, n: Node, start: Node | None) -> Expr:
     if not c.gone:  # every reduced axis has tile size 1
         return product(into, c.outside, shape)
     dims = sorted({d for p in c.parts for d in into.program.shape(p)})
-    total = _reduce_dims(into, "sum", product(into, c.parts, dims), list(dims), over(n))
+    value, order = _first(into, n, product(into, c.parts, dims), dims)
+    total = _reduce_dims(into, "sum", value, order, over(n))
     return _times(into, total, [d for d in dims if d not in c.gone], c.outside, shape)
 
 

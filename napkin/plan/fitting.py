@@ -2,7 +2,8 @@
 
 The search bounds shared memory by operands alone. What the compiler allocates beside them, for
 changes of register layout and reductions across warps, is asked of its own passes, for the winner:
-where that is more than the machine has, fewer stages are taken, or the next setting.
+where that is more than the machine has, fewer stages are taken, or the next setting. Those passes
+fail on some matrix products: so they are asked about each kernel that has one, however small.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import storage_type
 from napkin.ir.types import PACKED, STORAGE, stored_bytes
 from napkin.lower.dots import dot_of
-from napkin.lower.launch import Launch, launch
+from napkin.lower.launch import ROW_BYTES, Launch, launch
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
 from napkin.plan.file import function_file
@@ -46,7 +47,8 @@ def fitting(k: PlannedKernel) -> Choice:
     Raises:
         Refusal: none of the first `MOST_COMPILED` fits.
     """
-    if not can_ask(k.machine) or at_most(k) <= k.machine.shared_per_block:
+    small = at_most(k) <= k.machine.shared_per_block and not multiplies(k.program)
+    if small or not can_ask(k.machine):
         return k.choice
     limit, said = k.machine.shared_per_block, ""
     for choice in itertools.islice(_settings(k), MOST_COMPILED):
@@ -92,6 +94,11 @@ def at_most(k: PlannedKernel) -> int:
     return 2 * found + LEAST
 
 
+def multiplies(program: Program) -> bool:
+    """Whether a program has matrix products."""
+    return any(dot_of(program, n) is not None for n in postorder(program.roots))
+
+
 def formed(program: Program, n: Node) -> Collection[int]:
     """The dimensions of the largest tensor that computing a term forms."""
     if n.op not in REDUCTIONS or dot_of(program, n) is not None:
@@ -129,7 +136,8 @@ def _why_not(taken: int | KernelError, limit: int) -> str:
 
 def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool = True) -> Job:
     """The compilation of a kernel for row-major tensors of these sizes; the values of run-time
-    constants change nothing about it.
+    constants change nothing about it. Warp-specialised kernels run on tensors that descriptors
+    serve, whose rows begin at multiples of 16 bytes.
 
     Args:
         sizes: of every axis of the kernel.
@@ -137,6 +145,10 @@ def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool =
     """
     entry = k.written.entry
     strides = {t: contiguous(_shape(t, k, sizes)) for t in entry.axes_of}
+    if k.schedule.warpgroups:
+        item = entry.schedule.described
+        padded = {t: _padded(_shape(t, k, sizes), item) for t in entry.boxes}
+        strides |= {t: contiguous(shape) for t, shape in padded.items()}
     constants = [a.of for a in entry.arguments if isinstance(a.of, Node)]
     scalars = {str(n.params[0]): 0.5 for n in postorder(constants) if n.op == "scalar"}
     call = launch(entry, sizes, scalars, strides, served and target_of(arch).has_descriptors)
@@ -172,6 +184,12 @@ def _argument(name: str, call: Launch, dtypes: Mapping[str, str]) -> Argument:
         return call.scalars[name]
     made = empty([1], STORAGE[dtypes[call.tensors[name]]].format)
     return Descriptor(made, call.boxes[name].sizes) if name in call.boxes else made
+
+
+def _padded(shape: Sequence[int], item_bytes: int) -> list[int]:
+    """A shape whose rows are of whole multiples of 16 bytes."""
+    values = ROW_BYTES // item_bytes
+    return [*shape[:-1], -(-shape[-1] // values) * values]
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ _scratch = tempfile.TemporaryDirectory(prefix="napkin-")
 
 
 def handle(job: Job) -> Resources | int:
-    """Compile one kernel, or say what shared memory it is allocated, in bytes; raises
+    """What is wanted of one kernel: its resources, or its shared memory alone, in bytes; raises
     `CompileError` when the compiler refuses it."""
     kernel = find(load(str(job.source), job.path), job.kernel, triton.JITFunction)
     source = _source(kernel, job)
@@ -49,24 +49,22 @@ def handle(job: Job) -> Resources | int:
     said: list[str] = []
     try:
         with _quiet(said), assembler(capability):
-            if job.allocate:
+            if job.wanted == "allocation":
                 return _allocated(source, target, options)
             compiled: Any = triton.compile(source, target=target, options=options)
     except Exception as error:
         raise CompileError(_explain(error, job, "".join(said))) from None
+    shared = int(compiled.metadata.shared)
+    if job.wanted == "compilation":
+        return shared
     file = Path(_scratch.name) / CUBIN
     file.write_bytes(compiled.asm["cubin"])
     registers, spills, note = _usage(file)
-    hopper = capability in HOPPER and not note
-    if hopper and (wrong := unwritten(instructions(file, _place("cuobjdump")))):
-        raise CompileError(
-            f"kernel {job.kernel} is assembled wrong for {job.arch}: {wrong[0]} reads a "
-            "register that nothing wrote; set TRITON_PTXAS_PATH to a ptxas of CUDA 12.9 or later"
-        )
+    if capability in HOPPER and not note:
+        note = _checked(file, job)
     spilled = _spilled() if spills else spills
     columns = int(getattr(compiled.metadata, "tmem_size", None) or 0)
     loads = _loads(compiled.asm["ptx"])
-    shared = int(compiled.metadata.shared)
     return Resources(shared, registers, spills, columns, note, loads, spilled)
 
 
@@ -158,6 +156,20 @@ def _usage(cubin: Path) -> tuple[int | None, int | None, str]:
     if found is None:
         return None, None, "registers unknown: cuobjdump printed no usage"
     return int(found[1]), int(found[2]), ""
+
+
+def _checked(cubin: Path, job: Job) -> str:
+    """Why machine code cannot be checked, or nothing; raises `CompileError` where it is wrong."""
+    try:
+        listing = _tool("cuobjdump", "--dump-sass", cubin)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"machine code not checked: cuobjdump failed ({type(error).__name__})"
+    if wrong := unwritten(instructions(listing)):
+        raise CompileError(
+            f"kernel {job.kernel} is assembled wrong for {job.arch}: {wrong[0]} reads a "
+            "register that nothing wrote; set TRITON_PTXAS_PATH to a ptxas of CUDA 12.9 or later"
+        )
+    return ""
 
 
 def _loads(ptx: str) -> dict[int, int]:

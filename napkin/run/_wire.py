@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -110,7 +111,9 @@ class Job:
         ones: integer parameters to treat as 1, as a launch does with every integer that is 1.
         options: the compiler's options beside these.
         path: where the file is, for messages; None when there is only the text.
-        allocate: whether to stop once shared memory is allocated.
+        wanted: "allocation" and "compilation" ask for bytes of shared memory alone. The first stops
+            once they are allocated, the second compiles to machine code. "resources" asks for all
+            of `Resources`, for which that code is read.
     """
 
     source: str | Path
@@ -124,7 +127,7 @@ class Job:
     ones: Collection[str] = ()
     options: Mapping[str, object] = field(default_factory=dict[str, object])
     path: str | None = None
-    allocate: bool = False
+    wanted: Literal["allocation", "compilation", "resources"] = "resources"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from napkin.run.worker import KernelError, Worker, worker
 
 __all__ = [
     "ARCHITECTURES", "Job", "Resources", "Specialisation", "allocations", "available",
-    "resources_many", "specialise", "start",
+    "compilations", "resources_many", "specialise", "start",
 ]  # fmt: skip
 
 ARCHITECTURES = {f"sm_{n}": n for n in (80, 86, 89, 90, 100, 103, 120)}
@@ -87,6 +87,12 @@ def resources_many(jobs: Sequence[Job]) -> list[Resources | KernelError]:
     return _answers(list(map(_read, jobs)))
 
 
+def compilations(jobs: Sequence[Job]) -> list[int | KernelError]:
+    """Bytes of shared memory of every job, compiled to machine code of which nothing is read. A
+    job that the compiler refuses gives its error."""
+    return _answers([replace(_read(job), wanted="compilation") for job in jobs])
+
+
 _allocated: dict[str, int | KernelError] = {}
 """What was allocated, by a digest of what was asked."""
 
@@ -95,7 +101,7 @@ def allocations(jobs: Sequence[Job]) -> list[int | KernelError]:
     """Bytes of shared memory that a program of each kernel is allocated: by the compiler's own
     passes, without the rest of the compilation. A job that it refuses gives its error. Bytes are
     kept on disk for this version of Triton, since starting the compiler takes a second."""
-    asked = [replace(_read(job), allocate=True) for job in jobs]
+    asked = [replace(_read(job), wanted="allocation") for job in jobs]
     keys = list(map(_digest, asked))
     for key, job in zip(keys, asked, strict=True):
         if key not in _allocated and (kept := _kept(key)) is not None:

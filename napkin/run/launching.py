@@ -7,7 +7,8 @@ of one kind have one machine code, so that is found once, and then only launched
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +21,13 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from napkin.lower.launch import TmaBox
 from napkin.run.assembler import assembler
+from napkin.schedule import others
 
 Arguments = list[Any]
 """The run-time arguments of a kernel, in order."""
+
+CHANGED = ("num_warps", "num_stages")
+"""What is changed of a kernel that Triton does not compile."""
 
 _COMPILING = threading.Lock()
 
@@ -96,10 +101,7 @@ class Launch:
         if not isinstance(self.kernel, JITFunction):  # Triton interprets
             return lambda arguments, _: self.by_triton(arguments)
         with assembler(_capability()):
-            made: Any = self.kernel.warmup(
-                *arguments, grid=self.grid, **self._constexprs, **self._settings
-            )
-        made = made.result() if hasattr(made, "result") else made
+            made = self._made(arguments)
         if made is None:  # a hook of Triton's keeps it from compiling
             return lambda arguments, _: self.by_triton(arguments)
         constexprs, grid = tuple(self._constexprs.values()), self.grid
@@ -114,6 +116,36 @@ class Launch:
                 launch(*grid, stream, function, metadata, None, None, None, *arguments, *constexprs)
 
         return run
+
+    def _made(self, arguments: Arguments) -> Any:
+        """The machine code; where Triton fails on it, that of other numbers of warps and stages,
+        which take other ways through its passes."""
+        refused: Exception | None = None
+        for settings in (self._settings, *self._others()):
+            try:
+                made: Any = self.kernel.warmup(
+                    *arguments, grid=self.grid, **self._constexprs, **settings
+                )
+                made = made.result() if hasattr(made, "result") else made
+                _ = made and made.run  # loads it, which fails where it takes too much memory
+            except Exception as problem:
+                refused = refused or problem
+                continue
+            if refused is not None:
+                said = ", ".join(f"{name}={settings[name]}" for name in CHANGED)
+                warnings.warn(f"{self.kernel.__name__} runs with {said}: {refused}", stacklevel=2)
+            self._settings = settings
+            return made
+        assert refused is not None
+        raise refused
+
+    def _others(self) -> Iterator[Mapping[str, Any]]:
+        """Other settings of the same kernel; none where its text depends on the warps."""
+        if self.specialised or any(name not in self._settings for name in CHANGED):
+            return
+        warps, stages = (self._settings[name] for name in CHANGED)
+        for changed in others(warps, stages):
+            yield {**self._settings, **dict(zip(CHANGED, changed, strict=True))}
 
 
 @dataclass(frozen=True)

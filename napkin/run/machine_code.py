@@ -8,9 +8,7 @@ written on another is none of the assembler's mistakes.
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 _LINE = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", re.MULTILINE)
 _TARGET = re.compile(r"\b(?:BRA|CALL)\S*\s.*?\b0x([0-9a-f]+)")
@@ -21,16 +19,10 @@ Instruction = tuple[int, str]
 """Its address, and its text."""
 
 
-def instructions(cubin: Path, cuobjdump: Path) -> list[Instruction]:
-    """The instructions of a cubin with one kernel, in order.
-
-    Raises:
-        OSError, subprocess.CalledProcessError: the tool is not there, or does not read the file.
-    """
-    done = subprocess.run(
-        [cuobjdump, "--dump-sass", cubin], capture_output=True, text=True, check=True
-    )
-    return [(int(at, 16), text) for at, text in _LINE.findall(done.stdout)]
+def instructions(listing: str) -> list[Instruction]:
+    """The instructions of a cubin with one kernel, in order, as `cuobjdump --dump-sass` lists
+    them."""
+    return [(int(at, 16), text) for at, text in _LINE.findall(listing)]
 
 
 def unwritten(code: Sequence[Instruction]) -> list[str]:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 import napkin as nk
+from napkin.check import verdict
 from napkin.check.verdict import TOLERANCE, check
+from napkin.diagram.library import load
+from napkin.run.compile import Job
+from napkin.run.worker import CompileError
 
 SIZES = {"t": 51, "m": 40, "d": 24, "v": 32}
 
@@ -43,3 +49,24 @@ def test_what_is_wrong_stays_wrong() -> None:
     (row,) = check(other, sizes=SIZES, resources=False).values
     assert not row.ok
     assert row.relative_error > 2 * row.moves > 0
+
+
+def test_where_the_compiler_fails_elsewhere_other_warps_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = nk.derive(load("softmax"), "h100")
+    (k,) = plan.kernels
+    warps, stages = k.schedule.warps, k.schedule.stages
+
+    def refusing(arch: str) -> list[tuple[str, int | None, str]]:
+        def answer(jobs: list[Job]) -> list[int | CompileError]:
+            refused = CompileError("a pass fails")
+            return [refused if (j.arch, j.num_warps) == (arch, warps) else 7 for j in jobs]
+
+        monkeypatch.setattr(verdict, "compilations", answer)
+        rows = verdict.compiled(plan, registers=False)
+        return [(r.arch, r.allocated, r.note) for r in rows if r.note]
+
+    said = f"with {2 * warps} warps and {stages} stages: a pass fails"
+    assert refusing("sm_100") == [("sm_100", 7, said)]
+    assert refusing("sm_90") == [("sm_90", None, "a pass fails")]

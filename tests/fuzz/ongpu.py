@@ -32,7 +32,10 @@ from napkin.errors import Refusal
 from napkin.ir.storage import own_type
 from napkin.ir.types import PACKED
 from napkin.plan.derive import derive
+from napkin.plan.fitting import at_most, job_of
 from napkin.plan.plan import Plan
+from napkin.plan.planned import distinct
+from napkin.run.compile import allocations
 
 SIZES = (1, 7, 16, 31, 33, 64, 65, 127, 128, 257, 512)
 VALUES = 4e6
@@ -79,7 +82,8 @@ def plans(
     if seed % DRAWN_OF == 0:
         small = dict(program.sizes)
         forcing = Forcing(diagram, small, dtype, rng)
-        drawn = next((p for p in (forcing.plan() for _ in range(4)) if p is not None), None)
+        found = (forcing.plan() for _ in range(4))
+        drawn = next((p for p in found if p is not None and has_room(p)), None)
         if drawn is not None:
             yield drawn, small
             return
@@ -90,6 +94,15 @@ def plans(
     yield plan, sizes
     if seed % PLAIN_OF == 0 and plan.launched is not plan:
         yield plan.without_descriptors(), sizes
+
+
+def has_room(plan: Plan) -> bool:
+    """Whether the compiler finds room for all kernels, as the planner asks it to."""
+    room = plan.machine.shared_per_block
+    wide = [k for k in distinct(plan.kernels) if at_most(k) > room]
+    arch = plan.machine.arch
+    jobs = [job_of(k, k.choice.sizes, arch, s) for k in wide for s in (True, False)]
+    return all(not isinstance(taken, int) or taken <= room for taken in allocations(jobs))
 
 
 @cache

@@ -85,7 +85,7 @@ def digest(job: Job) -> str:
         sorted(new.get(n, n) for n in job.ones),
         (job.num_warps, job.num_stages, sorted(job.options.items())),
         job.arch,
-        job.allocate,
+        job.wanted,
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

@@ -24,7 +24,9 @@ from programs import Input, Program, Ref, Step
 from record import Record
 from written import diagram
 
+from napkin.diagram.library import load
 from napkin.ir.node import postorder
+from napkin.plan.derive import derive
 from napkin.plan.fitting import formed
 from napkin.run._wire import Job
 
@@ -185,3 +187,15 @@ def test_threads_of_drawn_plans_hold_what_compiles_in_seconds(seed: int) -> None
 def test_arrays_in_slots_of_kernels_with_batches_and_with_empty_axes_are_stored(seed: int) -> None:
     """One is repeated along an axis of a batch, of the other an axis has no positions."""
     assert modes.tried(modes.prepared("algebra"), draw(seed), seed) is None
+
+
+def test_drawn_plans_that_do_not_fit_are_not_launched(monkeypatch):
+    """As the planner has it: 300,000 bytes are more than a group of any machine has."""
+    pytest.importorskip("torch")
+    import ongpu
+
+    plan = derive(load("matmul"), "h100")
+    monkeypatch.setattr(ongpu, "allocations", lambda jobs: [100_000 for _ in jobs])
+    assert ongpu.has_room(plan)
+    monkeypatch.setattr(ongpu, "allocations", lambda jobs: [300_000 for _ in jobs])
+    assert not ongpu.has_room(plan)

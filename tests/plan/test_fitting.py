@@ -303,6 +303,23 @@ def test_small_kernels_fit_without_being_asked_about(monkeypatch: pytest.MonkeyP
     assert not requests
 
 
+def test_small_products_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass of the compiler may fail on them, whatever they take of shared memory."""
+    refused = CompileError("kernel matmul does not compile for sm_90: no layout")
+    requests = told(monkeypatch, refused)
+    (k,) = nk.derive(load("matmul"), "h100", {"a": 64, "b": 64, "c": 16}).kernels
+    first, second = requests
+    assert at_most(first) <= k.machine.shared_per_block
+    assert k.choice is second.choice
+
+
+def test_a_specialised_kernel_is_compiled_for_rows_that_descriptors_serve() -> None:
+    plan = nk.derive(load("matmul"), "h100", {"a": 8192, "b": 8191, "c": 4096})
+    (k,) = plan.launched.kernels
+    assert k.schedule.warpgroups
+    bytes_of(k)
+
+
 def test_no_compiler_is_asked_for_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     (k,) = product().kernels
     requests = told(monkeypatch, 300_000)

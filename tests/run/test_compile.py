@@ -17,6 +17,7 @@ from napkin.run.compile import (
     Job,
     Resources,
     allocations,
+    compilations,
     resources_many,
     specialise,
 )
@@ -246,6 +247,34 @@ def test_without_cuobjdump_the_registers_are_unknown(monkeypatch: pytest.MonkeyP
     registers, spills, note = _compiler._usage(Path("kernel.cubin"))
     assert (registers, spills) == (None, None)
     assert "cuobjdump failed (FileNotFoundError)" in note
+
+
+def test_a_listing_of_machine_code_that_fails_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cuobjdump` may print what a kernel uses, and then fail to list its instructions."""
+    from napkin.run import _compiler
+
+    tool = _compiler._tool
+
+    def fails(name: str, *arguments: str | Path) -> str:
+        if "--dump-sass" in arguments:
+            raise subprocess.CalledProcessError(1, name)
+        return tool(name, *arguments)
+
+    monkeypatch.setattr(_compiler, "_tool", fails)
+    types = dict(X="*fp32", Out="*fp32", rows="i32", cols="i32")
+    job = Job(KERNELS / "descriptors.py", "copy_device", types, dict(BLOCK_R=8, BLOCK_C=16))
+    found = _compiler.handle(compiling._read(job))
+    assert isinstance(found, Resources)
+    assert found.registers
+    assert found.note == "machine code not checked: cuobjdump failed (CalledProcessError)"
+
+
+def test_a_compilation_gives_shared_memory_alone() -> None:
+    types = dict(X="*fp32", Out="*fp32", rows="i32", cols="i32")
+    job = Job(KERNELS / "descriptors.py", "copy_device", types, dict(BLOCK_R=8, BLOCK_C=16))
+    (whole,) = resources_many([job])
+    assert isinstance(whole, Resources)
+    assert compilations([job]) == allocations([job]) == [whole.shared_bytes]
 
 
 def test_a_home_that_cannot_be_written_is_no_trouble() -> None:

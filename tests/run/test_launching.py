@@ -108,6 +108,35 @@ def test_a_kernel_is_compiled_once(calls: list[Any], monkeypatch: pytest.MonkeyP
     assert len(calls) == 3
 
 
+def test_a_kernel_that_triton_fails_on_runs_with_other_settings(
+    calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q = draw(1, 2, 128, 64)
+    launch, arguments = launch_of(q, q, q)
+    given = dict(launch._settings)
+    warmup, tried = launch.kernel.warmup, list[tuple[int, int]]()
+
+    def fails(*given_arguments: Any, num_warps: int, num_stages: int, **more: Any) -> Any:
+        tried.append((num_warps, num_stages))
+        if num_warps == given["num_warps"]:
+            raise RuntimeError("PassManager::run failed")
+        return warmup(*given_arguments, num_warps=num_warps, num_stages=num_stages, **more)
+
+    monkeypatch.setattr(launch.kernel, "warmup", fails)
+    launch._run = None
+    calls.clear()
+    with pytest.warns(UserWarning, match=r"runs with num_warps=.*PassManager::run failed"):
+        launch(arguments, STREAM)
+    assert len(calls) == 1
+    warps, stages = given["num_warps"], given["num_stages"]
+    assert tried == [*dict.fromkeys([(warps, stages), (warps, 1)]), (2 * warps, stages)]
+
+    monkeypatch.setattr(launch.kernel, "warmup", lambda *a, **k: fails(*a, **k | given))
+    launch._run = None
+    with pytest.raises(RuntimeError, match="PassManager::run failed"):
+        launch(arguments, STREAM)
+
+
 def test_kernels_are_compiled_with_the_assembler_for_the_device(
     calls: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,11 @@ import compounds
 import moves
 import own
 import rare
+import rarer
+import rarer_keys
 import readings
 import scans
-from drawing import NEWEST, RARE, RESUMED, Drawing, Rejected
+from drawing import KINDS, NEWEST, RARE, RESUMED, Drawing, Rejected
 from programs import Program
 
 WEIGHTS = {
@@ -46,6 +48,14 @@ SELDOM = {
 LAST = {rare.looked_up: 8, rare.blocks: 6}
 """Of seeds from `RESUMED` on, beside."""
 
+RARER = {
+    rarer_keys.sides: 70, rarer_keys.boxes: 16, rarer_keys.rising: 14, rarer_keys.residues: 16,
+    rarer_keys.placed: 12, rarer_keys.side_by_side: 9, rarer_keys.keyed: 8, rarer.pointwise: 14,
+    rarer.lanes: 9, rarer.long_held: 8, rarer.bytes_: 9, rarer.scaled_by: 7, rarer.long_lines: 6,
+    rarer.patches: 6, rarer.casts: 5, rarer.sorted_rows: 5, rarer.recurrent: 5, rarer.exponents: 7,
+    rarer.renamed: 4, rarer.nowhere: 6, rarer.alike: 3, rarer.deep: 4,
+}  # fmt: skip
+"""Of seeds from `KINDS` on, four in five of which begin with one of these, beside."""
 
 CALLED = ("sum", "max", "float", "gl", "tl", "triton", "range", "linear_scan")
 """Names of diagrams that mean something else in a kernel file."""
@@ -62,10 +72,11 @@ def draw(seed: int) -> Program:
         d = Drawing(seed if not attempt else seed + attempt * 1_000_003)
         table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
-        if seed >= RARE and d.chance(0.5):
-            first = SELDOM | (LAST if seed >= RESUMED else {})
+        if seed >= RARE and d.chance(0.8 if seed >= KINDS else 0.5):
+            first = SELDOM | (LAST if seed >= RESUMED else {}) | (RARER if seed >= KINDS else {})
             d.moving(d.rng.choices(list(first), list(first.values()))[0])
-        for _ in range(d.rng.choice((1, 2, 2, 3, 4, 5, 6))):
+        more = (0, 0, 1, 2, 3, 4, 5) if seed >= KINDS else (1, 2, 2, 3, 4, 5, 6)
+        for _ in range(d.rng.choice(more)):
             d.moving(d.rng.choices(ways, weights)[0])
         try:
             return _named(d.program(), d)

@@ -5,6 +5,7 @@ The diagram is made by running that very text, so what is printed is what was tr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -46,6 +47,9 @@ ALONE = {
 
 PREFIX = {"neg": "-", "not": "~"}
 
+LONGEST = 1000
+"""Letters of what is written without a name, at most."""
+
 
 def text(program: Program) -> str:
     """The Python of a program."""
@@ -61,9 +65,15 @@ def text(program: Program) -> str:
     lines = [*imports(program)]
     lines += [f"@nk.diagram({signature(program)!r}, sizes={base_sizes(program)!r})"]
     lines.append(f"def {program.name}({', '.join(given)}):")
+    inside = read_once(program) if program.nested else set[int]()
     for i, step in enumerate(program.steps, len(program.inputs)):
-        if step.op != "scalar":
-            lines.append(f"    {names[i]} = {expression(step, names)}")
+        if step.op == "scalar":
+            continue
+        made = expression(step, names)
+        if i in inside and len(made) < LONGEST:
+            names[i] = f"({made})"
+        else:
+            lines.append(f"    {names[i]} = {made}")
     lines.append(f"    return {', '.join(names[r.at] for r, _ in program.outputs)}")
     new, into = program.weave
     if new:
@@ -71,6 +81,14 @@ def text(program: Program) -> str:
         woven = f"weave({' '.join(new)!r}, into={' '.join(into)!r}).with_sizes(**{sizes!r})"
         lines += ["", f"{program.name} = {program.name}.{woven}"]
     return "\n".join(lines) + "\n"
+
+
+def read_once(program: Program) -> set[int]:
+    """The places of steps that one other step reads, once, and that are no results."""
+    read = Counter(r.at for s in program.steps for r in s.refs)
+    results = {r.at for r, _ in program.outputs}
+    first = len(program.inputs)
+    return {i for i, n in read.items() if n == 1 and i >= first} - results
 
 
 def imports(program: Program) -> list[str]:
@@ -264,6 +282,8 @@ def key_set(keys: Keys, names: Sequence[str]) -> str:
     numbers += [f"queries={' '.join(keys.queries)!r}", f"keys={' '.join(keys.keys)!r}"]
     if keys.at is not None:
         places = [f"nk.index({q!r}) + {keys.at}" for q in keys.queries]
+        if keys.placed:
+            places = [f"{names[keys.tables[0].at]} + {keys.at}"]
         numbers.append(f"at={_list(places) if keys.pattern == 'neighborhood' else places[0]}")
     return f"{_named_as(keys.pattern)}({', '.join(numbers)})"
 

@@ -232,7 +232,7 @@ class Drawing:
         ).used()
         found = self._woven(_sized(made))
         found = replace(found, chained=self.chance(0.08), rules=tuple(dict.fromkeys(self.rules)))
-        return replace(found, nested=self.seed >= KINDS and self.chance(0.25))
+        return replace(found, nested=self.seed >= KINDS and self.chance(0.35))
 
     def _woven(self, made: Program) -> Program:
         if not self.chance(0.12 if self.more else 0.06) or not made.inputs:

@@ -113,7 +113,13 @@ def scaled_by(d: Drawing) -> Ref:
     x = d.pick(1)
     s = d.step("scalar", public=False, name=f"by{len(d.made)}", value=d.rng.choice((0.5, 1.5)))
     size = d.step("size", over=d.rng.choice(tuple(d.sizes)), public=False)
-    way = d.rng.choice(("product", "root", "test", "start", "alone"))
+    way = d.rng.choice(("product", "root", "test", "start", "alone", "kind", "truth"))
+    if way == "kind":  # of a function of reals
+        return d.step("hypotenuse", x, size)
+    if way == "truth":  # in arithmetic
+        here = d.step("greater", size, 2, public=False)
+        n = d.step("index", over=d.rng.choice(d.axes_of(x)), public=False)
+        return d.step("mul", x, d.step("add", n, here, public=False))
     if way == "product":
         s = d.step("mul", s, size, public=False)
         return d.step("mul", x, d.step("add", s, 1, public=False))
@@ -144,11 +150,11 @@ def patches(d: Drawing) -> Ref:
     padding = option.get("padding", 0)
     padded = sum(padding) if isinstance(padding, tuple) else 2 * padding  # type: ignore[operator]
     p, w = d.axis((length + padded - reach) // stride + 1), d.axis(taps)
-    X = d.input(d.some((i, c), 2, 2))
+    X = d.input(d.some((i, c), 2, 2) if d.chance(0.8) else (i,))
     if d.chance(0.3):
         X = d.step("tanh", X)
     y = d.step("slide", X, over=i, into=(p, w), window=taps, **option)
-    way = d.rng.choice(("contract", "contract", "max", "mean", "plain"))
+    way = d.rng.choice(("contract", "contract", "max", "mean", "plain", "cumsum"))
     if way == "contract":
         return d.step("contract", y, d.input((w, c, d.axis())), over=(w, c))
     return y if way == "plain" else d.step(way, y, over=w)
@@ -264,7 +270,7 @@ def long_held(d: Drawing) -> Ref:
 def nowhere(d: Drawing) -> Ref:
     """Sums of products that are nowhere 0, of wide factors, of narrow ones, or of positions."""
     a, q = d.axis(d.rng.choice((3, 7, 33))), d.axis()
-    if d.chance(0.3):  # no array lies along what is streamed
+    if d.chance(0.4):  # no array lies along what is streamed
         b = d.axis(d.rng.choice((33, 70)))
         at = d.step("mul", d.step("index", over=b, public=False), d.input((q,)), public=False)
         return d.step("sum", d.step("sin", at), over=b)
@@ -305,7 +311,7 @@ def alike(d: Drawing) -> Ref:
     x = d.input((q, e))
     for _ in range(d.rng.choice((2, 3))):
         y = d.step("contract", x, d.input((e, f := d.axis(3))), over=e)
-        z = d.step("contract", d.step("tanh", y), d.input((f, e)), over=f)
+        z = d.step("contract", d.step("silu", y), d.input((f, e)), over=f)
         x = d.step("div", z, positive(d, d.step("sum", d.step("mul", z, z), over=e)))
         d.outputs += [x] * d.chance(0.3)
     return x
@@ -322,7 +328,9 @@ def bytes_(d: Drawing) -> Ref:
         return d.input(axes, "real" if real else "int", fill, kind, public=False)
 
     W = stored(c, b) if d.chance(0.5) else stored(b, c)
-    way = d.rng.choice(("both", "both", "twice", "scaled", "rows"))
+    way = d.rng.choice(("both", "both", "twice", "scaled", "rows", "whole"))
+    if way == "whole":  # numbers of no type of their own, beside reals
+        return d.step("contract", d.input((a, b)), d.input((b, c), "int"), over=b)
     if way == "both":
         return d.step("mul", d.step("contract", stored(a, b), W, over=b, public=False), 0.01)
     if way == "twice":

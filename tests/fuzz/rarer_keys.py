@@ -57,7 +57,7 @@ def residues(d: Drawing) -> Ref:
 
 def boxes(d: Drawing) -> Ref:
     """Neighborhoods over two axes or three, which groups visit in words of bits or without."""
-    n = d.rng.choice(((8, 12), (9, 7), (4, 5, 6), (3, 8, 4), (16, 3)))
+    n = d.rng.choice(((8, 12), (9, 7), (16, 3), (4, 5, 6), (3, 8, 4), (5, 4, 7)))
     heads: Axes = (d.axis(2),) if d.chance(0.3) else ()
     q, x = (tuple(d.axis(m) for m in n) for _ in range(2))
     keys = neighborhood(d, q, x)
@@ -134,7 +134,7 @@ def sides(d: Drawing) -> Ref:
     heads: Axes = (d.axis(2),) if d.chance(0.2) else ()
     way = d.rng.choice((
         "outside", "plain", "plain", "lacking", "two", "largest", "added", "whole", "then",
-        "computed", "stored", "beside", "tile", "order", "slots",
+        "computed", "stored", "beside", "tile", "order", "slots", "normalised",
     ))  # fmt: skip
     Q, K, V = d.input((*heads, q, e)), d.input((*heads, x, e)), d.input((*heads, x, c))
     if way in {"added", "then"}:
@@ -144,7 +144,7 @@ def sides(d: Drawing) -> Ref:
         y = d.step("add", y, d.step("contract", d.input((*heads, q, x)), V, over=x))
         return d.step("tanh", y)
     if way == "slots":
-        return _slots(d)
+        return slots(d)
     more = [d.input(d.some((q, x), 1, 1))] if way == "outside" else []
     more = [d.input((x, e), "int")] if way == "whole" else more
     S = d.step("mul", d.step("contract", Q, K, *more, over=e), 0.25)
@@ -166,6 +166,9 @@ def sides(d: Drawing) -> Ref:
     else:
         P = d.step("softmax", S, over=x, keys=keys)
         y = d.step("contract", P, V, over=x)
+    if way == "normalised":  # its rows of length 1
+        square = d.step("sum", d.step("mul", y, y), over=c)
+        y = d.step("mul", y, d.step("rsqrt", d.step("add", square, 1e-3)))
     if way == "two":
         d.outputs.append(d.step("contract", P, d.input((*heads, x, c)), over=x))
     if way == "beside":
@@ -176,14 +179,16 @@ def sides(d: Drawing) -> Ref:
     return y
 
 
-def _slots(d: Drawing) -> Ref:
+def slots(d: Drawing) -> Ref:
     """Long products that are stored in slots, along one axis or two."""
     n = d.rng.choice(((17,), (33,), (4, 5)))
     q, x, s = (tuple(d.axis(m) for m in n) for _ in range(3))
     keys, counts = box_set(d, q, x)
+    if len(n) == 1 and d.chance(0.2):  # a key for each query
+        keys, counts = Keys("sliding", (0, 0), (), q, x), (1,)
     for axis, k in zip(s, counts, strict=True):
         d.sizes[axis] = k
-    e = d.axis(64)
+    e = d.axis(d.rng.choice((2, 64)))
     S = d.step("contract", d.input((*q, e)), d.input((*x, e)), over=e)
     fill = {"fill": 0.0} if d.chance(0.5) else {}
     T = d.step("compress", S, over=x, keys=keys, public=False, infinite=True, into=s, **fill)

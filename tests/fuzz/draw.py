@@ -54,7 +54,7 @@ RARER = {
     rarer.pointwise: 22, rarer.lanes: 14, rarer.long_held: 8, rarer.bytes_: 18, rarer.scaled_by: 16,
     rarer.long_lines: 10, rarer.patches: 18, rarer.casts: 12, rarer.sorted_rows: 8,
     rarer.recurrent: 4, rarer.exponents: 7, rarer.renamed: 9, rarer.nowhere: 10, rarer.alike: 3,
-    rarer.deep: 5, scans.distances: 8,
+    rarer.deep: 5, scans.distances: 20,
 }  # fmt: skip
 """Of seeds from `KINDS` on, most of which begin with one of these."""
 

@@ -92,6 +92,8 @@ class Forcing:
         self.kinds = kinds
         self.alike = Memo(dtype, H100)
         self.terms = list(candidates.terms(diagram, squared=False))
+        if kinds:
+            self.terms += candidates.split(diagram, sizes)
         if dtype != "fp32":
             self.terms = [t for t in self.terms if t.law != "as it is"] or self.terms
 

@@ -161,7 +161,7 @@ class Program:
         chained: whether its last step is a diagram of its own, behind `>>`, if it may be.
         rules: rules of rewriting that a user added (`added`), which the planner may apply.
         weave: axes that the whole program is mapped over, and the inputs that gain them.
-        nested: whether what is read once is written where it is read, and has no name.
+        nested: whether what is read once or twice is written where it is read, and has no name.
     """
 
     inputs: tuple[Input, ...]

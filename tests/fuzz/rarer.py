@@ -140,7 +140,7 @@ def patches(d: Drawing) -> Ref:
     """Windows that share no position, or that reach past the end, and products of them."""
     taps, more = d.rng.choice((1, 2, 3, 4)), d.rng.choice((0, 0, 1))
     i, c = d.axis(d.rng.choice((8, 12, 13))), d.axis()
-    apart = d.chance(0.6)
+    apart = d.chance(0.7)
     stride = taps + more if apart else d.rng.choice((1, 2))
     option: dict[str, object] = {"stride": stride} if stride > 1 else {}
     if not apart:

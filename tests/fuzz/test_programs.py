@@ -237,7 +237,7 @@ def test_rarer_moves_draw_programs(move):
     assert sum(bool(d.made) for d in drawn) > 10
 
 
-def test_what_is_read_once_may_stand_where_it_is_read():
+def test_what_is_read_seldom_may_stand_where_it_is_read():
     made = [p for p in map(draw, range(KINDS, KINDS + 80)) if p.nested and not p.rules]
     assert len(made) > 5
     for p in made:

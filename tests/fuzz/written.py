@@ -65,12 +65,12 @@ def text(program: Program) -> str:
     lines = [*imports(program)]
     lines += [f"@nk.diagram({signature(program)!r}, sizes={base_sizes(program)!r})"]
     lines.append(f"def {program.name}({', '.join(given)}):")
-    inside = read_once(program) if program.nested else set[int]()
+    inside = nested(program) if program.nested else {}
     for i, step in enumerate(program.steps, len(program.inputs)):
         if step.op == "scalar":
             continue
         made = expression(step, names)
-        if i in inside and len(made) < LONGEST:
+        if len(made) < inside.get(i, 0):
             names[i] = f"({made})"
         else:
             lines.append(f"    {names[i]} = {made}")
@@ -83,12 +83,12 @@ def text(program: Program) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read_once(program: Program) -> set[int]:
-    """The places of steps that one other step reads, once, and that are no results."""
+def nested(program: Program) -> dict[int, int]:
+    """The places of steps that are read once or twice, and are no results, and how long what stands
+    there may be: it is written as often as it is read."""
     read = Counter(r.at for s in program.steps for r in s.refs)
-    results = {r.at for r, _ in program.outputs}
-    first = len(program.inputs)
-    return {i for i, n in read.items() if n == 1 and i >= first} - results
+    named = {*range(len(program.inputs)), *(r.at for r, _ in program.outputs)}
+    return {i: LONGEST // n**3 for i, n in read.items() if n < 3 and i not in named}
 
 
 def imports(program: Program) -> list[str]:

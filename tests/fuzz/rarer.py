@@ -18,7 +18,7 @@ TESTS = (
     "less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "between", "and", "or",
 )  # fmt: skip
 WHOLE = ("floordiv", "mod", "xor", "add", "sub", "mul", "maximum", "minimum", "neg", "abs", "pow")
-MOMENTS = ("skew", "fourth", "entropy", "weighted", "moved", "signs", "twice", "alone")
+MOMENTS = ("skew", "entropy", "weighted", "moved", "moved", "signs", "twice", "alone", "fourth")
 
 
 def pointwise(d: Drawing) -> Ref:
@@ -113,7 +113,9 @@ def scaled_by(d: Drawing) -> Ref:
     x = d.pick(1)
     s = d.step("scalar", public=False, name=f"by{len(d.made)}", value=d.rng.choice((0.5, 1.5)))
     size = d.step("size", over=d.rng.choice(tuple(d.sizes)), public=False)
-    way = d.rng.choice(("product", "root", "test", "start", "alone", "kind", "truth"))
+    way = d.rng.choice(
+        ("product", "root", "test", "start", "alone", "kind", "kind", "truth", "truth")
+    )
     if way == "kind":  # of a function of reals
         return d.step("hypotenuse", x, size)
     if way == "truth":  # in arithmetic
@@ -235,7 +237,7 @@ def exponents(d: Drawing) -> Ref:
     q, x, e = d.axis(d.rng.choice((3, 17))), d.axis(d.rng.choice((7, 40))), d.axis(16)
     S = d.step("contract", d.input((q, e)), d.input((x, e)), over=e)
     by = d.rng.choice((0.25, 2.0, 0.5))
-    way = d.rng.choice(("twice", "plain", "softmax", "halved"))
+    way = d.rng.choice(("twice", "plain", "softmax", "softmax", "halved"))
     V = d.input((x, d.axis()))
     T = d.step("mul", S, by)
     if way == "softmax":  # whose scale is written as a product of scales

@@ -17,10 +17,10 @@ def rising(d: Drawing) -> Ref:
     heads: Axes = tuple(d.axis(m) for m in d.rng.choice(((2,), (3,), (2, 3))))
     q, x, e = d.axis(n), d.axis(n), d.axis(d.rng.choice((2, 16)))
     S = d.step("contract", d.input((*heads, q, e)), d.input((*heads[:1], x, e)), over=e)
-    among = ("causal", "sinks", "global_tokens", "blocked", "sliding")
+    among = ("causal", "causal", "causal", "blocked", "global_tokens", "sliding")
     keys = pattern(d, (q,), (x,), d.rng.choice((None, 0, 1)), among)
-    if d.chance(0.5):  # begins at one place, or at several
-        other = pattern(d, (q,), (x,), keys.at, ("sinks", "global_tokens", "sliding", "causal"))
+    if d.chance(0.4):  # begins at one place, or at several
+        other = pattern(d, (q,), (x,), keys.at, ("sinks", "sinks", "global_tokens", "sliding"))
         keys = Keys(d.rng.choice("||&"), (), (), (q,), (x,), parts=(keys, other))
     V = d.input((*heads, x, d.axis()))
     if d.chance(0.3):

@@ -48,17 +48,15 @@ SELDOM = {
 LAST = {rare.looked_up: 8, rare.blocks: 6}
 """Of seeds from `RESUMED` on, beside."""
 
-KEYS = {
-    rarer_keys.sides: 140, rarer_keys.boxes: 30, rarer_keys.rising: 36, rarer_keys.residues: 20,
-    rarer_keys.placed: 16, rarer_keys.side_by_side: 12, rarer_keys.keyed: 14, rarer_keys.slots: 14,
-}  # fmt: skip
 RARER = {
-    rarer.pointwise: 22, rarer.lanes: 24, rarer.long_held: 12, rarer.bytes_: 24,
-    rarer.scaled_by: 24, rarer.long_lines: 12, rarer.patches: 16, rarer.casts: 18,
-    rarer.sorted_rows: 10, rarer.recurrent: 6, rarer.exponents: 12, rarer.renamed: 10,
-    rarer.nowhere: 12, rarer.alike: 3, rarer.deep: 8, scans.distances: 16,
+    rarer_keys.sides: 110, rarer_keys.boxes: 24, rarer_keys.rising: 30, rarer_keys.residues: 16,
+    rarer_keys.placed: 12, rarer_keys.side_by_side: 9, rarer_keys.keyed: 10, rarer_keys.slots: 8,
+    rarer.pointwise: 22, rarer.lanes: 18, rarer.long_held: 8, rarer.bytes_: 18, rarer.scaled_by: 20,
+    rarer.long_lines: 10, rarer.patches: 18, rarer.casts: 16, rarer.sorted_rows: 8,
+    rarer.recurrent: 4, rarer.exponents: 7, rarer.renamed: 9, rarer.nowhere: 10, rarer.alike: 3,
+    rarer.deep: 5, scans.distances: 20,
 }  # fmt: skip
-"""Of seeds from `KINDS` on, most of which begin with one of `KEYS`, one of these, or both."""
+"""Of seeds from `KINDS` on, most of which begin with one of these."""
 
 CALLED = ("sum", "max", "float", "gl", "tl", "triton", "range", "linear_scan")
 """Names of diagrams that mean something else in a kernel file."""
@@ -75,13 +73,12 @@ def draw(seed: int) -> Program:
         d = Drawing(seed if not attempt else seed + attempt * 1_000_003)
         table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
-        for begin in (KEYS, RARER) if seed >= KINDS else ():
-            if d.chance(0.6):
-                d.kept(d.rng.choices(list(begin), list(begin.values()))[0])
-        if seed >= RARE and d.chance(0.25 if seed >= KINDS else 0.5):
+        if seed >= KINDS and d.chance(0.85):
+            d.moving(d.rng.choices(list(RARER), list(RARER.values()))[0])
+        if seed >= RARE and d.chance(0.3 if seed >= KINDS else 0.5):
             first = SELDOM | (LAST if seed >= RESUMED else {})
             d.moving(d.rng.choices(list(first), list(first.values()))[0])
-        more = (0, 0, 1, 1, 2, 3) if seed >= KINDS else (1, 2, 2, 3, 4, 5, 6)
+        more = (0, 0, 1, 2, 3, 4, 5) if seed >= KINDS else (1, 2, 2, 3, 4, 5, 6)
         for _ in range(d.rng.choice(more)):
             d.moving(d.rng.choices(ways, weights)[0])
         try:

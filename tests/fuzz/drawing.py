@@ -200,14 +200,6 @@ class Drawing:
             i, m, v = lengths
             del self.inputs[i:], self.made[m:], self.values[v:], self.shapes[v:]
 
-    def kept(self, move: Callable[[Drawing], Ref]) -> None:
-        """Take a move whole, or not at all; what it makes is a result."""
-
-        def made(d: Drawing) -> None:
-            d.outputs.append(move(d))
-
-        self.moving(made)
-
     # --- the whole ------------------------------------------------------------------------------
 
     def program(self) -> Program:
@@ -220,8 +212,6 @@ class Drawing:
         if not steps and not self.outputs:
             raise Rejected
         chosen = list(self.outputs) or [steps[-1]]
-        if steps and self.seed >= KINDS and self.chance(0.5):
-            chosen.append(steps[-1])
         if steps and self.chance(0.25):
             chosen.append(self.rng.choice(steps))
         if steps and self.chance(0.1):

@@ -157,7 +157,7 @@ class Forcing:
         while i >= 0:
             begins = list(range(max(0, i - candidates.LONGEST + 1), i + 1))
             self.rng.shuffle(begins)
-            if self.rng.random() < (0.8 if self.kinds and self.dtype != "fp32" else 0.5):
+            if self.rng.random() < 0.5:
                 begins.sort()
             for j in begins:
                 if not frontier.wanted(j, i):

@@ -100,10 +100,8 @@ def _times(n: Node, factor: float) -> Node:
     if n.op == "sub":
         a, b = n.args
         return pointwise("sub", (_times(a, factor), _row(_times(b, factor))))
-    if n.op in {"mul", "where"}:
-        c, t = _factored(n)
-        return pointwise("mul", (t, _product(number(factor), c)))
-    return pointwise("mul", (n, number(factor)))
+    c, t = _factored(n)
+    return pointwise("mul", (t, _product(number(factor), c)))
 
 
 def _row(n: Node) -> Node:

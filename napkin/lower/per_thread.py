@@ -115,8 +115,6 @@ def _joined(program: Program, loop: Loop, warps: int) -> Loop:
         return loop
     tiled = tuple(a for a in program.kernel.axes if program.tiles[a] > 1)
     joins = _joins(program.kernel, loop, tiled)
-    if len(joins) < len(states):
-        return loop
     # A lane past the end of short rows has folded nothing: as a merge has it, a mean of it is 0.
     steps = {x: joins[x].of if not joins[x].op else n for x, n in loop.steps.items()}
     return replace(loop, steps=steps, joins=joins)
@@ -124,7 +122,7 @@ def _joined(program: Program, loop: Loop, warps: int) -> Loop:
 
 @lru_cache(maxsize=256)  # the same at all tiles of which `tiled` names those of several values
 def _joins(kernel: Kernel, loop: Loop, tiled: Sequence[str]) -> Mapping[str, Join]:
-    """How the lanes of a loop join, by the name of each state for which there is a way."""
+    """How the lanes of a loop join, by the name of each state."""
     s = kernel.stream
     states = s.passes[loop.part].states
     emits = [e.node for p in s.passes for e in p.emits]
@@ -133,8 +131,7 @@ def _joins(kernel: Kernel, loop: Loop, tiled: Sequence[str]) -> Mapping[str, Joi
     # A merge may reduce what the group holds, along an axis that its tile reaches past.
     plain = masked([two[x.merge] for x in states], tiled)
     merges = {x.name: plain[two[x.merge]] for x in states}
-    found = {x.name: _join(merges[x.name], states, loop.steps[x.name]) for x in states}
-    return {name: j for name, j in found.items() if j is not None}
+    return {x.name: _join(merges[x.name], states, loop.steps[x.name]) for x in states}
 
 
 def along_memory(kernel: Kernel, tiles: Mapping[str, int]) -> bool:
@@ -182,22 +179,17 @@ def _where_loaded(kernel: Kernel, loop: Loop, dims: tuple[tuple[str, ...], ...])
     return True
 
 
-def _join(merge: Node, states: Sequence[State], step: Node) -> Join | None:
-    """The reduction over lanes that merges their states, where the merge treats two alike."""
+def _join(merge: Node, states: Sequence[State], step: Node) -> Join:
+    """The reduction over lanes that merges their states: a merge that is not computed of joined
+    states alone treats two alike, as those of scans do not, which no loop of lanes has."""
     sides = [{x.leaf(tag) for x in states} for tag in ("left", "right")]
-    used = [sides[i] & set(postorder([merge])) for i in (0, 1)]
-    if not any(used):
+    if set(postorder([merge])).isdisjoint(sides[0] | sides[1]):
         return Join("", merge, None)
-    op = next((r.name for r in REDUCTIONS.values() if r.combine == merge.op), None)
-    if op is None or len(merge.args) != 2:
-        return None
+    left, right = merge.args
+    swapped = substitute([left], {x.leaf("left"): x.leaf("right") for x in states})[left]
+    assert swapped is right
+    assert sides[1].isdisjoint(postorder([left]))
+    op = next(r.name for r in REDUCTIONS.values() if r.combine == merge.op)
     reduced = next((a for a in step.args if a.op == op), None)
-    if op != "sum" and reduced is None:
-        return None
-    for a, b in (merge.args, merge.args[::-1]):
-        if sides[1] & set(postorder([a])):
-            continue
-        swapped = substitute([a], {x.leaf("left"): x.leaf("right") for x in states})[a]
-        if swapped is b:
-            return Join(op, a, reduced)
-    return None
+    assert op == "sum" or reduced is not None  # of another, `Join.like` says which function it is
+    return Join(op, left, reduced)

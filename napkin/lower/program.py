@@ -307,9 +307,6 @@ def _places(kernel: Kernel, order: list[Node]) -> set[Node]:
     return out
 
 
-def _role(kernel: Kernel, axis: str) -> str:
-    if axis in kernel.group:
-        return "group"
-    if axis in kernel.slots:
-        return "slot"
-    return "stream" if axis in kernel.stream.axes else "whole"
+def _role(kernel: Kernel, axis: str) -> tuple[bool, ...]:
+    """Which of these an axis is: grouped, of slots, streamed; none of them where it is whole."""
+    return tuple(axis in axes for axes in (kernel.group, kernel.slots, kernel.stream.axes))

@@ -14,7 +14,7 @@ import numpy as np
 
 from napkin.algebra.terms import compared, is_read
 from napkin.derive.kernel import Kernel, leaves, tensor_of
-from napkin.derive.prepare import exact, multiplied_out, prepare
+from napkin.derive.prepare import exact, multiplied_out, prepare, split_windows
 from napkin.derive.rules.square import difference
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
@@ -89,6 +89,14 @@ def terms(diagram: Diagram, most: int = 12, squared: bool = True) -> Iterator[Te
         if key not in seen and len(seen) < most:
             seen.add(key)
             yield t
+
+
+def split(diagram: Diagram, sizes: Mapping[str, int]) -> Iterator[Term]:
+    """The form in which axes are split into windows that share no position, if there are some."""
+    ready = prepare(diagram)
+    other = split_windows(ready, {a: max(1, n) for a, n in sizes.items()})
+    if any(a.node is not b.node for a, b in zip(ready.outputs, other.outputs, strict=True)):
+        yield Term(other.outputs, other.names, "windows split", {})
 
 
 def _rewritten(before: Term, sizes: Mapping[str, int]) -> Iterator[Term]:

@@ -8,9 +8,11 @@ import compounds
 import moves
 import own
 import rare
+import rarer
+import rarer_keys
 import readings
 import scans
-from drawing import NEWEST, RARE, RESUMED, Drawing, Rejected
+from drawing import KINDS, NEWEST, RARE, RESUMED, Drawing, Rejected
 from programs import Program
 
 WEIGHTS = {
@@ -46,6 +48,15 @@ SELDOM = {
 LAST = {rare.looked_up: 8, rare.blocks: 6}
 """Of seeds from `RESUMED` on, beside."""
 
+RARER = {
+    rarer_keys.sides: 110, rarer_keys.boxes: 24, rarer_keys.rising: 30, rarer_keys.residues: 16,
+    rarer_keys.placed: 12, rarer_keys.side_by_side: 9, rarer_keys.keyed: 10, rarer_keys.slots: 8,
+    rarer.pointwise: 22, rarer.lanes: 18, rarer.long_held: 8, rarer.bytes_: 18, rarer.scaled_by: 20,
+    rarer.long_lines: 10, rarer.patches: 18, rarer.casts: 16, rarer.sorted_rows: 8,
+    rarer.recurrent: 4, rarer.exponents: 7, rarer.renamed: 9, rarer.nowhere: 10, rarer.alike: 3,
+    rarer.deep: 5, scans.distances: 20,
+}  # fmt: skip
+"""Of seeds from `KINDS` on, most of which begin with one of these."""
 
 CALLED = ("sum", "max", "float", "gl", "tl", "triton", "range", "linear_scan")
 """Names of diagrams that mean something else in a kernel file."""
@@ -62,10 +73,13 @@ def draw(seed: int) -> Program:
         d = Drawing(seed if not attempt else seed + attempt * 1_000_003)
         table = WEIGHTS | (LATER if d.more else {}) | (NEW if seed >= NEWEST else {})
         ways, weights = list(table), list(table.values())
-        if seed >= RARE and d.chance(0.5):
+        if seed >= KINDS and d.chance(0.85):
+            d.moving(d.rng.choices(list(RARER), list(RARER.values()))[0])
+        if seed >= RARE and d.chance(0.3 if seed >= KINDS else 0.5):
             first = SELDOM | (LAST if seed >= RESUMED else {})
             d.moving(d.rng.choices(list(first), list(first.values()))[0])
-        for _ in range(d.rng.choice((1, 2, 2, 3, 4, 5, 6))):
+        more = (0, 0, 1, 2, 3, 4, 5) if seed >= KINDS else (1, 2, 2, 3, 4, 5, 6)
+        for _ in range(d.rng.choice(more)):
             d.moving(d.rng.choices(ways, weights)[0])
         try:
             return _named(d.program(), d)

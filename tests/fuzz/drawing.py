@@ -46,6 +46,10 @@ RARE = 8_000_000
 RESUMED = 10_000_000
 """The first seed that draws rows that are looked up, and long scans, among these."""
 
+KINDS = 20_000_000
+"""The first seed that draws labels and tiles of rare kinds as often as of common ones, and programs
+of `rarer`."""
+
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
 HARD = ("mean", "repeated", "zeros", "normal", "large")
@@ -227,7 +231,8 @@ class Drawing:
             self.hard,
         ).used()
         found = self._woven(_sized(made))
-        return replace(found, chained=self.chance(0.08), rules=tuple(dict.fromkeys(self.rules)))
+        found = replace(found, chained=self.chance(0.08), rules=tuple(dict.fromkeys(self.rules)))
+        return replace(found, nested=self.seed >= KINDS and self.chance(0.35))
 
     def _woven(self, made: Program) -> Program:
         if not self.chance(0.12 if self.more else 0.06) or not made.inputs:
@@ -235,6 +240,8 @@ class Drawing:
         new, n = (f"w{self.rng.randint(0, 9)}",), self.rng.choice(SIZES)
         new = (*new, "batch") if self.more and self.chance(0.4) else new
         into = {i.name for i in made.inputs if self.chance(0.7)} or {made.inputs[0].name}
+        if self.seed >= KINDS and self.chance(0.3):  # of which a result may not depend
+            into = {self.rng.choice(made.inputs).name}
         packed = {i.name for i in made.inputs if i.storage in {"int4", "uint4"} and not i.axes}
         into = tuple(i.name for i in made.inputs if i.name in into - packed)
         if not into:

@@ -240,6 +240,7 @@ def of_program(program: Program) -> set[str]:
     out |= {f"rule {r}" for r in program.rules}
     out |= {"several outputs"} if len(program.outputs) > 1 else set()
     out |= {"composed"} if apart(program) is not None else set()
+    out |= {"nested"} if program.nested else set()
     return out | ({"woven"} if program.weave[0] else set())
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 import candidates
 from candidates import H100, Term
@@ -19,6 +21,7 @@ from napkin.errors import Refusal
 from napkin.ir.node import postorder
 from napkin.lower.build import build
 from napkin.lower.group_order import Launching
+from napkin.lower.printer import function_name
 from napkin.moves.trail import Trail
 from napkin.plan.fitting import formed
 from napkin.plan.frontier import Frontier, orders
@@ -66,20 +69,31 @@ WIDE = 512
 TRIED = 6
 """Kernels of warpgroups that are written until one can be."""
 
+T = TypeVar("T")
+
 
 class Forcing:
     """Draws plans of a diagram.
 
     Args:
         sizes: what the plans will run at.
+        kinds: whether rare kinds of labels and tiles are drawn as often as common ones.
     """
 
     def __init__(
-        self, diagram: Diagram, sizes: Mapping[str, int], dtype: str, rng: random.Random
+        self,
+        diagram: Diagram,
+        sizes: Mapping[str, int],
+        dtype: str,
+        rng: random.Random,
+        kinds: bool = False,
     ) -> None:
         self.diagram, self.sizes, self.dtype, self.rng = diagram, dict(sizes), dtype, rng
+        self.kinds = kinds
         self.alike = Memo(dtype, H100)
         self.terms = list(candidates.terms(diagram, squared=False))
+        if kinds:
+            self.terms += candidates.split(diagram, sizes)
         if dtype != "fp32":
             self.terms = [t for t in self.terms if t.law != "as it is"] or self.terms
 
@@ -111,6 +125,19 @@ class Forcing:
         blocks = tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks))
         return Plan(self.diagram, H100, self.dtype, known_sizes, kernels, between, Trail(()),
                     _same(term), number, blocks, specialised=False, given=given)  # fmt: skip
+
+    def of(self, kernel: Kernel) -> Plan | None:
+        """A plan of one kernel that computes the whole diagram; None where tiles are too large, or
+        registers would change the name of an axis."""
+        if any(n.op == "rename" for n in postorder(kernel.terms)):
+            return None
+        every = {t: t for t in (*kernel.tensors, *(o.name for o in kernel.origin))}
+        named = replace(kernel, name=function_name(kernel.name))
+        planned = self._planned(named, every, self.sizes)
+        if planned is None:
+            return None
+        return Plan(self.diagram, H100, self.dtype, self.sizes, (planned,), {}, Trail(()),
+                    specialised=False)  # fmt: skip
 
     def _specialised(self, alone: Choice) -> Choice | None:
         """A kernel of warpgroups in the place of one; None where there is none, or rarely."""
@@ -154,7 +181,7 @@ class Forcing:
         """One kernel for a run, or two that pass the states of parts."""
         ours = dict(zip(known.first.tensors, form.tensors, strict=True))
         for _ in range(4):
-            kernel = self.rng.choice(known.search.kernels)
+            kernel = self._drawn(known.search.kernels, _labelled)
             if self.rng.random() < 0.15 and not why_not_parted(kernel):
                 made = self._in_parts(kernel, ours, sizes)
             elif both := self._blocked(kernel) or self._resumed(kernel, sizes):
@@ -194,7 +221,8 @@ class Forcing:
         tiles = self._tiles(kernel, sizes)
         if tiles is None:
             return None
-        item = described_bytes(self.dtype, H100) if self.rng.random() < 0.3 else 0
+        often = 0.5 if self.kinds else 0.3
+        item = described_bytes(self.dtype, H100) if self.rng.random() < often else 0
         blocks = Launching(kernel, 4).in_blocks(tiles)
         rows = 4 if blocks is not None and self.rng.random() < 0.2 else 0
         warps = max(self.rng.choice((1, 2, 4, 4, 8)), _warps(kernel, tiles))
@@ -218,11 +246,19 @@ class Forcing:
         listed = itertools.islice(Tiles(kernel, grown).settings(), SETTINGS)
         found = [t for t in listed if self._small(kernel, t, known)]
         cut = [t for t in found if any(t[a] < known[a] for a in kernel.stream.axes)]
-        return (
-            dict(self.rng.choice(cut if cut and self.rng.random() < 0.6 else found))
-            if found
-            else None
-        )
+        if not found:
+            return None
+        among = cut if cut and self.rng.random() < 0.6 else found
+        return dict(self._drawn(among, lambda t: _cut(kernel, t, known)))
+
+    def _drawn(self, among: Sequence[T], kind: Callable[[T], Hashable]) -> T:
+        """One of several; where kinds are drawn, one of a kind that is drawn first."""
+        if self.kinds:
+            sorts: dict[Hashable, list[T]] = {}
+            for x in among:
+                sorts.setdefault(kind(x), []).append(x)
+            among = self.rng.choice(list(sorts.values()))
+        return self.rng.choice(among)
 
     def _long(self, kernel: Kernel, sizes: Mapping[str, int], least: int) -> dict[str, int]:
         """Sizes of which the axes that are cut are long."""
@@ -237,6 +273,18 @@ class Forcing:
         turns = math.prod(-(-sizes[a] // tiles[a]) for a in kernel.axes)
         sorts = any(n.op == "sort" for n in postorder(o.node for o in kernel.outputs))
         return lanes <= (SORTED if sorts else LANES) and turns <= TURNS
+
+
+def _labelled(kernel: Kernel) -> Hashable:
+    """What kind of labels a kernel has."""
+    stream, seen = kernel.stream, kernel.visits
+    boxes = 0 if seen is None else len(seen.boxes)
+    return len(stream.axes), len(stream.passes), boxes, bool(kernel.residues), bool(kernel.slots)
+
+
+def _cut(kernel: Kernel, tiles: Mapping[str, int], sizes: Mapping[str, int]) -> Hashable:
+    """How tiles cut what a kernel streams: each axis in chunks or not, and in single positions."""
+    return tuple((tiles[a] < sizes[a], tiles[a] == 1) for a in kernel.stream.axes)
 
 
 def _writes(choice: Choice) -> bool:
@@ -263,9 +311,14 @@ def _same(term: Term) -> dict[str, str]:
 
 
 def plans(
-    diagram: Diagram, sizes: Mapping[str, int], dtype: str, rng: random.Random, most: int
+    diagram: Diagram,
+    sizes: Mapping[str, int],
+    dtype: str,
+    rng: random.Random,
+    most: int,
+    kinds: bool = False,
 ) -> Sequence[Plan]:
-    """Some plans of a diagram."""
-    forcing = Forcing(diagram, sizes, dtype, rng)
+    """Some plans of a diagram, of rare kinds as often as of common ones where `kinds` are drawn."""
+    forcing = Forcing(diagram, sizes, dtype, rng, kinds)
     found = (forcing.plan() for _ in range(2 * most))
     return list(itertools.islice((p for p in found if p is not None), most))

@@ -14,8 +14,10 @@ from unittest import mock
 import numpy as np
 from algebra import kind
 from candidates import squares
+from drawing import KINDS
 from filled import arrays as fill
 from forced import Forcing, plans
+from handmade import by_hand
 from judged import COUNTS, Found, differing, error
 from programs import Program
 from sized import fit, listed
@@ -24,6 +26,7 @@ from values import finite, results, wrapped
 from written import diagram as written_diagram
 
 import napkin.run.interpret as interpreting
+from napkin.algebra import rule
 from napkin.check.rounding import roundings
 from napkin.check.verdict import HALF_STEP, TOLERANCE
 from napkin.ir.storage import storage_type
@@ -58,6 +61,12 @@ LONG = 0.3
 ALONE = 5
 """Programs of which one's plans run as files of their own too."""
 
+VERIFIED = 16
+"""Programs of which one's rules are held to their laws."""
+
+HANDMADE = 5
+"""Programs of which one runs with labels that a person gives."""
+
 LASTING = 300
 """Groups times chunks of a plan, at most: an interpreter takes 10 ms for each."""
 
@@ -80,23 +89,45 @@ interpreting.start = _Here
 
 
 def interpret(program: Program, seed: int) -> None:
+    """Raises `Found` where a plan of a program is wrong in the interpreter; of some programs, also
+    where an application of a rule breaks its law."""
+    verified = seed >= KINDS and seed % VERIFIED == 3
+    with mock.patch.object(rule, "VERIFYING", rule.VERIFYING or verified):
+        interpreted(program, seed)
+
+
+def interpreted(program: Program, seed: int) -> None:
     """Raises `Found` where a plan of a program is wrong in the interpreter."""
     rng = random.Random(seed)
     diagram = written_diagram(program)
     for sizes in (dict(program.sizes), ragged(program, rng)):
         if sizes is None:
             continue
-        for plan in plans(diagram, sizes, "fp32", rng, PLANS):
+        for plan in plans(diagram, sizes, "fp32", rng, PLANS, seed >= KINDS):
             Case(program, plan, sizes, seed).check()
     if seed % 4 == 0:
         planned(program, diagram, seed)
     elif any(n >= WIDE for n in program.sizes.values()):
         specialised(program, diagram, seed, rng)
+    if seed >= KINDS and seed % HANDMADE == 2:
+        handmade(program, diagram, seed, rng)
+
+
+def handmade(program: Program, diagram, seed: int, rng: random.Random) -> None:
+    """The plan of one kernel whose labels a person gives, where one can compute the diagram."""
+    kernel = by_hand(diagram, rng)
+    if kernel is None:
+        return
+    plan = Forcing(diagram, program.sizes, "fp32", rng, True).of(kernel)
+    if plan is not None:
+        COUNTS["plans by hand"] += 1
+        Case(program, plan, program.sizes, seed).check()
 
 
 def specialised(program: Program, diagram, seed: int, rng: random.Random) -> None:
     """A plan with kernels of warpgroups, if one is drawn."""
-    forcing = Forcing(diagram, program.sizes, rng.choice(("bf16", "fp16")), rng)
+    dtype = rng.choice(("bf16", "fp16"))
+    forcing = Forcing(diagram, program.sizes, dtype, rng, seed >= KINDS)
     found = (p for p in (forcing.plan() for _ in range(SPECIALISED)) if p is not None and p.given)
     plan = next(found, None)
     if plan is not None:
@@ -266,6 +297,10 @@ class Case:
             for (t, way), n in wanted.items():
                 key = (k.binding[t], str(way))
                 predicted[key] = predicted.get(key, 0) + n
+            passed = k.crossing_at(full, given) if all(full.values()) else {}
+            if any(n < 0 for n in passed.values()):
+                said = f"{self.about()}: {passed} pass between caches"
+                raise Found("wrong bytes", f"caches, kernel {kind(k)}", said)
             for key in dict.fromkeys([*predicted, *counted]):
                 both = predicted.get(key, 0), counted.get(key, 0)
                 if both[0] != both[1]:

@@ -27,13 +27,14 @@ def seen(keys: Keys, queries: Sequence[int], lengths: Sequence[int], tables: lis
         left, right = (seen(k, queries, lengths, tables) for k in keys.parts)
         return left & right if keys.pattern == "&" else left | right
     given = dict(keys.options)
+    starts = tables.pop(0) if keys.placed else None
     out = np.ones((*queries, *lengths), dtype=bool)
     for a in range(len(lengths)):
         test = _test(keys, a, lengths[a], given, tables)
         if not lengths[a]:
             continue
-        off = keys.at or 0
-        pairs = [[test(i + off, j) for j in range(lengths[a])] for i in range(queries[a])]
+        places = (int(n) for n in starts) if starts is not None else range(queries[a])
+        pairs = [[test(i + (keys.at or 0), j) for j in range(lengths[a])] for i in places]
         shape = [1] * (len(queries) + len(lengths))
         shape[a], shape[len(queries) + a] = queries[a], lengths[a]
         out &= np.array(pairs, dtype=bool).reshape(shape)

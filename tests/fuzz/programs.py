@@ -87,6 +87,7 @@ class Keys:
         at: what is added to a query's position to have its place among the keys; None where queries
             and keys share one layout.
         tables: the values that it reads: lengths of documents, numbers of blocks.
+        placed: whether the first of these are the places of its queries, to which `at` is added.
     """
 
     pattern: str
@@ -97,6 +98,7 @@ class Keys:
     at: int | None = None
     tables: tuple[Ref, ...] = ()
     parts: tuple[Keys, ...] = ()
+    placed: bool = False
 
     def each(self) -> Iterator[Keys]:
         """It and its parts."""
@@ -159,6 +161,7 @@ class Program:
         chained: whether its last step is a diagram of its own, behind `>>`, if it may be.
         rules: rules of rewriting that a user added (`added`), which the planner may apply.
         weave: axes that the whole program is mapped over, and the inputs that gain them.
+        nested: whether what is read once or twice is written where it is read, and has no name.
     """
 
     inputs: tuple[Input, ...]
@@ -170,6 +173,7 @@ class Program:
     chained: bool = False
     rules: tuple[str, ...] = ()
     name: str = "drawn"
+    nested: bool = False
 
     def used(self) -> Program:
         """The program without what no result depends on."""

@@ -68,6 +68,8 @@ def _kept(axes: tuple[str, ...], program: Program, r: Ref) -> tuple[str, ...]:
 def _steps(p: Program) -> Iterator[Program]:
     if p.chained:
         yield replace(p, chained=False)
+    if p.nested:
+        yield replace(p, nested=False)
     if p.rules:
         yield replace(p, rules=())
     if len(p.outputs) > 1:

@@ -10,6 +10,7 @@ import random
 import signal
 import time
 
+import candidates
 import drawn
 import forced
 import modes
@@ -19,6 +20,7 @@ import run
 import sources
 from draw import draw
 from elsewhere import ELSEWHERE, WHY_RULE
+from handmade import by_hand
 from judged import Failure
 from programs import Input, Program, Ref, Step
 from record import Record
@@ -199,3 +201,36 @@ def test_drawn_plans_that_do_not_fit_are_not_launched(monkeypatch):
     assert ongpu.has_room(plan)
     monkeypatch.setattr(ongpu, "allocations", lambda jobs: [300_000 for _ in jobs])
     assert not ongpu.has_room(plan)
+
+
+@pytest.mark.parametrize("kinds", [False, True])
+def test_what_is_rare_is_drawn_as_often_as_what_is_common(kinds: bool) -> None:
+    program = draw(0)
+    forcing = forced.Forcing(diagram(program), program.sizes, "fp32", random.Random(0), kinds)
+    rare = sum(forcing._drawn([*range(1, 20), 0], bool) == 0 for _ in range(200))
+    assert (70 < rare < 130) if kinds else rare < 30
+
+
+def test_windows_that_share_no_position_are_drawn_split() -> None:
+    x = Input("X", ("i",))
+    options = (("into", ("p", "w")), ("stride", 2), ("window", 2))
+    slide = Step("slide", (Ref(0),), (("i",),), options)
+    most = Step("max", (Ref(1),), (("w",),))
+    sizes = {"i": 8, "p": 4, "w": 2}
+    program = Program((x,), (slide, most), ((Ref(2), ("p",)),), sizes)
+    assert [t.law for t in candidates.split(diagram(program), sizes)] == ["windows split"]
+    assert not list(candidates.split(diagram(draw(0)), draw(0).sizes))
+
+
+def test_labels_of_a_person_run_alone() -> None:
+    """A program that is called as a function of kernel files is called otherwise there."""
+    total = Step("sum", (Ref(0),), (("b",),))
+    sizes = {"a": 3, "b": 5}
+    program = Program((Input("X", ("a", "b")),), (total,), ((Ref(1), ("a",)),), sizes,
+                      name="linear_scan")  # fmt: skip
+    made = diagram(program)
+    forcing = forced.Forcing(made, program.sizes, "fp32", random.Random(0), True)
+    kernels = filter(None, (by_hand(made, random.Random(i)) for i in range(20)))
+    plans = list(filter(None, map(forcing.of, kernels)))
+    assert plans
+    assert all(k.name == "linear_scan_kernel" for p in plans for k in p.kernels)

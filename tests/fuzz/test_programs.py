@@ -9,13 +9,14 @@ import os
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from added import RULES, in_force
-from draw import draw
-from drawing import MORE, NEWEST, Drawing
+from draw import RARER, draw
+from drawing import KINDS, MORE, NEWEST, RESUMED, Drawing
 from drawn import PATTERNS, all_names, of_program
 from filled import arrays
 from keyed import boxes, key_set
@@ -77,6 +78,12 @@ def test_patterns_are_those_of_their_papers():
     documents = Keys("documents", (), (), ("q",), ("x",), None, (Ref(0),))
     mask = seen(documents, [5], [5], [np.array([2, 0, 2])])
     assert ["".join(map(str, np.flatnonzero(r))) for r in mask] == ["01", "01", "23", "23", "4"]
+
+
+def test_queries_stand_where_an_array_says():
+    keys = Keys("sliding", (1, 0), (), ("q",), ("x",), 1, (Ref(0),), placed=True)
+    mask = seen(keys, [3], [4], [np.array([2, -1, 0])])
+    assert ["".join(map(str, np.flatnonzero(r))) for r in mask] == ["23", "0", "01"]
 
 
 def test_patterns_of_a_user_are_those_of_their_words():
@@ -202,7 +209,7 @@ def test_ranks_take_the_first_of_equal_values():
 
 
 def test_a_seed_draws_the_same_program_every_time():
-    seeds = (*range(25), *range(MORE, MORE + 25), *range(NEWEST, NEWEST + 25))
+    seeds = [s for first in (0, MORE, NEWEST, KINDS) for s in range(first, first + 25)]
     assert all(draw(s) == draw(s) for s in seeds)
 
 
@@ -214,6 +221,33 @@ def test_early_seeds_have_the_programs_that_they_had():
 def test_seeds_before_the_newest_have_the_programs_that_they_had():
     every = "".join(text(draw(s)) for s in range(MORE, MORE + 100))
     assert zlib.crc32(every.encode()) == 2890741331
+
+
+def test_seeds_before_kinds_have_the_programs_that_they_had():
+    every = "".join(text(draw(s)) for s in range(RESUMED, RESUMED + 100))
+    assert zlib.crc32(every.encode()) == 1203201101
+
+
+@pytest.mark.parametrize("move", RARER, ids=lambda m: m.__name__)
+def test_rarer_moves_draw_programs(move):
+    """Most are taken: a move that is always taken back would draw nothing."""
+    drawn = [Drawing(seed) for seed in range(KINDS, KINDS + 20)]
+    for d in drawn:
+        d.moving(move)
+    assert sum(bool(d.made) for d in drawn) > 10
+
+
+def test_what_is_read_seldom_may_stand_where_it_is_read():
+    made = [p for p in map(draw, range(KINDS, KINDS + 80)) if p.nested and not p.rules]
+    assert len(made) > 5
+    for p in made:
+        named = replace(p, nested=False)
+        assert text(p).count(" = ") <= text(named).count(" = ")
+        data = arrays(p, p.sizes, 0)
+        one, other = (diagram(x).evaluate(*data) for x in (p, named))
+        both = zip(*(x if isinstance(x, tuple) else (x,) for x in (one, other)), strict=True)
+        assert all(np.array_equal(a, b, equal_nan=True) for a, b in both)
+    assert any(text(p).count(" = ") < text(replace(p, nested=False)).count(" = ") for p in made)
 
 
 def test_every_operator_and_key_set_is_drawn():

@@ -5,6 +5,7 @@ The diagram is made by running that very text, so what is printed is what was tr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -46,6 +47,9 @@ ALONE = {
 
 PREFIX = {"neg": "-", "not": "~"}
 
+LONGEST = 1000
+"""Letters of what is written without a name, at most."""
+
 
 def text(program: Program) -> str:
     """The Python of a program."""
@@ -61,9 +65,15 @@ def text(program: Program) -> str:
     lines = [*imports(program)]
     lines += [f"@nk.diagram({signature(program)!r}, sizes={base_sizes(program)!r})"]
     lines.append(f"def {program.name}({', '.join(given)}):")
+    inside = nested(program) if program.nested else {}
     for i, step in enumerate(program.steps, len(program.inputs)):
-        if step.op != "scalar":
-            lines.append(f"    {names[i]} = {expression(step, names)}")
+        if step.op == "scalar":
+            continue
+        made = expression(step, names)
+        if len(made) < inside.get(i, 0):
+            names[i] = f"({made})"
+        else:
+            lines.append(f"    {names[i]} = {made}")
     lines.append(f"    return {', '.join(names[r.at] for r, _ in program.outputs)}")
     new, into = program.weave
     if new:
@@ -71,6 +81,14 @@ def text(program: Program) -> str:
         woven = f"weave({' '.join(new)!r}, into={' '.join(into)!r}).with_sizes(**{sizes!r})"
         lines += ["", f"{program.name} = {program.name}.{woven}"]
     return "\n".join(lines) + "\n"
+
+
+def nested(program: Program) -> dict[int, int]:
+    """The places of steps that are read once or twice, and are no results, and how long what stands
+    there may be: it is written as often as it is read."""
+    read = Counter(r.at for s in program.steps for r in s.refs)
+    named = {*range(len(program.inputs)), *(r.at for r, _ in program.outputs)}
+    return {i: LONGEST // n**3 for i, n in read.items() if n < 3 and i not in named}
 
 
 def imports(program: Program) -> list[str]:
@@ -264,6 +282,8 @@ def key_set(keys: Keys, names: Sequence[str]) -> str:
     numbers += [f"queries={' '.join(keys.queries)!r}", f"keys={' '.join(keys.keys)!r}"]
     if keys.at is not None:
         places = [f"nk.index({q!r}) + {keys.at}" for q in keys.queries]
+        if keys.placed:
+            places = [f"{names[keys.tables[0].at]} + {keys.at}"]
         numbers.append(f"at={_list(places) if keys.pattern == 'neighborhood' else places[0]}")
     return f"{_named_as(keys.pattern)}({', '.join(numbers)})"
 

@@ -180,7 +180,6 @@ def test_a_place_given_back_before_its_product_is_done_shows(
     [
         ({"a": 32, "c": 64, "b": 64}, "a", "a group has 32 rows, not a multiple of 64"),
         ({"a": 64, "c": 64, "b": 64}, "c", "c is not that of the rows"),
-        ({"a": 64, "c": 64, "b": 64}, "b", "b is not grouped in tiles"),
     ],
 )
 def test_what_runs_in_no_band_is_said(tiles: dict[str, int], axis: str, says: str) -> None:

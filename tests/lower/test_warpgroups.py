@@ -241,7 +241,7 @@ def test_a_product_is_not_read_before_it_is_done(
 @pytest.mark.parametrize(
     ("tiles", "axis", "says"),
     [
-        ({"q": 64, "x": 64}, "h", "h is not grouped in tiles"),
+        ({"q": 64, "x": 64}, "", "its groups share a stream, and lie along no axis"),
         ({"q": 32, "x": 64}, "q", "a group has 32 rows, not a multiple of 64"),
     ],
 )

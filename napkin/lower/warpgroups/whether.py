@@ -13,21 +13,18 @@ from napkin.lower.warpgroups.cta import ROWS, WIDEST, SpecialisedCta
 
 def why_not(program: Program) -> str:
     """Why the groups of a program cannot run as the warpgroups that its schedule asks for; "" where
-    they can."""
-    kernel, tiles, schedule = program.kernel, program.tiles, program.schedule
-    cta = SpecialisedCta(program)
+    they can. It streams tensors of 16 bits, and an axis of the warpgroups is grouped in tiles."""
+    kernel, cta = program.kernel, SpecialisedCta(program)
     if cta.sums:
         return _why_not_added(cta)
-    axis = schedule.axis
-    if axis not in kernel.group or tiles[axis] == 1:
-        return f"{axis} is not grouped in tiles"
-    if not program.loops or len(kernel.stream.passes) != 1 or kernel.fills or kernel.partial:
+    if not cta.axis:
+        return "its groups share a stream, and lie along no axis"
+    if len(kernel.stream.passes) != 1 or kernel.fills:
         return "it is not one pass over a stream"
-    if schedule.persistent or schedule.swizzle or kernel.ragged or program.packed:
+    if kernel.ragged:
         return "its groups are not numbered one by one"
-    row = program.shape_of((axis,))[0]
-    if program.extent(row) % ROWS:
-        return f"a group has {program.extent(row)} rows, not a multiple of {ROWS}"
+    if program.extent(cta.row) % ROWS:
+        return f"a group has {program.extent(cta.row)} rows, not a multiple of {ROWS}"
     if any(dot_of(program, n) for n in postorder(program.tails.values())):
         return "a product is made after the stream"
     for loop in program.loops:
@@ -53,10 +50,8 @@ def why_not(program: Program) -> str:
 def _why_not_added(cta: SpecialisedCta) -> str:
     """The same for a program that only adds products up."""
     program, axis = cta.program, cta.axis
-    kernel, tiles = program.kernel, program.tiles
-    if axis and (axis not in kernel.group or tiles[axis] == 1):
-        return f"{axis} is not grouped in tiles"
-    if kernel.fills or kernel.partial or kernel.ragged or program.packed or program.loops[0].emits:
+    kernel = program.kernel
+    if kernel.fills or kernel.ragged or program.loops[0].emits:
         return "its groups are not numbered one by one"
     if kernel.visits is not None or cta.held:
         return "it reads chunks that a key set names, or holds an operand"
@@ -127,8 +122,8 @@ def _in_registers(program: Program) -> set[Node]:
 
 def _loop_reason(cta: SpecialisedCta, loop: Loop) -> str:
     program = cta.program
-    if loop.emits or loop.joins:
-        return "it writes as it streams, or lanes keep its folds"
+    if loop.emits:
+        return "it writes as it streams"
     known = {d.node for d in cta.begun(loop)}
     if not known:
         return "no product of two tiles begins a chunk"
@@ -144,6 +139,4 @@ def _loop_reason(cta: SpecialisedCta, loop: Loop) -> str:
         reason = _product_reason(cta, dot)
         if reason:
             return reason
-        if len(dot.sides[0]) > 1 and all(p in program.boxes for p in dot.sides[0]):
-            return "an operand is a product of two tiles"
     return ""

@@ -67,7 +67,8 @@ def error(found: np.ndarray, wanted: np.ndarray) -> float:
     wanted = np.broadcast_to(np.asarray(wanted, float), found.shape)
     good = np.isfinite(wanted)
     if good.all() and np.isfinite(found).all():
-        return float(np.linalg.norm(found - wanted) / (1 + np.linalg.norm(wanted)))
+        with np.errstate(all="ignore"):
+            return float(np.linalg.norm(found - wanted) / (1 + np.linalg.norm(wanted)))
     if not np.array_equal(found[~good], wanted[~good], equal_nan=True):
         return np.inf
     if not np.isfinite(found[good]).all():

@@ -9,6 +9,7 @@ and again what L2 no longer has when later groups come to it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -134,7 +135,10 @@ class CacheTraffic:
         """Bytes that so many groups, one after another, read of all tensors."""
         if groups >= self.requests.groups:
             return math.inf  # which is asked where all together do not fit
-        return sum(
-            min(seen(self.order, r.carried, groups) * r.tile, groups * r.each)
-            for r in self.requests.reads
-        )
+        return sum([min(n(groups) * tile, groups * each) for n, tile, each in self._seen])
+
+    @cached_property
+    def _seen(self) -> list[tuple[Callable[[int], int], float, float]]:
+        """Of each reading: what gives the tiles that the first groups read, the bytes of one, and
+        those that a group asks for."""
+        return [(seen(self.order, r.carried), r.tile, r.each) for r in self.requests.reads]

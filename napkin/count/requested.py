@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from napkin.count.traffic import Transfer
@@ -103,26 +103,25 @@ class Requests:
         """How a tile lies in memory: its axes are gone through from the contiguous one outwards.
         None where one of them has no tile."""
         windows = {s.axis: (s.out, s.stride) for s in t.slides}
-        runs, stride = Runs(), 1  # from one position of an axis to the next, in values
+        length, distance, number, start = 1, 0, 1, 0
+        stride = 1  # from one position of an axis to the next, in values
         for own in reversed(t.own or t.axes):
             axis, step = windows.get(own, (own, 1))
             if axis not in self.tiles:
                 return None
             size, tile = self.sizes[axis], min(self.tiles[axis], self.sizes[axis])
-            if size > 1 and (tile < size or runs.distance):
-                everywhere = runs.distance or step > 1 or self._anywhere(t, axis)
-                offset = stride * (1 if everywhere else tile)
-                runs = replace(runs, start=math.gcd(runs.start, offset))
-            if runs.distance:  # the axes within have cut the tensor in runs
-                runs = runs if runs.number > 1 else replace(runs, number=tile)
+            if size > 1 and (tile < size or distance):
+                everywhere = distance or step > 1 or self._anywhere(t, axis)
+                start = math.gcd(start, stride * (1 if everywhere else tile))
+            if distance:  # the axes within have cut the tensor in runs
+                number = number if number > 1 else tile
             elif step > 1:
-                runs = replace(runs, distance=step * stride, number=tile)
+                distance, number = step * stride, tile
             else:
                 length = stride * (size if self._follows(t, axis) else tile)
                 distance = length // tile * size if tile < size else 0
-                runs = replace(runs, length=length, distance=distance)
             stride *= size
-        return runs
+        return Runs(length, distance, number, start)
 
     def _anywhere(self, t: Transfer, axis: str) -> bool:
         """Whether chunks along an axis may begin at any position."""

@@ -104,6 +104,18 @@ def visiting(
     return out
 
 
+def positions(kernel: Kernel, sizes: Mapping[str, int]) -> int:
+    """Positions of the largest array that counts chunks which a key set has visited, in tiles of
+    one query; 1 where all chunks are."""
+    seen = kernel.visits
+    together: list[set[str]] = []  # axes that an array carries in some box
+    for cell in (c for cells in _cells(seen.keys, seen.splits) for c in cells) if seen else ():
+        near = [axes for axes in together if not axes.isdisjoint(cell.queries)]
+        together = [axes for axes in together if axes not in near]
+        together.append(set(cell.queries).union(*near))
+    return max((math.prod([sizes[a] for a in axes]) for axes in together), default=1)
+
+
 def longest(kernel: Kernel, sizes: Mapping[str, int], tiles: Mapping[str, int]) -> float:
     """Chunks that the busiest group visits over those of a group on average. It is an upper bound
     where groups are of more than `KINDS` kinds (see `napkin.count.factors.most`)."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import mul
@@ -89,26 +89,32 @@ class Order:
     def before(self, number: Any, still: tuple[int, ...]) -> Any:
         """How many groups before this one, or before each of an array of them, stand first along
         each of the digits `still`."""
-        out, rest, here = 0, number, 1
-        for first, block, inside in _runs(self.digits, still):
-            place, rest = (rest // block, rest % block) if block > 1 else (rest, 0)
-            if first:  # all that stand first here come before those that do not
-                out, here = out + here * (place > 0) * inside, here * (place == 0)
-            else:
-                out = out + here * place * inside
-        return out
+        return _before(_runs(self.digits, still), number)
+
+
+_Run = tuple[bool, int, int]
+
+
+def _before(runs: Sequence[_Run], number: Any) -> Any:
+    """`Order.before` of the digits that `_runs` gave."""
+    out, rest, here = 0, number, 1
+    for first, block, inside in runs:
+        place, rest = (rest // block, rest % block) if block > 1 else (rest, 0)
+        if first:  # all that stand first here come before those that do not
+            out, here = out + here * (place > 0) * inside, here * (place == 0)
+        else:
+            out = out + here * place * inside
+    return out
 
 
 @lru_cache(maxsize=65536)
-def _runs(
-    digits: tuple[tuple[int, int], ...], still: tuple[int, ...]
-) -> tuple[tuple[bool, int, int], ...]:
+def _runs(digits: tuple[tuple[int, int], ...], still: tuple[int, ...]) -> tuple[_Run, ...]:
     """Digits, with those side by side as one that are all in `still`, or all not: whether they are,
     and how many groups there are in each place along them, of all and of those that stand first."""
     each = ((i in still, n) for i, (_, n) in enumerate(digits) if n > 1)
     groups = itertools.groupby(each, key=lambda digit: digit[0])
     runs = [(first, math.prod(n for _, n in run)) for first, run in groups] or [(False, 1)]
-    out: list[tuple[bool, int, int]] = []
+    out: list[_Run] = []
     block = inside = 1
     for first, n in reversed(runs):
         out.append((first, block, inside))
@@ -116,12 +122,15 @@ def _runs(
     return tuple(reversed(out))
 
 
-@lru_cache(maxsize=65536)
-def seen(order: Order, carried: frozenset[int], groups: int) -> int:
-    """Different tiles that the first groups read of an array that carries these axes."""
+def seen(order: Order, carried: frozenset[int]) -> Callable[[int], int]:
+    """What gives the different tiles that the first groups, so many, read of an array that carries
+    these axes."""
+    every = order.groups
     if order.rows:
-        return int((_last(order, carried)[:groups] < 0).sum())
-    return int(order.before(min(groups, order.groups), order.repeating(carried)))
+        new = np.append(0, np.cumsum(_last(order, carried) < 0))
+        return lambda groups: int(new[min(groups, every)])
+    runs = _runs(order.digits, order.repeating(carried))
+    return lambda groups: int(_before(runs, min(groups, every)))
 
 
 @lru_cache(maxsize=256)
@@ -183,5 +192,5 @@ def _again(order: Order, digit: int, faster: tuple[int, ...], wave: int, kept: i
     total = -(-order.groups // wave)
     wide = object if order.groups >= FAR else np.int64
     starts = np.arange(min(total, MOST)).astype(wide) * wave
-    far = these(np.minimum(starts + more, order.groups)) - these(starts)
-    return int(far.sum()) * total // len(starts)
+    upto, below = np.split(these(np.append(np.minimum(starts + more, order.groups), starts)), 2)
+    return int((upto - below).sum()) * total // len(starts)

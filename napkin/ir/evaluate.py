@@ -56,9 +56,9 @@ class Numpy(Library):
         return np.broadcast_to(x, tuple(shape))
 
     def spread(self, x: Array, arrays: Sequence[Array]) -> Array:
-        out = np.asarray(x)
-        shapes = {a.shape for a in arrays}
-        shape = next(iter(shapes)) if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+        out, shape = np.asarray(x), arrays[0].shape
+        if any(a.shape != shape for a in arrays):
+            shape = np.broadcast_shapes(*(a.shape for a in arrays))
         if out.shape == shape and out.base is None and all(out is not a for a in arrays):
             return out
         return np.broadcast_to(out, shape)

@@ -112,7 +112,8 @@ class Walk:
 
     def aligned(self, n: Node, target: Sequence[str]) -> Any:
         """The value of `n`, to broadcast as `target`."""
-        return self.library.aligned(self.values[n], n.axes, target)
+        value = self.values[n]
+        return value if n.axes == target else self.library.aligned(value, n.axes, target)
 
     def value(self, n: Node) -> Any:
         """The value of a term, from those that it `needs`."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from napkin.algebra.tracer import active
+from napkin.count.shares import positions
 from napkin.derive.kernel import Kernel
 from napkin.ir.node import postorder
 from napkin.lower.build import build
@@ -26,6 +27,10 @@ PRICED = 14_000
 FEW = 40
 """Settings of a kernel that are priced then, about."""
 
+COUNTED = 2**26
+"""Positions of arrays that count visited chunks, over the settings of one kernel, about: these take
+some 3 seconds."""
+
 BOUNDED = (
     "the search is bounded: of each number of values of a group and of a chunk, those for which "
     "groups ask for the fewest values are priced"
@@ -44,10 +49,13 @@ class Effort:
         """Whether so many are priced that only few are of each further kernel."""
         return self.priced >= PRICED
 
-    @property
-    def most(self) -> int:
-        """Settings of the next kernel to price, about."""
-        return FEW if self.bounded else MOST
+    def most(self, positions: int) -> int:
+        """Settings of the next kernel to price, about.
+
+        Args:
+            positions: of the arrays that count the chunks which a setting visits.
+        """
+        return min(FEW if self.bounded else MOST, max(1, COUNTED // max(positions, 1)))
 
     def counted(self, settings: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
         """The settings, each counted as it is taken."""
@@ -112,7 +120,7 @@ def choices(
     """
     effort = effort or Effort()
     known = kernel.sized(sizes)
-    tiles = Tiles(kernel, known, most=effort.most)
+    tiles = Tiles(kernel, known, most=effort.most(positions(kernel, known)))
     settings = tiles.settings()
     if tiles.left_out and (tracer := active()) is not None:
         what = f"{kernel_text(kernel)}; of more than {tiles.most:,} settings"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
+from napkin.algebra.rule import verifying
 from napkin.algebra.tracer import active
 from napkin.derive.kernel import Kernel, leaves, tensor_of
 from napkin.derive.label import known_counts, label, weaved
-from napkin.derive.rules.split import split_terms
+from napkin.derive.rules.split import SplitTerm, split_terms
 from napkin.derive.rules.stream import streamed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
@@ -18,6 +21,9 @@ from napkin.ir.sliding import taps
 from napkin.keys.residues import sized
 from napkin.settings.phrases import called, kernel_text, stream_text
 from napkin.settings.tiles import MAX_TILE, power_of_two
+
+LABELLED = 512
+"""Labellings that are kept: they are the same at any sizes."""
 
 
 def labellings(
@@ -49,6 +55,9 @@ def _labellings(
     name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
 ) -> Iterator[Kernel]:
     whose = "" if active() is None else _called(name, outputs)
+    term = _Term(name, tuple((o.name, o.node, o.axes) for o in outputs), tuple(names.items()))
+    told = active() is not None or verifying()  # of every rule that is applied
+    found = term.labelled if told else partial(_labelled, term)
     for split in (None, *split_terms(outputs, names)):
         # A count of positions is a size wherever its axes are not streamed: it asks for no label.
         terms = known_counts(split.outputs if split else outputs, ())
@@ -66,14 +75,33 @@ def _labellings(
                 continue
             for passes in (1, 2, 3) if axis else (1,):
                 since = _now()
-                try:
-                    kernel = label(name, outputs, names, streamed=axis, passes=passes, split=split)
-                except Refusal as refusal:
-                    _tell(whose, axis, passes, str(refusal))
+                kernel = found(axis, passes, split)
+                if isinstance(kernel, str):
+                    _tell(whose, axis, passes, kernel)
                     continue
                 _tell_labelled(streamed(kernel), since)
                 yield kernel
                 break
+
+
+@dataclass(frozen=True)
+class _Term:
+    """A term that may be one kernel: its name, its results, and the names of its arrays."""
+
+    name: str
+    results: tuple[tuple[str, Node, tuple[str, ...]], ...]
+    names: tuple[tuple[Node, str], ...]
+
+    def labelled(self, axis: str, passes: int, split: SplitTerm | None) -> Kernel | str:
+        """The kernel that streams an axis; why there is none."""
+        outputs, names = [Output(*r) for r in self.results], dict(self.names)
+        try:
+            return label(self.name, outputs, names, streamed=axis, passes=passes, split=split)
+        except Refusal as refusal:
+            return str(refusal)
+
+
+_labelled = lru_cache(maxsize=LABELLED)(_Term.labelled)
 
 
 def _now() -> int:

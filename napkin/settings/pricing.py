@@ -144,7 +144,14 @@ class Pricing:
         """The price of one setting, whether or not it fits, in the blocks of groups that are best.
         What shared memory warpgroups take is left open."""
         tiled = Tiled(self.of, schedule.tiles)
-        return self._priced(tiled, schedule, self._resources(tiled, schedule))
+        # Warpgroups have a multiprocessor to themselves.
+        lasting = schedule.persistent > 0
+        taken = (
+            _Resources(0, 0, 1)
+            if schedule.warpgroups
+            else self._resources(tiled, schedule.warps, schedule.stages, lasting)
+        )
+        return self._priced(tiled, schedule, taken)
 
     def _settle(self, tiled: Tiled) -> Iterator[Choice]:
         live = self.of.live
@@ -164,8 +171,7 @@ class Pricing:
             warps = 4 if values <= 4096 else 8
         found: dict[int, Choice] = {}
         for stages in (3, 2, 1):
-            alone, schedule = tiled.waits(stages), self._schedule(tiled, warps, stages)
-            taken = self._resources(tiled, schedule)
+            alone, taken = tiled.waits(stages), self._resources(tiled, warps, stages)
             if taken.registers > warps * most:  # what spills is read again in every iteration
                 continue
             # Fewer stages only make room for other groups, and loads still run ahead; with one, a
@@ -174,6 +180,7 @@ class Pricing:
             waits = alone and self.of.chained and most_yet == 1
             worth = taken.resident > most_yet and (stages > 1 or waits)
             if taken.shared <= self.machine.shared_per_block and (worth or not found):
+                schedule = self._schedule(tiled, warps, stages)
                 found[taken.resident] = self._priced(tiled, schedule, taken)
         found |= self._deeper(tiled, warps, found)
         if found:
@@ -197,11 +204,10 @@ class Pricing:
         alone = live.products and not self.of.chained and live.streamed_operands
         if not alone or not found or tiled.groups > self.machine.sms:
             return {}
-        schedule = self._schedule(tiled, warps, DEEPEST)
-        taken = self._resources(tiled, schedule)
+        taken = self._resources(tiled, warps, DEEPEST)
         if taken.shared > self.machine.shared_per_block:
             return {}
-        deeper = self._priced(tiled, schedule, taken)
+        deeper = self._priced(tiled, self._schedule(tiled, warps, DEEPEST), taken)
         least = min(c.time.seconds for c in found.values())
         return {taken.resident: deeper} if deeper.time.seconds < least else {}
 
@@ -210,25 +216,30 @@ class Pricing:
         do not fit or where each would take one group."""
         if not self.of.lasting:
             return None
-        schedule = replace(self._schedule(tiled, warps, stages), persistent=self.machine.sms)
-        taken = self._resources(tiled, schedule)
+        taken = self._resources(tiled, warps, stages, lasting=True)
         programs = taken.resident * self.machine.sms
         if taken.shared > self.machine.shared_per_block or programs >= tiled.groups:
             return None
-        return self._priced(tiled, replace(schedule, persistent=programs), taken)
+        return self._priced(tiled, self._schedule(tiled, warps, stages, programs), taken)
 
-    def _schedule(self, tiled: Tiled, warps: int, stages: int) -> Schedule:
-        """A setting that asks for all that may serve it."""
-        described = described_bytes(self.of.dtype, self.machine)
-        return Schedule(tiled.tiles, warps, stages, described=described, per_thread=True)
+    def _schedule(self, tiled: Tiled, warps: int, stages: int, programs: int = 0) -> Schedule:
+        """A setting that asks for all that may serve it, of so many persistent instances."""
+        return Schedule(
+            tiled.tiles,
+            warps,
+            stages,
+            described=described_bytes(self.of.dtype, self.machine),
+            per_thread=True,
+            persistent=programs,
+        )
 
-    def _resources(self, tiled: Tiled, schedule: Schedule) -> _Resources:
-        """What a group takes; warpgroups have a multiprocessor to themselves."""
-        if schedule.warpgroups:
-            return _Resources(0, 0, 1)
-        machine, warps = self.machine, schedule.warps
-        shared, registers = tiled.taken(warps, schedule.stages)
-        shared += tiled.leaving if schedule.persistent else 0
+    def _resources(
+        self, tiled: Tiled, warps: int, stages: int, lasting: bool = False
+    ) -> _Resources:
+        """What a group takes, or one of persistent instances."""
+        machine = self.machine
+        shared, registers = tiled.taken(warps, stages)
+        shared += tiled.leaving if lasting else 0
         # A thread takes some registers whatever it computes: about 32 of 4 bytes.
         most = warps * machine.registers_per_thread * 32
         resident = min(
@@ -245,7 +256,9 @@ class Pricing:
         of, requests = self.of, tiled.requests(schedule.stages)
         plain = CacheTraffic(requests, self.machine, tiled.order, taken.resident, taken.shared)
         traffic = self._swizzled(tiled, plain, schedule.warpgroups > 0 and not of.chained)
-        run = self._execution(tiled, replace(schedule, swizzle=traffic.swizzle), traffic)
+        if traffic.swizzle != schedule.swizzle:
+            schedule = replace(schedule, swizzle=traffic.swizzle)
+        run = self._execution(tiled, schedule, traffic)
         return Choice(
             of.kernel, run.schedule, of.sizes, taken.shared, predict(self.machine, of.dtype, run),
             tiled.requested_bytes, run, traffic.outer, taken.resident,

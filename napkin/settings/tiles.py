@@ -47,6 +47,10 @@ MOST = 3000
 """Settings of a kernel that are priced, about. Kernels of `diagrams/` have 2,840 at most; of one
 with seven axes that is 1 in 60."""
 
+FEWEST = 40
+"""Settings of a kernel below which not all numbers of values of a group and of a chunk are priced.
+"""
+
 LISTED = 6
 """Settings that are listed for each that is priced, at most about: of most, products are too small
 for matrix instructions (11,200 of the 14,040 of conv2d)."""
@@ -170,6 +174,8 @@ class Tiles:
         begins = np.flatnonzero(new)
         place = np.arange(len(found)) - begins[np.cumsum(new) - 1]
         kept = order[place < max(1, most // len(begins))]
+        if most < FEWEST:  # of each is too many
+            kept = kept[:: -(-len(kept) // most)]
         return [found[i] for i in sorted(kept)]
 
     def _in_same_arrays(self, box_axes: Collection[str]) -> list[list[str]]:

@@ -47,7 +47,7 @@ def test_fetched_is_what_an_enumeration_fetches(seed: int) -> None:
         last[tile] = i // wave
     assert fetched(order, carried, wave, kept) == wanted
     first = r.randint(0, order.groups)
-    assert seen(order, carried, first) == len(set(tiles(order, carried)[:first]))
+    assert seen(order, carried)(first) == len(set(tiles(order, carried)[:first]))
 
 
 def test_groups_are_numbered_past_what_numpy_holds() -> None:
@@ -85,7 +85,7 @@ def test_blocks_of_rows_are_what_an_enumeration_fetches(seed: int) -> None:
     assert (order.groups, order.tiles(carried)) == (len(read), len(set(read)))
     assert fetched(order, carried, wave, kept) == wanted
     first = r.randint(0, order.groups)
-    assert seen(order, carried, first) == len(set(read[:first]))
+    assert seen(order, carried)(first) == len(set(read[:first]))
     together = next((i for i, tile in enumerate(read) if tile != read[0]), len(read))
     assert order.together(carried) == together
 

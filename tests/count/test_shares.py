@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import napkin as nk
-from napkin.count.factors import most, summed, summed_outside
-from napkin.count.shares import longest, share, visiting
+from napkin.count.factors import MARKED, most, summed, summed_outside
+from napkin.count.shares import longest, positions, share, visiting
 from napkin.count.visited import chunks, hulls, members, read
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import label
@@ -144,6 +144,24 @@ def test_a_plan_of_a_union_over_three_axes_takes_seconds() -> None:
     assert all(n > 0 for k in plan.kernels for n in k.bytes.values())
 
 
+def test_a_plan_of_bounds_that_two_axes_share_takes_seconds() -> None:
+    """Arrays that count visited chunks have 8 million positions: few settings are priced."""
+    sizes = {"b": 2048, "q": 4096, "x": 4096, "d": 16}
+    keys = nk.key_set("a window", lambda q, _: [(q - nk.index("b"), q + 1)], "q", "x")
+
+    @nk.diagram("b q d, x d -> b q", sizes=sizes)
+    def largest(Q, K):
+        return nk.reduce(nk.contract(Q, K, over="d"), "max", over="x", keys=keys)
+
+    ready = prepare(largest)
+    kernel = label("largest", ready.outputs, ready.names, streamed="x")
+    assert positions(cube(BOTH[0]), cubed(2048)) == 2048
+    assert positions(kernel, sizes) == 2048 * 4096
+    start = time.process_time()
+    nk.derive(largest, on="h100")
+    assert time.process_time() - start < 10
+
+
 # --- products of few axes -----------------------------------------------------------------------
 
 
@@ -175,3 +193,21 @@ def test_sums_and_maxima_of_products_by_parts() -> None:
         top = (every + dense(more)).max()
         assert most([some, more], 10**6) == top
         assert most([some, more], 1) >= top
+
+
+@pytest.mark.parametrize("largest", [3, 2**9, 2**14, 2**24])
+def test_the_most_of_a_sum_of_arrays(largest: int) -> None:
+    """However large numbers are: few that there may be are marked, others are sorted."""
+    rng = np.random.default_rng(0)
+    assert 2**9 * 2**9 < MARKED < 2**14 * 2**14
+    some, more = rng.integers(0, largest, (2, 50, 60))
+    found = most([[(("p", "q"), some)], [(("p", "q"), more)]], 10**6)
+    assert found == (some + more).max()
+
+
+def test_the_most_of_many_groups_takes_moments() -> None:
+    rng = np.random.default_rng(0)
+    some, more = rng.integers(0, 40, (2, 1000, 1000))
+    start = time.process_time()
+    most([[(("p", "q"), some)], [(("p", "q"), more)]], 10**6)
+    assert time.process_time() - start < 1  # 5 s where columns are sorted

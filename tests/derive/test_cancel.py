@@ -10,6 +10,7 @@ from fold_law import assert_law
 
 import napkin as nk
 from napkin.algebra.law import folded, ranges
+from napkin.derive.rules.cancel import CANCELLED
 from napkin.diagram.diagram import Diagram
 
 taken_off = nk.operator(
@@ -160,3 +161,17 @@ def test_a_condition_that_is_a_cast_keeps_its_type() -> None:
         return nk.reduce(nk.where(where, X, 1.0), "sum", over="x")
 
     assert_law(drawn("x -> ()", body).stream("x").kernel)
+
+
+def test_what_was_seen_of_a_term_holds_under_other_roots() -> None:
+    """A term that was looked through is remembered, and what cancels beside it is still found."""
+
+    def kept(X: Any) -> Any:
+        return X * over_x(X)
+
+    def gone(X: Any) -> Any:
+        return kept(X) + (lambda t: t - t)(X * over_x(X, "max"))
+
+    for body, found in ((kept, False), (gone, True), (kept, False), (gone, True)):
+        roots = [o.node for o in drawn("n x -> n x", body).outputs]
+        assert bool(list(CANCELLED.matches(roots, ("x",)))) == found

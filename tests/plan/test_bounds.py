@@ -9,11 +9,12 @@ import pytest
 import napkin as nk
 from napkin.algebra.contraction import MOST_SPLIT, splits
 from napkin.count.memory import alive
+from napkin.derive.label import label
 from napkin.diagram.library import load
 from napkin.ir.node import FLIGHT, MOST_FACTORS, factors, inside_sums, landings, postorder
 from napkin.plan import segments as alike
 from napkin.run.recipe import recipe_of
-from napkin.settings import best
+from napkin.settings import best, labels
 
 Step = Callable[[nk.Array, nk.Array], nk.Array]
 
@@ -179,3 +180,20 @@ def test_a_search_that_priced_many_settings_prices_few_of_further_kernels(
 def seconds(plan: nk.Plan) -> float:
     """The predicted time of a plan."""
     return sum(k.choice.time.seconds for k in plan.kernels)
+
+
+def test_labellings_are_the_same_at_other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A diagram that is planned again, for other sizes, is not labelled again."""
+    seen: list[object] = []
+
+    def counted(name, outputs, names, **how):
+        roots = tuple((o.name, o.node, o.axes) for o in outputs)
+        seen.append((name, roots, tuple(names.items()), *how.items()))
+        return label(name, outputs, names, **how)
+
+    monkeypatch.setattr(labels, "label", counted)
+    labels._labelled.cache_clear()
+    diagram = load("attention")
+    nk.derive(diagram, on="h100")
+    nk.derive(diagram, on="h100", sizes=dict.fromkeys(diagram.axes, 256))
+    assert len(seen) == len(set(seen)) > 0

@@ -8,7 +8,7 @@ x / x is 1 only where x is known not to be 0.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +36,9 @@ MOST = 4
 LARGEST = 60
 """Operations in an expression that is looked through; a longer one is a symbol."""
 
+REMEMBERED = 4096
+"""Terms that a translation remembers, about."""
+
 
 def _lets_cancel(op: str) -> bool:
     """Whether arguments of an operator cancel against each other, or what two of them share may
@@ -53,6 +56,8 @@ def _matches(roots: Sequence[Node], axes: Collection[str]) -> Iterator[Instance]
     folds = [n for n in postorder(roots) if n.op in REDUCTIONS and set(axes) & set(over(n))]
     tried = [list(roots)]
     for through in (False, True) if len(folds) <= MOST else ():
+        if not _cancels(roots, frozenset(axes), through):
+            continue
         done = _simplified(tuple(roots), frozenset(axes), through)
         after = [done[n] for n in roots]
         if after not in tried:
@@ -61,6 +66,22 @@ def _matches(roots: Sequence[Node], axes: Collection[str]) -> Iterator[Instance]
 
 
 CANCELLED = Rule("leave out what cancels", "t + r - r = t", _matches, ("values are finite",))
+
+
+def _cancels(roots: Sequence[Node], axes: frozenset[str], through: bool) -> bool:
+    """Whether a term under `roots` is seen to depend on fewer reductions than it names. Nearly none
+    does, and terms come again under other roots: what was seen of them is remembered."""
+    if len(_remembered(axes, through).kept) > REMEMBERED:
+        _remembered.cache_clear()
+    found = not _remembered(axes, through).keep(roots)
+    if found:  # a term that was made of another would be known as that
+        _remembered.cache_clear()
+    return found
+
+
+@lru_cache(maxsize=32)
+def _remembered(axes: frozenset[str], through: bool) -> _Cancelling:
+    return _Cancelling(axes, through=through)
 
 
 @lru_cache(maxsize=8)  # the same for any number of passes, which are tried in turn
@@ -81,6 +102,16 @@ class _Cancelling(Meaning):
         )
         self.folded, self.through, self.uses = axes, through, Uses(self._is_folded)
         self._tangled = set[Node]()
+        self.kept = set[Node]()
+
+    def keep(self, roots: Iterable[Node]) -> bool:
+        """Whether every term under `roots` stays as it is; those that do are added to `kept`."""
+        for n in postorder(roots, self.kept):
+            if n not in self.kept:
+                if self.simplified(n, n.args) is not None:
+                    return False
+                self.kept.add(n)
+        return True
 
     def _is_folded(self, n: Node) -> bool:
         return n.op in REDUCTIONS and not self.folded.isdisjoint(over(n))

@@ -91,7 +91,8 @@ def check(
         if case.weave:
             woven = plan.diagram.weave(case.weave)
             full = {**plan.sizes, **case.sizes}
-            chosen = derive(woven, plan.machine, full, plan.dtype)
+            on = plan.machine, full, plan.dtype
+            chosen = derive(woven, *on, deterministic=plan.deterministic)
         for specialised in (False, True):
             if specialised and chosen.launched is chosen:
                 continue

@@ -61,6 +61,8 @@ class Kernel:
         merges: the axis of parts whose states it merges; "" for other kernels.
         blocks: the folded axis that is grouped, each group storing the states of its block
             (`napkin.derive.rules.block`); of the kernel that merges them, too.
+        added: the outputs to which all groups along an axis that these lack add, in memory that
+            begins as zeros (`napkin.derive.rules.accumulate`).
     """
 
     name: str
@@ -74,6 +76,7 @@ class Kernel:
     part: str = ""
     merges: str = ""
     blocks: tuple[Blocks, ...] = ()
+    added: tuple[str, ...] = ()
 
     @property
     def partial(self) -> str:

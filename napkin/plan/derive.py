@@ -44,6 +44,7 @@ def derive(
     parts: Mapping[str, int] | None = None,
     multiply_out: bool = False,
     tuned: bool = False,
+    deterministic: bool = False,
 ) -> Plan:
     """Derive how to run a diagram on a machine.
 
@@ -68,6 +69,8 @@ def derive(
             closer to each other than to 0 lose their distance.
         tuned: take the settings that were the fastest of those measured on this machine's device,
             where `napkin derive --tune` remembered some (see `napkin.plan.tuned`).
+        deterministic: leave out kernels whose groups add to one array in memory, in any order: two
+            runs then give the same bits. `Plan.accumulates` says whether a plan has such kernels.
 
     Raises:
         InputError: a size, a dtype, a machine or an array is not known, or an output is cast to a
@@ -77,7 +80,7 @@ def derive(
     """
 
     def found() -> Plan:
-        memo = memo_of(on, dtype, parts)
+        memo = memo_of(on, dtype, parts, deterministic)
         known = diagram.check_sizes(sizes or {})
         _check_parts(diagram, parts or {}, known)
         plan = searched(diagram, known, memo, materialise, multiply_out).fitted()
@@ -88,13 +91,18 @@ def derive(
     return told(diagram, found)
 
 
-def memo_of(on: str | Machine, dtype: str, parts: Mapping[str, int] | None = None) -> Memo:
+def memo_of(
+    on: str | Machine,
+    dtype: str,
+    parts: Mapping[str, int] | None = None,
+    deterministic: bool = False,
+) -> Memo:
     """What is known, nothing yet, of kernels on a machine; see `derive`."""
     on = on if isinstance(on, Machine) else machine(on)
     if dtype not in STORED:
         own = f"; for inputs alone, --storage NAME={dtype}" if dtype in STORAGE else ""
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
-    return Memo(dtype, on, parts)
+    return Memo(dtype, on, parts, deterministic)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +143,7 @@ class Searched:
             _same_size(rewritten),
             {axis: own[axis] for axis, own in number.items()},
             tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks)),
+            deterministic=memo.deterministic,
         )
 
     @cached_property

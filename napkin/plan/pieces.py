@@ -190,8 +190,9 @@ class Pieces:
         memo = self.memo
         sizes = self.frontier.sizes
         return Search(
-            title, outputs, names, sizes, memo.dtype, memo.machine, memo.parts, memo.effort
-        )
+            title, outputs, names, sizes, memo.dtype, memo.machine, memo.parts, memo.effort,
+            memo.deterministic,
+        )  # fmt: skip
 
     def _outputs(
         self, results: Results, stored: Mapping[Node, Node]

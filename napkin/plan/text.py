@@ -15,6 +15,12 @@ def plan_text(plan: Plan) -> str:
         lines += [""]
         lines += [f"materialised: {t} [{' '.join(axes)}]" for t, axes in plan.materialised.items()]
         lines += [f"workspace: {plan.workspace:,} bytes at once"]
+    if plan.accumulates:
+        lines += [
+            "",
+            f"accumulated in memory, in any order: {', '.join(plan.accumulates)}; two runs may "
+            "differ in their last bits, with deterministic=True they do not",
+        ]
     for k in plan.kernels:
         lines += ["", *_kernel(k)]
     for k in plan.launched.kernels:

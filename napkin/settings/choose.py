@@ -35,6 +35,8 @@ from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
 from napkin.settings.pairs import (
     Pair,
+    adding_in_groups,
+    adding_in_parts,
     best_of_both,
     in_blocks,
     in_parts,
@@ -52,6 +54,10 @@ where its groups cannot be made more than multiprocessors by smaller tiles; of p
 which smaller tiles read more (two in 2 to 8 parts took 0.97 to 1.27 of what was predicted, 1.1 on
 average, H100); and where smaller tiles do."""
 
+ADDS = 0.9
+"""Share of the predicted time of other ways below which groups add in memory: then two runs may
+differ in their last bits."""
+
 ROUNDED = 0.99
 """A setting's rank over its seconds, at least (see `Choice.rank`)."""
 
@@ -63,6 +69,7 @@ class Search:
     Args:
         parts: the number of parts of an axis wherever it can be streamed in them, 1 for none; by
             default what is fastest.
+        deterministic: whether no groups may add in memory.
         effort: what the search for a diagram has priced; by default nothing.
     """
 
@@ -76,17 +83,25 @@ class Search:
         machine: Machine,
         parts: Mapping[str, int] | None = None,
         effort: Effort | None = None,
+        deterministic: bool = False,
     ) -> None:
         self.effort = effort or Effort()
         self.outputs, self.sizes, self.dtype, self.machine = outputs, sizes, dtype, machine
         self.parts = parts or {}
         self.kernels = list(labellings(name, outputs, names, sizes))
+        self.deterministic = deterministic
+        self.adding = [] if deterministic else [*adding_in_groups(name, outputs, names, sizes)]
         self._priced: dict[Kernel, Iterator[Choice]] = {}
 
     @cached_property
     def least(self) -> float:
         """Seconds that no way undercuts."""
-        return min(self._least.values(), default=math.inf)
+        on = self.dtype, self.machine
+        pairs = (
+            least_seconds(p.folding, p.sizes, *on) + least_seconds(p.merging, p.sizes, *on)
+            for p in self.adding
+        )
+        return min((*self._least.values(), *pairs), default=math.inf)
 
     @cached_property
     def _least(self) -> dict[Kernel, float]:
@@ -121,10 +136,11 @@ class Search:
         are comes first, if there is one (see `ranked`)."""
         ways: list[tuple[Choice, ...]] = []
         for kernel in filter(self._in_parts, self.kernels):
-            pairs = in_parts(kernel, self.sizes, [self.parts[kernel.stream.axis]])
-            ways += self._of_pairs(pairs, math.inf)
+            number = [self.parts[kernel.stream.axis]]
+            found = self._of_pairs(in_parts(kernel, self.sizes, number), math.inf)
+            ways += self._or_adding(found, adding_in_parts(kernel, self.sizes, number))
         asked = bool(ways)
-        ways = ways or self._plain()
+        ways = ways or self._or_adding(self._plain(), self.adding)
         best = min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
         self._tell(ways, best, asked)
         return best
@@ -178,7 +194,18 @@ class Search:
             in_blocks(kernel, sizes),
             in_runs(kernel, sizes, runs),
         )
-        return [(whole,), *self._of_pairs(pairs, most)]
+        found = [(whole,), *self._of_pairs(pairs, most)]
+        return self._or_adding(found, adding_in_parts(kernel, sizes, parts), most)
+
+    def _or_adding(
+        self, ways: list[tuple[Choice, ...]], pairs: Iterable[Pair], most: float = math.inf
+    ) -> list[tuple[Choice, ...]]:
+        """Some ways, and those whose groups add in memory, where they take clearly less, and less
+        than `most` seconds."""
+        if self.deterministic:
+            return ways
+        most = min(most, ADDS * min(map(_seconds, ways), default=math.inf))
+        return [*ways, *self._of_pairs(pairs, most)]
 
     def _of_pairs(self, pairs: Iterable[Pair], most: float) -> list[tuple[Choice, ...]]:
         """The best tiles of pairs of kernels that take less than `most` seconds together."""

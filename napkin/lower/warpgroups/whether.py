@@ -16,6 +16,8 @@ def why_not(program: Program) -> str:
     they can."""
     kernel, tiles, schedule = program.kernel, program.tiles, program.schedule
     cta = SpecialisedCta(program)
+    if kernel.added:
+        return "its groups add in memory"
     if cta.sums:
         return _why_not_added(cta)
     axis = schedule.axis

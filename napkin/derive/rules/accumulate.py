@@ -197,7 +197,8 @@ def _in_groups(
         for o, v in zip(made.kept, groups[:own], strict=True)
     }
     for (n, m), v in zip(made.sums.items(), groups[own:], strict=True):
-        bind[m] = aligned(sum(v[1:], v[0]), n.axes, m.axes)
+        with np.errstate(all="ignore"):
+            bind[m] = aligned(np.sum(v, axis=0), n.axes, m.axes)
     ends = [o.node for o in made.ends]
     found = evaluate(ends, bind, sizes, scalars)
     pairs = zip(made.ends, found, strict=True)

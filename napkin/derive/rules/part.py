@@ -259,8 +259,9 @@ def _merged(
     """What the second kernel stores: one part after another, or two chunks of them, or what follows
     the sum of all."""
     if first.added:
-        found = {o.node: np.sum([part[o.name] for part in parts], axis=0) for o in handed(first)}
-        return finished(second.stream, {}, {**bind, **found}, sizes, scalars)
+        with np.errstate(all="ignore"):
+            sums = {o.node: np.sum([part[o.name] for part in parts], 0) for o in handed(first)}
+        return finished(second.stream, {}, {**bind, **sums}, sizes, scalars)
     if second.merges not in second.single:
         read = {o.node: np.stack([part[o.name] for part in parts]) for o in handed(first)}
         half, sizes = len(parts) // 2, {**sizes, second.merges: len(parts)}

@@ -266,9 +266,9 @@ def transfers(kernel: Kernel, tap_by_tap: bool = False) -> tuple[Transfer, ...]:
 
 def zeroed(kernel: Kernel) -> tuple[Transfer, ...]:
     """What is written before a kernel starts: zeros, to which its groups add."""
-    of = {"splits": (*kernel.splits, *kernel.blocks)}
-    added = [o for o in kernel.outputs if o.name in kernel.added]
-    return tuple(Transfer(o.name, "write", o.axes, (), 1, False, **of) for o in added)
+    splits, added = (*kernel.splits, *kernel.blocks), kernel.added
+    outputs = [o for o in kernel.outputs if o.name in added]
+    return tuple(Transfer(o.name, "write", o.axes, (), 1, False, splits=splits) for o in outputs)
 
 
 def _chunked(kernel: Kernel, axes: Collection[str]) -> list[str]:

@@ -44,7 +44,7 @@ def derive(
     parts: Mapping[str, int] | None = None,
     multiply_out: bool = False,
     tuned: bool = False,
-    deterministic: bool = False,
+    deterministic: bool = True,
 ) -> Plan:
     """Derive how to run a diagram on a machine.
 
@@ -69,8 +69,9 @@ def derive(
             closer to each other than to 0 lose their distance.
         tuned: take the settings that were the fastest of those measured on this machine's device,
             where `napkin derive --tune` remembered some (see `napkin.plan.tuned`).
-        deterministic: leave out kernels whose groups add to one array in memory, in any order: two
-            runs then give the same bits. `Plan.accumulates` says whether a plan has such kernels.
+        deterministic: two runs give the same bits. Where False, groups may add to one array in
+            memory, in any order, if that is faster: runs then may differ in the last bits.
+            `Plan.accumulates` says what is added up so.
 
     Raises:
         InputError: a size, a dtype, a machine or an array is not known, or an output is cast to a
@@ -95,7 +96,7 @@ def memo_of(
     on: str | Machine,
     dtype: str,
     parts: Mapping[str, int] | None = None,
-    deterministic: bool = False,
+    deterministic: bool = True,
 ) -> Memo:
     """What is known, nothing yet, of kernels on a machine; see `derive`."""
     on = on if isinstance(on, Machine) else machine(on)

@@ -54,7 +54,7 @@ class Plan:
     same_size: Mapping[str, str] = field(default_factory=dict[str, str])
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
     blocks: tuple[Blocks, ...] = ()
-    deterministic: bool = False
+    deterministic: bool = True
     specialised: bool = True
     given: Mapping[str, Choice] = field(default_factory=dict[str, Choice])
 

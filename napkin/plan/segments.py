@@ -94,7 +94,7 @@ class Memo:
         dtype: str,
         machine: Machine,
         parts: Mapping[str, int] | None = None,
-        deterministic: bool = False,
+        deterministic: bool = True,
     ) -> None:
         self.dtype, self.machine, self.parts = dtype, machine, parts
         self.deterministic = deterministic

@@ -18,8 +18,8 @@ def plan_text(plan: Plan) -> str:
     if plan.accumulates:
         lines += [
             "",
-            f"accumulated in memory, in any order: {', '.join(plan.accumulates)}; two runs may "
-            "differ in their last bits, with deterministic=True they do not",
+            f"accumulated in memory: {', '.join(plan.accumulates)}; groups add in any order, so "
+            "two runs may differ in their last bits (deterministic=True leaves this out)",
         ]
     for k in plan.kernels:
         lines += ["", *_kernel(k)]

@@ -107,7 +107,7 @@ def training(
     on: str | Machine = "h100",
     sizes: Mapping[str, int] | None = None,
     dtype: str = "bf16",
-    deterministic: bool = False,
+    deterministic: bool = True,
 ) -> Training:
     """Plan the forward and the backward of a diagram together.
 

@@ -41,6 +41,7 @@ from napkin.settings.pairs import (
     in_blocks,
     in_parts,
     in_runs,
+    least_adding,
     part_numbers,
     runs_of,
 )
@@ -83,25 +84,21 @@ class Search:
         machine: Machine,
         parts: Mapping[str, int] | None = None,
         effort: Effort | None = None,
-        deterministic: bool = False,
+        deterministic: bool = True,
     ) -> None:
         self.effort = effort or Effort()
         self.outputs, self.sizes, self.dtype, self.machine = outputs, sizes, dtype, machine
         self.parts = parts or {}
         self.kernels = list(labellings(name, outputs, names, sizes))
         self.deterministic = deterministic
-        self.adding = [] if deterministic else [*adding_in_groups(name, outputs, names, sizes)]
+        self._terms = name, outputs, names, sizes
         self._priced: dict[Kernel, Iterator[Choice]] = {}
 
     @cached_property
     def least(self) -> float:
         """Seconds that no way undercuts."""
-        on = self.dtype, self.machine
-        pairs = (
-            least_seconds(p.folding, p.sizes, *on) + least_seconds(p.merging, p.sizes, *on)
-            for p in self.adding
-        )
-        return min((*self._least.values(), *pairs), default=math.inf)
+        adding = [] if self.deterministic else [least_adding(*self._terms, self.machine)]
+        return min((*self._least.values(), *adding), default=math.inf)
 
     @cached_property
     def _least(self) -> dict[Kernel, float]:
@@ -140,7 +137,7 @@ class Search:
             found = self._of_pairs(in_parts(kernel, self.sizes, number), math.inf)
             ways += self._or_adding(found, adding_in_parts(kernel, self.sizes, number))
         asked = bool(ways)
-        ways = ways or self._or_adding(self._plain(), self.adding)
+        ways = ways or self._or_adding(self._plain(), adding_in_groups(*self._terms))
         best = min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
         self._tell(ways, best, asked)
         return best

@@ -12,7 +12,7 @@ from napkin.algebra.tracer import active, times
 from napkin.count.residency import live_set
 from napkin.derive.kernel import Kernel
 from napkin.derive.label import reduced, weaved
-from napkin.derive.rules.accumulate import ACCUMULATED, adding_parts
+from napkin.derive.rules.accumulate import ACCUMULATED, adding_parts, sums_along
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.rules.resume import RESUMED, why_not_resumed
@@ -24,6 +24,8 @@ from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import may_fit
 from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Choice
+from napkin.settings.tiles import MAX_GROUP
+from napkin.timing.kernel_time import at_least
 
 BLOCKS = (64, 128, 256)
 """Positions of a block of a folded axis that are tried: rows or columns of a matrix product."""
@@ -109,7 +111,7 @@ def adding_in_groups(
     the one that computes what follows the sums, for each such axis and each axis to stream."""
     legal, moving = weaved(outputs), reduced(outputs)
     every = dict.fromkeys(a for o in outputs for a in o.axes)
-    for axis in (a for a in every if a in moving):
+    for axis, _ in sums_along(outputs, names):
         for stream in ("", *(a for a in moving if a not in {axis, *legal})):
             whole = [a for a in every if a not in {axis, stream, *legal}]
             if not may_fit(outputs, whole, sizes):
@@ -118,6 +120,25 @@ def adding_in_groups(
                 folding, ending = ACCUMULATED.apply(found)
                 what = f"{kernel_text(folding)}; groups of {axis} that add in memory"
                 yield Pair(what, folding, ending, sizes)
+
+
+def least_adding(
+    name: str,
+    outputs: Sequence[Output],
+    names: Mapping[Node, str],
+    sizes: Mapping[str, int],
+    machine: Machine,
+) -> float:
+    """Seconds that no kernel undercuts with groups along an axis that some outputs carry and others
+    are summed over, with what comes before and after it; infinite where there is none."""
+
+    def added(axis: str, sums: Iterable[Node]) -> int:
+        groups = -(-sizes[axis] // MAX_GROUP)
+        return 4 * groups * sum(math.prod(sizes[a] for a in n.axes) for n in sums)
+
+    found = (added(axis, sums) for axis, sums in sums_along(outputs, names))
+    around = 2 * at_least(machine, 0)
+    return min((around + at_least(machine, 0, added=n) for n in found), default=math.inf)
 
 
 def in_blocks(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Pair]:

@@ -105,6 +105,16 @@ class _Cut:
     ends: Sequence[Output]
 
 
+def sums_along(
+    outputs: Sequence[Output], names: Mapping[Node, str]
+) -> Iterator[tuple[str, Sequence[Node]]]:
+    """The axes that some results carry and others are summed over, and may be cut into groups
+    that add in memory, with these sums."""
+    for axis in dict.fromkeys(a for o in outputs for a in o.axes):
+        if (found := _cut(outputs, names, axis)) is not None:
+            yield axis, list(found.sums)
+
+
 def _groups(
     name: str, outputs: Sequence[Output], names: Mapping[Node, str], axis: str, stream: str
 ) -> Iterator[Instance]:

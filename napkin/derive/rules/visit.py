@@ -32,8 +32,9 @@ def _matches(
     """The key sets that govern a stream.
 
     A pass that stores something at each chunk must see every chunk, unless it stores what this key
-    set sees, or adds it to the outputs `added` and has 0 to add for other chunks. Every array that is read at the slots of a key set is read by all its queries, so
-    that key set must be the one that governs.
+    set sees, or adds to the outputs `added` and has 0 to add for other chunks. Every array that is
+    read at the slots of a key set is read by all its queries, so that key set must be the one that
+    governs.
     """
     if not stream.axes:
         return

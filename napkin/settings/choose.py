@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 
 from napkin.algebra.contraction import MIN_DOT
 from napkin.algebra.tracer import active, times
@@ -97,8 +97,8 @@ class Search:
     @cached_property
     def least(self) -> float:
         """Seconds that no way undercuts."""
-        adding = [] if self.deterministic else [least_adding(*self._terms, self.machine)]
-        return min((*self._least.values(), *adding), default=math.inf)
+        least = [] if self.deterministic else least_adding(*self._terms, self.machine).values()
+        return min((*self._least.values(), *least), default=math.inf)
 
     @cached_property
     def _least(self) -> dict[Kernel, float]:
@@ -135,9 +135,11 @@ class Search:
         for kernel in filter(self._in_parts, self.kernels):
             number = [self.parts[kernel.stream.axis]]
             found = self._of_pairs(in_parts(kernel, self.sizes, number), math.inf)
-            ways += self._or_adding(found, adding_in_parts(kernel, self.sizes, number))
-        asked = bool(ways)
-        ways = ways or self._or_adding(self._plain(), adding_in_groups(*self._terms))
+            ways += found
+            ways += self._adding(found, partial(adding_in_parts, kernel, self.sizes, number))
+        if not (asked := bool(ways)):
+            ways = self._plain()
+            ways += self._adding(ways, partial(adding_in_groups, *self._terms, self.machine))
         best = min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
         self._tell(ways, best, asked)
         return best
@@ -192,17 +194,20 @@ class Search:
             in_runs(kernel, sizes, runs),
         )
         found = [(whole,), *self._of_pairs(pairs, most)]
-        return self._or_adding(found, adding_in_parts(kernel, sizes, parts), most)
+        return found + self._adding(found, partial(adding_in_parts, kernel, sizes, parts))
 
-    def _or_adding(
-        self, ways: list[tuple[Choice, ...]], pairs: Iterable[Pair], most: float = math.inf
+    def _adding(
+        self, ways: Sequence[tuple[Choice, ...]], pairs: Callable[[float], Iterable[Pair]]
     ) -> list[tuple[Choice, ...]]:
-        """Some ways, and those whose groups add in memory, where they take clearly less, and less
-        than `most` seconds."""
+        """The ways whose groups add in memory and that take clearly less than others.
+
+        Args:
+            pairs: gives kernels that may take less than so many seconds.
+        """
         if self.deterministic:
-            return ways
-        most = min(most, ADDS * min(map(_seconds, ways), default=math.inf))
-        return [*ways, *self._of_pairs(pairs, most)]
+            return []
+        most = ADDS * min(map(_seconds, ways), default=math.inf)
+        return self._of_pairs(pairs(most), most)
 
     def _of_pairs(self, pairs: Iterable[Pair], most: float) -> list[tuple[Choice, ...]]:
         """The best tiles of pairs of kernels that take less than `most` seconds together."""

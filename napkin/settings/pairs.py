@@ -93,7 +93,7 @@ def in_parts(kernel: Kernel, sizes: Mapping[str, int], numbers: Iterable[int]) -
 
 
 def adding_in_parts(
-    kernel: Kernel, sizes: Mapping[str, int], numbers: Iterable[int]
+    kernel: Kernel, sizes: Mapping[str, int], numbers: Iterable[int], _: float = 0
 ) -> Iterator[Pair]:
     """A kernel whose parts add in memory and the one that computes what follows, for each number of
     parts."""
@@ -105,14 +105,20 @@ def adding_in_parts(
 
 
 def adding_in_groups(
-    name: str, outputs: Sequence[Output], names: Mapping[Node, str], sizes: Mapping[str, int]
+    name: str,
+    outputs: Sequence[Output],
+    names: Mapping[Node, str],
+    sizes: Mapping[str, int],
+    machine: Machine,
+    most: float,
 ) -> Iterator[Pair]:
     """A kernel with groups along an axis that some outputs carry and others are summed over, and
-    the one that computes what follows the sums, for each such axis and each axis to stream."""
+    the one that computes what follows the sums, for each such axis and each axis to stream; none
+    that takes `most` seconds in any case."""
     legal, moving = weaved(outputs), reduced(outputs)
     every = dict.fromkeys(a for o in outputs for a in o.axes)
-    for axis, _ in sums_along(outputs, names):
-        for stream in ("", *(a for a in moving if a not in {axis, *legal})):
+    for axis, least in least_adding(name, outputs, names, sizes, machine).items():
+        for stream in ("", *(a for a in moving if a not in {axis, *legal})) if least < most else ():
             whole = [a for a in every if a not in {axis, stream, *legal}]
             if not may_fit(outputs, whole, sizes):
                 continue
@@ -128,17 +134,16 @@ def least_adding(
     names: Mapping[Node, str],
     sizes: Mapping[str, int],
     machine: Machine,
-) -> float:
-    """Seconds that no kernel undercuts with groups along an axis that some outputs carry and others
-    are summed over, with what comes before and after it; infinite where there is none."""
+) -> dict[str, float]:
+    """The axes that some outputs carry and others are summed over, with seconds that no kernel
+    undercuts whose groups along it add in memory, with what comes before and after it."""
 
-    def added(axis: str, sums: Iterable[Node]) -> int:
+    def seconds(axis: str, sums: Iterable[Node]) -> float:
         groups = -(-sizes[axis] // MAX_GROUP)
-        return 4 * groups * sum(math.prod(sizes[a] for a in n.axes) for n in sums)
+        added = groups * sum(math.prod(sizes[a] for a in n.axes) for n in sums)
+        return 2 * at_least(machine, 0) + at_least(machine, 0, added=4 * added)
 
-    found = (added(axis, sums) for axis, sums in sums_along(outputs, names))
-    around = 2 * at_least(machine, 0)
-    return min((around + at_least(machine, 0, added=n) for n in found), default=math.inf)
+    return {axis: seconds(axis, sums) for axis, sums in sums_along(outputs, names)}
 
 
 def in_blocks(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Pair]:

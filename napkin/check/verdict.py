@@ -33,6 +33,12 @@ from napkin.run.interpreted import SPELLING, run_recipe
 from napkin.run.worker import KernelError
 from napkin.target import target_of
 
+ORDER = (
+    "groups add to it in any order, so two runs may differ in their last bits (deterministic=True "
+    "leaves this out)"
+)
+"""What is to be known of a tensor that a plan accumulates in memory."""
+
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2, "fp8": 5e-2}
 """Largest relative error, by norm, of what is rounded to each type on its way to memory."""
 
@@ -104,11 +110,12 @@ def check(
         progress("compile", len(todo), total)
         found = compiled(plan)
     beside: list[ValueRow] = []
-    notes: list[str] = []
+    notes = [f"{t}: {ORDER}" for t in plan.accumulates]
     if gradient_of is not None:
         progress("derivatives", total, total)
         at = todo[0].sizes if said.arrays else small(gradient_of, np.random.default_rng(seed))
-        beside, notes = derivative_rows(gradient_of, plan.diagram, at, said, seed, autograd)
+        beside, more = derivative_rows(gradient_of, plan.diagram, at, said, seed, autograd)
+        notes += more
     progress("done", total, total)
     rows = tuple(values), tuple(traffic), tuple(found)
     return Verdict(plan.name, *rows, tuple(notes), tuple(beside))

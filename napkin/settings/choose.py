@@ -91,13 +91,13 @@ class Search:
         self.parts = parts or {}
         self.kernels = list(labellings(name, outputs, names, sizes))
         self.deterministic = deterministic
-        self._terms = name, outputs, names, sizes
+        self.terms = name, outputs, names, sizes
         self._priced: dict[Kernel, Iterator[Choice]] = {}
 
     @cached_property
     def least(self) -> float:
         """Seconds that no way undercuts."""
-        least = [] if self.deterministic else least_adding(*self._terms, self.machine).values()
+        least = [] if self.deterministic else least_adding(*self.terms, self.machine).values()
         return min((*self._least.values(), *least), default=math.inf)
 
     @cached_property
@@ -139,7 +139,7 @@ class Search:
             ways += self._adding(found, partial(adding_in_parts, kernel, self.sizes, number))
         if not (asked := bool(ways)):
             ways = self._plain()
-            ways += self._adding(ways, partial(adding_in_groups, *self._terms, self.machine))
+            ways += self._adding(ways, partial(adding_in_groups, *self.terms, self.machine))
         best = min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
         self._tell(ways, best, asked)
         return best

@@ -46,6 +46,9 @@ RARE = 8_000_000
 RESUMED = 10_000_000
 """The first seed that draws rows that are looked up, and long scans, among these."""
 
+ADDING = 20_000_000
+"""The first seed whose plans may have kernels whose groups add in memory."""
+
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
 HARD = ("mean", "repeated", "zeros", "normal", "large")

@@ -17,6 +17,7 @@ from functools import cache
 import numpy as np
 import torch
 from algebra import kind
+from drawing import ADDING
 from filled import arrays as fill
 from forced import Forcing
 from judged import COUNTS, Failure, Found, crash, differing, error, worst
@@ -78,7 +79,7 @@ def plans(
     """The plans of a program to run, and at which sizes."""
     if seed % DRAWN_OF == 0:
         small = dict(program.sizes)
-        forcing = Forcing(diagram, small, dtype, rng)
+        forcing = Forcing(diagram, small, dtype, rng, seed >= ADDING)
         drawn = next((p for p in (forcing.plan() for _ in range(4)) if p is not None), None)
         if drawn is not None:
             yield drawn, small
@@ -86,7 +87,7 @@ def plans(
     sizes = sized(program, rng)
     if sizes is None:
         return
-    plan = derive(diagram, device(), sizes, dtype)
+    plan = derive(diagram, device(), sizes, dtype, deterministic=seed < ADDING)
     yield plan, sizes
     if seed % PLAIN_OF == 0 and plan.launched is not plan:
         yield plan.without_descriptors(), sizes

@@ -13,7 +13,6 @@ Groups add in any order. A sum of floats depends on it, so two runs may differ i
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,14 +21,14 @@ from functools import partial
 import numpy as np
 
 from napkin.algebra.fold import Stream
-from napkin.algebra.law import chunk_of, ranges
+from napkin.algebra.law import chunk_of
 from napkin.algebra.points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
 from napkin.algebra.terms import in_float32, is_read
 from napkin.derive.kernel import Kernel, leaves
 from napkin.derive.label import label, weaved
 from napkin.derive.rules.part import MERGED, PARTED, reduction_of, verified_parts
-from napkin.derive.rules.stream import cut, streamed
+from napkin.derive.rules.stream import streamed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate, evaluate_more
@@ -56,9 +55,11 @@ def adding_parts(kernel: Kernel, number: int) -> Iterator[Both]:
 
 def _parts(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     """The kernels of a stream in parts, of which the first stores the states of each part; none
-    where these are not joined by addition."""
+    where these are not joined by addition, or several groups have one, which would all add it."""
     states = kernel.stream.passes[0].states
     if any(x.kind != "real" or reduction_of(x) != "sum" for x in states):
+        return
+    if any(a not in x.axes for x in states for a in first.group if a != first.part):
         return
     taken = {*kernel.tensors}
     sums = [_reading(x.name, x.axes, taken) for x in states]
@@ -179,7 +180,7 @@ def _sums(n: Node, axis: str) -> list[Node]:
 
 
 def _held_groups(rule: Rule, found: Instance) -> None:
-    """Compute the results in groups of a few lengths, where that is asked for.
+    """Compute the results in groups of one position, where that is asked for.
 
     Raises:
         LawError: one differs from its value on the whole.
@@ -196,9 +197,8 @@ def _in_groups(
     roots = [o.node for o in outputs]
     read, scalars, sizes = leaves(roots), scalars_of(roots), point.sizes
     bind = dict(zip(read, point.values(read), strict=True))
-    lengths = [n for n in cut(sizes[axis], random.Random(point.seed)) if n]
     nodes = [*(o.node for o in made.kept), *made.sums]
-    boxes = [{axis: r} for r in ranges(lengths)]
+    boxes = [{axis: range(i, i + 1)} for i in range(sizes[axis])]
     each = [evaluate_more(nodes, chunk_of(bind, b), sizes, scalars, b) for b in boxes]
     groups = list(zip(*each, strict=True))
     own = len(made.kept)
@@ -213,7 +213,7 @@ def _in_groups(
     found = evaluate(ends, bind, sizes, scalars)
     pairs = zip(made.ends, found, strict=True)
     values |= {o.name: aligned(v, o.node.axes, _node(outputs, o).axes) for o, v in pairs}
-    yield f"{axis} in groups of {lengths}", [values[o.name] for o in outputs]
+    yield f"{axis} in groups of 1 that add", [values[o.name] for o in outputs]
 
 
 def _node(outputs: Sequence[Output], like: Output) -> Node:
@@ -244,7 +244,11 @@ ADDED_PARTS = Rule(
     "add_parts",
     "merge_p fold(x_p) = sum_p fold(x_p), of parts x_p that add in memory, where states are sums",
     _parts,
-    ("every state is merged by addition, and begins at 0", "sums are stored in float32"),
+    (
+        "every state is merged by addition, and begins at 0",
+        "every state carries all grouped axes",
+        "sums are stored in float32",
+    ),
     empty=False,
     check=_held_parts,
 )

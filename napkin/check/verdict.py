@@ -33,12 +33,6 @@ from napkin.run.interpreted import SPELLING, run_recipe
 from napkin.run.worker import KernelError
 from napkin.target import target_of
 
-ORDER = (
-    "groups add to it in any order, so two runs may differ in their last bits (deterministic=True "
-    "leaves this out)"
-)
-"""What is to be known of a tensor that a plan accumulates in memory."""
-
 TOLERANCE = {"fp32": 1e-5, "fp16": 5e-3, "bf16": 1e-2, "fp8": 5e-2}
 """Largest relative error, by norm, of what is rounded to each type on its way to memory."""
 
@@ -110,7 +104,7 @@ def check(
         progress("compile", len(todo), total)
         found = compiled(plan)
     beside: list[ValueRow] = []
-    notes = [f"{t}: {ORDER}" for t in plan.accumulates]
+    notes = list(plan.notes)
     if gradient_of is not None:
         progress("derivatives", total, total)
         at = todo[0].sizes if said.arrays else small(gradient_of, np.random.default_rng(seed))

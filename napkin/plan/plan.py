@@ -137,9 +137,17 @@ class Plan:
 
     @property
     def accumulates(self) -> tuple[str, ...]:
-        """The tensors to which groups add in memory, in any order: two runs may differ in the last
-        bits of what follows from them."""
+        """The tensors to which groups add in memory, in any order."""
         return tuple(k.binding[t] for k in self.kernels for t in k.choice.kernel.added)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be known to use it."""
+        if not self.accumulates:
+            return ()
+        what = f"accumulated in memory: {', '.join(self.accumulates)}"
+        why = "groups add in any order, so two runs may differ in their last bits"
+        return (f"{what}; {why} (deterministic=True leaves this out)",)
 
     @cached_property
     def workspace(self) -> int:

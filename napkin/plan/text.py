@@ -15,12 +15,7 @@ def plan_text(plan: Plan) -> str:
         lines += [""]
         lines += [f"materialised: {t} [{' '.join(axes)}]" for t, axes in plan.materialised.items()]
         lines += [f"workspace: {plan.workspace:,} bytes at once"]
-    if plan.accumulates:
-        lines += [
-            "",
-            f"accumulated in memory: {', '.join(plan.accumulates)}; groups add in any order, so "
-            "two runs may differ in their last bits (deterministic=True leaves this out)",
-        ]
+    lines += [line for note in plan.notes for line in ("", note)]
     for k in plan.kernels:
         lines += ["", *_kernel(k)]
     for k in plan.launched.kernels:

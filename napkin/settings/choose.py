@@ -110,7 +110,10 @@ class Search:
     def fits(self) -> bool:
         """Whether some setting fits, whatever it costs."""
         plain = [k for k in self.kernels if self.parts.get(k.stream.axis, 1) == 1]
-        return any(self._some_fit(k) for k in plain) or bool(self.best)
+        if any(self._some_fit(k) for k in plain):
+            return True
+        pairs = [] if self.deterministic else adding_in_groups(*self.terms, self.machine, math.inf)
+        return any(self._some_fit(p.folding) for p in pairs) or bool(self.best)
 
     def _some_fit(self, kernel: Kernel) -> bool:
         """Whether one of the first settings of a labelled kernel fits by its operands."""

@@ -83,6 +83,12 @@ class Kernel:
         """The axis of the parts or blocks whose states it stores; "" for other kernels."""
         return self.part or next((b.place for b in self.blocks if not self.merges), "")
 
+    @property
+    def paired(self) -> bool:
+        """Whether it is one of two kernels that compute a term, and stores or reads what passes
+        between them."""
+        return bool(self.partial or self.merges or self.added)
+
     @cached_property
     def residues(self) -> frozenset[str]:
         """The axes of residues: grouped one by one."""

@@ -110,8 +110,7 @@ def may_specialise(kernel: Kernel, dtype: str, machine: Machine) -> bool:
         return False
     streams = live_set(kernel).products and kernel.stream.axes
     own = any(own_type(a.leaf) for a in kernel.reads)
-    one_of_two = kernel.partial or kernel.merges or kernel.added
-    return bool(streams) and not one_of_two and not own
+    return bool(streams) and not kernel.paired and not own
 
 
 def specialised_choices(

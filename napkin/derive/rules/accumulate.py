@@ -20,14 +20,13 @@ from functools import partial
 
 import numpy as np
 
-from napkin.algebra.fold import Stream
 from napkin.algebra.law import chunk_of
 from napkin.algebra.points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
 from napkin.algebra.terms import in_float32, is_read
 from napkin.derive.kernel import Kernel, leaves
 from napkin.derive.label import label, weaved
-from napkin.derive.rules.part import MERGED, PARTED, reduction_of, verified_parts
+from napkin.derive.rules.part import PARTED, reduction_of, verified_parts
 from napkin.derive.rules.stream import streamed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
@@ -36,7 +35,7 @@ from napkin.ir.names import underscored
 from napkin.ir.node import Node, node, over
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import substitute
-from napkin.ir.storage import Tensor
+from napkin.ir.storage import Tensor, stored_as
 
 Both = tuple[Kernel, Kernel]
 """The kernel whose groups add, and the one that computes what follows."""
@@ -61,19 +60,25 @@ def _parts(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
         return
     if any(a not in x.axes for x in states for a in first.group if a != first.part):
         return
+    if any(o.node.op == "compress" for o in kernel.outputs):
+        return
     taken = {*kernel.tensors}
     sums = [_reading(x.name, x.axes, taken) for x in states]
     kept = [o for o in first.outputs if o.name not in {e.output for e in first.stream.tails}]
-    ends = zip(first.stream.tails, sums, strict=True)
-    stream = replace(first.stream, tails=tuple(replace(e, output=_name(n)) for e, n in ends))
+    tails = zip(first.stream.tails, sums, strict=True)
+    stream = replace(first.stream, tails=tuple(replace(e, output=_name(n)) for e, n in tails))
     adding = replace(_adding(first, kept, sums), name=f"{kernel.name}_adds", stream=stream)
-    (merge,) = MERGED.matches(kernel, first, number)
     known = {x.leaf("new"): n for x, n in zip(states, sums, strict=True)}
-    tails = kernel.stream.tails
-    done = substitute([e.node for e in tails], known)
-    after = Stream((), (), tuple(replace(e, node=done[e.node]) for e in tails), ())
-    ending = replace(merge.made, name=f"{kernel.name}_ends", stream=after, merges="")
-    yield Instance(kernel.stream.axis, (adding, ending), of=(kernel, number))
+    after = {e.output: e.node for e in kernel.stream.tails}
+    done = substitute([*after.values()], known)
+    ends = [
+        replace(o, node=stored_as(o.node, done[after[o.name]]))
+        for o in kernel.outputs
+        if o.name in after
+    ]
+    with suppress(Refusal):
+        ending = label(f"{kernel.name}_ends", ends, kernel.names)
+        yield Instance(kernel.stream.axis, (adding, ending), of=(kernel, number))
 
 
 def _held_parts(rule: Rule, found: Instance) -> None:

@@ -282,3 +282,12 @@ def test_no_plan_takes_less_than_its_least() -> None:
     for k in found.kernels:
         choice = k.choice
         assert least_seconds(choice.kernel, choice.sizes, "bf16", k.machine) <= choice.time.seconds
+
+
+def test_other_settings_of_both_kernels_are_of_the_same_terms() -> None:
+    """What follows the sums is computed of them, whatever its tiles."""
+    found = nk.derive(load("layernorm_gradient"), FREE, deterministic=False)
+    for k in found.kernels:
+        for choice in found.ranked(3)[k.name]:
+            assert set(choice.kernel.tensors) == set(k.choice.kernel.tensors)
+            assert choice.kernel.added == k.choice.kernel.added

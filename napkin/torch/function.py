@@ -73,8 +73,8 @@ class Function:
         if key not in self._recipes:
             with _DERIVING:
                 backward = ("backward",) if self.kept is not None else ()
-                how = repr(machine), repr(deterministic), *backward
-                name = cache.digest(self.print, repr(known), dtype, *how)
+                how = (*backward, *(("deterministic",) if deterministic else ()))
+                name = cache.digest(self.print, repr(known), dtype, repr(machine), *how)
                 found = cache.load(name)
                 if found is None:
                     with loading():

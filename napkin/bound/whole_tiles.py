@@ -234,7 +234,8 @@ class _Rounding:
             out = {"read": 0.0, "write": 0.0}
             for t in self.parts:
                 values = t.values(self.program.sizes, tile)
-                out[t.direction] += values * float(self.program.item[t.tensor])
+                way = "read" if t.direction == "read" else "write"
+                out[way] += values * float(self.program.item[t.tensor])
             self.counted[key] = (out["read"], out["write"])
         return self.counted[key]
 

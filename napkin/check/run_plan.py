@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=64)
 def _plan_at(
-    diagram: Diagram, machine: Any, sizes: tuple[tuple[str, int], ...], dtype: str
+    diagram: Diagram,
+    machine: Any,
+    sizes: tuple[tuple[str, int], ...],
+    dtype: str,
+    deterministic: bool,
 ) -> Plan:
     from napkin.plan.derive import derive
 
-    return derive(diagram, machine, dict(sizes), dtype)
+    return derive(diagram, machine, dict(sizes), dtype, deterministic=deterministic)
 
 
 def plan_for(plan: Plan, sizes: Mapping[str, int]) -> Plan:
@@ -35,7 +39,8 @@ def plan_for(plan: Plan, sizes: Mapping[str, int]) -> Plan:
     if all(plan.sizes[a] == n for a, n in sizes.items()):
         return plan
     at_least_one = tuple((a, max(1, n)) for a, n in sizes.items())
-    return _plan_at(plan.diagram, plan.machine, at_least_one, plan.dtype)
+    on = plan.machine, at_least_one, plan.dtype
+    return _plan_at(plan.diagram, *on, plan.deterministic)
 
 
 def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:

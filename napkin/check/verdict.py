@@ -93,7 +93,8 @@ def check(
         if case.weave:
             woven = plan.diagram.weave(case.weave)
             full = {**plan.sizes, **case.sizes}
-            chosen = derive(woven, plan.machine, full, plan.dtype)
+            on = plan.machine, full, plan.dtype
+            chosen = derive(woven, *on, deterministic=plan.deterministic)
         for specialised in (False, True):
             if specialised and chosen.launched is chosen:
                 continue
@@ -105,11 +106,12 @@ def check(
         progress("compile", len(todo), total)
         found = compiled(plan)
     beside: list[ValueRow] = []
-    notes: list[str] = []
+    notes = list(plan.notes)
     if gradient_of is not None:
         progress("derivatives", total, total)
         at = todo[0].sizes if said.arrays else small(gradient_of, np.random.default_rng(seed))
-        beside, notes = derivative_rows(gradient_of, plan.diagram, at, said, seed, autograd)
+        beside, more = derivative_rows(gradient_of, plan.diagram, at, said, seed, autograd)
+        notes += more
     progress("done", total, total)
     rows = tuple(values), tuple(traffic), tuple(found)
     return Verdict(plan.name, *rows, tuple(notes), tuple(beside))

@@ -11,6 +11,7 @@ from typer import Option
 
 from napkin.cli.ending import FAILED
 from napkin.cli.options import (
+    Accumulate,
     Dtype,
     Gradient,
     Inputs,
@@ -47,6 +48,7 @@ def check_diagram(
     ] = False,
     tuned: Tuned = False,
     parts: Parts = None,
+    accumulate: Accumulate = False,
     seed: Seed = None,
     ranges: Ranges = None,
     inputs: Inputs = None,
@@ -67,7 +69,8 @@ def check_diagram(
     spans, arrays = parse_ranges(ranges or ()), read_inputs(inputs)
     if gpu and gradient:
         raise InputError("--gpu checks the diagram's own kernels; leave --gradient out beside it")
-    wanted = request(name, on, sizes, dtype, parts, storage, sized=not arrays, gradient=gradient)
+    on_what = name, on, sizes, dtype, parts, storage
+    wanted = request(*on_what, sized=not arrays, gradient=gradient, accumulate=accumulate)
     if gpu and (spans or arrays):
         raise InputError("--gpu draws inputs of its own; leave --range and --inputs out beside it")
     if spans or arrays:
@@ -92,6 +95,7 @@ def check_diagram(
         if gpu:
             tell("on the device", 0, 1)
             how = {"on": on, "tuned": tuned, "parts": wanted.parts}
+            how |= {"deterministic": not accumulate}
             data["device"] = _on_device(plan, name, how, seed)
             data["ok"] = data["ok"] and data["device"]["ok"]
     console.answer(json, lambda: data, lambda: verdicts.verdict_view(plan, data))

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from napkin.cli.options import Dtype, Gradient, Json, Name, On, Parts, Sizes, Storage, Tune, Tuned
+from napkin.cli.options import (
+    Accumulate,
+    Dtype,
+    Gradient,
+    Json,
+    Name,
+    On,
+    Parts,
+    Sizes,
+    Storage,
+    Tune,
+    Tuned,
+)
 from napkin.cli.request import request, tuned_plan
 from napkin.show.files import writable_folder, write_file
 
@@ -27,6 +39,7 @@ def derive_diagram(
     tune: Tune = 0,
     tuned: Tuned = False,
     parts: Parts = None,
+    accumulate: Accumulate = False,
     out: Annotated[
         Path | None,
         Option(
@@ -36,7 +49,8 @@ def derive_diagram(
     json: Json = False,
 ) -> None:
     """Derive kernels for a diagram, and show their cost."""
-    wanted = request(name, on, sizes, dtype, parts, storage, gradient=gradient)
+    on_what = name, on, sizes, dtype, parts, storage
+    wanted = request(*on_what, gradient=gradient, accumulate=accumulate)
     if tune:
         from napkin.measure.device import require
 

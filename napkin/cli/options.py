@@ -31,6 +31,13 @@ Parts = Annotated[
         help="Fold an axis in N parts and merge them (split-K). 1: never. By default the fastest.",
     ),
 ]
+Accumulate = Annotated[
+    bool,
+    Option(
+        "--accumulate",
+        help="Let groups add to one array in memory, in any order, where that is faster.",
+    ),
+]
 Storage = Annotated[
     list[str] | None,
     Option(metavar="INPUT=TYPE,...", help="Storage types of single inputs, as in K=fp8,V=fp8."),

@@ -27,6 +27,7 @@ class Request:
         dtype: how reals are stored.
         parts: numbers of parts of streamed axes.
         gradient_of: the named diagram, where `diagram` is its gradient.
+        accumulate: whether groups may add in memory in any order.
     """
 
     diagram: Diagram
@@ -35,6 +36,7 @@ class Request:
     dtype: str
     parts: Mapping[str, int]
     gradient_of: Diagram | None = None
+    accumulate: bool = False
 
     def plan(self, tuned: bool = False) -> Plan:
         """The plan, with settings that were measured where `tuned` and there are some."""
@@ -44,7 +46,8 @@ class Request:
             start()  # the compiler loads while the search runs, whose winner it is asked about
         from napkin.plan.derive import derive
 
-        return derive(self.diagram, self.on, self.sizes, self.dtype, parts=self.parts, tuned=tuned)
+        on, exact = (self.on, self.sizes, self.dtype), not self.accumulate
+        return derive(self.diagram, *on, parts=self.parts, tuned=tuned, deterministic=exact)
 
 
 def load(name: str) -> Diagram:
@@ -64,12 +67,14 @@ def request(
     *,
     sized: bool = True,
     gradient: bool = False,
+    accumulate: bool = False,
 ) -> Request:
     """What the options say. What is cheap to find wrong is found here, before any work.
 
     Args:
         sized: every axis has a size by now.
         gradient: the gradient of the diagram is asked for.
+        accumulate: groups may add in memory in any order.
 
     Raises:
         InputError: an option is written wrong, the diagram does not have what it names, or there is
@@ -87,7 +92,7 @@ def request(
     from napkin.machine.machines import machine
 
     machine(on)
-    return Request(diagram, on, given, dtype, cut, of)
+    return Request(diagram, on, given, dtype, cut, of, accumulate)
 
 
 def tuned_plan(plan: Plan, most: int) -> tuple[Plan, Sequence[Any], dict[str, str]]:

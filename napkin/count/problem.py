@@ -41,14 +41,14 @@ class Problem:
         groups = {group_symbol(a): plain(size_symbol(a), splits) for a in grouped}
         streams = {stream_symbol(a): plain(size_symbol(a), splits) for a in kernel.stream.axes}
 
-        def moved(direction: str) -> Any:
-            parts = [t for t in transfers(kernel, tap_by_tap) if t.direction == direction]
+        def moved(*directions: str) -> Any:
+            parts = [t for t in transfers(kernel, tap_by_tap) if t.direction in directions]
             sums = [t.total * weights[t.tensor] for t in parts]
             return falling(over_strides(sympy.expand(sympy.Add(*sums))), tuple(groups))
 
         live = memory(kernel, weights, tap_by_tap)
         columns = live.args if isinstance(live, sympy.Max) else (live,)
-        return cls(moved("read"), moved("write"), tuple(columns), groups, streams)
+        return cls(moved("read"), moved("write", "add"), tuple(columns), groups, streams)
 
     @property
     def H(self) -> Any:

@@ -144,7 +144,7 @@ class Requests:
         """One reading of each tensor."""
         out: dict[str, Read] = {}
         for t, values in self.moved:
-            if t.direction == "write":
+            if t.direction != "read":
                 continue
             carried, size = self.carried(t), _whole(t, self.sizes, self.dtypes)
             tiles = math.prod([self._along[i] for i in carried])
@@ -209,10 +209,12 @@ class Read:
 def whole_bytes(
     parts: Iterable[Transfer], sizes: Mapping[str, int], dtypes: Mapping[str, str]
 ) -> dict[str, int]:
-    """Bytes of the tensors that are read and of those that are written ("read", "write")."""
+    """Bytes of the tensors that are read and of those that are written ("read", "write"); of one
+    that groups add to, both."""
     found: dict[str, dict[str, int]] = {"read": {}, "write": {}}
     for t in parts:
-        found[t.direction][t.tensor] = _whole(t, sizes, dtypes)
+        for way in ("read", "write") if t.direction == "add" else (t.direction,):
+            found[way][t.tensor] = _whole(t, sizes, dtypes)
     return {way: sum(each.values()) for way, each in found.items()}
 
 

@@ -34,7 +34,8 @@ from napkin.keys.residues import Blocks, Split
 from napkin.keys.visits import Visits
 from napkin.schedule import Schedule
 
-Direction = Literal["read", "write"]
+Direction = Literal["read", "write", "add"]
+"""How values cross: groups read them, write them, or add them to what memory holds."""
 
 ITEM_BYTES = {name: s.bits // 8 for name, s in STORAGE.items() if name not in PACKED}
 """Bytes per value, of the types that do not share a byte."""
@@ -46,7 +47,7 @@ class Transfer:
 
     Attributes:
         tensor: the tensor's name.
-        direction: "read" or "write".
+        direction: how it crosses.
         axes: the axes it is read or written under; of a tensor that is read at computed addresses,
             its own.
         repeated: grouped axes that it does not carry: it crosses once per group of each.
@@ -244,22 +245,30 @@ def transfers(kernel: Kernel, tap_by_tap: bool = False) -> tuple[Transfer, ...]:
             )
         )
     for o in kernel.outputs:
-        tile = tile_axes(o)
+        tile, adds = tile_axes(o), o.name in kernel.added
         streamed = kernel.stream.carried(tile)
         out.append(
             Transfer(
                 o.name,
-                "write",
+                "add" if adds else "write",
                 o.axes,
                 kernel.lacking(o.axes),
                 1,
                 streamed,
+                kernel if streamed and adds and kernel.visits is not None else None,
                 tile=tile,
                 splits=(*kernel.splits, *kernel.blocks),
                 part=kernel.part,
             )
         )
     return tuple(out)
+
+
+def zeroed(kernel: Kernel) -> tuple[Transfer, ...]:
+    """What is written before a kernel starts: zeros, to which its groups add."""
+    splits, added = (*kernel.splits, *kernel.blocks), kernel.added
+    outputs = [o for o in kernel.outputs if o.name in added]
+    return tuple(Transfer(o.name, "write", o.axes, (), 1, False, splits=splits) for o in outputs)
 
 
 def _chunked(kernel: Kernel, axes: Collection[str]) -> list[str]:
@@ -319,9 +328,14 @@ class Traffic:
     unit: Unit = VALUES
 
     @cached_property
-    def parts(self) -> tuple[Transfer, ...]:
-        """The transfers that make it up."""
+    def of_groups(self) -> tuple[Transfer, ...]:
+        """The transfers of its groups."""
         return transfers(self.kernel, self.tap_by_tap)
+
+    @property
+    def parts(self) -> tuple[Transfer, ...]:
+        """The transfers that make it up: those of its groups, and of the zeros that they add to."""
+        return (*self.of_groups, *zeroed(self.kernel))
 
     @property
     def per_tensor(self) -> dict[str, Any]:

@@ -61,6 +61,8 @@ class Kernel:
         merges: the axis of parts whose states it merges; "" for other kernels.
         blocks: the folded axis that is grouped, each group storing the states of its block
             (`napkin.derive.rules.block`); of the kernel that merges them, too.
+        added: the outputs to which all groups along an axis that these lack add, in memory that
+            begins as zeros (`napkin.derive.rules.accumulate`).
     """
 
     name: str
@@ -74,11 +76,18 @@ class Kernel:
     part: str = ""
     merges: str = ""
     blocks: tuple[Blocks, ...] = ()
+    added: tuple[str, ...] = ()
 
     @property
     def partial(self) -> str:
         """The axis of the parts or blocks whose states it stores; "" for other kernels."""
         return self.part or next((b.place for b in self.blocks if not self.merges), "")
+
+    @property
+    def paired(self) -> bool:
+        """Whether it is one of two kernels that compute a term, and stores or reads what passes
+        between them."""
+        return bool(self.partial or self.merges or self.added)
 
     @cached_property
     def residues(self) -> frozenset[str]:
@@ -150,7 +159,7 @@ class Kernel:
     def visits(self) -> Visits | None:
         """The key set that says which chunks are visited; None where all are."""
         grouped = [s for s in self.splits if s.place in self.group]
-        return visits(self.stream, grouped)
+        return visits(self.stream, grouped, self.added)
 
     def lacking(self, axes: Iterable[str]) -> tuple[str, ...]:
         """The grouped axes that an array does not carry: each of their groups has it again. What is

@@ -69,6 +69,11 @@ def unstored(n: Node) -> Node:
     return n.args[0] if _rounds(n) else n
 
 
+def stored_as(n: Node, other: Node) -> Node:
+    """Another array, stored in the type that `n` asks for."""
+    return rebuilt(n, (other,)) if _rounds(n) else other
+
+
 def widens(n: Node) -> bool:
     """Whether a cast does nothing in a kernel, which computes in float32."""
     return _rounds(n) and n.params[0] in {"fp32", "fp64"}

@@ -78,7 +78,9 @@ def _stores(
     kernel = program.kernel
     for o in kernel.outputs:
         n = program.tails.get(o.name)
-        if n is None or n.kind != "real" or n.op == "scatter" or o.name in program.fills:
+        if n is None or n.kind != "real" or n.op == "scatter" or o.name in kernel.added:
+            continue
+        if o.name in program.fills:
             continue
         whole = program.shape(n) == program.shape_of(o.axes)
         if (

@@ -182,7 +182,7 @@ def fill(into: Block, tensor: str, axes: Sequence[str], n: Node) -> None:
 
 
 def store(into: Block, tensor: str, axes: Sequence[str], n: Node) -> None:
-    """Write a tile of an output."""
+    """Write a tile of an output, or add it to what memory holds."""
     own, placed = axes, None
     if n.op == "scatter":
         s, placed = slots_of(n), n
@@ -204,6 +204,10 @@ def store(into: Block, tensor: str, axes: Sequence[str], n: Node) -> None:
     where = address(into, tensor, tensor, axes, own, dims, placed)
     mask = within(into, axes, dims, placed)
     kinds = {} if mask is None else {"mask": mask}
+    if tensor in into.program.kernel.added:
+        kinds |= {"sem": sx.const("relaxed")}
+        into.statements.append(ast.Expr(into.lang("atomic_add", where, value, **kinds)))
+        return
     plain = ast.Expr(into.lang("store", where, value, **kinds))
     into.statements += _boxed_store(into, tensor, value, plain) if boxed else [plain]
 

@@ -82,6 +82,7 @@ class Entry:
         streamed: the axes of each tensor that is streamed.
         contracts: whether the compiler may contract a product and a sum into one operation (FMA),
             in one place and not in another: not where equal terms are to be rounded alike.
+        added: the tensors to which it adds: they are set to 0 before it is launched.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Entry:
     boxes: Mapping[str, tuple[str, ...]]
     streamed: tuple[tuple[str, ...], ...] = ()
     contracts: bool = True
+    added: tuple[str, ...] = ()
 
     @property
     def options(self) -> dict[str, object]:

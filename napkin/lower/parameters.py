@@ -88,4 +88,5 @@ def entry_of(arguments: tuple[Argument, ...], program: Program) -> Entry:
         {tensor_of(leaf): axes for leaf, axes in program.boxes.items()} | dict(program.stores),
         kernel.streamed,
         contracts=not rounds_alike((*program.roots, *(o.node for o in kernel.outputs))),
+        added=kernel.added,
     )

@@ -30,6 +30,7 @@ class Constants:
         dram_share, l2_share, tensor_share: of the stated rates, what is reached.
         l2_apart: that of L2 where groups are of different lengths, which read a chunk one after
             another and not at once.
+        l2_adds: that of L2 where groups add float32 values to what memory holds.
         streamed: bytes/s that one multiprocessor takes from DRAM, however few there are.
         stall: clocks of a multiprocessor for each of arithmetic that products wait for.
         special_slots: instructions that one special function counts as there.
@@ -72,6 +73,7 @@ class Constants:
     dram_share: float
     l2_share: float
     l2_apart: float
+    l2_adds: float
     tensor_share: float
     streamed: float
     stall: float

@@ -225,7 +225,7 @@ def _counted(
 def _by_direction(moved: Mapping[tuple[str, Direction], int]) -> dict[Direction, int]:
     out: dict[Direction, int] = {"read": 0, "write": 0}
     for (_, direction), count in moved.items():
-        out[direction] += count
+        out["read" if direction == "read" else "write"] += count
     return out
 
 

@@ -35,7 +35,8 @@ def _run(job: Mapping[str, Any]) -> None:
 
     tuned, parts = bool(job.get("tuned")), job.get("parts")
     diagram = load(job["name"]).stored(**job.get("storage", {}))
-    plan = derive(diagram, job["on"], job["sizes"], job["dtype"], parts=parts, tuned=tuned)
+    on, exact = (job["on"], job["sizes"], job["dtype"]), bool(job.get("deterministic", True))
+    plan = derive(diagram, *on, parts=parts, tuned=tuned, deterministic=exact)
     tensors = drawn(plan.diagram, plan.sizes, plan.dtype, job["seed"], job.get("layout", "plain"))
     _, _, calls = opened(plan, tensors, {})
     for call in calls:

@@ -34,7 +34,9 @@ def _cases(plan: Plan, p: Problem, seed: int, budget: int) -> Found:
         chosen = plan
         if case.weave:
             full = {**plan.sizes, **case.sizes}
-            chosen = derive(plan.diagram.weave(case.weave), plan.machine, full, plan.dtype)
+            on = plan.machine, full, plan.dtype
+            woven = plan.diagram.weave(case.weave)
+            chosen = derive(woven, *on, deterministic=plan.deterministic)
         layout = "transposed" if case.transposed else "plain"
         tensors = drawn(chosen.diagram, case.sizes, p.dtype, seed + i, layout)
         ran = poisoned(chosen, tensors, as_is=True)

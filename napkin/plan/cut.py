@@ -180,4 +180,4 @@ class _Term:
 
 
 def _way(cut: Cut) -> Way:
-    return Way(cut.seconds, len(cut.pieces), -1, cut.pieces)
+    return Way(cut.seconds, sum(p.launches for p in cut.pieces), -1, cut.pieces)

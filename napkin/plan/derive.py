@@ -44,6 +44,7 @@ def derive(
     parts: Mapping[str, int] | None = None,
     multiply_out: bool = False,
     tuned: bool = False,
+    deterministic: bool = True,
 ) -> Plan:
     """Derive how to run a diagram on a machine.
 
@@ -68,6 +69,9 @@ def derive(
             closer to each other than to 0 lose their distance.
         tuned: take the settings that were the fastest of those measured on this machine's device,
             where `napkin derive --tune` remembered some (see `napkin.plan.tuned`).
+        deterministic: two runs give the same bits. Where False, groups may add to one array in
+            memory, in any order, if that is faster: runs then may differ in the last bits.
+            `Plan.accumulates` says what is added up so.
 
     Raises:
         InputError: a size, a dtype, a machine or an array is not known, or an output is cast to a
@@ -77,7 +81,7 @@ def derive(
     """
 
     def found() -> Plan:
-        memo = memo_of(on, dtype, parts)
+        memo = memo_of(on, dtype, parts, deterministic)
         known = diagram.check_sizes(sizes or {})
         _check_parts(diagram, parts or {}, known)
         plan = searched(diagram, known, memo, materialise, multiply_out).fitted()
@@ -88,13 +92,18 @@ def derive(
     return told(diagram, found)
 
 
-def memo_of(on: str | Machine, dtype: str, parts: Mapping[str, int] | None = None) -> Memo:
+def memo_of(
+    on: str | Machine,
+    dtype: str,
+    parts: Mapping[str, int] | None = None,
+    deterministic: bool = True,
+) -> Memo:
     """What is known, nothing yet, of kernels on a machine; see `derive`."""
     on = on if isinstance(on, Machine) else machine(on)
     if dtype not in STORED:
         own = f"; for inputs alone, --storage NAME={dtype}" if dtype in STORAGE else ""
         raise InputError(f"dtype {dtype!r}: kernels store {', '.join(STORED)}{own}")
-    return Memo(dtype, on, parts)
+    return Memo(dtype, on, parts, deterministic)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +144,7 @@ class Searched:
             _same_size(rewritten),
             {axis: own[axis] for axis, own in number.items()},
             tuple(dict.fromkeys(b for k in kernels for b in k.choice.kernel.blocks)),
+            deterministic=memo.deterministic,
         )
 
     @cached_property

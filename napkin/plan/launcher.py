@@ -170,7 +170,8 @@ class Launcher:
         entry = self._chosen(step)
         how = [f"{name}={value}" for name, value in entry.settings.items()]
         call = Call(entry, tensors, self.sizes, self._constant, how, fast)
-        return list(call.lines())
+        zeros = [f"{self.names[t]}.zero_()" for t in step.added]
+        return [*zeros, *call.lines()]
 
     def _constant(self, n: Node) -> str:
         """An expression of sizes and scalars in Python."""

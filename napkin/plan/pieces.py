@@ -40,6 +40,11 @@ class Piece:
     binding: Mapping[str, str]
     seconds: float
 
+    @property
+    def launches(self) -> int:
+        """Its launches: of a kernel whose groups add, one more sets to 0 what they add to."""
+        return 1 + bool(self.choice.kernel.added)
+
 
 def uniquely_named(pieces: Sequence[Piece]) -> list[Piece]:
     """Pieces in which no two kernels have one name, and none that of a function that kernels call.
@@ -190,8 +195,9 @@ class Pieces:
         memo = self.memo
         sizes = self.frontier.sizes
         return Search(
-            title, outputs, names, sizes, memo.dtype, memo.machine, memo.parts, memo.effort
-        )
+            title, outputs, names, sizes, memo.dtype, memo.machine, memo.parts, memo.effort,
+            memo.deterministic,
+        )  # fmt: skip
 
     def _outputs(
         self, results: Results, stored: Mapping[Node, Node]

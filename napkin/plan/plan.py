@@ -38,6 +38,7 @@ class Plan:
         same_size: axes that refactoring named, with the axes whose sizes they have.
         parts: axes of parts of a streamed axis, and how many there are.
         blocks: the axes that groups fold block by block.
+        deterministic: whether no kernels may add to one array in memory in any order.
         specialised: whether kernels of warpgroups may take the place of its own (`launched`).
         given: those that do whatever the model says, by the name of the kernel whose place they
             take.
@@ -53,6 +54,7 @@ class Plan:
     same_size: Mapping[str, str] = field(default_factory=dict[str, str])
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
     blocks: tuple[Blocks, ...] = ()
+    deterministic: bool = True
     specialised: bool = True
     given: Mapping[str, Choice] = field(default_factory=dict[str, Choice])
 
@@ -133,6 +135,20 @@ class Plan:
             return self.given[k.name]
         return best_specialised(k.choice, self.dtype, self.machine) if self.specialised else None
 
+    @property
+    def accumulates(self) -> tuple[str, ...]:
+        """The tensors to which groups add in memory, in any order."""
+        return tuple(k.binding[t] for k in self.kernels for t in k.choice.kernel.added)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be known to use it."""
+        if not self.accumulates:
+            return ()
+        what = f"accumulated in memory: {', '.join(self.accumulates)}"
+        why = "groups add in any order, so two runs may differ in their last bits"
+        return (f"{what}; {why} (deterministic=True leaves this out)",)
+
     @cached_property
     def workspace(self) -> int:
         """The most bytes of materialised arrays that are alive at once."""
@@ -183,6 +199,7 @@ class Plan:
             "trail": [str(m) for m in self.trail],
             "materialised": {t: " ".join(axes) for t, axes in self.materialised.items()},
             "workspace_bytes": self.workspace,
+            **({"accumulates": list(self.accumulates)} if self.accumulates else {}),
             "kernels": [k.to_json() for k in self.kernels],
             **({"warpgroups": [k.to_json() for k in fast]} if fast else {}),
         }

@@ -141,7 +141,8 @@ class PlannedKernel:
         kernel, boxes = self.choice.kernel, self.program.boxes
         boxed = frozenset(map(tensor_of, boxes if served(self.program, sizes) else ()))
         bind, sizes = self._bind(arrays), kernel.sized(sizes)
-        moved = [(t, t.values(sizes, self.tiles, bind, t.tensor in boxed)) for t in self.H.parts]
+        own = self.H.of_groups
+        moved = [(t, t.values(sizes, self.tiles, bind, t.tensor in boxed)) for t in own]
         requests = Requests(
             moved, sizes, self.tiles, self.dtypes, kernel.group, boxed, self._ahead, bind
         )

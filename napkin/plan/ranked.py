@@ -66,9 +66,8 @@ def _first(found: Iterable[Choice], most: int | None) -> list[Choice]:
 def _merged(plan: Plan, k: PlannedKernel) -> Iterator[Choice]:
     """Settings of every labelling, in order."""
     kernel, sizes = k.choice.kernel, plan.full(plan.sizes)
-    fixed = bool(kernel.partial or kernel.merges)  # the two go together
     terms = kernel.name, kernel.origin, kernel.names, sizes
-    found = [kernel] if fixed else labellings(*terms)
+    found = [kernel] if kernel.paired else labellings(*terms)
     rows = [settled(labelled, sizes, plan.dtype, plan.machine) for labelled in found]
     merged = heapq.merge(*rows, key=lambda c: c.rank)
     for first in itertools.islice(merged, 1):

@@ -53,7 +53,7 @@ class Known:
 
     @property
     def choices(self) -> tuple[Choice, ...]:
-        """The kernels: one, or two that pass the states of parts; none where no kernel fits."""
+        """The kernels: one, or two that pass states or sums; none where no kernel fits."""
         return self.search.best
 
     @cached_property
@@ -80,6 +80,7 @@ class Memo:
 
     Args:
         parts: the number of parts of an axis wherever it is streamed, where that is given.
+        deterministic: whether no groups may add in memory.
 
     Attributes:
         room: the most bytes that an array between two kernels may have.
@@ -89,9 +90,14 @@ class Memo:
     """
 
     def __init__(
-        self, dtype: str, machine: Machine, parts: Mapping[str, int] | None = None
+        self,
+        dtype: str,
+        machine: Machine,
+        parts: Mapping[str, int] | None = None,
+        deterministic: bool = True,
     ) -> None:
         self.dtype, self.machine, self.parts = dtype, machine, parts
+        self.deterministic = deterministic
         self.room = math.inf
         self.known: dict[object, Known] = {}
         self.short_only, self.effort = False, Effort()

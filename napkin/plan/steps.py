@@ -27,6 +27,7 @@ def kernel_moves(choice: Choice) -> list[Move]:
         moves.append(Move("merge", kernel.name, axis))
     if kernel.merges and not axis:
         moves += [Move("resume", kernel.name, b.axis, b.step) for b in kernel.blocks]
+    moves += [Move("accumulate", kernel.name, o) for o in kernel.added]
     groups = [a for a in kernel.group if a != kernel.part]
     moves += [Move("group", kernel.name, a) for a in groups]
     merged = {kernel.merges} & kernel.single

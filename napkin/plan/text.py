@@ -15,6 +15,7 @@ def plan_text(plan: Plan) -> str:
         lines += [""]
         lines += [f"materialised: {t} [{' '.join(axes)}]" for t, axes in plan.materialised.items()]
         lines += [f"workspace: {plan.workspace:,} bytes at once"]
+    lines += [line for note in plan.notes for line in ("", note)]
     for k in plan.kernels:
         lines += ["", *_kernel(k)]
     for k in plan.launched.kernels:

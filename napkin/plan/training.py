@@ -107,6 +107,7 @@ def training(
     on: str | Machine = "h100",
     sizes: Mapping[str, int] | None = None,
     dtype: str = "bf16",
+    deterministic: bool = True,
 ) -> Training:
     """Plan the forward and the backward of a diagram together.
 
@@ -116,7 +117,7 @@ def training(
             the two fastest. "least": what takes the least memory, arrays between the backward's
             kernels among it, of which none is larger than the largest input or output if that can
             be, and of such the fastest. A number: whatever makes them fastest in that many bytes.
-        on, sizes, dtype: as of `nk.derive`.
+        on, sizes, dtype, deterministic: as of `nk.derive`.
 
     Raises:
         InputError: `keep` is none of these, or as `nk.gradient` and `nk.derive` say.
@@ -124,7 +125,8 @@ def training(
     """
     _check_keep(keep)
     back = backward(diagram, wrt)
-    pairs = Pairs(diagram, back, diagram.check_sizes(sizes or {}), memo_of(on, dtype), keep)
+    memo = memo_of(on, dtype, deterministic=deterministic)
+    pairs = Pairs(diagram, back, diagram.check_sizes(sizes or {}), memo, keep)
     kept = pairs.best()
     table = tuple(pairs.candidate(k, kept) for k in pairs.keepable)
     ahead, behind = (found.fitted() for found in pairs.chosen(kept))

@@ -54,7 +54,7 @@ class Way:
     """A way to compute what there is up to some point.
 
     Attributes:
-        seconds: of all its kernels, and `kernels` their number.
+        seconds: of all its kernels, and `kernels` the number of their launches.
         begin: the point with which its last pieces begin.
         pieces: those last ones.
         after: as of `_Option`.
@@ -219,7 +219,8 @@ class Cutting:
             pieces = o.segment.pieces
             if pieces or not o.segment.runs:
                 seconds = before.seconds + sum(p.seconds for p in pieces)
-                found[o] = Way(seconds, before.kernels + len(pieces), o.begin, pieces, o.after)
+                kernels = before.kernels + sum(p.launches for p in pieces)
+                found[o] = Way(seconds, kernels, o.begin, pieces, o.after)
                 fastest = min(fastest, seconds)
             else:
                 self._tell(o, end, _UNFIT)

@@ -46,7 +46,7 @@ def handle(launch: Launch) -> Landing:
             kernel[launch.grid](**args, **launch.constexprs)
     except Exception as error:
         raise _explain(error, launch, str(module.__file__)) from None
-    written = {name for (name, direction) in _memory.bytes if direction == "write"}
+    written = {name for (name, direction) in _memory.bytes if direction != "read"}
     contents = {name: _memory.contents(name) for name in written}
     return Landing(tuple(bound), dict(_memory.bytes), contents)
 
@@ -108,6 +108,8 @@ def _explain(error: Exception, launch: Launch, file: str) -> KernelError:
 
 
 # Everything below knows the inside of Triton's interpreter.
+
+_ADDITIONS = {interpreter._ir.ATOMIC_OP.ADD, interpreter._ir.ATOMIC_OP.FADD}
 
 
 def _scalar(value: object, storage: Any, dtype: Any) -> Any:
@@ -171,7 +173,8 @@ def _adapt() -> None:
     def atomic_rmw(self: Any, op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
         if ptr.get_element_ty().name in CODED:
             raise NotImplementedError("the interpreter has no atomics on bf16; use fp32")
-        _memory.touch(ptr.data, np.asarray(mask.data), _width(ptr), ("read", "write"))
+        ways = ("add",) if op in _ADDITIONS else ("read", "write")
+        _memory.touch(ptr.data, np.asarray(mask.data), _width(ptr), ways)
         return rmw(self, op, ptr, value, mask, *rest)
 
     def atomic_cas(self: Any, ptr: Any, *rest: Any) -> Any:

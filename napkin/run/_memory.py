@@ -72,7 +72,7 @@ class Memory:
     """Every array argument of one launch, and the bytes moved so far.
 
     Attributes:
-        bytes: bytes moved by (argument, ``"read"`` or ``"write"``).
+        bytes: bytes moved by (argument, ``"read"``, ``"write"`` or ``"add"``).
     """
 
     bytes: Counter[tuple[str, str]] = field(default_factory=Counter)

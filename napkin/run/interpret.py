@@ -27,11 +27,12 @@ _LIMITS = (2**31 - 1, 65535, 65535)  # programs along each axis of a CUDA grid
 class Traffic:
     """The bytes that a launch moved, over all its programs.
 
-    Every lane of an access that its mask leaves on counts its element's bytes, each time. Atomics
-    count as a read and a write.
+    Every lane of an access that its mask leaves on counts its element's bytes, each time. Atomic
+    additions are counted by themselves, other atomics as a read and a write.
 
     Attributes:
-        bytes: bytes by (parameter, ``"read"`` or ``"write"``); what never happened is left out.
+        bytes: bytes by (parameter, ``"read"``, ``"write"`` or ``"add"``); what never happened is
+            left out.
         programs: how many programs ran.
     """
 
@@ -46,9 +47,13 @@ class Traffic:
         """Bytes written to the parameter `name`."""
         return self.bytes.get((name, "write"), 0)
 
+    def added(self, name: str) -> int:
+        """Bytes of what is added to the parameter `name`."""
+        return self.bytes.get((name, "add"), 0)
+
     @property
     def total(self) -> int:
-        """Bytes moved in both directions."""
+        """Bytes moved in all directions."""
         return sum(self.bytes.values())
 
 

@@ -88,6 +88,10 @@ def run_recipe(
         cta = step.launch_specialised(sizes, scalars, strides) if warpgroups else None
         call = cta or step.launch(sizes, scalars, strides)
         counted: dict[tuple[str, Direction], int] = {}
+        for name in step.added:
+            tensors[name].data[...] = 0
+            if tensors[name].data.size:
+                counted[name, "write"] = tensors[name].data.nbytes
         if call.grid:
             args = [_bound_to(a, call, step, tensors) for a in call.order]
             name, grid = step.entry.name, (call.grid,)
@@ -97,11 +101,12 @@ def run_recipe(
                 traffic = interpret(recipe.source, name, grid, args, call.constexprs)
             for argument in call.tensors:
                 key = step.tensor(argument, call)
-                both: dict[Direction, int] = {
+                every: dict[Direction, int] = {
                     "read": traffic.read(argument),
                     "write": traffic.written(argument),
+                    "add": traffic.added(argument),
                 }
-                for direction, count in both.items():
+                for direction, count in every.items():
                     if count:
                         counted[key, direction] = counted.get((key, direction), 0) + count
         moved.append(counted)

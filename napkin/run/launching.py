@@ -58,6 +58,7 @@ class Launch:
         arguments: those of run time, with None where a tensor goes.
         specialised: whether the kernel is one of warpgroups.
         holes: these places, the tensor that goes there, and its descriptor if it has one.
+        zeros: the places of tensors that are set to 0 before, as the kernel adds to them.
     """
 
     def __init__(
@@ -68,9 +69,10 @@ class Launch:
         holes: Sequence[tuple[int, int, Described | None]],
         constexprs: Mapping[str, Any],
         settings: Mapping[str, Any],
+        zeros: Sequence[int] = (),
     ) -> None:
         self.kernel, self.grid = kernel, (grid, 1, 1)
-        self.arguments, self.holes = arguments, holes
+        self.arguments, self.holes, self.zeros = arguments, holes, zeros
         self._constexprs, self._settings = constexprs, settings
         self._run: Callable[[Arguments, int], Any] | None = None
         self.specialised = False
@@ -84,8 +86,11 @@ class Launch:
         return arguments
 
     def __call__(self, arguments: Arguments, stream: int) -> None:
-        """Launch on a stream, given by its address."""
-        (self._run or self._ready(arguments))(arguments, stream)
+        """Launch on a stream, given by its address: the current one."""
+        for at in self.zeros:
+            arguments[at].zero_()
+        if self.grid[0]:
+            (self._run or self._ready(arguments))(arguments, stream)
 
     def by_triton(self, arguments: Arguments) -> None:
         """Launch as Triton does it, on the current stream."""

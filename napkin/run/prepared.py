@@ -124,20 +124,23 @@ def _launch(
     scalars: Mapping[str, float],
     place: _Place,
 ) -> Launch | None:
-    """One launch of a recipe on tensors with these shapes and strides; None where it is empty."""
+    """One launch of a recipe on tensors with these shapes and strides; None where it is empty, and
+    leaves no zeros."""
     strides = {t: strides for t, (_, strides) in own.items()}
     specialised = None
     if place.aligned and place.target.has_warpgroups:
         specialised = step.launch_specialised(sizes, scalars, strides)
     call = specialised or step.launch(sizes, scalars, strides, place.aligned)
-    if not call.grid:
+    if not call.grid and not step.added:
         return None
     at = {t: i for i, t in enumerate(own)}
     arguments: list[Any] = []
     holes: list[tuple[int, int, Described | None]] = []
+    zeros: list[int] = []
     for a in call.order:
         if a in call.tensors:
             t = step.tensor(a, call)
+            zeros += [len(arguments)] if t in step.added else []
             box = call.boxes.get(a)
             made = None if box is None else described(own[t], box, specialised is not None)
             holes.append((len(arguments), at[t], made))
@@ -145,7 +148,7 @@ def _launch(
     entry = step.entry if specialised is None or step.specialised is None else step.specialised
     module = module_of(recipe.source if specialised is None else recipe.warpgroups)
     kernel = getattr(module, entry.name)
-    made = Launch(kernel, call.grid, arguments, holes, call.constexprs, entry.settings)
+    made = Launch(kernel, call.grid, arguments, holes, call.constexprs, entry.settings, zeros)
     made.specialised = specialised is not None
     return made
 

@@ -67,6 +67,11 @@ class Step:
         found = launch(self.specialised, sizes, scalars, own)
         return found if found.boxes else None
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The plan's names of the tensors that are set to 0 before it, as it adds to them."""
+        return tuple(self.binding[t] for t in self.entry.added)
+
     def tensor(self, argument: str, call: Launch) -> str:
         """The plan's name of the tensor that an argument of the launch points to."""
         return self.binding[call.tensors[argument]]
@@ -209,6 +214,7 @@ def _entry_json(e: Entry) -> dict[str, Any]:
         "boxes": dict(e.boxes),
         "streamed": [list(axes) for axes in e.streamed],
         "contracts": e.contracts,
+        "added": e.added,
     }
 
 
@@ -227,6 +233,7 @@ def _entry(data: Mapping[str, Any]) -> Entry:
         {_text(tensor): _texts(axes) for tensor, axes in data["boxes"].items()},
         tuple(_texts(axes) for axes in data["streamed"]),
         bool(data["contracts"]),
+        _texts(data["added"]),
     )
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 
 from napkin.algebra.contraction import MIN_DOT
 from napkin.algebra.tracer import active, times
@@ -35,10 +35,13 @@ from napkin.settings.labelled import least_seconds
 from napkin.settings.labels import labellings
 from napkin.settings.pairs import (
     Pair,
+    adding_in_groups,
+    adding_in_parts,
     best_of_both,
     in_blocks,
     in_parts,
     in_runs,
+    least_adding,
     part_numbers,
     runs_of,
 )
@@ -52,6 +55,10 @@ where its groups cannot be made more than multiprocessors by smaller tiles; of p
 which smaller tiles read more (two in 2 to 8 parts took 0.97 to 1.27 of what was predicted, 1.1 on
 average, H100); and where smaller tiles do."""
 
+ADDS = 0.9
+"""Share of the predicted time of other ways below which groups add in memory: then two runs may
+differ in their last bits."""
+
 ROUNDED = 0.99
 """A setting's rank over its seconds, at least (see `Choice.rank`)."""
 
@@ -63,6 +70,7 @@ class Search:
     Args:
         parts: the number of parts of an axis wherever it can be streamed in them, 1 for none; by
             default what is fastest.
+        deterministic: whether no groups may add in memory.
         effort: what the search for a diagram has priced; by default nothing.
     """
 
@@ -76,17 +84,21 @@ class Search:
         machine: Machine,
         parts: Mapping[str, int] | None = None,
         effort: Effort | None = None,
+        deterministic: bool = True,
     ) -> None:
         self.effort = effort or Effort()
         self.outputs, self.sizes, self.dtype, self.machine = outputs, sizes, dtype, machine
         self.parts = parts or {}
         self.kernels = list(labellings(name, outputs, names, sizes))
+        self.deterministic = deterministic
+        self.terms = name, outputs, names, sizes
         self._priced: dict[Kernel, Iterator[Choice]] = {}
 
     @cached_property
     def least(self) -> float:
         """Seconds that no way undercuts."""
-        return min(self._least.values(), default=math.inf)
+        least = [] if self.deterministic else least_adding(*self.terms, self.machine).values()
+        return min((*self._least.values(), *least), default=math.inf)
 
     @cached_property
     def _least(self) -> dict[Kernel, float]:
@@ -98,7 +110,10 @@ class Search:
     def fits(self) -> bool:
         """Whether some setting fits, whatever it costs."""
         plain = [k for k in self.kernels if self.parts.get(k.stream.axis, 1) == 1]
-        return any(self._some_fit(k) for k in plain) or bool(self.best)
+        if any(self._some_fit(k) for k in plain):
+            return True
+        pairs = [] if self.deterministic else adding_in_groups(*self.terms, self.machine, math.inf)
+        return any(self._some_fit(p.folding) for p in pairs) or bool(self.best)
 
     def _some_fit(self, kernel: Kernel) -> bool:
         """Whether one of the first settings of a labelled kernel fits by its operands."""
@@ -121,10 +136,13 @@ class Search:
         are comes first, if there is one (see `ranked`)."""
         ways: list[tuple[Choice, ...]] = []
         for kernel in filter(self._in_parts, self.kernels):
-            pairs = in_parts(kernel, self.sizes, [self.parts[kernel.stream.axis]])
-            ways += self._of_pairs(pairs, math.inf)
-        asked = bool(ways)
-        ways = ways or self._plain()
+            number = [self.parts[kernel.stream.axis]]
+            found = self._of_pairs(in_parts(kernel, self.sizes, number), math.inf)
+            ways += found
+            ways += self._adding(found, partial(adding_in_parts, kernel, self.sizes, number))
+        if not (asked := bool(ways)):
+            ways = self._plain()
+            ways += self._adding(ways, partial(adding_in_groups, *self.terms, self.machine))
         best = min([w for w in ways if _flat(w)] or ways, key=_rank, default=())
         self._tell(ways, best, asked)
         return best
@@ -178,7 +196,21 @@ class Search:
             in_blocks(kernel, sizes),
             in_runs(kernel, sizes, runs),
         )
-        return [(whole,), *self._of_pairs(pairs, most)]
+        found = [(whole,), *self._of_pairs(pairs, most)]
+        return found + self._adding(found, partial(adding_in_parts, kernel, sizes, parts))
+
+    def _adding(
+        self, ways: Sequence[tuple[Choice, ...]], pairs: Callable[[float], Iterable[Pair]]
+    ) -> list[tuple[Choice, ...]]:
+        """The ways whose groups add in memory and that take clearly less than others.
+
+        Args:
+            pairs: gives kernels that may take less than so many seconds.
+        """
+        if self.deterministic:
+            return []
+        most = ADDS * min(map(_seconds, ways), default=math.inf)
+        return self._of_pairs(pairs(most), most)
 
     def _of_pairs(self, pairs: Iterable[Pair], most: float) -> list[tuple[Choice, ...]]:
         """The best tiles of pairs of kernels that take less than `most` seconds together."""

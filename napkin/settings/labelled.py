@@ -10,7 +10,7 @@ from functools import cached_property
 from napkin.count.matrix_products import continued, crossed
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import chained, computes, live_set
-from napkin.count.traffic import ITEM_BYTES, Transfer, transfers
+from napkin.count.traffic import ITEM_BYTES, Transfer, transfers, zeroed
 from napkin.count.work import Count, counts
 from napkin.derive.kernel import Kernel
 from napkin.ir.storage import own_type, storage_type
@@ -51,7 +51,19 @@ def least_seconds(kernel: Kernel, sizes: Mapping[str, int], dtype: str, machine:
     moved = whole_bytes(transfers(kernel), known, storage(kernel, dtype))
     products = [c for c in counts(kernel) if c.pipe == "product" and c.kernel is None]
     multiplied = sum(_least_work(c, known) * slower(c.dtype, dtype, machine) for c in products)
-    return at_least(machine, sum(moved.values()), multiplied, dtype)
+    if not kernel.added:
+        return at_least(machine, sum(moved.values()), multiplied, dtype)
+    adds = [t for t in transfers(kernel) if t.direction == "add" and t.kernel is None]
+    alone = {a: known[a] for a in kernel.alone}
+    fewest = {a: -(-n // MAX_GROUP) for a, n in known.items()} | alone
+    added = 4 * sum(t.once(known) * math.prod(fewest[a] for a in t.repeated) for t in adds)
+    zeros = at_least(machine, zeroed_bytes(kernel, known))
+    return zeros + at_least(machine, sum(moved.values()), multiplied, dtype, added)
+
+
+def zeroed_bytes(kernel: Kernel, sizes: Mapping[str, int]) -> int:
+    """Bytes of zeros in float32 that are written before a kernel, as its groups add to them."""
+    return 4 * sum(t.once(sizes) for t in zeroed(kernel))
 
 
 def _least_work(c: Count, sizes: Mapping[str, int]) -> int:
@@ -105,6 +117,7 @@ class Labelled:
         self.boxed = bool(described_bytes(dtype, machine))
         self.boxed = self.boxed and not any(own_type(a.leaf) for a in kernel.reads)
         self.launching = Launching(kernel, self.item)
+        self.zeroed_bytes = zeroed_bytes(kernel, sizes)
         self.chained, self.computes = chained(kernel), computes(kernel)
         self.crossed = crossed(kernel)
         # Products of float32 are no matrix instructions.
@@ -181,7 +194,8 @@ class Labelled:
         """Whether persistent program instances load the next group's chunks ahead: where the
         compiler flattens their loop, with boxes, around one loop of products."""
         kernel = self.kernel
-        one = len(kernel.stream.passes) == 1 and kernel.visits is None and not kernel.partial
+        one = len(kernel.stream.passes) == 1 and kernel.visits is None
+        one = one and not kernel.partial and not kernel.added
         if not self.machine.target.flattens or not (one and self.boxed):
             return False
         if self.chained or self.computes or self.live.windowed or not self.live.products:

@@ -70,7 +70,7 @@ def _labellings(
         together += _summed_together(terms)
         for axis in dict.fromkeys(("", *alone, *together)):
             whole = [a for a in every if a not in legal and a not in axis.split()]
-            if not _may_fit(terms, whole, known):
+            if not may_fit(terms, whole, known):
                 _tell(whose, axis, 1, f"{' '.join(whole)} held whole is too much for a tile")
                 continue
             for passes in (1, 2, 3) if axis else (1,):
@@ -151,7 +151,8 @@ def _with_taps(outputs: Sequence[Output]) -> Iterator[str]:
                 yield " ".join(axes)
 
 
-def _may_fit(outputs: Sequence[Output], whole: Sequence[str], sizes: Mapping[str, int]) -> bool:
+def may_fit(outputs: Sequence[Output], whole: Sequence[str], sizes: Mapping[str, int]) -> bool:
+    """Whether a tile holds what a group has of each array that holds some axes whole."""
     inside = inside_sums(o.node for o in outputs)
     return all(
         math.prod(power_of_two(sizes[a]) for a in n.axes if a in whole) <= MAX_TILE

@@ -1,23 +1,31 @@
-"""Two kernels in place of one: parts and blocks of a streamed axis, and what joins their states."""
+"""Two kernels in place of one: parts and blocks of a streamed axis, and what joins their states;
+groups that add in memory, and what follows the sums."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from napkin.algebra.tracer import active, times
 from napkin.count.residency import live_set
 from napkin.derive.kernel import Kernel
+from napkin.derive.label import reduced, weaved
+from napkin.derive.rules.accumulate import ACCUMULATED, adding_parts, sums_along
 from napkin.derive.rules.block import blocked
 from napkin.derive.rules.part import part_axis, parted, why_not_parted
 from napkin.derive.rules.resume import RESUMED, why_not_resumed
+from napkin.diagram.interface import Output
+from napkin.ir.node import Node
 from napkin.machine.machines import Machine
 from napkin.settings.best import Effort, best_tiles
 from napkin.settings.labelled import least_seconds
+from napkin.settings.labels import may_fit
 from napkin.settings.phrases import kernel_text
 from napkin.settings.pricing import Choice
+from napkin.settings.tiles import MAX_GROUP
+from napkin.timing.kernel_time import at_least
 
 BLOCKS = (64, 128, 256)
 """Positions of a block of a folded axis that are tried: rows or columns of a matrix product."""
@@ -82,6 +90,60 @@ def in_parts(kernel: Kernel, sizes: Mapping[str, int], numbers: Iterable[int]) -
         known = {**sizes, part_axis(kernel.stream.axis, number): number}
         what = f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis}"
         yield Pair(what, *parted(kernel, number), known)
+
+
+def adding_in_parts(
+    kernel: Kernel, sizes: Mapping[str, int], numbers: Iterable[int], _: float = 0
+) -> Iterator[Pair]:
+    """A kernel whose parts add in memory and the one that computes what follows, for each number of
+    parts."""
+    for number in numbers:
+        known = {**sizes, part_axis(kernel.stream.axis, number): number}
+        what = f"{kernel_text(kernel)}; {number} parts of {kernel.stream.axis} that add in memory"
+        for both in adding_parts(kernel, number):
+            yield Pair(what, *both, known)
+
+
+def adding_in_groups(
+    name: str,
+    outputs: Sequence[Output],
+    names: Mapping[Node, str],
+    sizes: Mapping[str, int],
+    machine: Machine,
+    most: float,
+) -> Iterator[Pair]:
+    """A kernel with groups along an axis that some outputs carry and others are summed over, and
+    the one that computes what follows the sums, for each such axis and each axis to stream; none
+    that takes `most` seconds in any case."""
+    legal, moving = weaved(outputs), reduced(outputs)
+    every = dict.fromkeys(a for o in outputs for a in o.axes)
+    for axis, least in least_adding(name, outputs, names, sizes, machine).items():
+        for stream in ("", *(a for a in moving if a not in {axis, *legal})) if least < most else ():
+            whole = [a for a in every if a not in {axis, stream, *legal}]
+            if not may_fit(outputs, whole, sizes):
+                continue
+            for found in ACCUMULATED.matches(name, outputs, names, axis, stream):
+                folding, ending = ACCUMULATED.apply(found)
+                what = f"{kernel_text(folding)}; groups of {axis} that add in memory"
+                yield Pair(what, folding, ending, sizes)
+
+
+def least_adding(
+    name: str,
+    outputs: Sequence[Output],
+    names: Mapping[Node, str],
+    sizes: Mapping[str, int],
+    machine: Machine,
+) -> dict[str, float]:
+    """The axes that some outputs carry and others are summed over, with seconds that no kernel
+    undercuts whose groups along it add in memory, with what comes before and after it."""
+
+    def seconds(axis: str, sums: Iterable[Node]) -> float:
+        groups = -(-sizes[axis] // MAX_GROUP)
+        added = groups * sum(math.prod(sizes[a] for a in n.axes) for n in sums)
+        return 2 * at_least(machine, 0) + at_least(machine, 0, added=4 * added)
+
+    return {axis: seconds(axis, sums) for axis, sums in sums_along(outputs, names)}
 
 
 def in_blocks(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Pair]:

@@ -281,6 +281,8 @@ class Pricing:
             singles=tiled.singles,
             accesses=tiled.accesses,
             stored_bytes=tiled.stored_bytes,
+            added_bytes=tiled.added_bytes,
+            zeroed_bytes=of.zeroed_bytes,
             resident=caches.running,
             chunks=chunks,
             pipelined=schedule.stages > 1 and bool(operands or not of.live.products),

@@ -108,9 +108,9 @@ def may_specialise(kernel: Kernel, dtype: str, machine: Machine) -> bool:
     """Whether a kernel may run as warpgroups on a machine."""
     if not machine.target.has_warpgroups or ITEM_BYTES[dtype] * 8 != BITS:
         return False
-    streams = live_set(kernel).products and kernel.stream.axes and not kernel.partial
+    streams = live_set(kernel).products and kernel.stream.axes
     own = any(own_type(a.leaf) for a in kernel.reads)
-    return bool(streams) and not kernel.merges and not own
+    return bool(streams) and not kernel.paired and not own
 
 
 def specialised_choices(

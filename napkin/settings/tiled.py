@@ -87,6 +87,7 @@ class Tiled:
         live = self.of.live
         axes = {a for _, axes in live.streamed_operands for a in axes}
         boxed = self.of.boxed and bool(axes) and not live.windowed and not self.of.computes
+        boxed = boxed and not self.of.kernel.added
         fit = all(self.tiles[a] <= MAX_BOX for a in axes)
         return boxed and fit and self._tested < FEW
 
@@ -309,8 +310,14 @@ class Tiled:
         return sum(
             stored_bytes(n, self.of.dtypes[t.tensor])
             for t, n in self.values
-            if t.direction == "write" and not t.streamed
+            if t.direction != "read" and not t.streamed
         )
+
+    @cached_property
+    def added_bytes(self) -> int:
+        """Bytes of what groups add to what memory holds."""
+        adds = [(t, n) for t, n in self.values if t.direction == "add"]
+        return sum(stored_bytes(n, self.of.dtypes[t.tensor]) for t, n in adds)
 
     @cached_property
     def singles(self) -> int:

@@ -309,6 +309,7 @@ class Tiles:
             return _powers(low, max(low, high))
         # A single number is read again by every group, and no tile changes that much.
         read = [x.leaf.axes for x in self.kernel.reads if x.leaf.axes]
+        read += [o.axes for o in self.kernel.outputs if o.name in self.kernel.added]
         lacking = {a for axes in read for a in self.kernel.lacking(axes)}
         reused = [a for a in self.kernel.group if a in lacking]
         # A matrix product has no axis that both of its sides carry into the result.

@@ -34,7 +34,7 @@ def plan_view(plan: Plan) -> list[RenderableType]:
     total = f"predicted time {plan.seconds * 1e6:,.1f} us"
     if len(plan.kernels) > 1:
         total += f", of {len(plan.kernels)} kernels"
-    return [trail_tree(plan.trail, heading(plan)), "", *tables, total]
+    return [trail_tree(plan.trail, heading(plan)), "", *tables, total, *plan.notes]
 
 
 def trail_tree(trail: Trail, title: str) -> Tree:

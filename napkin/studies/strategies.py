@@ -211,7 +211,7 @@ def _ones(k: PlannedKernel) -> int:
 def _smallest(k: PlannedKernel) -> Kernel:
     """The labelling of a kernel's term that holds least: most axes grouped, the rest streamed."""
     own = k.choice.kernel
-    if own.part or own.merges:
+    if own.part or own.merges or own.added:
         return own
     every = labellings(own.name, own.origin, own.names, k.choice.sizes)
     found = [kernel for kernel in every if not kernel.splits]
@@ -268,7 +268,7 @@ def _total(parts: Sequence[float | None]) -> float | None:
 
 def _least_labelled(k: PlannedKernel) -> float | None:
     own, budget = k.choice.kernel, k.machine.shared_per_block
-    if own.partial or own.merges:
+    if own.paired:
         return None  # its term is that of both kernels, of which each reads other tensors
     items = items_of(k.dtypes, k.dtype)
     found = math.inf

@@ -16,6 +16,7 @@ SCHEDULERS = 4
 
 L2, DRAM, L1 = "L2 bandwidth", "DRAM bandwidth", "L1 bandwidth"
 ACCESSES = "load and store instructions"
+ADDITIONS = "additions in memory"
 ARITHMETIC, SPECIAL = "pointwise arithmetic", "special functions"
 LATENCY, IMBALANCE, LAUNCH = "memory latency", "load imbalance", "kernel launch"
 
@@ -39,6 +40,8 @@ class Execution:
         singles: values of streamed operands that are loaded one by one, and not ahead.
         accesses: loads and stores of whole warps, of what no tensor descriptor serves.
         stored_bytes: bytes that are written after the loops.
+        added_bytes: bytes of what groups add to what memory holds.
+        zeroed_bytes: bytes of zeros that are written before, in a launch of their own.
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor has room for at once.
         chunks: iterations of the streamed loop in one group; 0 where nothing is streamed.
@@ -65,6 +68,8 @@ class Execution:
     singles: float = 0.0
     accesses: float = 0.0
     stored_bytes: float = 0.0
+    added_bytes: float = 0.0
+    zeroed_bytes: float = 0.0
     resident: int = 1
     chunks: int = 0
     pipelined: bool = False

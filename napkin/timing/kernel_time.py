@@ -31,6 +31,7 @@ from napkin.machine.calibration import Constants
 from napkin.machine.machines import Machine
 from napkin.timing.execution import (
     ACCESSES,
+    ADDITIONS,
     ARITHMETIC,
     DRAM,
     IMBALANCE,
@@ -54,7 +55,7 @@ after products takes twice its share of a multiprocessor with 4 warps, and its s
 CHAIN = "serialised products and arithmetic"
 ITERATIONS = "products and loop overhead"
 
-MOVES = frozenset({DRAM, L2, ACCESSES, L1})
+MOVES = frozenset({DRAM, L2, ACCESSES, ADDITIONS, L1})
 """Pipes that move bytes; the others compute."""
 
 BLEND = 4
@@ -66,8 +67,16 @@ def predict(
     machine: Machine, dtype: str, run: Execution, constants: Constants | None = None
 ) -> Time:
     """The time of a kernel; `dtype` is that of its products, `constants` are by default those of
-    the machine."""
+    the machine. What it adds to is set to 0 before, which takes a launch."""
     c = constants or Constants.of(machine)
+    time = _of_groups(machine, dtype, run, c)
+    if not run.zeroed_bytes:
+        return time
+    zeros = c.launch + run.zeroed_bytes / (c.dram_share * machine.dram_rate)
+    return replace(time, seconds=time.seconds + zeros)
+
+
+def _of_groups(machine: Machine, dtype: str, run: Execution, c: Constants) -> Time:
     # Groups are spread over all multiprocessors before one of them holds a second.
     resident = max(1, min(run.resident, -(-run.groups // machine.sms)))
     run = run if run.resident == resident else replace(run, resident=resident)
@@ -83,13 +92,16 @@ def predict(
     return adding(machine, run, c, model.computing, memory, own.arrival, model.epilogue)
 
 
-def at_least(machine: Machine, moved: int, multiplied: float = 0.0, dtype: str = "") -> float:
+def at_least(
+    machine: Machine, moved: int, multiplied: float = 0.0, dtype: str = "", added: int = 0
+) -> float:
     """Seconds that no kernel undercuts that moves so many bytes from and to the outermost memory,
-    and does so many operations of products of `dtype`: whatever else it does, `predict` hides none
-    of either."""
+    does so many operations of products of `dtype`, and adds so many bytes to what memory holds:
+    whatever else it does, `predict` hides none of these."""
     c = Constants.of(machine)
     product = multiplied / (c.tensor_share * machine.peak(dtype)) if multiplied else 0.0
-    return max(moved / (c.dram_share * machine.dram_rate), product) + c.launch
+    additions = added / (c.l2_adds * machine.l2_rate)
+    return max(moved / (c.dram_share * machine.dram_rate), product, additions) + c.launch
 
 
 @dataclass(frozen=True)
@@ -153,6 +165,8 @@ class Waves:
         accesses = run.accesses * c.access / (machine.sms * machine.clock) * idle
         if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
             pipes[ACCESSES] = accesses
+        if run.added_bytes:
+            pipes[ADDITIONS] = run.added_bytes / (c.l2_adds * machine.l2_rate) * idle
         busy = min(max(run.groups, 1), machine.sms)
         pipes[DRAM] = run.outer_bytes / min(c.dram_share * machine.dram_rate, c.streamed * busy)
         if run.cached_bytes:
@@ -198,10 +212,11 @@ class Waves:
         together = (run.overlapped or run.resident > 1) and (run.chained or ahead)
         if together or (self._loop == ITERATIONS and run.pipelined):
             # An iteration has its products and arithmetic in it already.
-            shown = {ITERATIONS, ARRIVAL} if run.waits else {ITERATIONS, ARRIVAL, L2, DRAM}
+            shown = {ITERATIONS, ARRIVAL}
+            shown |= set() if run.waits else {L2, DRAM, ADDITIONS}
             shown = (shown if self._loop else pipes.keys()) - {slowest, LATENCY}
             return pipes[slowest] + self.c.exposed * sum(v for k, v in pipes.items() if k in shown)
-        moves = {L2, DRAM, ACCESSES} & pipes.keys()
+        moves = {L2, DRAM, ACCESSES, ADDITIONS} & pipes.keys()
         computing = max(v for k, v in pipes.items() if k not in moves | {L1})
         return max(pipes[k] for k in moves) + computing
 
@@ -290,7 +305,7 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     issued = reductions * run.schedule.warps * c.row_slots / (SCHEDULERS * machine.clock)
     computing = {k: v for k, v in pipes.items() if k not in MOVES}
     computing[ARITHMETIC] *= c.row_lanes
-    inner = max(pipes[L2], pipes.get(ACCESSES, 0.0), pipes.get(L1, 0.0))
+    inner = max(pipes[L2], *(pipes.get(x, 0.0) for x in (ACCESSES, ADDITIONS, L1)))
     stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
     exposed = c.exposed * (sum(stations) - max(stations))
     alone, busiest = sum(stations) + waits, run.resident * (max(stations) + exposed)

@@ -68,11 +68,13 @@ class Function:
     def recipe(self, sizes: Mapping[str, int], dtype: str, machine: Machine) -> Recipe:
         """The recipe for the class of these sizes: from this process, from disk, or derived."""
         known = tuple(size_class(self.diagram, sizes).items())
-        key = known, dtype, machine
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        key = known, dtype, machine, deterministic
         if key not in self._recipes:
             with _DERIVING:
                 backward = ("backward",) if self.kept is not None else ()
-                name = cache.digest(self.print, repr(known), dtype, repr(machine), *backward)
+                how = (*backward, *(("deterministic",) if deterministic else ()))
+                name = cache.digest(self.print, repr(known), dtype, repr(machine), *how)
                 found = cache.load(name)
                 if found is None:
                     with loading():
@@ -82,10 +84,11 @@ class Function:
                         start()  # it loads while the search runs, whose winner it is asked about
 
                         if backward:  # which shares memory with what others keep
-                            memo = memo_of(machine, dtype)
+                            memo = memo_of(machine, dtype, deterministic=deterministic)
                             found = frugal(self.diagram, dict(known), memo).fitted().recipe
                         else:
-                            found = derive(self.diagram, machine, dict(known), dtype).recipe
+                            on = self.diagram, machine, dict(known), dtype
+                            found = derive(*on, deterministic=deterministic).recipe
                     cache.save(name, found)
                 self._recipes[key] = found
         return self._recipes[key]

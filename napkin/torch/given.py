@@ -169,9 +169,12 @@ def _check_scalar(name: str, what: str, value: torch.Tensor) -> None:
         )
 
 
-def told_apart(scalars: tuple[float, ...]) -> tuple[Any, ...]:
-    """Scalars as a key: -0.0 is another number than 0.0, though the two are equal."""
-    return (*scalars, *map(str, scalars)) if 0.0 in scalars else scalars
+def beside_tensors(scalars: tuple[float, ...]) -> tuple[Any, ...]:
+    """What the launches of a call depend on beside its tensors, as a key: its scalars, of which
+    -0.0 is another number than 0.0, though the two are equal, and whether torch asks for
+    deterministic algorithms."""
+    apart = (*scalars, *map(str, scalars)) if 0.0 in scalars else scalars
+    return torch.are_deterministic_algorithms_enabled(), apart
 
 
 def causal_bias(mask: Any) -> str:

@@ -13,7 +13,7 @@ from napkin.errors import InputError
 from napkin.keys.neighbors import PerAxis, PerAxisFlag, windows
 from napkin.run.prepared import Prepared, facts, row_major
 from napkin.torch.diagrams import Parameters
-from napkin.torch.given import captured, in_autocast, scalar, told_apart
+from napkin.torch.given import beside_tensors, captured, in_autocast, scalar
 from napkin.torch.keys import built
 from napkin.torch.ops import graph_call, remember
 
@@ -143,7 +143,7 @@ def _launched(
     dims: int, tensors: Tensors, window: Window, scalars: tuple[float, ...], lse: bool
 ) -> list[torch.Tensor]:
     """The outputs of launches that are worked out once for each kind of call."""
-    known = (dims, *map(_plain, window), told_apart(scalars), lse, *map(facts, tensors))
+    known = (dims, *map(_plain, window), beside_tensors(scalars), lse, *map(facts, tensors))
     found = _WARM.get(known)
     if found is None:
         arguments, views, shapes = _arranged(dims, tensors, window, bool(scalars), lse)

@@ -14,7 +14,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from napkin.errors import InputError, NapkinError
 from napkin.run.prepared import Prepared, facts
 from napkin.torch.function import Function
-from napkin.torch.given import check_tangents, told_apart
+from napkin.torch.given import beside_tensors, check_tangents
 from napkin.torch.keys import called, is_gradient, key_of, places_of
 
 MOST = 4096
@@ -155,7 +155,7 @@ def warm(
     function: Function, arrays: Sequence[torch.Tensor], scalars: tuple[float, ...]
 ) -> Prepared:
     """What runs a function on tensors like these; worked out once for each kind of them."""
-    key = (function, told_apart(scalars), *map(facts, arrays))
+    key = (function, beside_tensors(scalars), *map(facts, arrays))
     found = _WARM.get(key)
     if found is None:
         named = dict(zip(function.diagram.scalars, scalars, strict=True))

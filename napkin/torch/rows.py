@@ -15,7 +15,7 @@ from napkin.errors import InputError
 from napkin.run.prepared import Prepared, facts, row_major
 from napkin.torch.call_axes import Seen, joined, seen_axes
 from napkin.torch.dtypes import REAL
-from napkin.torch.given import autocast_type, captured, in_autocast, scalar, told_apart
+from napkin.torch.given import autocast_type, beside_tensors, captured, in_autocast, scalar
 from napkin.torch.keys import built
 from napkin.torch.ops import graph_call, remember
 
@@ -68,7 +68,7 @@ class _Rows:
             arguments, views, shapes = self._arranged(named, tuple(scalars), up)
             out = graph_call("rows", arguments, views, values)
             return [t.reshape(s) for t, s in zip(out, shapes, strict=True)]
-        known = (self, *names, *scalars, up, told_apart(values), *map(facts, tensors))
+        known = (self, *names, *scalars, up, beside_tensors(values), *map(facts, tensors))
         found = _WARM.get(known)
         if found is None:
             found = remember(_WARM, known, self._prepared(named, scalars, values, up))

@@ -12,7 +12,7 @@ from napkin.ir.storage import own_type
 from napkin.plan.plan import Plan
 from napkin.run.prepared import OnCuda, Prepared, facts, prepare
 from napkin.torch.dtypes import logical_shapes, plan_type
-from napkin.torch.given import told_apart
+from napkin.torch.given import beside_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ def run(plan: Plan, arrays: Sequence[Any], scalars: Mapping[str, float]) -> Any:
     table = _WARM.setdefault(plan, {})
     key = (
         tuple(scalars),
-        told_apart(tuple(scalars.values())),
+        beside_tensors(tuple(scalars.values())),
         *(facts(a) for a in arrays if hasattr(a, "data_ptr")),
     )
     found = table.get(key)

@@ -11,7 +11,7 @@ import torch
 from napkin.errors import InputError
 from napkin.run.prepared import Layout, Prepared, facts, row_major
 from napkin.torch.call_axes import Seen, joined, seen_axes
-from napkin.torch.given import captured, causal_bias, in_autocast, same, scalar, told_apart
+from napkin.torch.given import beside_tensors, captured, causal_bias, in_autocast, same, scalar
 from napkin.torch.keys import built
 from napkin.torch.ops import graph_call, remember
 
@@ -66,7 +66,7 @@ def attention(
         made = _arranged(tensors, causal, bool(scalars), enable_gqa)
         (out,) = graph_call("attention", made.arguments, made.views, scalars)
         return made.shown(out)
-    known = (causal, bool(enable_gqa), told_apart(scalars), *map(facts, tensors))
+    known = (causal, bool(enable_gqa), beside_tensors(scalars), *map(facts, tensors))
     found = _WARM.get(known)
     if found is None:
         made = _arranged(tensors, causal, bool(scalars), enable_gqa)

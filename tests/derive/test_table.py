@@ -217,6 +217,21 @@ def merges() -> Iterable[Instance]:
     return TABLE["merge"].matches(kernel, first.made, 3)
 
 
+def added_parts() -> Iterable[Instance]:
+    kernel = streamed(nk.diagram("q x, x v -> q v")(lambda S, V: nk.contract(S, V, over="x") + 1))
+    (first,) = TABLE["part"].matches(kernel, 3)
+    return TABLE["add_parts"].matches(kernel, first.made, 3)
+
+
+def accumulated() -> Iterable[Instance]:
+    def body(S: Any, V: Any) -> Any:
+        P = nk.exp(S)
+        return nk.contract(P, V, over="q") * 2, nk.reduce(P, "sum", over="x")
+
+    ready = prepare(nk.diagram("q x, q v -> x v, q")(body))
+    return TABLE["accumulate"].matches("k", ready.outputs, ready.names, "q", "x")
+
+
 def blocks() -> Iterable[Instance]:
     def body(X: Any, W: Any) -> Any:
         return nk.reduce(nk.contract(X, W, over="d"), "logsumexp", over="x")
@@ -270,12 +285,17 @@ DRAWN: dict[str, Callable[[], Iterable[Instance]]] = {
     "part": parts,
     "block": blocks,
     "merge": merges,
+    "add_parts": added_parts,
+    "accumulate": accumulated,
     "resume": resumptions,
     "group": groups,
     "tile": tiles,
 }
 
-OF_KERNELS = {"select", "hold", "stream", "part", "block", "merge", "resume", "group", "tile"}
+OF_KERNELS = {
+    "select", "hold", "stream", "part", "block", "merge", "resume", "group", "tile", "add_parts",
+    "accumulate",
+}  # fmt: skip
 """Rules whose laws are of kernels and labels, and not of two terms."""
 
 

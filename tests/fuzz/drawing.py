@@ -47,8 +47,8 @@ RESUMED = 10_000_000
 """The first seed that draws rows that are looked up, and long scans, among these."""
 
 KINDS = 20_000_000
-"""The first seed that draws labels and tiles of rare kinds as often as of common ones, and programs
-of `rarer`."""
+"""The first seed that draws labels and tiles of rare kinds as often as of common ones, groups that
+add in memory, and programs of `rarer`."""
 
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -32,6 +32,7 @@ from napkin.plan.segments import Form, Known, Memo
 from napkin.schedule import Schedule
 from napkin.settings.best import resolved
 from napkin.settings.labelled import described_bytes
+from napkin.settings.pairs import Pair, adding_in_groups, adding_in_parts
 from napkin.settings.pricing import Choice
 from napkin.settings.specialised import may_specialise, specialised_choices
 from napkin.settings.specialised import written as written_specialised
@@ -77,7 +78,8 @@ class Forcing:
 
     Args:
         sizes: what the plans will run at.
-        kinds: whether rare kinds of labels and tiles are drawn as often as common ones.
+        kinds: whether rare kinds of labels and tiles are drawn as often as common ones, and groups
+            may add in memory.
     """
 
     def __init__(
@@ -163,7 +165,7 @@ class Forcing:
                 if not frontier.wanted(j, i):
                     break
                 segment = candidates.segment_of(pieces, j, i)
-                if segment is not None and all(k.search.kernels for k, _ in segment.runs):
+                if segment is not None and all(self._runs(k) for k, _ in segment.runs):
                     found = [*segment.runs, *found]
                     break
             else:
@@ -177,10 +179,29 @@ class Forcing:
             found = [*segment.runs, *found]
         return found
 
+    def _runs(self, known: Known) -> bool:
+        """Whether there are kernels for a run of points."""
+        return bool(known.search.kernels or next(self._adding(known), None))
+
+    def _adding(self, known: Known) -> Iterator[Pair]:
+        """The kernels whose groups add in memory."""
+        if self.kinds:
+            yield from adding_in_groups(*known.search.terms, H100, math.inf)
+            for kernel in known.search.kernels:
+                if not why_not_parted(kernel):
+                    yield from adding_in_parts(kernel, known.search.sizes, [2, 3])
+
     def _kernels(self, known: Known, form: Form, pieces: Pieces, sizes):
-        """One kernel for a run, or two that pass the states of parts."""
+        """One kernel for a run, or two that pass the states of parts or add in memory."""
         ours = dict(zip(known.first.tensors, form.tensors, strict=True))
+        adding = list(self._adding(known))
         for _ in range(4):
+            if adding and (not known.search.kernels or self.rng.random() < 0.5):
+                pair = self.rng.choice(adding)
+                made = self._both(pair.folding, pair.merging, ours, {**sizes, **pair.sizes})
+                if all(made):
+                    return made
+                continue
             kernel = self._drawn(known.search.kernels, _labelled)
             if self.rng.random() < 0.15 and not why_not_parted(kernel):
                 made = self._in_parts(kernel, ours, sizes)

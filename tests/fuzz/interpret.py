@@ -104,6 +104,7 @@ def interpreted(program: Program, seed: int) -> None:
         if sizes is None:
             continue
         for plan in plans(diagram, sizes, "fp32", rng, PLANS, seed >= KINDS):
+            COUNTS["plans that add in memory"] += bool(plan.accumulates)
             Case(program, plan, sizes, seed).check()
     if seed % 4 == 0:
         planned(program, diagram, seed)
@@ -166,7 +167,8 @@ def planned(program: Program, diagram, seed: int) -> None:
     stored = "every" if rng.random() < EVERY else None
     square = squares(diagram) and not program.hard and rng.random() < SQUARES
     with mock.patch.object(fitting, "available", return_value=False):  # nothing is launched
-        plan = derive(diagram, on, large, "fp32", materialise=stored, multiply_out=square)
+        how = {"materialise": stored, "multiply_out": square, "deterministic": seed < KINDS}
+        plan = derive(diagram, on, large, "fp32", **how)
     sizes = dict(program.sizes)
     while turns(plan, sizes) > LASTING and max(sizes.values()) > 1:
         longest = max(sizes, key=sizes.__getitem__)

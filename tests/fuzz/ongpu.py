@@ -17,6 +17,7 @@ from functools import cache
 import numpy as np
 import torch
 from algebra import kind
+from drawing import KINDS
 from filled import arrays as fill
 from forced import Forcing
 from judged import COUNTS, Failure, Found, crash, differing, error, worst
@@ -81,7 +82,7 @@ def plans(
     """The plans of a program to run, and at which sizes."""
     if seed % DRAWN_OF == 0:
         small = dict(program.sizes)
-        forcing = Forcing(diagram, small, dtype, rng)
+        forcing = Forcing(diagram, small, dtype, rng, seed >= KINDS)
         found = (forcing.plan() for _ in range(4))
         drawn = next((p for p in found if p is not None and has_room(p)), None)
         if drawn is not None:
@@ -90,7 +91,7 @@ def plans(
     sizes = sized(program, rng)
     if sizes is None:
         return
-    plan = derive(diagram, device(), sizes, dtype)
+    plan = derive(diagram, device(), sizes, dtype, deterministic=seed < KINDS)
     yield plan, sizes
     if seed % PLAIN_OF == 0 and plan.launched is not plan:
         yield plan.without_descriptors(), sizes

@@ -178,17 +178,19 @@ def test_what_a_kernel_leaves_unwritten_shows() -> None:
     assert count.data[3] == np.iinfo(np.int32).min
 
 
-def test_atomics_read_and_write() -> None:
+def test_atomics_read_and_write_or_add() -> None:
     body = """
         @triton.jit
         def k(Out, n: tl.constexpr):
             i = tl.arange(0, n)
-            tl.atomic_add(Out + i % 4, 1.0, mask=i < 6)
+            tl.atomic_add(Out + i % 4, 1, mask=i < 6)
+            tl.atomic_max(Out + i, 4, mask=i < 4)
     """
-    out = np.zeros(4, np.float32)
-    traffic = run_text(body, [out], (3,), n=8)
-    assert out.tolist() == [6, 6, 3, 3]
-    assert traffic.bytes == {("Out", "read"): 72, ("Out", "write"): 72}
+    out = np.zeros(4, np.int32)
+    traffic = run_text(body, [out], (1,), n=8)
+    assert out.tolist() == [4, 4, 4, 4]
+    assert traffic.bytes == {("Out", "add"): 24, ("Out", "read"): 16, ("Out", "write"): 16}
+    assert traffic.added("Out") == 24
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])

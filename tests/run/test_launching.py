@@ -77,6 +77,23 @@ def test_a_launch_is_that_of_triton(depth: int, calls: list[Any]) -> None:
     assert all(a is b or a == b for a, b in zip(ours, theirs, strict=True))
 
 
+@pytest.mark.parametrize("grid", [0, 2])
+def test_what_a_kernel_adds_to_is_set_to_zero_before(grid: int) -> None:
+    """Also where there is nothing to add."""
+    seen: list[Any] = []
+
+    class Kernel:
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda t, **_: seen.append((grid, t.tolist()))
+
+    made, sums = Launch(Kernel(), grid, [None], [(0, 0, None)], {}, {}, zeros=[0]), torch.ones(2)
+    for _ in range(2):
+        sums += 1
+        made(made.bound([sums]), STREAM)
+        assert sums.tolist() == [0, 0]
+    assert seen == [((2, 1, 1), [0, 0])] * grid
+
+
 def test_who_watches_launches_sees_them(calls: list[Any]) -> None:
     q = draw(1, 2, 128, 32)
     launch, arguments = launch_of(q, q, q)

@@ -25,8 +25,8 @@ from napkin.algebra.fold import Emit, Pass, State, Stream
 from napkin.algebra.law import Chunk, advance, chunk_of, chunks, finished, folded, ranges, start
 from napkin.algebra.law_points import Point, scalars_of
 from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
-from napkin.algebra.terms import combined
-from napkin.derive.kernel import Kernel
+from napkin.algebra.terms import combined, is_read
+from napkin.derive.kernel import Kernel, tensor_of
 from napkin.derive.label import weaved
 from napkin.derive.rules.stream import cut, inputs, results
 from napkin.diagram.interface import Output
@@ -104,9 +104,9 @@ def merging(kernel: Kernel, first: Kernel, number: int = 3) -> Kernel:
 
 
 def handed(kernel: Kernel) -> tuple[Output, ...]:
-    """The states that a kernel stores for the one that merges them; none where it stores none."""
-    states = {e.output for e in kernel.stream.tails}
-    return tuple(o for o in kernel.outputs if kernel.partial and o.name in states)
+    """What a kernel stores for a second one alone, which reads it so: states of parts or of blocks,
+    and sums that groups add up to."""
+    return tuple(o for o in kernel.outputs if is_read(o.node) and tensor_of(o.node) == o.name)
 
 
 def _parts(kernel: Kernel, number: int) -> Iterator[Instance]:
@@ -140,7 +140,7 @@ def _merges(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     s, axis = kernel.stream, first.partial
     states = s.passes[0].states
     stored = {x.name: o.node for x, o in zip(states, handed(first), strict=True)}
-    reductions = [_reduction(x) for x in states]
+    reductions = [reduction_of(x) for x in states]
     if all(reductions):
         pairs = zip(states, reductions, strict=True)
         joined = tuple(_reduced(x, op, stored[x.name], axis) for x, op in pairs)
@@ -195,7 +195,7 @@ def _joined(x: State, states: tuple[State, ...], stored: Mapping[str, Node]) -> 
     return replace(x, step=substitute([x.merge], sides)[x.merge])
 
 
-def _reduction(x: State) -> str:
+def reduction_of(x: State) -> str:
     """The reduction that joins two results as a state's merge does; "" where none does."""
     sides = x.leaf("left"), x.leaf("right")
     found = (op for op, r in REDUCTIONS.items() if r.order or r.identity == x.init)
@@ -211,7 +211,7 @@ def _reduced(x: State, op: str, stored: Node, axis: str) -> State:
 # --- the law --------------------------------------------------------------------------------
 
 
-def _verified(rule: Rule, found: Instance) -> None:
+def verified_parts(rule: Rule, found: Instance) -> None:
     """Run the two kernels that fold parts and merge their states, where that is asked for.
 
     Raises:
@@ -256,7 +256,12 @@ def _merged(
     sizes: Mapping[str, int],
     scalars: Mapping[str, float],
 ) -> dict[str, Array]:
-    """What the second kernel stores: one part after another, or two chunks of them."""
+    """What the second kernel stores: one part after another, or two chunks of them, or what follows
+    the sum of all."""
+    if first.added:
+        with np.errstate(all="ignore"):
+            sums = {o.node: np.sum([part[o.name] for part in parts], 0) for o in handed(first)}
+        return finished(second.stream, {}, {**bind, **sums}, sizes, scalars)
     if second.merges not in second.single:
         read = {o.node: np.stack([part[o.name] for part in parts]) for o in handed(first)}
         half, sizes = len(parts) // 2, {**sizes, second.merges: len(parts)}
@@ -292,7 +297,8 @@ def _of_part(
     for c, own in cuts:
         states, emitted = advance(step, states, own, c, sizes, scalars, part)
     known = {**inside, **{x.leaf("new"): states[x.name] for x in step.states}}
-    axes = {o.name: o.axes[1:] for o in handed(first)}  # behind that of parts, as they are stored
+    # As they are stored: behind the axis of parts, where they have one.
+    axes = {o.name: tuple(a for a in o.axes if a != first.partial) for o in handed(first)}
     found = evaluate([e.node for e in s.tails], known, sizes, scalars, part)
     values = [aligned(v, e.node.axes, axes[e.output]) for e, v in zip(s.tails, found, strict=True)]
     return {e.output: v for e, v in zip((*s.tails, *step.emits), (*values, *emitted), strict=True)}
@@ -318,5 +324,5 @@ MERGED = Rule(
     _merges,
     ("states are stored in float32",),
     empty=False,
-    check=_verified,
+    check=verified_parts,
 )

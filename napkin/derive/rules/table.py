@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.algebra.rule import Rule
+from napkin.derive.rules.accumulate import ACCUMULATED, ADDED_PARTS
 from napkin.derive.rules.alike import ALIKE
 from napkin.derive.rules.block import BLOCKED
 from napkin.derive.rules.cancel import CANCELLED
@@ -34,7 +35,7 @@ from napkin.derive.rules.visit import VISITED
 _ALL = (
     EXPANDED, READ, DISJOINT, SCALED, RENAMED, COMPARED, EXACT, ORDERED, NESTED, TAKEN_OUT, STORED,
     ALIKE, SPLIT, COUNTED, CANCELLED, TOGETHER, DIVIDED, SELECTED, SEPARATED, HELD, STREAMED,
-    VISITED, PARTED, BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN,
+    VISITED, PARTED, BLOCKED, MERGED, RESUMED, GROUP, TILE, SQUARED, SEEN, ADDED_PARTS, ACCUMULATED,
 )  # fmt: skip
 
 TABLE: dict[str, Rule] = {r.name: r for r in _ALL}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from napkin.algebra.fold import Stream
@@ -18,25 +18,31 @@ from napkin.keys.residues import Split
 from napkin.keys.visits import Visits
 
 
-def visits(stream: Stream, splits: Sequence[Split] = ()) -> Visits | None:
+def visits(
+    stream: Stream, splits: Sequence[Split] = (), added: Collection[str] = ()
+) -> Visits | None:
     """The key set that governs a stream, if there is one."""
-    found = next(_matches(stream, splits), None)
+    found = next(_matches(stream, splits, added), None)
     return None if found is None else VISITED.apply(found)
 
 
-def _matches(stream: Stream, splits: Sequence[Split] = ()) -> Iterator[Instance]:
+def _matches(
+    stream: Stream, splits: Sequence[Split] = (), added: Collection[str] = ()
+) -> Iterator[Instance]:
     """The key sets that govern a stream.
 
     A pass that stores something at each chunk must see every chunk, unless it stores what this key
-    set sees. Every array that is read at the slots of a key set is read by all its queries, so
-    that key set must be the one that governs.
+    set sees, or adds to the outputs `added` and has 0 to add for other chunks. Every array that is
+    read at the slots of a key set is read by all its queries, so that key set must be the one that
+    governs.
     """
     if not stream.axes:
         return
-    emits = [e.node for p in stream.passes for e in p.emits]
+    emits = [e.node for p in stream.passes for e in p.emits if e.output not in added]
+    adds = [e.node for p in stream.passes for e in p.emits if e.output in added]
     steps = [s.step for p in stream.passes for s in p.states]
     folds = [f for step in steps for f in reductions_along(step, set(stream.axes))]
-    order = list(postorder([*steps, *emits]))
+    order = list(postorder([*steps, *emits, *adds]))
     bound = {guard(n) if n.op == "scatter" else None for n in emits}
     bound |= {guard(n) for n in order if n.op == "input" and guard(n) is not None}
     for n in order:
@@ -45,8 +51,11 @@ def _matches(stream: Stream, splits: Sequence[Split] = ()) -> Iterator[Instance]
         known: Known = {}
         found = Visits(n, boxes_of(n), tuple(splits))
         once = len(found.boxes) - found.prefix < 2
-        if all(vanishes(f, n, known) and (once or _adds_up(f.args[0], f.op, n)) for f in folds):
-            yield Instance(spec_of(n).text, found, partial(_sides, found, folds))
+        apart = all(vanishes(f, n, known) and (once or not _mixes(f.args[0], n)) for f in adds)
+        if apart and all(
+            vanishes(f, n, known) and (once or _adds_up(f.args[0], f.op, n)) for f in folds
+        ):
+            yield Instance(spec_of(n).text, found, partial(_sides, found, [*folds, *adds]))
 
 
 def _sides(seen: Visits, folds: Sequence[Node]) -> Sides:

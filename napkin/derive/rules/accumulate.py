@@ -1,0 +1,271 @@
+"""Accumulate: groups add their sums to one array in memory, in place of storing them side by side.
+
+Where a fold's merge is addition, memory itself can merge: each group adds its float32 sums to an
+array that begins as zeros, and a second kernel computes what follows, a scale and a cast, say. Such
+groups come about in two ways. The parts of a streamed axis (`napkin.derive.rules.part`) add their
+states, which a second kernel would else merge. And an axis that one result is summed over, and that
+others carry, is cut into groups: all results then share what a group computes. Attention's backward
+pass so is one kernel of five products (arXiv 2307.08691, section 3.2). Nothing here knows what is
+summed.
+
+Groups add in any order. A sum of floats depends on it, so two runs may differ in their last bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from napkin.algebra.law import chunk_of
+from napkin.algebra.law_points import Point, scalars_of
+from napkin.algebra.rule import Instance, Rule, hold_ways, verifying
+from napkin.algebra.terms import in_float32, is_read
+from napkin.derive.kernel import Kernel, leaves
+from napkin.derive.label import label, weaved
+from napkin.derive.rules.part import PARTED, reduction_of, verified_parts
+from napkin.derive.rules.stream import streamed
+from napkin.diagram.interface import Output
+from napkin.errors import Refusal
+from napkin.ir.evaluate import Array, aligned, evaluate, evaluate_more
+from napkin.ir.names import underscored
+from napkin.ir.node import Node, node, over
+from napkin.ir.operators import POINTWISE
+from napkin.ir.rewrite import substitute
+from napkin.ir.storage import Tensor, stored_as
+
+Both = tuple[Kernel, Kernel]
+"""The kernel whose groups add, and the one that computes what follows."""
+
+
+# --- parts ----------------------------------------------------------------------------------
+
+
+def adding_parts(kernel: Kernel, number: int) -> Iterator[Both]:
+    """The kernels that fold `number` parts of the streamed axis and add their states in memory;
+    none where the states of parts are not joined by addition."""
+    for found in PARTED.matches(kernel, number):
+        for made in ADDED_PARTS.matches(kernel, PARTED.apply(found), number):
+            yield ADDED_PARTS.apply(made)
+
+
+def _parts(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
+    """The kernels of a stream in parts, of which the first stores the states of each part; none
+    where these are not joined by addition, or several groups have one, which would all add it."""
+    states = kernel.stream.passes[0].states
+    if any(x.kind != "real" or reduction_of(x) != "sum" for x in states):
+        return
+    if any(a not in x.axes for x in states for a in first.group if a != first.part):
+        return
+    if any(o.node.op == "compress" for o in kernel.outputs):
+        return
+    taken = {*kernel.tensors}
+    sums = [_reading(x.name, x.axes, taken) for x in states]
+    kept = [o for o in first.outputs if o.name not in {e.output for e in first.stream.tails}]
+    tails = zip(first.stream.tails, sums, strict=True)
+    stream = replace(first.stream, tails=tuple(replace(e, output=_name(n)) for e, n in tails))
+    adding = replace(_adding(first, kept, sums), name=f"{kernel.name}_adds", stream=stream)
+    known = {x.leaf("new"): n for x, n in zip(states, sums, strict=True)}
+    after = {e.output: e.node for e in kernel.stream.tails}
+    done = substitute([*after.values()], known)
+    ends = [
+        replace(o, node=stored_as(o.node, done[after[o.name]]))
+        for o in kernel.outputs
+        if o.name in after
+    ]
+    with suppress(Refusal):
+        ending = label(f"{kernel.name}_ends", ends, kernel.names)
+        yield Instance(kernel.stream.axis, (adding, ending), of=(kernel, number))
+
+
+def _held_parts(rule: Rule, found: Instance) -> None:
+    """Run both kernels on parts, where that is asked for.
+
+    Raises:
+        LawError: an output differs from its value on the whole.
+    """
+    kernel, number = found.of
+    first, second = found.made
+    verified_parts(rule, replace(found, made=second, of=(kernel, first, number)))
+
+
+# --- groups ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """Results in groups along an axis that some of them carry and others are summed over.
+
+    Attributes:
+        kept: the results that carry the axis.
+        sums: the sums over it that the others are computed from, with the readings of what groups
+            add up to.
+        ends: the others, over these readings.
+    """
+
+    kept: Sequence[Output]
+    sums: dict[Node, Node]
+    ends: Sequence[Output]
+
+
+def sums_along(
+    outputs: Sequence[Output], names: Mapping[Node, str]
+) -> Iterator[tuple[str, Sequence[Node]]]:
+    """The axes that some results carry and others are summed over, and may be cut into groups
+    that add in memory, with these sums."""
+    for axis in dict.fromkeys(a for o in outputs for a in o.axes):
+        if (found := _cut(outputs, names, axis)) is not None:
+            yield axis, list(found.sums)
+
+
+def _groups(
+    name: str, outputs: Sequence[Output], names: Mapping[Node, str], axis: str, stream: str
+) -> Iterator[Instance]:
+    """The kernel with groups along an axis that some results carry and others are summed over,
+    which streams other axes or none, and the kernel that computes what follows the sums; none where
+    something else depends on more than one group."""
+    found = _cut(outputs, names, axis)
+    if found is None:
+        return
+    adds = [Output(_name(m), in_float32(n), m.axes) for n, m in found.sums.items()]
+    with suppress(Refusal):
+        made = label(f"{name}_adds", [*found.kept, *adds], names, streamed=stream)
+        ending = label(f"{name}_ends", found.ends, names)
+        if axis in made.whole and not made.fills:
+            first = _adding(streamed(made), found.kept, [*found.sums.values()])
+            first = replace(
+                first,
+                group=(*made.group, axis),
+                whole=tuple(a for a in made.whole if a != axis),
+            )
+            yield Instance(axis, (first, ending), of=(outputs, found))
+
+
+def _cut(outputs: Sequence[Output], names: Mapping[Node, str], axis: str) -> _Cut | None:
+    """Results in groups along an axis; None where they have none, or one alone."""
+    kept = [o for o in outputs if axis in o.axes]
+    others = [o for o in outputs if axis not in o.axes]
+    found = [_sums(o.node, axis) for o in others]
+    sums = list(dict.fromkeys(n for own in found for n in own))
+    if not kept or not sums or not all(found):
+        return None
+    inside = [Output("", n.args[0], n.args[0].axes) for n in sums]
+    if axis not in weaved([*kept, *inside]):
+        return None
+    taken = {o.name for o in outputs} | {str(n.params[0]) for n in leaves(o.node for o in outputs)}
+    known: dict[Node, Node] = {}
+    for n in sums:
+        o = next(o for o, own in zip(others, found, strict=True) if n in own)
+        axes = sorted(n.axes, key=lambda a: o.axes.index(a) if a in o.axes else -1)
+        known[n] = _reading(names.get(n, o.name), tuple(axes), taken)
+    done = substitute([o.node for o in others], known)
+    return _Cut(kept, known, [replace(o, node=done[o.node]) for o in others])
+
+
+def _sums(n: Node, axis: str) -> list[Node]:
+    """The sums over an axis that a result is computed from, value by value; none where something
+    else stands between."""
+    out: dict[Node, None] = {}
+    stack, seen = [n], set[Node]()
+    while stack:
+        m = stack.pop()
+        if m in seen or m.constant:
+            continue
+        seen.add(m)
+        if m.op == "sum" and axis in over(m) and m.kind == "real":
+            out[m] = None
+        elif m.op in POINTWISE or (is_read(m) and axis not in m.axes):
+            stack.extend(reversed(m.args))
+        else:
+            return []
+    return list(out)
+
+
+def _held_groups(rule: Rule, found: Instance) -> None:
+    """Compute the results in groups of one position, where that is asked for.
+
+    Raises:
+        LawError: one differs from its value on the whole.
+    """
+    if verifying():
+        outputs, made = found.of
+        hold_ways(rule, [o.node for o in outputs], partial(_in_groups, outputs, made, found.where))
+
+
+def _in_groups(
+    outputs: Sequence[Output], made: _Cut, axis: str, point: Point
+) -> Iterator[tuple[str, list[Array]]]:
+    """The results, of which groups along an axis add some."""
+    roots = [o.node for o in outputs]
+    read, scalars, sizes = leaves(roots), scalars_of(roots), point.sizes
+    bind = dict(zip(read, point.values(read), strict=True))
+    nodes = [*(o.node for o in made.kept), *made.sums]
+    boxes = [{axis: range(i, i + 1)} for i in range(sizes[axis])]
+    each = [evaluate_more(nodes, chunk_of(bind, b), sizes, scalars, b) for b in boxes]
+    groups = list(zip(*each, strict=True))
+    own = len(made.kept)
+    values = {
+        o.name: np.concatenate(v, axis=o.node.axes.index(axis))
+        for o, v in zip(made.kept, groups[:own], strict=True)
+    }
+    for (n, m), v in zip(made.sums.items(), groups[own:], strict=True):
+        with np.errstate(all="ignore"):
+            bind[m] = aligned(np.sum(v, axis=0), n.axes, m.axes)
+    ends = [o.node for o in made.ends]
+    found = evaluate(ends, bind, sizes, scalars)
+    pairs = zip(made.ends, found, strict=True)
+    values |= {o.name: aligned(v, o.node.axes, _node(outputs, o).axes) for o, v in pairs}
+    yield f"{axis} in groups of 1 that add", [values[o.name] for o in outputs]
+
+
+def _node(outputs: Sequence[Output], like: Output) -> Node:
+    return next(o.node for o in outputs if o.name == like.name)
+
+
+# --- both -----------------------------------------------------------------------------------
+
+
+def _adding(kernel: Kernel, kept: Sequence[Output], sums: Sequence[Node]) -> Kernel:
+    """A kernel whose groups store some results and add to what others read."""
+    outputs = (*kept, *(Output(_name(n), n, n.axes) for n in sums))
+    return replace(kernel, outputs=outputs, origin=outputs, added=tuple(map(_name, sums)))
+
+
+def _reading(name: str, axes: tuple[str, ...], taken: set[str]) -> Node:
+    """The reading of the tensor that holds a sum."""
+    tensor = underscored(f"{name}_sum", taken)
+    taken.add(tensor)
+    return node("input", params=(Tensor(tensor, "fp32"),), axes=axes, kind="real")
+
+
+def _name(reading: Node) -> str:
+    return str(reading.params[0])
+
+
+ADDED_PARTS = Rule(
+    "add_parts",
+    "merge_p fold(x_p) = sum_p fold(x_p), of parts x_p that add in memory, where states are sums",
+    _parts,
+    (
+        "every state is merged by addition, and begins at 0",
+        "every state carries all grouped axes",
+        "sums are stored in float32",
+    ),
+    empty=False,
+    check=_held_parts,
+)
+ACCUMULATED = Rule(
+    "accumulate",
+    "sum(x) = sum_g sum(x_g), of groups x_g of an axis that add in memory",
+    _groups,
+    (
+        "nothing else but what carries the axis depends on it",
+        "what follows a sum is computed value by value",
+        "sums are stored in float32",
+    ),
+    empty=False,
+    check=_held_groups,
+)

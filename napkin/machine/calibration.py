@@ -35,7 +35,9 @@ class Constants:
         special_slots: instructions that one special function counts as there.
         hidden_2, hidden_3: what is left of such an iteration where two groups, or three and more,
             share a multiprocessor.
-        narrow: times that a product takes whose rows are fewer than those of the fastest matrix
+        serial: clocks from one matrix instruction to the next where each is waited for, beside what it
+        takes.
+    narrow: times that a product takes whose rows are fewer than those of the fastest matrix
             instruction, on a machine where a group issues that (wgmma): it runs on another.
         single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
             one.
@@ -79,6 +81,7 @@ class Constants:
     hidden_2: float
     hidden_3: float
     narrow: float
+    serial: float
     single: float
     access: float
     partial: float

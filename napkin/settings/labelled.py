@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from napkin.count.matrix_products import continued, crossed
+from napkin.count.matrix_products import continued, crossed, serial
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers
@@ -109,6 +109,8 @@ class Labelled:
         self.crossed = crossed(kernel)
         # Products of float32 are no matrix instructions.
         self.continued = continued(kernel) if dtype != "fp32" else ()
+        may_wait = dtype != "fp32" and machine.target.has_warpgroups
+        self.serial = serial(kernel) if may_wait else ()
         self.moved = tuple(self._moved(transfers(kernel)))
         self.counts = [(c, c.once(sizes)) for c in counts(kernel)]
         kinds = [c for c, _ in self.counts]

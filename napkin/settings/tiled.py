@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from napkin.count.matrix_products import copies, fed
+from napkin.count.matrix_products import WARPGROUP_ROWS, copies, fed, issued
 from napkin.count.requested import Requests
 from napkin.count.residency import Copies, extent, operand_bytes, register_bytes, tile_bytes
 from napkin.count.shares import longest, share
@@ -231,6 +231,13 @@ class Tiled:
     def rows(self) -> int:
         """Of the smallest product; 0 where there is none."""
         return min((extent(role, self.tiles) for role, _, _ in self.of.live.products), default=0)
+
+    def waited(self, stages: int, warps: int) -> int:
+        """Matrix instructions of a chunk that a warpgroup waits for one by one."""
+        if stages == 1 or self.rows < WARPGROUP_ROWS:
+            return 0
+        depth = int(self.of.machine.granules["mma_depth"].value) // self.of.item
+        return sum(issued(p, warps, self.tiles, depth) for p in self.of.serial)
 
     @cached_property
     def iterations(self) -> tuple[int, float]:

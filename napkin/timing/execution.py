@@ -46,6 +46,7 @@ class Execution:
         overlapped: whether a group's own loads go on while its last chunk is computed.
         chained: whether products and arithmetic wait for each other.
         rows: of the smallest product; 0 where there is none.
+        serial: matrix instructions of an iteration that are waited for one by one.
         longest: work of the busiest group over that of a group on average.
         staggered: whether groups of one wave visit other chunks, or as many as they need.
         loads: how often an iteration waits for memory where loads are not started ahead.
@@ -71,6 +72,7 @@ class Execution:
     overlapped: bool = True
     chained: bool = False
     rows: int = 0
+    serial: int = 0
     longest: float = 1.0
     staggered: bool = False
     loads: int = 1

@@ -187,6 +187,7 @@ class Waves:
             seconds += c.stall * slots / arithmetic_rate(machine)
         if not run.waits:
             each = c.chain_iteration if run.chained else c.iteration
+            each += run.serial * c.serial / machine.clock
             seconds += run.chunks * each * run.groups / machine.sms
         return seconds
 

@@ -136,6 +136,15 @@ def read_axes(leaf: Node) -> tuple[str, ...]:
     return tuple(f"?{u}" if isinstance(u, int) else u for u in taken.under)
 
 
+def gathered(leaf: Node) -> Node | None:
+    """The positions along the last axis of a reading's tensor, where they are computed: values that
+    follow each other in a tile need not do so in memory. None of a window, in which they do."""
+    taken = taken_of(leaf)
+    last = taken.under[-1] if taken and taken.under else ""
+    windowed = taken is None or isinstance(last, str) or taken.spans[last] is not None
+    return None if windowed else leaf.args[last]
+
+
 def position_of(leaf: Node, axis: str) -> Node | None:
     """The positions that stand for one of `read_axes`, if they are computed."""
     return leaf.args[int(axis[1:])] if axis.startswith("?") else None

@@ -38,6 +38,8 @@ class Execution:
             they would fill.
         singles: values of streamed operands that are loaded one by one, and not ahead.
         accesses: loads and stores of whole warps, of what no tensor descriptor serves.
+        lines: lines of L1 that these touch.
+        divisions: whole-number divisions by numbers that are known at run time, of a group.
         stored_bytes: bytes that are written after the loops.
         groups: program instances; the last wave of them may leave multiprocessors idle.
         resident: program instances that one multiprocessor has room for at once.
@@ -65,6 +67,8 @@ class Execution:
     partial_bytes: float = 0.0
     singles: float = 0.0
     accesses: float = 0.0
+    lines: float = 0.0
+    divisions: int = 0
     stored_bytes: float = 0.0
     resident: int = 1
     chunks: int = 0

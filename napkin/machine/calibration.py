@@ -20,8 +20,8 @@ class Constants:
         chain_iteration: that of an iteration in which products and arithmetic wait for each other.
         row_wait: seconds that a group waits beside a loop that multiplies nothing.
         row_iteration: that in an iteration of it.
-        row_lanes: operations of such a group for each of arithmetic that is counted, with its
-            addresses, masks and conversions.
+        row_lanes: instructions of such a group for each operation of arithmetic that is counted.
+        row_moves: those for each value that it loads or stores: its address, mask and conversion.
         uneven: of what the busiest pipe does in a round of such groups, how much is left for the
             last of them.
         wait: seconds for each load that is waited for in an iteration.
@@ -68,6 +68,7 @@ class Constants:
     row_wait: float
     row_iteration: float
     row_lanes: float
+    row_moves: float
     uneven: float
     wait: float
     row_slots: float

@@ -268,6 +268,7 @@ class Pricing:
             singles=tiled.singles,
             accesses=tiled.accesses[0],
             lines=tiled.accesses[1],
+            moved=tiled.accesses[2],
             divisions=of.divisions,
             stored_bytes=tiled.stored_bytes,
             resident=caches.running,

@@ -328,16 +328,17 @@ class Tiled:
         return sum(n for m, (_, n) in each if m.single)
 
     @cached_property
-    def accesses(self) -> tuple[float, float]:
-        """Loads or stores of whole warps, and lines that they touch; lanes past the end of a tensor
-        are asked, too."""
-        accesses = lines = 0.0
+    def accesses(self) -> tuple[float, float, float]:
+        """Loads or stores of whole warps, lines that they touch, and values that they move; lanes
+        past the end of a tensor are asked, too."""
+        accesses = lines = moved = 0.0
         for m, (t, n) in zip(self.of.moved, self.values, strict=True):
             if not m.served:
                 lanes = n * self._lanes([a for a in t.axes if a in self.tiles])
                 each = lanes * m.bits / 8 / m.width / LANES
                 accesses, lines = accesses + each, lines + each * self._touched(m)
-        return accesses, lines
+                moved += lanes
+        return accesses, lines, moved
 
     def _touched(self, m: Moved) -> float:
         """Lines that a load or store of a warp touches. Its lanes lie side by side in rows of a

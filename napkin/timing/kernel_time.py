@@ -298,6 +298,7 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     issued = run.schedule.warps * slots / (SCHEDULERS * machine.clock)
     computing = {k: v for k, v in pipes.items() if k not in MOVES}
     computing[ARITHMETIC] *= c.row_lanes
+    computing[ARITHMETIC] += c.row_moves * run.moved / arithmetic_rate(machine)
     inner = max(pipes[L2], pipes.get(ACCESSES, 0.0), pipes.get(L1, 0.0))
     stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
     exposed = c.exposed * (sum(stations) - max(stations))

@@ -77,7 +77,8 @@ def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
     inside = tuple(c for c in matrix_products(kernel) if carried(c.axes))
     left = [(c.sides[0], c.parts) for c in inside]
     before = [s for s in left if not any(carried(p.axes) for p in s[0])]
-    return inside if any(len(s) > 1 or not is_operand(s[0], of) for s, of in before) else ()
+    as_is = all(len(s) == 1 and is_operand(s[0], of) for s, of in before)
+    return () if as_is else inside
 
 
 def issued(p: Contraction[str], warps: int, tiles: Mapping[str, int], depth: int) -> int:

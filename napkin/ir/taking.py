@@ -140,9 +140,10 @@ def gathered(leaf: Node) -> Node | None:
     """The positions along the last axis of a reading's tensor, where they are computed: values that
     follow each other in a tile need not do so in memory. None of a window, in which they do."""
     taken = taken_of(leaf)
-    last = taken.under[-1] if taken and taken.under else ""
-    windowed = taken is None or isinstance(last, str) or taken.spans[last] is not None
-    return None if windowed else leaf.args[last]
+    if taken is None or not taken.under:
+        return None
+    last = taken.under[-1]
+    return None if isinstance(last, str) or taken.spans[last] is not None else leaf.args[last]
 
 
 def position_of(leaf: Node, axis: str) -> Node | None:

@@ -35,9 +35,9 @@ class Constants:
         special_slots: instructions that one special function counts as there.
         hidden_2, hidden_3: what is left of such an iteration where two groups, or three and more,
             share a multiprocessor.
-        serial: clocks from one matrix instruction to the next where each is waited for, beside what it
-        takes.
-    narrow: times that a product takes whose rows are fewer than those of the fastest matrix
+        serial: clocks from one matrix instruction to the next where each is waited for, beside
+            what it takes.
+        narrow: times that a product takes whose rows are fewer than those of the fastest matrix
             instruction, on a machine where a group issues that (wgmma): it runs on another.
         single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
             one.

@@ -121,9 +121,7 @@ def specialised_choices(
     item = ITEM_BYTES[dtype]
     chained = pricing.of.chained
     wide = _columns(kernel, pricing.of.sizes) if chained else {}
-    rows, chunks = (
-        ((ROWS * math.prod(wide.values()),), CHUNKS) if chained else (RESULTS, (ADDED,))
-    )
+    rows, chunks = ((ROWS * math.prod(wide.values()),), CHUNKS) if chained else (RESULTS, (ADDED,))
     asked = Tiles(kernel, sizes, rows, chunks).settings()
     settings = [tiles for tiles in asked if wide.items() <= tiles.items()]
     for values in chunks:

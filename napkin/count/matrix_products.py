@@ -28,13 +28,6 @@ COLUMNS = 256
 """The most columns of one (PTX ISA, wgmma)."""
 
 
-FEWEST_COLUMNS = 8
-"""The fewest (PTX ISA, wgmma)."""
-
-WARPGROUP_WARPS = WARPGROUP_ROWS // WARP_ROWS
-"""The warps of a warpgroup."""
-
-
 def team(machine: Machine) -> tuple[str, int]:
     """The threads that issue a matrix product together: a warp, or a warpgroup of four where its
     instruction has the rows of four."""
@@ -153,7 +146,6 @@ def fed(
     machine: Machine,
     dtype: str,
     tiles: Mapping[str, int],
-    warps: int = WARPGROUP_WARPS,
     crossed: bool = False,
 ) -> float:
     """Times that a product in `dtype` takes for reading its operands, where multiplying takes 1.
@@ -161,11 +153,8 @@ def fed(
     An instruction that a warpgroup issues reads its columns from shared memory for every
     `mma_rows` rows, and its rows, where they lie there, for every `COLUMNS` columns: with few
     columns the rows take longer to read than to multiply. Where warps issue it, it reads registers.
-    Of a group with more warpgroups than there are such rows, Triton shares out the columns, whether
-    or not each warpgroup computes all of them (`mmaVersionToInstrShape` of Triton 3.6).
 
     Args:
-        warps: of the group that multiplies.
         crossed: whether its rows are read in two layouts. Triton then swizzles them for neither,
             and the rows of a fragment lie in the same banks.
     """
@@ -177,9 +166,7 @@ def fed(
         return 1.0
     left, _ = p.sides
     lies = len(left) == 1 and is_operand(left[0], p.parts)
-    beside = max(1, warps * WARP_ROWS // rows)
-    each = min(COLUMNS, max(FEWEST_COLUMNS, columns // beside))
-    values = columns * -(-rows // high) + (rows * -(-columns // each) if lies else 0)
+    values = columns * -(-rows // high) + (rows * -(-columns // COLUMNS) if lies else 0)
     values += FRAGMENT_ROWS * rows if crossed else 0
     reading = values * gone * ITEM_BYTES[dtype] / machine.register_rate
     return max(1.0, reading / (2 * rows * columns * gone / machine.peak(dtype)))

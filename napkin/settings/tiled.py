@@ -188,7 +188,7 @@ class Tiled:
                 continue
             done = float(once * again[c.again])
             done = done if c.kernel is None else done * visited
-            done = done * lanes[c.axes] * self.of.slower[c.dtype] * self._fed(c, warps)
+            done = done * lanes[c.axes] * self.of.slower[c.dtype] * self._fed(c)
             results = c.sum.node.axes if c.pipe == "product" and c.sum else c.axes
             done *= copies.get(frozenset(results), 1)
             if spread and not c.tail:
@@ -207,14 +207,13 @@ class Tiled:
         read = any(set(axes) <= set(x.leaf.axes) for x in self.of.kernel.reads)
         return Spread.of(axes, self.tiles, warps, read)
 
-    def _fed(self, c: Count, warps: int) -> float:
+    def _fed(self, c: Count) -> float:
         """How long a product takes as its operands are read, in products that they do not hold up;
         1 of other operations."""
         if c.pipe != "product" or c.sum is None:
             return 1.0
         known = c.dtype if c.dtype in self.of.machine.dtypes else self.of.dtype
-        crossed = c.sum.node in self.of.crossed
-        return fed(c.sum, self.of.machine, known, self.tiles, warps, crossed)
+        return fed(c.sum, self.of.machine, known, self.tiles, c.sum.node in self.of.crossed)
 
     def _lanes(self, axes: Sequence[str]) -> float:
         """Lanes computed over lanes wanted along axes."""

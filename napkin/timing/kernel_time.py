@@ -52,7 +52,7 @@ EVERY = 2
 after products takes twice its share of a multiprocessor with 4 warps, and its share with 8."""
 
 DIVISION = 25
-"""Instructions of a whole-number division with its remainder, by a number that is known at run time:
+"""Instructions of a whole-number division with its remainder, by a number known at run time:
 about, as read off the code of rotated rows (ptxas of Triton 3.6, sm_90)."""
 
 CHAIN = "serialised products and arithmetic"

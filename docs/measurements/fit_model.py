@@ -45,7 +45,7 @@ FITTED = {
         "stall", "special_slots", "hidden_2", "hidden_3", "chain_iteration", "wait", "l2_apart",
     ),
     "product": ("start", "iteration", "arrival", "l2_share", "partial"),
-    "rows": ("row_wait", "row_lanes", "row_slots", "uneven"),
+    "rows": ("row_wait", "row_lanes", "row_moves", "row_slots", "uneven"),
 }  # fmt: skip
 """What a family of kernels alone decides: no single run tells these constants apart. None is below
 0."""

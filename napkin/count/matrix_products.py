@@ -61,6 +61,28 @@ def continued(kernel: Kernel) -> tuple[Contraction[str], ...]:
     return tuple(c for c in every if c.node in inside)
 
 
+def serial(kernel: Kernel) -> tuple[Contraction[str], ...]:
+    """The matrix products of a loop whose every instruction is waited for before the next, where
+    warpgroups issue them: all, once the rows of one are computed before the loop. Its threads read
+    these from shared memory into registers in every iteration, and ptxas takes the instructions of
+    a pipelined loop one by one (as Triton 3.6 and 3.9 compile them for sm_90)."""
+    carried = kernel.stream.carried
+    inside = tuple(c for c in matrix_products(kernel) if carried(c.axes))
+    left = [(c.sides[0], c.parts) for c in inside]
+    before = [s for s in left if not any(carried(p.axes) for p in s[0])]
+    as_is = all(len(s) == 1 and is_operand(s[0], of) for s, of in before)
+    return () if as_is else inside
+
+
+def issued(p: Contraction[str], warps: int, tiles: Mapping[str, int], depth: int) -> int:
+    """Instructions that each warpgroup of a group issues for a product, `depth` values deep."""
+    rows, columns, gone = (
+        math.prod(tiles[a] for a in axes) for axes in (p.rows, p.columns, p.gone)
+    )
+    own = max(1, rows // (WARP_ROWS * warps))
+    return own * -(-columns // COLUMNS) * -(-gone // depth)
+
+
 def copies(
     every: Iterable[Contraction[str]], machine: Machine, warps: int, tiles: Mapping[str, int]
 ) -> dict[frozenset[str], int]:

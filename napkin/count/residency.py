@@ -34,8 +34,9 @@ class LiveSet:
         states: accumulators (registers, float32, for the whole loop).
         chunk: the largest arrays computed from a chunk (registers, float32).
         products: rows, columns and reduced axes of every matrix product.
-        addressed: the tiles that an iteration reads at an address for each value, or that are
-            stored so (registers).
+        addressed: of kernels with products, the tiles that an iteration reads at an address for
+            each value, or that are stored so (registers). Others use an address at once.
+        gathered: the tiles that are read so before the loop (registers, until it begins).
         rounded: operands that are computed, rounded for their product (registers).
         windowed: whether operands are read in windows, which no tensor descriptor serves.
         converted: operands that are read in a type of their own, in the product's (registers and
@@ -50,6 +51,7 @@ class LiveSet:
     chunk: tuple[Axes, ...]
     products: tuple[tuple[Axes, Axes, Axes], ...]
     addressed: tuple[Axes, ...] = ()
+    gathered: tuple[Axes, ...] = ()
     rounded: tuple[Axes, ...] = ()
     windowed: bool = False
     converted: tuple[Axes, ...] = ()
@@ -93,8 +95,9 @@ def live_set(kernel: Kernel) -> LiveSet:
     joined = [axes for c in products for axes in _joined(c)]
     # What is read before the loop needs no address in it.
     loops = kernel.stream
-    inside = [n for n in every if loops.carried(n.axes)] if loops.axes else every
-    read_at = [n.axes for n in inside if is_read(n) and n.args and not slides(n)]
+    read_at = [n.axes for n in every if is_read(n) and n.args and not slides(n)]
+    before = [axes for axes in read_at if loops.axes and not loops.carried(axes)]
+    read_at = [axes for axes in read_at if axes not in before]
     stored = [o.node for o in kernel.outputs if o.node.op == "compress"]
     return LiveSet(
         streamed_operands=tuple((tensor_of(p), p.axes) for p in ahead),
@@ -102,7 +105,8 @@ def live_set(kernel: Kernel) -> LiveSet:
         states=tuple(s.axes for s in kernel.stream.states),
         chunk=_distinct([*in_chunk, *joined]),
         products=_distinct((c.rows, c.columns, c.gone) for c in products),
-        addressed=_distinct([*read_at, *(n.args[0].axes for n in stored)]),
+        addressed=_distinct([*read_at, *(n.args[0].axes for n in stored)]) if products else (),
+        gathered=_distinct(before) if products else (),
         rounded=_distinct([*(p.axes for p in computed), *joined]),
         windowed=any(slides(p) for p in operands),
         converted=_distinct(p.axes for p in converted),
@@ -213,7 +217,13 @@ def register_bytes(h: LiveSet, tiles: Mapping[str, int], copies: Copies = NO_COP
     addresses = ADDRESS_BYTES * max((extent(axes, tiles) for axes in h.addressed), default=0)
     converted = CONVERTED_BYTES * max((extent(axes, tiles) for axes in h.converted), default=0)
     states = sum(extent(axes, tiles) for axes in (*h.states, *h.partial))
-    return 4 * (states + inside) + converted + addresses
+    return max(4 * (states + inside) + converted + addresses, _gathered_bytes(h, tiles))
+
+
+def _gathered_bytes(h: LiveSet, tiles: Mapping[str, int]) -> int:
+    """Bytes of registers before a loop: of the largest tile that is read at computed positions
+    there, each value and its address."""
+    return (4 + ADDRESS_BYTES) * max((extent(axes, tiles) for axes in h.gathered), default=0)
 
 
 def tile_bytes(
@@ -229,4 +239,4 @@ def tile_bytes(
     states = sum(extent(axes, tiles) for axes in h.states)
     chunk = max(map(values, h.temporaries), default=0)
     rounded = max(map(values, h.rounded), default=0)
-    return 4 * (states + chunk) + item_bytes * rounded
+    return max(4 * (states + chunk) + item_bytes * rounded, _gathered_bytes(h, tiles))

@@ -27,7 +27,7 @@ from napkin.ir.node import Node
 from napkin.ir.sliding import slides
 from napkin.ir.slotted import full, guard, read_slots
 from napkin.ir.symbols import group_symbol, size_symbol, stream_symbol
-from napkin.ir.taking import own_axes, taken_of
+from napkin.ir.taking import gathered, own_axes, taken_of
 from napkin.ir.types import PACKED, STORAGE, stored_bytes
 from napkin.ir.windows import Slide
 from napkin.keys.residues import Blocks, Split
@@ -57,6 +57,7 @@ class Transfer:
         tile: the axes of the part that crosses at once, where these are not `axes`.
         leaf: the reading, where it is at computed addresses: only what its key set sees crosses.
         own: the tensor's own axes, where it is read at computed positions.
+        at: the positions along the last of these, where they are computed and no window.
         splits: the axes that are split by residue or in blocks.
         part: the grouped axis of parts of the streamed axis, if there is one.
         slides: the axes of the tensor that are read in windows.
@@ -77,6 +78,7 @@ class Transfer:
     tile: tuple[str, ...] = ()
     leaf: Node | None = None
     own: tuple[str, ...] = ()
+    at: Node | None = None
     splits: tuple[Split | Blocks, ...] = ()
     part: str = ""
     slides: tuple[Slide, ...] = ()
@@ -236,6 +238,7 @@ def transfers(kernel: Kernel, tap_by_tap: bool = False) -> tuple[Transfer, ...]:
                 axes,
                 leaf if placed else None,
                 own_axes(leaf) if taken_of(leaf) else (),
+                gathered(leaf),
                 (*kernel.splits, *kernel.blocks),
                 kernel.part,
                 slides(leaf),

@@ -136,6 +136,16 @@ def read_axes(leaf: Node) -> tuple[str, ...]:
     return tuple(f"?{u}" if isinstance(u, int) else u for u in taken.under)
 
 
+def gathered(leaf: Node) -> Node | None:
+    """The positions along the last axis of a reading's tensor, where they are computed: values that
+    follow each other in a tile need not do so in memory. None of a window, in which they do."""
+    taken = taken_of(leaf)
+    if taken is None or not taken.under:
+        return None
+    last = taken.under[-1]
+    return None if isinstance(last, str) or taken.spans[last] is not None else leaf.args[last]
+
+
 def position_of(leaf: Node, axis: str) -> Node | None:
     """The positions that stand for one of `read_axes`, if they are computed."""
     return leaf.args[int(axis[1:])] if axis.startswith("?") else None

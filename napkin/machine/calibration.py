@@ -20,8 +20,8 @@ class Constants:
         chain_iteration: that of an iteration in which products and arithmetic wait for each other.
         row_wait: seconds that a group waits beside a loop that multiplies nothing.
         row_iteration: that in an iteration of it.
-        row_lanes: operations of such a group for each of arithmetic that is counted, with its
-            addresses, masks and conversions.
+        row_lanes: instructions of such a group for each operation of arithmetic that is counted.
+        row_moves: those for each value that it loads or stores: its address, mask and conversion.
         uneven: of what the busiest pipe does in a round of such groups, how much is left for the
             last of them.
         wait: seconds for each load that is waited for in an iteration.
@@ -36,6 +36,8 @@ class Constants:
         special_slots: instructions that one special function counts as there.
         hidden_2, hidden_3: what is left of such an iteration where two groups, or three and more,
             share a multiprocessor.
+        serial: clocks from one matrix instruction to the next where each is waited for, beside
+            what it takes.
         narrow: times that a product takes whose rows are fewer than those of the fastest matrix
             instruction, on a machine where a group issues that (wgmma): it runs on another.
         single: clocks of a multiprocessor for each 32 values of operands that are loaded one by
@@ -67,6 +69,7 @@ class Constants:
     row_wait: float
     row_iteration: float
     row_lanes: float
+    row_moves: float
     uneven: float
     wait: float
     row_slots: float
@@ -81,6 +84,7 @@ class Constants:
     hidden_2: float
     hidden_3: float
     narrow: float
+    serial: float
     single: float
     access: float
     partial: float

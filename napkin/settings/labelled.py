@@ -7,12 +7,13 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from napkin.count.matrix_products import continued, crossed
+from napkin.count.matrix_products import continued, crossed, serial
 from napkin.count.requested import whole_bytes
 from napkin.count.residency import chained, computes, live_set
 from napkin.count.traffic import ITEM_BYTES, Transfer, transfers, zeroed
 from napkin.count.work import Count, counts
 from napkin.derive.kernel import Kernel
+from napkin.ir.node import postorder
 from napkin.ir.storage import own_type, storage_type
 from napkin.ir.types import STORAGE
 from napkin.lower.descriptors import boxable
@@ -88,7 +89,7 @@ class Moved:
         once: values of it that cross for one group of each axis that it does not carry; 0 where a
             key set says which do.
         bits: of a value.
-        width: bytes that a thread loads or stores at once.
+        width: bytes that a thread loads or stores at once: one value at computed positions.
         served: whether descriptors serve it at these sizes.
         single: whether its values are loaded one by one, into registers.
     """
@@ -122,6 +123,8 @@ class Labelled:
         self.crossed = crossed(kernel)
         # Products of float32 are no matrix instructions.
         self.continued = continued(kernel) if dtype != "fp32" else ()
+        may_wait = dtype != "fp32" and machine.target.has_warpgroups
+        self.serial = serial(kernel) if may_wait else ()
         self.moved = tuple(self._moved(transfers(kernel)))
         self.counts = [(c, c.once(sizes)) for c in counts(kernel)]
         kinds = [c for c, _ in self.counts]
@@ -142,6 +145,13 @@ class Labelled:
         if form not in self._tensors:
             self._tensors[form] = tensors_of(program)
         return self._tensors[form].formed(program, MAX_TILE, MAX_TENSOR)
+
+    @cached_property
+    def divisions(self) -> int:
+        """Whole-number divisions of a group by lengths that are known at run time: for its place
+        along all grouped axes but one, and in positions that it reads at."""
+        at = postorder(p for a in self.kernel.reads for p in a.leaf.args)
+        return max(0, len(self.kernel.group) - 1) + sum(n.op in {"floordiv", "mod"} for n in at)
 
     # --- what it reads and writes ---------------------------------------------------------------
 
@@ -166,8 +176,8 @@ class Labelled:
             yield Moved(
                 t,
                 t.once(self.sizes) if t.kernel is None else 0,
-                STORAGE[self.dtypes[t.tensor]].bits,
-                width[t],
+                bits := STORAGE[self.dtypes[t.tensor]].bits,
+                width[t] if t.at is None else max(1, bits // 8),
                 t.tensor in served,
                 single and t.direction == "read",
             )

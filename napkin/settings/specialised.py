@@ -22,7 +22,7 @@ from napkin.lower.warpgroups.write_gluon import write_cta
 from napkin.machine.machines import Machine
 from napkin.schedule import specialised
 from napkin.settings.pricing import Choice, Pricing
-from napkin.settings.tiles import Tiles
+from napkin.settings.tiles import Tiles, power_of_two
 
 COOPERATIVE = (2, 3)
 """Warpgroups of a cooperative kernel."""
@@ -120,8 +120,10 @@ def specialised_choices(
     pricing = Pricing(kernel, sizes, dtype, machine)
     item = ITEM_BYTES[dtype]
     chained = pricing.of.chained
-    rows, chunks = ((ROWS,), CHUNKS) if chained else (RESULTS, (ADDED,))
-    settings = list(Tiles(kernel, sizes, rows, chunks).settings())
+    wide = _columns(kernel, pricing.of.sizes) if chained else {}
+    rows, chunks = ((ROWS * math.prod(wide.values()),), CHUNKS) if chained else (RESULTS, (ADDED,))
+    asked = Tiles(kernel, sizes, rows, chunks).settings()
+    settings = [tiles for tiles in asked if wide.items() <= tiles.items()]
     for values in chunks:
         found: list[Choice] = []
         for tiles in settings:
@@ -134,6 +136,13 @@ def specialised_choices(
                     found += _priced(pricing, program, machine)
         if found:
             yield found
+
+
+def _columns(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The grouped axes that are columns of a product, each whole: a group of fewer would compute
+    the rows of the others again."""
+    columns = {a for _, columns, _ in live_set(kernel).products for a in columns}
+    return {a: power_of_two(sizes[a]) for a in kernel.group if a in columns}
 
 
 def _few_rows(program: Program) -> bool:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from napkin.count.matrix_products import copies, fed
+from napkin.algebra.terms import is_read
+from napkin.count.matrix_products import WARPGROUP_ROWS, copies, fed, issued
 from napkin.count.requested import Requests
 from napkin.count.residency import Copies, extent, operand_bytes, register_bytes, tile_bytes
 from napkin.count.shares import longest, share
@@ -15,11 +16,12 @@ from napkin.count.starting_order import Order
 from napkin.count.traffic import Transfer
 from napkin.count.work import Count
 from napkin.derive.kernel import tile_axes
+from napkin.ir.node import postorder
 from napkin.ir.types import stored_bytes
 from napkin.lower.descriptors import MAX_BOX
-from napkin.lower.launch import LANES
+from napkin.lower.launch import LANES, ROW_BYTES
 from napkin.lower.per_thread import along_memory, per_thread, with_partials
-from napkin.lower.program import looped
+from napkin.lower.program import Program, looped
 from napkin.schedule import Schedule
 from napkin.settings.labelled import Labelled, Moved, has_rows
 
@@ -233,6 +235,13 @@ class Tiled:
         """Of the smallest product; 0 where there is none."""
         return min((extent(role, self.tiles) for role, _, _ in self.of.live.products), default=0)
 
+    def waited(self, stages: int, warps: int) -> int:
+        """Matrix instructions of a chunk that a warpgroup waits for one by one."""
+        if stages == 1 or self.rows < WARPGROUP_ROWS:
+            return 0
+        depth = int(self.of.machine.granules["mma_depth"].value) // self.of.item
+        return sum(issued(p, warps, self.tiles, depth) for p in self.of.serial)
+
     @cached_property
     def iterations(self) -> tuple[int, float]:
         """Chunks of one group in all passes, and the work of the busiest group over that of a group
@@ -326,11 +335,37 @@ class Tiled:
         return sum(n for m, (_, n) in each if m.single)
 
     @cached_property
-    def accesses(self) -> float:
-        """Loads or stores of whole warps; lanes past the end of a tensor are asked, too."""
-        out = 0.0
+    def accesses(self) -> tuple[float, float, float]:
+        """Loads or stores of whole warps, lines that they touch, and values that they move; lanes
+        past the end of a tensor are asked, too."""
+        accesses = lines = moved = 0.0
         for m, (t, n) in zip(self.of.moved, self.values, strict=True):
             if not m.served:
                 lanes = n * self._lanes([a for a in t.axes if a in self.tiles])
-                out += lanes * m.bits / 8 / m.width / LANES
-        return out
+                each = lanes * m.bits / 8 / m.width / LANES
+                accesses, lines = accesses + each, lines + each * self._touched(m)
+                moved += lanes
+        return accesses, lines, moved
+
+    def _touched(self, m: Moved) -> float:
+        """Lines that a load or store of a warp touches. Its lanes lie side by side in rows of a
+        tile. At computed positions they lie along its first axes, as no axis is contiguous (Triton
+        3.6, coalescing), and in a tile of one dimension as those of other loads do, a vector apart.
+        Positions that are read may be anywhere."""
+        t, line = m.of, self.of.machine.l2_line
+        if t.at is not None and any(map(is_read, postorder([t.at]))):
+            return LANES
+        axes = [a for a in t.tile or t.axes if a in self.tiles]
+        if not axes:
+            return 1.0
+        row = min(line, self.tiles[axes[-1]] * m.bits / 8)
+        if t.at is None:
+            return max(1.0, LANES * m.width / row)
+        dims = [n for d in self._program.shape_of(axes) if (n := self._program.extent(d)) > 1]
+        rows = min(LANES, math.prod(dims[:-1]))
+        side_by_side = LANES // rows * (m.width if len(dims) > 1 else ROW_BYTES)
+        return rows * max(1.0, side_by_side / row)
+
+    @cached_property
+    def _program(self) -> Program:
+        return looped(self.of.kernel, Schedule(self.tiles))

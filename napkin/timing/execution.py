@@ -39,6 +39,9 @@ class Execution:
             they would fill.
         singles: values of streamed operands that are loaded one by one, and not ahead.
         accesses: loads and stores of whole warps, of what no tensor descriptor serves.
+        lines: lines of L1 that these touch.
+        moved: values that these move, each of which is converted and has a place in a mask.
+        divisions: whole-number divisions by numbers that are known at run time, of a group.
         stored_bytes: bytes that are written after the loops.
         added_bytes: bytes of what groups add to what memory holds.
         zeroed_bytes: bytes of zeros that are written before, in a launch of their own.
@@ -49,6 +52,7 @@ class Execution:
         overlapped: whether a group's own loads go on while its last chunk is computed.
         chained: whether products and arithmetic wait for each other.
         rows: of the smallest product; 0 where there is none.
+        serial: matrix instructions of an iteration that are waited for one by one.
         longest: work of the busiest group over that of a group on average.
         staggered: whether groups of one wave visit other chunks, or as many as they need.
         loads: how often an iteration waits for memory where loads are not started ahead.
@@ -67,6 +71,9 @@ class Execution:
     partial_bytes: float = 0.0
     singles: float = 0.0
     accesses: float = 0.0
+    lines: float = 0.0
+    moved: float = 0.0
+    divisions: int = 0
     stored_bytes: float = 0.0
     added_bytes: float = 0.0
     zeroed_bytes: float = 0.0
@@ -76,6 +83,7 @@ class Execution:
     overlapped: bool = True
     chained: bool = False
     rows: int = 0
+    serial: int = 0
     longest: float = 1.0
     staggered: bool = False
     loads: int = 1

@@ -52,6 +52,10 @@ EVERY = 2
 """Clocks from one instruction of a warp to the next where its values follow from each other: gelu
 after products takes twice its share of a multiprocessor with 4 warps, and its share with 8."""
 
+DIVISION = 25
+"""Instructions of a whole-number division with its remainder, by a number known at run time:
+about, as read off the code of rotated rows (ptxas of Triton 3.6, sm_90)."""
+
 CHAIN = "serialised products and arithmetic"
 ITERATIONS = "products and loop overhead"
 
@@ -162,7 +166,9 @@ class Waves:
         share = c.l2_apart if run.staggered else c.l2_share
         crossing = run.inner_bytes + c.partial * run.partial_bytes
         pipes = {L2: crossing / (share * machine.l2_rate) * idle}
-        accesses = run.accesses * c.access / (machine.sms * machine.clock) * idle
+        # L1 looks up a line a clock.
+        clocks = max(run.accesses * c.access, run.lines)
+        accesses = clocks / (machine.sms * machine.clock) * idle
         if accesses > pipes[L2]:  # of 16 bytes a thread, L2 sets the time and not their number
             pipes[ACCESSES] = accesses
         if run.added_bytes:
@@ -201,6 +207,7 @@ class Waves:
             seconds += c.stall * slots / arithmetic_rate(machine)
         if not run.waits:
             each = c.chain_iteration if run.chained else c.iteration
+            each += run.serial * c.serial / machine.clock
             seconds += run.chunks * each * run.groups / machine.sms
         return seconds
 
@@ -302,9 +309,11 @@ def in_rounds(machine: Machine, run: Execution, c: Constants, pipes: Mapping[str
     waits = c.row_wait + run.chunks * c.row_iteration if run.chunks else 0.0
     # Where lanes keep the folds, no iteration reduces over a warp or a group.
     reductions = 1 if run.per_thread else max(run.chunks, 1)
-    issued = reductions * run.schedule.warps * c.row_slots / (SCHEDULERS * machine.clock)
+    slots = reductions * c.row_slots + DIVISION * run.divisions
+    issued = run.schedule.warps * slots / (SCHEDULERS * machine.clock)
     computing = {k: v for k, v in pipes.items() if k not in MOVES}
     computing[ARITHMETIC] *= c.row_lanes
+    computing[ARITHMETIC] += c.row_moves * run.moved / arithmetic_rate(machine)
     inner = max(pipes[L2], *(pipes.get(x, 0.0) for x in (ACCESSES, ADDITIONS, L1)))
     stations = pipes[DRAM] * fewer, inner * each, sum(computing.values()) * each + issued
     exposed = c.exposed * (sum(stations) - max(stations))

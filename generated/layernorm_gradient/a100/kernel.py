@@ -13,7 +13,7 @@ layernorm_gradient_parts:
 layernorm_gradient_merge:
   merge n_part256
   group d
-  tile d = 2
+  tile d = 8
   tile n_part256 = 256
 
 layernorm_gradient_parts, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -216,18 +216,18 @@ def run(X, G, dY, *, eps=1e-05):
     )
 
     WIDE = max(
-        _reach((256, d), dG_sum_part.stride(), (256, 2)),
-        _reach((256, d), dG_dB_part.stride(), (256, 2)),
-        _reach((d,), dG.stride(), (2,)),
-        _reach((d,), dB.stride(), (2,)),
+        _reach((256, d), dG_sum_part.stride(), (256, 8)),
+        _reach((256, d), dG_dB_part.stride(), (256, 8)),
+        _reach((d,), dG.stride(), (8,)),
+        _reach((d,), dB.stride(), (8,)),
     ) >= 2**31
-    GRID = (triton.cdiv(d, 2),)
+    GRID = (triton.cdiv(d, 8),)
     layernorm_gradient_merge[GRID](
         dG_sum_part, dG_dB_part, dG, dB,
         d, 256,
         *dG_sum_part.stride(), *dG_dB_part.stride(), *dG.stride(), *dB.stride(),
-        BLOCK_D=2, BLOCK_N_PART256=256,
-        EVEN_D=d % 2 == 0, EVEN_N_PART256=True,
+        BLOCK_D=8, BLOCK_N_PART256=256,
+        EVEN_D=d % 8 == 0, EVEN_N_PART256=True,
         STEP_D=_step(d, dG_sum_part.stride(), dG_dB_part.stride(), dG.stride(), dB.stride()),
         WIDE=WIDE,
         num_warps=4, num_stages=3,

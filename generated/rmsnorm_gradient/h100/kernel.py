@@ -12,7 +12,7 @@ rmsnorm_gradient_parts:
 rmsnorm_gradient_merge:
   merge n_part1024
   group d
-  tile d = 2
+  tile d = 8
   tile n_part1024 = 1024
 
 rmsnorm_gradient_parts, in values and axis sizes (g: group, s: chunk, M: memory):
@@ -199,18 +199,18 @@ def run(X, G, dY, *, eps=1e-06):
     )
 
     WIDE = max(
-        _reach((1024, d), O2_sum_part.stride(), (1024, 2)),
-        _reach((d,), O2.stride(), (2,)),
+        _reach((1024, d), O2_sum_part.stride(), (1024, 8)),
+        _reach((d,), O2.stride(), (8,)),
     ) >= 2**31
-    GRID = (triton.cdiv(d, 2),)
+    GRID = (triton.cdiv(d, 8),)
     rmsnorm_gradient_merge[GRID](
         O2_sum_part, O2,
         d, 1024,
         *O2_sum_part.stride(), *O2.stride(),
-        BLOCK_D=2, BLOCK_N_PART1024=1024,
-        EVEN_D=d % 2 == 0, EVEN_N_PART1024=True,
+        BLOCK_D=8, BLOCK_N_PART1024=1024,
+        EVEN_D=d % 8 == 0, EVEN_N_PART1024=True,
         STEP_D=_step(d, O2_sum_part.stride(), O2.stride()),
         WIDE=WIDE,
-        num_warps=4, num_stages=3,
+        num_warps=8, num_stages=3,
     )
     return O1, O2

@@ -94,7 +94,7 @@ def test_gradients_of_weighted_sums(f: nk.Diagram, keys: bool | None, seed: int)
     wanted = P * (D - (P * D).sum(axis=1, keepdims=True)), P.T @ g
     for found in (
         nk.gradient(f).evaluate(S, V, g),
-        plan_of(nk.gradient(f), q=4096, x=2048, d=16)(S, V, g),
+        plan_of(nk.gradient(f), q=4096, x=4096 if keys else 2048, d=16)(S, V, g),
     ):
         scale = np.abs(D).max(axis=1)  # what a difference within a row is rounded by
         assert (np.abs(found[0] - wanted[0]).max(axis=1) <= CLOSE * scale).all()

@@ -55,5 +55,5 @@ def largest_deviation(T: Any) -> Any:
 def test_the_count_of_a_stored_sum_is_a_size_where_its_axis_is_streamed_with_another() -> None:
     """That the count was to grow along n alone was why both axes could not be streamed."""
     plan = nk.derive(largest_deviation, on="h100", materialise="every")
-    assert [set(k.choice.kernel.stream.axes) for k in plan.kernels] == [set(), {"n", "q"}]
+    assert set(plan.kernels[-1].choice.kernel.stream.axes) == {"n", "q"}
     plan.check(sizes={"n": 40, "q": 50}, resources=False).raise_if_wrong()

@@ -30,6 +30,8 @@ def _matches(terms: Sequence[Node], sizes: Mapping[str, int]) -> Iterator[Instan
     """The reductions whose rows may be picked afterwards, with no more operations."""
     order = list(postorder(terms))
     every = set(order)
+    if not any(taken_of(n) for n in order if is_read(n)):
+        return
     for n in order:
         if n.op in REDUCTIONS and not is_count(n):
             for picked, leaves in _picking(n).items():

@@ -140,10 +140,10 @@ def job_of(k: PlannedKernel, sizes: Mapping[str, int], arch: str, served: bool =
     serve, whose rows begin at multiples of 16 bytes.
 
     Args:
-        sizes: of every axis of the kernel.
+        sizes: of every axis of the kernel; axes that it split follow.
         served: whether tensor descriptors may serve the tensors, on an architecture that has them.
     """
-    entry = k.written.entry
+    entry, sizes = k.written.entry, k.choice.kernel.sized(sizes)
     strides = {t: contiguous(_shape(t, k, sizes)) for t in entry.axes_of}
     if k.schedule.warpgroups:
         item = entry.schedule.described

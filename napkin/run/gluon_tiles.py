@@ -62,13 +62,6 @@ def tile(x: Any) -> Any:
     return np.asarray(x).view(Tile)
 
 
-class Number(int):
-    """A scalar that knows how to be converted."""
-
-    def to(self, dtype: Type) -> Number:
-        return self
-
-
 class Memory:
     """A part of shared memory."""
 
@@ -118,7 +111,7 @@ def _pointwise(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def made(*args: Any) -> Any:
         if all(isinstance(a, int | np.integer) for a in args):
-            return Number(int(function(*map(int, args))))
+            return int(function(*map(int, args)))
         return tile(function(*args))
 
     return made
@@ -145,22 +138,34 @@ def _reduced(x: Any, axis: int, function: Callable[..., Any]) -> Tile:
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    found = (a - _rest(a, b)) // b
-    return Number(found) if isinstance(found, int) else found
+    return (a - _rest(a, b)) // b
 
 
 def _rest(a: Any, b: Any) -> Any:
     if isinstance(a, int) and isinstance(b, int):
-        return Number(abs(a) % abs(b) * (-1 if a < 0 else 1))
+        return abs(a) % abs(b) * (-1 if a < 0 else 1)
     return tile(np.fmod(a, b))
 
 
-TRUNCATED = {"__quotient__": _quotient, "__rest__": _rest}
-"""Whole quotients, which a GPU rounds to zero, and what they leave."""
+def _converted(x: Any, dtype: Type) -> Any:
+    return tile(x).to(dtype).item() if isinstance(x, int | float) else x.to(dtype)
 
 
-class Rounded(ast.NodeTransformer):
-    """Writes `//` and `%` as calls of `TRUNCATED`: Python and numpy round a quotient down."""
+SPELLED = {"__quotient__": _quotient, "__rest__": _rest, "__converted__": _converted}
+"""Whole quotients, which a GPU rounds to zero, what they leave, and conversions."""
+
+
+class Spelled(ast.NodeTransformer):
+    """Writes `//`, `%` and `.to` as calls of `SPELLED`: Python and numpy round a quotient down, and
+    numbers of Python have no method that converts them."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """A call, or the conversion that stands for it."""
+        self.generic_visit(node)
+        if not isinstance(node.func, ast.Attribute) or node.func.attr != "to":
+            return node
+        name = ast.Name("__converted__", ast.Load())
+        return ast.Call(name, [node.func.value, *node.args], node.keywords)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         """An operation, or the call that stands for it."""
@@ -207,8 +212,8 @@ LANGUAGE: dict[str, Any] = {
     "arange": lambda a, b, layout=None: tile(np.arange(a, b, dtype=np.int32)),
     "zeros": lambda shape, dtype, layout=None: tile(np.zeros(shape, dtype.holds)),
     "full": lambda shape, x, dtype, layout=None: tile(np.full(shape, x, dtype.holds)),
-    "cast": lambda x, dtype: x.to(dtype) if isinstance(x, Tile) else Number(int(x)),
-    "cdiv": lambda a, b: Number(-(-int(a) // int(b))),
+    "cast": _converted,
+    "cdiv": lambda a, b: -(-int(a) // int(b)),
     "where": _where,
     "max": lambda x, axis: tile(np.fmax.reduce(x, axis)),
     "min": lambda x, axis: tile(np.fmin.reduce(x, axis)),

@@ -26,10 +26,9 @@ from napkin.run.formats import CODED, decode, encode
 from napkin.run.gluon_tiles import (
     BY_NAME,
     LANGUAGE,
-    TRUNCATED,
+    SPELLED,
     Memory,
-    Number,
-    Rounded,
+    Spelled,
     Type,
     multiply,
     tile,
@@ -60,9 +59,9 @@ def run_cta(
         KernelError: the kernel raised, or a barrier was never reached.
     """
     run = _Run(grid)
-    known = {**vars(builtins), **TRUNCATED, "__import__": run.imported}
+    known = {**vars(builtins), **SPELLED, "__import__": run.imported}
     space: dict[str, Any] = {"__builtins__": known}
-    tree = ast.fix_missing_locations(Rounded().visit(ast.parse(source)))
+    tree = ast.fix_missing_locations(Spelled().visit(ast.parse(source)))
     exec(compile(tree, f"<{kernel}>", "exec"), space)
     function = space[kernel]
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -152,8 +151,8 @@ class _Run:
 
     def _language(self) -> Any:
         own = {
-            "program_id": lambda axis: Number(0 if axis else self.pid),
-            "num_programs": lambda axis: Number(self.grid),
+            "program_id": lambda axis: 0 if axis else self.pid,
+            "num_programs": lambda axis: self.grid,
             "allocate_shared_memory": self._allocate,
             "warp_specialize": self._specialised,
             "load": self._load,

@@ -143,6 +143,18 @@ def test_a_ranking_that_passes_over_another_position_needs_another_pass() -> Non
         streamed(second)
 
 
+def test_equal_values_have_no_rank() -> None:
+    """A position beside the first of values that are equal along the axis."""
+
+    @nk.diagram("q, x -> q")
+    def beside(A: Any, X: Any) -> Any:
+        low = nk.argmin(X, over="x")
+        return nk.reduce(nk.where(nk.index("x") != low, A, math.inf), "min", over="x")
+
+    with pytest.raises(nk.Refusal, match="does not separate from"):
+        streamed(beside)
+
+
 def test_values_that_the_extremum_does_not_see_need_another_pass() -> None:
     """One may be at an extremum that is found after it."""
 

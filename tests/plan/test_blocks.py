@@ -20,6 +20,7 @@ from napkin.derive.rules import block
 from napkin.derive.rules.block import block_axis, blocked
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.library import load
+from napkin.plan.fitting import job_of
 from napkin.plan.plan import Plan
 from napkin.run.recipe import recipe_of
 
@@ -134,6 +135,14 @@ def test_short_products_stay_in_one_kernel() -> None:
     plan = nk.derive(normaliser, on="h100", sizes={"n": 512, "d": 64, "v": 512})
     assert not plan.blocks
     assert not nk.derive(load("attention"), on="h100").blocks
+
+
+def test_the_compiler_is_asked_about_blocks() -> None:
+    """Sizes of the axes that a kernel splits follow from those of the diagram."""
+    plan = planned(normaliser)
+    assert {block_axis("v", b.step) for b in plan.blocks} == {b.place for b in plan.blocks} != set()
+    for k in plan.kernels:
+        assert job_of(k, LONG, "sm_90") == job_of(k, plan.full(LONG), "sm_90")
 
 
 def test_a_recipe_of_blocks_is_read_back() -> None:

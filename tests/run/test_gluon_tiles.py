@@ -31,3 +31,22 @@ def test_quotients_round_to_zero(op: str, wanted: list[int]) -> None:
     run_cta(KERNEL.replace("{op}", op), "kernel", 8, [tiles, scalars], {"N": 8})
     assert tiles.data.tolist() == wanted
     assert scalars.data.tolist() == wanted
+
+
+TESTED = """
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+
+@gluon.jit
+def kernel(scalars):
+    place = gl.program_id(0) - 2
+    negative = (place + 1 < 0) & (place != 0)
+    gl.store(scalars + gl.program_id(0), place - negative.to(gl.int32))
+"""
+
+
+def test_a_test_of_scalars_is_converted() -> None:
+    scalars = to_device(np.zeros(4), "i32")
+    run_cta(TESTED, "kernel", 4, [scalars], {})
+    assert scalars.data.tolist() == [-3, -1, 0, 1]

@@ -25,7 +25,7 @@ from napkin.ir.infer import along, pointwise
 from napkin.ir.listing import text
 from napkin.ir.node import Node, in_kind, node, number, over
 from napkin.ir.rewrite import substitute
-from napkin.ir.selecting import at_extremum, ranked, where_all
+from napkin.ir.selecting import at_extremum, position, ranked, where_all
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +136,13 @@ def rank(f: Node, same: Container[Node], folding: Folding) -> Rank | None:
     tests = _conjuncts(body.args[0])
     place = next(_selections(tests, f), None)
     most, x = (f, body.args[1]) if place is None else (place.most, place.a)
-    taken = [n for n in tests if n.op == "not_equal" and n.args[0].op == "index"]
-    if most.op not in EXTREMA or len(over(f)) != 1 or not taken:
+    if most.op not in EXTREMA or len(over(f)) != 1:
+        return None
+    (axis,) = over(f)
+    taken = [n for n in tests if n.op == "not_equal" and n.args[0] is position(axis)]
+    if not taken or axis not in x.axes:  # equal values have no rank
         return None
     seen = tests[: tests.index(taken[0])]
-    (axis,) = over(f)
     *better, last = ranked(most.op, x, axis, len(taken) + 1, seen, most.params[2:])
     found = Rank(better, place and most)
     whole = f in last and all(n in same for n in found.by)

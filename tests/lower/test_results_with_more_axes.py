@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 import napkin as nk
 from napkin.plan.plan import Plan
@@ -33,3 +34,21 @@ def test_a_result_that_is_woven_is_written_once(forced: Callable[..., Plan]) -> 
     assert ran.moved[0] == predicted
     for o, wanted in zip(plan.diagram.outputs, woven.evaluate(Q, S), strict=True):
         np.testing.assert_allclose(ran.tensors[o.name].to_float64(), wanted, rtol=1e-5)
+
+
+@nk.diagram("q d, x d, x d -> d q, x q")
+def weighted(Q: Any, K: Any, V: Any) -> Any:
+    """Its scores are a result, which a weave of V repeats."""
+    S = nk.contract(Q, K, over="d") * 0.25
+    P = nk.softmax(S, over="x", keys=nk.sliding(1, 1, queries="q", keys="x"))
+    return nk.contract(P, V, over="x"), S
+
+
+def test_no_kernel_reads_a_result_that_is_repeated() -> None:
+    """Its reader would have the axes of the weave, which its own result lacks."""
+    woven = weighted.weave("w b", into="V")
+    plan = nk.derive(woven, on="a100", sizes={"w": 64, "b": 64, "q": 512, "x": 512, "d": 64})
+    plan.check(sizes={"w": 64, "b": 2, "q": 9, "x": 9, "d": 5}, resources=False).raise_if_wrong()
+    vast = {"w": 2048, "b": 2048, "q": 2048, "x": 2048, "d": 64}
+    with pytest.raises(nk.Refusal, match="no labelling of sum over axes 'q d x'"):
+        nk.derive(woven, on="a100", sizes=vast, dtype="fp32")

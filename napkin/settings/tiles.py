@@ -194,15 +194,18 @@ class Tiles:
     def _fewest(self, axes: Sequence[str]) -> list[dict[str, int]]:
         """Tiles of axes that the same arrays carry: for each number of values, the few shapes
         with the fewest padded lanes, and of equal ones those that are long along the last axis."""
-        best: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
-        for values in itertools.product(*(self._candidates(a) for a in axes)):
-            shape = dict(zip(axes, values, strict=True))
-            order = tuple(-n for n in values[::-1])
-            found = best.setdefault(math.prod(values), [])
-            found.append((waste(self.kernel, self.sizes, shape, axes), order))
-        kept = [sorted(found)[:SHAPES] for found in best.values()]
+        best: dict[int, list[tuple[float, tuple[int, ...]]]] = {1: [(1.0, ())]}
+        for a in axes:  # what is best of all axes is best of the first ones, too
+            longer: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
+            tiles = [(n, waste(self.kernel, self.sizes, {a: n}, [a])) for n in self._candidates(a)]
+            for (values, shapes), (n, padded) in itertools.product(best.items(), tiles):
+                found = longer.setdefault(values * n, [])
+                found += ((wasted * padded, (-n, *order)) for wasted, order in shapes)
+            best = {values: sorted(found)[:SHAPES] for values, found in longer.items()}
         return [
-            dict(zip(axes, (-n for n in order[::-1]), strict=True)) for f in kept for _, order in f
+            dict(zip(axes, (-n for n in order[::-1]), strict=True))
+            for found in best.values()
+            for _, order in found
         ]
 
     def _boxes(self, axes: tuple[str, ...]) -> list[dict[str, int]]:

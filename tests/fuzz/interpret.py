@@ -29,6 +29,7 @@ import napkin.run.interpret as interpreting
 from napkin.algebra import rule
 from napkin.check.rounding import roundings
 from napkin.check.verdict import HALF_STEP, TOLERANCE
+from napkin.ir.node import over, postorder
 from napkin.ir.storage import storage_type
 from napkin.plan import fitting
 from napkin.plan.derive import derive
@@ -68,7 +69,14 @@ HANDMADE = 5
 """Programs of which one runs with labels that a person gives."""
 
 LASTING = 300
-"""Groups times chunks of a plan, at most: an interpreter takes 10 ms for each."""
+"""Groups times chunks of a plan, at most: an interpreter takes 10 ms for each (`turns`)."""
+
+SCANNED = 100
+"""Positions of a recurrence that an interpreter, which goes from one to the next, takes as long for
+as for a chunk."""
+
+COMPARED = 10
+"""Rounds of a sort of which the same holds: n positions take log n (log n + 1) / 2."""
 
 EDGES = (31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
 """Lengths of such an axis: those of tiles, one less and one more."""
@@ -171,25 +179,40 @@ def planned(program: Program, diagram, seed: int) -> None:
         plan = derive(diagram, on, large, "fp32", **how)
     sizes = dict(program.sizes)
     while turns(plan, sizes) > LASTING and max(sizes.values()) > 1:
-        longest = max(sizes, key=sizes.__getitem__)
-        smaller = fit(program, {**sizes, longest: sizes[longest] // 2})
-        if smaller is None or smaller == sizes:
+        if (smaller := halved(program, sizes)) is None:
+            COUNTS["plans for large sizes that take long"] += 1
             return
         sizes = smaller
     for k in plan.kernels:
         sizes_of = plan.full(sizes)
         if any(sizes_of.get(a, 0) > k.tiles[a] for a in k.choice.kernel.whole if a in k.tiles):
+            COUNTS["plans for large sizes whose tiles are too short"] += 1
             return
     Case(program, plan, sizes, seed).check()
 
 
-def turns(plan: Plan, sizes: Mapping[str, int]) -> int:
-    """Groups of a plan's kernels times their chunks."""
-    out = 0
+def halved(program: Program, sizes: Mapping[str, int]) -> dict[str, int] | None:
+    """Sizes of which the longest that can be is half as long; None where none can."""
+    for a in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        smaller = fit(program, {**sizes, a: sizes[a] // 2}) if sizes[a] > 1 else None
+        if smaller is not None and sum(smaller.values()) < sum(sizes.values()):
+            return smaller
+    return None
+
+
+def turns(plan: Plan, sizes: Mapping[str, int]) -> float:
+    """Groups of a plan's kernels times their chunks, each as many as its scans take as long as."""
+    out = 0.0
     for k in plan.kernels:
         kernel, known = k.choice.kernel, k.choice.kernel.sized(plan.full(sizes))
         cut = (*kernel.group, *kernel.stream.axes)
-        out += math.prod([-(-known[a] // k.tiles[a]) for a in cut])
+        each = 1.0
+        for n in postorder(k.program.roots):
+            length = math.prod(k.tiles.get(a, 1) for a in over(n))
+            rounds = length.bit_length() - 1
+            each += length / SCANNED if n.op == "recurrence" else 0
+            each += rounds * (rounds + 1) / 2 / COMPARED if n.op == "sort" else 0
+        out += each * math.prod([-(-known[a] // k.tiles[a]) for a in cut])
     return out
 
 

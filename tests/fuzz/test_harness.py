@@ -8,7 +8,10 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import candidates
 import drawn
@@ -31,6 +34,8 @@ from napkin.ir.node import postorder
 from napkin.plan.derive import derive
 from napkin.plan.fitting import formed
 from napkin.run._wire import Job
+
+HERE = Path(__file__).parent
 
 
 def numbered(seed: int):
@@ -234,3 +239,41 @@ def test_labels_of_a_person_run_alone() -> None:
     plans = list(filter(None, map(forcing.of, kernels)))
     assert plans
     assert all(k.name == "linear_scan_kernel" for p in plans for k in p.kernels)
+
+
+LONG_SCAN = """
+from unittest import mock
+import interpret
+from draw import draw
+from judged import COUNTS
+from napkin.ir.node import over, postorder
+from written import diagram
+
+def check(case):
+    positions = 0
+    for k in case.plan.kernels:
+        known = k.choice.kernel.sized(case.plan.full(case.sizes))
+        groups = [-(-known[a] // k.tiles[a]) for a in k.choice.kernel.group]
+        scans = [n for n in postorder(k.program.roots) if n.op == "recurrence"]
+        lengths = sum(interpret.math.prod(k.tiles[a] for a in over(n)) for n in scans)
+        positions += interpret.math.prod(groups) * lengths
+    print(positions)
+
+with mock.patch.object(interpret.Case, "check", check):
+    interpret.planned(draw(SEED), diagram(draw(SEED)), SEED)
+print(COUNTS["plans for large sizes that take long"])
+"""
+
+
+@pytest.mark.parametrize(("seed", "over"), [(25004232, 0), (25005860, 1)])
+def test_an_interpreter_scans_few_positions_in_turn(seed: int, over: int) -> None:
+    """Of tiles for 2,048 positions it scanned 409,600, which took 45 s; where no smaller sizes take
+    less, the plan is counted as passed over."""
+    here = {**os.environ, "TRITON_INTERPRET": "1"}
+    text = LONG_SCAN.replace("SEED", str(seed))
+    command = [sys.executable, "-c", text]
+    ran = subprocess.run(command, cwd=HERE, env=here, capture_output=True, text=True, check=True)
+    *positions, passed = map(int, ran.stdout.split())
+    assert passed == over
+    assert len(positions) == 1 - over
+    assert all(0 < n <= 30_000 for n in positions)

@@ -3,6 +3,8 @@ them."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,3 +80,31 @@ def test_all_settings_of_a_shipped_diagram_are_priced() -> None:
         requests = _tiles(k.choice.kernel, k.choice.sizes)
         list(requests.settings())
         assert not requests.left_out
+
+
+def test_shapes_of_axes_that_the_same_arrays_carry_are_the_best_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are found axis by axis: all combinations of six axes would be 12 ** 6."""
+    uneven = dict(zip("whnabcd", (2000, 7, 96, 33, 1, 5, 2048), strict=True))
+    for axes in ("wh", "hnab", "bcnw"):
+        found = Tiles(wide(), uneven)
+        every: dict[int, list[tuple[float, tuple[int, ...]]]] = {}
+        for values in itertools.product(*(found._candidates(a) for a in axes)):
+            padded = tiles.waste(wide(), uneven, dict(zip(axes, values, strict=True)), axes)
+            shapes = every.setdefault(math.prod(values), [])
+            shapes.append((padded, tuple(-n for n in values[::-1])))
+        best = [order for shapes in every.values() for _, order in sorted(shapes)[: tiles.SHAPES]]
+        own = [tuple(-t[a] for a in axes[::-1]) for t in found._fewest(axes)]
+        assert own == best
+
+    asked: list[dict[str, int]] = []
+
+    def counted(kernel: Kernel, sizes: Mapping[str, int], t: dict[str, int], axes: Any) -> float:
+        asked.append(t)
+        return 1.0
+
+    monkeypatch.setattr(tiles, "waste", counted)
+    requests = Tiles(wide(), WIDE)
+    requests._fewest("whnabc")
+    assert len(asked) == sum(len(requests._candidates(a)) for a in "whnabc")

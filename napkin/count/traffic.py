@@ -255,7 +255,7 @@ def transfers(kernel: Kernel, tap_by_tap: bool = False) -> tuple[Transfer, ...]:
                 o.name,
                 "add" if adds else "write",
                 o.axes,
-                kernel.lacking(o.axes),
+                kernel.lacking(tile),
                 1,
                 streamed,
                 kernel if streamed and adds and kernel.visits is not None else None,

@@ -14,6 +14,7 @@ import napkin as nk
 from napkin.count.traffic import Traffic
 from napkin.derive.label import label
 from napkin.derive.prepare import prepare
+from napkin.derive.rules.part import PARTED
 from napkin.ir.slotted import filling
 from napkin.settings.labels import labellings
 
@@ -340,3 +341,20 @@ def test_slots_that_are_repeated_along_an_axis_of_no_other_result(size: int) -> 
     sizes = {a: max(n, size) if a != "w" else n for a, n in small.items()}
     plan = nk.derive(slots.weave("w", into="Z"), sizes=sizes, dtype="fp32")
     plan.check(sizes=small, resources=False).raise_if_wrong()
+
+
+@nk.diagram("q d, x d -> q, q s")
+def squares_and_slots(Q: Any, K: Any) -> Any:
+    S = nk.contract(Q, K, over="d")
+    keys = nk.neighborhood(3, queries="q", keys="x")
+    return nk.reduce(S * S, "sum", over="x"), nk.compress(S, keys, into="s", fill=0.0)
+
+
+def test_slots_that_parts_store_are_counted_once() -> None:
+    """Each part stores the slots of its own keys, and together they store each slot."""
+    ready = prepare(squares_and_slots)
+    kernel = label("k", ready.outputs, ready.names, streamed="x")
+    (part,) = PARTED.matches(kernel, 2)
+    first = PARTED.apply(part)
+    transfers = {t.tensor: t.total for t in Traffic(first).parts if t.direction == "write"}
+    assert str(transfers["O2"]) == "q*s"

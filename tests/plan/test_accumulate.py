@@ -23,6 +23,7 @@ from napkin.diagram.library import load
 from napkin.gradient.gradient import backward
 from napkin.gradient.training_pair import backward_with
 from napkin.ir.infer import pointwise
+from napkin.ir.storage import storage_type
 from napkin.machine.machines import Machine, machine
 from napkin.plan.derive import memo_of
 from napkin.plan.keeping import Pairs
@@ -163,6 +164,15 @@ def test_parts_of_a_product_add() -> None:
     assert str(Cost(first).H.per_tensor[added]) == "a*b_part4*c + a*c"
     assert not second.stream.axes
     assert str(Cost(first).flops) == str(Cost(kernel).flops)
+
+
+def test_a_sum_that_is_a_result_is_stored_in_the_type_of_the_plan() -> None:
+    """What groups add to is float32. A result, and what a later kernel reads of it, is not."""
+    ready = prepare(load("matmul"))
+    kernel = label("k", ready.outputs, ready.names, streamed="b")
+    ((first, second),) = adding_parts(kernel, 4)
+    assert [storage_type(o.node, "bf16") for o in first.outputs] == ["fp32"]
+    assert [storage_type(o.node, "bf16") for o in second.outputs] == ["bf16"]
 
 
 # --- their law ------------------------------------------------------------------------------

@@ -31,8 +31,9 @@ from napkin.derive.rules.stream import streamed
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
 from napkin.ir.evaluate import Array, aligned, evaluate, evaluate_more
+from napkin.ir.infer import pointwise
 from napkin.ir.names import underscored
-from napkin.ir.node import Node, node, over
+from napkin.ir.node import Node, node, number, over
 from napkin.ir.operators import POINTWISE
 from napkin.ir.rewrite import substitute
 from napkin.ir.storage import Tensor, stored_as
@@ -72,7 +73,7 @@ def _parts(kernel: Kernel, first: Kernel, number: int) -> Iterator[Instance]:
     after = {e.output: e.node for e in kernel.stream.tails}
     done = substitute([*after.values()], known)
     ends = [
-        replace(o, node=stored_as(o.node, done[after[o.name]]))
+        replace(o, node=stored_as(o.node, _computed(done[after[o.name]])))
         for o in kernel.outputs
         if o.name in after
     ]
@@ -162,7 +163,7 @@ def _cut(outputs: Sequence[Output], names: Mapping[Node, str], axis: str) -> _Cu
         axes = sorted(n.axes, key=lambda a: o.axes.index(a) if a in o.axes else -1)
         known[n] = _reading(names.get(n, o.name), tuple(axes), taken)
     done = substitute([o.node for o in others], known)
-    return _Cut(kept, known, [replace(o, node=done[o.node]) for o in others])
+    return _Cut(kept, known, [replace(o, node=_computed(done[o.node])) for o in others])
 
 
 def _sums(n: Node, axis: str) -> list[Node]:
@@ -239,6 +240,11 @@ def _reading(name: str, axes: tuple[str, ...], taken: set[str]) -> Node:
     tensor = underscored(f"{name}_sum", taken)
     taken.add(tensor)
     return node("input", params=(Tensor(tensor, "fp32"),), axes=axes, kind="real")
+
+
+def _computed(n: Node) -> Node:
+    """What follows a sum, as a term: a reading alone would be stored in float32, as it is read."""
+    return pointwise("mul", (n, number(1.0))) if is_read(n) else n
 
 
 def _name(reading: Node) -> str:

@@ -1,7 +1,7 @@
 """Key sets in symbols: how many keys a query sees, and how many a group reads, away from borders.
 
 Bounds are clamped at the borders of an axis. Which branch of a clamp holds in the interior is found
-by evaluating it in the middle of a long axis; what is left is affine in the query, and sums over
+by evaluating it far inside of a long axis; what is left is affine in the query, and sums over
 groups of an affine number are polynomials. Floors of a stride are exact where the stride divides
 the group size or the group size the stride. Borders are for `napkin.count.visited`, which counts.
 """
@@ -25,8 +25,9 @@ from napkin.ir.operators.meant import meant
 from napkin.ir.symbols import group_symbol, size_symbol
 from napkin.keys.visits import Visits
 
-_MIDDLE = 2**20
-"""The query at which branches are chosen, in the middle of axes of twice the size."""
+_INSIDE = 2**20
+"""The query at which branches are chosen, in the interior of axes of three times the size: in the
+middle a query is its own mirror image."""
 
 
 class NoInterior(Exception):
@@ -138,7 +139,7 @@ def _count(i: Interval, iterations: Mapping[str, Any], residues: Residues) -> An
 
 
 def _is_empty(i: Interval, residues: Residues) -> bool:
-    """Whether queries in the middle see none of these keys: of the first ones of an axis, say,
+    """Whether queries far inside see none of these keys: of the first ones of an axis, say,
     where they see what is near them."""
     return _probe(i.end, residues) <= _probe(i.first, residues)
 
@@ -210,7 +211,7 @@ def _quotient(
 
 
 def _branch(value: Any, n: Node, symbols: Sequence[Any], residues: Residues) -> Any:
-    """An operator's meaning, with the argument that holds in the middle for each extremum in it."""
+    """An operator's meaning, with the argument that holds inside for each extremum in it."""
     if not value.has(sympy.Max, sympy.Min):
         return value
     probed = {s: _probe(a, residues) for s, a in zip(symbols, n.args, strict=True)}
@@ -236,12 +237,12 @@ def _floor(body: Any, step: int, at: Mapping[str, tuple[Any, Any]]) -> Any:
 
 
 def _probe(n: Node, residues: Residues) -> float:
-    """The value of a bound in the middle of a long axis: of the first residue, where axes are
+    """The value of a bound far inside of a long axis: of the first residue, where axes are
     split."""
     if any(m.op not in {"index", "size", "number", *POINTWISE} for m in postorder([n])):
         raise NoInterior
     axes = {str(m.params[0]) for m in postorder([n]) if m.op in {"index", "size"}}
-    sizes = dict.fromkeys(axes, 2 * _MIDDLE * math.prod(residues.values()))
-    box = {a: range(_MIDDLE, _MIDDLE + 1) for a in axes - residues.keys()}
+    sizes = dict.fromkeys(axes, 3 * _INSIDE * math.prod(residues.values()))
+    box = {a: range(_INSIDE, _INSIDE + 1) for a in axes - residues.keys()}
     box |= dict.fromkeys(residues, range(1))
     return float(evaluate([n], {}, sizes, box=box)[0].reshape(-1)[0])

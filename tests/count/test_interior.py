@@ -83,3 +83,16 @@ def test_keys_that_no_query_in_the_middle_sees_are_none() -> None:
         "some", lambda i, size: [(nk.maximum(i - 12, 0), nk.minimum(i - 12, 3)), (i - 12, i + 1)]
     )
     assert some == near
+
+
+def test_the_middle_is_no_place_of_its_own() -> None:
+    """There a query is its own mirror image, and sees keys that no other near it sees."""
+    block = keys_read("block", lambda i, size: [(i // 4 * 4, i + 1)])
+    both = keys_read(
+        "both",
+        lambda i, size: [
+            (i // 4 * 4, i + 1),
+            (nk.maximum(i // 4 * 4, size - 2 - i), nk.minimum(i // 4 * 4 + 4, size - i + 1)),
+        ],
+    )
+    assert both == block

@@ -50,7 +50,7 @@ class Block(ABC):
         uses: how often each term is used.
         inside: axes that no tile reaches past here.
         made: matrix products that a loop has made.
-        apart: reductions that are written along the first dimension (`thread_locality`).
+        mishandled: reductions that are written along the first dimension (`thread_locality`).
         layouts: how tiles lie in registers.
     """
 
@@ -58,7 +58,7 @@ class Block(ABC):
         self.program, self.scope, self.lang = program, scope, scope.lang
         self.layouts = layouts or Layouts()
         self.made: dict[Node, Expr] = {}
-        self.apart: frozenset[Node] = frozenset()
+        self.mishandled: frozenset[Node] = frozenset()
         self.statements: list[ast.stmt] = []
         self.have: dict[Node, Expr] = {}
         self.raw: set[Node] = set()
@@ -90,7 +90,7 @@ class Block(ABC):
         """An emitter for a block inside this one: it knows what is computed here."""
         inner = type(self)(self.program, self.scope, self.layouts)
         inner.have, inner.raw, inner.uses = dict(self.have), set(self.raw), self.uses
-        inner.inside, inner.made, inner.apart = set(self.inside), self.made, self.apart
+        inner.inside, inner.made, inner.mishandled = set(self.inside), self.made, self.mishandled
         return inner
 
     def drain(self) -> list[ast.stmt]:

@@ -40,7 +40,7 @@ def joined(into: Block, join: Join, lane: int) -> Expr:
 def _first(into: Block, n: Node, value: Expr, dims: list[int]) -> tuple[Expr, list[int]]:
     """What a reduction reduces, and its dimensions: with the last one first where it must not be
     the last."""
-    if n not in into.apart or len(dims) < 2 or into.program.dims[dims[-1]][0] not in over(n):
+    if n not in into.mishandled or len(dims) < 2 or into.program.dims[dims[-1]][0] not in over(n):
         return value, list(dims)
     order = [dims[-1], *dims[:-1]]
     return into.permuted(value, dims, order), order

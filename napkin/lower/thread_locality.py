@@ -4,8 +4,8 @@ In `x = x + tl.sum(tl.load(..), axis=1)` the pass keeps a sum for each thread an
 the loop. Triton 3.6 and 3.9 do not ask how the sum joins x: `tl.maximum(x, tl.sum(..))` becomes a
 maximum for each thread, which is another value, and `a * x + tl.sum(..)` fails to compile. In
 Triton 3.6 so does a sum that is read twice after the loop. The pass looks at float32 tiles as they
-were loaded, reduced along the last dimension. So the reductions of `apart` are written along the
-first one, of the transposed tile, for which no thread moves a value.
+were loaded, reduced along the last dimension. So the reductions of `mishandled` are written along
+the first one, of the transposed tile, for which no thread moves a value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ARITHMETIC = frozenset({"add", "sub", "mul", "div"})
 """Operators whose text has each argument once."""
 
 
-def apart(program: Program, loop: Loop) -> frozenset[Node]:
+def mishandled(program: Program, loop: Loop) -> frozenset[Node]:
     """The reductions of a loop that the pass would take wrongly."""
     found: set[Node] = set()
     for s in program.kernel.stream.passes[loop.part].states:

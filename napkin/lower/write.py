@@ -19,7 +19,7 @@ from napkin.lower.per_thread import as_joined, as_seen
 from napkin.lower.printer import comment, function
 from napkin.lower.program import Loop, Program
 from napkin.lower.scope import DESCRIPTORS, GROUP, GROUPS, Scope
-from napkin.lower.thread_locality import apart
+from napkin.lower.thread_locality import mishandled
 from napkin.lower.trim import loaded, trimmed
 
 
@@ -97,7 +97,7 @@ class _Kernel:
         out: list[ast.stmt] = [*self.emitter.drain(), comment(self.loops.title(loop))]
         seen = as_seen(self.program, loop)
         inner = self.emitter.seen_as(seen)
-        inner.apart = apart(seen, loop)
+        inner.mishandled = mishandled(seen, loop)
         for s in step.states if first else ():
             out.append(sx.assign(scope.state(s.name), self.loops.begun(s, inner)))
         head = self.loops.head(loop)

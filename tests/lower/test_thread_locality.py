@@ -1,4 +1,4 @@
-"""Reductions that Triton's pass OptimizeThreadLocality would take wrongly are written apart."""
+"""Reductions that Triton's pass OptimizeThreadLocality takes wrongly are written otherwise."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ import pytest
 import napkin as nk
 from napkin.check.verdict import compiled, run_case
 from napkin.diagram.diagram import Diagram
-from napkin.lower.thread_locality import apart
+from napkin.lower.thread_locality import mishandled
 from napkin.plan.plan import Plan
 from napkin.plan.samples import Case
 
@@ -56,5 +56,5 @@ def test_what_the_pass_takes_wrongly_is_written_along_the_first_dimension(
 def test_what_the_pass_takes_rightly_is_left_to_it(forced: Callable[..., Plan]) -> None:
     plan = forced(mean, {"q": 64, "x": 256}, "x", tiles={"q": 16, "x": 32})
     (k,) = plan.kernels
-    assert not any(apart(k.program, loop) for loop in k.program.loops)
+    assert not any(mishandled(k.program, loop) for loop in k.program.loops)
     assert "tl.trans" not in plan.source

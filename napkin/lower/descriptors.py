@@ -3,7 +3,9 @@
 From Hopper on, one thread asks for a whole box of a tensor, with coordinates, and what lies outside
 the tensor arrives as 0: no addresses per value, no masks. The tensor's last axis must be contiguous
 and its other strides multiples of 16 bytes, which is known when the kernel is called; the kernel
-keeps the plain loads and stores beside (CUDA Programming Guide, Tensor Memory Accelerator).
+keeps the plain loads and stores beside (CUDA Programming Guide, Tensor Memory Accelerator). A box
+must begin at a multiple of 16 bytes, too: Hopper ends a kernel with an illegal instruction where it
+begins elsewhere (H100), and Triton's interpreter refuses it.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from dataclasses import replace
 
 from napkin.algebra.terms import is_operand
 from napkin.derive.kernel import Kernel
+from napkin.ir.linear import linear
 from napkin.ir.node import Node, inside_sums, postorder
 from napkin.ir.storage import own_type
+from napkin.ir.whole_numbers import length
 from napkin.lower.dots import dot_of
 from napkin.lower.launch import ROW_BYTES, fits
 from napkin.lower.program import Program
@@ -54,11 +58,31 @@ def in_boxes(program: Program) -> Program:
 
 
 def boxable(kernel: Kernel) -> frozenset[str]:
-    """The tensors that are read once, where they lie, and not past the end of a residue, where a
-    box would reach."""
-    times = Counter(a.tensor for a in kernel.reads)
+    """The tensors that are read once, where they lie, in boxes that begin at multiples of 16 bytes,
+    and not past the end of a residue, where a box would reach."""
+    times, unaligned = Counter(a.tensor for a in kernel.reads), {*_unaligned(kernel)}
     lying = [a for a in kernel.reads if times[a.tensor] == 1 and not a.leaf.args]
+    lying = [a for a in lying if unaligned.isdisjoint(a.leaf.axes[-1:])]
     return frozenset(a.tensor for a in lying if not kernel.ragged.keys() & set(a.leaf.axes))
+
+
+def _unaligned(kernel: Kernel) -> Iterator[str]:
+    """The axes whose visits may begin elsewhere than at a multiple of 16 bytes of any type."""
+    seen = kernel.visits
+    if seen is None:
+        return
+    for i, axis in enumerate(seen.axes):
+        # Behind a first box that begins at key 0, the others begin where that one ends, at least.
+        if seen.prefix or not all(_aligned(b.intervals[i].first, axis) for b in seen.boxes):
+            yield axis
+
+
+def _aligned(first: Node, axis: str) -> bool:
+    """Whether visits that begin at `first` begin at a multiple of 16 values, or at the end of the
+    axis, where they read nothing."""
+    if first.op in {"maximum", "minimum"}:
+        return all(_aligned(a, axis) for a in first.args)
+    return first is length(axis) or all(f % ROW_BYTES == 0 for f in linear(first).values())
 
 
 def served(program: Program, sizes: Mapping[str, int]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from napkin.algebra.contraction import Contraction, on_tile
 from napkin.algebra.terms import is_operand
 from napkin.derive.kernel import Kernel, tensor_of
-from napkin.ir.node import Node, factors, over
+from napkin.ir.node import Node, factors, over, postorder
 from napkin.ir.storage import own_type
 from napkin.lower.program import Program
 
@@ -32,6 +32,11 @@ def dot_of(program: Program, n: Node) -> Dot | None:
     """The matrix product that a term becomes, if it does."""
     found = contracted(program, n) if n.op == "sum" else None
     return found if found is not None and found.is_product else None
+
+
+def multiplies(program: Program) -> bool:
+    """Whether a program has matrix products."""
+    return any(dot_of(program, n) is not None for n in postorder(program.roots))
 
 
 def multiplied_as(kernel: Kernel, parts: Sequence[Node], boxes: Collection[Node | str] = ()) -> str:

@@ -9,11 +9,14 @@ from napkin.algebra.terms import identity, is_operand, is_read
 from napkin.ir.node import REDUCTIONS, Node, over
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
-from napkin.lower.dots import EXACT_SUM, Dot, contracted, dot_of, multiplied_as
+from napkin.lower.dots import EXACT_SUM, Dot, contracted, dot_of, multiplied_as, multiplies
 from napkin.lower.emit_block import Block
 from napkin.lower.pointwise import TILES, as_kind, stabilises
 from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
+
+INNERMOST = 8
+"""Values along the innermost of three dimensions of an operand in shared memory, at least."""
 
 
 def reduction(into: Block, n: Node) -> Expr:
@@ -47,10 +50,17 @@ def _first(into: Block, n: Node, value: Expr, dims: list[int]) -> tuple[Expr, li
 
 
 def _reduce_dims(into: Block, op: str, value: Expr, dims: list[int], axes: Sequence[str]) -> Expr:
-    had = list(dims)
-    gone = [d for d in dims if into.program.dims[d][0] in axes]
+    """A tile reduced along its dimensions of these axes.
+
+    Triton 3.6 fails to compile for sm_100 a reduction of what a product became, where it is along
+    the one dimension left: a pass (TritonNvidiaGPUOptimizeTMemLayouts) asks its layout for another.
+    Along no dimension in particular, the tile is reshaped before, and the pass ends there.
+    """
+    had, program = list(dims), into.program
+    gone = [d for d in dims if program.dims[d][0] in axes]
     for d in reversed(gone):
-        at = sx.const(dims.index(d))
+        last = len(dims) == 1 and not program.schedule.warpgroups and multiplies(program)
+        at = sx.const(None if last else dims.index(d))
         dims.remove(d)
         if op in FUNCTIONS:
             value = into.lang("reduce", value, at, op)
@@ -113,8 +123,7 @@ def _dot(into: Block, c: Dot, start: Node | None) -> tuple[Expr, list[int]]:
         assert start is None  # a product without a factor outside is a value itself
         return into.made[c.node], sorted((*c.rows, *c.columns))
     left, right = operand(into, c, 0), operand(into, c, 1)
-    a = _matrix(into, left, c.spans[0], c.rows, c.gone)
-    b = _right(into, right, c)
+    a, b = _flattened(into, left, c, 0), _flattened(into, right, c, 1)
     out = [*c.rows, *c.columns]
     args = [a, b]
     flat = len(out) == 2
@@ -165,16 +174,21 @@ def operand(into: Block, c: Dot, side: int) -> Expr:
     return sx.method(value, "to", dtype)
 
 
-def _right(into: Block, value: Expr, c: Dot) -> Expr:
-    """The right operand of a product as a matrix.
+def _flattened(into: Block, value: Expr, c: Dot, side: int) -> Expr:
+    """An operand of a product as a matrix.
 
-    One with more dimensions is flattened with its columns first, and then transposed. With its
-    depth first, Triton 3.6 and 3.9 fail to compile most of them for sm_90 and sm_100: a pass
-    (TritonGPUOptimizeDotOperands) gives shared memory a layout that none has.
+    One with more dimensions is flattened with its depth last, and the right one is then transposed.
+    Triton 3.6 flattens three dimensions in shared memory, and fails to compile for sm_90 and sm_100
+    where the innermost has fewer than `INNERMOST` values: a pass (TritonGPUOptimizeDotOperands)
+    gives shared memory a layout that none has. Where the depth would end so, it comes first.
     """
-    if len(c.spans[1]) == 2:
-        return _matrix(into, value, c.spans[1], c.gone, c.columns)
-    return into.lang("trans", _matrix(into, value, c.spans[1], c.columns, c.gone))
+    dims, others = c.spans[side], (c.rows, c.columns)[side]
+    depth_first = side == 1
+    if len(dims) > 2:
+        depth_first = len(dims) == 3 and into.program.extents[c.gone[-1]] < INNERMOST
+    order = (c.gone, others) if depth_first else (others, c.gone)
+    made = _matrix(into, value, dims, *order)
+    return made if depth_first == (side == 1) else into.lang("trans", made)
 
 
 def _matrix(

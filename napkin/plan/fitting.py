@@ -19,7 +19,7 @@ from napkin.errors import Refusal
 from napkin.ir.node import REDUCTIONS, Node, postorder
 from napkin.ir.storage import storage_type
 from napkin.ir.types import PACKED, STORAGE, stored_bytes
-from napkin.lower.dots import dot_of
+from napkin.lower.dots import dot_of, multiplies
 from napkin.lower.launch import ROW_BYTES, Launch, launch
 from napkin.lower.program import Program
 from napkin.machine.machines import Machine
@@ -92,11 +92,6 @@ def at_most(k: PlannedKernel) -> int:
             slots * stored_bytes(values, storage_type(n, k.dtype)) if is_read(n) else 4 * values
         )
     return 2 * found + LEAST
-
-
-def multiplies(program: Program) -> bool:
-    """Whether a program has matrix products."""
-    return any(dot_of(program, n) is not None for n in postorder(program.roots))
 
 
 def formed(program: Program, n: Node) -> Collection[int]:

@@ -24,7 +24,7 @@ import sources
 from draw import draw
 from elsewhere import ELSEWHERE, WHY_RULE
 from handmade import by_hand
-from judged import Failure
+from judged import COUNTS, Failure
 from programs import Input, Program, Ref, Step
 from record import Record
 from written import diagram
@@ -34,6 +34,7 @@ from napkin.ir.node import postorder
 from napkin.plan.derive import derive
 from napkin.plan.fitting import formed
 from napkin.run._wire import Job
+from napkin.run.worker import KernelError
 
 HERE = Path(__file__).parent
 
@@ -196,16 +197,21 @@ def test_arrays_in_slots_of_kernels_with_batches_and_with_empty_axes_are_stored(
     assert modes.tried(modes.prepared("algebra"), draw(seed), seed) is None
 
 
-def test_drawn_plans_that_do_not_fit_are_not_launched(monkeypatch):
+def test_drawn_plans_that_do_not_fit_or_compile_are_not_launched(monkeypatch):
     """As the planner has it: 300,000 bytes are more than a group of any machine has."""
     pytest.importorskip("torch")
     import ongpu
 
     plan = derive(load("matmul"), "h100")
+    asked = "drawn plans that the compiler does not take"
+    before = COUNTS[asked]
     monkeypatch.setattr(ongpu, "allocations", lambda jobs: [100_000 for _ in jobs])
-    assert ongpu.has_room(plan)
-    monkeypatch.setattr(ongpu, "allocations", lambda jobs: [300_000 for _ in jobs])
-    assert not ongpu.has_room(plan)
+    assert ongpu.compiles(plan)
+    assert COUNTS[asked] == before
+    for taken in (300_000, KernelError("it does not compile")):
+        monkeypatch.setattr(ongpu, "allocations", lambda jobs, taken=taken: [taken for _ in jobs])
+        assert not ongpu.compiles(plan)
+    assert COUNTS[asked] == before + 2
 
 
 @pytest.mark.parametrize("kinds", [False, True])

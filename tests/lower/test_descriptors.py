@@ -66,3 +66,36 @@ def test_factors_of_an_operand_are_read_by_addresses() -> None:
     assert tensors == {"W"}
     verdict = made.check()
     assert verdict.ok, str(verdict)
+
+
+def lying_across(keys: nk.KeySet) -> nk.Plan:
+    """Attention whose keys lie along the last axis of K, and which visits them by a key set."""
+
+    @nk.diagram("q d, d x, x d -> q d")
+    def attend(Q: Any, K: Any, V: Any) -> Any:
+        S = nk.contract(Q, K, over="d") * nk.size("d") ** -0.5
+        return nk.contract(nk.softmax(S, over="x", keys=keys), V, over="x")
+
+    return nk.derive(
+        attend, on="h100", sizes={"q": 4096, "x": 4096, "d": 64}, dtype="bf16", materialise=()
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "served"),
+    [
+        (nk.causal(), True),
+        (nk.blocked(64, 1, 0), True),
+        (nk.blocked(64, 0, 0), True),
+        (nk.blocked(6, 0, 0), False),
+        (nk.sliding(64, 0), False),
+        (nk.sinks(4) | nk.blocked(64, 0, 0), False),
+    ],
+    ids=str,
+)
+def test_boxes_begin_at_multiples_of_16_bytes(keys: nk.KeySet, served: bool) -> None:
+    """The hardware takes no other box, and a visit may begin at any key."""
+    made = lying_across(keys)
+    assert ("K.load(" in made.source) == served
+    small = {"q": 96, "x": 96, "d": 64}
+    made.check(sizes=small, resources=False).raise_if_wrong()

@@ -98,3 +98,50 @@ def test_a_right_operand_of_three_dimensions_compiles(arch: str) -> None:
     jobs = [job_of(kernel, kernel.choice.sizes, arch, served) for served in (True, False)]
     assert all(isinstance(found, Resources) for found in resources_many(jobs))
     plan.check(sizes={"q": 40, "e": 64, "x": 13, "d": 6}, resources=False).raise_if_wrong()
+
+
+@nk.diagram("q a x, x, a x e -> q e", sizes={"q": 128, "a": 8, "x": 4, "e": 16})
+def over_short_rows(W: Any, m: Any, B: Any) -> Any:
+    """What is added along one axis of the depth keeps the two apart."""
+    return nk.contract(W + m, B, over="a x")
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("x", [4, 8])
+def test_a_depth_of_two_dimensions_that_ends_with_a_short_one_compiles(arch: str, x: int) -> None:
+    """Triton 3.6 refuses an operand in shared memory whose innermost dimension is 4 long."""
+    sizes = {**over_short_rows.sizes, "x": x}
+    plan = nk.derive(over_short_rows, on="h100", sizes=sizes, dtype="bf16", materialise=())
+    (kernel,) = plan.kernels
+    plan = with_choices(plan, [kernel.choice.under(tiles={a: sizes[a] for a in kernel.tiles})])
+    (kernel,) = plan.kernels
+    right = re.search(r"tl\.trans\(\s*tl\.reshape\(\s*tl\.permute\(B_tile", plan.source)
+    assert plan.source.count("tl.dot(") == 1
+    assert (right is not None) == (x >= 8)
+    (found,) = resources_many([job_of(kernel, sizes, arch)])
+    assert isinstance(found, Resources), found
+    plan.check(resources=False).raise_if_wrong()
+
+
+@nk.diagram("q x, x d -> ()", sizes={"q": 64, "x": 256, "d": 64})
+def whole_sum(X: Any, Y: Any) -> Any:
+    return nk.reduce(nk.contract(X, Y, over="x"), "sum", over="q d")
+
+
+@nk.diagram("q x, x d -> ()", sizes={"q": 64, "x": 256, "d": 64})
+def sum_of_largest(X: Any, Y: Any) -> Any:
+    return nk.reduce(nk.reduce(nk.contract(X, Y, over="x"), "max", over="d"), "sum", over="q")
+
+
+@pytest.mark.parametrize("diagram", [whole_sum, sum_of_largest])
+def test_a_product_that_is_reduced_to_one_value_compiles(diagram: Any) -> None:
+    """Triton 3.6 refuses a reduction along the last dimension that is left of one for sm_100."""
+    plan = nk.derive(diagram, on="b200", dtype="bf16", materialise=())
+    (kernel,) = plan.kernels
+    tiles = {**kernel.tiles, "q": 64, "x": 256, "d": 64}
+    plan = with_choices(plan, [kernel.choice.under(tiles=tiles)])
+    (kernel,) = plan.kernels
+    assert "axis=None)" in plan.source
+    (found,) = resources_many([job_of(kernel, kernel.choice.sizes, "sm_100")])
+    assert isinstance(found, Resources), found
+    plan.check(sizes={"q": 40, "x": 70, "d": 50}, resources=False).raise_if_wrong()

@@ -29,7 +29,7 @@ def steps_rule(at: Reached, n: Node, g: Node, pull: Pull) -> Iterator[tuple[Node
     """What the cotangent of one of the states hands to each argument."""
     (axis,), steps = over(n), steps_of(n)
     states = [
-        stepped(axis, Steps(i, steps.made, steps.starts), n.args) for i in range(len(steps.made))
+        iterated(axis, Steps(i, steps.made, steps.starts), n.args) for i in range(len(steps.made))
     ]
     real = [i for i, s in enumerate(states) if s.kind == "real"]
     arrives = {i: _leaf(f"cotangent {i}", states[i]) for i in real}

@@ -15,7 +15,7 @@ from napkin.gradient.products import ZERO, filled
 from napkin.gradient.reached import Reached
 from napkin.gradient.transposes import from_end, read_at
 from napkin.ir.array import Array
-from napkin.ir.infer import pointwise
+from napkin.ir.infer import iterated, pointwise
 from napkin.ir.node import Node, Steps, node, number, over, steps_of
 from napkin.ir.rewrite import substitute
 from napkin.ir.selecting import position

@@ -42,6 +42,13 @@ def _empty(s: Slots) -> Slots:
 def cumsum_rule(at: Reached, n: Node, g: Node) -> Handed:
     """Running sums from the end."""
     (axis,) = over(n)
+    if at.one_position:  # of a step, which reads its state at no other place
+        other = at.fresh(axis)
+        after = pointwise("greater_equal", (position(other), position(axis)))
+        there = renamed(filled(g, (axis,)), ((axis, other),))
+        seen = pointwise("where", (after, there, ZERO))
+        yield n.args[0], along("sum", seen, (other,))
+        return
     back = read_at(filled(g, (axis,)), axis, from_end(at, axis, 1))
     yield n.args[0], read_at(along("cumsum", back, (axis,)), axis, from_end(at, axis, 1))
 

@@ -178,7 +178,8 @@ class Walk:
             found.append(self._shaped(after(steps.which, n.axes[:-1]), n, n.axes[:-1]))
         if found:
             return library.xp.stack(found, len(n.axes) - 1)
-        return self._shaped(library.constant(0), n, n.axes)
+        nothing = library.constant(0.0 if n.kind == "real" else 0)
+        return self._shaped(nothing, n, n.axes)
 
     def _shaped(self, value: Any, n: Node, axes: Sequence[str]) -> Any:
         """A value of `n`, with all positions along these axes."""

@@ -118,11 +118,14 @@ class _Algebra:
             self.seen.add((known, form.tensors))
             ours = dict(zip(known.first.tensors, form.tensors, strict=True))
             for kernel in known.search.kernels:
+                read = {t: node_of[ours[t]] for t in _read(kernel) if ours[t] in node_of}
+                if any(set(laid.get(ours[t], ())) - {*n.axes} for t, n in read.items()):
+                    continue  # a result that is repeated along an axis is read by no kernel
                 arrays = {
                     t: aligned(values.of(n), n.axes, laid.get(ours[t]) or run.pieces.axes_of(n))
-                    if (n := node_of.get(ours[t]))
+                    if (n := read.get(t))
                     else self.arrays[ours[t]]
-                    for t in {a.tensor for a in kernel.reads}
+                    for t in _read(kernel)
                 }
                 wanted = {
                     o.name: aligned(values.of(n), n.axes, o.axes)
@@ -134,6 +137,11 @@ class _Algebra:
                     _Candidate(kernel, arrays, sizes, self.scalars, about).check(wanted, self.rng)
                 except Found as found:
                     self.failed.append(found.failure)
+
+
+def _read(kernel: Kernel) -> set[str]:
+    """The tensors that a kernel reads."""
+    return {a.tensor for a in kernel.reads}
 
 
 class _Candidate:

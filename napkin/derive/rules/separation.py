@@ -81,6 +81,8 @@ class Separating:
                 return HELD, Instance(self._name(f), found)
             if f in self.compared or as_written(f):
                 raise NotSeparable(f.op, "positions are compared with it as it is rounded")
+            if f.op in EXTREMA and f.kind == "int":
+                raise NotSeparable(f.op, "the extremum of no whole numbers is no infinity")
         except NotSeparable:
             del self.separations[noted:]
             raise

@@ -49,7 +49,7 @@ LAST = {rare.looked_up: 8, rare.blocks: 6}
 """Of seeds from `RESUMED` on, beside."""
 
 RARER = {
-    rarer_keys.sides: 110, rarer_keys.boxes: 24, rarer_keys.rising: 30, rarer_keys.residues: 16,
+    rarer_keys.sides: 150, rarer_keys.boxes: 24, rarer_keys.rising: 30, rarer_keys.residues: 16,
     rarer_keys.placed: 12, rarer_keys.side_by_side: 9, rarer_keys.keyed: 10, rarer_keys.slots: 8,
     rarer.pointwise: 22, rarer.lanes: 18, rarer.long_held: 8, rarer.bytes_: 18, rarer.scaled_by: 20,
     rarer.long_lines: 10, rarer.patches: 18, rarer.casts: 16, rarer.sorted_rows: 8,

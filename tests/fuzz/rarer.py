@@ -89,7 +89,16 @@ def deep(d: Drawing) -> Ref:
 def casts(d: Drawing) -> Ref:
     """Values that are rounded within a kernel, or made whole, and computed with."""
     x = d.pick(1)
-    way = d.rng.choice(("rounded", "rounded", "whole", "truth", "wide"))
+    way = d.rng.choice(("rounded", "rounded", "whole", "truth", "wide", "fp8"))
+    if way == "fp8":  # which holds numbers up to 448
+        near = d.step(d.rng.choice(("tanh", "sigmoid", "cos")), x)
+        y = d.step("cast", near, dtype="fp8", kind="real", public=False)
+        if d.chance(0.4):
+            d.outputs.append(y)
+        if d.chance(0.4):
+            return d.step("contract", y, d.input((d.axes_of(y)[0], d.axis(16))),
+                          over=d.axes_of(y)[0])  # fmt: skip
+        return d.step("add", y, d.rng.choice((0.5, d.pick())))
     if way == "rounded":
         dtype = d.rng.choice(("bf16", "fp16", "fp32"))
         y = d.step("cast", d.step(d.rng.choice(("tanh", "abs", "neg")), x), dtype=dtype,

@@ -33,11 +33,10 @@ def reduction(into: Block, n: Node) -> Expr:
 def joined(into: Block, join: Join, lane: int) -> Expr:
     """What lanes hold of a state, reduced along their dimension."""
     value = into.value(join.of)
-    if not join.op:
+    if join.like is None:
         return value
-    op = _combined(join.like) if join.like is not None else join.op
     dims = list(into.program.shape(join.of))
-    return _reduce_dims(into, op, value, dims, into.program.dims[lane])
+    return _reduce_dims(into, _combined(join.like), value, dims, into.program.dims[lane])
 
 
 def _first(into: Block, n: Node, value: Expr, dims: list[int]) -> tuple[Expr, list[int]]:

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Sequence
 
 from napkin.algebra.terms import identity, is_operand, is_read
-from napkin.ir.node import REDUCTIONS, Node, over
+from napkin.ir.node import REDUCTIONS, Node, over, stabilises
 from napkin.ir.operators import FUNCTIONS
 from napkin.lower import syntax as sx
 from napkin.lower.dots import EXACT_SUM, Dot, contracted, dot_of, multiplied_as, multiplies
 from napkin.lower.emit_block import Block
-from napkin.lower.pointwise import TILES, as_kind, stabilises
+from napkin.lower.pointwise import TILES, as_kind
 from napkin.lower.program import Join
 from napkin.lower.syntax import Expr
 

@@ -65,6 +65,7 @@ class Drawing:
     Attributes:
         more: whether it may draw what came later (`MORE`).
         rules: the rules of a user that it has.
+        nested: whether it is to be written in expressions that are long.
         pool: the values that later steps may read.
     """
 
@@ -72,6 +73,7 @@ class Drawing:
         self.seed, self.rng = seed, random.Random(seed)
         self.more = seed >= MORE
         self.rules: list[str] = []
+        self.nested = False
         self.hard = self.rng.random() < 0.15
         self.sizes: dict[str, int] = {}
         axes, names = (AXES, NAMES) if seed < RARE else (AXES + LONG_AXES, NAMES + LONG_NAMES)
@@ -245,7 +247,7 @@ class Drawing:
             )  # fmt: skip
             made = replace(made, inputs=tuple(inputs), stored=self.chance(0.7))
         called = self.rng.randint(1, len(made.steps)) if self.chance(0.15) else 0
-        return replace(made, nested=self.chance(0.35), called=called)
+        return replace(made, nested=self.chance(0.35) or self.nested, called=called)
 
     def _woven(self, made: Program) -> Program:
         if not self.chance(0.12 if self.more else 0.06) or not made.inputs:

@@ -75,6 +75,9 @@ WIDE = 512
 TRIED = 6
 """Kernels of warpgroups that are written until one can be."""
 
+FUSED = 0.3
+"""How often one kernel computes as much as one may, where kinds are drawn."""
+
 T = TypeVar("T")
 
 
@@ -107,8 +110,9 @@ class Forcing:
         if dtype != "fp32":
             self.terms = [t for t in self.terms if t.law != "as it is"] or self.terms
 
-    def plan(self) -> Plan | None:
+    def plan(self, fused: bool = False) -> Plan | None:
         """A plan; None where what was drawn is none."""
+        self.fused = fused
         term = self.rng.choice(self.terms)
         sizes = term.sizes({a: max(1, n) for a, n in self.sizes.items()})
         points = candidates.drawn_points(term, sizes, self.rng)
@@ -362,5 +366,5 @@ def plans(
 ) -> Sequence[Plan]:
     """Some plans of a diagram, of rare kinds as often as of common ones where `kinds` are drawn."""
     forcing = Forcing(diagram, sizes, dtype, rng, kinds)
-    found = (forcing.plan() for _ in range(2 * most))
+    found = (forcing.plan(kinds and rng.random() < FUSED) for _ in range(2 * most))
     return list(itertools.islice((p for p in found if p is not None), most))

@@ -143,13 +143,15 @@ def specialised(program: Program, diagram, seed: int, rng: random.Random) -> Non
     """A plan with kernels of warpgroups, if one is drawn."""
     dtype = rng.choice(("bf16", "fp16"))
     forcing = Forcing(diagram, program.sizes, dtype, rng, seed >= KINDS)
-    for i in range(SPECIALISED):
-        forcing.fused = seed >= KINDS and i % 2 == 0
-        plan = forcing.plan()
-        if plan is not None and plan.given:
-            COUNTS["plans with warpgroups"] += 1
-            return Case(program, plan, program.sizes, seed, specialised=True).check()
-    return None
+    tried = (forcing.plan(seed >= KINDS and i % 2 == 0) for i in range(SPECIALISED))
+    found = (p for p in tried if p is not None and p.given)
+    plan = next(found, None)
+    if plan is None:
+        return
+    COUNTS["plans with warpgroups"] += 1
+    Case(program, plan, program.sizes, seed, specialised=True).check()
+    if seed >= KINDS:  # more of them are drawn, for why kernels do not run as warpgroups
+        list(found)
 
 
 def ragged(program: Program, rng: random.Random) -> dict[str, int] | None:

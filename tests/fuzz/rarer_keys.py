@@ -14,7 +14,7 @@ from rare import SIDES
 def rising(d: Drawing) -> Ref:
     """Heads of queries, of which later ones see more keys, and what is made of the result."""
     n = d.rng.choice((33, 40, 70))
-    heads: Axes = tuple(d.axis(m) for m in d.rng.choice(((2,), (3,), (2, 3))))
+    heads: Axes = tuple(d.axis(m) for m in d.rng.choice(((2,), (3,), (5,), (2, 3), (3, 5))))
     q, x, e = d.axis(n), d.axis(n), d.axis(d.rng.choice((2, 16)))
     S = d.step("contract", d.input((*heads, q, e)), d.input((*heads[:1], x, e)), over=e)
     among = ("causal", "causal", "causal", "blocked", "global_tokens", "sliding")
@@ -57,7 +57,9 @@ def residues(d: Drawing) -> Ref:
 
 def boxes(d: Drawing) -> Ref:
     """Neighborhoods over two axes or three, which groups visit in words of bits or without."""
-    n = d.rng.choice(((8, 12), (9, 7), (16, 3), (4, 5, 6), (3, 8, 4), (5, 4, 7)))
+    n = d.rng.choice(
+        ((8, 12), (9, 7), (16, 3), (4, 5, 6), (3, 8, 4), (5, 4, 7), (6, 6, 6), (5, 7, 8))
+    )
     heads: Axes = (d.axis(2),) if d.chance(0.3) else ()
     q, x = (tuple(d.axis(m) for m in n) for _ in range(2))
     keys = neighborhood(d, q, x)

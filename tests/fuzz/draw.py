@@ -53,8 +53,8 @@ RARER = {
     rarer_keys.placed: 12, rarer_keys.side_by_side: 9, rarer_keys.keyed: 10, rarer_keys.slots: 14,
     rarer.pointwise: 24, rarer.lanes: 18, rarer.long_held: 14, rarer.bytes_: 30,
     rarer.scaled_by: 34, rarer.long_lines: 14, rarer.patches: 20, rarer.casts: 18,
-    rarer.sorted_rows: 16, rarer.recurrent: 4, rarer.exponents: 12, rarer.renamed: 9,
-    rarer.nowhere: 18, rarer.alike: 3, rarer.deep: 5, rarer.scanned: 6, rarer.numbers: 10,
+    rarer.sorted_rows: 18, rarer.recurrent: 4, rarer.exponents: 20, rarer.renamed: 9,
+    rarer.nowhere: 18, rarer.alike: 3, rarer.deep: 5, rarer.scanned: 10, rarer.numbers: 14,
     scans.distances: 20,
 }  # fmt: skip
 """Of seeds from `KINDS` on, most of which begin with one of these."""

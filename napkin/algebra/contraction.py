@@ -100,7 +100,11 @@ class Contraction(Generic[Key]):
 
 
 def in_axes(
-    n: Node, order: Sequence[str], whole: Collection[str] = (), held: Container[Node] = ()
+    n: Node,
+    order: Sequence[str],
+    whole: Collection[str] = (),
+    held: Container[Node] = (),
+    single: Collection[str] = (),
 ) -> Contraction[str]:
     """What a sum can be, at any tiles.
 
@@ -108,9 +112,11 @@ def in_axes(
         order: every axis, as tensors lie in memory.
         whole: axes of which every tile has several positions.
         held: arrays that are factors as they are, though they are products of others.
+        single: axes of which no tile has more than one position.
     """
     parts = factors(n.args[0], held)
-    plain, *ways = _ways(n, parts, tuple(p.axes for p in parts), over(n), tuple(order))
+    shapes = tuple(tuple(a for a in p.axes if a not in single) for p in parts)
+    plain, *ways = _ways(n, parts, shapes, over(n), tuple(order))
     can = [w for w in ways if w.single.isdisjoint(whole)]
     return min(can, key=lambda w: (len(w.single), sum(map(len, w.spans))), default=plain)
 

@@ -29,10 +29,12 @@ class State:
         name: unique in its kernel.
         init: the value before the first chunk.
         step: the new value, over the chunk, old states, and new states listed before.
-        merge: the value for two joined parts, over left and right states.
+        merge: the value for two joined parts, over left and right states; None where two parts
+            cannot be joined.
         held: "fold" for the result of a reduction so far; "running" for one kept at the current
             value of other results and rescaled when they change; "carried" for a value kept only
-            so that the next step can rescale from it.
+            so that the next step can rescale from it; "stepped" for one of any step, whose chunks
+            are single positions.
     """
 
     name: str
@@ -40,8 +42,14 @@ class State:
     kind: Kind
     init: float
     step: Node
-    merge: Node
-    held: Literal["fold", "running", "carried"]
+    merge: Node | None
+    held: Literal["fold", "running", "carried", "stepped"]
+
+    @property
+    def joined(self) -> Node:
+        """The merge of a state that has one."""
+        assert self.merge is not None, f"{self.name} is stepped: no two parts of it are joined"
+        return self.merge
 
     def leaf(self, tag: Tag) -> Node:
         """The leaf that stands for this state."""
@@ -62,6 +70,11 @@ class Pass:
 
     states: tuple[State, ...]
     emits: tuple[Emit, ...]
+
+    @property
+    def stepped(self) -> bool:
+        """Whether a chunk is a single position."""
+        return any(s.held == "stepped" for s in self.states)
 
 
 @dataclass(frozen=True, eq=False)

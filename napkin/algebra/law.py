@@ -58,6 +58,8 @@ def advance(
 
     `known` binds the leaves of the chunk, and final states of earlier passes.
     """
+    if step.stepped and any(len(where) > 1 for where in part.values()):
+        return _one_by_one(step, states, known, part, sizes, scalars, box)
     bind = dict(known)
     for s in step.states:
         bind[s.leaf("old")] = states[s.name]
@@ -73,6 +75,30 @@ def advance(
         bind[s.leaf("new")] = out[s.name]
     emitted = evaluate_more([e.node for e in step.emits], bind, sizes, scalars, box)
     return out, emitted
+
+
+def _one_by_one(
+    step: Pass,
+    states: States,
+    known: Mapping[Node, Array],
+    part: Chunk,
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float] | None,
+    box: Mapping[str, range] | None,
+) -> tuple[States, list[Array]]:
+    """`advance` over a chunk whose positions are taken one after another."""
+    ((axis, where),) = part.items()
+    pieces: list[list[Array]] = []
+    for i in range(len(where)):
+        inside = chunk_of(known, {axis: range(i, i + 1)})
+        here = {axis: where[i : i + 1]}
+        states, emitted = advance(step, states, inside, here, sizes, scalars, box)
+        pieces.append(emitted)
+    emits = [
+        np.concatenate([p[k] for p in pieces], axis=e.node.axes.index(axis))
+        for k, e in enumerate(step.emits)
+    ]
+    return states, emits
 
 
 def _as_state(value: Array, term: Node, like: Array, s: State) -> Array:
@@ -142,8 +168,8 @@ def merged(
         bind[s.leaf("left")], bind[s.leaf("right")] = left[s.name], right[s.name]
     out: States = {}
     for s in step.states:
-        (value,) = evaluate_more([s.merge], bind, sizes, scalars)
-        out[s.name] = _as_state(value, s.merge, left[s.name], s)
+        (value,) = evaluate_more([s.joined], bind, sizes, scalars)
+        out[s.name] = _as_state(value, s.joined, left[s.name], s)
         bind[s.leaf("new")] = out[s.name]
     return out
 

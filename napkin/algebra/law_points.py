@@ -16,7 +16,7 @@ from napkin.algebra import composites
 from napkin.ir.evaluate import Array, aligned, evaluate
 from napkin.ir.infer import parts_of
 from napkin.ir.key_sets import spec_of
-from napkin.ir.node import COMPOSITES, MOVES, REDUCTIONS, Kind, Node, node, over, postorder
+from napkin.ir.node import COMPOSITES, MOVES, REDUCTIONS, Kind, Node, node, over, postorder, within
 from napkin.ir.operators import POINTWISE
 from napkin.ir.sliding import slide_of
 from napkin.ir.slots import slots_of, spread
@@ -232,7 +232,7 @@ class Room:
     def __init__(
         self, roots: Sequence[Node], same_size: Mapping[str, str], splits: Sequence[Split]
     ) -> None:
-        order = list(postorder(roots))
+        order = list(within(roots))
         self._root: dict[str, str] = {}
         self.own: dict[str, tuple[str, ...]] = {}
         self._fixed: dict[str, int] = {}

@@ -32,6 +32,7 @@ class Folding:
         scanning: the terms with a scan along the axis in them, or that are one.
         pass_of: the pass in which each reduction is known.
         running: the leaves of sums that are held running, by what they sum.
+        stepped: the states after each step of a scan that is not linear, by the scan.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Folding:
         self.carried: dict[tuple[Node, int], State] = {}
         self.pass_of: dict[Node, int] = {}
         self.running: dict[object, Mapping[Tag, Node]] = {}
+        self.stepped: dict[object, Sequence[Node]] = {}
         self._defined: dict[Node, Node] = {}
         self._plain: dict[tuple[Node, int], State] = {}
         self._on_chunk: dict[tuple[Node, int], Node] = {}

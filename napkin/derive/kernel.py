@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 from napkin.algebra.contraction import Contraction, in_axes
 from napkin.algebra.fold import Emit, Stream
@@ -177,10 +178,25 @@ class Kernel:
 
     @cached_property
     def single(self) -> frozenset[str]:
-        """Axes of which a group or a chunk has one position: those cut one by one, taps, and parts
-        that are merged one after another, by no reduction."""
+        """Axes of which a group or a chunk has one position: those cut one by one, taps, steps, and
+        parts that are merged one after another, by no reduction."""
         merged = {self.merges for x in self.stream.states if self.merges in x.step.axes}
-        return self.alone | self.taps | merged
+        return self.alone | self.taps | self.stepped | merged
+
+    @cached_property
+    def stepped(self) -> frozenset[str]:
+        """The axis along which a state is stepped, if there is one."""
+        return frozenset(a for p in self.stream.passes if p.stepped for a in self.stream.axes)
+
+    @cached_property
+    def renamed(self) -> tuple[frozenset[str], ...]:
+        """Axes that one tile in registers has, by the names under which it is computed with."""
+        found = list[frozenset[str]]()
+        renamed = [n.params[0] for n in postorder(self.terms) if n.op == "rename"]
+        for pair in (p for names in renamed for p in cast("tuple[tuple[str, str], ...]", names)):
+            both = frozenset(pair).union(*(x for x in found if x & set(pair)))
+            found = [*(x for x in found if not x & both), both]
+        return tuple(found)
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
@@ -193,7 +209,8 @@ class Kernel:
         order = self.memory_order(self.axes)
         # One position of these is never a tile.
         whole = frozenset(self.whole) - self.single
-        return {n: in_axes(n, order, whole) for n in postorder(self.terms) if n.op == "sum"}
+        sums = [n for n in postorder(self.terms) if n.op == "sum"]
+        return {n: in_axes(n, order, whole, single=self.stepped) for n in sums}
 
     def memory_order(self, among: Sequence[str]) -> list[str]:
         """Axes so that every tensor's own order is kept where possible: the last stays

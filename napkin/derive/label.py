@@ -13,7 +13,7 @@ from napkin.derive.rules.split import SplitTerm
 from napkin.derive.streaming import stream
 from napkin.diagram.interface import Output
 from napkin.errors import Refusal
-from napkin.ir.node import MOVES, Node, over, postorder
+from napkin.ir.node import MOVES, Node, over, postorder, within
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import filling, scattered
 from napkin.ir.storage import unstored
@@ -21,7 +21,7 @@ from napkin.ir.storage import unstored
 
 def weaved(outputs: Sequence[Output]) -> tuple[str, ...]:
     """Axes that the whole term is weaved over: a group partition on them is an identity."""
-    order = list(postorder(o.node for o in outputs))
+    order = list(within(o.node for o in outputs))
     mixed = {a for n in order for a in over(n)}
     for n in order:
         if n.op in {"rename", "take"} or n.op in MOVES:
@@ -88,9 +88,10 @@ def label(
             raise Refusal(f"group {axis}", *_why_not_weaved(outputs, axis), nearest)
     chosen = tuple(a for a in legal if a in chosen and a not in cut)
     _refuse_moves(outputs, names, streamed)
+    _check_steps(outputs, names, cut)
     computed = [(o.name, unstored(o.node)) for o in outputs]
     pairs = [(name, scattered(n) if n.op == "compress" else n) for name, n in computed]
-    every = dict.fromkeys(a for n in postorder(n for _, n in pairs) for a in n.axes)
+    every = dict.fromkeys(a for n in within(n for _, n in pairs) for a in n.axes)
     every |= dict.fromkeys(a for o in outputs for a in tile_axes(o))
     whole = tuple(a for a in every if a not in chosen and a not in cut)
     _check_stored(outputs, streamed)
@@ -127,6 +128,19 @@ def _check_stored(outputs: Sequence[Output], streamed: str) -> None:
         if more and not compressed:
             reason = f"it is stored along {' '.join(more)} and is the same everywhere along it"
             raise Refusal(what, o.name, reason, "stream another axis, or hold this one whole")
+
+
+def _check_steps(outputs: Sequence[Output], names: Mapping[Node, str], cut: Sequence[str]) -> None:
+    """Check that what any step takes along an axis is streamed along it.
+
+    Raises:
+        Refusal: it is not.
+    """
+    for n in postorder(o.node for o in outputs):
+        if n.op == "steps" and over(n) != tuple(cut):
+            (axis,) = over(n)
+            reason = f"its state is taken from one position of {axis} to the next"
+            raise Refusal("run as one kernel", names.get(n, n.op), reason, f"stream {axis}")
 
 
 def _check_states(made: Stream, streamed: str) -> None:

@@ -4,21 +4,24 @@ A scan is a fold whose state is not only finished but seen at every position. Of
 scan that begins with the state of all chunks before it:
 scan(x (+) y) = scan(x) (+) scan(y, from fold(x)). A running sum needs the state of a sum. A
 recurrence h_t = a_t h_(t-1) + b_t needs its last value; as maps h -> a h + b are composed to such a
-map, parts of it merge by the product of the a. What sorts has no such state.
+map, parts of it merge by the product of the a. A state that any step takes is carried as it is: a
+chunk is one position, and no two parts merge. What sorts has no such state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from napkin.algebra.fold import State, state_leaf
 from napkin.algebra.terms import EXTREMA, carrying
 from napkin.ir.infer import along, pointwise, recurrence
-from napkin.ir.node import Node, over
+from napkin.ir.node import Node, over, steps_of
 from napkin.ir.operators import REDUCTIONS
+from napkin.ir.rewrite import substitute
 from napkin.ir.selecting import position, where_all
 
-CARRIED = frozenset({"cumsum", "recurrence"})
+CARRIED = frozenset({"cumsum", "recurrence", "steps"})
 """The scans of which a state says all that comes before."""
 
 
@@ -27,6 +30,7 @@ class Held(Protocol):
 
     names: dict[Node, str]
     states: list[list[State]]
+    stepped: dict[object, Sequence[Node]]
 
     def plain(self, f: Node, p: int) -> State: ...
     def name(self, n: Node, stem: str = "") -> str: ...
@@ -38,6 +42,8 @@ def on_chunk(n: Node, alone: Node, p: int, folding: Held) -> Node:
     stem = f"{folding.names.get(n, n.op)}_before"
     if n.op == "recurrence":
         return _recurrence(n, alone, p, folding, stem)
+    if n.op == "steps":
+        return _stepped(alone, p, folding, stem)
     total = along("sum", n.args[0], over(n))
     folding.names.setdefault(total, stem)
     return pointwise("add", (folding.plain(total, p).leaf("old"), alone))
@@ -55,6 +61,25 @@ def _recurrence(n: Node, alone: Node, p: int, folding: Held, stem: str) -> Node:
     merge = pointwise("add", (pointwise("mul", (decay.leaf("right"), left)), right))
     folding.states[p].append(State(name, axes, "real", 0.0, last, merge, "running"))
     return inside
+
+
+def _stepped(alone: Node, p: int, folding: Held, stem: str) -> Node:
+    """A state after its step at the one position of a chunk."""
+    steps = steps_of(alone)
+    key = (alone.args, p, steps.made, steps.starts)
+    if key not in folding.stepped:
+        leaves = steps.leaves
+        names = [folding.name(alone, stem) for _ in steps.made]
+        read = {m: alone.args[i] for m, i in leaves.items() if m.op == "operand"}
+        own = {m: i for m, i in leaves.items() if m not in read}
+        old = {m: state_leaf(names[i], "old", m.axes, m.kind) for m, i in own.items()} | read
+        done = substitute(steps.made, old)
+        folding.stepped[key] = [done[n] for n in steps.made]
+        for m, i in own.items():
+            new = along("max", done[steps.made[i]], over(alone), (REDUCTIONS["max"].identity,))
+            state = State(names[i], m.axes, m.kind, steps.starts[i], new, None, "stepped")
+            folding.states[p].append(state)
+    return folding.stepped[key][steps.which]
 
 
 def is_end(n: Node) -> bool:

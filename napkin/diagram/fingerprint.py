@@ -7,9 +7,10 @@ same in every process, and so names what is kept on disk.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from napkin.diagram.diagram import Diagram
-from napkin.ir.node import REDUCTIONS, Node, postorder
+from napkin.ir.node import REDUCTIONS, Node, within
 from napkin.ir.operators import POINTWISE
 
 
@@ -23,10 +24,16 @@ def definitions(terms: Iterable[Node]) -> dict[str, str]:
 
 def fingerprint(diagram: Diagram) -> str:
     """Every node under the inputs and outputs in order, arguments by their place."""
-    order = list(postorder((*diagram.inputs, *diagram.roots)))
+    order = list(within((*diagram.inputs, *diagram.roots)))
     place = {n: i for i, n in enumerate(order)}
+
+    def said(param: object) -> object:
+        if isinstance(param, tuple):
+            return tuple(map(said, cast("tuple[object, ...]", param)))
+        return place[param] if isinstance(param, Node) else param
+
     lines = [
-        f"{n.op} {[place[a] for a in n.args]} {n.params!r} {' '.join(n.axes)} {n.kind}"
+        f"{n.op} {[place[a] for a in n.args]} {said(n.params)!r} {' '.join(n.axes)} {n.kind}"
         for n in order
     ]
     lines.append(f"{diagram.name} takes {[place[n] for n in diagram.inputs]}")

@@ -8,7 +8,7 @@ from typing import cast
 
 from napkin.diagram.signature import Shape, Signature
 from napkin.ir.key_sets import spec_of
-from napkin.ir.node import MOVES, Node, postorder
+from napkin.ir.node import MOVES, Node, postorder, within
 from napkin.ir.sliding import slides_of
 from napkin.ir.slots import slots_of
 from napkin.ir.storage import own_type
@@ -101,7 +101,7 @@ class Interface:
                 axis = table[axis]
             return axis
 
-        for n in postorder(self.roots):
+        for n in within(self.roots):
             if n.op == "rename":
                 pairs = cast("tuple[tuple[str, str], ...]", n.params[0])
             else:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast, overload
 
 from napkin.diagram.reductions import axes_of
-from napkin.errors import InputError, Refusal
+from napkin.diagram.stepping import stepping, traced
+from napkin.errors import InputError
 from napkin.ir import infer
 from napkin.ir.array import Array, Operand, lifted
 from napkin.ir.infer import pointwise
-from napkin.ir.listing import text
+from napkin.ir.names import axis_names
 from napkin.ir.node import Node, node, number, postorder
 from napkin.ir.selecting import position
 
@@ -20,33 +21,69 @@ Affine: TypeAlias = "tuple[Node | None, Node | None]"
 _ONE = number(1.0)
 
 
-def scan(step: Callable[[Array], Operand], init: Operand, along: str) -> Array:
+@overload
+def scan(step: Callable[[Array], Operand], init: Operand, along: str, axes: str = "") -> Array: ...
+@overload
+def scan(
+    step: Callable[..., Sequence[Operand]],
+    init: Sequence[Operand],
+    along: str,
+    axes: str | Sequence[str] = "",
+) -> tuple[Array, ...]: ...
+def scan(
+    step: Callable[..., Any], init: Any, along: str, axes: str | Sequence[str] = ""
+) -> Array | tuple[Array, ...]:
     """The states h_t = step(h_(t-1)) along an axis, with `init` before its first position.
 
     `step` is written with arrays that have the axis, each at position t, as in
-    `nk.scan(lambda h: A * h + X, 0.0, along="t")`. It has to be linear in the state, a_t h + b_t:
-    two such steps are one, so that a chunk of positions is computed side by side.
+    `nk.scan(lambda h: A * h + X, 0.0, along="t")`. Two steps that are linear in the state,
+    a_t h + b_t, are one such step, so that a chunk of positions is computed side by side. Any other
+    step is taken one position after another, as in
+    `nk.scan(lambda h: nk.tanh(nk.contract(h, W, over="d").rename(e="d") + X), 0.0, along="t",
+    axes="b d")`. Several states move together where `init` has several: `step` takes and gives as
+    many, and so does `scan`.
+
+    Args:
+        axes: the axes that a state has where the step names them; of several states, those of each
+            or of all. A state has the axes of `init` and of what the step makes of it besides.
 
     Raises:
-        InputError: `along` is not one axis, no array in the step has it, or `init` has it.
-        Refusal: the step is not linear in the state.
+        InputError: `along` is not one axis, no array in the step has it, `init` has it, or the step
+            gives another number of states.
+        Refusal: the step does more with the state than a kernel does at one position.
     """
     axis, *others = axes_of(along, "along") or ("",)
     if others or not axis:
         raise InputError(f"scan along={along!r}: write the one axis that the state moves along")
-    state = node("input", params=("h",))
-    a, b = _affine(lifted(step(Array(state))), state)
-    start = lifted(init)
-    if axis in start.axes:
+    several = isinstance(init, Sequence)
+    starts = [lifted(x) for x in (cast("Sequence[Operand]", init) if several else (init,))]
+    if any(axis in x.axes for x in starts):
         raise InputError(f"scan init has axis {axis!r}, which the state moves along")
-    if axis not in {*(a.axes if a else ()), *(b.axes if b else ())}:
-        raise InputError(f"scan along {axis!r}: no array in the step has this axis")
-    found = _scanned(a, b, start, axis)
-    return Array(found)
+    named = [axes] * len(starts) if isinstance(axes, str) else list(axes)
+    if len(named) != len(starts):
+        raise InputError(f"scan has axes of {len(named)} states, and init has {len(starts)}")
+    own = [
+        (*x.axes, *axis_names(text, f"axes='{text}'"))
+        for x, text in zip(starts, named, strict=True)
+    ]
+    if not several:
+        kind = "int" if starts[0].kind == "int" else "real"
+        state = node("input", params=("h",), axes=dict.fromkeys(own[0]), kind=kind)
+        form = _affine(traced(step, [state])[0], state)
+        if form is not None:
+            return Array(_scanned(*form, starts[0], axis))
+    made = stepping(step, starts, own, axis)
+    return tuple(made) if several else made[0]
 
 
 def _scanned(a: Node | None, b: Node | None, start: Node, axis: str) -> Node:
-    """The states of a step a h + b."""
+    """The states of a step a h + b.
+
+    Raises:
+        InputError: neither has the axis.
+    """
+    if axis not in {*(a.axes if a else ()), *(b.axes if b else ())}:
+        raise InputError(f"scan along {axis!r}: no array in the step has this axis")
     if a is None:
         assert b is not None
         return b
@@ -70,21 +107,20 @@ def _plus(x: Node | None, y: Node | None, op: str = "add") -> Node | None:
     return pointwise(op, (x, y))
 
 
-def _affine(step: Node, state: Node) -> Affine:
-    """a and b of a step that is a h + b.
-
-    Raises:
-        Refusal: it is not.
-    """
+def _affine(step: Node, state: Node) -> Affine | None:
+    """a and b of a step that is a h + b; None where it is not."""
     forms: dict[Node, Affine] = {state: (_ONE, None)}
     for n in postorder([step]):
         if n not in forms:
-            forms[n] = _form(n, forms, state)
+            form = _form(n, forms)
+            if form is None:
+                return None
+            forms[n] = form
     return forms[step]
 
 
-def _form(n: Node, forms: dict[Node, Affine], state: Node) -> Affine:
-    """a and b of a term from those of its arguments."""
+def _form(n: Node, forms: dict[Node, Affine]) -> Affine | None:
+    """a and b of a term from those of its arguments; None where it is not linear in the state."""
     moved = [x for x in n.args if forms[x][0] is not None]  # twice, where it is squared
     if not moved:
         return None, n
@@ -99,14 +135,7 @@ def _form(n: Node, forms: dict[Node, Affine], state: Node) -> Affine:
         return _times(y if x is moved[0] else x, forms[moved[0]])
     if n.op == "where" and forms[n.args[0]][0] is None:
         return _chosen(n.args[0], each[1], each[2])
-    what = text(n, {state: "h"})
-    raise Refusal(
-        "scan",
-        what,
-        "the step is not linear in the state h, so that two steps are no step of the same form and "
-        "chunks of positions cannot be joined",
-        "write a step a * h + b, with a and b free of h",
-    )
+    return None
 
 
 def _through(n: Node, form: Affine) -> Affine:

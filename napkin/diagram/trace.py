@@ -20,7 +20,7 @@ from napkin.diagram.signature import Signature, parse
 from napkin.diagram.sizes import by_axis
 from napkin.errors import InputError, did_you_mean
 from napkin.ir.array import Array
-from napkin.ir.node import MOVES, Node, node, over, postorder
+from napkin.ir.node import MOVES, Node, node, over, postorder, within
 from napkin.ir.sliding import windowed
 from napkin.ir.slots import slots_of
 from napkin.ir.storage import leaf
@@ -162,7 +162,7 @@ def _sized(shapes: Signature, results: list[Node]) -> set[str]:
     """The axes whose sizes are known: those of inputs, also under other names, of slots, and of
     windows."""
     known = {a for shape in shapes.inputs for a in shape.axes}
-    order = list(postorder(results))
+    order = list(within(results))
     known |= {a for n in order if n.op == "rename" or n.op in MOVES for a in n.axes}
     return known | windowed(order)
 
@@ -170,7 +170,7 @@ def _sized(shapes: Signature, results: list[Node]) -> set[str]:
 def _check_axes(made: Diagram, signature: str) -> None:
     """Check that every axis that the function or its sizes name is an axis of some array."""
     known = {a for n in made.inputs for a in n.axes}
-    for n in postorder(made.roots):
+    for n in within(made.roots):
         if n.op == "rename" or n.op in MOVES:
             known |= set(n.axes)
     for s in made.slides:

@@ -9,9 +9,9 @@ from napkin.diagram.columns import validate
 from napkin.diagram.diagram import Diagram
 from napkin.diagram.interface import Output
 from napkin.errors import InputError, Refusal, did_you_mean
-from napkin.gradient.products import ZERO, filled, total
+from napkin.gradient.products import ZERO, filled
 from napkin.gradient.reached import Reached
-from napkin.gradient.rules import handed
+from napkin.gradient.rules import pulled
 from napkin.ir.expansion import opened, softmax_by_rows
 from napkin.ir.infer import part_of, parts_of, pointwise
 from napkin.ir.node import Node, postorder
@@ -105,22 +105,14 @@ def transposed(
     f: Diagram, given: Mapping[str, Node], wanted: Mapping[str, Node]
 ) -> dict[Node, Node]:
     """The cotangents of nodes, from those of the outputs."""
-    at = Reached(f, wanted.values())
+    at = Reached.of(f, wanted.values())
     arrived: dict[Node, list[Node]] = {}
     for o in f.outputs:
         if o.node in at.needed and o.name in given:
             g = at.sums.onto(given[o.name], o.node.axes, o.axes)
             assert g is not None
             arrived.setdefault(o.node, []).append(g)
-    found: dict[Node, Node] = {}
-    for n in reversed(at.order):
-        if n not in arrived:
-            continue
-        found[n] = total(arrived.pop(n))
-        for a, g in handed(at, n, found[n]) if n.op != "input" else ():
-            if g is not None and a in at.needed:
-                arrived.setdefault(a, []).append(g)
-    return found
+    return pulled(at, arrived)
 
 
 def _wanted(f: Diagram, wrt: str | Iterable[str] | None) -> dict[str, Node]:

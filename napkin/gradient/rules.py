@@ -7,13 +7,14 @@ for each, None where it is 0. An argument may come more than once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from napkin.errors import Refusal
 from napkin.gradient import transposes
-from napkin.gradient.products import is_number, negated, times
+from napkin.gradient.products import is_number, negated, times, total
 from napkin.gradient.reached import Reached
+from napkin.gradient.steps import steps_rule
 from napkin.ir.derivatives import of_operator, of_reduction
 from napkin.ir.infer import joined, jointly, part_of, parts_of, pointwise
 from napkin.ir.node import COMPOSITES, REDUCTIONS, Node, factors, over, union_axes
@@ -115,6 +116,19 @@ RULES: dict[str, Callable[[Reached, Node, Node], Handed]] = {
 """The rules of nodes by operator, beside those of all pointwise operators and reductions."""
 
 
+def pulled(at: Reached, arriving: Mapping[Node, list[Node]]) -> dict[Node, Node]:
+    """The cotangents of nodes, from those that arrive at some."""
+    arrived, found = dict(arriving), dict[Node, Node]()
+    for n in reversed(at.order):
+        if n not in arrived:
+            continue
+        found[n] = total(arrived.pop(n))
+        for a, g in handed(at, n, found[n]) if n.args else ():
+            if g is not None and a in at.needed:
+                arrived.setdefault(a, []).append(g)
+    return found
+
+
 def handed(at: Reached, n: Node, g: Node) -> Handed:
     """What a node hands to its arguments.
 
@@ -127,6 +141,8 @@ def handed(at: Reached, n: Node, g: Node) -> Handed:
         return pointwise_rule(at, n, g)
     if n.op in REDUCTIONS:
         return reduction_rule(at, n, g)
+    if n.op == "steps":
+        return steps_rule(at, n, g, pulled)
     raise Refusal(
         "gradient", n.op, "its transpose puts each value back where it came from, by a permutation "
         "that no term says", "take the gradient before, or of what is not sorted",

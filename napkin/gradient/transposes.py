@@ -42,31 +42,38 @@ def _empty(s: Slots) -> Slots:
 def cumsum_rule(at: Reached, n: Node, g: Node) -> Handed:
     """Running sums from the end."""
     (axis,) = over(n)
-    back = _read(filled(g, (axis,)), axis, _from_end(at, axis, 1))
-    yield n.args[0], _read(along("cumsum", back, (axis,)), axis, _from_end(at, axis, 1))
+    if at.one_position:  # of a step, which reads its state at no other place
+        other = at.fresh(axis)
+        after = pointwise("greater_equal", (position(other), position(axis)))
+        there = renamed(filled(g, (axis,)), ((axis, other),))
+        seen = pointwise("where", (after, there, ZERO))
+        yield n.args[0], along("sum", seen, (other,))
+        return
+    back = read_at(filled(g, (axis,)), axis, from_end(at, axis, 1))
+    yield n.args[0], read_at(along("cumsum", back, (axis,)), axis, from_end(at, axis, 1))
 
 
 def recurrence_rule(at: Reached, n: Node, g: Node) -> Handed:
     """Of h_t = a_t h_(t-1) + b_t, the cotangents l_t = g_t + a_(t+1) l_(t+1), from the end."""
     (axis,), (a, b) = over(n), n.args
-    back = _read(filled(g, (axis,)), axis, _from_end(at, axis, 1))
+    back = read_at(filled(g, (axis,)), axis, from_end(at, axis, 1))
     # Clamped at the first position, where the state before is 0.
-    states = recurrence(_read(a, axis, _from_end(at, axis, 0)), back, axis)
-    found = _read(states, axis, _from_end(at, axis, 1))
+    states = recurrence(read_at(a, axis, from_end(at, axis, 0)), back, axis)
+    found = read_at(states, axis, from_end(at, axis, 1))
     if b in at.needed:
         yield b, at.sums.onto(found, b.axes, n.axes)
     if a in at.needed:
         here = position(axis)
         first = pointwise("equal", (here, number(0)))
-        before = pointwise("where", (first, ZERO, _read(n, axis, plus(here, -1))))
+        before = pointwise("where", (first, ZERO, read_at(n, axis, plus(here, -1))))
         yield a, at.sums.onto(times(found, before), a.axes, n.axes)
 
 
-def _from_end(at: Reached, axis: str, by: int) -> Node:
+def from_end(at: Reached, axis: str, by: int) -> Node:
     """The position counted from the end, of which the last is `1 - by`."""
     return pointwise("sub", (plus(at.sums.length(axis), -by), position(axis)))
 
 
-def _read(x: Node, axis: str, at: Node) -> Node:
+def read_at(x: Node, axis: str, at: Node) -> Node:
     """`x` at other positions along an axis, if it has it."""
     return take(x, (at,), (axis,)) if axis in x.axes else x

@@ -18,8 +18,12 @@ from napkin.ir.node import (
     Kind,
     Node,
     Param,
+    Steps,
     node,
+    number,
     over,
+    postorder,
+    steps_of,
     union_axes,
 )
 from napkin.ir.operators import POINTWISE
@@ -43,6 +47,11 @@ DTYPES: dict[str, Kind] = {
 def widest(nodes: Iterable[Node]) -> Kind:
     """The item type that holds values of all nodes."""
     return max((n.kind for n in nodes), key=lambda k: _WIDTH[k])
+
+
+def wider(kind: Kind, n: Node) -> Kind:
+    """The item type that holds values of this one and of a node."""
+    return max(kind, n.kind, key=lambda k: _WIDTH[k])
 
 
 def pointwise(op: str, args: Sequence[Node], params: tuple[Param, ...] = ()) -> Node:
@@ -99,6 +108,34 @@ def recurrence(a: Node, b: Node, axis: str) -> Node:
     return node("recurrence", (a, b), ((axis,),), union_axes((a, b)), "real")
 
 
+def iterated(axis: str, steps: Steps, args: Sequence[Node]) -> Node:
+    """A state of several that move along an axis together, one position after another, by steps
+    that read these arguments."""
+    states = dict[int, tuple[tuple[str, ...], Kind]]()
+    for i, start in enumerate(steps.starts):
+        states[i] = (), widest([number(start)])
+    for m, i in steps.leaves.items():
+        if m.op == "previous":
+            states[i] = m.axes, m.kind
+    grown, made = states, list[Node]()
+    while grown != states or not made:  # a state has the axes of its step, which reads states
+        states, leaves = grown, dict[Node, Node]()
+        for m, i in steps.leaves.items():
+            axes, kind = states[i] if m.op == "previous" else (args[i].axes, args[i].kind)
+            leaves[m] = node(m.op, (), m.params, axes, kind)
+        for m in postorder(steps.made):
+            if m not in leaves:
+                leaves[m] = rebuilt(m, tuple(leaves[a] for a in m.args))
+        made = [leaves[m] for m in steps.made]
+        grown = dict(states)
+        for (i, (axes, kind)), m in zip(states.items(), made, strict=True):
+            own = (a for a in m.axes if a != axis)
+            grown[i] = tuple(dict.fromkeys((*axes, *own))), wider(kind, m)
+    axes, kind = states[steps.which]
+    params = ((axis,), steps.which, tuple(made), steps.starts)
+    return node("steps", args, params, (*axes, axis), kind)
+
+
 Parts = Sequence[tuple[Node, tuple[str, ...]]]
 """Arrays that a composite joins, and the axes that each is reduced along."""
 
@@ -153,6 +190,8 @@ def rebuilt(old: Node, args: tuple[Node, ...]) -> Node:
     if old.op == "recurrence":
         a, b = args
         return recurrence(a, b, *over(old))
+    if old.op == "steps":
+        return iterated(over(old)[0], steps_of(old), args)
     if old.op in REDUCTIONS or old.op in SCANS:
         axes = old.params[0]
         assert isinstance(axes, tuple)

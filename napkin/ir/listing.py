@@ -8,7 +8,17 @@ from collections.abc import Iterable, Mapping
 from napkin.ir.infer import part_of, parts_of
 from napkin.ir.key_sets import spec_of
 from napkin.ir.names import numbered
-from napkin.ir.node import COMPOSITES, LEAVES, MOVES, REDUCTIONS, Node, factors, over, postorder
+from napkin.ir.node import (
+    COMPOSITES,
+    LEAVES,
+    MOVES,
+    REDUCTIONS,
+    Node,
+    factors,
+    over,
+    postorder,
+    steps_of,
+)
 from napkin.ir.operators import POINTWISE
 from napkin.ir.slots import slots_of
 from napkin.ir.taking import take_text
@@ -95,6 +105,8 @@ def _expression(n: Node, inner: list[str], names: Mapping[Node, str]) -> str:
         each = [f"{t} over {axes}" for t, axes in zip(inner, along, strict=True)]
         which = f"[{part_of(n)}]" if n.op == "softmax" else ""
         return f"{n.op}({', '.join(each)}){which}"
+    if n.op == "steps":
+        return _scan(n, inner)
     if n.op not in POINTWISE:
         return f"{n.op}({', '.join(inner)}, over {' '.join(over(n))})"
     row = POINTWISE[n.op]
@@ -109,6 +121,20 @@ def _expression(n: Node, inner: list[str], names: Mapping[Node, str]) -> str:
     elif n.op == "sub" and n.args[1].op in _LOOSE and n.args[1] not in names:
         inner = [inner[0], f"({inner[1]})"]
     return row.text.format(*inner)
+
+
+def _scan(n: Node, inner: list[str]) -> str:
+    """A scan by any step, as it is written."""
+    steps = steps_of(n)
+    several = len(steps.made) > 1
+    states = [f"h{i}" for i in range(len(steps.made))] if several else ["h"]
+    each = {"previous": states, "operand": inner}
+    known = {m: each[m.op][i] for m, i in steps.leaves.items()}
+    made, starts = ", ".join(text(m, known) for m in steps.made), ", ".join(map(str, steps.starts))
+    if not several:
+        return f"scan(h -> {made}, {starts}, along {over(n)[0]})"
+    both = f"({made}), ({starts})"
+    return f"scan({', '.join(states)} -> {both}, along {over(n)[0]})[{steps.which}]"
 
 
 def _binds_looser(a: Node, names: Mapping[Node, str], outer: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 from napkin.ir.operators.record import REDUCTIONS as REDUCTIONS
 from napkin.ir.operators.record import Kind as Kind
@@ -28,7 +28,8 @@ INT32 = range(-(2**31), 2**31)
 """The values of whole numbers in storage."""
 
 LEAVES = frozenset({
-    "input", "number", "size", "scalar", "index", "corner", "ones", "state", "listed",
+    "input", "number", "size", "scalar", "index", "corner", "ones", "state", "listed", "previous",
+    "operand",
 })  # fmt: skip
 """Operators without arguments."""
 
@@ -43,9 +44,9 @@ COMPOSITES = frozenset({"softmax", "logsumexp", "mean"})
 `params` has the axes of each argument: one maximum and one sum may go over several arrays, of which
 a last parameter then says whose weights are meant."""
 
-SCANS = frozenset({"cumsum", "recurrence", "sort"})
+SCANS = frozenset({"cumsum", "recurrence", "sort", "steps"})
 """Operators that mix along an axis and keep it; "recurrence" of a and b is h_t = a_t h_(t-1) + b_t,
-with 0 before the first position."""
+with 0 before the first position; "steps" takes states by any step (`napkin.ir.infer.iterated`)."""
 
 MOVES = frozenset({"compress", "spread"})
 """Operators between the keys that a query sees and the slots of its window
@@ -184,6 +185,40 @@ def postorder(roots: Iterable[Node], stop: Container[Node] = ()) -> Iterator[Nod
                     stack += current.args[::-1]
                 else:
                     yield current
+
+
+class Steps(NamedTuple):
+    """What a "steps" node does.
+
+    Attributes:
+        which: the state that it is.
+        made: the new value of each state, over leaves "previous" i, state i at the position before,
+            and "operand" j, argument j at the position. Nothing that rewrites terms looks into it.
+        starts: each state before the first position.
+    """
+
+    which: int
+    made: tuple[Node, ...]
+    starts: tuple[float, ...]
+
+    @property
+    def leaves(self) -> dict[Node, int]:
+        """The leaves of the steps, with their numbers."""
+        own = [m for m in postorder(self.made) if m.op in {"operand", "previous"}]
+        return {m: cast(int, m.params[0]) for m in own}
+
+
+def steps_of(n: Node) -> Steps:
+    """What a "steps" node does."""
+    return Steps(*cast("tuple[Any, Any, Any]", n.params[1:]))
+
+
+def within(roots: Iterable[Node]) -> Iterator[Node]:
+    """Every node under `roots`, as `postorder` has them, and those of their steps."""
+    for n in postorder(roots):
+        if n.op == "steps":
+            yield from within(steps_of(n).made)
+        yield n
 
 
 def landings(

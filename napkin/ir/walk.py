@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from napkin.ir.key_sets import boxes_of, member
-from napkin.ir.node import MOVES, REDUCTIONS, Kind, Node, factors, in_kind, over
+from napkin.ir.node import MOVES, REDUCTIONS, Kind, Node, factors, in_kind, over, steps_of
 from napkin.ir.operators import POINTWISE
 from napkin.ir.slots import slots_of
 from napkin.ir.slotted import bounds
@@ -132,6 +132,8 @@ class Walk:
             return self.library.expanded(self.aligned(member(n), n.axes), self.shape(n.axes))
         if op == "recurrence":
             return self._recurrent(n)
+        if op == "steps":
+            return self._stepped(n)
         if op in {"cumsum", "sort"}:
             value, (axis,) = self.values[n.args[0]], over(n)
             return getattr(self.library.xp, op)(value, n.args[0].axes.index(axis))
@@ -151,6 +153,37 @@ class Walk:
             before = a[here] * before + b[here]
             found.append(before)
         return self.library.xp.stack(found, at) if found else b
+
+    def _stepped(self, n: Node) -> Any:
+        """The values of a state that any step takes from position to position, one by one."""
+        library, (axis,), steps = self.library, over(n), steps_of(n)
+        leaves, places = steps.leaves, self.held[axis]
+        given = {m: self.values[n.args[i]] for m, i in leaves.items() if m.op == "operand"}
+        states = {m: i for m, i in leaves.items() if m.op == "previous"}
+        before = {m: library.constant(steps.starts[i]) for m, i in states.items()}
+        order, found = _order_of(steps.made, frozenset(leaves)), list[Any]()
+        for t in range(len(places)):
+            here = {m: _at(value, m, axis, t) for m, value in given.items()}
+            here |= {m: self._shaped(value, m, m.axes) for m, value in before.items()}
+            held = {**self.held, axis: places[t : t + 1]}
+            walk = Walk(library, self.sizes, self.scalars, held, here)
+            for m in order:
+                here[m] = walk.value(m)
+
+            def after(i: int, axes: tuple[str, ...], walk: Walk = walk) -> Any:
+                value = walk.aligned(steps.made[i], (*axes, axis))
+                return library.expanded(value, [*self.shape(axes), 1])[..., 0]
+
+            before = {m: after(i, m.axes) for m, i in states.items()}
+            found.append(self._shaped(after(steps.which, n.axes[:-1]), n, n.axes[:-1]))
+        if found:
+            return library.xp.stack(found, len(n.axes) - 1)
+        nothing = library.constant(0.0 if n.kind == "real" else 0)
+        return self._shaped(nothing, n, n.axes)
+
+    def _shaped(self, value: Any, n: Node, axes: Sequence[str]) -> Any:
+        """A value of `n`, with all positions along these axes."""
+        return self.library.expanded(self.library.numbers(value, n.kind), self.shape(axes))
 
     def _leaf(self, n: Node) -> Any:
         library, op = self.library, n.op
@@ -247,6 +280,11 @@ class Walk:
         return self.library.aligned(self.library.positions(where), (axis,), target)
 
 
+def _at(value: Any, n: Node, axis: str, t: int) -> Any:
+    """The part of an array at a position, with the axis."""
+    return value[tuple(slice(t, t + 1) if a == axis else slice(None) for a in n.axes)]
+
+
 def needs(n: Node) -> tuple[Node, ...]:
     """What the value of a node is computed from."""
     # The sum of a product is one contraction: its full product is never formed.
@@ -276,3 +314,8 @@ def ordered(roots: Iterable[Node], done: Iterable[Node] = ()) -> tuple[Node, ...
             stack.append((current, True))
             stack.extend((a, False) for a in reversed(needs(current)))
     return tuple(out)
+
+
+@lru_cache(maxsize=KEPT)
+def _order_of(steps: tuple[Node, ...], leaves: frozenset[Node]) -> tuple[Node, ...]:
+    return ordered(steps, leaves)

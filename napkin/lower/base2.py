@@ -51,7 +51,7 @@ def in_base_two(passes: Sequence[Pass], terms: Iterable[Node]) -> dict[Node, Nod
         raw = _factored(done[chunk.args[0]])[1]
         largest = node(chunk.op, (raw,), chunk.params, chunk.axes, chunk.kind)
         done[s.step] = pointwise(s.step.op, (s.leaf("old"), largest))
-        done[s.merge] = s.merge
+        done[s.joined] = s.joined
     return done
 
 

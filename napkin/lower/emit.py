@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Sequence
+from typing import cast
 
 from napkin.algebra.terms import is_read
 from napkin.ir.key_sets import member
@@ -111,6 +112,8 @@ class Emitter(Block):
             return self._scan(n, dims)
         if n.op == "sort":
             return self._sort(n)
+        if n.op == "rename":
+            return self._renamed(n)
         if n.op == "add":
             fused = fused_add(self, n)
             if fused is not None:
@@ -223,6 +226,16 @@ class Emitter(Block):
             full = self.lang("full", whole, value, self.lang.word("float32"))
             return self.layouts.laid(full, want)
         return value if have == tuple(want) else self.lang("broadcast_to", value, whole)
+
+    def _renamed(self, n: Node) -> Expr:
+        """A tile in registers under other axis names."""
+        (x,), names = n.args, dict(cast("tuple[tuple[str, str], ...]", n.params[0]))
+        dims, shape = self.program.dims, self.program.shape(x)
+        axes = [next(a for a in dims[d] if a in x.axes) for d in shape]
+        have = [next(iter(self.program.shape_of((names.get(a, a),)))) for a in axes]
+        assert [self.program.extents[d] for d in shape] == [self.program.extents[d] for d in have]
+        want = sorted(have)
+        return self.value(x) if have == want else self.permuted(self.value(x), have, want)
 
     def _sort(self, n: Node) -> Expr:
         """Triton sorts along the last dimension: another one is brought there, and back."""

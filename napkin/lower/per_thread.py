@@ -126,11 +126,11 @@ def _joins(kernel: Kernel, loop: Loop, tiled: Sequence[str]) -> Mapping[str, Joi
     s = kernel.stream
     states = s.passes[loop.part].states
     emits = [e.node for p in s.passes for e in p.emits]
-    terms = [*emits, *(e.node for e in s.tails), *(x.merge for x in s.states)]
+    terms = [*emits, *(e.node for e in s.tails), *(x.joined for x in s.states)]
     two = in_base_two(s.passes, terms)
     # A merge may reduce what the group holds, along an axis that its tile reaches past.
-    plain = masked([two[x.merge] for x in states], tiled)
-    merges = {x.name: plain[two[x.merge]] for x in states}
+    plain = masked([two[x.joined] for x in states], tiled)
+    merges = {x.name: plain[two[x.joined]] for x in states}
     return {x.name: _join(merges[x.name], states, loop.steps[x.name]) for x in states}
 
 

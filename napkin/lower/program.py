@@ -280,6 +280,7 @@ def _classes(
     carried = [frozenset(n.axes) for n in order if n.axes and n not in places]
     carried += [frozenset(over(n)) for n in order if n.op in REDUCTIONS or n.op in SCANS]
     carried += [frozenset(o.axes) for o in kernel.outputs]  # a result may be stored along more
+    carried += [frozenset({a}) for axes in kernel.renamed for a in axes]
     sequence, alone = kernel.memory_order(tiled), packed_axes(kernel)
     classes: list[list[str]] = []
     for axis in sequence:

@@ -296,7 +296,8 @@ class Tiles:
             return [block]
         least = NARROW_DEPTH if any(axis in gone for gone in self.live.narrow) else MIN_DOT
         own = power_of_two(self.sizes[axis])
-        top = max(own, self._lacking(axis, least))
+        alike = next((x for x in self.kernel.renamed if axis in x), (axis,))
+        top = max(own, *(self._lacking(a, least) for a in alike))
         if axis in self.kernel.slots:
             last = {slots_of(e.node).slots[-1] for e in self.kernel.fills}
             return [min(top, FILL) if axis in last else 1]

@@ -164,21 +164,6 @@ def test_states_with_axes_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "what"),
-    [
-        (lambda h, X: nk.tanh(h + X), r"tanh\(h \+ X\)"),
-        (lambda h, X: h * h + X, r"h \* h"),
-        (lambda h, X: X / h, "X / h"),
-        (lambda h, X: nk.where(h > 0, h, X), "h > 0"),
-        (lambda h, X: nk.maximum(h, X), r"maximum\(h, X\)"),
-    ],
-)
-def test_steps_that_are_not_linear_are_refused(step: Any, what: str) -> None:
-    with pytest.raises(nk.Refusal, match=f"scan is refused at {what}: the step is not linear in"):
-        of_rows(lambda X: nk.scan(lambda h: step(h, X), 0.0, along="x"))
-
-
-@pytest.mark.parametrize(
     ("made", "message"),
     [
         (lambda X: nk.scan(lambda h: h + X, 0.0, along="q x"), "write the one axis that the state"),

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import napkin as nk
 from napkin.diagram.diagram import Diagram
 
 Numbers = np.ndarray[Any, Any]
@@ -58,24 +57,6 @@ def compared(
         return diagram
 
     return said
-
-
-def not_expressible(
-    signature: str, text: str, **sizes: int
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function that napkin refuses, and a part of what it says."""
-
-    def said(function: Callable[..., Any]) -> Callable[..., Any]:
-        family = function.__module__.removeprefix("napkin_page_")
-        made = nk.diagram(signature, sizes=sizes)
-        entry = Entry(function.__name__, lambda: made(function), refused=text)
-        FOUND.setdefault(family, []).append(entry)
-        return function
-
-    return said
-
-
-# --- numpy --------------------------------------------------------------------------------------
 
 
 def soft(x: Numbers, axis: int = -1) -> Numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from entries import Numbers, compared, not_expressible, sigmoid, soft
+from entries import Numbers, compared, sigmoid, soft
 
 import napkin as nk
 
@@ -319,18 +319,72 @@ def recursive_filter(X, pole=0.999):
     return nk.scan(lambda h: pole * h + X, 0.0, along="n")
 
 
-@not_expressible(
-    "b t d, d k -> b t d", "the step is not linear in the state h", b=8, t=512, d=256, k=256
-)
+def _elman(x: Numbers, w: Numbers) -> Numbers:
+    h, out = np.zeros(x[:, 0].shape), np.empty(x.shape)
+    for t in range(x.shape[1]):
+        h = np.tanh(h @ w + x[:, t])
+        out[:, t] = h
+    return out
+
+
+@compared(_elman, b=3, t=5, d=4, k=4)
+@nk.diagram("b t d, d k -> b t d", sizes=dict(b=64, t=512, d=256, k=256))
 def elman_network(X, W):
-    """A network with a tanh in its state (Elman, 1990): chunks of steps cannot be joined."""
-    return nk.scan(lambda h: nk.tanh(nk.contract(h, W, over="d") + X), 0.0, along="t")
+    """A network with a tanh in its state (Elman, 1990): no two steps are joined."""
+    moved = lambda h: nk.contract(h, W, over="d").rename(k="d")  # noqa: E731
+    return nk.scan(lambda h: nk.tanh(moved(h) + X), 0.0, along="t", axes="d")
 
 
-@not_expressible("n t -> n t", "the step is not linear in the state h", n=4096, t=4096)
+def _lstm_layer(z: Numbers, u: Numbers) -> tuple[Numbers, Numbers]:
+    h = c = np.zeros(z[:, 0, 0].shape)
+    found = []
+    for t in range(z.shape[2]):
+        i, f, g, o = z[:, :, t].transpose(1, 0, 2) + np.einsum("bd,gdm->gbm", h, u)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        found.append((h, c))
+    both = [np.stack(x, 1) for x in zip(*found, strict=True)]
+    return both[0], both[1]
+
+
+@compared(_lstm_layer, b=2, g=4, t=5, d=3, m=3)
+@nk.diagram("b g t d, g d m -> b t d, b t d", sizes=dict(b=64, g=4, t=256, d=128, m=128))
+def lstm_layer(Z, U):
+    """An LSTM over a sequence (Hochreiter and Schmidhuber, 1997): Z is what its inputs give to the
+    gates i, f, g and o."""
+
+    def step(h, c):
+        i, f, g, o = (nk.take(Z, g=n) + seen(h, n) for n in range(4))
+        c = nk.sigmoid(f) * c + nk.sigmoid(i) * nk.tanh(g)
+        return nk.sigmoid(o) * nk.tanh(c), c
+
+    def seen(h, n):
+        return nk.contract(h, nk.take(U, g=n), over="d").rename(m="d")
+
+    return nk.scan(step, (0.0, 0.0), along="t", axes="d")
+
+
+@compared(lambda x: np.maximum.accumulate(np.maximum(x, 0), 1) - x, n=4, t=7)
+@nk.diagram("n t -> n t", sizes=dict(n=4096, t=4096))
 def running_maximum(X):
     """The largest value so far, as in a drawdown: a state under a maximum."""
     return nk.scan(lambda h: nk.maximum(h, X), 0.0, along="t") - X
+
+
+def _delta_rule(q: Numbers, k: Numbers, v: Numbers, b: Numbers) -> Numbers:
+    s, out = np.zeros((len(q), k.shape[2], v.shape[2])), np.empty(v.shape)
+    for t in range(q.shape[1]):
+        s = _delta(s, k[:, t], v[:, t], b[:, t])
+        out[:, t] = np.einsum("hk,hkv->hv", q[:, t], s)
+    return out
+
+
+@compared(_delta_rule, ranges={"B": (0, 1)}, h=2, t=5, k=3, v=4)
+@nk.diagram("h t k, h t k, h t v, h t -> h t v", sizes=dict(h=64, t=1024, k=64, v=64))
+def delta_rule(Q, K, V, B):
+    """The delta rule over a sequence (arXiv 2406.06484): a matrix that no linear step gives."""
+    step = lambda S: S + B * K * (V - nk.contract(S, K, over="k"))  # noqa: E731
+    return nk.contract(Q, nk.scan(step, 0.0, along="t", axes="k"), over="k")
 
 
 def _kalman(m: Numbers, p: Numbers, z: Numbers) -> tuple[Numbers, Numbers]:

@@ -101,6 +101,18 @@ def dropout_attention(q: Array, k: Array, v: Array, seed: Array) -> Array:
     return (normal(scores_of(q, k)) * kept / (1 - dropped / 2**23)) @ v
 
 
+def gated_delta_rule(q: Array, k: Array, v: Array, a: Array, b: Array) -> Array:
+    k = k / np.sqrt((k * k).sum(-1, keepdims=True) + 1e-6)
+    S, out = np.zeros((*k.shape[:2], k.shape[3], v.shape[3])), np.empty(v.shape)
+    for t in range(k.shape[2]):
+        S = S / (1 + np.exp(-a[:, :, t, None, None]))
+        share = 1 / (1 + np.exp(-b[:, :, t, None]))
+        moved = share * (v[:, :, t] - np.einsum("bhkv,bhk->bhv", S, k[:, :, t]))
+        S = S + k[:, :, t, :, None] * moved[:, :, None]
+        out[:, :, t] = np.einsum("bhk,bhkv->bhv", q[:, :, t], S)
+    return out * k.shape[3] ** -0.5
+
+
 def selective_scan(d: Array, a: Array, b: Array, c: Array, x: Array) -> Array:
     d, h, out = np.log(1 + np.exp(d)), np.zeros((len(d), *a.shape)), np.empty(d.shape)
     for t in range(d.shape[1]):
@@ -346,6 +358,7 @@ REFERENCES: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
     "rmsnorm": rmsnorm,
     "rmsnorm_linear": lambda x, g, w: rmsnorm(x, g) @ w,
     "sample_token": sample_token,
+    "gated_delta_rule": gated_delta_rule,
     "selective_scan": selective_scan,
     "rmsnorm_residual": lambda x, r, g: (x + r, rmsnorm(x + r, g)),
     "rotary_attention": rotary_attention,

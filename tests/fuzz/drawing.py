@@ -50,6 +50,9 @@ KINDS = 20_000_000
 """The first seed that draws labels and tiles of rare kinds as often as of common ones, groups that
 add in memory, and programs of `rarer`."""
 
+STEPPED = 34_000_000
+"""The first seed that draws scans by steps that are not linear in the state."""
+
 LARGEST = 1e4
 FILLS = ("normal", "normal", "normal", "positive")
 HARD = ("mean", "repeated", "zeros", "normal", "large")

@@ -66,6 +66,18 @@ STEPS = {
 }
 """Steps that are linear in the state."""
 
+ANY_STEPS = {
+    "largest": Form("nk.maximum(h, {0})", ("added",)),
+    "squashed": Form("nk.tanh({0} * h + {1})", ("factor", "added")),
+    "clamped": Form("nk.minimum(nk.maximum(h + {0}, -1.0), 1.0)", ("added",)),
+    "shared": Form("nk.softmax(h * {0}, over={within!r}) + {1}", ("factor", "added")),
+    "running": Form("nk.tanh(nk.cumsum(h, along={within!r})) + {0}", ("added",)),
+    "recalled": Form(
+        "h + {0} * ({1} - nk.reduce(h * {0}, 'mean', over={within!r}))", ("factor", "added")
+    ),
+}
+"""Other steps; some take in the axis `within` of the state."""
+
 
 @dataclass(frozen=True)
 class Ref:

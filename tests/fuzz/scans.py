@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from drawing import KINDS, RESUMED, Drawing
+from drawing import KINDS, RESUMED, STEPPED, Drawing
 from keyed import key_set
 from moves import positive
-from programs import STEPS, Axes, Ref
+from programs import ANY_STEPS, STEPS, Axes, Ref
 
 
 def scan(d: Drawing) -> Ref:
     """The states of a linear step along an axis, or what is made of them."""
     x = whole_axis(d)
     along = d.rng.choice(d.axes_of(x))
+    if d.seed >= STEPPED and d.chance(0.6):
+        return any_step(d, x, along)
     form = d.rng.choice(tuple(STEPS))
     others = [a for a in d.axes if a != along]
     start = d.rng.choice((0.0, 0.0, 0.5, -1.0, d.input(d.some(others, 0, 2), public=False)))
@@ -19,6 +21,17 @@ def scan(d: Drawing) -> Ref:
         start = d.rng.choice((1.0, 0.5))
     states = d.step("scan", start, *operands(d, form, x, along), over=along, form=form)
     return folded(d, states, along) if d.chance(0.6) else states
+
+
+def any_step(d: Drawing, x: Ref, along: str) -> Ref:
+    """The states of a step that is not linear, or what is made of them."""
+    within = [a for a in d.axes_of(x) if a != along]
+    forms = [f for f, made in ANY_STEPS.items() if within or "within" not in made.text]
+    form = d.rng.choice(forms)
+    more = {"within": d.rng.choice(within)} if "within" in ANY_STEPS[form].text else {}
+    start = d.rng.choice((0.0, 0.5, -1.0, d.input(d.some(within, 0, 2), public=False)))
+    states = d.step("scan", start, *operands(d, form, x, along), over=along, form=form, **more)
+    return folded(d, states, along) if d.chance(0.5) else states
 
 
 def whole_axis(d: Drawing) -> Ref:
@@ -36,7 +49,7 @@ def whole_axis(d: Drawing) -> Ref:
 def operands(d: Drawing, form: str, x: Ref, along: str) -> list[Ref | float]:
     """What a step reads beside the state: factors that keep it small, and what it adds."""
     found: list[Ref | float] = []
-    for name in STEPS[form].reads:
+    for name in (STEPS | ANY_STEPS)[form].reads:
         if name == "test":
             index = d.step("index", over=along, public=False)
             zero = d.step("greater", x, d.rng.choice((0.0, 0.5)), public=False)

@@ -22,11 +22,31 @@ STEPS: dict[str, Callable[..., np.ndarray]] = {
 """What a step of a scan makes of the state, by the name of its form (`programs.STEPS`)."""
 
 
-def scanned(form: str, start: np.ndarray, parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The states of a scan along the first axis, one position after another."""
+def shares(x: np.ndarray, at: int) -> np.ndarray:
+    """Exponentials over their sum."""
+    e = np.exp(x - x.max(at, keepdims=True))
+    return e / e.sum(at, keepdims=True)
+
+
+ANY_STEPS: dict[str, Callable[..., np.ndarray]] = {
+    "largest": lambda h, b, at: np.where(np.isnan(h) | (h > b), h, b),
+    "squashed": lambda h, a, b, at: np.tanh(b + h * a),
+    "clamped": lambda h, b, at: np.clip(b + h, -1, 1),
+    "shared": lambda h, a, b, at: b + shares(a * h, at),
+    "running": lambda h, b, at: b + np.tanh(np.cumsum(h, at)),
+    "recalled": lambda h, a, b, at: h + a * (b - (a * h).mean(at, keepdims=True)),
+}
+"""The same of `programs.ANY_STEPS`, with the place of an axis of the state."""
+
+
+def scanned(
+    form: str, start: np.ndarray, parts: Sequence[np.ndarray], within: int = 0
+) -> np.ndarray:
+    """The states of a scan along the first axis, one position after another; a step may take in the
+    axis `within` of the state."""
     states, h = [], start
     for each in zip(*parts, strict=True):
-        h = STEPS[form](h, *each)
+        h = STEPS[form](h, *each) if form in STEPS else ANY_STEPS[form](h, *each, within)
         states.append(h)
     return np.array(states).reshape(np.shape(parts[0]))
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from added import RULES, in_force
 from draw import RARER, draw
-from drawing import KINDS, MORE, NEWEST, RESUMED, Drawing
+from drawing import KINDS, MORE, NEWEST, RESUMED, STEPPED, Drawing
 from drawn import PATTERNS, all_names, of_program
 from filled import arrays
 from keyed import boxes, key_set
@@ -172,6 +172,19 @@ def test_scans_go_from_position_to_position():
         assert value([x, start], step, ("t",), sizes, *given) == wanted, form
 
 
+def test_any_step_goes_from_position_to_position():
+    x, start = Input("X", ("t", "c")), Input("S", ("c",))
+    sizes, given = {"t": 2, "c": 2}, ([[1.0, 2.0], [3.0, -1.0]], [0.0, 4.0])
+    forms = {"largest": [[1, 4], [3, 4]], "clamped": [[1, 1], [1, 0]]}
+    for form, wanted in forms.items():
+        step = Step("scan", (Ref(1), Ref(0)), (("t",),), (("form", form),))
+        assert value([x, start], step, ("t", "c"), sizes, *given) == wanted, form
+    within = (("form", "recalled"), ("within", "c"))
+    step = Step("scan", (Ref(1), 0.5, Ref(0)), (("t",),), within)
+    found = value([x, start], step, ("t", "c"), sizes, *given)
+    assert found == [[0.0, 4.5], [0.9375, 3.4375]]
+
+
 def test_random_numbers_are_those_of_the_hash():
     """The first of seed 0 and of position 0, worked out with whole numbers of any size."""
     seed = Input("S", (), "int")
@@ -251,7 +264,8 @@ def test_what_is_read_seldom_may_stand_where_it_is_read():
 
 
 def test_every_operator_and_key_set_is_drawn():
-    found = set().union(*(of_program(draw(s)) for s in range(NEWEST, NEWEST + 1500)))
+    seeds = [*range(NEWEST, NEWEST + 1500), *range(STEPPED, STEPPED + 800)]
+    found = set().union(*(of_program(draw(s)) for s in seeds))
     assert not set(all_names()) - found
     assert all(f"key set {p}" in found for p in PATTERNS)
 

@@ -167,7 +167,8 @@ def _scan(step: Step, args: list[Value], sizes: Mapping[str, int]) -> Value:
     every = union(*(x.axes for x in args))
     axes = (along, *(a for a in every if a != along))
     start, *parts = (x.filled(axes if i else axes[1:], sizes) for i, x in enumerate(args))
-    found = sequences.scanned(step.option["form"], start.astype(float), parts)
+    within = axes[1:].index(step.option["within"]) if "within" in step.option else 0
+    found = sequences.scanned(step.option["form"], start.astype(float), parts, within)
     return Value(every, Value(axes, found).on(every))
 
 

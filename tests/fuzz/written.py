@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from programs import (
+    ANY_STEPS,
     OWN,
     OWN_REDUCE,
     RANKED,
@@ -273,8 +274,10 @@ def _slide(args, gone, option, step, names) -> str:
 
 
 def _scan(args, gone, option, step, names) -> str:
-    body = STEPS[option["form"]].text.format(*args[1:])
-    return f"nk.scan(lambda h: {body}, {args[0]}, along={gone!r})"
+    within = option.get("within", "")
+    body = (STEPS | ANY_STEPS)[option["form"]].text.format(*args[1:], within=within)
+    axes = f", axes={within!r}" if within else ""
+    return f"nk.scan(lambda h: {body}, {args[0]}, along={gone!r}{axes})"
 
 
 def _ranked(args, gone, option, step, names) -> str:

@@ -263,6 +263,36 @@ def test_scans_run_the_other_way(gradients_agree: Any) -> None:
     gradients_agree(f, normal(6, 2), normal(6, 2), normal(2))
 
 
+def test_any_step_runs_the_other_way(gradients_agree: Any) -> None:
+    def states(X: Any, F: Any, W: Any, c0: Any) -> Any:
+        def step(h: Any, c: Any) -> Any:
+            c = nk.sigmoid(F + nk.contract(h, W, over="d").rename(e="d")) * c + nk.tanh(X)
+            return nk.tanh(c) * nk.softmax(h + X, over="d"), c
+
+        return nk.scan(step, (0.5, c0), along="t", axes="d")
+
+    f = nk.diagram("b t d, t d, d e, b d -> b t d, b t d", name="gates")(states)
+    gradients_agree(f, normal(2, 4, 3), normal(4, 3), normal(3, 3), normal(2, 3))
+
+
+@pytest.mark.parametrize("t", [1, 4])
+def test_the_delta_rule_runs_the_other_way(gradients_agree: Any, t: int) -> None:
+    def rule(Q: Any, K: Any, V: Any, B: Any) -> Any:
+        step = lambda S: S + B * K * (V - nk.contract(S, K, over="k"))  # noqa: E731
+        return nk.contract(Q, nk.scan(step, 0.0, along="t", axes="k"), over="k")
+
+    f = nk.diagram("t k, t k, t v, t -> t v", name="delta_rule")(rule)
+    made = gradients_agree(f, normal(t, 3), normal(t, 3), normal(t, 2), normal(t))
+    sizes = {"t": 64, "k": 32, "v": 32}
+    nk.derive(made, sizes=sizes).check(sizes={"t": 5, "k": 7, "v": 6}).raise_if_wrong()
+
+
+def test_a_running_sum_in_a_step_runs_the_other_way(gradients_agree: Any) -> None:
+    step = lambda h, X: nk.cumsum(nk.tanh(h), along="d") + X  # noqa: E731
+    made = lambda X: nk.scan(lambda h: step(h, X), 0.0, "t", axes="d")  # noqa: E731
+    gradients_agree(nk.diagram("t d -> t d", name="running")(made), normal(4, 3))
+
+
 def test_b6_shared_keys_get_the_sum_over_their_query_heads(gradients_agree: Any) -> None:
     grouped = heads.weave("r", into="Q").weave("k")
     made = gradients_agree(grouped, normal(2, 2, 3, 2), normal(2, 4, 2), normal(2, 4, 2))

@@ -67,6 +67,8 @@ def why_not_cut(kernel: Kernel) -> str:
         return f"{s.axis} is read in {len(s.passes)} passes: the next needs what the last found"
     if not s.states:
         return f"nothing is folded over {s.axis}"
+    if kernel.stepped:
+        return f"a step takes the state along {s.axis}, and no two parts of it are joined"
     if kernel.fills:
         return f"slots of {kernel.fills[0].output} without a key are stored after the loop"
     if kernel.visits is not None:
@@ -192,7 +194,7 @@ def _joined(x: State, states: tuple[State, ...], stored: Mapping[str, Node]) -> 
     """The state whose step is the merge with that of the next part."""
     sides = {y.leaf("left"): y.leaf("old") for y in states}
     sides |= {y.leaf("right"): stored[y.name] for y in states}
-    return replace(x, step=substitute([x.merge], sides)[x.merge])
+    return replace(x, step=substitute([x.joined], sides)[x.joined])
 
 
 def reduction_of(x: State) -> str:

@@ -122,7 +122,7 @@ def _start(x: State, states: Sequence[State], stored: Mapping[str, Node], blocks
         Refusal: the merge is not linear in the state that comes first.
     """
     right = {y.leaf("right"): stored[y.name] for y in states}
-    merge, left = substitute([x.merge], right)[x.merge], x.leaf("left")
+    merge, left = substitute([x.joined], right)[x.joined], x.leaf("left")
 
     def joined(h: Array) -> Array:
         return Array(substitute([merge], {left: h.node})[merge])

@@ -159,7 +159,7 @@ def _only_together(keys: Node, outputs: Sequence[Output], pair: tuple[Split, Spl
             continue
         if here & set(over(n)) and (q in over(n) or n.op not in REDUCTIONS):
             return False
-        if n.op in MOVES or n.op in {"rename", "take", "listed", "scatter"}:
+        if n.op in MOVES or n.op in {"rename", "take", "listed", "scatter", "steps"}:
             return False
         if n.op == "input" and not _reads(n, here):
             return False

@@ -1,0 +1,292 @@
+"""Scans by any step: a state that is taken from one position to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fold_law import breach
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import napkin as nk
+from napkin.derive.kernel import Kernel
+from napkin.derive.label import label
+from napkin.derive.prepare import prepare
+from napkin.derive.rules.part import why_not_cut
+from napkin.diagram.fingerprint import fingerprint
+
+Numbers = np.ndarray[Any, Any]
+CUTS = st.lists(st.integers(0, 4), min_size=1, max_size=5).filter(any)
+
+
+def positive(x: Numbers) -> Numbers:
+    return 1 / (1 + np.exp(-x))
+
+
+@nk.diagram("b t d, d e -> b t d")
+def elman(X: Any, W: Any) -> Any:
+    """A network with a matrix in its step (Elman, 1990)."""
+
+    def step(h: Any) -> Any:
+        return nk.tanh(nk.contract(h, W, over="d").rename(e="d") + X)
+
+    return nk.scan(step, 0.0, along="t", axes="d")
+
+
+@nk.diagram("b t d, b t d, b d -> b t d, b t d")
+def memory(X: Any, F: Any, c0: Any) -> Any:
+    """Two states that read each other, one with a start of its own (LSTM, 1997)."""
+
+    def step(h: Any, c: Any) -> Any:
+        c = nk.sigmoid(F + h) * c + nk.tanh(X)
+        return nk.tanh(c) * nk.sigmoid(X + h), c
+
+    return nk.scan(step, (0.0, c0), along="t")
+
+
+@nk.diagram("b t k, b t k, b t v, b t -> b t v")
+def delta(Q: Any, K: Any, V: Any, B: Any) -> Any:
+    """The delta rule: a key's value in a matrix is moved to a new one (arXiv 2102.11174)."""
+
+    def step(S: Any) -> Any:
+        return S + B * K * (V - nk.contract(S, K, over="k"))
+
+    return nk.contract(Q, nk.scan(step, 0.0, along="t", axes="k"), over="k")
+
+
+@nk.diagram("b t -> b t")
+def largest(X: Any) -> Any:
+    return nk.scan(lambda h: nk.maximum(h, X), float("-inf"), along="t")
+
+
+@nk.diagram("b t:int -> b t")
+def parity(X: Any) -> Any:
+    """A state of whole numbers, of which a step takes a remainder."""
+    return nk.scan(lambda h: (h + X) % 2, 1, along="t")
+
+
+@nk.diagram("b t d -> b t d")
+def attended(X: Any) -> Any:
+    """A softmax and a running sum of the state, along an axis of its own."""
+
+    def step(h: Any) -> Any:
+        return nk.softmax(h * X, over="d") + nk.cumsum(0.1 * h, along="d") + X
+
+    return nk.scan(step, 0.0, along="t", axes="d")
+
+
+def elman_by_hand(X: Numbers, W: Numbers) -> Numbers:
+    h, found = np.zeros_like(X[:, 0]), list[Numbers]()
+    for t in range(X.shape[1]):
+        h = np.tanh(h @ W + X[:, t])
+        found.append(h)
+    return np.stack(found, 1)
+
+
+def memory_by_hand(X: Numbers, F: Numbers, c0: Numbers) -> list[Numbers]:
+    h, c, found = np.zeros_like(c0), c0, list[tuple[Numbers, Numbers]]()
+    for t in range(X.shape[1]):
+        c = positive(F[:, t] + h) * c + np.tanh(X[:, t])
+        h = np.tanh(c) * positive(X[:, t] + h)
+        found.append((h, c))
+    return [np.stack(x, 1) for x in zip(*found, strict=True)]
+
+
+def delta_by_hand(Q: Numbers, K: Numbers, V: Numbers, B: Numbers) -> Numbers:
+    S, found = np.zeros((len(Q), K.shape[2], V.shape[2])), list[Numbers]()
+    for t in range(Q.shape[1]):
+        k, v, b = K[:, t], V[:, t], B[:, t, None, None]
+        S = S + b * k[:, :, None] * (v - np.einsum("bkv,bk->bv", S, k))[:, None]
+        found.append(np.einsum("bk,bkv->bv", Q[:, t], S))
+    return np.stack(found, 1)
+
+
+def parity_by_hand(X: Numbers) -> Numbers:
+    return (1 + np.cumsum(X, 1)) % 2
+
+
+def attended_by_hand(X: Numbers) -> Numbers:
+    h, found = np.zeros_like(X[:, 0]), list[Numbers]()
+    for t in range(X.shape[1]):
+        w = np.exp(h * X[:, t])
+        h = w / w.sum(-1, keepdims=True) + np.cumsum(0.1 * h, -1) + X[:, t]
+        found.append(h)
+    return np.stack(found, 1)
+
+
+CASES: list[tuple[nk.Diagram, Callable[..., Any]]] = [
+    (elman, elman_by_hand),
+    (memory, memory_by_hand),
+    (delta, delta_by_hand),
+    (largest, lambda X: np.maximum.accumulate(X, 1)),
+    (parity, parity_by_hand),
+    (attended, attended_by_hand),
+]
+cases = pytest.mark.parametrize(("diagram", "by_hand"), CASES, ids=lambda x: getattr(x, "name", ""))
+
+
+def drawn(diagram: nk.Diagram, seed: int, **sizes: int) -> dict[str, Numbers]:
+    """Random inputs by name."""
+    rng, every = np.random.default_rng(seed), {a: 3 for a in diagram.axes} | sizes
+    found = dict[str, Numbers]()
+    for n in diagram.inputs:
+        shape = [every[a] for a in n.axes]
+        values = rng.normal(size=shape) if n.kind == "real" else rng.integers(0, 9, size=shape)
+        found[str(n.params[0])] = values
+    return found
+
+
+def streamed(diagram: nk.Diagram, **how: Any) -> Kernel:
+    ready = prepare(diagram)
+    return label("k", ready.outputs, ready.names, streamed="t", **how)
+
+
+def each(found: Any) -> list[Numbers]:
+    return list(found) if isinstance(found, tuple | list) else [found]
+
+
+@cases
+@pytest.mark.parametrize("t", [1, 2, 5])
+def test_a_state_is_taken_from_position_to_position(diagram: Any, by_hand: Any, t: int) -> None:
+    given_ = drawn(diagram, t, t=t).values()
+    for found, wanted in zip(each(diagram.evaluate(*given_)), each(by_hand(*given_)), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@cases
+@settings(deadline=None, max_examples=20)
+@given(CUTS, st.integers(0, 9))
+def test_chunks_continue_where_the_last_ended(
+    diagram: Any, by_hand: Any, cut: list[int], seed: int
+) -> None:
+    sizes = {a: 3 for a in diagram.axes} | {"t": sum(cut)}
+    assert breach(streamed(diagram), drawn(diagram, seed, t=sum(cut)), sizes, cut) is None
+
+
+@cases
+def test_torch_evaluates_steps(diagram: Any, by_hand: Any) -> None:
+    torch = pytest.importorskip("torch")
+    from napkin.torch.reference import evaluation
+
+    arrays = drawn(diagram, 0, t=4)
+    sizes = {a: 3 for a in diagram.axes} | {"t": 4}
+    found = evaluation(diagram, sizes)(*map(torch.tensor, arrays.values()))
+    for value, wanted in zip(found, each(diagram.evaluate(*arrays.values())), strict=True):
+        np.testing.assert_allclose(value.numpy(), wanted, rtol=1e-12, atol=1e-12)
+
+
+@cases
+@pytest.mark.parametrize("large", [False, True])
+def test_kernels_step_along_the_axis(diagram: Any, by_hand: Any, large: bool) -> None:
+    """Plans for large sizes, too, at sizes that fill no tile."""
+    sizes = {a: 64 if large else 5 for a in diagram.axes}
+    plan = nk.derive(diagram, on="h100", dtype="fp32", sizes=sizes)
+    assert all(k.tiles.get("t", 1) == 1 for k in plan.kernels)
+    small = {a: 17 if large and a != "t" else 5 for a in diagram.axes}
+    plan.check(sizes=small, resources=False).raise_if_wrong()
+
+
+def test_an_empty_axis_has_no_state() -> None:
+    assert largest.evaluate(np.zeros((3, 0))).shape == (3, 0)
+    plan = nk.derive(largest, sizes={"b": 3, "t": 8}, dtype="fp32")
+    assert plan(np.zeros((3, 0), np.float32)).shape == (3, 0)
+
+
+def test_a_product_in_a_step_is_one_of_the_state_and_no_position() -> None:
+    plan = nk.derive(elman, on="h100", sizes={"b": 64, "t": 32, "d": 64}, dtype="bf16")
+    assert plan.source.count("tl.dot(") == 1
+    plan.check(sizes={"b": 19, "t": 3, "d": 21}, resources=False).raise_if_wrong()
+
+
+def test_what_reads_the_state_is_computed_beside_it() -> None:
+    plan = nk.derive(delta, sizes={"b": 128, "t": 2048, "k": 64, "v": 64}, dtype="bf16")
+    assert len(plan.kernels) == 1
+
+
+def test_states_are_cut_in_no_parts() -> None:
+    reason = "a step takes the state along t, and no two parts of it are joined"
+    assert why_not_cut(streamed(largest)) == reason
+    with pytest.raises(nk.Refusal, match="no two parts of it are joined"):
+        nk.derive(largest, sizes={"b": 1, "t": 4096}, parts={"t": 4})
+
+
+def test_an_axis_of_steps_is_streamed() -> None:
+    ready = prepare(largest)
+    with pytest.raises(nk.Refusal, match="its state is taken from one position of t to the next"):
+        label("k", ready.outputs, ready.names)
+    with pytest.raises(nk.Refusal, match="steps works along t, so the algorithm is not weaved"):
+        label("k", ready.outputs, ready.names, group=["t"])
+
+
+def test_an_axis_that_the_step_reduces_is_held_whole() -> None:
+    assert streamed(elman).group == ("b",)
+    assert streamed(delta).group == ("b", "v")
+
+
+def test_texts_and_fingerprints_tell_steps_apart() -> None:
+    def by(step: Any) -> nk.Diagram:
+        made = lambda X: nk.scan(lambda h: step(h, X), 0.0, along="t")  # noqa: E731
+        return nk.diagram("b t -> b t", name="d")(made)
+
+    steps = [lambda h, X: nk.tanh(h + X), lambda h, X: nk.tanh(h) + X, lambda h, X: nk.exp(h - X)]
+    assert len({fingerprint(by(step)) for step in steps}) == 3
+    assert fingerprint(by(steps[0])) == fingerprint(by(steps[0]))
+    assert "scan(h -> tanh(h + X), 0.0, along t)" in str(by(steps[0]))
+    assert "along t)[1]" in str(memory)
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "message"),
+    [
+        (
+            lambda X: nk.scan(lambda h: nk.maximum(h, nk.reduce(h * X, "sum", over="t")), 0.0, "t"),
+            nk.Refusal,
+            "the step is at one position of t, and this takes in all of them",
+        ),
+        (
+            lambda X: nk.scan(
+                lambda h: nk.exp(nk.take(h, d=nk.index("d") // 2) - X), 0.0, "t", axes="d"
+            ),
+            nk.Refusal,
+            "a step does no take of its state, which is in registers",
+        ),
+        (
+            lambda X: nk.scan(
+                lambda h: nk.exp(nk.scan(lambda g: nk.tanh(g + h * X), 0.0, "d")), 0.0, "t"
+            ),
+            nk.Refusal,
+            "a step does no steps of its state",
+        ),
+        (
+            lambda X: nk.scan(lambda h: nk.maximum(h, X) > 0, 0.0, along="t"),
+            nk.InputError,
+            "the step of scan gives a test",
+        ),
+        (
+            lambda X: nk.scan(lambda h, g: nk.maximum(h, X), (0.0, 0.0), along="t"),
+            nk.InputError,
+            "the step of scan gives 1 states, and init has 2",
+        ),
+        (
+            lambda X: nk.scan(lambda h: nk.tanh(h), 0.0, along="t"),
+            nk.InputError,
+            "no array in the step has this axis",
+        ),
+        (
+            lambda X: nk.scan(lambda h: nk.softmax(h, over="d") + X, 0.0, along="t"),
+            nk.InputError,
+            r"in a step of scan, whose state has axes ''; scan\(..., axes='d'\) gives a state axes",
+        ),
+        (
+            lambda X: nk.scan(lambda h: nk.tanh(h + X), 0.0, along="t", axes=("d", "d")),
+            nk.InputError,
+            "scan has axes of 2 states, and init has 1",
+        ),
+    ],
+)
+def test_messages(made: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        nk.diagram("b t d -> b t d")(made)
